@@ -34,8 +34,13 @@ from kruise_probe.informers.replica import EventHandler
 from kruise_probe.informers.shared_informer import SharedInformer
 from kruise_probe.informers.store import Indexer
 from kruise_probe.manager.builder import Builder, Reconciler
-from kruise_probe.manager.leader_election import LeaderElector, LeadershipLost, NotLeader
-from kruise_probe.manager.manager import LeaderElection, Manager
+from kruise_probe.manager.leader_election import (
+    LeaderElection,
+    LeaderElector,
+    LeadershipLost,
+    NotLeader,
+)
+from kruise_probe.manager.manager import Manager
 from kruise_probe.manager.object_changes import (
     AlreadyOwned,
     add_finalizer,

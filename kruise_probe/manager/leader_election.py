@@ -15,7 +15,7 @@ import random
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import structlog
 from prometheus_client import Gauge
@@ -53,6 +53,23 @@ class LeadershipLost(FatalError):
     """The Lease was not renewed in time, or another candidate holds it: the process must end."""
 
 
+class LeaderElection(NamedTuple):
+    """Options of leader election; the durations are those of client-go.
+
+    Attributes:
+        namespace: of the Lease; by default that of the manager, or of its pod or kubeconfig.
+        lease: name of the Lease; by default the manager's name.
+        identity: unique holder of the Lease; by default host name, process id and random digits.
+    """
+
+    namespace: str = ""
+    lease: str = ""
+    identity: str = ""
+    lease_duration_seconds: float = 15.0
+    renew_deadline_seconds: float = 10.0
+    retry_period_seconds: float = 2.0
+
+
 class ElectionClient(Getter, Creator, Patcher, Protocol):
     """The election's own client, which `check` does not fence."""
 
@@ -70,33 +87,24 @@ class LeaderElector:
     """One candidate: acquires the Lease, runs the work, and releases the Lease as its last call.
 
     Not safe to run twice. Cancelling `run` cancels the work, renews the Lease until the work has ended, and then
-    releases it. Raises ValueError for durations that allow two leaders.
+    releases it. The constructor raises ValueError for durations that allow two leaders.
     """
 
     def __init__(
-        self,
-        client: ElectionClient,
-        *,
-        namespace: str,
-        name: str,
-        identity: str,
-        lease_duration_seconds: float = 15.0,
-        renew_deadline_seconds: float = 10.0,
-        retry_period_seconds: float = 2.0,
-        now: Callable[[], datetime],
+        self, client: ElectionClient, options: LeaderElection, *, now: Callable[[], datetime]
     ) -> None:
-        _check_durations(lease_duration_seconds, renew_deadline_seconds, retry_period_seconds)
+        _check_durations(options)
         self._client = client
-        self._key = NamespacedName(namespace, name)
-        self._candidate = Candidate(identity, int(lease_duration_seconds))
-        self._renew_deadline_seconds = renew_deadline_seconds
-        self._retry_period_seconds = retry_period_seconds
+        self._key = NamespacedName(options.namespace, options.lease)
+        self._candidate = Candidate(options.identity, int(options.lease_duration_seconds))
+        self._renew_deadline_seconds = options.renew_deadline_seconds
+        self._retry_period_seconds = options.retry_period_seconds
         self._now = now
         self._observed: Observation | None = None
         self._changed = asyncio.Event()
         self._term_ends_at = float("-inf")
         self._last_error = ""
-        self._status = MASTER_STATUS.labels(name)
+        self._status = MASTER_STATUS.labels(options.lease)
         self._status.set(0)
 
     @property
@@ -338,7 +346,9 @@ class LeaderElector:
         return self._retry_period_seconds * random.uniform(1.0, JITTER_FACTOR)
 
 
-def _check_durations(lease: float, renew_deadline: float, retry_period: float) -> None:
+def _check_durations(options: LeaderElection) -> None:
+    lease, renew_deadline = options.lease_duration_seconds, options.renew_deadline_seconds
+    retry_period = options.retry_period_seconds
     if int(lease) <= renew_deadline:
         raise ValueError(
             f"the lease duration ({lease:g} s, whole seconds count) must exceed the renew deadline "

@@ -11,7 +11,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from contextlib import AsyncExitStack
 from datetime import datetime
 from functools import partial
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, TypeVar
 
 from kruise_probe.api.declared import KindRef, resource_of
 from kruise_probe.api.kinds import KubeObject, Resource
@@ -24,7 +24,7 @@ from kruise_probe.informers.mutation_cache import MutationCache
 from kruise_probe.informers.reflector import ListerWatcher
 from kruise_probe.informers.shared_informer import SharedInformer
 from kruise_probe.manager.cache_checks import add_cache_checks
-from kruise_probe.manager.leader_election import LeaderElector
+from kruise_probe.manager.leader_election import LeaderElection, LeaderElector
 from kruise_probe.manager.process import run_until_signalled
 from kruise_probe.manager.runnables import Runnable, Runnables
 from kruise_probe.serving.exposition import MetricsHandler
@@ -34,23 +34,6 @@ from kruise_probe.serving.server import HttpServer
 from kruise_probe.serving.stalls import StallDetector
 
 T = TypeVar("T", bound=KubeObject)
-
-
-class LeaderElection(NamedTuple):
-    """Options of leader election; the durations are those of client-go.
-
-    Attributes:
-        namespace: of the Lease; by default that of the manager, or of its pod or kubeconfig.
-        lease: name of the Lease; by default the manager's name.
-        identity: unique holder of the Lease; by default host name, process id and random digits.
-    """
-
-    namespace: str = ""
-    lease: str = ""
-    identity: str = ""
-    lease_duration_seconds: float = 15.0
-    renew_deadline_seconds: float = 10.0
-    retry_period_seconds: float = 2.0
 
 
 class Manager:
@@ -244,16 +227,12 @@ class Manager:
         if options is False:
             return None
         chosen = LeaderElection() if options is True else options
-        return LeaderElector(
-            self.unfenced,
+        complete = chosen._replace(
             namespace=chosen.namespace or self.namespace or self.config.namespace,
-            name=chosen.lease or self.name,
+            lease=chosen.lease or self.name,
             identity=chosen.identity or f"{self._hostname}_{os.getpid()}_{os.urandom(4).hex()}",
-            lease_duration_seconds=chosen.lease_duration_seconds,
-            renew_deadline_seconds=chosen.renew_deadline_seconds,
-            retry_period_seconds=chosen.retry_period_seconds,
-            now=self._now,
         )
+        return LeaderElector(self.unfenced, complete, now=self._now)
 
     def _lister_watcher(self, resource: Resource[Any], namespace: str) -> ListerWatcher[Any]:
         return ResourceListerWatcher(self.rest, resource, namespace=namespace)

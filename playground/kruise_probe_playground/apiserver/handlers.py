@@ -167,7 +167,9 @@ class VerbHandlers:
         pod = call.kind.decode(stored)
         if pod["spec"].get("nodeName"):
             why = f'pod {call.path.name} is already assigned to node "{pod["spec"]["nodeName"]}"'
-            raise failures.conflict(FailureTarget("", "pods/binding", "Binding", call.path.name), why)
+            raise failures.conflict(
+                FailureTarget("", "pods/binding", "Binding", call.path.name), why
+            )
         pod["spec"]["nodeName"] = node
         pod["metadata"]["generation"] = pod["metadata"].get("generation", 0) + 1
         self._registry.commit(call.kind, pod, stored)

@@ -13,7 +13,7 @@ from typing import Final
 
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe_playground.apiserver import failures
-from kruise_probe_playground.apiserver.failures import Cause, FailureTarget
+from kruise_probe_playground.apiserver.failures import Cause
 from kruise_probe_playground.apiserver.kinds import Kind
 from kruise_probe_playground.apiserver.schema import Json
 from kruise_probe_playground.apiserver.store import Change, Collection, ObjectStore, Stored
@@ -115,4 +115,4 @@ class Registry:
             )
             message = f"namespace {namespace} is being terminated"
             cause = Cause("NamespaceTerminating", message, "metadata.namespace")
-            raise failures.forbidden(FailureTarget(kind.group, kind.plural, kind.kind), why, [cause])
+            raise failures.forbidden(kind.target(), why, [cause])

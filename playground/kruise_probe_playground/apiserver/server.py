@@ -83,10 +83,11 @@ class EmbeddedApiServer:
         namespaces, definitions = (
             self.registry.kinds[each] for each in ("namespaces", DEFINITIONS)
         )
+        options = WriteOptions("kube-apiserver")
         for name in NAMESPACES:
-            editor.create(namespaces, "", {"metadata": {"name": name}}, WriteOptions("kube-apiserver"))
+            editor.create(namespaces, "", {"metadata": {"name": name}}, options)
         for crd in self._crds:
-            editor.create(definitions, "", crd, WriteOptions("kube-apiserver"))
+            editor.create(definitions, "", crd, options)
 
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as stack:
@@ -120,7 +121,8 @@ class EmbeddedApiServer:
             connections = list(runner.server.connections) if runner.server else []
             transports = [each.transport for each in connections]
             await runner.cleanup()
-            for transport in filter(None, transports):  # TLS would wait for the client's close_notify
+            # Closing TLS would wait for the client's close_notify.
+            for transport in filter(None, transports):
                 transport.abort()
             await asyncio.sleep(0)
 

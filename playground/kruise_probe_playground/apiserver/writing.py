@@ -70,7 +70,7 @@ class Editor:
             kind.rules.reset_for_create(new)
             warnings += meta.drop_duplicate_owners(metadata)
             blank = {key: new.get(key) for key in ("apiVersion", "kind")} | kind.blank
-            writer = _manager_identifier(kind, options)
+            writer = ManagerIdentifier(options.manager, "Update", kind.api_version, "")
             track({}, new, kind.schema, writer, now, blank=blank, comparable=trackable)
             if kind.has_generation:
                 metadata["generation"] = 1
@@ -135,7 +135,7 @@ class Editor:
             metadata = new["metadata"]
             meta.carry_over(metadata, old["metadata"])
             warnings += meta.drop_duplicate_owners(metadata)
-            writer = _manager_identifier(kind, options, subresource)
+            writer = ManagerIdentifier(options.manager, "Update", kind.api_version, subresource)
             now = self._registry.now()
             track(old, new, kind.schema, writer, now, comparable=trackable)
             if kind.has_generation and kind.counted(new) != kind.counted(old):
@@ -187,10 +187,6 @@ def _warning(warnings: Sequence[str]) -> Iterator[None]:
     except Failure as failure:
         failure.warnings = warnings
         raise
-
-
-def _manager_identifier(kind: Kind, options: WriteOptions, subresource: str = "") -> ManagerIdentifier:
-    return ManagerIdentifier(options.manager, "Update", kind.api_version, subresource)
 
 
 def _update_problems(kind: Kind, new: Json, old: Json, sent: Json) -> list[Cause]:

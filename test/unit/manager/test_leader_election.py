@@ -15,7 +15,12 @@ from support.fake_leases import FakeElectionClient, FakeLeases
 
 from kruise_probe.api.errors import ConnectionFailed
 from kruise_probe.api.times import utc_now
-from kruise_probe.manager.leader_election import LeaderElector, LeadershipLost, NotLeader
+from kruise_probe.manager.leader_election import (
+    LeaderElection,
+    LeaderElector,
+    LeadershipLost,
+    NotLeader,
+)
 
 
 class Durations(NamedTuple):
@@ -46,16 +51,8 @@ class Process:
         self.ended: list[str] = []
         self.led_at: list[float] = []
         self.drain_seconds = 0.0
-        self.elector = LeaderElector(
-            self.link,
-            namespace="kruise-system",
-            name="manager",
-            identity=name,
-            lease_duration_seconds=durations.lease,
-            renew_deadline_seconds=durations.renew_deadline,
-            retry_period_seconds=durations.retry_period,
-            now=lambda: utc_now() + skew,
-        )
+        options = LeaderElection("kruise-system", "manager", name, *durations)
+        self.elector = LeaderElector(self.link, options, now=lambda: utc_now() + skew)
         self.task: asyncio.Task[None] | None = None
 
     def start(self) -> "Process":
@@ -446,12 +443,7 @@ async def test_durations_that_allow_two_leaders_are_refused(
     with pytest.raises(ValueError, match=words):
         LeaderElector(
             FakeElectionClient(FakeLeases()),
-            namespace="n",
-            name="l",
-            identity="i",
-            lease_duration_seconds=lease,
-            renew_deadline_seconds=deadline,
-            retry_period_seconds=retry,
+            LeaderElection("n", "l", "i", lease, deadline, retry),
             now=utc_now,
         )
 

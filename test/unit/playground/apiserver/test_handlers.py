@@ -15,8 +15,8 @@ from kruise_probe_playground.apiserver.custom import custom_kind
 from kruise_probe_playground.apiserver.failures import Failure
 from kruise_probe_playground.apiserver.handlers import (
     Call,
-    VerbResponse,
     VerbHandlers,
+    VerbResponse,
     check_route,
     verb_of,
 )

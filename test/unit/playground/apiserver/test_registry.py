@@ -56,7 +56,11 @@ class World:
         sent = kind.decode(self.registry.get(kind, stored.key))
         sent["metadata"].pop("resourceVersion")
         return self.editor.update(
-            kind, self.registry.get(kind, stored.key), subresource, {**sent, **parts}, WriteOptions("m")
+            kind,
+            self.registry.get(kind, stored.key),
+            subresource,
+            {**sent, **parts},
+            WriteOptions("m"),
         ).stored
 
     def delete(self, resource: str, stored: Stored, **options: Any) -> bool:
