@@ -73,7 +73,6 @@ def _renderer(format: str) -> Processor:
 
 
 def redact(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    """Redact secrets in an event."""
     for key, value in event.items():
         if _SECRET_NAMES.search(key):
             event[key] = _REDACTED

@@ -20,7 +20,6 @@ AGGREGATED: Final = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDisc
 
 
 def version() -> Json:
-    """`/version`."""
     unknown = ("gitCommit", "gitTreeState", "buildDate", "goVersion", "compiler")
     known = {"major": "1", "minor": "36", "gitVersion": GIT_VERSION, "platform": "linux/amd64"}
     return {**known, **dict.fromkeys(unknown, "")}

@@ -36,7 +36,6 @@ def _parsed(text: str) -> datetime:
 
 
 def amount(quantity: Any) -> Decimal:
-    """The value of a quantity."""
     match = _QUANTITY.fullmatch(str(quantity))
     if match is None:
         raise ValueError("quantities must match the regular expression of Kubernetes")

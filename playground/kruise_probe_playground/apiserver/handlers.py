@@ -80,7 +80,6 @@ _VERBS: Final[Mapping[tuple[str, bool], str]] = {
 
 
 def verb_of(method: str, path: ResourcePath, query: Mapping[str, str]) -> str:
-    """The verb of an HTTP method on a path."""
     if method in ("GET", "HEAD") and not path.name:
         return "watch" if is_true(query.get("watch")) else "list"
     if method == "POST" and path.subresource:

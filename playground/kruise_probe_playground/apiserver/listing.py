@@ -42,7 +42,6 @@ class Page(NamedTuple):
 
 
 def scope_of(kind: Kind, namespace: str, query: ListQuery, name: str = "") -> Scope:
-    """The scope of a list or watch."""
     selector = query.field_selector
     if name:
         selector = f"metadata.name={name},{selector}" if selector else f"metadata.name={name}"
@@ -54,7 +53,6 @@ def scope_of(kind: Kind, namespace: str, query: ListQuery, name: str = "") -> Sc
 
 
 def list_page(registry: Registry, kind: Kind, scope: Scope, query: ListQuery) -> Page:
-    """Return one page."""
     _check(query)
     collection, current = registry.collection(kind), registry.store.revision
     after, revision = "", current

@@ -52,7 +52,6 @@ def carry_over(new: Json, old: Json) -> None:
 
 
 def problems(metadata: Json, kind: Kind) -> Iterator[Cause]:
-    """The errors of an object's metadata."""
     name = metadata.get("name") or ""
     if not name:
         yield failures.required("metadata.name", "name or generateName is required")
@@ -157,7 +156,6 @@ def finalizer_warnings(metadata: Json, old: Json, kind: Kind) -> Iterator[str]:
 
 
 def update_problems(new: Json, old: Json) -> Iterator[Cause]:
-    """The errors of an update of the metadata."""
     yield from _finalizer_problems(new, old)
     for key in ("uid", "deletionTimestamp", "deletionGracePeriodSeconds"):
         value: Any = new.get(key)

@@ -45,7 +45,6 @@ class Presenter:
         return self._kind.whole(stored)
 
     def page(self, page: Page) -> bytes:
-        """A list."""
         empty: Json = {"continue": ""} if self._kind.custom else {}
         head = {
             "kind": self._kind.list_kind or f"{self._kind.kind}List",
@@ -65,8 +64,6 @@ def partial_metadata(of: Json) -> Json:
 
 
 class MetadataPresenter(Presenter):
-    """PartialObjectMetadata."""
-
     def one(self, stored: Stored) -> bytes:
         return msgspec.json.encode(partial_metadata(self._kind.decode(stored)))
 
@@ -138,7 +135,6 @@ def _table(metadata: Json, columns: Sequence[Json] | None, rows: Sequence[Json])
 def presenter_for(
     accept: str, query: Mapping[str, str], kind: Kind, now: Callable[[], datetime]
 ) -> Presenter:
-    """The presenter for an Accept header."""
     for media in accept.split(","):
         name, *parameters = (part.strip() for part in media.split(";"))
         if name not in _JSON_TYPES:

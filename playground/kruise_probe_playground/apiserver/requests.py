@@ -65,7 +65,6 @@ class ListQuery(NamedTuple):
 
 
 def parse_list_query(query: Mapping[str, str]) -> ListQuery:
-    """Parse the query of a list or a watch."""
     initial = query.get("sendInitialEvents")
     timeout = number(query, "timeoutSeconds")
     return ListQuery(

@@ -55,7 +55,6 @@ class FieldFilter(NamedTuple):
 
 
 def parse_labels(text: str) -> LabelFilter:
-    """Parse a label selector."""
     return LabelFilter(tuple(_Parser(text).requirements()))
 
 
@@ -159,7 +158,6 @@ def _unparsable(why: str) -> Failure:
 
 
 def parse_fields(text: str, known: Set[str]) -> FieldFilter:
-    """Parse a field selector."""
     terms = []
     for part in filter(None, _split_terms(text)):
         match = re.fullmatch(r"(.*?)(==|=|!=)(.*)", part, re.DOTALL)
