@@ -23,12 +23,13 @@ class ConnectionLost(Exception):
 class HttpConnection(asyncio.Protocol):
     """A connection of a `Pool`. Its user sends one request after the other.
 
-    `on_lost` is called once, right before the socket is closed. The pool sets and reads `version`.
+    `on_lost` is called once, right before the socket is closed. The pool sets and reads
+    `certificate_version`, the version of the client certificate of the handshake.
     `requests` is the number of requests sent, without CONNECT.
     """
 
     def __init__(self, on_lost: Callable[["HttpConnection"], None]) -> None:
-        self.version = 0
+        self.certificate_version = 0
         self.requests = 0
         self._on_lost = on_lost
         self._transport: asyncio.Transport | None = None

@@ -28,13 +28,13 @@ class _Idle(NamedTuple):
 class Pool:
     """Dials connections, keeps idle ones, and closes all of them at the end.
 
-    `dial` opens a connection, which calls the argument of `dial` when it is lost. `version` returns the current version
-    of the client certificate; a connection with an older version is not reused.
+    `dial` opens a connection, which calls the argument of `dial` when it is lost. `certificate_version` returns the
+    current version of the client certificate; a connection with an older version is not reused.
     """
 
-    def __init__(self, dial: Dial, version: Callable[[], int] = lambda: 0) -> None:
+    def __init__(self, dial: Dial, certificate_version: Callable[[], int] = lambda: 0) -> None:
         self._dial = dial
-        self._version = version
+        self._certificate_version = certificate_version
         self._idle: deque[_Idle] = deque()
         self._open: set[HttpConnection] = set()
         self._sweep: asyncio.TimerHandle | None = None
@@ -49,13 +49,13 @@ class Pool:
         """
         while self._idle:
             connection = self._idle.pop().connection
-            if connection.usable and connection.version == self._version():
+            if connection.usable and connection.certificate_version == self._certificate_version():
                 return connection
             connection.close()
         if not self._closed:
-            version = self._version()
+            version = self._certificate_version()
             connection = await self._dial(self._lost)
-            connection.version = version
+            connection.certificate_version = version
             if connection.usable:  # if already lost, `send` reports it
                 self._open.add(connection)
             if not self._closed:

@@ -159,7 +159,7 @@ def _unparsable(why: str) -> Failure:
 
 def parse_fields(text: str, known: Set[str]) -> FieldFilter:
     terms = []
-    for part in filter(None, _split_terms(text)):
+    for part in filter(None, re.split(r"(?<!\\),", text)):
         match = re.fullmatch(r"(.*?)(==|=|!=)(.*)", part, re.DOTALL)
         if match is None:
             raise bad_request(f"invalid selector: '{text}'; can't understand '{part}'")
@@ -171,7 +171,3 @@ def parse_fields(text: str, known: Set[str]) -> FieldFilter:
             raise bad_request(f"invalid field selector: unescaped character in value: {value}")
         terms.append((name, re.sub(r"\\([\\,=])", r"\1", value), operator != "!="))
     return FieldFilter(tuple(terms))
-
-
-def _split_terms(text: str) -> list[str]:
-    return re.split(r"(?<!\\),", text)
