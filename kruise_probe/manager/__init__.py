@@ -1,4 +1,4 @@
-"""The manager and its leader election, controllers and process: controller-runtime's upper half.
+"""The manager of an operator: its controllers, leader election and process, as in controller-runtime.
 
 This package is independent of any particular kind. `kruise_probe.runtime` has its public names.
 """

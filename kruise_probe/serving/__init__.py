@@ -1,4 +1,4 @@
-"""Health endpoints, metrics and logs of a process.
+"""The HTTP server of a process, with TLS, health endpoints and metrics; its logs and signals.
 
-Owns the endpoints and the log format. Health checks are passed in by the caller.
+The caller passes in the health checks.
 """
