@@ -167,7 +167,7 @@ class Client:
         """
         resource = resource_of(obj)
         try:
-            left = await self.rest.delete_object(
+            left = await self.rest.delete(
                 resource,
                 obj.key,
                 uid=obj.uid,

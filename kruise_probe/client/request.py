@@ -202,7 +202,6 @@ def delete(
     uid: str = "",
     resource_version: str = "",
     propagation: Propagation | None = None,
-    metadata_only: bool = True,
 ) -> Request:
     """Build a delete. An object with another uid or resource version is not deleted: 409."""
     preconditions = {"uid": uid, "resourceVersion": resource_version}
@@ -222,7 +221,6 @@ def delete(
         _subject(resource, key),
         body,
         JSON if body else "",
-        metadata_only=metadata_only,
     )
 
 

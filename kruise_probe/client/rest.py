@@ -227,11 +227,7 @@ class RestClient:
         )
         return _decode(resource, await self._send(request), request)
 
-    async def delete(self, resource: Resource[Any], key: NamespacedName, *, uid: str = "") -> None:
-        """Delete the object; finalizers may delay it. With `uid`, raises Conflict for another object."""
-        await self._send(requests.delete(resource, key, uid=uid))
-
-    async def delete_object(
+    async def delete(
         self,
         resource: Resource[T],
         key: NamespacedName,
@@ -251,7 +247,6 @@ class RestClient:
             uid=uid,
             resource_version=resource_version,
             propagation=propagation,
-            metadata_only=False,
         )
         body = await self._send(request)
         return None if _is_status(body) else _decode(resource, body, request)

@@ -102,7 +102,7 @@ class Recording:
         self.options.append(options)
         return NODE
 
-    async def delete_object(self, *_: Any, **options: Any) -> Node | None:
+    async def delete(self, *_: Any, **options: Any) -> Node | None:
         self.options.append(options)
         if isinstance(self._left, Exception):
             raise self._left
