@@ -336,7 +336,8 @@ async def test_request_that_waits_for_a_retry_is_not_in_flight() -> None:
 async def test_repeatable_request_is_retried_after_a_broken_connection(
     call: Call,
 ) -> None:
-    success = {"get": POD, "patch": POD, "delete": {}, "list_page": {"metadata": {}}}
+    removed = {"kind": "Status"}
+    success = {"get": POD, "patch": POD, "delete": removed, "list_page": {"metadata": {}}}
     async with client_of(reset, answer(200, success.get(call.__name__, b""))) as (client, server):
         await call(client)
 
