@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from kruise_probe_playground.apiserver.managed_fields import (
-    Writer,
+    ManagerIdentifier,
     track,
 )
 from kruise_probe_playground.apiserver.schema import UNTYPED, Json
@@ -13,15 +13,15 @@ from kruise_probe_playground.apiserver.schema import UNTYPED, Json
 EPOCH = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
 
-def writer(manager: str = "m", subresource: str = "") -> Writer:
-    return Writer(manager, "Update", "v1", subresource)
+def writer(manager: str = "m", subresource: str = "") -> ManagerIdentifier:
+    return ManagerIdentifier(manager, "Update", "v1", subresource)
 
 
 def thing(**spec: object) -> Json:
     return {"metadata": {"name": "t", "uid": "u"}, "spec": dict(spec)}
 
 
-def written(live: Json, new: Json, by: Writer, *, after_seconds: int = 0) -> Json:
+def written(live: Json, new: Json, by: ManagerIdentifier, *, after_seconds: int = 0) -> Json:
     """`new` with the managed fields that it gets; a client sends none along."""
     track(live, new, UNTYPED, by, EPOCH + timedelta(seconds=after_seconds))
     return new
