@@ -123,14 +123,14 @@ async def test_delete_returns_the_object_if_finalizers_remain(
     body: dict[str, Any], remaining: str | None
 ) -> None:
     async with client_of(answer(200, body)) as (client, _):
-        left = await client.delete_object(PODS, WEB)
+        left = await client.delete(PODS, WEB)
     assert (left and left.name) == remaining
 
 
 async def test_undecodable_response_to_a_delete_is_an_error_of_the_server() -> None:
     async with client_of(answer(200, ["no object"])) as (client, _):
         with pytest.raises(KubeError, match="DELETE pods default/web-0"):
-            await client.delete_object(PODS, WEB)
+            await client.delete(PODS, WEB)
 
 
 async def test_request_has_the_expected_headers_and_no_others() -> None:

@@ -55,7 +55,7 @@ def test_a_list_is_a_snapshot(store: Store[ApiObject]) -> None:
 
 
 def test_an_index_is_added_once_before_the_first_object() -> None:
-    store: Store[ApiObject] = Store({})
+    store: Store[ApiObject] = Store()
 
     def initial(obj: ApiObject) -> list[str]:
         return [obj.key.name[0]]
