@@ -207,15 +207,14 @@ def _marks(result: ResultView) -> str:
 
 
 def _problem_lines(problems: Sequence[Problem]) -> Iterator[Text]:
-    """One paragraph for each group of pods with the same problem."""
+    """One paragraph for each group of pods with the same problem. A problem of a pod concerns all of its probes."""
     groups: dict[tuple[str, str, str], list[Problem]] = {}
     for each in problems:
-        groups.setdefault((each.probe, each.reason, _SECONDS.sub("", each.message)), []).append(
-            each
-        )
-    for group in list(groups.values())[:MAX_PROBLEMS]:
+        probe = "" if each.link == "pod" else each.probe
+        groups.setdefault((probe, each.reason, _SECONDS.sub("", each.message)), []).append(each)
+    for (probe, _, _), group in list(groups.items())[:MAX_PROBLEMS]:
         one = group[0]
-        who = ", ".join(filter(None, (_names([each.pod for each in group]), one.probe)))
+        who = ", ".join(filter(None, (_names(dict.fromkeys(each.pod for each in group)), probe)))
         yield Text.assemble(
             (f"{one.severity}: ", _STYLES[one.severity]),
             f"{who}: " if who else "",

@@ -220,11 +220,10 @@ def _values_link(
         for key, value in (*values.labels.items(), *values.annotations.items())
         if value is not None
     ]
-    text = ", ".join(shown) or f"no marks in state {result.state}"
-    invalid = invalid_values(wanted, result)
-    if invalid:
-        return broken("marks", VALUE_INVALID, f"{text}; {listed(invalid)}")
-    return ok("marks", text)
+    text = ", ".join(shown)
+    if invalid := invalid_values(wanted, result):
+        return broken("marks", VALUE_INVALID, "; ".join(filter(None, (text, listed(invalid)))))
+    return ok("marks", text or f"no marks in state {result.state}")
 
 
 def invalid_values(wanted: WantedMarks, result: ContainerProbeState) -> list[str]:

@@ -74,6 +74,15 @@ def test_equal_problems_of_many_pods_are_one_line() -> None:
     assert "pod-0, pod-1, pod-2 and 6 more pods, healthy: ResultOverdue -> check the node" in line
 
 
+def test_problem_of_a_pod_is_one_line_for_all_of_its_probes() -> None:
+    probes = [probe_wire("a"), probe_wire("b", condition="example.com/b")]
+    pod = healthy_pod(annotations={"kruise-probe.io/paused": "true"})
+    there = snapshot(markers=[marker(probes=probes)], pods=[pod], states=[])
+    text = status_text(status_view(there, there.markers, []), wide=False, width=0, color=False)
+    (line,) = [each for each in text.splitlines() if "waiting: " in each]
+    assert line.startswith("  waiting: web-0: the pod has the annotation")
+
+
 def test_explanation_names_broken_link_reason_and_remedy() -> None:
     there = snapshot(markers=[marker()], pods=[healthy_pod()], planned=False)
     text = explanation_text(explanation(there, there.pods[0], []), wide=False, width=0, color=False)
