@@ -11,9 +11,14 @@ from support.history_steps import CLUSTER_SCOPED, HistoryStep
 
 @dataclass
 class HistoryClient:
-    """Sends steps to one server and remembers what it has seen of each object."""
+    """Sends steps to one server and remembers what it has seen of each object.
+
+    Attributes:
+        since: the resource version at the beginning of the history.
+    """
 
     api: Api
+    since: str
     seen: dict[str, list[Json]] = field(default_factory=dict)
     requests: int = 0
 
