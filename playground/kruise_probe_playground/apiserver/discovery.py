@@ -45,28 +45,17 @@ class Discovery:
             case ["api"]:
                 document: Json | None = {"kind": "APIVersions", "versions": ["v1"]}
             case ["apis"]:
-                document = self._group_list()
+                described = [self._described(each) for each in self._groups if each]
+                document = {"kind": "APIGroupList", "apiVersion": "v1", "groups": described}
             case ["api", wanted]:
                 document = self._resources("", wanted)
-            case ["apis", group]:
-                document = self._group(group)
+            case ["apis", group] if group in self._groups:
+                document = {"kind": "APIGroup", "apiVersion": "v1", **self._described(group)}
             case ["apis", group, wanted]:
                 document = self._resources(group, wanted)
             case _:
                 document = None
         return None if document is None else (document, "application/json")
-
-    def _group_list(self) -> Json:
-        return {
-            "kind": "APIGroupList",
-            "apiVersion": "v1",
-            "groups": [self._described(each) for each in self._groups if each],
-        }
-
-    def _group(self, group: str) -> Json | None:
-        if group not in self._groups:
-            return None
-        return {"kind": "APIGroup", "apiVersion": "v1", **self._described(group)}
 
     def _described(self, group: str) -> Json:
         versions = [

@@ -53,7 +53,7 @@ def _apply(document: Any, operation: dict[str, Any]) -> None:
         case "remove":
             _remove(parent, key)
         case "replace":
-            _replace(parent, key, value)
+            parent[key if isinstance(parent, dict) else _index(key, len(parent))] = value
         case "test":
             if _get(parent, key) != value:
                 raise PatchFailed(f"testing value {operation.get('path')} failed: test failed")
@@ -104,10 +104,6 @@ def _add(parent: Any, key: str, value: Any) -> None:
     else:
         size = len(parent) + 1
         parent.insert(size - 1 if key == "-" else _index(key, size), value)
-
-
-def _replace(parent: Any, key: str, value: Any) -> None:
-    parent[key if isinstance(parent, dict) else _index(key, len(parent))] = value
 
 
 def _remove(parent: Any, key: str) -> None:

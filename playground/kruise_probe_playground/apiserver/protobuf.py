@@ -19,93 +19,74 @@ MEDIA_TYPE: Final = "application/vnd.kubernetes.protobuf"
 
 _MAGIC: Final = b"k8s\x00"
 
+
+def _message(*fields: str) -> Mapping[int, tuple[str, str]]:
+    """Name and type of each field by its number: from 1, text by default, empty for a number that is refused."""
+    split = [each.partition(":") for each in fields]
+    return {at: (name, kind or "text") for at, (name, _, kind) in enumerate(split, 1) if name}
+
+
 _MESSAGES: Final[Mapping[str, Mapping[int, tuple[str, str]]]] = {
-    "Unknown": {
-        1: ("typeMeta", "TypeMeta"),
-        2: ("raw", "raw"),
-        3: ("contentEncoding", "text"),
-        4: ("contentType", "text"),
-    },
-    "TypeMeta": {1: ("apiVersion", "text"), 2: ("kind", "text")},
-    "DeleteOptions": {
-        1: ("gracePeriodSeconds", "number"),
-        2: ("preconditions", "Preconditions"),
-        3: ("orphanDependents", "boolean"),
-        4: ("propagationPolicy", "text"),
-        5: ("dryRun", "list"),
-        6: ("ignoreStoreReadErrorWithClusterBreakingPotential", "boolean"),
-    },
-    "Preconditions": {1: ("uid", "text"), 2: ("resourceVersion", "text")},
-    "MapEntry": {1: ("key", "text"), 2: ("value", "text")},
-    "BytesEntry": {1: ("key", "text"), 2: ("value", "base64")},
-    "Timestamp": {1: ("seconds", "number"), 2: ("nanos", "number")},
-    "ObjectMeta": {
-        1: ("name", "text"),
-        2: ("generateName", "text"),
-        3: ("namespace", "text"),
-        4: ("selfLink", "text"),
-        5: ("uid", "text"),
-        6: ("resourceVersion", "text"),
-        7: ("generation", "positive"),
-        8: ("creationTimestamp", "Time"),
-        11: ("labels", "MapEntry"),
-        12: ("annotations", "MapEntry"),
-        14: ("finalizers", "list"),
-    },
-    "Namespace": {
-        1: ("metadata", "ObjectMeta"),
-        2: ("spec", "NamespaceSpec"),
-        3: ("status", "NamespaceStatus"),
-    },
-    "NamespaceSpec": {1: ("finalizers", "list")},
-    "NamespaceStatus": {1: ("phase", "text")},
-    "ServiceAccount": {
-        1: ("metadata", "ObjectMeta"),
-        4: ("automountServiceAccountToken", "boolean"),
-    },
-    "ConfigMap": {
-        1: ("metadata", "ObjectMeta"),
-        2: ("data", "MapEntry"),
-        3: ("binaryData", "BytesEntry"),
-        4: ("immutable", "boolean"),
-    },
-    "Secret": {
-        1: ("metadata", "ObjectMeta"),
-        2: ("data", "BytesEntry"),
-        3: ("type", "text"),
-        4: ("stringData", "MapEntry"),
-        5: ("immutable", "boolean"),
-    },
-    "SelfSubjectAccessReview": {
-        1: ("metadata", "ObjectMeta"),
-        2: ("spec", "AccessReviewSpec"),
-        3: ("status", "AccessReviewStatus"),
-    },
-    "AccessReviewSpec": {
-        1: ("resourceAttributes", "ResourceAttributes"),
-        2: ("nonResourceAttributes", "NonResourceAttributes"),
-    },
-    "ResourceAttributes": {
-        1: ("namespace", "text"),
-        2: ("verb", "text"),
-        3: ("group", "text"),
-        4: ("version", "text"),
-        5: ("resource", "text"),
-        6: ("subresource", "text"),
-        7: ("name", "text"),
-    },
-    "NonResourceAttributes": {1: ("path", "text"), 2: ("verb", "text")},
-    "AccessReviewStatus": {
-        1: ("allowed", "boolean"),
-        2: ("reason", "text"),
-        3: ("evaluationError", "text"),
-        4: ("denied", "boolean"),
-    },
-    "SelfSubjectReview": {1: ("metadata", "ObjectMeta"), 2: ("status", "SelfSubjectReviewStatus")},
-    "SelfSubjectReviewStatus": {1: ("userInfo", "UserInfo")},
-    "UserInfo": {1: ("username", "text"), 2: ("uid", "text")},
+    "Unknown": _message("typeMeta:TypeMeta", "raw:raw", "contentEncoding", "contentType"),
+    "TypeMeta": _message("apiVersion", "kind"),
+    "DeleteOptions": _message(
+        "gracePeriodSeconds:number",
+        "preconditions:Preconditions",
+        "orphanDependents:boolean",
+        "propagationPolicy",
+        "dryRun:list",
+        "ignoreStoreReadErrorWithClusterBreakingPotential:boolean",
+    ),
+    "Preconditions": _message("uid", "resourceVersion"),
+    "MapEntry": _message("key", "value"),
+    "BytesEntry": _message("key", "value:base64"),
+    "Timestamp": _message("seconds:number", "nanos:number"),
+    "ObjectMeta": _message(
+        "name",
+        "generateName",
+        "namespace",
+        "selfLink",
+        "uid",
+        "resourceVersion",
+        "generation:positive",
+        "creationTimestamp:Time",
+        "",
+        "",
+        "labels:MapEntry",
+        "annotations:MapEntry",
+        "",
+        "finalizers:list",
+    ),
+    "Namespace": _message("metadata:ObjectMeta", "spec:NamespaceSpec", "status:NamespaceStatus"),
+    "NamespaceSpec": _message("finalizers:list"),
+    "NamespaceStatus": _message("phase"),
+    "ServiceAccount": _message(
+        "metadata:ObjectMeta", "", "", "automountServiceAccountToken:boolean"
+    ),
+    "ConfigMap": _message(
+        "metadata:ObjectMeta", "data:MapEntry", "binaryData:BytesEntry", "immutable:boolean"
+    ),
+    "Secret": _message(
+        "metadata:ObjectMeta", "data:BytesEntry", "type", "stringData:MapEntry", "immutable:boolean"
+    ),
+    "SelfSubjectAccessReview": _message(
+        "metadata:ObjectMeta", "spec:AccessReviewSpec", "status:AccessReviewStatus"
+    ),
+    "AccessReviewSpec": _message(
+        "resourceAttributes:ResourceAttributes", "nonResourceAttributes:NonResourceAttributes"
+    ),
+    "ResourceAttributes": _message(
+        "namespace", "verb", "group", "version", "resource", "subresource", "name"
+    ),
+    "NonResourceAttributes": _message("path", "verb"),
+    "AccessReviewStatus": _message(
+        "allowed:boolean", "reason", "evaluationError", "denied:boolean"
+    ),
+    "SelfSubjectReview": _message("metadata:ObjectMeta", "status:SelfSubjectReviewStatus"),
+    "SelfSubjectReviewStatus": _message("userInfo:UserInfo"),
+    "UserInfo": _message("username", "uid"),
 }
-"""Name and type of each field number. `list` is a list of text; `positive` is a number that is absent if it is zero."""
+"""`list` is a list of text; `positive` is a number that is absent if it is zero."""
 
 _NUMBERS: Final = ("number", "positive", "boolean")
 
