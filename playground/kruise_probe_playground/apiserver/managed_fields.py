@@ -60,7 +60,7 @@ def track(
         comparable: False for an object that cannot be compared; it has no managedFields.
         blank: the kind's object with no field set; a create is compared with it.
     """
-    entries = _entries_before(live, new, subresource=bool(writer.subresource))
+    entries = _entries_before(live, new, writer.subresource, typed=schema.typed)
     if not comparable or (live and not entries):  # tracking ends when a client resets the entries
         new["metadata"].pop("managedFields", None)
         return
@@ -104,12 +104,14 @@ def _untracked(of: Json) -> Json:
     return {**of, "metadata": kept}
 
 
-def _entries_before(live: Json, new: Json, *, subresource: bool) -> dict[ManagerIdentifier, _Entry]:
+def _entries_before(
+    live: Json, new: Json, subresource: str, *, typed: bool
+) -> dict[ManagerIdentifier, _Entry]:
     stored = live.get("metadata", {}).get("managedFields") or []
     sent = new.get("metadata", {}).get("managedFields")
     if subresource or sent is None:
         return _decode(stored)
-    if sent in ([], [{}]):  # a client resets them
+    if sent == [{}] or (sent == [] and typed):  # a client resets them
         return {}
     return _decode(sent) or _decode(stored)
 

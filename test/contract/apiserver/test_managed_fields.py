@@ -1,6 +1,6 @@
 """managedFields after creations, patches and replacements: what the manager learns from them must be so."""
 
-from support.contract_api import Api, managed, marker, pod
+from support.contract_api import Api, Json, managed, marker, pod
 
 LABEL = "example.com/mark"
 HEALTHY = "example.com/healthy"
@@ -238,6 +238,14 @@ async def test_managed_fields_that_were_reset_stay_away(api: Api) -> None:
     assert "managedFields" not in reset.meta
     patched = await api.merge(path, {"metadata": {"labels": {"a": "c"}}}, fieldManager="user")
     assert "managedFields" not in patched.meta
+
+
+async def test_an_empty_list_resets_the_managed_fields_of_built_in_kinds_only(api: Api) -> None:
+    patch: Json = {"metadata": {"managedFields": []}}
+    for resource, body, kept in (("pods", pod("m"), False), ("podprobemarkers", marker(), True)):
+        await api.create(resource, body)
+        patched = await api.merge(api.path(resource, "m"), patch)
+        assert (patched.code, "managedFields" in patched.meta) == (200, kept)
 
 
 async def test_managed_fields_cannot_be_set_through_status(api: Api) -> None:
