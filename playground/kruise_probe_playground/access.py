@@ -16,15 +16,15 @@ from kruise_probe.client.credentials import StaticCredentials
 from kruise_probe.manifests import rbac
 from kruise_probe.serving.certificates import issue_certificate
 from kruise_probe.serving.tls import load_certificate, server_context
-from kruise_probe_playground.apiserver.authentication import Tokens, User
+from kruise_probe_playground.apiserver.authentication import Tokens, User, groups_of
 from kruise_probe_playground.apiserver.server import Tls
 
 LIFETIME: Final = timedelta(days=365)
 
 
 def _service_account(name: str) -> User:
-    groups = ("system:serviceaccounts", f"system:serviceaccounts:{SYSTEM_NAMESPACE}")
-    return User(f"system:serviceaccount:{SYSTEM_NAMESPACE}:{name}", groups)
+    user = f"system:serviceaccount:{SYSTEM_NAMESPACE}:{name}"
+    return User(user, groups_of(user))
 
 
 ADMIN: Final = User("kubernetes-admin", ("system:masters",))

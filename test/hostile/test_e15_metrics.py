@@ -6,6 +6,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from aiohttp import web
+from aiohttp.typedefs import Handler
 from support import programs
 from support.api_server import ApiServer
 from support.attacked import LOOK_SECONDS
@@ -13,7 +15,7 @@ from support.fake_runtime import ScriptedRuntime
 from support.hollow import node_name
 from support.scraped import Scraped
 
-from kruise_probe_playground.apiserver.authentication import User
+from kruise_probe_playground.apiserver.authentication import ACCESS_REVIEWS, User
 
 PROMETHEUS, STRANGER, PRODUCT = "prometheus-token", "stranger-token", "product-token"
 TOKENS = {PROMETHEUS: User("prometheus"), STRANGER: User("stranger"), PRODUCT: User("product")}
@@ -22,14 +24,24 @@ REVIEWS_A_SECOND = 2 * 8 + 1
 """Of both kinds; unknown tokens are reviewed at most eight times a second."""
 
 
-def authorize(user: str, verb: str, resource: str, _namespace: str) -> bool:
-    """The product may do everything; Prometheus may read metrics, the stranger nothing."""
-    return user == "product" or (user == "prometheus" and (verb, resource) == ("get", "/metrics"))
+@web.middleware
+async def only_prometheus_reads_metrics(
+    request: web.Request, handler: Handler
+) -> web.StreamResponse:
+    """The server with RBAC: an access review allows Prometheus to read metrics, and nothing else."""
+    response = await handler(request)
+    if request.path != ACCESS_REVIEWS:
+        return response
+    review = await request.json()
+    wanted = {"path": "/metrics", "verb": "get"}
+    spec = review["spec"]
+    allowed = (spec["user"], spec["nonResourceAttributes"]) == ("prometheus", wanted)
+    return web.json_response({**review, "status": {"allowed": allowed}}, status=201)
 
 
 @pytest.fixture
 async def server() -> AsyncIterator[ApiServer]:
-    async with ApiServer(tokens=TOKENS, authorize=authorize) as server:
+    async with ApiServer(tokens=TOKENS, middlewares=[only_prometheus_reads_metrics]) as server:
         yield server
 
 

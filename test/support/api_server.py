@@ -1,7 +1,9 @@
 """The embedded API server as tests use it: with the product's CRDs and rules, requests counted and failed on demand."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
+
+from aiohttp.typedefs import Middleware
 
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.manifests.crds import all_crds
@@ -24,6 +26,7 @@ class ApiServer(EmbeddedApiServer):
         crds: Iterable[Json] | None = None,
         validators: Mapping[str, Validator] = MARKER_VALIDATORS,
         tokens: Tokens = NO_TOKENS,
+        middlewares: Sequence[Middleware] = (),
         **options: Any,
     ) -> None:
         self.faults = Faults()
@@ -31,7 +34,7 @@ class ApiServer(EmbeddedApiServer):
             crds=all_crds() if crds is None else crds,
             validators=validators,
             tokens=tokens,
-            middlewares=[self.faults.middleware],
+            middlewares=[self.faults.middleware, *middlewares],
             **options,
         )
 

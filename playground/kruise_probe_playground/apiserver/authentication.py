@@ -2,21 +2,25 @@
 
 Source: apiserver pkg/authentication/token/tokenfile (`--token-auth-file`), kubernetes
 pkg/registry/authentication/tokenreview, pkg/registry/authorization/subjectaccessreview.
-Differs: the token table is fixed when the server is created; a callback answers access reviews.
+Differs: the token table is fixed when the server is made; every user has all rights.
 """
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Mapping, Sequence
 from ipaddress import ip_address
+from types import MappingProxyType
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
 import msgspec
 
+from kruise_probe.api.times import format_time, utc_now
 from kruise_probe_playground.apiserver.bodies import read_review
 from kruise_probe_playground.apiserver.failures import Failure, bad_request
 from kruise_probe_playground.apiserver.schema import Json
 
 AUTHENTICATED: Final = "system:authenticated"
+_SERVICE_ACCOUNT: Final = re.compile("system:serviceaccount:([^:]+):[^:]+")
 TOKEN_REVIEWS: Final = "/apis/authentication.k8s.io/v1/tokenreviews"
 ACCESS_REVIEWS: Final = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 SELF_REVIEWS: Final = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
@@ -35,11 +39,24 @@ class User(NamedTuple):
 
     name: str
     groups: tuple[str, ...] = ()
+    uid: str = ""
+    extra: Mapping[str, Sequence[str]] = MappingProxyType({})
 
     @property
-    def all_groups(self) -> tuple[str, ...]:
-        """The groups with `system:authenticated`, which the API server adds."""
-        return (*self.groups, AUTHENTICATED)
+    def info(self) -> Json:
+        """UserInfo, with the group `system:authenticated`, which the API server adds."""
+        groups = list(dict.fromkeys((*self.groups, AUTHENTICATED)))
+        optional = {"uid": self.uid, "extra": dict(self.extra)}
+        set_ones = {key: each for key, each in optional.items() if each}
+        return {"username": self.name, "groups": groups, **set_ones}
+
+
+def groups_of(name: str) -> tuple[str, ...]:
+    """The groups that a service account has by its name."""
+    account = _SERVICE_ACCOUNT.fullmatch(name)
+    if account is None:
+        return ()
+    return ("system:serviceaccounts", f"system:serviceaccounts:{account[1]}")
 
 
 Tokens = Mapping[str, User]
@@ -83,39 +100,19 @@ def _is_loopback(host: str) -> bool:
         return False
 
 
-class _Attributes(msgspec.Struct):
-    path: str = ""
-    verb: str = ""
-    resource: str = ""
-    subresource: str = ""
-    namespace: str = ""
-
-    @property
-    def resource_or_path(self) -> str:
-        return self.path or "/".join(filter(None, (self.resource, self.subresource)))
-
-
 class _Spec(msgspec.Struct, rename="camel"):
     token: str = ""
     user: str = ""
-    non_resource_attributes: _Attributes | None = None
-    resource_attributes: _Attributes | None = None
+    non_resource_attributes: Json | None = None
+    resource_attributes: Json | None = None
 
 
 class _Review(msgspec.Struct):
     spec: _Spec = msgspec.field(default_factory=_Spec)
 
 
-def review_response(
-    path: str,
-    body: bytes,
-    content_type: str,
-    user: str,
-    *,
-    tokens: Tokens,
-    allows: Callable[[str, str, str, str], bool],
-) -> Json:
-    """Return the review that `user` sent with its status; `allows` decides about (user, verb, resource or path, namespace)."""
+def review_response(path: str, body: bytes, content_type: str, user: User, tokens: Tokens) -> Json:
+    """Return the review that `user` sent with its status."""
     kind, api_version = REVIEWS[path], "/".join(path.split("/")[2:4])
     sent = {"kind": kind, "apiVersion": api_version, **read_review(kind, body, content_type)}
     try:
@@ -123,20 +120,14 @@ def review_response(
     except msgspec.MsgspecError as error:
         raise bad_request(f"the body is not a review: {error}") from error
     if path == TOKEN_REVIEWS:
-        return {**sent, "status": _token_status(spec.token, tokens)}
+        return {**sent, "status": _token_status(tokens.get(spec.token))}
     if path == WHOAMI_REVIEWS:
-        return {**sent, "status": {"userInfo": {"username": user, "groups": [AUTHENTICATED]}}}
-    access = spec.non_resource_attributes or spec.resource_attributes or _Attributes()
-    subject = user if path == SELF_REVIEWS else spec.user
-    allowed = allows(subject, access.verb, access.resource_or_path, access.namespace)
-    return {**sent, "status": {"allowed": allowed}}
+        metadata = {"creationTimestamp": format_time(utc_now())}
+        return {**sent, "metadata": metadata, "status": {"userInfo": user.info}}
+    return {**sent, "status": {"allowed": True}}
 
 
-def _token_status(token: str, tokens: Tokens) -> Json:
-    user = tokens.get(token)
+def _token_status(user: User | None) -> Json:
     if user is None:
         return {"user": {}, "error": "invalid bearer token"}
-    return {
-        "authenticated": True,
-        "user": {"username": user.name, "groups": list(user.all_groups)},
-    }
+    return {"authenticated": True, "user": user.info}

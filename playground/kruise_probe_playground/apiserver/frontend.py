@@ -5,8 +5,9 @@ Differs: the only authentication is a table of bearer tokens; requests of web pa
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Iterable
 from typing import Final
+from urllib.parse import unquote
 
 import msgspec
 import structlog
@@ -15,15 +16,15 @@ from aiohttp import web
 from kruise_probe_playground.apiserver import failures
 from kruise_probe_playground.apiserver.authentication import (
     REVIEWS,
-    SELF_REVIEWS,
-    WHOAMI_REVIEWS,
     Tokens,
+    User,
     check_no_web_page,
+    groups_of,
     review_response,
     user_of,
 )
 from kruise_probe_playground.apiserver.discovery import Discovery, version
-from kruise_probe_playground.apiserver.failures import Failure, FailureTarget
+from kruise_probe_playground.apiserver.failures import Failure
 from kruise_probe_playground.apiserver.handlers import (
     Call,
     VerbHandlers,
@@ -39,13 +40,12 @@ from kruise_probe_playground.apiserver.watching import Watch
 _JSON: Final = "application/json"
 _PATHS: Final = ("/api", "/api/v1", "/apis", "/healthz", "/openapi/v3", "/version")
 _HEALTH: Final = ("healthz", "livez", "readyz")
+_IMPERSONATED_EXTRA: Final = "impersonate-extra-"
 MAX_BODY_BYTES: Final = 3 << 20
 BODY_SECONDS: Final = 30.0
 """How long a client may take to send its body."""
 WRITE_SECONDS: Final = 30.0
 """How long a client may take to accept a frame of a watch or a log."""
-
-Authorize = Callable[[str, str, str, str], bool]
 
 _log = structlog.get_logger(__name__)
 
@@ -58,21 +58,12 @@ class Frontend:
 
     Args:
         tokens: every request but health checks needs one of them; without any, every request is accepted.
-        authorize: whether `(user, verb, resource, namespace)` is allowed; called only with tokens.
         logs: the logs of containers.
     """
 
-    def __init__(
-        self,
-        registry: Registry,
-        *,
-        tokens: Tokens,
-        authorize: Authorize | None,
-        logs: OpenLog = no_nodes,
-    ) -> None:
+    def __init__(self, registry: Registry, *, tokens: Tokens, logs: OpenLog = no_nodes) -> None:
         self._registry = registry
         self._tokens = tokens
-        self._authorize = authorize
         self._logs = logs
         self._handlers = VerbHandlers(registry)
         self._described = -1
@@ -99,14 +90,14 @@ class Frontend:
             check_no_web_page(request.headers)
             if request.path.strip("/").partition("/")[0] in _HEALTH:
                 return web.Response(text="ok")
-            user = self._user(request)
+            own = self._authenticated(request)
+            user = _impersonated(request) or own
             document = self._document(request)
             if document is not None:
                 return document
             if request.method == "POST" and request.path in REVIEWS:
                 return await self._review(request, user)
             call = await self._call(request)
-            self._check_allowed(user, call)
             if call.verb == "watch":
                 return await self._watch(request, call)
             if call.path.subresource == "log":
@@ -118,25 +109,13 @@ class Frontend:
         except Failure as failure:
             return failure_response(failure)
 
-    def _user(self, request: web.Request) -> str:
-        """The user of the token, or the one that this user impersonates."""
-        own, other = self._authenticated(request), request.headers.get("Impersonate-User")
-        if other is None:
-            return own
-        if self._allows(own, "impersonate", "users"):
-            return other
-        why = (
-            f'User "{own}" cannot impersonate resource "users" in API group "" at the cluster scope'
-        )
-        raise failures.forbidden(FailureTarget("", "users", "", other), why)
-
-    def _authenticated(self, request: web.Request) -> str:
+    def _authenticated(self, request: web.Request) -> User:
         if not self._tokens:
-            return ""
+            return User("")
         user = user_of(request.headers.get("Authorization", ""), self._tokens)
         if user is None:
             raise Failure(401, "Unauthorized", "Unauthorized")
-        return user.name
+        return user
 
     def _document(self, request: web.Request) -> web.Response | None:
         """Respond to a request for version, discovery or OpenAPI; None for requests about objects."""
@@ -165,38 +144,10 @@ class Frontend:
         body = await _body_of(request)
         return Call(verb, kind, path, query, headers, body)
 
-    def _check_allowed(self, user: str, call: Call) -> None:
-        namespace = call.path.namespace
-        if self._allows(user, call.verb, call.path.resource, namespace):
-            return
-        where = f'in the namespace "{namespace}"' if namespace else "at the cluster scope"
-        why = (
-            f'User "{user}" cannot {call.verb} resource "{call.path.resource}" in API group'
-            f' "{call.kind.group}" {where}'
-        )
-        raise failures.forbidden(
-            FailureTarget(call.kind.group, call.kind.plural, "", call.path.name), why
-        )
-
-    def _allows(self, user: str, verb: str, resource: str, namespace: str = "") -> bool:
-        if self._authorize is None or not self._tokens:
-            return True
-        return self._authorize(user, verb, resource, namespace)
-
-    async def _review(self, request: web.Request, user: str) -> web.Response:
-        _, _, group, _, resource = request.path.split("/")
-        own = request.path in (SELF_REVIEWS, WHOAMI_REVIEWS)
-        if not own and not self._allows(user, "create", resource):
-            why = f'User "{user}" cannot create resource "{resource}" in API group "{group}" at the cluster scope'
-            raise failures.forbidden(FailureTarget(group, resource, ""), why)
-        review = review_response(
-            request.path,
-            await _body_of(request),
-            request.headers.get("Content-Type", ""),
-            user,
-            tokens=self._tokens,
-            allows=self._allows,
-        )
+    async def _review(self, request: web.Request, user: User) -> web.Response:
+        content_type = request.headers.get("Content-Type", "")
+        body = await _body_of(request)
+        review = review_response(request.path, body, content_type, user, self._tokens)
         return web.json_response(review, status=201)
 
     def _respond(self, call: Call) -> web.Response:
@@ -228,6 +179,23 @@ class Frontend:
             if request.transport is not None:
                 request.transport.abort()
         return response
+
+
+def _impersonated(request: web.Request) -> User | None:
+    """The user that the request impersonates, or None."""
+    headers = request.headers
+    name, uid = headers.get("Impersonate-User", ""), headers.get("Impersonate-Uid", "")
+    groups = headers.getall("Impersonate-Group", ())
+    extra = {
+        unquote(key.lower().removeprefix(_IMPERSONATED_EXTRA)): headers.getall(key)
+        for key in headers
+        if key.lower().startswith(_IMPERSONATED_EXTRA)
+    }
+    if not name and (groups or uid or extra):
+        raise failures.bad_request(
+            "the request impersonates groups, a uid or extras without the header Impersonate-User"
+        )
+    return User(name, tuple(groups) or groups_of(name), uid, extra) if name else None
 
 
 async def _body_of(request: web.Request) -> bytes:

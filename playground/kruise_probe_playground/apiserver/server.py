@@ -20,7 +20,7 @@ from kruise_probe.api.times import utc_now
 from kruise_probe_playground.apiserver.authentication import Tokens
 from kruise_probe_playground.apiserver.builtin import builtin_kinds
 from kruise_probe_playground.apiserver.custom import Validator, custom_kind
-from kruise_probe_playground.apiserver.frontend import MAX_BODY_BYTES, Authorize, Frontend
+from kruise_probe_playground.apiserver.frontend import MAX_BODY_BYTES, Frontend
 from kruise_probe_playground.apiserver.garbage import GarbageCollector
 from kruise_probe_playground.apiserver.logs import OpenLog, no_nodes
 from kruise_probe_playground.apiserver.registry import Registry
@@ -47,7 +47,7 @@ class EmbeddedApiServer:
     Args:
         crds: the initial CustomResourceDefinitions, as dictionaries.
         validators: rules beyond the CRDs' schemas, by qualified resource.
-        tokens, authorize, logs: see `Frontend`.
+        tokens, logs: see `Frontend`.
         tls: None serves plain HTTP.
         middlewares: of aiohttp, around every request.
     """
@@ -58,7 +58,6 @@ class EmbeddedApiServer:
         crds: Iterable[Json],
         validators: Mapping[str, Validator],
         tokens: Tokens,
-        authorize: Authorize | None = None,
         logs: OpenLog = no_nodes,
         tls: Tls | None = None,
         middlewares: Sequence[Middleware] = (),
@@ -74,7 +73,7 @@ class EmbeddedApiServer:
                 DEFINITIONS: lambda crd: custom_kind(crd, validators.get(crd["metadata"]["name"]))
             },
         )
-        self._frontend = Frontend(self.registry, tokens=tokens, authorize=authorize, logs=logs)
+        self._frontend = Frontend(self.registry, tokens=tokens, logs=logs)
         self._stack = AsyncExitStack()
         self._seed()
 
