@@ -20,9 +20,9 @@ from kruise_probe_playground.apiserver.bodies import (
 )
 from kruise_probe_playground.apiserver.delete_options import read_delete_options
 from kruise_probe_playground.apiserver.deleting import Deleted, Remover
-from kruise_probe_playground.apiserver.failures import FailureTarget
+from kruise_probe_playground.apiserver.failures import Failure, FailureTarget
 from kruise_probe_playground.apiserver.kinds import SUBRESOURCE_VERBS, Kind
-from kruise_probe_playground.apiserver.listing import list_page, scope_of
+from kruise_probe_playground.apiserver.listing import Page, list_page, scope_of
 from kruise_probe_playground.apiserver.presenting import Presenter, presenter_for
 from kruise_probe_playground.apiserver.registry import Registry
 from kruise_probe_playground.apiserver.replica_sets import scale_of, scaled
@@ -61,7 +61,7 @@ class Call(NamedTuple):
         return self.headers.get("content-type", "")
 
 
-class VerbResponse(NamedTuple):
+class Response(NamedTuple):
     code: int
     body: bytes
     warnings: tuple[str, ...] = ()
@@ -97,9 +97,7 @@ def check_route(kind: Kind, path: ResourcePath, verb: str) -> None:
     if bool(path.namespace) and not kind.namespaced:
         raise failures.no_such_path()
     if kind.namespaced and not path.namespace and verb not in ("list", "watch"):
-        if path.name:
-            raise failures.no_such_path()
-        raise failures.method_not_allowed()
+        raise failures.no_such_path() if path.name else failures.method_not_allowed()
     allowed = SUBRESOURCE_VERBS[path.subresource] if path.subresource else kind.verbs
     if verb not in allowed:
         raise failures.method_not_allowed()
@@ -146,11 +144,16 @@ class VerbHandlers:
         stored = self._registry.get(call.kind, call.path.key)
         return VerbResponse(200, self._presenter(call).one(stored))
 
-    def _list(self, call: Call) -> VerbResponse:
-        query = parse_list_query(call.query)
+    def _list(self, call: Call) -> Response:
+        return Response(200, self._presenter(call).page(self._page(call)))
+
+    def _page(self, call: Call) -> Page:
+        try:
+            query = parse_list_query(call.query)
+        except Failure as failure:
+            raise failures.bad_request(failure.status["message"]) from failure
         scope = scope_of(call.kind, call.path.namespace, query)
-        page = list_page(self._registry, call.kind, scope, query)
-        return VerbResponse(200, self._presenter(call).page(page))
+        return list_page(self._registry, call.kind, scope, query)
 
     def _create(self, call: Call) -> VerbResponse:
         if call.path.subresource == "binding":
@@ -245,9 +248,7 @@ class VerbHandlers:
 
     def _delete_collection(self, call: Call) -> VerbResponse:
         options = read_delete_options(call.body, call.query, call.content_type)
-        query = parse_list_query(call.query)
-        scope = scope_of(call.kind, call.path.namespace, query)
-        page = list_page(self._registry, call.kind, scope, query)
+        page = self._page(call)
         for each in page.items:
             self._remover.delete(call.kind, each, options)
         return VerbResponse(200, self._presenter(call).page(page))

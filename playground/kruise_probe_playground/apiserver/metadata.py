@@ -33,7 +33,7 @@ def stamp_new(metadata: Json, now: datetime, random: Random) -> None:
     prefix = metadata.get("generateName")
     if prefix and not metadata.get("name"):
         metadata["name"] = prefix[:58] + "".join(random.choices(_SUFFIX_LETTERS, k=5))
-    for key in ("deletionTimestamp", "deletionGracePeriodSeconds", "resourceVersion", "selfLink"):
+    for key in ("deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"):
         metadata.pop(key, None)
     metadata["uid"] = str(uuid.UUID(int=random.getrandbits(128), version=4))
     metadata["creationTimestamp"] = format_time(now)

@@ -4,12 +4,13 @@ Source: apiserver pkg/endpoints/request/requestinfo.go; metav1.ListOptions.
 Differs: only the options of this server.
 """
 
+import re
 from collections.abc import Mapping
 from typing import NamedTuple
 from urllib.parse import unquote
 
 from kruise_probe.api.keys import NamespacedName
-from kruise_probe_playground.apiserver.failures import bad_request
+from kruise_probe_playground.apiserver.failures import Failure, bad_request
 
 
 class ResourcePath(NamedTuple):
@@ -80,16 +81,19 @@ def parse_list_query(query: Mapping[str, str]) -> ListQuery:
     )
 
 
+def revision_in(text: str) -> int | None:
+    """The resource version; None if this is no number of 64 bits."""
+    return int(text) if re.fullmatch("[0-9]+", text) and int(text) < 1 << 64 else None
+
+
 def parse_revision(text: str) -> int | None:
     """Parse a resource version; None if it is empty."""
-    if not text:
-        return None
-    if not text.isdigit():
-        raise bad_request(
-            f'invalid resource version: resourceVersion: Invalid value: "{text}":'
-            f' strconv.ParseUint: parsing "{text}": invalid syntax'
-        )
-    return int(text)
+    found = revision_in(text)
+    if text and found is None:
+        why = "value out of range" if text.isdigit() else "invalid syntax"
+        message = f'Invalid value: "{text}": strconv.ParseUint: parsing "{text}": {why}'
+        raise Failure(500, "", f"resourceVersion: {message}")
+    return found
 
 
 def is_true(text: str | None) -> bool:

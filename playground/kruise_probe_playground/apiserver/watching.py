@@ -39,8 +39,6 @@ class Watch:
     ) -> None:
         check_watch(query)
         current = registry.store.revision
-        if query.send_initial_events and (query.revision or 0) > current:
-            raise too_large_version(query.revision or 0, current)
         self._registry = registry
         self._kind = kind
         self._query = query
@@ -50,7 +48,9 @@ class Watch:
         self._failure: Failure | None = None
         self._initial: list[Stored] = []
         self._missed: list[Change] = []
-        if self._wants_initial:
+        if query.send_initial_events and (query.revision or 0) > current:
+            self._failure = too_large_version(query.revision or 0, current)
+        elif self._wants_initial:
             self._initial = [each for each in self._collection.ordered() if scope.matches(each)]
         elif query.revision and query.revision < self._collection.floor:
             floor = self._collection.floor

@@ -24,6 +24,7 @@ from kruise_probe_playground.apiserver.managed_fields import (
     track,
 )
 from kruise_probe_playground.apiserver.registry import Registry
+from kruise_probe_playground.apiserver.requests import parse_revision, revision_in
 from kruise_probe_playground.apiserver.schema import Json
 from kruise_probe_playground.apiserver.shaping import WrongType, apply_defaults, prune
 from kruise_probe_playground.apiserver.store import Stored
@@ -60,9 +61,6 @@ class Editor:
             metadata = new.setdefault("metadata", {})
             _set_namespace(kind, metadata, namespace)
             self._registry.check_parents(kind, namespace, metadata.get("name") or "")
-            if metadata.get("resourceVersion"):
-                why = "resourceVersion should not be set on objects to be created"
-                raise failures.bad_request(why)
             now = self._registry.now()
             meta.stamp_new(metadata, now, self._registry.random)
             kind.rules.default(new)
@@ -80,6 +78,9 @@ class Editor:
                 causes = [*meta.problems(metadata, kind), *causes]
             _check(kind, new, causes)
             warnings += [*kind.rules.warnings(new), *meta.finalizer_warnings(metadata, {}, kind)]
+            if revision_in(metadata.get("resourceVersion", "")) and not options.dry_run:
+                why = "resourceVersion should not be set on objects to be created"
+                raise Failure(500, "", why)
             key = NamespacedName(namespace, metadata["name"])
             if key in self._registry.collection(kind).objects:
                 raise failures.already_exists(kind.target(key.name))
@@ -105,7 +106,8 @@ class Editor:
             failure.warnings = _pruned(kind, sent, options)[1]  # a malformed body fails first
             raise
         if stored is None:
-            new = {**sent, "metadata": {**sent["metadata"], "resourceVersion": ""}}
+            version = sent["metadata"].get("resourceVersion", "") if options.dry_run else ""
+            new = {**sent, "metadata": {**sent["metadata"], "resourceVersion": version}}
             return self.create(kind, key.namespace, new, options)
         return self.update(kind, stored, subresource, sent, options)
 
@@ -125,9 +127,7 @@ class Editor:
         with _warning(warnings):
             metadata = new.setdefault("metadata", {})
             _set_namespace(kind, metadata, stored.key.namespace)
-            version = metadata.get("resourceVersion")
-            if version and version != str(stored.revision):
-                raise failures.conflict(kind.target(stored.key.name))
+            _check_revision(kind, metadata, stored)
             metadata["resourceVersion"] = str(stored.revision)
             kind.rules.default(new)
             trackable = new.get("status") == old.get("status") or kind.rules.trackable(new)
@@ -169,14 +169,24 @@ def _check_replaceable(
     """Fail if the object with the metadata `sent` may neither replace `stored` nor be created."""
     if stored is None and (subresource or not kind.create_on_update):
         raise failures.not_found(kind.target(key.name))
+    if stored is None:
+        parse_revision(str(sent.get("resourceVersion") or ""))
     uid, current = sent.get("uid"), stored.uid if stored else ""
     if uid and uid != current:
         why = f"Precondition failed: UID in precondition: {uid}, UID in object meta: {current}"
         raise failures.conflict(kind.target(key.name), why)
-    if stored and not kind.unconditional_update and not sent.get("resourceVersion"):
+
+
+def _check_revision(kind: Kind, sent: Json, stored: Stored) -> None:
+    """Fail if an update with the metadata `sent` is of an older version of the object."""
+    revision = parse_revision(sent.get("resourceVersion", ""))
+    target = kind.target(stored.key.name)
+    if not revision and not kind.unconditional_update:
         why = "must be specified for an update"
         cause = failures.invalid_value("metadata.resourceVersion", 0, why)
-        raise failures.invalid(kind.target(key.name)._replace(kind=kind.plural), [cause])
+        raise failures.invalid(target._replace(kind=kind.plural), [cause])
+    if revision and revision != stored.revision:
+        raise failures.conflict(target)
 
 
 @contextmanager
