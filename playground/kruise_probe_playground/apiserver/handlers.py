@@ -35,7 +35,7 @@ from kruise_probe_playground.apiserver.requests import (
 from kruise_probe_playground.apiserver.schema import Json
 from kruise_probe_playground.apiserver.shaping import WrongType, prune
 from kruise_probe_playground.apiserver.watching import Watch
-from kruise_probe_playground.apiserver.writing import Editor, WriteOptions, Written, check_name
+from kruise_probe_playground.apiserver.writing import Editor, WriteOptions, Written
 
 _MAX_MANAGER: Final = 128
 _VALIDATIONS: Final = ("Ignore", "Strict", "Warn")
@@ -207,7 +207,6 @@ class VerbHandlers:
         options = _options(call, "PatchOptions")
         stored = self._registry.get(kind, key)
         patched = apply_patch(kind, kind.decode(stored), call.body, patch_type)
-        check_name((patched.get("metadata") or {}).get("name"), key)
         written = self._editor.update(
             kind, stored, call.path.subresource, patched, options, patched=True
         )

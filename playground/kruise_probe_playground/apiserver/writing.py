@@ -98,7 +98,7 @@ class Editor:
         if not name:
             why = "the name of the object (based on metadata.name) was not specified"
             raise failures.bad_request(why)
-        check_name(name, key)
+        _check_name(name, key)
         stored = self._registry.collection(kind).objects.get(key)
         try:
             _check_replaceable(kind, key, subresource, stored, sent["metadata"])
@@ -126,6 +126,7 @@ class Editor:
         new, warnings = _pruned(kind, sent, options, old, patched=patched)
         with _warning(warnings):
             metadata = new.setdefault("metadata", {})
+            _check_name(metadata.get("name"), stored.key)
             _set_namespace(kind, metadata, stored.key.namespace)
             _check_revision(kind, metadata, stored)
             metadata["resourceVersion"] = str(stored.revision)
@@ -156,7 +157,7 @@ class Editor:
         return self._registry.commit(kind, new, stored, dry_run=options.dry_run)
 
 
-def check_name(name: Any, key: NamespacedName) -> None:
+def _check_name(name: Any, key: NamespacedName) -> None:
     if name != key.name:
         raise failures.bad_request(
             f"the name of the object ({name}) does not match the name on the URL ({key.name})"

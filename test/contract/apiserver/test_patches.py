@@ -227,3 +227,14 @@ async def test_json_patches_that_cannot_be_applied_fail(
     await api.create("pods", pod("p", labels={"a": "b"}))
     refused = await api.json_patch(api.path("pods", "p"), [operation])
     assert refused.code == code, refused
+
+
+@pytest.mark.parametrize("metadata", [None, {"name": "q"}, {"namespace": "q"}])
+async def test_a_patch_to_another_name_is_refused_with_the_warnings_of_the_object(
+    api: Api, metadata: Any
+) -> None:
+    await api.create("pods", pod("p"))
+    patch = {"metadata": metadata, "spec": {"unknown": 1}}
+    refused = await api.merge(api.path("pods", "p"), patch)
+    assert (refused.code, refused.body["reason"]) == (400, "BadRequest")
+    assert refused.headers["Warning"] == '299 - "unknown field \\"spec.unknown\\""'
