@@ -61,12 +61,11 @@ class Remover:
         if not pending and new["metadata"].get("finalizers"):
             changed = _mark(new["metadata"], now) or changed
             pending = True
-        if not pending:
-            last = self._registry.remove(kind, new, stored, dry_run=options.dry_run)
-            return Deleted(last, gone=True)
-        if changed or kind.decode(stored) != new:
+        if changed or (pending and kind.decode(stored) != new):
             stored = self._registry.commit(kind, new, stored, dry_run=options.dry_run)
-        return Deleted(stored, gone=False)
+        if not pending:
+            stored = self._registry.remove(kind, new, stored, dry_run=options.dry_run)
+        return Deleted(stored, gone=not pending)
 
 
 def _check_preconditions(kind: Kind, stored: Stored, options: DeleteOptions) -> None:

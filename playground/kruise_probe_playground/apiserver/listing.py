@@ -6,7 +6,7 @@ Differs: every version of the history can be listed exactly.
 
 import binascii
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import islice
 from typing import NamedTuple
 
@@ -69,19 +69,13 @@ def list_page(registry: Registry, kind: Kind, scope: Scope, query: ListQuery) ->
             revision = query.revision
             if revision < collection.floor:
                 raise failures.gone(f"too old resource version: {revision} ({collection.floor})")
-    found = (each for each in collection.ordered_at(revision, after) if scope.matches(each))
-    return _cut(found, query.limit, revision, selects=scope.selects)
-
-
-def _cut(found: Iterator[Stored], limit: int, revision: int, *, selects: bool) -> Page:
-    if limit <= 0:
-        return Page(list(found), revision)
-    items = list(islice(found, limit))
-    remaining = sum(1 for _ in found)
+    covered = (each for each in collection.ordered_at(revision, after) if scope.covers(each))
+    items = list(islice(filter(scope.matches, covered), max(query.limit, 0) or None))
+    remaining = sum(1 for _ in covered)  # also of objects that are not selected
     if not remaining:
         return Page(items, revision)
     token = _encode_token(revision, str(items[-1].key))
-    return Page(items, revision, token, None if selects else remaining)
+    return Page(items, revision, token, None if scope.selects else remaining)
 
 
 def _encode_token(revision: int, after: str) -> str:

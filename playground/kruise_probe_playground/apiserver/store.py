@@ -65,9 +65,13 @@ class Scope(NamedTuple):
     labels: LabelFilter = LabelFilter()
     fields: FieldFilter = FieldFilter()
 
+    def covers(self, stored: Stored) -> bool:
+        """Whether the object is in the namespace, selected or not."""
+        return not self.namespace or stored.key.namespace == self.namespace
+
     def matches(self, stored: Stored) -> bool:
         return (
-            (not self.namespace or stored.key.namespace == self.namespace)
+            self.covers(stored)
             and (not self.labels.requirements or self.labels.matches(stored.labels))
             and (not self.fields.terms or self.fields.matches(stored.fields))
         )

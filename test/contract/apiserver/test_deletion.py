@@ -1,6 +1,7 @@
 """How objects end: at once, gracefully, held by finalizers, with their owners, with their namespace."""
 
 from datetime import datetime, timedelta
+from typing import Any
 
 import pytest
 from support.contract_api import PROTOBUF, Api, ApiResponse, marker, node_pod_probe, pod
@@ -421,3 +422,32 @@ async def test_an_owner_in_another_namespace_does_not_keep_its_dependent(api: Ap
     await api.create("configmaps", {"metadata": {"name": "d", "ownerReferences": [reference]}})
     await api.until_gone(api.path("configmaps", "d"))
     await api.delete(f"{elsewhere}/{name}")
+
+
+@pytest.mark.parametrize(
+    ("node", "options"),
+    [
+        pytest.param("", {}, id="no-node"),
+        pytest.param(None, {"gracePeriodSeconds": 0}, id="no-grace-period"),
+    ],
+)
+async def test_a_pod_that_is_deleted_at_once_is_modified_first(
+    api: Api, node: str | None, options: dict[str, Any]
+) -> None:
+    created = await api.create("pods", pod("p", node=node))
+    async with api.watch(api.path("pods"), resourceVersion=created.revision) as stream:
+        await api.delete(api.path("pods", "p"), **options)
+        modified, deleted = await stream.next(), await stream.next()
+    assert (modified["type"], deleted["type"]) == ("MODIFIED", "DELETED")
+    for event in (modified, deleted):
+        metadata = event["object"]["metadata"]
+        assert (metadata["generation"], metadata["deletionGracePeriodSeconds"]) == (2, 0)
+
+
+async def test_the_last_deletion_of_a_terminating_pod_modifies_it_first(api: Api) -> None:
+    """As the kubelet sends it when the containers have stopped."""
+    await api.create("pods", pod("p"))
+    marked = await api.delete(api.path("pods", "p"))
+    async with api.watch(api.path("pods"), resourceVersion=marked.revision) as stream:
+        await api.delete(api.path("pods", "p"), gracePeriodSeconds=0)
+        assert [(await stream.next())["type"] for _ in range(2)] == ["MODIFIED", "DELETED"]

@@ -288,3 +288,17 @@ async def test_malformed_field_selectors_are_bad_requests(api: Api, selector: st
 )
 async def test_unusual_label_selectors_are_accepted(api: Api, selector: str) -> None:
     assert (await api.get(api.path("pods"), labelSelector=selector)).code == 200
+
+
+async def test_a_page_may_be_followed_by_an_empty_one_if_a_selector_selects_nothing_more(
+    api: Api,
+) -> None:
+    for name, labels in (("a", {}), ("b", {"l": "x"}), ("c", {})):
+        await api.create("pods", pod(name, labels=labels))
+    first = await api.get(api.path("pods"), limit=1, labelSelector="l=x")
+    assert (names(first), "remainingItemCount" in first.meta) == (["b"], False)
+    query = {"continue": first.meta["continue"], "limit": 1, "labelSelector": "l=x"}
+    second = await api.get(api.path("pods"), **query)
+    assert (names(second), second.meta.get("continue", "")) == ([], "")
+    whole = await api.get(api.path("pods"), limit=2, labelSelector="l=x")
+    assert (names(whole), whole.meta.get("continue", "")) == (["b"], "")

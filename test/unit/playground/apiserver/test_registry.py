@@ -183,7 +183,6 @@ async def test_foreground_deletion_waits_for_dependents(world: World) -> None:
     assert world.get("nodes", "n")
     released = dict((world.get(NODE_POD_PROBES, "n") or {})["metadata"])
     released.pop("finalizers")
-    released.pop("resourceVersion")
     world.change(NODE_POD_PROBES, dependent, metadata=released)
     world.collector.sweep()
     assert world.get(NODE_POD_PROBES, "n") is None
