@@ -61,7 +61,7 @@ class Call(NamedTuple):
         return self.headers.get("content-type", "")
 
 
-class Response(NamedTuple):
+class VerbResponse(NamedTuple):
     code: int
     body: bytes
     warnings: tuple[str, ...] = ()
@@ -144,8 +144,8 @@ class VerbHandlers:
         stored = self._registry.get(call.kind, call.path.key)
         return VerbResponse(200, self._presenter(call).one(stored))
 
-    def _list(self, call: Call) -> Response:
-        return Response(200, self._presenter(call).page(self._page(call)))
+    def _list(self, call: Call) -> VerbResponse:
+        return VerbResponse(200, self._presenter(call).page(self._page(call)))
 
     def _page(self, call: Call) -> Page:
         try:

@@ -211,8 +211,7 @@ class FaultyConnection:
         if check is not None and call.verb in WRITES:
             check()
         version = call.query.get("resourceVersion", "")
-        resource = "/".join(filter(None, (call.kind.plural, call.path.subresource)))
-        sent = Sent(self.process, call.verb, resource, call.path.name, version)
+        sent = Sent(self.process, call.verb, call.path.resource, call.path.name, version)
         if not self.dead:
             self._on_send(sent)
         return sent
