@@ -69,7 +69,14 @@ def list_page(registry: Registry, kind: Kind, scope: Scope, query: ListQuery) ->
             revision = query.revision
             if revision < collection.floor:
                 raise failures.gone(f"too old resource version: {revision} ({collection.floor})")
-    covered = (each for each in collection.ordered_at(revision, after) if scope.covers(each))
+    single = (
+        scope.fields.pinned("metadata.name") if scope.namespace or not kind.namespaced else None
+    )
+    covered = (
+        each
+        for each in collection.ordered_at(revision, after)
+        if scope.covers(each) and single in (None, each.key.name)
+    )
     items = list(islice(filter(scope.matches, covered), max(query.limit, 0) or None))
     remaining = sum(1 for _ in covered)  # also of objects that are not selected
     if not remaining:

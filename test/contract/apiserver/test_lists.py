@@ -302,3 +302,5 @@ async def test_a_page_may_be_followed_by_an_empty_one_if_a_selector_selects_noth
     assert (names(second), second.meta.get("continue", "")) == ([], "")
     whole = await api.get(api.path("pods"), limit=2, labelSelector="l=x")
     assert (names(whole), whole.meta.get("continue", "")) == (["b"], "")
+    single = await api.get(api.path("pods"), limit=1, fieldSelector="metadata.name=b")
+    assert (names(single), single.meta.get("continue", "")) == (["b"], "")
