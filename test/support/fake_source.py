@@ -19,6 +19,7 @@ from kruise_probe.api.errors import ConnectionFailed, Expired, Invalid
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.kinds import EventType, KubeObject, ListPage, Undecodable, WatchEvent
 from kruise_probe.api.meta import ApiObject, ObjectMeta
+from kruise_probe.api.times import CLOCK_SLACK_SECONDS
 
 T = TypeVar("T", bound=KubeObject)
 
@@ -244,13 +245,14 @@ class FakeSource(Generic[T]):
                     return
                 heard_at = time()
                 yield item
-            if watch.silent and time() >= heard_at + READ_DEADLINE_SECONDS:
+            now = time() + CLOCK_SLACK_SECONDS
+            if watch.silent and now >= heard_at + READ_DEADLINE_SECONDS:
                 raise ConnectionFailed("nothing read for 70 s")
-            if time() >= ends_at:
+            if now >= ends_at:
                 return
             watch.wake.clear()
             await self._sleep_until_event(watch, min(ends_at, heard_at + BOOKMARK_SECONDS))
-            if not watch.pending and not watch.silent and time() < ends_at:
+            if not watch.pending and not watch.silent and time() + CLOCK_SLACK_SECONDS < ends_at:
                 watch.push(WatchEvent(EventType.BOOKMARK, None, str(self._version)))
 
     async def _sleep_until_event(self, watch: _Watch[T], until: float) -> None:
