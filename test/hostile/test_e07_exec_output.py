@@ -13,11 +13,12 @@ from support.process_node import process_node
 from support.processes import Running
 from support.programs import peak_mb_of
 from support.real_node import busybox_pod
-from support.victim import daemon_with_victim
+from support.victim import LONGEST_GAP_SECONDS, daemon_with_victim
 
 from kruise_probe.daemon.cri.runtime import ExecResult
 
-ATTACK_SECONDS = 6.0
+ATTACK_SECONDS = 12.0
+TIMEOUT_SECONDS = 5
 MAX_PEAK_MB = 128
 TOO_LARGE = "ExecOutputTooLarge: the command printed more than 1048576 bytes; print less"
 GRACE_SECONDS = 30.0
@@ -34,11 +35,16 @@ async def test_e7_sixteen_large_outputs_stay_out_of_memory(tmp_path: Path) -> No
         names = [f"p{number}" for number in range(16)]
         for name in names:
             node.container(name, print_much)
-            node.add_probe(name, periodSeconds=1, timeoutSeconds=5)
+            node.add_probe(name, periodSeconds=1, timeoutSeconds=TIMEOUT_SECONDS)
         await node.write_spec()
         await asyncio.sleep(ATTACK_SECONDS)
 
-        await victim.assert_unaffected(daemon, "16 outputs of 16 MiB a second")
+        # All pods are of one namespace, so its own pods may hold all places, each for one timeout.
+        await victim.assert_unaffected(
+            daemon,
+            "16 outputs of 16 MiB a second",
+            longest_gap_seconds=TIMEOUT_SECONDS + LONGEST_GAP_SECONDS,
+        )
         assert daemon.peak_mb < MAX_PEAK_MB
 
         def told() -> bool:

@@ -135,4 +135,3 @@ def test_delete_request_may_have_a_uid_precondition() -> None:
     assert msgspec.json.decode(with_uid.body or b"")["preconditions"] == {"uid": "u1"}
     assert with_uid.content_type == "application/json"
     assert (without.body, without.content_type) == (None, "")
-    assert without.metadata_only, "the deleted object is not needed"
