@@ -95,7 +95,7 @@ def _identity(
 
 def role(kind: str, metadata: dict[str, str], rules: list[dict[str, Any]]) -> dict[str, Any]:
     """Build a Role or a ClusterRole."""
-    return {"apiVersion": f"{_RBAC}/v1", "kind": kind, "metadata": metadata, "rules": rules}
+    return {"apiVersion": f"{_RBAC}/v1", "kind": kind, "metadata": {**metadata}, "rules": rules}
 
 
 def binding(
@@ -105,7 +105,7 @@ def binding(
     return {
         "apiVersion": f"{_RBAC}/v1",
         "kind": f"{role_kind}Binding",
-        "metadata": metadata,
+        "metadata": {**metadata},
         "roleRef": {"apiGroup": _RBAC, "kind": role_kind, "name": metadata["name"]},
         "subjects": [
             {"kind": "ServiceAccount", "name": name, "namespace": namespace} for name in accounts
