@@ -6,7 +6,7 @@ from typing import Final
 from kruise_probe.api.names import PAUSED_ANNOTATION, REASON_NO_ROOM, REASON_PAUSED
 from kruise_probe.api.pods import Pod
 from kruise_probe.api.v1alpha1 import PodProbeMarker
-from kruise_probe.controllers.markers.conditions import SELECTOR_CYCLE
+from kruise_probe.controllers.markers.conditions import SELECTOR_CYCLE, listed
 from kruise_probe.controllers.nodes.plan import probes_of_marker
 from kruise_probe.inspection.link import (
     Link,
@@ -66,15 +66,21 @@ def paused_text(what: str) -> str:
 
 
 def pause_notes(markers: Iterable[PodProbeMarker], pods: Iterable[Pod]) -> list[str]:
-    """The objects whose annotation looks like a pause, but has no effect."""
+    """The objects whose annotation looks like a pause, but has no effect; at most one note."""
     annotated = [
         *((f"PodProbeMarker {each.key}", each.metadata.annotations or {}) for each in markers),
         *((f"pod {each.key}", each.annotations) for each in pods),
     ]
-    return [
-        f"{what} has the annotation {PAUSED_ANNOTATION}={value}, which has no effect; only true pauses"
+    ineffective = [
+        what
         for what, annotations in annotated
-        if (value := annotations.get(PAUSED_ANNOTATION, "false")) not in ("true", "false")
+        if annotations.get(PAUSED_ANNOTATION, "false") not in ("true", "false")
+    ]
+    if not ineffective:
+        return []
+    return [
+        f"only the value true of the annotation {PAUSED_ANNOTATION} pauses probes; "
+        f"other values without effect: {listed(ineffective)}"
     ]
 
 

@@ -135,7 +135,12 @@ def status_view(
     return StatusView(
         version=JSON_VERSION,
         time=format_time(snapshot.now),
-        notes=[*notes, *pause_notes(shown, (each.pod for each in snapshot.pods))],
+        notes=[
+            *notes,
+            *pause_notes(
+                shown, (each.pod for each in snapshot.pods if snapshot.markers_of(each.pod))
+            ),
+        ],
         markers=[_marker_view(snapshot, each) for each in shown],
     )
 

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)")
 _QUANTITY = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+))([numkMGTPE]|[KMGTPE]i|[eE][+-]?\d+)?")
+_LIMIT: Final = Decimal("1e19")
 _DECIMAL = {letter: 3 * (place - 3) for place, letter in enumerate("num kMGTPE") if letter != " "}
 _BINARY: Final[Mapping[str, int]] = {
     f"{letter}i": 1024**place for place, letter in enumerate("KMGTPE", start=1)
@@ -40,9 +41,14 @@ def amount(quantity: Any) -> Decimal:
     if match is None:
         raise ValueError("quantities must match the regular expression of Kubernetes")
     number, suffix = Decimal(match[1]), str(match[2] or "")
-    if suffix in _BINARY:
-        return number * _BINARY[suffix]
-    return number.scaleb(int(suffix[1:]) if _is_exponent(suffix) else _DECIMAL.get(suffix, 0))
+    power = int(suffix[1:]) if _is_exponent(suffix) else _DECIMAL.get(suffix, 0)
+    try:
+        value = number * _BINARY[suffix] if suffix in _BINARY else number.scaleb(power)
+    except ArithmeticError:
+        value = _LIMIT
+    if abs(value) >= _LIMIT:
+        raise ValueError("this server stores only quantities below 1e19")
+    return value
 
 
 def _is_exponent(suffix: str) -> bool:

@@ -83,7 +83,8 @@ def parse_list_query(query: Mapping[str, str]) -> ListQuery:
 
 def revision_in(text: str) -> int | None:
     """The resource version; None if this is no number of 64 bits."""
-    return int(text) if re.fullmatch("[0-9]+", text) and int(text) < 1 << 64 else None
+    number = re.fullmatch("0*([0-9]{1,20})", text)
+    return int(number[1]) if number and int(number[1]) < 1 << 64 else None
 
 
 def parse_revision(text: str) -> int | None:

@@ -110,7 +110,7 @@ class _Parser:
                 return Requirement(key, self._value(key), negated=operator == "!=")
             case "<" | ">":
                 (bound,) = self._value(key)
-                if not re.fullmatch(r"[-+]?\d+", bound):
+                if not re.fullmatch("[-+]?[0-9]{1,63}", bound) or int(bound) >= 1 << 63:
                     raise _unparsable(f"values[0]: Invalid value: \"{bound}\": for 'Gt', 'Lt'")
                 return _Bound(key, operator, int(bound))
             case _:

@@ -100,3 +100,16 @@ async def test_a_short_history_expires_versions_by_itself(
         await api.merge(api.path("pods", "p"), {"metadata": {"labels": {"n": str(number)}}})
     async with api.watch(api.path("pods"), resourceVersion=first.revision) as stream:
         assert (await stream.line())["object"]["code"] == 410
+
+
+@pytest.mark.parametrize(
+    "quantity", ["1e19", "1e99999999999", "-1e19", "1" * 6000, "9" * 30 + "Ki"]
+)
+async def test_a_quantity_that_the_real_server_stores_and_this_one_does_not_is_refused(
+    api: Api, quantity: str
+) -> None:
+    body = pod("p")
+    body["spec"]["containers"][0]["resources"] = {"requests": {"cpu": quantity}}
+    response = await api.post(api.path("pods"), body)
+    assert response.code == 400
+    assert "only quantities below 1e19" in response.text

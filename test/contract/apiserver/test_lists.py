@@ -304,3 +304,18 @@ async def test_a_page_may_be_followed_by_an_empty_one_if_a_selector_selects_noth
     assert (names(whole), whole.meta.get("continue", "")) == (["b"], "")
     single = await api.get(api.path("pods"), limit=1, fieldSelector="metadata.name=b")
     assert (names(single), single.meta.get("continue", "")) == (["b"], "")
+
+
+@pytest.mark.parametrize(
+    ("bound", "code"),
+    [
+        pytest.param("9223372036854775807", 200, id="largest"),
+        pytest.param("9223372036854775808", 400, id="too-large"),
+        pytest.param("9" * 5000, 400, id="5000-digits"),
+        pytest.param("\u0663", 400, id="not-ascii"),
+    ],
+)
+async def test_a_bound_of_a_selector_is_a_number_of_64_bits(
+    api: Api, bound: str, code: int
+) -> None:
+    assert (await api.get(api.path("pods"), labelSelector=f"a>{bound}")).code == code

@@ -20,7 +20,9 @@ def lease(name: str, **metadata: Any) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("version", ["abc", "-1", "1e3", str(1 << 64)])
+@pytest.mark.parametrize(
+    "version", ["abc", "-1", "1e3", str(1 << 64), pytest.param("9" * 5000, id="5000-digits")]
+)
 async def test_a_malformed_version_is_an_internal_error_except_of_lists(
     api: Api, version: str
 ) -> None:
@@ -35,6 +37,17 @@ async def test_a_malformed_version_is_an_internal_error_except_of_lists(
     patched = await api.merge(path, {"metadata": {"resourceVersion": version}})
     for failed in (new, got, replaced, patched):
         assert (failed.code, "reason" in failed.body) == (500, False), failed
+
+
+@pytest.mark.parametrize("version", [None, "", "0" * 30])
+async def test_no_version_is_that_of_any_object(api: Api, version: str | None) -> None:
+    path = api.path("configmaps", "c")
+    new = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}}
+    body = {**new, "metadata": {"name": "c", "resourceVersion": version}}
+    assert (await api.post(api.path("configmaps"), body)).code == 201
+    assert (await api.put(path, body)).code == 200
+    patched = await api.merge(path, {"metadata": {"resourceVersion": version}, "data": {"a": "b"}})
+    assert patched.code == 200, patched
 
 
 async def test_version_zero_does_not_allow_to_replace_a_lease(api: Api) -> None:

@@ -22,6 +22,7 @@ from kruise_probe.api.errors import (
     Unauthorized,
 )
 from kruise_probe.api.keys import NamespacedName
+from kruise_probe.api.kinds import ListPage
 from kruise_probe.api.meta import ApiObject
 from kruise_probe.informers.shared_informer import SharedInformer
 
@@ -517,6 +518,14 @@ class TestWatch:
             assert_equal_to(source, informer)
 
 
+class SlowPages(FakeSource[ApiObject]):
+    """The first page of a list takes five seconds; the next one never comes."""
+
+    async def list_page(self, **options: Any) -> ListPage[ApiObject]:
+        await asyncio.sleep(3600 if options["continue_token"] else 5)
+        return await super().list_page(**options)
+
+
 class TestHealth:
     async def test_everything_that_the_server_sends_is_activity(
         self, source: FakeSource[ApiObject], informer: Informer
@@ -536,20 +545,13 @@ class TestHealth:
             source.put(thing("d"))
             await asyncio.sleep(1)
             assert informer.seconds_since_activity() == 1
-        source.streams = False
-        source.page_size = 2
-        hold = asyncio.Event()
-        list_page = source.list_page
 
-        async def slow(**options: Any) -> Any:
-            page = await list_page(**options)
-            await asyncio.sleep(5)
-            if options["continue_token"]:
-                await hold.wait()
-            return page
-
-        source.list_page = slow  # type: ignore[method-assign]
-        paged = SharedInformer(source, name="things")
+        slow = SlowPages()
+        slow.streams = False
+        slow.page_size = 1
+        slow.put(thing("a"))
+        slow.put(thing("b"))
+        paged = SharedInformer(slow, name="things")
         async with running(paged, for_seconds=7):
             assert not paged.has_synced
             assert paged.seconds_since_activity() == pytest.approx(2)

@@ -97,13 +97,22 @@ def test_pause_annotation_without_effect_is_a_note(value: str, noted: bool) -> N
     annotations = {"kruise-probe.io/paused": value}
     markers = [marker(annotations=annotations)]
     there = snapshot(markers=markers, pods=[healthy_pod(annotations=annotations)])
-    text = (
-        f"has the annotation kruise-probe.io/paused={value}, which has no effect; only true pauses"
-    )
-    expected = [f"{each} {text}" for each in ("PodProbeMarker default/web", "pod default/web-0")]
+    expected = [
+        "only the value true of the annotation kruise-probe.io/paused pauses probes; "
+        "other values without effect: PodProbeMarker default/web; pod default/web-0"
+    ]
     expected = expected if noted else []
     assert status_view(there, there.markers, []).notes == expected
     assert explanation(there, there.pods[0], []).notes == expected
+
+
+def test_many_pause_annotations_without_effect_are_one_short_note() -> None:
+    annotations = {"kruise-probe.io/paused": "x" * 200_000}
+    pods = [healthy_pod(name=f"web-{number}", annotations=annotations) for number in range(100)]
+    there = snapshot(markers=[marker()], pods=pods)
+    (note,) = status_view(there, there.markers, []).notes
+    assert note.endswith("more")
+    assert len(note) < 500
 
 
 def test_stale_result_is_unknown_with_the_reason() -> None:
