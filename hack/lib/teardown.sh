@@ -67,8 +67,13 @@ cgroups() {
   done
 }
 
-# A group with a process cannot be removed, and stays.
-remove_cgroups() { cgroups | only_new | while read -r group; do rmdir "$group" 2>/dev/null || true; done; }
+# A group with a process cannot be removed. A killed process may need some time to end.
+remove_cgroups() { wait_until 30 cgroups_gone || true; }
+
+cgroups_gone() {
+  cgroups | only_new | while read -r group; do rmdir "$group" 2>/dev/null || true; done
+  [[ -z $(cgroups | only_new) ]]
+}
 
 # kubernetes_rules: the chains of kube-proxy and of the portmap plugin, their rules, and the jumps to them. One line each:
 # the family, the table, and the line of iptables-save without counters.
