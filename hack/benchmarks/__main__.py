@@ -239,8 +239,8 @@ def scale(runs: int, sizes: tuple[tuple[int, int], ...]) -> None:
     default=(1, 10, 330),
     help="Results that change in each write; repeat the option for several numbers.",
 )
-@click.option("--writes", default=10, help="Writes of a kind in its turn.")
-@click.option("--turns", default=5, help="Turns of each kind; a figure is their median.")
+@click.option("--writes", default=40, help="Writes of a kind in its turn.")
+@click.option("--turns", default=3, help="Turns of each kind; a figure is their median.")
 @crds_option
 @label_option
 @runs_option

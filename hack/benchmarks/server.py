@@ -1,8 +1,9 @@
 """The CPU that the API server needs for one write of a NodePodProbe, by kind of write, size and number of changed results.
 
 It is the CPU time of the API server's process, less what that uses at rest. So other processes on the machine have
-little effect. The kinds of writes alternate in random order, and a figure is the median of all turns. A manager's watch
-of all NodePodProbes and the watch of the node's daemon are open, because the API server encodes each change for them.
+little effect. The kinds of writes alternate in random order, and a figure is the median of all turns. Garbage collection is a
+large part of the cost and does not run at every write, so a turn has many writes. A manager's watch of all
+NodePodProbes and the watch of the node's daemon are open, because the API server encodes each change for them.
 `hack/bench manager` measures the same for whole phases (column `apiserver_cpu_s`).
 """
 

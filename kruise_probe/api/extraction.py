@@ -64,14 +64,16 @@ class PatternError(ValueError):
     """Why a pattern cannot be used."""
 
 
-class PatternSizes:
-    """Measures the patterns of one marker in order, up to `MAX_MARKER_INSTRUCTIONS` in total."""
+class PatternBudget:
+    """What is left of `MAX_MARKER_INSTRUCTIONS` for the next pattern of one marker."""
 
     def __init__(self) -> None:
         self._left = MAX_MARKER_INSTRUCTIONS
 
-    def measure(self, pattern: str) -> int:
-        """The number of instructions of `pattern`. An invalid pattern counts as the largest, as it takes time as well.
+    def take(self, pattern: str) -> int:
+        """Take the instructions of `pattern`, and return their number.
+
+        An invalid pattern takes as much as the largest, because it takes time as well.
 
         Raises:
             PatternError: RE2 rejects the pattern, or the patterns so far are too large.

@@ -34,12 +34,20 @@ W = TypeVar("W")
 Encoded = bytes | msgspec.Raw
 
 
+_NO_KEY: Final = NamespacedName("", "?")
+
+
 class Undecodable(NamedTuple):
-    """An item that did not decode: its key, and the error with the field path."""
+    """An item that did not decode: its key if its metadata decoded, and the error with the field path."""
 
     key: NamespacedName
     resource_version: str
     error: str
+
+    @property
+    def identified(self) -> bool:
+        """Whether the key is known."""
+        return self.key != _NO_KEY
 
 
 class ListPage(NamedTuple, Generic[T]):
@@ -187,7 +195,7 @@ def undecodable_of(raw: Encoded, error: Exception) -> Undecodable:
     try:
         named = _identity_decoder.decode(raw)
     except DECODE_ERRORS:
-        return Undecodable(NamespacedName("", "?"), "", str(error))
+        return Undecodable(_NO_KEY, "", str(error))
     return Undecodable(named.key, named.resource_version, str(error))
 
 

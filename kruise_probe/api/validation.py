@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from kruise_probe.api import field_errors as field
 from kruise_probe.api.core import Probe
-from kruise_probe.api.extraction import PatternError, PatternSizes
+from kruise_probe.api.extraction import PatternBudget, PatternError
 from kruise_probe.api.field_errors import ErrorKind, FieldError
 from kruise_probe.api.labels import (
     annotation_key_error,
@@ -81,12 +81,12 @@ class _PolicyRules(NamedTuple):
     Attributes:
         of_selector: label keys that they may not write, as the marker selects by them.
         allowed: reserved label keys that they may write.
-        sizes: measures their patterns.
+        budget: what is left for their patterns.
     """
 
     of_selector: frozenset[str]
     allowed: Collection[str]
-    sizes: PatternSizes
+    budget: PatternBudget
 
     def label_error(self, key: str) -> str | None:
         """Why a policy may not write the label `key`, or None."""
@@ -169,7 +169,7 @@ def _probes(spec: PodProbeMarkerSpec, allowed_labels: Collection[str]) -> Iterat
     yield from field.check_unique(path + "[{}].name", (each.name for each in probes), UNIQUE)
     condition_types = (each.pod_condition_type or None for each in probes)
     yield from field.check_unique(path + "[{}].podConditionType", condition_types, UNIQUE)
-    rules = _PolicyRules(_selector_keys(spec.selector), allowed_labels, PatternSizes())
+    rules = _PolicyRules(_selector_keys(spec.selector), allowed_labels, PatternBudget())
     for index, each in enumerate(probes):
         yield from _container_probe(each, f"{path}[{index}]", rules)
 
@@ -259,7 +259,7 @@ def _from_message(
         elif annotation and (problem := annotation_key_error(annotation)):
             yield field.invalid(f"{at}.annotation", annotation, problem)
         try:
-            rules.sizes.measure(each.regex or "")
+            rules.budget.take(each.regex or "")
         except PatternError as error:
             yield field.invalid(f"{at}.regex", each.regex, str(error))
 

@@ -25,7 +25,7 @@ from kruise_probe.client.config import ClusterConfig
 from kruise_probe.inspection.explanation import ExplanationsView, ExplanationView, explanation
 from kruise_probe.inspection.seen_pods import SeenPod
 from kruise_probe.inspection.snapshot import Snapshot, natural_order
-from kruise_probe.inspection.status import JSON_VERSION
+from kruise_probe.inspection.views import JSON_VERSION
 
 _HELP = """Explains which PodProbeMarkers select a pod and why others do not. For each probe it checks every link from the
 marker through NodePodProbe and daemon to the result and the marks.

@@ -30,7 +30,8 @@ from kruise_probe.cli.tables import status_text
 from kruise_probe.client.config import ClusterConfig
 from kruise_probe.client.rest import RestClient
 from kruise_probe.inspection.snapshot import Snapshot
-from kruise_probe.inspection.status import StatusView, status_view
+from kruise_probe.inspection.status import status_view
+from kruise_probe.inspection.views import StatusView
 from kruise_probe.serving.signals import Signalled, until_signal
 
 MIN_REDRAW_SECONDS: Final = 0.5

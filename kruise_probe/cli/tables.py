@@ -18,7 +18,7 @@ from rich.text import Text
 from kruise_probe.api.times import parse_time
 from kruise_probe.inspection.attempts import AttemptsView, AttemptView
 from kruise_probe.inspection.explanation import ExplanationView, LinkView, TraceView
-from kruise_probe.inspection.status import MarkerView, PodView, Problem, ResultView, StatusView
+from kruise_probe.inspection.views import MarkerView, PodView, Problem, ResultView, StatusView
 
 WIDE_COLUMNS: Final = 110
 """Minimum terminal width, in columns, to show nodes and marks."""

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from kruise_probe.api.core import GRPCAction, HTTPGetAction, Probe, TCPSocketAction
-from kruise_probe.api.extraction import FromMessage, PatternError, PatternSizes
+from kruise_probe.api.extraction import FromMessage, PatternBudget, PatternError
 from kruise_probe.api.field_errors import FieldError, first_errors
 from kruise_probe.api.keys import NamespacedName, ProbeName
 from kruise_probe.api.labels import (
@@ -167,7 +167,7 @@ def _probes(
 ) -> tuple[CompiledProbe, ...]:
     """The valid probes, in order; of several with one name only the first."""
     probes: dict[str, CompiledProbe] = {}
-    allowed = _AllowedMarks(selector_keys, allowed_labels, PatternSizes())
+    allowed = _AllowedMarks(selector_keys, allowed_labels, PatternBudget())
     for written in marker.spec.probes or ():
         each = msgspec.structs.replace(written, probe=clamp_timeout(written.probe))
         if each.name not in probes and _is_valid(each):
@@ -203,7 +203,7 @@ class _AllowedMarks(NamedTuple):
 
     selector_keys: frozenset[str]
     allowed_labels: Collection[str]
-    sizes: PatternSizes
+    budget: PatternBudget
 
     def may_label(self, key: str) -> bool:
         return (
@@ -240,7 +240,7 @@ def _marks(policy: MarkerPolicy, allowed: _AllowedMarks) -> Marks:
     for each in (policy.from_message or ())[:MAX_FROM_MESSAGE]:
         label, annotation, pattern = each.label or "", each.annotation or "", each.regex or ""
         try:
-            size = allowed.sizes.measure(pattern)
+            size = allowed.budget.take(pattern)
         except PatternError:  # `errors` contains it with its field path
             continue
         if label and not annotation and allowed.may_label(label):

@@ -110,7 +110,7 @@ class Replica(Generic[T]):
 
     def listed_undecodable(self, item: Undecodable) -> None:
         self._report_undecodable(item)
-        if item.key.name == "?":
+        if not item.identified:
             self._unconfirmed.clear()  # It could be any of these objects, so delete none.
         else:
             self._unconfirmed.discard(item.key)

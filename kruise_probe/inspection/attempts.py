@@ -32,8 +32,9 @@ from kruise_probe.inspection.spec_links import (
     pod_link,
     port_link,
 )
-from kruise_probe.inspection.status import JSON_VERSION, JsonView, handler_text
+from kruise_probe.inspection.status import handler_text
 from kruise_probe.inspection.traces import contexts_of
+from kruise_probe.inspection.views import JSON_VERSION, JsonView
 
 HOST_NETWORK: Final = (
     "the pod uses the host's network: try connects to the loopback address of the node, "

@@ -18,14 +18,9 @@ from kruise_probe.inspection.seen_pods import SeenPod
 from kruise_probe.inspection.selectors import distance, selector_text, why_not
 from kruise_probe.inspection.snapshot import Snapshot
 from kruise_probe.inspection.spec_links import pause_notes
-from kruise_probe.inspection.status import (
-    JSON_VERSION,
-    JsonView,
-    ResultView,
-    handler_text,
-    result_view,
-)
+from kruise_probe.inspection.status import handler_text, result_view
 from kruise_probe.inspection.traces import ProbeTrace, readiness_gates_of, traces_of
+from kruise_probe.inspection.views import JSON_VERSION, JsonView, ResultView
 
 MAX_UNMATCHED: Final = 10
 """Maximum listed markers that do not select the pod, closest first."""

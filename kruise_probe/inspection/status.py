@@ -1,130 +1,37 @@
-"""The view of `status`: for each marker its probes, pods, newest results and problems. Pure.
-
-The structs are the format of `-o json`. While `version` is the same, fields may be added, but no field is renamed,
-removed or changed in meaning.
-"""
+"""The view of `status`: for each marker its probes, pods, newest results and problems. Pure."""
 
 import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Final
 
-import msgspec
-
 from kruise_probe.api.core import ExecAction, GRPCAction, HTTPGetAction, Probe, TCPSocketAction
-from kruise_probe.api.meta import Condition
-from kruise_probe.api.names import (
-    LEFT_OUT_REASONS,
-    MARKER_FINALIZER,
-    REASON_AGENT_STALE,
-    REASON_PAUSED,
-)
+from kruise_probe.api.names import LEFT_OUT_REASONS, REASON_AGENT_STALE, REASON_PAUSED
 from kruise_probe.api.times import format_time
 from kruise_probe.api.v1alpha1 import PodContainerProbe, PodProbeMarker, ProbeState
 from kruise_probe.controllers.compiled import CompiledMarker
-from kruise_probe.controllers.markers.conditions import (
-    INVALID_SPEC,
-    SELECTOR_CYCLE,
-    VALUE_INVALID,
-)
 from kruise_probe.controllers.nodes.plan import is_probed
-from kruise_probe.inspection.link import LinkState, paused_remedy, remedy_of
+from kruise_probe.inspection.problems import (
+    marker_problems,
+    no_pods,
+    pod_problems,
+    reported_problems,
+)
 from kruise_probe.inspection.seen_pods import SeenPod
-from kruise_probe.inspection.selectors import distance, selector_text, why_not
+from kruise_probe.inspection.selectors import selector_text
 from kruise_probe.inspection.snapshot import Snapshot
-from kruise_probe.inspection.spec_links import pause_notes, paused_text
-from kruise_probe.inspection.traces import ProbeTrace, readiness_gates_of, traces_of
-
-JSON_VERSION: Final = 1
-PENDING: Final = "Pending"
-"""The state of a probe that has no result yet."""
-
-
-class JsonView(msgspec.Struct, frozen=True, rename="camel"):
-    """Base of the structs for `-o json`: every field is always printed."""
-
-
-class Problem(JsonView, frozen=True):
-    """`severity` is `broken` or `waiting`; `link` is the link of the trace; pod and probe may be empty."""
-
-    severity: str
-    link: str
-    reason: str
-    message: str
-    remedy: str
-    pod: str
-    probe: str
-    node: str
-
-
-class ProbeView(JsonView, frozen=True):
-    """A probe of the marker, with effective numbers."""
-
-    name: str
-    container_name: str
-    check: str
-    initial_delay_seconds: int
-    period_seconds: int
-    timeout_seconds: int
-    success_threshold: int
-    failure_threshold: int
-    pod_condition_type: str
-
-
-class ResultView(JsonView, frozen=True):
-    """The newest result; `state` is Succeeded, Failed, Unknown or Pending, times are RFC 3339 or empty.
-
-    `labels` and `annotations` are those of the pod that this probe owns. `outdated`: the result is that of the probe
-    before its last edit.
-    """
-
-    probe: str
-    state: str
-    since: str
-    last_probe_time: str
-    message: str
-    labels: dict[str, str]
-    annotations: dict[str, str]
-    outdated: bool
-
-
-class PodView(JsonView, frozen=True):
-    name: str
-    uid: str
-    node: str
-    phase: str
-    results: list[ResultView]
-    labels: dict[str, str]
-    annotations: dict[str, str]
-
-
-class CountsView(JsonView, frozen=True):
-    """Probed pods by state. A pod is failed if any probe is Failed, succeeded if all are, otherwise unknown."""
-
-    pods: int
-    succeeded: int
-    failed: int
-    unknown: int
-
-
-class MarkerView(JsonView, frozen=True):
-    namespace: str
-    name: str
-    selector: str
-    counts: CountsView
-    conditions: list[Condition]
-    probes: list[ProbeView]
-    pods: list[PodView]
-    problems: list[Problem]
-
-
-class StatusView(JsonView, frozen=True):
-    """`notes` name the kinds that could not be read, and annotations without effect."""
-
-    version: int
-    time: str
-    notes: list[str]
-    markers: list[MarkerView]
+from kruise_probe.inspection.spec_links import pause_notes
+from kruise_probe.inspection.traces import ProbeTrace, traces_of
+from kruise_probe.inspection.views import (
+    JSON_VERSION,
+    PENDING,
+    CountsView,
+    MarkerView,
+    PodView,
+    ProbeView,
+    ResultView,
+    StatusView,
+)
 
 
 def status_view(
@@ -149,21 +56,16 @@ def _marker_view(snapshot: Snapshot, marker: PodProbeMarker) -> MarkerView:
     compiled = snapshot.compiled[marker.key]
     pods: list[PodView] = []
     counted: list[PodView] = []
-    problems = _marker_problems(snapshot, marker, compiled)
+    problems = marker_problems(snapshot, marker, compiled)
     for seen in snapshot.pods_of(compiled):
         traces = traces_of(snapshot, seen, compiled)
         pods.append(_pod_view(snapshot, seen, traces, compiled))
         if is_probed(seen.pod):
             counted.append(pods[-1])
-        problems += [problem for trace in traces if (problem := _problem_of(seen, trace))]
-        problems += [
-            _problem(each.state, each.name, each.reason, each.text, each.remedy, seen=seen)
-            for each in readiness_gates_of(snapshot, seen)
-            if each.state is LinkState.BROKEN
-        ]
-    problems += _reported_problems(snapshot, marker, {each.link for each in problems})
+        problems += pod_problems(snapshot, seen, traces)
+    problems += reported_problems(snapshot, marker, {each.link for each in problems})
     if not pods and compiled.selector.requirements and not marker.deleting:
-        problems.append(_no_pods(snapshot, compiled))
+        problems.append(no_pods(snapshot, compiled))
     return MarkerView(
         namespace=marker.key.namespace,
         name=marker.key.name,
@@ -173,125 +75,6 @@ def _marker_view(snapshot: Snapshot, marker: PodProbeMarker) -> MarkerView:
         probes=[_probe_view(each) for each in marker.spec.probes or ()],
         pods=pods,
         problems=problems,
-    )
-
-
-def _problem(
-    severity: str,
-    link: str,
-    reason: str,
-    message: str,
-    remedy: str,
-    *,
-    seen: SeenPod | None = None,
-    probe: str = "",
-) -> Problem:
-    return Problem(
-        severity=severity,
-        link=link,
-        reason=reason,
-        message=message,
-        remedy=remedy,
-        pod=seen.pod.name if seen else "",
-        probe=probe,
-        node=seen.pod.node if seen else "",
-    )
-
-
-def _marker_problems(
-    snapshot: Snapshot, marker: PodProbeMarker, compiled: CompiledMarker
-) -> list[Problem]:
-    """Problems of the marker itself, independent of its pods."""
-    if marker.deleting:
-        since = marker.metadata.deletion_timestamp
-        finalizers = marker.metadata.finalizers or ()
-        text = f"is being deleted since {since}; held by {', '.join(finalizers) or 'nothing'}"
-        held_by_us = not finalizers or MARKER_FINALIZER in finalizers
-        remedy = remedy_of("MarkerDeleting" if held_by_us else "MarkerHeld")
-        return [_problem(LinkState.WAITING, "marker", "MarkerDeleting", text, remedy)]
-    remedy = remedy_of(INVALID_SPEC)
-    problems = [
-        _problem(LinkState.BROKEN, "marker", INVALID_SPEC, str(error), remedy)
-        for error in compiled.errors
-    ]
-    if compiled.paused:
-        text = paused_text("this PodProbeMarker")
-        remedy = paused_remedy("podprobemarker", marker.key)
-        problems.append(_problem(LinkState.WAITING, "marker", REASON_PAUSED, text, remedy))
-    cycle = snapshot.cycle_through(marker.key)
-    if cycle:
-        remedy = remedy_of(SELECTOR_CYCLE)
-        problems.append(_problem(LinkState.BROKEN, "marker", SELECTOR_CYCLE, cycle, remedy))
-    return problems
-
-
-def _no_pods(snapshot: Snapshot, marker: CompiledMarker) -> Problem:
-    """That the marker selects no pod, with the closest pod of its namespace."""
-    selector, pods = marker.selector, snapshot.pods_in(marker.key.namespace)
-    text = f"no pod of namespace {marker.key.namespace} has {selector_text(selector)}"
-    if pods:
-        closest = min(pods, key=lambda each: distance(selector, each.labels))
-        text += f"; closest is pod {closest.name}: {why_not(selector, closest.labels)}"
-    else:
-        text += "; the namespace has no pods"
-    return _problem(LinkState.WAITING, "selector", "NoPods", text, remedy_of("NoPods"))
-
-
-def _reported_problems(
-    snapshot: Snapshot, marker: PodProbeMarker, links: set[str]
-) -> list[Problem]:
-    """Problems from the marker's conditions, unless a broken link reports the same problem.
-
-    A marker's status may be one second old, so nodes that are behind are found in NodePodProbes if these can be read.
-    """
-    covered = frozenset() if snapshot.node_pod_probes is None else _VISIBLE_IN_NODE_POD_PROBES
-    return [
-        _problem(LinkState.BROKEN, "marker", each.reason, each.message, remedy_of(each.reason))
-        for each in (marker.status and marker.status.conditions) or ()
-        if each.status == _BAD_STATUS.get(each.type)
-        and each.reason not in covered
-        and not links & _REPORTED_BY_LINKS.get(each.reason, frozenset())
-        and not snapshot.is_recent(each.last_transition_time)
-    ]
-
-
-_VISIBLE_IN_NODE_POD_PROBES: Final = frozenset({"NodesBehind"})
-_BAD_STATUS: Final = {"Synced": "False", "Degraded": "True", "Conflict": "True"}
-_REPORTED_BY_LINKS: Final = {
-    "NodesBehind": frozenset({"NodePodProbe", "marker", "manager"}),
-    "Deleting": frozenset({"marker"}),
-    INVALID_SPEC: frozenset({"marker"}),
-    SELECTOR_CYCLE: frozenset({"marker"}),
-    "ContainerNotFound": frozenset({"container"}),
-    "PodNotMarked": frozenset({"condition", "marks"}),
-    REASON_AGENT_STALE: frozenset({"daemon"}),
-    "ClaimedByAnother": frozenset({"condition", "marks"}),
-    VALUE_INVALID: frozenset({"marks"}),
-    **dict.fromkeys(LEFT_OUT_REASONS, frozenset({"NodePodProbe"})),
-}
-"""By reason of a condition: the links that report the same problem in more detail."""
-
-
-_NO_PROBLEM: Final = frozenset({"MarkerDeleting", "PodFinished", "PodTerminating", SELECTOR_CYCLE})
-"""Reported once for the marker, or expected."""
-
-
-def _problem_of(seen: SeenPod, trace: ProbeTrace) -> Problem | None:
-    link = trace.end
-    if link is None or link.reason in _NO_PROBLEM:
-        return None
-    if link.reason == INVALID_SPEC and trace.marker.errors:
-        return None
-    if link.reason == REASON_PAUSED and trace.marker.paused:
-        return None
-    return _problem(
-        link.state,
-        link.name,
-        link.reason,
-        link.text,
-        link.remedy,
-        seen=seen,
-        probe=trace.probe.name,
     )
 
 

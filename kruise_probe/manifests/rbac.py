@@ -45,7 +45,7 @@ DAEMON_CLUSTER_RULES: Final = [
     _rule("", ["events"], ["create", "patch"]),
 ]
 DAEMON_SYSTEM_RULES: Final = [
-    _rule("coordination.k8s.io", ["leases"], ["get", "create", "patch"]),
+    _rule("coordination.k8s.io", ["leases"], ["create", "patch"]),
 ]
 
 

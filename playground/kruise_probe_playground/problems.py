@@ -6,7 +6,7 @@ from typing import NamedTuple
 import msgspec
 
 from kruise_probe.inspection.link import LinkState
-from kruise_probe.inspection.status import Problem, StatusView
+from kruise_probe.inspection.views import Problem, StatusView
 
 
 class ProblemSummary(NamedTuple):

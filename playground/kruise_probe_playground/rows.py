@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from kruise_probe.api.keys import ProbeName
-from kruise_probe.inspection.status import PENDING, MarkerView, ResultView, StatusView
+from kruise_probe.inspection.views import PENDING, MarkerView, ResultView, StatusView
 from kruise_probe_playground.node.pods import NodePod
 
 

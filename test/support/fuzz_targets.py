@@ -22,8 +22,8 @@ from kruise_probe.api.errors import ApiError
 from kruise_probe.api.extraction import (
     MAX_VALUE_BYTES,
     FromMessage,
+    PatternBudget,
     PatternError,
-    PatternSizes,
     annotation_value,
     label_value,
 )
@@ -225,7 +225,7 @@ def message_value(data: bytes) -> None:
     """A pattern of a marker and a message of a pod; a form feed separates them."""
     pattern, _, message = (each.decode(errors="replace") for each in data.partition(b"\f"))
     with suppress(PatternError):
-        source = FromMessage(pattern, None, PatternSizes().measure(pattern))
+        source = FromMessage(pattern, None, PatternBudget().take(pattern))
         label = label_value(source, message)
         assert label is None or not label_value_error(label)
         annotation = annotation_value(source, "example.com/a", message)

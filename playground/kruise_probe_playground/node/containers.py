@@ -34,7 +34,7 @@ class NoSuchContainer(Exception):
     """No container or sandbox has this id."""
 
 
-class ContainerNotRunning(Exception):
+class NotRunning(Exception):
     """The container exists, but does not run."""
 
 

@@ -19,10 +19,10 @@ from kruise_probe.daemon.cri._pb.cri_pb2_grpc import RuntimeServiceServicer
 from kruise_probe_playground.node.containers import (
     CannotStart,
     ContainerChange,
-    ContainerNotRunning,
     ExecTimedOut,
     LocalContainer,
     NoSuchContainer,
+    NotRunning,
     Sandbox,
     State,
 )
@@ -136,7 +136,7 @@ class CriService(RuntimeServiceServicer):
         except NoSuchContainer:
             code = grpc.StatusCode.NOT_FOUND
             details = f'failed to find container "{request.container_id}" in store: not found'
-        except ContainerNotRunning as error:
+        except NotRunning as error:
             details = f"container is in CONTAINER_{error} state"
         except ExecTimedOut:
             code = grpc.StatusCode.DEADLINE_EXCEEDED

@@ -20,11 +20,11 @@ from kruise_probe_playground.node.containers import (
     CannotStart,
     ContainerChange,
     ContainerConfig,
-    ContainerNotRunning,
     ExecOutput,
     ExecTimedOut,
     LocalContainer,
     NoSuchContainer,
+    NotRunning,
     Sandbox,
     SandboxConfig,
     State,
@@ -223,12 +223,12 @@ class LocalRuntime:
         kills the command and its child processes.
 
         Raises:
-            ContainerNotRunning: the container does not run.
+            NotRunning: the container does not run.
             CannotStart: the command cannot be started.
             ExecTimedOut: the deadline passed; the command and its child processes were killed.
         """
         if container.state is not State.RUNNING:
-            raise ContainerNotRunning(container.state.value)
+            raise NotRunning(container.state.value)
         if not command:
             raise CannotStart(cannot_start(command, ValueError()))
         mark = f"{self._mark}/{container.id}/{secrets.token_hex(8)}"

@@ -9,9 +9,9 @@ import asyncio
 from kruise_probe.api.core import Probe
 from kruise_probe_playground.node.containers import (
     CannotStart,
-    ContainerNotRunning,
     ExecTimedOut,
     LocalContainer,
+    NotRunning,
 )
 from kruise_probe_playground.node.runtime import LocalRuntime
 
@@ -31,7 +31,7 @@ async def wait_started(runtime: LocalRuntime, container: LocalContainer, probe: 
             result = await runtime.exec_sync(
                 container, command, timeout_seconds=probe.timeout_seconds or TIMEOUT_SECONDS
             )
-        except ContainerNotRunning:
+        except NotRunning:
             return False
         except (CannotStart, ExecTimedOut):
             failures += 1

@@ -13,8 +13,8 @@ from kruise_probe.api.extraction import (
     SYNTAX,
     TOO_LARGE,
     FromMessage,
+    PatternBudget,
     PatternError,
-    PatternSizes,
     annotation_value,
     extract,
     label_value,
@@ -103,16 +103,16 @@ def test_a_pattern_over_the_limit_of_a_pod_is_not_matched() -> None:
 )
 def test_an_unusable_pattern_is_refused_with_the_reason(pattern: str, why: str) -> None:
     with pytest.raises(PatternError, match=re.escape(why)):
-        PatternSizes().measure(pattern)
+        PatternBudget().take(pattern)
 
 
 def test_the_patterns_of_a_marker_are_bounded_in_total() -> None:
-    sizes, pattern = PatternSizes(), ".{1,200}"
-    fitting = MAX_MARKER_INSTRUCTIONS // sizes.measure(pattern)
+    budget, pattern = PatternBudget(), ".{1,200}"
+    fitting = MAX_MARKER_INSTRUCTIONS // budget.take(pattern)
     for _ in range(fitting - 1):
-        sizes.measure(pattern)
+        budget.take(pattern)
     with pytest.raises(PatternError, match=re.escape(TOO_LARGE)):
-        sizes.measure(pattern)
+        budget.take(pattern)
 
 
 texts = st.text(max_size=300)
@@ -144,7 +144,7 @@ patterns = st.lists(fragments, max_size=12).map("".join) | st.text(max_size=40)
 @given(patterns, texts)
 def test_no_pattern_and_no_message_breaks_extraction(pattern: str, message: str) -> None:
     try:
-        size = PatternSizes().measure(pattern)
+        size = PatternBudget().take(pattern)
     except PatternError:
         return
     assert 0 <= size <= MAX_INSTRUCTIONS

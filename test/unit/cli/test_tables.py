@@ -12,7 +12,8 @@ from kruise_probe.cli.status import fitted
 from kruise_probe.cli.tables import age, attempts_text, explanation_text, status_text
 from kruise_probe.inspection.attempts import AttemptsView, AttemptView
 from kruise_probe.inspection.explanation import explanation
-from kruise_probe.inspection.status import StatusView, status_view
+from kruise_probe.inspection.status import status_view
+from kruise_probe.inspection.views import StatusView
 
 Json = dict[str, Any]
 

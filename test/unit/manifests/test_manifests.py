@@ -37,7 +37,7 @@ def test_the_daemon_has_four_rules_and_none_on_pods_or_secrets() -> None:
         | verbs("nodepodprobes/status", "patch", "update")
         | verbs("events", "create", "patch")
     )
-    assert rights(objects, "Role") == verbs("leases", "get", "create", "patch")
+    assert rights(objects, "Role") == verbs("leases", "create", "patch")
 
 
 def test_the_manager_has_exactly_these_rules_and_none_on_secrets() -> None:

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from kruise_probe.inspection.status import Problem
+from kruise_probe.inspection.views import Problem
 from kruise_probe_playground.problems import ProblemSummary, summarized
 
 MISSING = Problem(
