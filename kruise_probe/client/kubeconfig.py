@@ -45,7 +45,7 @@ def load(paths: str, origin: str, overrides: ConfigOverrides = NO_OVERRIDES) -> 
     users = files.entries["users"]
     if overrides.need_kubeconfig:
         paths = os.pathsep.join((paths, _overlay(files, overrides, where)))
-    elif files.context_file:
+    else:
         # The first file with a current context takes precedence. For the package, it is the last file.
         paths = os.pathsep.join((paths, files.context_file))
     context = _current_context(paths, where)

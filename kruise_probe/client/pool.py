@@ -32,7 +32,7 @@ class Pool:
     current version of the client certificate; a connection with an older version is not reused.
     """
 
-    def __init__(self, dial: Dial, certificate_version: Callable[[], int] = lambda: 0) -> None:
+    def __init__(self, dial: Dial, certificate_version: Callable[[], int]) -> None:
         self._dial = dial
         self._certificate_version = certificate_version
         self._idle: deque[_Idle] = deque()

@@ -263,10 +263,10 @@ def _accepted(request: Request) -> str:
 
 
 def _impersonation_headers(config: ClusterConfig) -> list[str]:
-    fields = [("Impersonate-Group", each) for each in config.as_groups]
+    lines = [f"Impersonate-Group: {each}\r\n" for each in config.as_groups]
     if config.as_user:
-        fields.insert(0, ("Impersonate-User", config.as_user))
-    return [f"{name}: {value}\r\n" for name, value in fields]
+        lines.append(f"Impersonate-User: {config.as_user}\r\n")
+    return lines
 
 
 def _connection_broken(

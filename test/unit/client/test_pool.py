@@ -8,7 +8,7 @@ from support.fake_transport import FakeTransport
 
 from kruise_probe.client.dialer import DialFailed
 from kruise_probe.client.http1 import HttpConnection
-from kruise_probe.client.pool import Pool
+from kruise_probe.client.pool import Dial, Pool
 
 RESPONSE = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
 
@@ -27,8 +27,13 @@ class Server:
         return connection
 
 
+def pool_of(dial: Dial) -> Pool:
+    """A pool whose client certificate never changes."""
+    return Pool(dial, lambda: 0)
+
+
 async def test_most_recently_used_connection_is_reused_first() -> None:
-    pool = Pool(Server().dial)
+    pool = pool_of(Server().dial)
     first, second = await pool.acquire(), await pool.acquire()
     pool.release(first)
     pool.release(second)
@@ -40,7 +45,7 @@ async def test_most_recently_used_connection_is_reused_first() -> None:
 
 async def test_idle_connection_is_closed_after_90_seconds() -> None:
     server = Server()
-    pool = Pool(server.dial)
+    pool = pool_of(server.dial)
     first, second = await pool.acquire(), await pool.acquire()
     pool.release(first)
     await asyncio.sleep(50)
@@ -56,7 +61,7 @@ async def test_idle_connection_is_closed_after_90_seconds() -> None:
 
 async def test_use_resets_the_idle_timeout() -> None:
     server = Server()
-    pool = Pool(server.dial)
+    pool = pool_of(server.dial)
     for _ in range(5):
         connection = await pool.acquire()
         await asyncio.sleep(60)
@@ -69,7 +74,7 @@ async def test_use_resets_the_idle_timeout() -> None:
 
 async def test_closed_connection_is_skipped() -> None:
     server = Server()
-    pool = Pool(server.dial)
+    pool = pool_of(server.dial)
     kept, ended = await pool.acquire(), await pool.acquire()
     pool.release(kept)
     pool.release(ended)
@@ -81,7 +86,7 @@ async def test_closed_connection_is_skipped() -> None:
 
 async def test_connection_with_incomplete_response_is_closed() -> None:
     server = Server()
-    pool = Pool(server.dial)
+    pool = pool_of(server.dial)
     connection = await pool.acquire()
     connection.send(b"GET / HTTP/1.1\r\n\r\n")
     pool.release(connection)
@@ -93,7 +98,7 @@ async def test_connection_with_incomplete_response_is_closed() -> None:
 
 async def test_close_closes_idle_and_used_connections(looptime: float) -> None:
     server = Server()
-    pool = Pool(server.dial)
+    pool = pool_of(server.dial)
     idle, busy = await pool.acquire(), await pool.acquire()
     pool.release(idle)
     busy.send(b"GET / HTTP/1.1\r\n\r\n")
@@ -111,7 +116,7 @@ async def test_close_does_not_wait_for_a_connection_lost_while_dialing(looptime:
         await asyncio.sleep(0)
         return connection
 
-    pool = Pool(dial)
+    pool = pool_of(dial)
     await pool.acquire()
     await pool.close()
 
@@ -130,7 +135,7 @@ async def test_close_waits_a_second_for_a_connection_that_does_not_end(looptime:
         Stuck(connection)
         return connection
 
-    pool = Pool(dial)
+    pool = pool_of(dial)
     await pool.acquire()
     await pool.close()
 
@@ -139,7 +144,7 @@ async def test_close_waits_a_second_for_a_connection_that_does_not_end(looptime:
 
 async def test_connection_dialed_after_close_is_closed() -> None:
     server = Server(dial_seconds=1)
-    pool = Pool(server.dial)
+    pool = pool_of(server.dial)
     taking = asyncio.create_task(pool.acquire())
     await asyncio.sleep(0.5)
     await pool.close()

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 from prometheus_client import REGISTRY
+from structlog.testing import capture_logs
 
 from kruise_probe.api.core import Event, Node
 from kruise_probe.api.errors import (
@@ -25,7 +26,6 @@ from kruise_probe.api.errors import (
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.kinds import Resource
 from kruise_probe.api.meta import ObjectMeta
-from kruise_probe.client import recorder as recorders
 from kruise_probe.client.event_series import (
     BURST,
     COMBINED,
@@ -395,22 +395,72 @@ async def test_rejected_event_is_dropped_and_does_not_block_others(
     assert events.only["metadata"]["namespace"] == "other"
 
 
-async def test_unavailable_server_never_blocks_and_the_queue_is_bounded(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def dropped() -> float:
-        name = "kruise_probe_events_dropped_total"
-        return REGISTRY.get_sample_value(name, {"reason": "queue_full"}) or 0.0
+def dropped(reason: str) -> Callable[[], float]:
+    """The number of events dropped since now."""
 
-    monkeypatch.setattr(recorders, "MAX_PENDING", 10)
+    def total() -> float:
+        name = "kruise_probe_events_dropped_total"
+        return REGISTRY.get_sample_value(name, {"reason": reason}) or 0.0
+
+    before = total()
+    return lambda: total() - before
+
+
+async def test_event_without_response_is_dropped_after_12_tries() -> None:
+    events = FakeEvents()
+
+    def refuse() -> None:
+        raise ConnectionFailed("refused")
+
+    events.fault = refuse
+    without_response = dropped("no_answer")
+    async with running(events) as recorder:
+        failed(recorder)
+        await asyncio.sleep(200)
+        assert (events.writes, without_response()) == (12, 1)
+        events.fault = lambda: None
+        failed(recorder)
+        await recorder.flush()
+
+    assert events.only["count"] == 2
+
+
+async def test_rejection_is_one_warning_for_each_namespace_and_status() -> None:
+    events = FakeEvents()
+    errors: list[KubeError] = [
+        Forbidden("no right"),
+        Forbidden("no right"),
+        Invalid("too long"),
+        NotFound("because it is being terminated"),
+    ]
+
+    def refuse() -> None:
+        raise errors[(events.writes - 1) % len(errors)]
+
+    events.fault = refuse
+    refused = dropped("refused")
+    with capture_logs() as logs:
+        async with running(events) as recorder:
+            for namespace in ("default", "other"):
+                for number in range(len(errors)):
+                    pod = POD._replace(namespace=namespace)
+                    recorder.event(pod, "Normal", "Seen", "hello", probe=f"{namespace}#{number}")
+                await recorder.flush()
+
+    assert refused() == 8
+    levels = [each["log_level"] for each in logs]
+    assert levels == ["warning", "debug", "warning", "debug"] * 2
+
+
+async def test_unavailable_server_never_blocks_and_the_queue_is_bounded() -> None:
     recorder = EventRecorder(FakeEvents(), component="c", host="n", now=clock)
-    before = dropped()
-    for number in range(15):
+    queue_full = dropped("queue_full")
+    for number in range(1005):
         failed(recorder, probe=f"m#{number}")
     for _ in range(5):
         failed(recorder, probe="m#0")
 
-    assert dropped() - before == 5
+    assert queue_full() == 5
 
 
 async def test_cancelled_recorder_leaves_no_task_and_idle_flush_returns() -> None:

@@ -51,6 +51,20 @@ def test_list_request_has_only_the_given_parameters(
     assert _list(**options) == target
 
 
+def test_timeout_of_a_watch_is_at_least_a_second() -> None:
+    request = requests.watch(
+        PODS,
+        namespace="",
+        resource_version="",
+        timeout_seconds=0.5,
+        send_initial_events=False,
+        field_selector="",
+        label_selector="",
+    )
+
+    assert request.target == "/api/v1/pods?watch=true&allowWatchBookmarks=true&timeoutSeconds=1"
+
+
 @pytest.mark.parametrize(
     ("initial", "target"),
     [
@@ -121,6 +135,12 @@ def test_only_idempotent_patches_are_repeatable(patch_type: PatchType, repeatabl
     )
 
     assert request.repeatable is repeatable
+
+
+def test_streams_of_a_pod_are_not_repeatable() -> None:
+    request = requests.pod_stream(WEB, "exec", [("command", "a b")], upgrade="Upgrade: x\r\n")
+    assert request.target == "/api/v1/namespaces/default/pods/web-0/exec?command=a%20b"
+    assert not request.repeatable
 
 
 def test_create_and_replace_are_not_repeatable() -> None:

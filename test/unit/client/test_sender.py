@@ -58,8 +58,10 @@ def test_any_retry_after_header_parses(header: str, sign: str) -> None:
         pytest.param(429, None, 0, 30.0, None, id="without-retry-after"),
         pytest.param(500, 2.0, 0, 30.0, None, id="may-have-taken-effect"),
         pytest.param(409, 2.0, 0, 30.0, None, id="conflict"),
-        pytest.param(429, 2.0, MAX_RETRIES, 30.0, None, id="often-enough"),
-        pytest.param(429, 20.0, 0, 19.0, None, id="longer-than-there-is-time"),
+        pytest.param(429, 2.0, 9, 30.0, 2.0, id="tenth-retry"),
+        pytest.param(429, 2.0, 10, 30.0, None, id="often-enough"),
+        pytest.param(429, 20.0, 0, 20.1, 20.0, id="in-time"),
+        pytest.param(429, 20.0, 0, 20.0, None, id="longer-than-there-is-time"),
         pytest.param(429, 0.0, 0, 30.0, 0.05, id="never-without-a-pause"),
     ],
 )

@@ -1,6 +1,7 @@
 """Watch events, from the bytes of a stream to typed events."""
 
 import asyncio
+from collections import Counter
 from typing import Any, cast
 
 import msgspec
@@ -11,10 +12,9 @@ from hypothesis import strategies as st
 from kruise_probe.api.errors import ApiError, Expired, Forbidden, ServerError
 from kruise_probe.api.kinds import EventType
 from kruise_probe.api.resources import LEASES, PODS
-from kruise_probe.client import watch as watches
 from kruise_probe.client.request import Request
 from kruise_probe.client.transport import ResponseStream
-from kruise_probe.client.watch import EVENTS_AT_ONCE, LineSplitter, WatchStream, decode_event
+from kruise_probe.client.watch import LineSplitter, WatchStream, decode_event
 
 
 @given(
@@ -42,13 +42,12 @@ def test_incomplete_line_is_detected() -> None:
     assert not splitter.incomplete
 
 
-def test_line_above_the_limit_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watches, "MAX_LINE_BYTES", 100)
+def test_line_above_64_mib_is_an_error() -> None:
     splitter = LineSplitter()
-    splitter.feed(b"x" * 60)
+    assert splitter.feed(bytes(64 << 20)) == []
 
-    with pytest.raises(ValueError, match="exceeds 100 bytes"):
-        splitter.feed(b"x" * 60)
+    with pytest.raises(ValueError, match="exceeds 67108864 bytes"):
+        splitter.feed(b"x")
 
 
 def _event(kind: str, body: object) -> bytes:
@@ -148,7 +147,7 @@ class OneChunk:
         return self._chunks.pop(0)
 
 
-async def test_iterator_yields_to_the_loop_between_events_of_one_read() -> None:
+async def test_iterator_yields_to_the_loop_after_32_events_of_one_read() -> None:
     passes = 0
     ended = False
 
@@ -158,11 +157,10 @@ async def test_iterator_yields_to_the_loop_between_events_of_one_read() -> None:
         if not ended:
             asyncio.get_running_loop().call_soon(count)
 
-    stream = cast(ResponseStream, OneChunk(BOOKMARK * 100 * EVENTS_AT_ONCE))
+    stream = cast(ResponseStream, OneChunk(BOOKMARK * 100))
     watch: WatchStream[Any] = WatchStream(stream, LEASES, Request("GET", "/", "leases"))
     count()
-    events = [event async for event in watch]
+    passes_of_events = [passes async for _ in watch]
     ended = True
 
-    assert len(events) == 100 * EVENTS_AT_ONCE
-    assert passes >= 100
+    assert sorted(Counter(passes_of_events).values()) == [4, 32, 32, 32]

@@ -1,24 +1,29 @@
 """WebSocket messages in any portions, limits of a hostile server, and the handshake."""
 
+import asyncio
 import base64
 import hashlib
 from itertools import pairwise
+from typing import cast
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from kruise_probe.client.transport import Response
+from kruise_probe.client.request import Request
+from kruise_probe.client.transport import Response, ResponseStream
 from kruise_probe.client.websocket import (
     BINARY,
     CLOSE,
     CONTINUATION,
     PING,
+    PONG,
     TEXT,
     Handshake,
     Message,
     MessageParser,
     ProtocolError,
+    WebSocket,
     encode,
 )
 
@@ -60,6 +65,27 @@ MESSAGES = st.lists(
 def test_messages_are_parsed_in_any_portions(messages: list[Message], at: list[int]) -> None:
     data = b"".join(frame(*each) for each in messages)
     assert parsed(data, at) == messages
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        pytest.param(b"\x81\x02hi", Message(1, b"hi"), id="text"),
+        pytest.param(b"\x82\x02hi", Message(2, b"hi"), id="binary"),
+        pytest.param(b"\x02\x01h\x80\x01i", Message(2, b"hi"), id="fragments"),
+        pytest.param(b"\x88\x00", Message(8, b""), id="close"),
+        pytest.param(b"\x89\x7d" + b"x" * 125, Message(9, b"x" * 125), id="longest-ping"),
+        pytest.param(b"\x8a\x00", Message(10, b""), id="pong"),
+    ],
+)
+def test_messages_have_the_opcodes_of_rfc_6455(data: bytes, message: Message) -> None:
+    assert parsed(data, []) == [message]
+
+
+def test_message_may_have_1_mib() -> None:
+    assert parsed(b"\x82\x7f" + (1 << 20).to_bytes(8), []) == []
+    with pytest.raises(ProtocolError, match="exceeds 1048576 bytes"):
+        parsed(b"\x82\x7f" + ((1 << 20) + 1).to_bytes(8), [])
 
 
 @given(parts=st.lists(st.binary(max_size=20), min_size=2, max_size=5), at=CUTS)
@@ -142,3 +168,55 @@ def test_handshake_requires_the_key_and_the_protocol(
     found = handshake.problem(Response(101, None, b"", None, fields))
     assert problem in found
     assert bool(problem) == bool(found)
+
+
+class OneRead:
+    """A stream whose first read has all data."""
+
+    def __init__(self, data: bytes) -> None:
+        self._chunks = [data, b""]
+        self.written: list[bytes] = []
+
+    async def read_chunk(self, *, deadline_seconds: float) -> bytes:
+        return self._chunks.pop(0)
+
+    def write(self, data: bytes) -> None:
+        self.written.append(data)
+
+
+def socket_on(stream: OneRead) -> WebSocket:
+    return WebSocket(cast(ResponseStream, stream), Request("GET", "/", "exec"))
+
+
+async def test_receive_answers_pings_ignores_pongs_and_ends_at_a_close() -> None:
+    stream = OneRead(
+        frame(PING, b"now") + frame(PONG, b"") + frame(TEXT, b"a") + frame(CLOSE, b"") + b"\xff"
+    )
+    socket = socket_on(stream)
+    assert [await socket.receive(deadline_seconds=1) for _ in range(2)] == [b"a", None]
+    (pong,) = stream.written
+    assert pong[:2] == bytes((0x8A, 0x80 | 3))
+    assert bytes(each ^ mask for each, mask in zip(pong[6:], pong[2:6], strict=False)) == b"now"
+
+
+async def test_receive_ends_with_the_stream() -> None:
+    assert await socket_on(OneRead(b"")).receive(deadline_seconds=1) is None
+
+
+async def test_receive_yields_to_the_loop_after_each_message_of_one_read(looptime: float) -> None:
+    passes = 0
+    received = False
+
+    def count() -> None:
+        nonlocal passes
+        passes += 1
+        if not received:
+            asyncio.get_running_loop().call_soon(count)
+
+    count()
+    socket = socket_on(OneRead(frame(PONG, b"") * 100 + frame(BINARY, b"last")))
+    assert await socket.receive(deadline_seconds=1) == b"last"
+    received = True
+
+    assert passes >= 100
+    assert looptime == 0

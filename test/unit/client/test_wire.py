@@ -249,6 +249,7 @@ async def test_c15_unresponsive_address_ends_at_the_connect_timeout(
 async def test_missing_tls_handshake_ends_at_the_handshake_timeout(
     monkeypatch: pytest.MonkeyPatch, pair: IssuedCertificate
 ) -> None:
+    assert dialer.HANDSHAKE_SECONDS == 10
     monkeypatch.setattr(dialer, "HANDSHAKE_SECONDS", 0.2)
     async with mute() as port, client_of(f"https://localhost:{port}", pair) as client:
         with pytest.raises(ConnectionFailed, match=r"no TLS handshake within 0.2 s"):
