@@ -10,6 +10,7 @@ list gets two attempts and 30 s. A watch error causes no list while its version 
 """
 
 import asyncio
+import math
 import random
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -116,10 +117,8 @@ class Reflector(Generic[T]):
         self._backoff = Backoff()
         self._resource_version = ""
         self._streaming = True
-        self._unfinished_streams = 0
-        self._stream_refusals = 0
-        self._stream_deadline: float | None = None
-        self._server_errors = 0
+        self._unfinished_streams = self._stream_refusals = self._server_errors = 0
+        self._stream_deadline = math.inf
         self._listed_at = 0.0
         self._active_at: float | None = None
         self._last_error = ""
@@ -173,7 +172,6 @@ class Reflector(Generic[T]):
                 return
         elif isinstance(error, _UNRELATED_TO_VERSION) or not isinstance(error, ApiError):
             return
-        self._server_errors = 0
         self._resource_version = ""
 
     def _record_end(self, error: Exception | None, delay_seconds: float) -> None:
@@ -200,6 +198,7 @@ class Reflector(Generic[T]):
     def _finish_list(self, resource_version: str) -> None:
         self._replica.finish_list()
         self._resource_version = resource_version or "0"
+        self._server_errors = 0
         self._listed_at = asyncio.get_running_loop().time()
 
     async def _list_by_pages(self) -> None:
@@ -271,8 +270,7 @@ class Reflector(Generic[T]):
         """
         time = asyncio.get_running_loop().time
         checked_at = time()
-        if self._stream_deadline is None:
-            self._stream_deadline = checked_at + STREAM_SECONDS
+        self._stream_deadline = min(self._stream_deadline, checked_at + STREAM_SECONDS)
         self._lists_total.inc()
         self._replica.begin_list()
         limit = asyncio.timeout_at(min(checked_at + STREAM_IDLE_SECONDS, self._stream_deadline))
@@ -298,8 +296,7 @@ class Reflector(Generic[T]):
     def _finish_stream(self, bookmark: WatchEvent[T]) -> None:
         self._finish_list(bookmark.resource_version)
         self._unfinished_streams = 0
-        self._stream_deadline = None
-        self._server_errors = 0
+        self._stream_deadline = math.inf
 
     def _apply_initial(self, event: WatchEvent[T]) -> None:
         """Apply one event of a streaming list. Initial events are unordered; changes may come between them."""
@@ -313,7 +310,7 @@ class Reflector(Generic[T]):
     def _count_unfinished_stream(self) -> None:
         self._unfinished_streams += 1
         now = asyncio.get_running_loop().time()
-        if self._unfinished_streams >= STREAM_ATTEMPTS or now >= (self._stream_deadline or now + 1):
+        if self._unfinished_streams >= STREAM_ATTEMPTS or now >= self._stream_deadline:
             self._disable_streams("streaming lists do not complete")
 
     def _disable_streams(self, reason: str) -> None:

@@ -81,6 +81,7 @@ async def test_a_written_object_is_returned_and_unseen_for_a_minute() -> None:
     store.put(at("5"))
     cache.record_write(at("7"))
     await asyncio.sleep(60)
+    cache.record_write(msgspec.structs.replace(at("7"), name="another"))
     assert (cache.get(pod().key), cache.unseen()) == (at("7"), [at("7")])
     await asyncio.sleep(0.1)
     assert (cache.get(pod().key), cache.unseen()) == (at("5"), [])

@@ -1,4 +1,5 @@
 import asyncio
+import itertools
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -178,7 +179,7 @@ class TestInitialList:
             group.create_task(churn())
             async with running(informer, for_seconds=31):
                 assert informer.has_synced
-        assert sum(each.streamed for each in source.requests) <= 2
+        assert sum(each.streamed for each in source.requests) == 1
 
     async def test_c9_a_slow_streaming_list_with_events_is_not_cancelled(
         self, source: FakeSource[ApiObject], informer: Informer
@@ -240,6 +241,18 @@ class TestInitialList:
             await asyncio.sleep(30)
             assert_equal_to(source, informer)
             assert source.requests[-1].streamed
+
+    async def test_only_consecutive_refusals_of_streams_cause_a_list_in_pages(
+        self, source: FakeSource[ApiObject], informer: Informer
+    ) -> None:
+        refused = ServerError("no streams", code=503)
+        source.on_watch = failing(*[refused] * 4)
+        async with running(informer, for_seconds=60):
+            assert informer.has_synced
+            source.on_watch = failing(*[refused] * 4)
+            source.drop_watches(Expired("too old"))
+            await asyncio.sleep(200)
+        assert [(each.verb, each.streamed) for each in source.requests] == [("watch", True)] * 10
 
     async def test_an_expired_continue_token_causes_a_list_at_once(
         self, source: FakeSource[ApiObject], informer: Informer
@@ -452,6 +465,23 @@ class TestWatch:
             await asyncio.sleep(20)
             assert_equal_to(source, informer)
         assert source.lists == 2
+
+    @pytest.mark.parametrize("streams", [True, False], ids=["streamed", "paged"])
+    async def test_server_errors_before_a_list_do_not_count_against_its_version(
+        self, source: FakeSource[ApiObject], informer: Informer, streams: bool
+    ) -> None:
+        unavailable = ServerError("etcd is unavailable")
+        source.streams = streams
+        source.on_watch = failing(unavailable, unavailable)
+        async with running(informer, for_seconds=20):
+            assert informer.has_synced
+            lists = source.lists
+            source.on_watch = failing(unavailable)
+            source.drop_watches(unavailable)
+            source.put(thing("d"))
+            await asyncio.sleep(40)
+            assert_equal_to(source, informer)
+        assert source.lists == lists
 
     async def test_a_version_that_fails_after_each_acceptance_is_dropped(
         self, source: FakeSource[ApiObject], informer: Informer
@@ -699,6 +729,34 @@ class TestEnds:
             await asyncio.sleep(60)
             assert source.lists == 2
             assert informer.lister.get(good.key) is good
+
+    async def test_an_undecodable_object_of_a_page_keeps_its_last_good_version(
+        self, source: FakeSource[ApiObject], informer: Informer
+    ) -> None:
+        source.streams = False
+        async with running(informer):
+            good = source.objects[NamespacedName("ns", "a")]
+            source.put_broken(NamespacedName("ns", "a"))
+            source.compact()
+            source.drop_watches(Expired("too old"))
+            await asyncio.sleep(60)
+            assert informer.lister.get(good.key) is good
+
+    async def test_lists_of_versions_that_expire_after_their_first_watch_back_off(
+        self, source: FakeSource[ApiObject], informer: Informer
+    ) -> None:
+        """The next list need not wait for a backoff, but keeps its interval to the last list."""
+        source.streams = False
+        outcomes = itertools.cycle([None, Expired("too old")])
+
+        def expire_every_second_watch() -> None:
+            if not source.requests[-1].streamed and (error := next(outcomes)):
+                raise error
+
+        source.on_watch = expire_every_second_watch
+        source.ends_watches_at_once = True
+        async with running(informer, for_seconds=600):
+            assert source.lists <= 60
 
     async def test_a_server_whose_versions_expire_at_once_gets_few_lists(
         self, source: FakeSource[ApiObject], informer: Informer
