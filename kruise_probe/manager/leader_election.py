@@ -285,7 +285,7 @@ class LeaderElector:
             await self._write_renewal()
         except (Conflict, NotFound):
             await self._read_lease()
-            if self._observed is None or self.holder != self._candidate.identity:
+            if self.holder != self._candidate.identity:
                 self._term_ends_at = float("-inf")
                 raise LeadershipLost(
                     f"lease {self._key}: {self.holder or 'no candidate'} holds it now"
@@ -293,15 +293,14 @@ class LeaderElector:
             await self._write_renewal()
 
     async def _write_renewal(self) -> None:
-        observed, sent_at = self._observed, asyncio.get_running_loop().time()
-        if observed is None or not observed.resource_version:
-            await self._write_acquisition(self._known(), sent_at)
+        observed, sent_at = self._known(), asyncio.get_running_loop().time()
+        if not observed.resource_version:
+            await self._write_acquisition(observed, sent_at)
             return
         self._begin_term(await self._patch(self._candidate.renewal(observed, self._now())), sent_at)
 
     def _known(self) -> Observation:
-        if self._observed is None:
-            raise RuntimeError("a leader has observed its lease")
+        assert self._observed is not None, "a leader has observed its lease"
         return self._observed
 
     async def _release(self) -> None:

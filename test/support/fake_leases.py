@@ -55,6 +55,11 @@ class FakeLeases:
             gone, self.stored = _lease(self.stored), None
             self._tell(EventType.DELETED, gone)
 
+    def bookmark(self) -> None:
+        for watcher in self._watchers:
+            event = WatchEvent[Lease](EventType.BOOKMARK, None, str(self.version))
+            watcher.put_nowait((asyncio.get_running_loop().time(), event))
+
     def _store(self, stored: dict[str, Any], kind: EventType) -> Lease:
         self.version += 1
         self.writes += 1

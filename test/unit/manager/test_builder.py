@@ -1,10 +1,13 @@
 """Which keys the sources of a controller enqueue, and with which priority."""
 
+import asyncio
 from typing import Any
 
 import pytest
+from support import builders
 from support.fake_source import FakeSource
 
+from kruise_probe.manager.sources import controller_uids
 from kruise_probe.runtime import (
     GENERATION_CHANGED,
     OWNER_INDEX,
@@ -21,13 +24,21 @@ from kruise_probe.runtime import (
     WorkQueue,
     kind,
     resource_of,
+    update_predicate,
 )
+from kruise_probe.workqueue.controller import Controller
+from kruise_probe.workqueue.rate_limiters import ItemExponentialFailureRateLimiter
 
 KEY = NamespacedName("default", "f")
 
 
 @kind("example.com/v1")
 class Fleet(ApiObject, frozen=True):
+    pass
+
+
+@kind("example.com/v1", namespaced=False)
+class Region(ApiObject, frozen=True):
     pass
 
 
@@ -114,6 +125,39 @@ async def test_owned_objects_enqueue_their_controller(owned: Pod, enqueued: bool
     assert bool(sources.enqueued) is enqueued
 
 
+async def test_a_resync_is_enqueued_with_low_priority() -> None:
+    sources = Sources()
+    builder = Builder(sources.manager).for_(Fleet, priority=Priority.HIGH)
+    builder.complete(ignore, queue=sources.queue)
+    same = fleet()
+    sources.update(same, same)
+    assert sources.enqueued == {KEY: Priority.LOW}
+
+
+async def test_events_that_no_predicate_accepts_enqueue_nothing() -> None:
+    sources = Sources()
+    never = ~update_predicate(lambda old, new: True)
+    builder = Builder(sources.manager).for_(Fleet, predicates=[never])
+    builder.complete(ignore, queue=sources.queue)
+    sources.add(fleet())
+    sources.update(fleet(), fleet(2))
+    sources.delete(fleet())
+    assert not sources.enqueued
+
+
+async def test_a_cluster_scoped_owner_has_no_namespace() -> None:
+    sources = Sources()
+    builder = Builder(sources.manager).for_(Region).owns(Pod)
+    builder.complete(ignore, queue=sources.queue)
+    sources.add(pod(kind="Region"))
+    assert sources.enqueued == {NamespacedName("", "f"): Priority.NORMAL}
+
+
+def test_a_kind_without_metadata_cannot_be_owned() -> None:
+    with pytest.raises(TypeError, match="Pod has no metadata"):
+        controller_uids(builders.pod())
+
+
 async def test_a_mapped_source_enqueues_the_keys_before_and_after_a_change() -> None:
     sources = Sources()
 
@@ -143,3 +187,85 @@ def test_what_is_incomplete_is_refused() -> None:
         Builder[str](manager).watches(Node, lambda node: ["x"]).complete(ignore)
     with pytest.raises(ValueError, match="before owns"):
         Builder[NamespacedName](manager).owns(Pod)
+
+
+def controller_of(reconcile: Any, **options: Any) -> tuple[Controller[str], WorkQueue[str]]:
+    """A controller of its own queue, and that queue."""
+    builder = Builder[str](Sources().manager).named("test")
+    for name, value in options.items():
+        getattr(builder, name)(value)
+    controller = builder.complete(reconcile)
+    return controller, controller._queue
+
+
+async def run(controller: Controller[str], *, for_seconds: float) -> None:
+    running = asyncio.create_task(controller.run())
+    await asyncio.sleep(for_seconds)
+    running.cancel()
+    await asyncio.wait({running})
+
+
+@pytest.mark.parametrize(
+    ("options", "at_once"),
+    [pytest.param({}, 1, id="one-by-default"), pytest.param({"workers": 3}, 3, id="several")],
+)
+async def test_a_controller_reconciles_as_many_keys_at_once_as_it_has_workers(
+    options: dict[str, int], at_once: int
+) -> None:
+    begun: list[str] = []
+
+    async def reconcile(key: str) -> None:
+        begun.append(key)
+        await asyncio.sleep(10)
+
+    controller, queue = controller_of(reconcile, **options)
+    for key in "abcde":
+        queue.add(key)
+    await run(controller, for_seconds=5)
+    assert len(begun) == at_once
+
+
+@pytest.mark.parametrize(
+    ("options", "seconds"),
+    [pytest.param({}, 30, id="default"), pytest.param({"timeout": 7.0}, 7, id="set")],
+)
+async def test_a_reconcile_is_cancelled_after_its_timeout(
+    options: dict[str, float], seconds: float
+) -> None:
+    cancelled_at: list[float] = []
+
+    async def reconcile(_key: str) -> None:
+        try:
+            await asyncio.sleep(1000)
+        finally:
+            cancelled_at.append(asyncio.get_running_loop().time())
+
+    controller, queue = controller_of(reconcile, **options)
+    queue.add("a")
+    await run(controller, for_seconds=seconds + 0.001)
+    assert cancelled_at == [seconds]
+
+
+async def test_the_rate_limiter_of_a_controller_delays_its_retries() -> None:
+    times: list[float] = []
+
+    class Failing:
+        async def reconcile(self, _key: str) -> None:
+            times.append(asyncio.get_running_loop().time())
+            raise OSError
+
+    limiter = ItemExponentialFailureRateLimiter[str](base_seconds=10, max_seconds=100)
+    controller, queue = controller_of(Failing(), rate_limiter=limiter)
+    queue.add("a")
+    await run(controller, for_seconds=35)
+    assert times == [0, 10, 30]
+
+
+async def test_a_controller_has_the_name_of_its_kind_unless_it_is_named() -> None:
+    manager = Sources().manager
+    controllers = [
+        Builder(manager).for_(Fleet).complete(ignore),
+        Builder(manager).for_(Fleet).named("other").complete(ignore),
+    ]
+    assert [each.name for each in controllers] == ["fleets", "other"]
+    assert list(manager.controllers) == controllers

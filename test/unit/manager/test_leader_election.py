@@ -11,6 +11,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from prometheus_client import REGISTRY
+from structlog.testing import capture_logs
 from support.fake_leases import FakeElectionClient, FakeLeases
 
 from kruise_probe.api.errors import ConnectionFailed
@@ -338,8 +339,10 @@ async def test_a_standby_with_a_working_watch_does_not_poll() -> None:
     two.link.get = counted  # type: ignore[method-assign]  # the test listens in
     two.start()
     await asyncio.sleep(120)
-
     assert len(reads) == 1
+    await asyncio.sleep(190)
+    assert len(reads) == 2, "a watch ends after five minutes"
+
     await one.stop()
     await two.stop()
 
@@ -370,11 +373,60 @@ async def test_failed_attempts_are_repeated_once_per_retry_period() -> None:
         raise ConnectionFailed("refused")
 
     one.link.create = one.link.get = refuse  # type: ignore[method-assign]  # a broken server
-    one.start()
-    await asyncio.sleep(60)
+    with capture_logs() as logs:
+        one.start()
+        await asyncio.sleep(60)
+        await one.stop()
 
-    assert requests <= 60
+    assert 25 <= requests <= 60
+    assert [each["event"] for each in logs if each["log_level"] == "warning"] == [
+        "lease cannot be watched"
+    ], "the same error again is logged at debug level"
+
+
+@pytest.mark.parametrize("method", ["get", "create", "patch"])
+async def test_a_request_without_response_is_repeated_after_half_the_renew_deadline(
+    method: str,
+) -> None:
+    """That is 5 s, and the retry period of 2 s with its jitter."""
+    one = Process(FakeLeases(), "one")
+    times: list[float] = []
+
+    async def hang(*_: object, **__: object) -> None:
+        times.append(asyncio.get_running_loop().time())
+        await asyncio.get_running_loop().create_future()
+
+    setattr(one.link, method, hang)
+    one.start()
+    await asyncio.sleep(9.5)
     await one.stop()
+
+    first, second = times[:2]
+    assert 6.99 <= second - first <= 7.45
+
+
+async def test_a_bookmark_is_no_deletion_of_the_lease() -> None:
+    leases = FakeLeases()
+    one, two = Process(leases, "one").start(), Process(leases, "two").start()
+    await asyncio.sleep(5)
+    leases.bookmark()
+    await asyncio.sleep(0.1)
+
+    assert two.elector._observed
+    assert two.elector._observed.resource_version == str(leases.version)
+    await one.stop()
+    await two.stop()
+
+
+async def test_a_lost_race_for_the_lease_is_no_warning() -> None:
+    leases = FakeLeases()
+    with capture_logs() as logs:
+        candidates = [Process(leases, name).start() for name in ("one", "two", "three")]
+        await asyncio.sleep(60)
+        for each in candidates:
+            await each.stop()
+
+    assert not [each for each in logs if each["log_level"] == "warning"]
 
 
 async def test_work_that_ends_by_itself_releases_the_lease() -> None:
@@ -433,7 +485,8 @@ async def test_the_gauge_shows_the_leader() -> None:
     ("lease", "deadline", "retry", "words"),
     [
         pytest.param(10, 10, 2, "must exceed the renew deadline", id="no-margin"),
-        pytest.param(15, 2, 2, "retry periods", id="no-second-try"),
+        pytest.param(10.9, 10, 2, "whole seconds count", id="no-whole-second-of-margin"),
+        pytest.param(15, 2.4, 2, "retry periods", id="no-second-try"),
         pytest.param(15, 10, 0, "must be positive", id="no-pause"),
     ],
 )
@@ -446,6 +499,12 @@ async def test_durations_that_allow_two_leaders_are_refused(
             LeaderElection("n", "l", "i", lease, deadline, retry),
             now=utc_now,
         )
+
+
+async def test_default_durations_are_those_of_client_go() -> None:
+    options = LeaderElection("n", "l", "i")
+    assert options[3:] == (15.0, 10.0, 2.0)
+    LeaderElector(FakeElectionClient(FakeLeases()), options, now=utc_now)
 
 
 FAULTS = ("unreachable", "reachable", "refusing", "answering", "deaf", "hearing", "slow", "fast",

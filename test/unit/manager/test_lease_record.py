@@ -55,6 +55,15 @@ def test_a_lease_without_holder_can_be_acquired_at_once(spec: LeaseSpec | None) 
     assert seen.free_at == 100.0
 
 
+def test_a_holder_without_a_duration_holds_the_lease_for_no_time() -> None:
+    assert observe(None, Lease(ObjectMeta(name="l"), LeaseSpec("a")), now=100.0).free_at == 100.0
+
+
+def test_transitions_are_counted_from_zero() -> None:
+    taken = Candidate("me", 15).acquisition(Observation(LeaseSpec(), "7", 100.0), AT)
+    assert msgspec.json.decode(taken)["spec"]["leaseTransitions"] == 1
+
+
 def test_a_deleted_lease_counts_as_held_until_its_last_seen_term_ends() -> None:
     seen = observe(observe(None, lease("a"), now=100.0), None, now=103.0)
 
@@ -84,7 +93,12 @@ def test_writes_contain_the_observed_version_and_only_the_spec() -> None:
         "leaseDurationSeconds": 15,
         "renewTime": stamp,
     }
-    assert released["spec"]["holderIdentity"] == ""
+    assert released["spec"] == {
+        "holderIdentity": "",
+        "leaseDurationSeconds": 1,
+        "acquireTime": stamp,
+        "renewTime": stamp,
+    }
 
 
 def test_the_first_lease_is_created_with_all_fields() -> None:

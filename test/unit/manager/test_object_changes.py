@@ -8,6 +8,7 @@ from kruise_probe.runtime import (
     ApiObject,
     Condition,
     ObjectMeta,
+    OwnerReference,
     add_finalizer,
     controller_of,
     get_condition,
@@ -55,6 +56,22 @@ def test_the_controller_of_an_object_is_set_once() -> None:
     assert set_controller_reference(fleet(), owned) == owned
     with pytest.raises(AlreadyOwned, match="default/p: Fleet f is already its controller"):
         set_controller_reference(fleet(uid="u2"), owned)
+
+
+def test_other_owners_of_an_object_are_kept() -> None:
+    other = OwnerReference("v1", "Node", "n", "u9")
+    owned = set_controller_reference(
+        fleet(), ApiObject(ObjectMeta("p", namespace="default", owner_references=(other,)))
+    )
+    assert [each.uid for each in owned.metadata.owner_references or ()] == ["u9", "u1"]
+
+
+@pytest.mark.parametrize("blocks", [True, None])
+def test_an_owner_waits_for_its_objects_unless_it_does_not_block(blocks: bool | None) -> None:
+    owned = set_controller_reference(fleet(), POD, block_owner_deletion=bool(blocks))
+    reference = controller_of(owned)
+    assert reference is not None
+    assert reference.block_owner_deletion is blocks
 
 
 def test_an_owner_in_another_namespace_is_refused() -> None:

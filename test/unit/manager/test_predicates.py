@@ -7,6 +7,7 @@ from kruise_probe.runtime import (
     DELETION,
     GENERATION_CHANGED,
     LABELS_CHANGED,
+    RESOURCE_VERSION_CHANGED,
     ApiObject,
     ObjectMeta,
     Predicate,
@@ -43,6 +44,12 @@ LABELED_ONE = object_predicate(lambda obj: obj.metadata.labels.get("x") == "1")
 def test_updates_that_are_accepted(predicate: Predicate, accepted: set[str]) -> None:
     after = {"relabeled": RELABELED, "edited": EDITED, "annotated": ANNOTATED, "deleting": DELETING}
     assert {name for name, new in after.items() if predicate.update(OLD, new)} == accepted
+
+
+def test_a_resync_does_not_change_the_resource_version() -> None:
+    first, second = (ApiObject(ObjectMeta("a", resource_version=each)) for each in "12")
+    assert not RESOURCE_VERSION_CHANGED.update(first, first)
+    assert RESOURCE_VERSION_CHANGED.update(first, second)
 
 
 @pytest.mark.parametrize(

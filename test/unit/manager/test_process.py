@@ -1,12 +1,21 @@
-"""A process whose tasks ignore cancellation; a real process on real time."""
+"""Processes that end by themselves, by signals, and with tasks that ignore cancellation; on real time."""
 
+import asyncio
+import gc
+import io
 import signal
 import subprocess
 import sys
+import weakref
+from collections.abc import Iterator
+from types import SimpleNamespace
 
 import pytest
+from structlog.testing import capture_logs
 
-from kruise_probe.manager.process import GRACE_SECONDS
+from kruise_probe.api.errors import FatalError
+from kruise_probe.manager import process
+from kruise_probe.manager.process import run_until_signalled, tune_garbage_collector
 
 STUBBORN = """
 import asyncio
@@ -57,34 +66,187 @@ def test_only_a_second_sigint_interrupts_the_release(
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-    ) as process:
+    ) as running:
         try:
-            assert process.stdin
-            assert process.stdout
-            assert process.stdout.readline() == "ready\n"
-            process.send_signal(signal.SIGTERM)
-            while process.stdout.readline() != "releasing\n":
+            assert running.stdin
+            assert running.stdout
+            assert running.stdout.readline() == "ready\n"
+            running.send_signal(signal.SIGTERM)
+            while running.stdout.readline() != "releasing\n":
                 pass
-            process.send_signal(second)
+            running.send_signal(second)
             if second is signal.SIGTERM:
-                process.stdin.write("go on\n")
-                process.stdin.flush()
-            assert process.wait(timeout=20) == code
-            assert rest in process.stdout.read()
+                running.stdin.write("go on\n")
+                running.stdin.flush()
+            assert running.wait(timeout=20) == code
+            assert rest in running.stdout.read()
         finally:
-            process.kill()
+            running.kill()
 
 
 def test_c13_process_exits_after_the_grace_period_if_tasks_hang() -> None:
     with subprocess.Popen(
         [sys.executable, "-c", STUBBORN], stdout=subprocess.PIPE, text=True
-    ) as process:
+    ) as running:
         try:
-            assert process.stdout
-            assert process.stdout.readline() == "ready\n"
-            process.send_signal(signal.SIGTERM)
-            assert process.wait(timeout=20) == 0
-            assert "ignored" in process.stdout.read()
+            assert running.stdout
+            assert running.stdout.readline() == "ready\n"
+            running.send_signal(signal.SIGTERM)
+            assert running.wait(timeout=20) == 0
+            assert "ignored" in running.stdout.read()
         finally:
-            process.kill()
-    assert GRACE_SECONDS < 5, "the documented limit"
+            running.kill()
+
+
+class Unflushed(io.TextIOWrapper):
+    """A text file that shows only what was flushed."""
+
+    def __init__(self) -> None:
+        self.file = io.BytesIO()
+        super().__init__(self.file)
+
+
+class TestInProcess:
+    """The same rules in the process of the tests, where the exit of the process raises SystemExit."""
+
+    @pytest.fixture(autouse=True)
+    def restored(self, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+        monkeypatch.setattr(process, "os", SimpleNamespace(_exit=sys.exit))
+        thresholds = gc.get_threshold()
+        handlers = {each: signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGINT)}
+        yield
+        for each, handler in handlers.items():
+            signal.signal(each, handler)
+        gc.set_threshold(*thresholds)
+        gc.unfreeze()
+
+    def test_main_that_ends_returns(self) -> None:
+        ended: list[bool] = []
+
+        async def main() -> None:
+            ended.append(True)
+
+        with capture_logs() as logs:
+            run_until_signalled(main(), program="test")
+        assert ended
+        assert [each["event"] for each in logs] == ["stopped"]
+
+    @pytest.mark.parametrize(
+        ("error", "raised"),
+        [
+            pytest.param(FatalError("port taken"), FatalError, id="fatal"),
+            pytest.param(
+                ExceptionGroup("", [FatalError("port taken")]), FatalError, id="in-a-group"
+            ),
+            pytest.param(ExceptionGroup("port taken", [KeyError("x")]), ExceptionGroup, id="group"),
+            pytest.param(ValueError("port taken"), ValueError, id="other"),
+            pytest.param(
+                asyncio.CancelledError("port taken"), asyncio.CancelledError, id="cancelled"
+            ),
+        ],
+    )
+    def test_error_of_main_is_raised(
+        self, error: BaseException, raised: type[BaseException]
+    ) -> None:
+        async def main() -> None:
+            raise error
+
+        with pytest.raises(raised, match="port taken"):
+            run_until_signalled(main(), program="test")
+
+    @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+    def test_signal_cancels_main(self, number: signal.Signals) -> None:
+        async def main() -> None:
+            signal.raise_signal(number)
+            await asyncio.Event().wait()
+
+        with capture_logs() as logs:
+            run_until_signalled(main(), program="test")
+        assert [each["event"] for each in logs] == ["stopping", "stopped"]
+        assert logs[0]["signal"] == number.name
+
+    def test_second_sigterm_is_ignored(self) -> None:
+        steps: list[str] = []
+        run_until_signalled(interrupted_again(signal.SIGTERM, steps), program="test")
+        assert steps == ["releasing", "released"]
+
+    def test_second_sigint_exits_at_once(self) -> None:
+        steps: list[str] = []
+        with pytest.raises(SystemExit) as exited:
+            run_until_signalled(interrupted_again(signal.SIGINT, steps), program="test")
+        assert exited.value.code == 130
+        assert steps == ["releasing"]
+
+    def test_process_exits_after_the_grace_period_if_main_hangs(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        assert 4 < process.GRACE_SECONDS < 5, "the documented limit"
+        monkeypatch.setattr(process, "GRACE_SECONDS", 0.0)
+
+        async def main() -> None:
+            signal.raise_signal(signal.SIGTERM)
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                await asyncio.Event().wait()
+
+        with pytest.raises(SystemExit) as exited:
+            run_until_signalled(main(), program="test")
+        assert exited.value.code == 0
+
+    @pytest.mark.parametrize(
+        ("error", "code", "message"),
+        [
+            pytest.param(None, 0, b"", id="end"),
+            pytest.param(FatalError("port taken"), 1, b"test: port taken\n", id="failure"),
+        ],
+    )
+    def test_process_exits_if_main_leaves_tasks(
+        self,
+        error: Exception | None,
+        code: int,
+        message: bytes,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        """The exit skips the interpreter's own flush."""
+        output, errors = Unflushed(), Unflushed()
+        monkeypatch.setattr(sys, "stdout", output)
+        monkeypatch.setattr(sys, "stderr", errors)
+        left: list[asyncio.Task[bool]] = []
+
+        async def main() -> None:
+            left.append(asyncio.create_task(asyncio.Event().wait()))
+            sys.stdout.write("result\n")
+            if error:
+                raise error
+
+        with capture_logs(), pytest.raises(SystemExit) as exited:
+            run_until_signalled(main(), program="test")
+        assert exited.value.code == code
+        assert (output.file.getvalue(), errors.file.getvalue()) == (b"result\n", message)
+
+    def test_objects_from_before_the_start_are_not_scanned_again(self) -> None:
+        class Cycle:
+            def __init__(self) -> None:
+                self.itself = self
+
+        garbage = weakref.ref(Cycle())
+        gc.disable()
+        tune_garbage_collector()
+        gc.enable()
+        assert garbage() is None, "garbage is not kept forever"
+        assert gc.get_freeze_count() > 0
+        assert gc.get_threshold()[:2] == (10_000, 20)
+
+
+async def interrupted_again(second: signal.Signals, steps: list[str]) -> None:
+    """Get SIGTERM, and then a second signal during the release."""
+    signal.raise_signal(signal.SIGTERM)
+    try:
+        await asyncio.Event().wait()
+    finally:
+        steps.append("releasing")
+        signal.raise_signal(second)
+        for _ in range(10):
+            await asyncio.sleep(0)
+        steps.append("released")

@@ -217,6 +217,13 @@ async def test_c13_stopping_takes_at_most_5_s_if_everything_hangs(
         ),
         pytest.param(
             lambda p: setattr(
+                p, "controller", Part("nodes", p.journal, error=TimeoutError(), ends_after=50)
+            ),
+            "nodes failed: TimeoutError",
+            id="a-controller-fails-without-a-message",
+        ),
+        pytest.param(
+            lambda p: setattr(
                 p,
                 "service",
                 Part(
@@ -261,6 +268,21 @@ async def test_caches_that_do_not_sync_in_time_are_reported_with_the_error(
         await parts.manager().run()
     assert looptime == 120
     assert parts.journal[-2:] == ["-pods", "-health"]
+
+
+async def test_an_error_during_the_stop_is_logged(parts: Parts) -> None:
+    class Closing(Part):
+        async def _work(self) -> None:
+            try:
+                await super()._work()
+            finally:
+                raise OSError("disk full")
+
+    parts.service = Closing("health", parts.journal)
+    with capture_logs() as logs:
+        await run_and_stop(parts.manager())
+    errors = [each["error"] for each in logs if each["event"] == "ended with an error"]
+    assert errors == ["health failed: disk full"]
 
 
 async def test_a_failing_controller_stops_the_others(parts: Parts) -> None:
