@@ -46,8 +46,7 @@ class _Band(OrderedDict[Hashable, OrderedDict[K, float]]):
 
     def __init__(self) -> None:
         super().__init__()
-        self.last_turn = 0
-        self.size = 0
+        self.last_turn = self.size = 0
 
     def put(self, group: Hashable, key: K, ready_at: float) -> None:
         keys = self.get(group)
@@ -94,8 +93,7 @@ class PriorityFifo(Generic[K]):
     def __init__(self, group_of: GroupOf[K] = one_group) -> None:
         self._group_of = group_of
         self._bands: tuple[_Band[K], ...] = tuple(_Band() for _ in Priority)
-        self._turns = 0
-        self._passed_over = 0
+        self._turns = self._passed_over = 0
 
     def __len__(self) -> int:
         low, normal, high = self._bands

@@ -9,13 +9,7 @@ from structlog.contextvars import merge_contextvars
 from structlog.testing import LogCapture
 
 from kruise_probe.api.errors import ConnectionFailed, ServerError, TooManyRequests
-from kruise_probe.workqueue.controller import (
-    SLICE_SECONDS,
-    Controller,
-    Reconcile,
-    Result,
-    TerminalError,
-)
+from kruise_probe.workqueue.controller import Controller, Reconcile, Result, TerminalError
 from kruise_probe.workqueue.priority import Priority
 from kruise_probe.workqueue.queue import WorkQueue
 from kruise_probe.workqueue.rate_limiters import ItemExponentialFailureRateLimiter
@@ -303,7 +297,7 @@ async def test_a_burst_of_quick_reconciles_yields_to_other_tasks_after_each_slic
     async def reconcile(_key: str) -> None:
         nonlocal served, busy_seconds
         served += 1
-        busy_seconds += SLICE_SECONDS / 4
+        busy_seconds += 0.005 / 4
 
     async def look() -> None:
         while served < 1000:

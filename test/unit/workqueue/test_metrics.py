@@ -1,6 +1,8 @@
 import asyncio
 import gc
+import math
 import threading
+from collections import defaultdict
 from typing import Any
 
 import pytest
@@ -59,6 +61,23 @@ async def test_d3_names_and_labels_are_those_of_go(queue: WorkQueue[str]) -> Non
     queue.add("a")
     ReconcileMetrics(queue.name)
     assert samples(queue.name) == GO
+
+
+async def test_buckets_of_durations_are_those_of_go(queue: WorkQueue[str]) -> None:
+    metrics = ReconcileMetrics(queue.name)
+    metrics.seconds.observe(0)
+    bounds: dict[str, list[float]] = defaultdict(list)
+    for metric in REGISTRY.collect():
+        for each in metric.samples:
+            if each.labels.get("controller") == queue.name and "le" in each.labels:
+                bounds[each.name].append(float(each.labels["le"]))
+    powers_of_ten = [*(10.0**exponent for exponent in range(-8, 4)), math.inf]
+    for duration in ("queue", "work"):
+        assert bounds[f"workqueue_{duration}_duration_seconds_bucket"] == pytest.approx(
+            powers_of_ten
+        )
+    reconcile = bounds["controller_runtime_reconcile_time_seconds_bucket"]
+    assert (reconcile[0], reconcile[-2], len(reconcile)) == (0.005, 60, 41)
 
 
 async def test_series_of_all_results_exist_from_the_start(queue: WorkQueue[str]) -> None:
