@@ -72,12 +72,13 @@ class LeaseReconciler:
 
     async def reconcile(self, node: str) -> Result | None:
         caches = self._caches
+        # First, so that an expiry between two looks at the clock causes another check instead of none.
+        expired = caches.is_expired(node)
         stale = caches.node(node) is not None and bool(caches.stale_message(node))
         if caches.stale_nodes.confirm(node, stale=stale):
             _stale_nodes.set(len(caches.stale_nodes))
             enqueue_pods_on(node, caches, self._queues)
         renewal = caches.renewals.get(node)
-        if renewal is None:
+        if renewal is None or expired:
             return None
-        remaining = (renewal.expires_at - self._now()).total_seconds()
-        return Result(remaining + MARGIN_SECONDS) if remaining >= 0 else None
+        return Result((renewal.expires_at - self._now()).total_seconds() + MARGIN_SECONDS)
