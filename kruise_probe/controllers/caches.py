@@ -32,7 +32,7 @@ BY_NODE: Final = "node"
 
 
 def _node_of_pod(pod: Pod) -> tuple[str, ...]:
-    return (pod.node,) if pod.node else ()
+    return (pod.node,)
 
 
 class Informers(NamedTuple):
@@ -150,7 +150,7 @@ class Caches:
 
     def remove_marker(self, marker: PodProbeMarker) -> tuple[CompiledMarker, list[Pod]]:
         """Remove a marker; return it and the pods that it matched."""
-        removed = self.matching.markers.get(marker.key) or self._compiled(marker)
+        removed = self.matching.markers[marker.key]
         pods = self.matching.pods_of(removed)  # while they are indexed for it
         self.matching.remove_marker(marker.key)
         self.markers.observe_deletion(marker)

@@ -64,8 +64,6 @@ def probing_markers(markers: tuple[CompiledMarker, ...]) -> tuple[CompiledMarker
 def claiming_markers(markers: tuple[CompiledMarker, ...]) -> tuple[CompiledMarker, ...]:
     """The markers that may own keys of a pod: those that probe it, and those over the limit whose conditions report it."""
     live = live_in_order(markers)
-    if len(live) <= MARKERS_PER_POD:
-        return live
     left, end = REPORTED_PROBES, MARKERS_PER_POD
     for marker in live[MARKERS_PER_POD:]:
         left -= max(len(marker.probes), 1)
@@ -84,8 +82,6 @@ def live_in_order(markers: tuple[CompiledMarker, ...]) -> tuple[CompiledMarker, 
 
 def entry_too_large(marker: CompiledMarker, containers: Collection[str]) -> bool:
     """Whether the entry of `marker` exceeds the limit for a pod with these containers."""
-    if marker.entry_bytes <= ENTRY_BYTES:
-        return False
     here = (each.entry_bytes for each in marker.probes if each.container in containers)
     return sum(here) > ENTRY_BYTES
 

@@ -32,15 +32,13 @@ class MarkedPods:
 
     def patch_sent(self, pod: Pod, changes: Changes) -> None:
         """Record a patch in flight, whole or in parts. The marks that it sets count until `patch_done`."""
-        owned = _set_by(changes)
-        if owned.labels or owned.annotations or owned.condition_types:
-            self._sent[pod.key] = msgspec.structs.replace(
-                pod,
-                labels={**pod.labels, **_without_removals(changes.labels)},
-                annotations={**pod.annotations, **_without_removals(changes.annotations)},
-                conditions=tuple(changes.conditions),
-                owned=owned,
-            )
+        self._sent[pod.key] = msgspec.structs.replace(
+            pod,
+            labels={**pod.labels, **_without_removals(changes.labels)},
+            annotations={**pod.annotations, **_without_removals(changes.annotations)},
+            conditions=tuple(changes.conditions),
+            owned=_set_by(changes),
+        )
 
     def patch_done(self, pod: Pod) -> None:
         """Remove a patch in flight, successful or failed. Its response is in `written`."""
@@ -56,7 +54,7 @@ class MarkedPods:
         ]
 
     def set_pod(self, old: Pod | None, new: Pod) -> None:
-        if old is not None and old.owned is not new.owned:
+        if old is not None:
             self.remove_pod(old)
         if new.owned is not NOTHING_OWNED:
             by_owned = self._pods.setdefault(new.namespace, {})
@@ -64,9 +62,10 @@ class MarkedPods:
 
     def remove_pod(self, pod: Pod) -> None:
         by_owned = self._pods.get(pod.namespace, {})
-        found = by_owned.get(pod.owned)
-        if found is not None and found.pop(pod.key, None) is not None and not found:
-            del by_owned[pod.owned]
+        found = by_owned.get(pod.owned, {})
+        found.pop(pod.key, None)
+        if not found:
+            by_owned.pop(pod.owned, None)
 
     def of_marker(self, marker: CompiledMarker) -> Iterator[Pod]:
         """The pods with a mark of ours that `marker` names, under any owner. Includes patches in flight."""

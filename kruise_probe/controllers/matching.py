@@ -54,8 +54,6 @@ class Matching:
     @property
     def all_deleting(self) -> Mapping[NamespacedName, CompiledMarker]:
         """The markers of all namespaces that are being deleted."""
-        if not self._deleting:
-            return {}
         return {key: marker for each in self._deleting.values() for key, marker in each.items()}
 
     def markers_of(self, pod: Pod) -> tuple[CompiledMarker, ...]:
@@ -69,8 +67,7 @@ class Matching:
                         found.append(marker)
         without_anchor = self._without_anchor.get(pod.namespace, {}).values()
         found += [marker for marker in without_anchor if marker.selector.matches(pod.labels)]
-        if len(found) > 1:
-            found.sort(key=lambda each: each.order)
+        found.sort(key=lambda each: each.order)
         return tuple(found)
 
     def pods_of(self, marker: CompiledMarker) -> list[Pod]:
@@ -107,7 +104,7 @@ class Matching:
             anchor_suffices = len(marker.selector.requirements) == 1
             for item in _items(anchor):
                 by_anchor[item] = (*by_anchor.get(item, ()), _Indexed(marker, anchor_suffices))
-        elif marker.selector.requirements:
+        else:
             self._without_anchor.setdefault(namespace, {})[marker.key] = marker
 
     def remove_marker(self, key: NamespacedName) -> None:
@@ -137,8 +134,6 @@ class Matching:
             del self._anchored[label], self._pods[label]
 
     def set_pod(self, old: Pod | None, new: Pod) -> None:
-        if not self._pods:
-            return
         if old is not None and old.labels != new.labels:
             self.remove_pod(old)
         for label in new.labels:
@@ -149,9 +144,10 @@ class Matching:
     def remove_pod(self, pod: Pod) -> None:
         for label, value in pod.labels.items():
             by_value = self._pods.get((pod.namespace, label), {})
-            found = by_value.get(value)
-            if found is not None and found.pop(pod.key, None) is not None and not found:
-                del by_value[value]
+            found = by_value.get(value, {})
+            found.pop(pod.key, None)
+            if not found:
+                by_value.pop(value, None)
 
     def _index_label(self, namespace: str, label: str) -> None:
         """Index the pods of the namespace by the values of the label, for one more marker."""
@@ -172,6 +168,7 @@ def _items(anchor: tuple[str, frozenset[str]]) -> Iterable[_Item]:
 def _drop(
     by_namespace: dict[str, dict[NamespacedName, CompiledMarker]], key: NamespacedName
 ) -> None:
-    of_namespace = by_namespace.get(key.namespace)
-    if of_namespace is not None and of_namespace.pop(key, None) is not None and not of_namespace:
-        del by_namespace[key.namespace]
+    of_namespace = by_namespace.get(key.namespace, {})
+    of_namespace.pop(key, None)
+    if not of_namespace:
+        by_namespace.pop(key.namespace, None)

@@ -44,7 +44,6 @@ class NodeView(NamedTuple):
 
 
 _EMPTY_VIEW: Final = NodeView({}, {})
-_NO_STATES: Final[States] = {}
 
 
 class PodResultChange(IntEnum):
@@ -87,9 +86,7 @@ class NodePodProbeIndex:
     def states_of(self, pod: Pod) -> States:
         """The probe states that the node of `pod` published for it."""
         status = self.view(pod.node).statuses.get((pod.namespace, pod.name, pod.uid))
-        if status is None or not status.probe_states:
-            return _NO_STATES
-        return {each.name: each for each in status.probe_states}
+        return {each.name: each for each in (status and status.probe_states) or ()}
 
     def nodes_holding(self, marker: NamespacedName) -> Collection[str]:
         """The nodes whose NodePodProbe holds an entry of `marker`."""
@@ -139,11 +136,10 @@ class NodePodProbeIndex:
         """Index the node by the markers of its entries; return the markers of the old and the new entries."""
         old, new = _markers_of_entries(before), _markers_of_entries(after)
         for marker in old - new:
-            nodes = self._nodes_of_marker.get(marker)
-            if nodes is not None:
-                nodes.discard(node)
-                if not nodes:
-                    del self._nodes_of_marker[marker]
+            nodes = self._nodes_of_marker[marker]
+            nodes.discard(node)
+            if not nodes:
+                del self._nodes_of_marker[marker]
         for marker in new - old:
             self._nodes_of_marker.setdefault(marker, set()).add(node)
         return old | new
@@ -168,9 +164,7 @@ def result_change(
 
     `removed` holds the probes that left the spec since their last result.
     """
-    if before is None:
-        return PodResultChange.FIRST_RESULT if after.probe_states else PodResultChange.MESSAGE
-    old, new = before.probe_states or (), after.probe_states or ()
+    old, new = (before and before.probe_states) or (), after.probe_states or ()
     if len(old) == len(new) and not any(map(_differs, old, new)):
         return None
     states = {each.name: each.state for each in old}

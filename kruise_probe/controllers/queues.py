@@ -5,6 +5,7 @@ Differs: the keys of initial lists are spread over time. The status of a marker 
 """
 
 import asyncio
+import math
 from collections.abc import Iterable
 from operator import attrgetter
 from typing import Final
@@ -47,7 +48,7 @@ class Queues:
         )
         self.leases: Final[WorkQueue[str]] = WorkQueue(name=LEASE_CONTROLLER)
         self.status_throttle: Final = StatusThrottle(self.markers)
-        self._next_initial_at = 0.0
+        self._next_initial_at = -math.inf
 
     def enqueue_pod(
         self,
@@ -115,15 +116,14 @@ class StatusThrottle:
         self._waiting: set[NamespacedName] = set()
         self._not_before: dict[NamespacedName, float] = {}
 
-    def enqueue(self, key: NamespacedName, *, delay_seconds: float = 0.0) -> None:
+    def enqueue(self, key: NamespacedName, *, delay_seconds: float) -> None:
         """Enqueue a marker after the pause or the delay, whichever is longer. Deduplicated until `started`."""
         if key in self._waiting:
             return
         self._waiting.add(key)
-        pause = self._not_before.get(key, 0.0) - asyncio.get_running_loop().time()
         self._queue.add_after(
             key,
-            max(pause, delay_seconds),
+            max(self._pause_left(key), delay_seconds),
             Priority.LOW if delay_seconds else Priority.NORMAL,
         )
 
@@ -138,10 +138,12 @@ class StatusThrottle:
 
     def is_due(self, key: NamespacedName) -> bool:
         """Whether the pause after the last status update is over, within the tolerance of timers."""
-        left = self._not_before.get(key, 0.0) - asyncio.get_running_loop().time()
-        return left <= CLOCK_SLACK_SECONDS
+        return self._pause_left(key) <= CLOCK_SLACK_SECONDS
 
     def forget(self, key: NamespacedName) -> None:
         """Remove a deleted marker."""
         self._waiting.discard(key)
         self._not_before.pop(key, None)
+
+    def _pause_left(self, key: NamespacedName) -> float:
+        return self._not_before.get(key, -math.inf) - asyncio.get_running_loop().time()

@@ -122,7 +122,7 @@ def stretch(timeouts_in_a_row: int, failure_threshold: int) -> int:
     excess = timeouts_in_a_row - max(failure_threshold, 2)
     if excess < 0:
         return 1
-    return min(2 << min(excess, 8), MAX_STRETCH)
+    return min(2 << min(excess, MAX_STRETCH), MAX_STRETCH)
 
 
 def runs_late(age_seconds: float, period_seconds: float) -> bool:

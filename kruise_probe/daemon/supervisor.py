@@ -6,6 +6,7 @@ If the NodePodProbe is deleted and created again within `REPAIR_SECONDS`, worker
 """
 
 import asyncio
+import math
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Final
@@ -39,7 +40,7 @@ class Supervisor:
         self._desired: Mapping[ProbeKey, DesiredProbe] = {}
         self._workers: dict[ProbeKey, Worker] = {}
         self._kept_results: dict[ProbeKey, PublishedResult] = {}
-        self._keep_until = 0.0
+        self._keep_until = -math.inf
         self._group: asyncio.TaskGroup | None = None
         self._started_at: StartTime | None = None
         self._running = asyncio.Event()

@@ -35,6 +35,9 @@ def parse_selector(text: str) -> LabelSelector:
 MAX_COMPARED: Final = 320
 """Longest name that is compared for typing errors, a little more than the longest valid key."""
 
+MAX_EDITS: Final = 2
+"""Largest edit distance of a typing error."""
+
 _COMMA: Final = re.compile(r",(?![^(]*\))")
 _SET: Final = re.compile(r"(?P<key>\S+)\s+(?P<operator>in|notin)\s*\((?P<values>[^()]*)\)")
 _EQUALITY: Final = re.compile(r"(?P<key>[^!=\s]+)\s*(?P<operator>==?|!=)\s*(?P<values>[^!=\s]*)")
@@ -118,14 +121,14 @@ def _closest_name(wrong: str, names: Iterable[str]) -> str:
 
 
 def _close(left: str, right: str) -> bool:
-    """True for the same letters in another order, or an edit distance of at most 2 and at most half the length."""
-    if abs(len(left) - len(right)) > 2 or len(left) > MAX_COMPARED:
+    """True for the same letters in another order, or a few edits: at most MAX_EDITS and at most half the length."""
+    if abs(len(left) - len(right)) > MAX_EDITS or len(left) > MAX_COMPARED:
         return False
-    if len(left) > 1 and sorted(left) == sorted(right):
+    if sorted(left) == sorted(right):
         return True
     row = list(range(len(right) + 1))
     for i, a in enumerate(left, start=1):
         before, row[0] = row[0], i
         for j, b in enumerate(right, start=1):
             before, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, before + (a != b))
-    return row[-1] <= min(2, max(len(left), len(right)) // 2)
+    return row[-1] <= min(MAX_EDITS, max(len(left), len(right)) // 2)

@@ -142,7 +142,7 @@ def _probes_of_deleted_markers(
             for probe in entry.probes or ()
             if NamespacedName(entry.namespace, ProbeName.parse(probe.name).marker) in unfinished
         )
-        for entry in (current if unfinished else ())
+        for entry in current
     }
 
 

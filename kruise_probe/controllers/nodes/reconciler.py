@@ -179,7 +179,7 @@ class NodeReconciler:
         self, name: str, wanted: tuple[PodProbe, ...], current: tuple[PodProbe, ...]
     ) -> None:
         """Forget what the API server stored differently once it stores the wanted entries."""
-        if self._results.altered(name) is not None and same_entries(wanted, current):
+        if same_entries(wanted, current):
             self._results.set_altered(name, None)
 
     async def _create(self, node: Node, wanted: tuple[PodProbe, ...]) -> Result | None:
@@ -262,10 +262,9 @@ class NodeReconciler:
             _probes_left_out.labels(reason).set(self._results.probes_left_out(reason))
         for marker in markers:
             self._queues.enqueue_marker_status(marker)
-        if before.no_room != result.no_room:
-            for pod in self._caches.pods_on(name):
-                if before.no_room.get(pod.uid) != result.no_room.get(pod.uid):
-                    self._queues.enqueue_pod(pod.key)
+        for pod in self._caches.pods_on(name):
+            if before.no_room.get(pod.uid) != result.no_room.get(pod.uid):
+                self._queues.enqueue_pod(pod.key)
 
     def _record_planned(self, name: str, *, planned: bool) -> None:
         """Record that the node has a plan. At the first one, enqueue pods whose conditions `no_room` used before."""
@@ -285,10 +284,9 @@ def _left_out(
     for pod in pods:
         markers = matches[pod.uid]
         left_out = left_out_of(pod, markers, ()) if is_probed(pod) else {}
-        if left_out:
-            for marker in markers:
-                if marker.live and marker.key.name in left_out:
-                    counts[left_out[marker.key.name].reason] += len(marker.probes)
+        for marker in markers:
+            if marker.live and marker.key.name in left_out:
+                counts[left_out[marker.key.name].reason] += len(marker.probes)
     return counts
 
 

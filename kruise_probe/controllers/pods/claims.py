@@ -19,7 +19,7 @@ from kruise_probe.api.names import REASON_PROBE_REMOVED
 from kruise_probe.api.pods import Pod
 from kruise_probe.api.v1alpha1 import ProbeState
 from kruise_probe.controllers.compiled import NO_MARKS, CompiledMarker, CompiledProbe, Marks
-from kruise_probe.controllers.limits import MARKERS_PER_POD, claiming_markers, live_in_order
+from kruise_probe.controllers.limits import claiming_markers
 
 SHARED_CLAIMS_BYTES: Final = 16 << 20
 """Bound of the cache of claims, which has one entry for each set of markers that select a pod together."""
@@ -114,9 +114,7 @@ def claims_of(markers: tuple[CompiledMarker, ...]) -> Claims:
 
     Over the limit of markers per pod, only the oldest ones claim; see `limits`.
     """
-    if len(markers) > MARKERS_PER_POD:
-        markers = claiming_markers(markers)
-    return _shared_claims(markers) if markers else NO_CLAIMS
+    return _shared_claims(claiming_markers(markers))
 
 
 def _serials(markers: tuple[CompiledMarker, ...]) -> tuple[int, ...]:
@@ -130,11 +128,11 @@ def _estimated_bytes(claims: Claims) -> int:
 
 @cached(LRUCache(maxsize=SHARED_CLAIMS_BYTES, getsizeof=_estimated_bytes), key=_serials)
 def _shared_claims(markers: tuple[CompiledMarker, ...]) -> Claims:
-    """The claims of the live markers; the oldest one owns what several claim."""
-    live = live_in_order(markers)
+    """The claims of live markers in order; the oldest one owns what several claim."""
     if len(markers) == 1:
-        return _resolved(tuple(_uncontested(probe, each) for each in live for probe in each.probes))
-    return _resolved(tuple(claim for each in live for claim in _shared_claims((each,)).claims))
+        (marker,) = markers
+        return _resolved(tuple(_uncontested(probe, marker) for probe in marker.probes))
+    return _resolved(tuple(claim for each in markers for claim in _shared_claims((each,)).claims))
 
 
 def _resolved(claims_in_order: tuple[Claim, ...]) -> Claims:

@@ -30,7 +30,7 @@ import msgspec
 
 from kruise_probe.api.keys import ProbeName
 from kruise_probe.api.names import REASON_AGENT_STALE, REASON_PAUSED, REASON_PROBE_REMOVED
-from kruise_probe.api.pods import NOTHING_OWNED, Pod, PodCondition
+from kruise_probe.api.pods import Pod, PodCondition
 from kruise_probe.api.reserved import reserved_condition_error
 from kruise_probe.api.times import format_time, parse_time
 from kruise_probe.api.v1alpha1 import ContainerProbeState, ProbeState
@@ -83,12 +83,10 @@ def marking(
     """
     changes = Changes({}, {}, [], [])
     claims = claims_with_container(pod, claims)
-    if states or stale or left_out:
-        _apply_states(pod, claims, states, stale, left_out, writes_conditions, now, changes)
-    if pod.owned is not NOTHING_OWNED:
-        if writes_conditions and pod.active:
-            _mark_paused(pod, claims, changes)
-        _remove_stale_marks(pod, claims, changes)
+    _apply_states(pod, claims, states, stale, left_out, writes_conditions, now, changes)
+    if writes_conditions and pod.active:
+        _mark_paused(pod, claims, changes)
+    _remove_stale_marks(pod, claims, changes)
     return changes or None
 
 
@@ -105,7 +103,7 @@ def _apply_states(
     for claim in claims.claims:
         if pod.paused or claim.paused:
             continue
-        limit = left_out.get(ProbeName.parse(claim.name).marker) if left_out else None
+        limit = left_out.get(ProbeName.parse(claim.name).marker)
         why_unknown = (REASON_AGENT_STALE, stale) if stale else None
         if limit is not None:
             why_unknown = limit.reason, limit.message

@@ -26,7 +26,7 @@ from kruise_probe.controllers.pods.patch import (
     pod_is_gone,
     refusal,
 )
-from kruise_probe.controllers.pods.write_limits import WriteCause, WriteLimits, cause_of
+from kruise_probe.controllers.pods.write_limits import WriteLimits, cause_of
 from kruise_probe.controllers.queues import Queues
 from kruise_probe.controllers.serverless import is_virtual, states_of
 from kruise_probe.controllers.writes import NO_REFUSALS, Refusals, Writer, WriteResults
@@ -83,7 +83,7 @@ class PodReconciler:
             self._record(key, pod, NO_REFUSALS)
             return None
         cause = cause_of(pod, changes, claims, pending.change if pending is not None else None)
-        probes = len(claims.claims) if cause is WriteCause.FIRST_RESULT else 0
+        probes = len(claims.claims)
         wait = self._limits.wait_seconds(key, cause, probes=probes, now=_loop_time())
         if wait > 0:
             _writes_delayed.labels(cause).inc()
@@ -152,11 +152,10 @@ class PodReconciler:
                 if not why:
                     raise
                 refused[part.marker], failure = why, error
-        if failure is not None:
-            self._record(pod.key, pod, refused)
-            if written is None:
-                raise failure
-        assert written is not None, "there are two parts at least"
+        self._record(pod.key, pod, refused)
+        if written is None:
+            assert failure is not None, "there are two parts at least"
+            raise failure
         return written, failure
 
     async def _patch(self, pod: Pod, changes: Changes) -> Pod:

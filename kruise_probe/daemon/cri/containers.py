@@ -113,7 +113,8 @@ class ContainerWatcher:
             callbacks = self._subscribers.get(key, [])
             if callback in callbacks:
                 callbacks.remove(callback)
-            if not callbacks and self._subscribers.pop(key, None) is not None:
+            if not callbacks:
+                self._subscribers.pop(key, None)
                 self._views.pop(key, None)
 
         return unsubscribe

@@ -16,6 +16,8 @@ commands have ended. A namespace is not protected from its own pods beyond their
 """
 
 import enum
+import itertools
+import math
 from collections.abc import Collection
 from typing import Final, Generic, NamedTuple, TypeVar
 
@@ -108,7 +110,7 @@ class _PodAccount(Account, Generic[R]):
 
     def __init__(self) -> None:
         super().__init__()
-        self.active_until = 0.0
+        self.active_until = -math.inf
         self.waiting: dict[bool, dict[R, None]] = {False: {}, True: {}}
 
     @property
@@ -156,8 +158,8 @@ class ExecShares(Generic[R]):
         self._node = Account()
         self._namespaces: dict[str, _NamespaceAccount[R]] = {}
         self._waiting: dict[_NamespaceAccount[R], None] = {}
-        self._count = 0
-        self._prune_at = 0.0
+        self._numbers = itertools.count()
+        self._prune_at = -math.inf
 
     @property
     def held(self) -> int:
@@ -171,8 +173,7 @@ class ExecShares(Generic[R]):
         pod = namespace.pods.setdefault(request.tenant.pod_uid, _PodAccount())
         active = min(max(2 * period_seconds, LEAST_ACTIVE_SECONDS), MOST_ACTIVE_SECONDS)
         pod.active_until = max(pod.active_until, now + active)
-        self._count += 1
-        request.number = self._count
+        request.number = next(self._numbers)
         pod.waiting[request.long][request] = None
         namespace.waiting[pod] = None
         self._waiting[namespace] = None
