@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
+from prometheus_client import REGISTRY
 from support.fake_api import FakeApi
 
 from kruise_probe.api.names import MANAGER_FIELD_MANAGER
@@ -62,13 +63,21 @@ async def running_manager(
     serverless: bool = False,
     now: Callable[[], datetime] = loop_clock,
 ) -> AsyncIterator[RecordingRecorder]:
-    """Runs the controllers on the fake API server; yields the recorded events."""
+    """Runs the controllers on the fake API server; yields the recorded events. No reconcile may fail unexpectedly."""
     recorder = RecordingRecorder()
     options = ManagerOptions("kruise-system", serverless=serverless)
     manager = manager_over(api, namespace=namespace)
     build(manager, options, writer=api, recorder=recorder, now=now)
+    before = _panics()
     async with running(manager):
         yield recorder
+    assert _panics() == before, "a reconcile failed with an error that a retry cannot fix"
+
+
+def _panics() -> float:
+    name = "controller_runtime_reconcile_panics_total"
+    found = REGISTRY.restricted_registry([name]).collect()
+    return sum(sample.value for metric in found for sample in metric.samples)
 
 
 @asynccontextmanager

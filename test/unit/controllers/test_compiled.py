@@ -35,6 +35,7 @@ def test_entries_contain_the_defaults_of_both_crds(handler: Json, filled: Json) 
     (probe,) = compile_marker(marker(probes=[probe_wire(handler=handler)])).probes
     (action,) = msgspec.to_builtins(probe.container_probe.probe).values()
     assert action == filled
+    assert probe.port_name == ""
 
 
 def test_absent_numbers_stay_absent() -> None:

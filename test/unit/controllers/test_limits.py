@@ -9,6 +9,7 @@ from support.builders import Json, condition_wire, container_wire, marker, pod, 
 
 from kruise_probe.controllers.compiled import CompiledMarker, compile_marker
 from kruise_probe.controllers.limits import (
+    ENTRY_BYTES,
     ENTRY_TOO_LARGE,
     MARKERS_PER_POD,
     NO_ROOM,
@@ -99,6 +100,12 @@ def test_an_entry_over_the_limit_is_left_out(of: CompiledMarker, runs: bool) -> 
     assert left_out == ({} if runs else {"large": ENTRY_TOO_LARGE})
     names = {each.name.partition("#")[0] for each in probes_of_pod(there, (*small, of))}
     assert names == {"m0000", "large"} - ({"large"} if not runs else set())
+
+
+def test_an_entry_of_exactly_the_limit_runs() -> None:
+    of = large(ENTRY_BYTES - large(0).entry_bytes)
+    assert of.entry_bytes == ENTRY_BYTES
+    assert left_out_of(pod(), (*many(MARKERS_PER_POD - 1), of), {"m0000"}).keys() == {"m0000"}
 
 
 def test_a_marker_without_room_has_reason_no_room() -> None:

@@ -2,6 +2,8 @@
 
 import asyncio
 from collections.abc import Callable
+from datetime import timedelta
+from itertools import count
 from typing import Any
 
 import msgspec
@@ -28,14 +30,14 @@ from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.names import PAUSED_ANNOTATION, VIRTUAL_NODE_LABEL, VIRTUAL_NODE_VALUE
 from kruise_probe.api.pods import Pod
 from kruise_probe.controllers.caches import Caches
-from kruise_probe.controllers.daemon_leases import LeaseEvents
+from kruise_probe.controllers.daemon_leases import MARGIN_SECONDS, LeaseEvents, LeaseReconciler
 from kruise_probe.controllers.mapping.markers import MarkerEvents
 from kruise_probe.controllers.mapping.nodes import NodeEvents, NodePodProbeEvents
 from kruise_probe.controllers.mapping.pods import PodEvents
 from kruise_probe.controllers.node_index import PodResultChange
 from kruise_probe.controllers.pods.write_limits import WriteLimits
 from kruise_probe.controllers.queues import GATHER_SECONDS, Queues
-from kruise_probe.controllers.writes import NO_REFUSALS, WriteResults
+from kruise_probe.controllers.writes import WriteResults
 from kruise_probe.runtime import Node, WorkQueue
 from kruise_probe.workqueue.priority import Priority
 
@@ -151,6 +153,7 @@ class TestPods:
     ) -> None:
         handlers = Handlers().matched()
         handlers.pod_events.on_update(old, new)
+        await asyncio.sleep(GATHER_SECONDS)
         assert bool(handlers.pods) is pods
         assert set(handlers.nodes) == ({"node-1"} if nodes else set())
         assert handlers.markers == ({"web"} if counted else set())
@@ -210,6 +213,32 @@ async def test_initial_keys_are_spread_over_time(looptime: float) -> None:
     assert received == [f"web-{number}" for number in range(5000)]
 
 
+async def test_a_deleted_pod_enqueues_its_node_and_the_status_of_its_markers() -> None:
+    handlers = Handlers().matched()
+    handlers.pod_events.on_add(pod(), is_initial=False)
+    handlers.clear()
+    handlers.pod_events.on_delete(pod())
+    assert (handlers.pods, set(handlers.nodes), handlers.markers) == ({}, {"node-1"}, {"web"})
+
+
+async def test_a_status_update_that_waits_is_not_enqueued_again(looptime: float) -> None:
+    queues = Queues()
+    for delay_seconds in (0.5, 0.0):
+        queues.status_throttle.enqueue(KEY, delay_seconds=delay_seconds)
+    assert await queues.markers.get() == KEY
+    assert looptime == pytest.approx(0.5)
+
+
+def test_a_node_that_is_deleted_and_created_again_has_another_first_plan() -> None:
+    results = Handlers().results
+    assert [results.set_planned("node-1", each) for each in (True, True, False, True)] == [
+        True,
+        False,
+        False,
+        True,
+    ]
+
+
 async def test_a_deleted_pod_is_forgotten() -> None:
     handlers = Handlers().matched()
     handlers.pod_events.on_add(pod(), is_initial=False)
@@ -217,7 +246,17 @@ async def test_a_deleted_pod_is_forgotten() -> None:
     handlers.results.set_refusals(KEY, {"web": "no"})
     handlers.pod_events.on_delete(pod())
     assert handlers.limits.take_pending(KEY) is None
-    assert not handlers.results.set_refusals(KEY, NO_REFUSALS)
+    assert handlers.results._refusals == {}
+
+
+async def test_a_lease_expires_at_the_end_of_its_duration() -> None:
+    now = START
+    caches = Caches(informers_over(FakeApi()), now=lambda: now)
+    caches.renewals.observe("node-1", lease(seconds=40), START)
+    now = START + timedelta(seconds=39.999)
+    assert not caches.is_expired("node-1")
+    now = START + timedelta(seconds=40)
+    assert caches.is_expired("node-1")
 
 
 class TestResults:
@@ -263,12 +302,19 @@ class TestLeases:
         handlers.lease_events.on_add(lease("node-2"), is_initial=False)
         assert handlers.leases == {"node-1": Priority.LOW, "node-2": Priority.NORMAL}
 
-    async def test_a_renewal_in_time_enqueues_nothing(self) -> None:
+    @pytest.mark.parametrize(
+        "renewed",
+        [
+            pytest.param("2026-01-01T00:00:10Z", id="renewal-in-time"),
+            pytest.param("2026-01-01T00:00:00Z", id="another-field"),
+        ],
+    )
+    async def test_a_change_without_an_earlier_expiry_enqueues_nothing(self, renewed: str) -> None:
         handlers = Handlers()
         handlers.lease_events.on_add(lease(), is_initial=True)
         assert set(handlers.leases) == {"node-1"}
         handlers.clear()
-        handlers.lease_events.on_update(lease(), lease(renewed="2026-01-01T00:00:10Z"))
+        handlers.lease_events.on_update(lease(), lease(renewed=renewed))
         assert handlers.leases == {}
 
     @pytest.mark.parametrize(
@@ -298,6 +344,18 @@ class TestLeases:
         handlers.caches.stale_nodes.record("node-1")
         handlers.lease_events.on_update(lease(), lease(renewed="2026-01-01T00:00:10Z"))
         assert set(handlers.leases) == {"node-1"}
+
+    async def test_a_lease_that_expires_during_its_check_is_checked_again(self) -> None:
+        """Otherwise the pods of a stale daemon would keep their state. Each look at the clock is a moment later."""
+        looks = (START + timedelta(seconds=59.9995 + number / 1000) for number in count())
+        clock = looks.__next__
+        informers = informers_over(FakeApi())
+        informers.nodes._store.put(node())
+        caches = Caches(informers, now=clock)
+        caches.renewals.observe("node-1", lease(seconds=60), START)
+        result = await LeaseReconciler(caches, Queues(), now=clock).reconcile("node-1")
+        assert result is not None
+        assert result.requeue_after_seconds == pytest.approx(MARGIN_SECONDS, abs=0.01)
 
 
 class TestNodes:

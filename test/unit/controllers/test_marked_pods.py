@@ -37,3 +37,13 @@ async def test_a_marker_finds_the_pods_with_a_mark_that_it_names(
     assert list(marked.of_marker(compile_marker(marker(probes=[PROBE])))) == (
         [one] if found else []
     )
+
+
+async def test_pods_without_marks_use_no_memory() -> None:
+    marked = Caches(informers_over(FakeApi()), namespace="", now=lambda: START).marked
+    one, none = pod(owned=owned_fields(labels=["ours"])), pod()
+    marked.set_pod(None, none)
+    assert marked._pods == {}
+    marked.set_pod(none, one)
+    marked.set_pod(one, none)
+    assert marked._pods == {"default": {}}

@@ -111,6 +111,14 @@ def test_labels_and_namespaces_without_markers_are_not_indexed() -> None:
     assert not matching.indexed_labels
 
 
+def test_a_namespace_without_markers_uses_no_memory() -> None:
+    matching = Matching(list)
+    for selector in (SELECTORS[0], SELECTORS[-2]):
+        matching.set_marker(compile_marker(marker(selector=selector, deleting=True)))
+    matching.remove_marker(NamespacedName("default", "web"))
+    assert not any((matching._by_anchor, matching._deleting, matching._without_anchor))
+
+
 def test_values_that_no_pod_has_any_more_are_not_indexed() -> None:
     matching = Matching(list)
     selector = {"matchExpressions": [{"key": "hash", "operator": "In", "values": ["1", "2"]}]}
@@ -142,6 +150,13 @@ def test_a_label_is_indexed_once_while_markers_select_by_it() -> None:
     matching.remove_marker(first.key)
     assert [each.name for each in matching.pods_of(second)] == ["a"]
     assert len(scans) == 1
+
+
+def test_a_removed_marker_still_finds_its_pods() -> None:
+    """The handler of its deletion enqueues them, and their label is no longer indexed."""
+    pods = [pod("a"), pod("b", labels={"app": "db"}), pod("c", namespace="prod")]
+    removed = compile_marker(marker(selector=SELECTORS[0]))
+    assert [each.name for each in Matching(lambda: pods).pods_of(removed)] == ["a"]
 
 
 def test_markers_of_a_pod_are_in_order() -> None:

@@ -83,6 +83,33 @@ def test_a_result_updates_no_markers_of_which_the_node_has_only_the_spec() -> No
     assert {each.name for each in index.update(before, after).markers} == {"a"}
 
 
+def test_only_markers_whose_results_changed_or_were_removed_are_updated() -> None:
+    def statuses(**states: str) -> NodePodProbe:
+        found = [
+            pod_status_wire(pod_wire(name), state_wire(f"{name}#p", state))
+            for name, state in states.items()
+        ]
+        return NODE_POD_PROBES.decode(msgspec.json.encode(npp_wire(statuses=found)))
+
+    versions = [
+        statuses(a="Succeeded", b="Succeeded"),
+        statuses(a="Failed", b="Succeeded"),
+        statuses(a="Failed"),
+    ]
+    index = NodePodProbeIndex()
+    index.update(None, versions[0])
+    updated = [
+        {each.name for each in index.update(old, new).markers} for old, new in pairwise(versions)
+    ]
+    assert updated == [{"a"}, {"b"}]
+
+
+def test_a_pod_without_results_has_no_change() -> None:
+    index = NodePodProbeIndex()
+    empty = npp_wire(statuses=[pod_status_wire(pod_wire())])
+    assert not index.update(None, NODE_POD_PROBES.decode(msgspec.json.encode(empty))).pods
+
+
 def test_a_probe_that_was_removed_and_added_reports_a_first_result() -> None:
     """Although its state was always in the status: the daemon wrote removal, return and result at once."""
     removed = report(A_GOOD, in_spec="b")
@@ -111,3 +138,13 @@ def test_a_removed_probe_is_forgotten_with_its_state() -> None:
     for old, new in pairwise(versions):
         index.update(old, new)
     assert index.view("node-1").removed == frozenset()
+
+
+def test_a_marker_without_entries_uses_no_memory() -> None:
+    index = NodePodProbeIndex()
+    versions = report(in_spec="ab"), report(in_spec="b")
+    index.update(None, versions[0])
+    index.update(*versions)
+    assert index._nodes_of_marker == {NamespacedName("default", "b"): {"node-1"}}
+    index.remove("node-1")
+    assert (index._nodes_of_marker, index._views) == ({}, {})

@@ -13,6 +13,7 @@ from kruise_probe.api.keys import NamespacedName
 from kruise_probe.controllers.compiled import CompiledMarker, compile_marker
 from kruise_probe.controllers.selector_cycles import (
     CYCLES_PAUSE_PER_SECOND,
+    LISTED_STEPS,
     NO_CYCLES,
     SelectorCycles,
     cycle_text,
@@ -131,6 +132,23 @@ def test_the_message_of_a_long_cycle_lists_some_steps_and_counts_the_rest() -> N
     )
 
 
+@pytest.mark.parametrize(
+    ("markers", "end"),
+    [
+        pytest.param(LISTED_STEPS, "m0 selects pods", id="all-listed"),
+        pytest.param(LISTED_STEPS + 1, "; and 1 more", id="one-more"),
+    ],
+)
+def test_the_message_of_a_cycle_counts_only_steps_that_it_does_not_list(
+    markers: int, end: str
+) -> None:
+    ring = [
+        made(f"m{number}", {f"l{number}": "1"}, having(f"l{(number - 1) % markers}"))
+        for number in range(markers)
+    ]
+    assert text("m0", *ring).endswith(end)
+
+
 def test_a_marker_that_only_leads_to_a_cycle_is_not_reported() -> None:
     leads = made("c", {"x": "1"}, having("app", "web"))
     assert text("c", A, B, leads) == ""
@@ -211,15 +229,15 @@ class TestNamespaces:
         cycles = SelectorCycles()
         cycles.set_marker(A)
         cycles.set_marker(B)
-        assert cycles.refresh("default", lambda: 0.0).markers == {key("a"), key("b")}
-        assert cycles.refresh("default", lambda: 0.0).markers == set()
+        assert cycles.refresh("default", lambda: 0.0) == ({key("a"), key("b")}, 0.0)
+        assert cycles.refresh("default", lambda: 0.0) == (frozenset(), 0.0)
         cycles.remove_marker(key("b"))
         assert cycles.refresh("default", lambda: 0.0).markers == {key("a"), key("b")}
         assert cycles.through(key("a")) == ()
 
     def test_a_long_computation_is_followed_by_a_pause(self) -> None:
         cycles = SelectorCycles()
-        clock = iter([0.0, 1.0, 2.0, 60.0, 60.0])
+        clock = iter([0.0, 1.0, 2.0, 1.0 + CYCLES_PAUSE_PER_SECOND, 60.0])
         cycles.set_marker(A)
         assert cycles.refresh("default", lambda: next(clock)).retry_after_seconds == 0
         cycles.set_marker(B)

@@ -8,7 +8,8 @@ from support.scripted_node import NODE, FakeNodeApi, gaps, settle, wall_clock
 
 from kruise_probe.api.errors import AlreadyExists, ConnectionFailed, Forbidden, NotFound
 from kruise_probe.api.meta import OwnerReference
-from kruise_probe.daemon.heartbeat import Heartbeat
+from kruise_probe.daemon import metrics
+from kruise_probe.daemon.heartbeat import RETRY_SECONDS, Heartbeat
 
 
 @asynccontextmanager
@@ -89,6 +90,7 @@ async def test_lease_that_another_client_creates_first_is_renewed() -> None:
 async def test_failures_are_retried_and_logged_once() -> None:
     api = FakeNodeApi()
     tries: list[str] = []
+    counted = metrics.HEARTBEAT_FAILURES._value.get()
 
     async def refuse(kind: str) -> None:
         tries.append(kind)
@@ -99,10 +101,28 @@ async def test_failures_are_retried_and_logged_once() -> None:
             api.fail = refuse
             await asyncio.sleep(30)
             api.fail = None
-            await asyncio.sleep(5)
+            await asyncio.sleep(25)
     assert 5 <= len(tries) <= 10
+    assert metrics.HEARTBEAT_FAILURES._value.get() == counted + len(tries)
     assert [log["log_level"] for log in logs] == ["warning", "info"]
     assert max(gaps(api.lease_writes)) < 35
+
+
+async def test_retries_of_many_daemons_are_spread() -> None:
+    """A random pause, so that they do not come at once after an outage of the API server."""
+    api = FakeNodeApi()
+    tried_at: list[float] = []
+
+    async def refuse(_: str) -> None:
+        tried_at.append(asyncio.get_running_loop().time())
+        raise ConnectionFailed("refused")
+
+    async with beating(api):
+        api.fail = refuse
+        await asyncio.sleep(1000)
+    pauses = gaps(tried_at)
+    assert RETRY_SECONDS <= min(pauses) < 1.2 * RETRY_SECONDS
+    assert 1.8 * RETRY_SECONDS < max(pauses) <= 2 * RETRY_SECONDS
 
 
 async def test_request_that_hangs_is_cancelled() -> None:
@@ -161,6 +181,9 @@ async def test_recreated_lease_has_its_owner_at_once() -> None:
         api.lease = None
         await asyncio.sleep(10)
         assert owners(api) == [written()]
+        before = len(api.lease_patches)
+        await asyncio.sleep(20)
+        assert [set(each) for each in api.lease_patches[before:]] == [{"spec"}] * 2
 
 
 async def test_lease_is_renewed_without_an_owner_that_is_refused() -> None:

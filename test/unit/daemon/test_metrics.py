@@ -1,7 +1,7 @@
 from prometheus_client.core import CollectorRegistry
 
 from kruise_probe.api.keys import NamespacedName, ProbeKey, ProbeName
-from kruise_probe.daemon.metrics import ProbeCollector, ProbeSeries
+from kruise_probe.daemon.metrics import PORTION, ProbeCollector, ProbeSeries
 
 
 def series(probe: str = "m#p", uid: str = "uid") -> ProbeSeries:
@@ -40,6 +40,26 @@ def test_b21_totals_and_durations_have_kubelets_names() -> None:
     assert registry.get_sample_value(f"{duration}_bucket", {**NAMES, "le": "0.05"}) == 1
     assert registry.get_sample_value(f"{duration}_bucket", {**NAMES, "le": "10.0"}) == 1
     assert registry.get_sample_value(f"{duration}_bucket", {**NAMES, "le": "+Inf"}) == 2
+
+
+def test_a_probe_without_a_success_has_no_duration() -> None:
+    one = series()
+    one.failed += 1
+    registry = registry_of(one)
+    assert registry.get_sample_value("prober_probe_duration_seconds_count", NAMES) is None
+
+
+def test_the_probes_of_all_portions_are_exported() -> None:
+    all_series = [series(f"m#{number}") for number in range(2 * PORTION + 1)]
+    for each in all_series:
+        each.failed += 1
+    samples = [
+        sample.labels["probe"]
+        for family in registry_of(*all_series).collect()
+        for sample in family.samples
+        if sample.name == "prober_probe_total"
+    ]
+    assert samples == [f"m#{number}" for number in range(2 * PORTION + 1)]
 
 
 def test_probes_are_counted_by_handler_and_state() -> None:

@@ -10,6 +10,7 @@ from support.builders import (
     npp_wire,
     pod_status_wire,
     pod_wire,
+    policy_wire,
     probe_wire,
     state_wire,
 )
@@ -117,6 +118,10 @@ def differences(found: MigrationView, name: str = "marker") -> dict[str, str]:
             "Labels and annotations of controllers", "pod-template-hash", id="reserved-label",
         ),
         pytest.param(
+            {"policies": [{"state": "Failed", "annotations": {"kruise.io/podprobe": "x"}}]},
+            "Labels and annotations of controllers", "Failed does not write kruise.io/podprobe", id="reserved-annotation",
+        ),
+        pytest.param(
             {"condition": "InPlaceUpdateReady"}, "Labels and annotations of controllers",
             "InPlaceUpdateReady", id="reserved-condition",
         ),
@@ -133,7 +138,9 @@ def test_a_difference_is_reported_for_the_marker_that_it_concerns(
 
 def test_a_plain_http_marker_has_no_differences_and_is_not_refused() -> None:
     http = {"httpGet": {"port": 80, "path": "/", "scheme": "HTTP"}}
-    (found,) = view(marker(handler=http, initialDelaySeconds=1)).markers
+    policies = [policy_wire("Succeeded", {"idle": "true"}, {"cost": "1"})]
+    probe: Json = {"initialDelaySeconds": 1, "timeoutSeconds": 3600, "policies": policies}
+    (found,) = view(marker(handler=http, **probe)).markers
     assert (found.refused, found.differences) == ([], [])
 
 
@@ -151,6 +158,16 @@ def test_pods_whose_result_is_unknown_now_are_named() -> None:
     ]
     found = differences(view(marker(), node=npp_wire(statuses=states)))
     assert "web-0, web-1, web-2 and 2 more" in found["Result Unknown"]
+
+
+def test_only_pods_whose_result_is_unknown_are_named() -> None:
+    results = ["Unknown", "Unknown", "Unknown", "Failed"]
+    states = [
+        pod_status_wire(pod_wire(f"web-{number}"), state_wire("marker#idle", state))
+        for number, state in enumerate(results)
+    ]
+    found = differences(view(marker(), node=npp_wire(statuses=states)))
+    assert "is Unknown now on web-0, web-1, web-2: the condition" in found["Result Unknown"]
 
 
 def test_a_key_that_two_markers_write_is_reported_for_both() -> None:
@@ -214,8 +231,53 @@ def test_the_steps_follow_what_is_installed() -> None:
         "Install kruise-probe",
         "Check the results",
     ]
-    installed = view(ours_leads=True).steps
-    assert installed[0].startswith("Replace the CRDs")
+    ours = view(ours_leads=True).steps
+    assert ours[0].startswith("Replace the CRDs")
+    (last,) = view(ours_leads=True, crd=marker_crd()).steps
+    assert last.startswith("Check the results")
+    daemon_only = view(daemon=workload(kruise_objects.DAEMON)).steps
+    assert daemon_only[0].startswith("Switch Kruise's gate off")
+    assert "keep the CRDs" in daemon_only[-1]
+
+
+def test_every_installed_part_has_a_line() -> None:
+    entry = {"name": "web-0", "namespace": "default", "uid": "u", "IP": "", "probes": []}
+    everything = view(
+        marker(),
+        manager=workload(kruise_objects.MANAGER),
+        daemon=workload(kruise_objects.DAEMON, "--feature-gates=PodProbeMarkerGate=false"),
+        webhook=WEBHOOK,
+        node=npp_wire(entries=[entry]),
+        ours_leads=True,
+    )
+    assert everything.found == [
+        "CRDs: Kruise's",
+        "kruise-controller-manager in kruise-system: PodProbeMarkerGate is on",
+        "kruise-daemon in kruise-system: PodProbeMarkerGate is off",
+        "webhook vpodprobemarker.kb.io: installed",
+        "nodes with probes: 1",
+        "kruise-probe: a manager is installed",
+        "markers: 1",
+    ]
+    assert view(node=npp_wire()).found == [
+        "CRDs: Kruise's",
+        "kruise-controller-manager: not installed",
+        "kruise-daemon: not installed",
+        "webhook vpodprobemarker.kb.io: not installed",
+        "nodes with probes: 0",
+        "markers: 0",
+    ]
+
+
+def test_nothing_is_reported_about_kinds_that_may_not_be_listed() -> None:
+    found = migration_view(
+        KruiseCluster((), None, None, None, None, None, None), allowed_labels=(), notes=[]
+    )
+    assert found.found == ["markers: 0"]
+    assert [each.partition(":")[0] for each in found.steps] == [
+        "Install kruise-probe",
+        "Check the results",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from itertools import permutations
 from typing import Any
 
 import pytest
+from prometheus_client import REGISTRY
 from support.builders import (
     container_wire,
     lease_wire,
@@ -23,6 +24,7 @@ from kruise_probe.api.names import MARKER_FINALIZER
 from kruise_probe.api.resources import LEASES, MARKERS, NODE_POD_PROBES, NODES, PODS
 from kruise_probe.api.times import format_micro_time
 from kruise_probe.controllers.markers import reconciler
+from kruise_probe.controllers.queues import MARKER_CONTROLLER
 
 Json = dict[str, Any]
 BOTH = (policy_wire("Succeeded", {"healthy": "true"}), policy_wire("Failed", {"sick": "true"}))
@@ -134,6 +136,47 @@ async def test_observed_generation_advances_whatever_fails(api: FakeApi) -> None
         await settle()
         assert status_of(api)["observedGeneration"] == 2
         assert status_of(api)["nodesBehind"] == 2
+
+
+async def test_a_new_generation_within_the_pause_of_the_status_is_observed_after_it(
+    api: FakeApi,
+) -> None:
+    """Also if the edit changes no probe, so that nothing else updates the status."""
+    async with running_manager(api):
+        await settle()
+        api.edit(PODS, "web-2", {"metadata": {"labels": {"app": "other"}}})
+        await settle(0.1)
+        assert numbers(api) == (1, 0, 0, 1, 0)
+        wire = api.get(MARKERS, "web")
+        assert wire is not None
+        api.put(MARKERS, wire | {"metadata": wire["metadata"] | {"generation": 7}})
+        await settle(0.1)
+        assert status_of(api)["observedGeneration"] == 1
+        await settle(2)
+        assert status_of(api)["observedGeneration"] == 7
+
+
+async def test_a_conflict_of_finalizers_is_no_error(api: FakeApi) -> None:
+    """Others write finalizers too, so the marker is read again after a moment."""
+
+    def errors() -> float:
+        labels = {"controller": MARKER_CONTROLLER}
+        name = "controller_runtime_reconcile_errors_total"
+        return REGISTRY.get_sample_value(name, labels) or 0.0
+
+    def edit_once(write: Write) -> None:
+        if write.kind == "PodProbeMarker":
+            api.before = lambda write: None
+            api.edit(MARKERS, "web", {"metadata": {"finalizers": ["example.com/theirs"]}})
+
+    api.before = edit_once
+    before = errors()
+    async with running_manager(api):
+        await settle()
+        assert errors() == before
+    marker = api.get(MARKERS, "web")
+    assert marker is not None
+    assert marker["metadata"]["finalizers"] == ["example.com/theirs", MARKER_FINALIZER]
 
 
 async def test_the_status_is_written_if_the_finalizer_is_refused(api: FakeApi) -> None:

@@ -20,12 +20,14 @@ from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.meta import Condition
 from kruise_probe.api.v1alpha1 import PodProbe, PodProbeMarkerStatus
 from kruise_probe.controllers.compiled import compile_marker
+from kruise_probe.controllers.markers.conditions import deletion_waits, not_marked
 from kruise_probe.controllers.markers.counts import PodObservation, StatusCounts
 from kruise_probe.controllers.markers.status import (
     differs,
     encode_status,
     marker_status,
     pruned_fields,
+    waiting_status,
 )
 from kruise_probe.controllers.nodes.plan import plan
 from kruise_probe.controllers.pods.claims import ClaimConflict
@@ -143,6 +145,51 @@ def test_nodes_with_an_error_are_listed_first() -> None:
         "9 NodePodProbes do not have the current probes of this marker yet: node-7: 500: no; node-0; node-1; "
         "and 6 more. The manager retries. If this lasts, check its log."
     )
+
+
+@pytest.mark.parametrize(
+    ("nodes", "start"),
+    [
+        pytest.param(1, "1 NodePodProbe does not have", id="one"),
+        pytest.param(3, "3 NodePodProbes do not have", id="as-many-as-are-listed"),
+    ],
+)
+def test_a_few_nodes_are_all_listed(nodes: int, start: str) -> None:
+    observed = [PodObservation(pod(f"p{n}", node=f"node-{n}"), None, NONE) for n in range(nodes)]
+    assert condition(counted(*observed), "Synced").message == (
+        f"{start} the current probes of this marker yet: {'; '.join(f'node-{n}' for n in range(nodes))}. "
+        "The manager retries. If this lasts, check its log."
+    )
+
+
+@pytest.mark.parametrize(
+    ("pods", "what"),
+    [(1, "1 pod: default/p0: no."), (2, "2 pods: default/p0: no; default/p1: no.")],
+)
+def test_the_pods_that_are_not_marked_are_counted(pods: int, what: str) -> None:
+    message = not_marked({NamespacedName("default", f"p{n}"): "no" for n in range(pods)}).message
+    assert message == (
+        f"The API server refuses to write results to {what} "
+        "Correct the marker, or the admission policy that refuses them."
+    )
+
+
+@pytest.mark.parametrize("refusals", [{}, {NamespacedName("default", "p0"): "no"}])
+def test_a_deletion_that_waits_reports_refusals_only_if_there_are_any(
+    refusals: dict[NamespacedName, str],
+) -> None:
+    status = waiting_status(marker(), 1, nodes=["a"], pod=None, refusals=refusals, now=NOW)
+    types = [each.type for each in status.conditions or ()]
+    assert types == ["Synced", *(["Degraded"] if refusals else [])]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "hold"), [(["a"], "1 NodePodProbe still holds"), (["a", "b"], "2 NodePodProbes still hold")]
+)  # fmt: skip
+def test_the_nodes_that_a_deletion_waits_for_are_counted(nodes: list[str], hold: str) -> None:
+    message = deletion_waits(nodes, None).message
+    assert message is not None
+    assert message.startswith(f"{hold} probes of this marker: {'; '.join(nodes)}. ")
 
 
 def test_the_conflict_message_names_both_probes() -> None:

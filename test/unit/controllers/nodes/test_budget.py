@@ -73,6 +73,11 @@ def test_a_command_counts_as_it_is_stored() -> None:
     assert pods_left_out(fitted(wanted("<"), (), plain)) == {"old": 1}
 
 
+def test_a_name_counts_in_spec_and_status() -> None:
+    short, long = (entries(1, compile_marker(marker("m" * length))) for length in (1, 51))
+    assert object_bytes(long) - object_bytes(short) == 2 * 50
+
+
 def test_the_newest_marker_is_left_out_first_and_no_more_than_needed() -> None:
     wanted = entries(3, OLD, NEW)
     result = fitted(wanted, (), object_bytes(wanted) - 1)
@@ -93,6 +98,15 @@ def test_a_new_pod_does_not_displace_a_running_probe() -> None:
 def test_entries_of_other_managers_are_kept() -> None:
     stranger = compile_marker(marker("stranger"))
     assert probed(fitted(entries(1, stranger), (), 0)) == {"web-0": ["stranger#healthy"]}
+
+
+@pytest.mark.parametrize("more_bytes", range(0, 5000, 500))
+def test_entries_of_other_managers_reduce_the_bytes_to_divide(more_bytes: int) -> None:
+    stranger = compile_marker(marker("stranger"))
+    limit = object_bytes(entries(5, stranger)) + more_bytes
+    result = fitted(entries(5, stranger, OLD, NEW), (), limit)
+    assert object_bytes(result.entries) <= limit
+    assert all("stranger#healthy" in names for names in probed(result).values())
 
 
 def test_a_greedy_tenant_gets_what_a_modest_one_leaves() -> None:
@@ -160,6 +174,11 @@ def by(field: str, of: Iterable[Group]) -> dict[str, list[Group]]:
 @given(groups, budgets)
 def test_shares_never_exceed_the_budget(of: list[Group], budget: int) -> None:
     assert size(of, divided(of, budget)) <= budget
+
+
+@given(groups)
+def test_groups_that_fit_exactly_are_kept(of: list[Group]) -> None:
+    assert divided(of, size(of)) == {(each.uid, each.marker) for each in of}
 
 
 @given(groups, budgets)

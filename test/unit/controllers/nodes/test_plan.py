@@ -20,11 +20,12 @@ from support.builders import (
 )
 
 from kruise_probe.api.keys import NamespacedName, ProbeName
+from kruise_probe.api.names import PAUSED_ANNOTATION
 from kruise_probe.api.pods import Pod
 from kruise_probe.api.resources import MARKERS, NODE_POD_PROBES, PODS
 from kruise_probe.api.v1alpha1 import PodProbe, PodProbeMarker
 from kruise_probe.controllers.compiled import CompiledMarker, compile_marker
-from kruise_probe.controllers.nodes.plan import plan, same_entries
+from kruise_probe.controllers.nodes.plan import plan, probes_of_pod, same_entries
 
 Entries = tuple[PodProbe, ...]
 
@@ -121,6 +122,12 @@ def test_a_startup_probe_gates_its_own_container_only(
         probe_wire("plain"),
     ]
     assert names(planned([of], [marker(probes=probes)])) == {"web-0": expected}
+
+
+def test_a_paused_marker_keeps_no_other_from_its_probes() -> None:
+    paused = marker("old", created="2020-01-01T00:00:00Z", annotations={PAUSED_ANNOTATION: "true"})
+    markers = compile_marker(paused), compile_marker(marker())
+    assert [each.name for each in probes_of_pod(pod(), markers)] == ["web#healthy"]
 
 
 def test_entries_are_ordered_by_pod_then_marker_age_then_position() -> None:

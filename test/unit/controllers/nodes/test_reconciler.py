@@ -367,14 +367,48 @@ class TestNodes:
             assert marker["status"]["nodesBehind"] == 0
 
 
-async def test_entries_that_the_crd_prunes_or_defaults_are_written_once(api: FakeApi) -> None:
-    def prune(wire: Json) -> None:
-        if wire["kind"] == "NodePodProbe":
-            for entry in wire["spec"].get("podProbes", ()):
-                for probe in entry["probes"]:
-                    probe["probe"].get("grpc", {}).pop("mode", None)
+def prune_mode(wire: Json) -> None:
+    """As a CRD without the field `mode` of gRPC probes."""
+    if wire["kind"] == "NodePodProbe":
+        for entry in wire["spec"].get("podProbes", ()):
+            for probe in entry["probes"]:
+                probe["probe"].get("grpc", {}).pop("mode", None)
 
-    api.prune = prune
+
+@pytest.mark.parametrize("pruned_before", [False, True])
+async def test_entries_that_cannot_be_restored_are_reported(
+    api: FakeApi, pruned_before: bool
+) -> None:
+    """Also if an earlier CRD pruned them: that ends when another client writes what this manager wants."""
+
+    def refuse(write: Write) -> None:
+        if write.kind == "NodePodProbe":
+            raise ServerError("no")
+
+    grpc = {"grpc": {"port": 80, "mode": "TLS"}}
+    api.put(MARKERS, marker_wire(probes=[probe_wire(handler=grpc)]))
+    if pruned_before:
+        api.prune = prune_mode
+    async with running_manager(api):
+        await settle()
+        api.prune = lambda wire: None
+        wire = api.get(NODE_POD_PROBES, "node-1")
+        assert wire is not None
+        (entry,) = wire["spec"]["podProbes"]
+        full = {**entry["probes"][0]["probe"]["grpc"], "mode": "TLS"}
+        probes = [{**entry["probes"][0], "probe": {"grpc": full}}]
+        api.edit(NODE_POD_PROBES, "node-1", {"spec": {"podProbes": [{**entry, "probes": probes}]}})
+        await settle()
+        api.before = refuse
+        api.edit(NODE_POD_PROBES, "node-1", {"spec": {"podProbes": None}})
+        await settle()
+        marker = api.get(MARKERS, "web")
+        assert marker is not None
+        assert marker["status"]["nodesBehind"] == 1
+
+
+async def test_entries_that_the_crd_prunes_or_defaults_are_written_once(api: FakeApi) -> None:
+    api.prune = prune_mode
     grpc = {"grpc": {"port": 80, "mode": "TLS"}}
     api.put(MARKERS, marker_wire(probes=[probe_wire(handler=grpc)]))
     async with running_manager(api):

@@ -25,6 +25,7 @@ from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.resources import MARKERS
 from kruise_probe.controllers.compiled import CompiledMarker, compile_marker
 from kruise_probe.controllers.pods.claims import (
+    CLAIM_BYTES,
     NO_CLAIMS,
     claims_of,
     claims_with_container,
@@ -239,6 +240,30 @@ def test_a_mark_is_stale_if_we_wrote_it_and_it_has_no_owner(
         owned=owned_fields(**on_the_pod) if on_the_pod else None,
     )
     assert has_stale_mark(of, compile_marker(ending), claims) is left
+
+
+BASE: Json = {"l": "v", "m": "s"}
+
+
+@pytest.mark.parametrize(
+    ("labels", "regex"),
+    [
+        pytest.param({**BASE, "l": "v" * 51}, "x", id="value"),
+        pytest.param({"l" * 51: "v", "m": "s"}, "x", id="key"),
+        pytest.param({**BASE, "m": "s" * 51}, "x", id="static-value-of-a-pattern"),
+        pytest.param(BASE, "x" * 51, id="pattern"),
+    ],
+)
+def test_each_text_of_a_claim_counts_as_memory(labels: dict[str, str], regex: str) -> None:
+    """The cache of claims is bounded in bytes, and the texts are those of tenants."""
+
+    def estimate(labels: dict[str, str], regex: str) -> int:
+        policy = policy_wire("Succeeded", labels, None, [{"label": "m", "regex": regex}])
+        wire = marker_wire(probes=[probe_wire(policies=[policy])])
+        return claims_of((compiled(wire),)).claims[0].estimated_bytes
+
+    assert estimate(BASE, "x") > CLAIM_BYTES
+    assert estimate(labels, regex) - estimate(BASE, "x") >= 50
 
 
 def test_an_owner_without_its_container_still_owns_its_keys() -> None:

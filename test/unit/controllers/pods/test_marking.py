@@ -20,7 +20,7 @@ from support.builders import (
 )
 from support.fake_api import patched_pod
 
-from kruise_probe.api.names import MANAGER_FIELD_MANAGER
+from kruise_probe.api.names import MANAGER_FIELD_MANAGER, PAUSED_ANNOTATION
 from kruise_probe.api.pods import Pod
 from kruise_probe.api.resources import MARKERS, PODS
 from kruise_probe.api.v1alpha1 import ContainerProbeState
@@ -162,6 +162,12 @@ class TestTransitionTime:
         )
         assert self.transition(there, state()) == "2026-01-01T12:00:00Z"
 
+    def test_two_transitions_within_a_second_have_the_time_of_the_node(self) -> None:
+        there = pod(
+            conditions=[condition_wire(C, "False", lastTransitionTime="2026-01-01T00:01:00Z")]
+        )
+        assert self.transition(there, state()) == "2026-01-01T00:01:00Z"
+
     @pytest.mark.parametrize("moved", ["", "yesterday"])
     def test_the_transition_time_is_now_if_the_node_reports_none(self, moved: str) -> None:
         assert self.transition(pod(), state(moved=moved)) == "2026-01-01T12:00:00Z"
@@ -228,6 +234,24 @@ class TestStaleness:
         assert changes.conditions[0].last_transition_time is None
 
 
+@pytest.mark.parametrize(
+    ("older", "results"),
+    [
+        pytest.param({"annotations": {PAUSED_ANNOTATION: "true"}}, ["old", "web"], id="paused"),
+        pytest.param({}, ["web"], id="without-a-state"),
+    ],
+)
+def test_a_marker_that_changes_nothing_keeps_no_other_from_it(
+    older: Json, results: list[str]
+) -> None:
+    other = probe_wire(condition="example.com/other")
+    markers = marker("old", created="2020-01-01T00:00:00Z", probes=[other], **older), marker()
+    by = claims_of(tuple(map(compile_marker, markers)))
+    changes = mark(pod(), by, states(*(state(f"{name}#healthy") for name in results)))
+    assert changes is not None
+    assert [each.type for each in changes.conditions] == [C]
+
+
 class TestResidue:
     def test_our_marks_without_an_owner_are_removed(self) -> None:
         there = pod(
@@ -238,6 +262,12 @@ class TestResidue:
         )
         changes = mark(there, NO_CLAIMS, {})
         assert changes == Changes({"l": None}, {"a": None}, [], ["c/x"])
+
+    def test_a_condition_that_the_pod_lacks_is_not_removed(self) -> None:
+        there = pod(
+            conditions=[condition_wire("c/y")], owned=owned_fields(conditions=["c/x", "c/y"])
+        )
+        assert mark(there, NO_CLAIMS, {}) == Changes({}, {}, [], ["c/y"])
 
     def test_keys_of_a_probe_without_its_container_have_no_owner(self) -> None:
         """Whatever its recorded state is, as NodePodProbes can be edited."""

@@ -27,6 +27,7 @@ def test_a_patch_contains_the_uid_and_only_our_keys() -> None:
         {"a": "1"},
         [
             PodCondition("c/x", "True", last_probe_time="t1"),
+            PodCondition("c/plain", "True"),
             PodCondition("c/new", "False", message="why", last_transition_time="t2"),
         ],
         ["c/gone"],
@@ -46,6 +47,7 @@ def test_a_patch_contains_the_uid_and_only_our_keys() -> None:
                     "message": None,
                     "lastProbeTime": "t1",
                 },
+                {"type": "c/plain", "status": "True"},
                 {
                     "type": "c/new",
                     "status": "False",
@@ -58,9 +60,17 @@ def test_a_patch_contains_the_uid_and_only_our_keys() -> None:
     }
 
 
-def test_a_patch_of_labels_contains_no_status() -> None:
-    body = msgspec.json.decode(encode_patch(pod(), Changes({"l": "1"}, {}, [], [])))
-    assert set(body) == {"metadata"}
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        pytest.param(Changes({"l": "1"}, {}, [], []), "labels", id="labels"),
+        pytest.param(Changes({}, {"a": "1"}, [], []), "annotations", id="annotations"),
+    ],
+)
+def test_a_patch_contains_only_fields_that_change(changes: Changes, field: str) -> None:
+    body = msgspec.json.decode(encode_patch(pod(), changes))
+    assert body.keys() == {"metadata"}
+    assert body["metadata"].keys() == {"uid", field}
 
 
 def test_parts_are_the_common_changes_and_those_of_each_marker() -> None:

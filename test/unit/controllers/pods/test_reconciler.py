@@ -1,7 +1,9 @@
 """Results are written to pods once, and removed when they no longer apply. The whole product over a fake API server."""
 
+import asyncio
 from collections.abc import Callable
 from datetime import timedelta
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -26,6 +28,8 @@ from kruise_probe.api.errors import Invalid, ServerError
 from kruise_probe.api.names import agent_lease_name
 from kruise_probe.api.resources import LEASES, MARKERS, NODE_POD_PROBES, NODES, PODS
 from kruise_probe.api.times import format_micro_time
+from kruise_probe.controllers.pods.reconciler import CONTESTED_SECONDS
+from kruise_probe.controllers.queues import POD_CONTROLLER
 
 POLICIES = (
     policy_wire("Succeeded", {"healthy": "true"}, {"cost": "10"}),
@@ -49,6 +53,12 @@ def report(api: FakeApi, *states: dict[str, Any], pod: str = "web-0", node: str 
     assert wire is not None
     statuses = [pod_status_wire(wire, *states)]
     api.edit(NODE_POD_PROBES, node, {"status": {"podProbeStatuses": statuses}})
+
+
+def reconciles() -> float:
+    """Successful reconciles of pods so far."""
+    labels = {"controller": POD_CONTROLLER, "result": "success"}
+    return REGISTRY.get_sample_value("controller_runtime_reconcile_total", labels) or 0.0
 
 
 def shown(
@@ -275,6 +285,35 @@ async def test_marks_that_others_remove_are_written_again(api: FakeApi) -> None:
         api.edit(PODS, "web-0", {"metadata": {"labels": {"healthy": None, "mine": "1"}}})
         await settle()
         assert shown(api)[0] == {"healthy": "true", "mine": "1"}
+
+
+async def test_a_mark_that_the_response_lacks_is_written_again_after_a_second(
+    api: FakeApi,
+) -> None:
+    """An admission webhook removes the label from our patch, so no event shows a change by others."""
+    written: list[float] = []
+
+    def requeued() -> float:
+        labels = {"controller": POD_CONTROLLER, "result": "requeue_after"}
+        return REGISTRY.get_sample_value("controller_runtime_reconcile_total", labels) or 0.0
+
+    def remove_label(write: Write) -> None:
+        if write.kind == "Pod":
+            written.append(asyncio.get_running_loop().time())
+            if len(written) == 1:
+                del write.body["metadata"]["labels"]
+
+    api.before = remove_label
+    async with running_manager(api):
+        await settle()
+        before = requeued()
+        report(api, state_wire())
+        await settle(10)
+        assert shown(api)[0] == {"healthy": "true"}
+        assert requeued() == before + 1
+    assert [after - before for before, after in pairwise(written)] == pytest.approx(
+        [CONTESTED_SECONDS + LATENCY_SECONDS], abs=0.001
+    )
 
 
 @pytest.mark.parametrize("field", ["labels", "annotations"])
@@ -564,13 +603,14 @@ class TestSilentAgents:
             await settle()
             report(api, state_wire(probed="2026-01-01T00:00:05Z"))
             await settle()
-            before = len(api.writes)
+            before, reconciled = len(api.writes), reconciles()
             for second in range(10, 300, 10):
                 api.put(
                     LEASES, lease_wire(renewed=f"2026-01-01T00:{second // 60:02}:{second % 60:02}Z")
                 )
                 await settle(10)
             assert api.count(since=before) == {}
+            assert reconciles() == reconciled
 
     @pytest.mark.parametrize(
         "edited",
@@ -719,6 +759,17 @@ class TestServerless:
         assert api.get(NODE_POD_PROBES, "node-1") is None
         bodies = [each.body for each in api.writes if each.kind == "Pod"]
         assert all("status" not in body for body in bodies)
+
+    async def test_the_marker_counts_the_providers_states_and_waits_for_no_entry(
+        self, api: FakeApi
+    ) -> None:
+        async with running_manager(api, serverless=True):
+            await settle()
+            self.provider_reports(api, "True")
+            await settle()
+            marker = api.get(MARKERS, "web")
+            assert marker is not None
+            assert (marker["status"]["succeeded"], marker["status"]["nodesBehind"]) == (1, 0)
 
     async def test_every_new_state_of_a_provider_is_applied_at_once(self, api: FakeApi) -> None:
         async with running_manager(api, serverless=True):

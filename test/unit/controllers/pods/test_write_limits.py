@@ -19,6 +19,7 @@ from kruise_probe.controllers.pods.write_limits import (
     MARKS_BURST,
     MARKS_INTERVAL_SECONDS,
     MESSAGE_BURST,
+    PendingChange,
     WriteCause,
     WriteLimits,
     cause_of,
@@ -63,6 +64,7 @@ def changes(*conditions: PodCondition, **more: Any) -> Changes:
         ),
         pytest.param("True", changes(condition(message="x")), None, MESSAGE, id="message-later"),
         pytest.param("True", changes(condition("False")), None, MARKS, id="status-without-report"),
+        pytest.param("True", changes(condition("True", "Another")), None, MARKS, id="reason"),
         pytest.param(
             "True", changes(condition(message="x"), labels={"a": None}), None, MARKS, id="label"
         ),
@@ -101,6 +103,44 @@ def test_cause_of_a_write(
 def test_a_recovered_daemon_is_a_new_state() -> None:
     stale = pod(conditions=[condition_wire(TYPE, "Unknown", reason=REASON_AGENT_STALE)])
     assert cause_of(stale, changes(condition()), CLAIMS, None) is STATE
+
+
+def test_a_removed_reason_is_no_message() -> None:
+    there = pod(conditions=[condition_wire(TYPE, "Unknown", reason="NoRoom")])
+    assert cause_of(there, changes(condition("Unknown")), CLAIMS, None) is MARKS
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "merged"),
+    [
+        pytest.param(
+            PendingChange(PodResultChange.STATE, 5.0),
+            PendingChange(PodResultChange.MESSAGE, 3.0),
+            PendingChange(PodResultChange.STATE, 3.0),
+            id="earlier-message",
+        ),
+        pytest.param(
+            PendingChange(PodResultChange.FIRST_RESULT, 2.0),
+            PendingChange(PodResultChange.STATE, None),
+            PendingChange(PodResultChange.STATE, 2.0),
+            id="change-by-a-provider",
+        ),
+        pytest.param(
+            PendingChange(PodResultChange.STATE, None),
+            PendingChange(PodResultChange.STATE, None),
+            PendingChange(PodResultChange.STATE, None),
+            id="only-by-a-provider",
+        ),
+    ],
+)
+def test_a_pending_change_is_the_most_important_one_since_the_first(
+    one: PendingChange, other: PendingChange, merged: PendingChange
+) -> None:
+    for order in ((one, other), (other, one)):
+        bounded = limits()
+        for each in order:
+            bounded.put_back(KEY, each)
+        assert (bounded.take_pending(KEY), bounded.take_pending(KEY)) == (merged, None)
 
 
 def test_new_states_are_never_delayed() -> None:

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from prometheus_client import REGISTRY
 from support.builders import (
     marker_wire,
     node_wire,
@@ -19,7 +20,11 @@ from support.fake_api import FakeApi
 from support.running_manager import running_manager, settle
 
 from kruise_probe.api.resources import MARKERS, NODE_POD_PROBES, NODES, PODS
-from kruise_probe.controllers.pods.write_limits import MARKS_BURST, MESSAGE_BURST
+from kruise_probe.controllers.pods.write_limits import (
+    MARKS_BURST,
+    MARKS_INTERVAL_SECONDS,
+    MESSAGE_BURST,
+)
 
 Result = Callable[[str], tuple[str, str]]
 """Of a probe: its state and message."""
@@ -200,6 +205,29 @@ async def test_marks_that_others_keep_removing_are_written_at_a_limited_rate(
         pod = api.get(PODS, "web-0")
         assert pod is not None
         assert pod["metadata"]["labels"]["l"] == "1"
+
+
+async def test_a_write_waits_for_its_token_even_if_it_is_less_than_a_second(api: FakeApi) -> None:
+    def has_label() -> bool:
+        pod = api.get(PODS, "web-0")
+        assert pod is not None
+        return "l" in pod["metadata"]["labels"]
+
+    async with running_manager(api), daemon(api):
+        await settle()
+        for _ in range(MARKS_BURST):
+            api.edit(PODS, "web-0", {"metadata": {"labels": {"l": None}}})
+            await settle(0.01)
+            assert has_label()
+        await settle(MARKS_INTERVAL_SECONDS - 0.5)
+        delayed = "kruise_probe_pod_writes_delayed_total", {"cause": "marks"}
+        before = REGISTRY.get_sample_value(*delayed) or 0.0
+        api.edit(PODS, "web-0", {"metadata": {"labels": {"l": None}}})
+        await settle(0.1)
+        assert not has_label()
+        assert REGISTRY.get_sample_value(*delayed) == before + 1
+        await settle(0.5)
+        assert has_label()
 
 
 async def test_first_results_of_30_probes_are_each_written_at_once() -> None:

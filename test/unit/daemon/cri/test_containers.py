@@ -1,6 +1,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from itertools import pairwise
 
 import pytest
@@ -126,6 +127,23 @@ async def test_subscribers_are_called_for_their_container_only(
         view = watcher.find("uid-2", "main")
         assert view is not None
         assert view.state is ContainerState.EXITED
+
+
+async def test_only_the_callback_that_unsubscribed_is_not_called(runtime: ScriptedRuntime) -> None:
+    async with watching(runtime) as watcher:
+        heard: list[str] = []
+        container = runtime.start()
+        unsubscribe = watcher.subscribe("uid-1", "main", partial(heard.append, "first"))
+        watcher.subscribe("uid-1", "main", partial(heard.append, "second"))
+        await asyncio.sleep(1)
+        heard.clear()
+        for _ in range(2):
+            unsubscribe()
+
+        runtime.stop(container)
+        await asyncio.sleep(1.1)
+
+        assert heard == ["second"]
 
 
 async def test_a_container_that_is_removed_is_no_longer_found(runtime: ScriptedRuntime) -> None:
@@ -363,6 +381,26 @@ async def test_failed_status_affects_only_its_container(
         assert view is not None
         assert (view.state, view.problem) == (ContainerState.RUNNING, "")
         assert view.ips
+
+
+async def test_a_status_that_is_not_known_yet_delays_no_change_of_another_container() -> None:
+    runtime = PartlyDeaf()
+    runtime.deaf, runtime.patience = "container-0", 60.0
+    async with watching(runtime) as watcher:
+        heard: list[str] = []
+        _, other = runtime.start("uid-0"), runtime.start("uid-1")
+        for uid in ("uid-0", "uid-1"):
+            _ = watcher.subscribe(uid, "main", partial(heard.append, uid))
+        await asyncio.sleep(2)
+        assert heard == ["uid-1"]
+
+        runtime.stop(other)
+        await asyncio.sleep(1.1)
+
+        view = watcher.find("uid-1", "main")
+        assert view is not None
+        assert (view.state, heard) == (ContainerState.EXITED, ["uid-1", "uid-1"])
+        assert watcher.find("uid-0", "main") is None
 
 
 async def test_containers_of_one_sandbox_share_its_status() -> None:

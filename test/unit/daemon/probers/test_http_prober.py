@@ -23,8 +23,12 @@ from support.scripted_server import (
 )
 
 from kruise_probe.api.core import HTTPGetAction, HTTPHeader
+from kruise_probe.api.host_port import HostPort
+from kruise_probe.daemon.probers.dialing import ProbeDialFailed, new_socket
 from kruise_probe.daemon.probers.http import HttpProber
 from kruise_probe.daemon.probers.prober import ProbeResult, Target, failure, success
+from kruise_probe.daemon.probers.read_budget import ReadBudget
+from kruise_probe.daemon.probers.tls_dialing import dial_tls, unverified_tls
 
 pytestmark = pytest.mark.sockets
 
@@ -384,6 +388,24 @@ class TestHttps:
 
         assert not result.succeeded
         assert not result.timed_out
+
+    async def test_a_failed_handshake_closes_the_socket(self) -> None:
+        """At once, not only when the error is dropped, whose traceback refers to the connection."""
+        opened: list[socket.socket] = []
+
+        def open_socket(address: HostPort) -> socket.socket:
+            opened.append(new_socket(address))
+            return opened[-1]
+
+        async def script(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
+            await reader.readexactly(1)
+
+        async with serving(lambda _: script) as server:
+            address = HostPort(server.host, server.port)
+            with pytest.raises(ProbeDialFailed) as failed:
+                await dial_tls(address, ReadBudget(), unverified_tls("http/1.1"), open_socket)
+
+        assert (failed.type, [each.fileno() for each in opened]) == (ProbeDialFailed, [-1])
 
     async def test_server_that_wants_a_certificate(self, tmp_path: Path) -> None:
         context = self_signed(tmp_path)

@@ -66,6 +66,18 @@ def read(parts: Iterable[bytes]) -> ResponseReader:
             id="same-length-twice",
         ),
         pytest.param(
+            OK + b"Content-Length: 000000000000000002\r\n\r\nok",
+            Head(200, length=2),
+            b"ok",
+            id="length-of-18-digits",
+        ),
+        pytest.param(
+            OK + b"Transfer-Encoding: chunked\r\n\r\n0000000000000002\r\nhi\r\n0\r\n\r\n",
+            Head(200, chunked=True),
+            b"hi",
+            id="chunk-length-of-16-digits",
+        ),
+        pytest.param(
             b"HTTP/1.1 204 No\r\nContent-Length: 5\r\n\r\nhello", Head(204, length=0), b"", id="204"
         ),
         pytest.param(b"HTTP/1.1 101 S\r\n\r\nxyz", Head(101, length=0), b"", id="101-is-final"),
@@ -109,6 +121,10 @@ def test_response_is_read_the_same_in_any_pieces(response: bytes, head: Head, bo
         (OK + b" a: b\r\n\r\n", BROKEN + 'malformed MIME header initial line: " a: b"'),
         (OK + b"Content-Length: \r\n\r\n", BROKEN + 'invalid empty Content-Length ""'),
         (OK + b"Content-Length: x\r\n\r\n", BROKEN + 'bad Content-Length "x"'),
+        (
+            OK + b"Content-Length: " + b"1" * 19 + b"\r\n\r\n",
+            BROKEN + f'bad Content-Length "{"1" * 19}"',
+        ),
         (OK + b"Content-Length: -1\r\n\r\n", BROKEN + 'bad Content-Length "-1"'),
         (
             OK + b"Content-Length: 2\r\nContent-Length: 3\r\n\r\n",

@@ -66,6 +66,12 @@ def test_output_is_restored_from_the_published_message(output: bytes | str) -> N
     assert one_line(kept) == clean_message(output)
 
 
+@pytest.mark.parametrize("length", [None, -2, 0, 2, 9])
+def test_a_length_that_does_not_end_at_a_space_is_ignored(length: int | None) -> None:
+    assert with_first_line(" bc d", length) == " bc d"
+    assert with_first_line(" bc d", 3) != " bc d"
+
+
 @pytest.mark.parametrize(
     ("character", "count"),
     [
