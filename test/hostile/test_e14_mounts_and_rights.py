@@ -112,7 +112,7 @@ def test_a_daemon_has_four_rules(installed: list[Json]) -> None:
         {
             "apiGroups": ["coordination.k8s.io"],
             "resources": ["leases"],
-            "verbs": ["get", "create", "patch"],
+            "verbs": ["create", "patch"],
         }
     ]
 

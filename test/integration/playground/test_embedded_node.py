@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.files import write_at_once
 from support.namespaces import PlaygroundNamespace
 from support.programs import until
 from support.watched import condition
@@ -191,7 +192,7 @@ async def test_a_container_counts_as_started_once_its_startup_probe_succeeds(
     assert status_of(pod)["started"] is False
     assert condition(pod, "ContainersReady")["status"] == "False"
 
-    (ns.folder() / "up").write_text("")
+    write_at_once(ns.folder() / "up", "")
     pod = await ns.until("has started", lambda it: status_of(it)["started"])
     assert status_of(pod)["ready"] is True
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from aiohttp import web
+from support.files import write_at_once
 from support.namespaces import PlaygroundNamespace
 from support.raw_api import node_pod_probe_path
 from support.watched import annotations, condition, labels, results_of
@@ -66,7 +67,7 @@ async def test_exec_results_stand_on_the_pod_as_condition_labels_annotations_and
     ns: PlaygroundNamespace,
 ) -> None:
     await ns.pod()
-    (ns.folder() / "state").write_text("good\n")
+    write_at_once(ns.folder() / "state", "good\n")
     await ns.marker(probe(EXEC, *BOTH))
 
     pod = await ns.until("succeeds", is_status("True"))
@@ -76,7 +77,7 @@ async def test_exec_results_stand_on_the_pod_as_condition_labels_annotations_and
     assert (labels(pod)["state"], annotations(pod)["cost"]) == ("good", "-1")
     assert "look" not in annotations(pod)
 
-    (ns.folder() / "state").write_text("broken\n")
+    write_at_once(ns.folder() / "state", "broken\n")
     pod = await ns.until("fails", is_status("False"))
 
     assert condition(pod, KIND)["message"] == "broken"
@@ -104,11 +105,11 @@ async def test_a_message_that_changes_while_the_state_stays_moves_no_transition_
     ns: PlaygroundNamespace,
 ) -> None:
     await ns.pod()
-    (ns.folder() / "state").write_text("good one\n")
+    write_at_once(ns.folder() / "state", "good one\n")
     await ns.marker(probe(EXEC))
     before = condition(await ns.until("succeeds", is_status("True")), KIND)
 
-    (ns.folder() / "state").write_text("good two\n")
+    write_at_once(ns.folder() / "state", "good two\n")
     after = condition(
         await ns.until(
             "has the new message", lambda pod: condition(pod, KIND).get("message") == "good two"
@@ -153,12 +154,12 @@ async def test_with_a_single_policy_the_opposite_result_takes_the_marks_away(
     ns: PlaygroundNamespace,
 ) -> None:
     await ns.pod()
-    (ns.folder() / "state").write_text("good")
+    write_at_once(ns.folder() / "state", "good")
     only = policy("Succeeded", labels={"game/open": "yes"}, annotations={"game/since": "now"})
     await ns.marker(probe(EXEC, only))
     await ns.until("is marked", lambda pod: labels(pod).get("game/open") == "yes")
 
-    (ns.folder() / "state").write_text("closed")
+    write_at_once(ns.folder() / "state", "closed")
     pod = await ns.until("is not marked", lambda pod: "game/open" not in labels(pod))
 
     assert "game/since" not in annotations(pod)
@@ -169,11 +170,11 @@ async def test_with_a_single_policy_the_opposite_result_takes_the_marks_away(
 async def test_a_readiness_gate_makes_the_pod_ready_and_not_ready(ns: PlaygroundNamespace) -> None:
     await ns.pod(readinessGates=[{"conditionType": KIND}])
     await ns.until("is not ready", is_status("False", "Ready"))
-    (ns.folder() / "state").write_text("good")
+    write_at_once(ns.folder() / "state", "good")
     await ns.marker(probe(EXEC))
     await ns.until("is ready", is_status("True", "Ready"))
 
-    (ns.folder() / "state").write_text("no")
+    write_at_once(ns.folder() / "state", "no")
     pod = await ns.until("is not ready again", is_status("False", "Ready"))
     assert condition(pod, "Ready")["reason"] == "ReadinessGatesNotReady"
 
@@ -182,7 +183,7 @@ async def test_a_deleted_marker_takes_its_marks_and_entries_with_it(
     ns: PlaygroundNamespace,
 ) -> None:
     await ns.pod()
-    (ns.folder() / "state").write_text("good")
+    write_at_once(ns.folder() / "state", "good")
     await ns.marker(probe(EXEC, *BOTH))
     await ns.until("is marked", lambda pod: labels(pod).get("state") == "good")
 
@@ -205,7 +206,7 @@ def entries(report: Json, pod: Json) -> list[Json]:
 @pytest.mark.parametrize("of", ["marker", "pod"])
 async def test_a_paused_probe_keeps_its_marks_and_resumes(ns: PlaygroundNamespace, of: str) -> None:
     await ns.pod()
-    (ns.folder() / "state").write_text("good")
+    write_at_once(ns.folder() / "state", "good")
     await ns.marker(probe(EXEC, *BOTH))
     await ns.until("is marked", lambda pod: labels(pod).get("state") == "good")
     path = ns.marker_path() if of == "marker" else ns.pod_path()
@@ -228,7 +229,7 @@ async def test_a_paused_probe_keeps_its_marks_and_resumes(ns: PlaygroundNamespac
     )
     assert condition(pod, KIND)["status"] == "True"
     assert labels(pod)["state"] == "good"
-    (ns.folder() / "state").write_text("broken")
+    write_at_once(ns.folder() / "state", "broken")
 
     await pause(None)
     pod = await ns.until("has a new result", lambda pod: labels(pod).get("state") == "bad")
@@ -237,7 +238,7 @@ async def test_a_paused_probe_keeps_its_marks_and_resumes(ns: PlaygroundNamespac
 
 async def test_a_pod_that_is_no_longer_selected_loses_its_marks(ns: PlaygroundNamespace) -> None:
     await ns.pod()
-    (ns.folder() / "state").write_text("good")
+    write_at_once(ns.folder() / "state", "good")
     await ns.marker(probe(EXEC, *BOTH))
     await ns.until("is marked", lambda pod: labels(pod).get("state") == "good")
 
@@ -249,7 +250,7 @@ async def test_a_pod_that_is_no_longer_selected_loses_its_marks(ns: PlaygroundNa
 
 async def test_a_container_that_was_restarted_is_probed_anew(ns: PlaygroundNamespace) -> None:
     await ns.pod()
-    (ns.folder() / "state").write_text("good")
+    write_at_once(ns.folder() / "state", "good")
     await ns.marker(probe(EXEC))
     await ns.until("succeeds", is_status("True"))
 
@@ -257,13 +258,13 @@ async def test_a_container_that_was_restarted_is_probed_anew(ns: PlaygroundNames
 
     pod = await ns.until("fails: its files are new", is_status("False"))
     assert pod["status"]["containerStatuses"][0]["restartCount"] == 1
-    (ns.folder() / "state").write_text("good")
+    write_at_once(ns.folder() / "state", "good")
     await ns.until("succeeds", is_status("True"))
 
 
 async def test_an_edited_probe_takes_effect(ns: PlaygroundNamespace) -> None:
     await ns.pod()
-    (ns.folder() / "state").write_text("good")
+    write_at_once(ns.folder() / "state", "good")
     await ns.marker(probe({**EXEC, "periodSeconds": 3600}))
     await ns.until("succeeds", is_status("True"))
     failing = probe({"exec": {"command": ["false"]}, "periodSeconds": 1})
@@ -292,7 +293,7 @@ async def test_daemon_and_manager_come_back_from_a_kill_without_flapping(
     ns: PlaygroundNamespace,
 ) -> None:
     await ns.pod()
-    (ns.folder() / "state").write_text("good")
+    write_at_once(ns.folder() / "state", "good")
     await ns.marker(probe(EXEC, *BOTH))
     pod = await ns.until("succeeds", is_status("True"))
     states = ns.watched.pods.history
@@ -301,11 +302,11 @@ async def test_daemon_and_manager_come_back_from_a_kill_without_flapping(
     await ns.playground.kill_manager()
     ns.playground.start_daemon()
     ns.playground.start_manager()
-    (ns.folder() / "state").write_text("good again")
+    write_at_once(ns.folder() / "state", "good again")
     await ns.until(
         "has the new message", lambda pod: condition(pod, KIND).get("message") == "good again"
     )
-    (ns.folder() / "state").write_text("bad")
+    write_at_once(ns.folder() / "state", "bad")
     await ns.until("fails", is_status("False"))
 
     key = next(key for key in states if key.name == "web" and key.namespace == ns.namespace)

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import yaml
+from support.files import write_at_once
 from support.pages import ROOT, Block, block, blocks_of
 from support.playground import ControlledPlayground
 from support.raw_api import marker_path, pod_path
@@ -38,7 +39,7 @@ async def test_a_scale_in_deletes_the_idle_game_server_first(
     for name in (first, second):
         await ns.pod(name, lambda pod: labels(pod).get("gameserver-idle") == "true")
 
-    (ns.folder(first, "game-server") / "players").write_text("4\n")
+    write_at_once(ns.folder(first, "game-server") / "players", "4\n")
 
     playing = await ns.pod(first, lambda pod: labels(pod).get("gameserver-idle") == "false")
     idle = await ns.pod(second, lambda pod: annotations(pod).get(COST))
@@ -59,7 +60,8 @@ async def test_the_example_of_the_readme_writes_the_marks_that_it_shows(ns: Usag
     shown = condition(idle, "game.example.com/idle")
     assert (shown["status"], shown["message"]) == ("True", "0 players")
 
-    (ns.folder(second, "server") / "players").write_text("4\n")
+    await ns.pod(second, lambda pod: annotations(pod).get(COST) == "-10")
+    write_at_once(ns.folder(second, "server") / "players", "4\n")
 
     await ns.pod(second, lambda pod: annotations(pod).get(COST) == "10")
 
@@ -68,12 +70,12 @@ async def test_the_role_label_follows_the_primary(ns: UsageNamespace) -> None:
     await apply(ns, recipe("Primary and secondary: route writes, update the primary last"))
     role = "db.example.com/role"
     await ns.pod("db-0", lambda pod: labels(pod).get(role) == "secondary")
-    (ns.folder("db-0", "db") / "role").write_text("primary\n")
+    write_at_once(ns.folder("db-0", "db") / "role", "primary\n")
     await ns.pod("db-0", lambda pod: labels(pod).get(role) == "primary")
     await ns.pod("db-1", lambda pod: labels(pod).get(role) == "secondary")
 
-    (ns.folder("db-0", "db") / "role").write_text("secondary\n")
-    (ns.folder("db-1", "db") / "role").write_text("primary\n")
+    write_at_once(ns.folder("db-0", "db") / "role", "secondary\n")
+    write_at_once(ns.folder("db-1", "db") / "role", "primary\n")
 
     await ns.pod("db-0", lambda pod: labels(pod).get(role) == "secondary")
     await ns.pod("db-1", lambda pod: labels(pod).get(role) == "primary")
@@ -90,7 +92,7 @@ async def test_the_number_of_players_is_the_deletion_cost(ns: UsageNamespace) ->
         ("99999999999\n", "1000"),
         ("3\n", "3"),
     ):
-        players.write_text(text)
+        write_at_once(players, text)
         await ns.pod("lobby", lambda pod, wanted=cost: annotations(pod).get(COST) == wanted)
 
 
@@ -100,7 +102,7 @@ async def test_the_role_comes_from_the_output(ns: UsageNamespace) -> None:
     await ns.pod("store", lambda pod: labels(pod).get(role) == "replica")
 
     status = ns.folder("store", "store") / "status"
-    status.write_text("role: primary\n")
+    write_at_once(status, "role: primary\n")
     await ns.pod("store", lambda pod: labels(pod).get(role) == "primary")
     status.unlink()
     await ns.pod("store", lambda pod: labels(pod).get(role) == "none")
@@ -121,10 +123,10 @@ async def test_the_loaded_model_is_a_label_and_an_annotation(ns: UsageNamespace)
 async def test_the_licence_has_three_states(ns: UsageNamespace) -> None:
     await apply(ns, recipe("Licence: three states on one label"))
     state = "licence.example.com/state"
-    licence = ns.folder("app", "app") / "licence"
     await ns.pod("app", lambda pod: labels(pod).get(state) == "valid")
+    licence = ns.folder("app", "app") / "licence"
     for each in ("grace", "expired", "none"):
-        licence.write_text(f"licence={each} days=3\n")
+        write_at_once(licence, f"licence={each} days=3\n")
         wanted = None if each == "none" else each
         pod = await ns.pod("app", lambda pod, wanted=wanted: labels(pod).get(state) == wanted)
         assert annotations(pod)["licence.example.com/days"] == "3"
