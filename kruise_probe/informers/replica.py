@@ -119,7 +119,6 @@ class Replica(Generic[T]):
         """Complete the list: delete the objects that it did not contain."""
         for key in self._unconfirmed:
             self._remove(key)
-        self._unconfirmed = set()
         self.synced.set()
 
     def apply(self, event: WatchEvent[T]) -> None:

@@ -560,7 +560,7 @@ class TestHealth:
     async def test_everything_that_the_server_sends_is_activity(
         self, source: FakeSource[ApiObject], informer: Informer
     ) -> None:
-        assert informer.seconds_since_activity() == 0
+        assert (informer.seconds_since_activity(), informer.last_error) == (0, "")
         async with running(informer, for_seconds=10):
             assert informer.seconds_since_activity() == 10
             source.bookmark()
@@ -612,15 +612,18 @@ class TestHealth:
             await asyncio.sleep(31)
             assert informer.last_error == ""
 
-    async def test_lists_and_watches_are_counted(self, source: FakeSource[ApiObject]) -> None:
-        informer: Informer = SharedInformer(source, name="counted-things")
-        source.streams = False
+    @pytest.mark.parametrize(("streams", "watches"), [(True, 2), (False, 3)])
+    async def test_lists_and_watches_are_counted(
+        self, source: FakeSource[ApiObject], streams: bool, watches: int
+    ) -> None:
+        labels = {"informer": f"counted-{streams}"}
+        informer: Informer = SharedInformer(source, name=labels["informer"])
+        source.streams = streams
         async with running(informer):
             source.drop_watches()
             await asyncio.sleep(5)
-        labels = {"informer": "counted-things"}
         assert REGISTRY.get_sample_value("kruise_probe_informer_lists_total", labels) == 1
-        assert REGISTRY.get_sample_value("kruise_probe_informer_watches_total", labels) == 3
+        assert REGISTRY.get_sample_value("kruise_probe_informer_watches_total", labels) == watches
 
 
 class TestCancellation:
@@ -757,6 +760,19 @@ class TestEnds:
         source.ends_watches_at_once = True
         async with running(informer, for_seconds=600):
             assert source.lists <= 60
+
+    async def test_objects_of_a_streaming_list_may_be_older_than_the_stored_ones(
+        self, source: FakeSource[ApiObject], informer: Informer
+    ) -> None:
+        """After a restore of etcd."""
+        async with running(informer):
+            source._version = 2
+            source.put(thing("a"))
+            source.compact()
+            source.drop_watches(Expired("too old"))
+            await asyncio.sleep(60)
+            assert_equal_to(source, informer)
+        assert source.lists == 2
 
     async def test_a_server_whose_versions_expire_at_once_gets_few_lists(
         self, source: FakeSource[ApiObject], informer: Informer

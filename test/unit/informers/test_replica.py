@@ -18,25 +18,24 @@ class Call(NamedTuple):
 
 
 class Recorder:
-    """A handler that records its calls, and the state of the store at each call."""
+    """A handler that records its calls, with `stale` if the store did not have the change yet."""
 
     def __init__(self, store: Store[ApiObject]) -> None:
         self.calls: list[Call] = []
         self._store = store
 
     def on_add(self, obj: ApiObject, is_initial: bool) -> None:
-        assert self._store.get(obj.key) is obj
-        self._write("initial" if is_initial else "add", obj)
+        self._write("initial" if is_initial else "add", obj, stored=obj)
 
     def on_update(self, old: ApiObject, new: ApiObject) -> None:
-        assert self._store.get(new.key) is new
-        self._write(f"update-from-{old.resource_version}", new)
+        self._write(f"update-from-{old.resource_version}", new, stored=new)
 
     def on_delete(self, last_known: ApiObject) -> None:
-        assert self._store.get(last_known.key) is None
-        self._write("delete", last_known)
+        self._write("delete", last_known, stored=None)
 
-    def _write(self, what: str, obj: ApiObject) -> None:
+    def _write(self, what: str, obj: ApiObject, *, stored: ApiObject | None) -> None:
+        if self._store.get(obj.key) is not stored:
+            what = f"stale {what}"
         self.calls.append(Call(what, obj.key.name, obj.resource_version))
 
 
@@ -83,6 +82,12 @@ def at(name: str, version: int, uid: str = "") -> ApiObject:
 
 def broken(name: str, version: int) -> Undecodable:
     return Undecodable(NamespacedName("ns", name), str(version), "Expected `int`")
+
+
+def undecodable() -> float:
+    """The number of undecodable versions so far."""
+    labels = {"informer": "things"}
+    return REGISTRY.get_sample_value("kruise_probe_informer_undecodable_total", labels) or 0.0
 
 
 def test_only_the_first_list_is_initial(setup: Setup) -> None:
@@ -232,6 +237,22 @@ def test_a_list_with_an_unnamed_undecodable_item_deletes_nothing(setup: Setup) -
     assert setup.versions == {"a": "1", "b": "1"}
 
 
+def test_a_list_with_a_named_undecodable_item_deletes_the_others(setup: Setup) -> None:
+    setup.relist(at("a", 1), at("b", 1))
+    setup.relist(broken=(broken("b", 2),))
+    assert setup.versions == {"b": "1"}
+
+
+def test_an_object_that_stops_decoding_during_a_list_is_kept_and_counted(setup: Setup) -> None:
+    setup.relist(at("a", 1))
+    before = undecodable()
+    setup.replica.begin_list()
+    setup.broken_event(EventType.MODIFIED, broken("a", 2))
+    setup.replica.finish_list()
+    assert setup.versions == {"a": "1"}
+    assert undecodable() == before + 1
+
+
 def test_an_undecodable_version_is_logged_once(
     setup: Setup, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -253,14 +274,9 @@ def test_a_version_is_logged_again_after_a_good_one(
 
 
 def test_undecodable_objects_of_lists_are_counted(setup: Setup) -> None:
-    def count() -> float:
-        labels = {"informer": "things"}
-        name = "kruise_probe_informer_undecodable_total"
-        return REGISTRY.get_sample_value(name, labels) or 0.0
-
-    before = count()
+    before = undecodable()
     setup.relist(broken=(broken("a", 1), broken("b", 1)))
-    assert count() == before + 2
+    assert undecodable() == before + 2
 
 
 def test_the_deletion_of_an_unknown_object_calls_no_handler(setup: Setup) -> None:

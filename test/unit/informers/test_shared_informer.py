@@ -5,7 +5,7 @@ from support.fake_source import FakeSource, thing
 
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.meta import ApiObject
-from kruise_probe.informers.shared_informer import RESYNC_SLICE, SharedInformer
+from kruise_probe.informers.shared_informer import SharedInformer
 
 
 class Recorder:
@@ -108,7 +108,11 @@ async def test_objects_are_found_by_index(source: FakeSource[ApiObject]) -> None
 
 @pytest.mark.parametrize(
     ("resync_seconds", "resyncs"),
-    [pytest.param(0, 0, id="never-by-default"), pytest.param(600, 2 * 2, id="each-period")],
+    [
+        pytest.param(0, 0, id="never-by-default"),
+        pytest.param(600, 2 * 2, id="each-period"),
+        pytest.param(0.9, 2 * 1666, id="below-a-second"),
+    ],
 )
 async def test_c14_a_resync_calls_handlers_for_every_object(
     source: FakeSource[ApiObject], resync_seconds: float, resyncs: int
@@ -125,7 +129,7 @@ async def test_c14_a_resync_calls_handlers_for_every_object(
 
 async def test_a_resync_of_many_objects_yields_to_the_event_loop() -> None:
     source: FakeSource[ApiObject] = FakeSource()
-    for number in range(4 * RESYNC_SLICE):
+    for number in range(1024):
         source.put(thing(str(number)))
     informer = SharedInformer(source, name="things", resync_seconds=10)
     recorder = Recorder()
@@ -136,11 +140,12 @@ async def test_a_resync_of_many_objects_yields_to_the_event_loop() -> None:
         recorder.calls.clear()
         await asyncio.sleep(10 - asyncio.get_running_loop().time())
         seen = []
-        while len(recorder.calls) < 4 * RESYNC_SLICE:
+        while len(recorder.calls) < 1024:
             seen.append(len(recorder.calls))
             await asyncio.sleep(0)
         running.cancel()
     assert len(set(seen)) >= 3
+    assert asyncio.get_running_loop().time() == 10, "a yield takes no time"
 
 
 async def test_5_000_objects_sync_from_pages_and_from_a_stream() -> None:
