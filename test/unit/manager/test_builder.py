@@ -7,7 +7,7 @@ import pytest
 from support import builders
 from support.fake_source import FakeSource
 
-from kruise_probe.manager.sources import controller_uids
+from kruise_probe.manager.sources import controller_uids, keys_of_owner
 from kruise_probe.runtime import (
     GENERATION_CHANGED,
     OWNER_INDEX,
@@ -123,6 +123,12 @@ async def test_owned_objects_enqueue_their_controller(owned: Pod, enqueued: bool
     Builder(sources.manager).for_(Fleet).owns(Pod).complete(ignore, queue=sources.queue)
     sources.delete(owned)
     assert bool(sources.enqueued) is enqueued
+    assert keys_of_owner(resource_of(Fleet))(owned) == ((KEY,) if enqueued else ())
+
+
+def test_owned_objects_are_indexed_by_the_uid_of_their_controller() -> None:
+    assert controller_uids(pod()) == ("u1",)
+    assert controller_uids(pod(controller=False)) == ()
 
 
 async def test_a_resync_is_enqueued_with_low_priority() -> None:
@@ -193,7 +199,7 @@ def controller_of(reconcile: Any, **options: Any) -> tuple[Controller[str], Work
     """A controller of its own queue, and that queue."""
     builder = Builder[str](Sources().manager).named("test")
     for name, value in options.items():
-        getattr(builder, name)(value)
+        builder = getattr(builder, name)(value)
     controller = builder.complete(reconcile)
     return controller, controller._queue
 

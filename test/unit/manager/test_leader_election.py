@@ -50,6 +50,7 @@ class Process:
         self.name = name
         self.led = 0
         self.ended: list[str] = []
+        self.reason = ""
         self.led_at: list[float] = []
         self.drain_seconds = 0.0
         options = LeaderElection("kruise-system", "manager", name, *durations)
@@ -63,8 +64,9 @@ class Process:
     async def _run(self) -> None:
         try:
             await self.elector.run(self._lead)
-        except LeadershipLost:
+        except LeadershipLost as lost:
             self.ended.append("lost")
+            self.reason = str(lost)
         except asyncio.CancelledError:
             self.ended.append("stopped")
             raise
@@ -169,6 +171,7 @@ async def test_a_leader_that_cannot_renew_stops_before_another_may_lead() -> Non
 
     assert 7.9 <= took <= 10.1
     assert leases.holder == "one"
+    assert "kruise-system/manager: not renewed for 10 s" in one.reason
     await one.stop()
 
 
@@ -294,6 +297,7 @@ async def test_a_lease_held_by_another_ends_the_leader_at_its_next_renewal() -> 
     assert await until(lambda: not one.leads, within_seconds=3) < 2.5
     await until(lambda: one.ended == ["lost"], within_seconds=1)
     assert leases.holder == "thief"
+    assert one.reason == "lease kruise-system/manager: thief holds it now"
 
 
 async def test_a_deleted_lease_makes_no_second_leader() -> None:
@@ -382,6 +386,7 @@ async def test_failed_attempts_are_repeated_once_per_retry_period() -> None:
     assert [each["event"] for each in logs if each["log_level"] == "warning"] == [
         "lease cannot be watched"
     ], "the same error again is logged at debug level"
+    assert {each["error"] for each in logs if "error" in each} == {"refused"}
 
 
 @pytest.mark.parametrize("method", ["get", "create", "patch"])
@@ -423,10 +428,27 @@ async def test_a_lost_race_for_the_lease_is_no_warning() -> None:
     with capture_logs() as logs:
         candidates = [Process(leases, name).start() for name in ("one", "two", "three")]
         await asyncio.sleep(60)
+        changes = [each["holder"] for each in logs if each["event"] == "leader changed"]
         for each in candidates:
             await each.stop()
 
     assert not [each for each in logs if each["log_level"] == "warning"]
+    assert len(changes) == 3, "each candidate logs the leader once"
+    assert len(set(changes)) == 1
+
+
+async def test_renewals_keep_the_acquire_time_and_the_transitions() -> None:
+    leases = FakeLeases()
+    one = Process(leases, "one").start()
+    await until(lambda: one.leads, within_seconds=1)
+    assert leases.stored
+    acquired = dict(leases.stored["spec"])
+    await asyncio.sleep(30)
+    renewed = leases.stored["spec"]
+    assert leases.writes > 10
+    assert renewed["leaseTransitions"] == acquired["leaseTransitions"] == 0
+    assert renewed["acquireTime"] == acquired["acquireTime"]
+    await one.stop()
 
 
 async def test_work_that_ends_by_itself_releases_the_lease() -> None:

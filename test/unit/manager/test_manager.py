@@ -53,6 +53,7 @@ async def test_kinds_that_were_added_before_the_start_can_be_read_after_it(
 ) -> None:
     assert started.cache(Node).list() == []
     assert started.informer(Node) in started.informers
+    assert len((await started.ready.report()).results) == 2, "synced, and active"
 
 
 async def test_what_would_never_run_is_refused_after_the_start(started: Manager) -> None:
@@ -298,3 +299,4 @@ async def test_without_addresses_nothing_is_served() -> None:
     manager = manager_of()
     async with running(manager):
         assert not manager.servers
+        assert not (await manager.health.report()).results

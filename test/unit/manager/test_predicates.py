@@ -46,6 +46,25 @@ def test_updates_that_are_accepted(predicate: Predicate, accepted: set[str]) -> 
     assert {name for name, new in after.items() if predicate.update(OLD, new)} == accepted
 
 
+def constant(accepts: bool) -> Predicate:
+    return Predicate(
+        create=lambda obj: accepts, update=lambda old, new: accepts, delete=lambda obj: accepts
+    )
+
+
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize("second", [True, False])
+def test_operators_combine_every_filter(first: bool, second: bool) -> None:
+    one, other = constant(first), constant(second)
+    for combined, accepts in (
+        (one & other, first and second),
+        (one | other, first or second),
+        (~one, not first),
+    ):
+        results = combined.create(OLD), combined.update(OLD, EDITED), combined.delete(OLD)
+        assert results == (accepts, accepts, accepts)
+
+
 def test_a_resync_does_not_change_the_resource_version() -> None:
     first, second = (ApiObject(ObjectMeta("a", resource_version=each)) for each in "12")
     assert not RESOURCE_VERSION_CHANGED.update(first, first)

@@ -130,6 +130,7 @@ class TestInProcess:
             run_until_signalled(main(), program="test")
         assert ended
         assert [each["event"] for each in logs] == ["stopped"]
+        assert gc.get_threshold()[0] == 10_000
 
     @pytest.mark.parametrize(
         ("error", "raised"),

@@ -283,6 +283,7 @@ async def test_an_error_during_the_stop_is_logged(parts: Parts) -> None:
         await run_and_stop(parts.manager())
     errors = [each["error"] for each in logs if each["event"] == "ended with an error"]
     assert errors == ["health failed: disk full"]
+    assert not [each for each in logs if each["log_level"] == "warning"]
 
 
 async def test_a_failing_controller_stops_the_others(parts: Parts) -> None:
