@@ -461,6 +461,11 @@ async def test_config_error_is_one_line(
     ("damage", "words"),
     [
         pytest.param(lambda a: (a / "token").write_text(" "), "token is empty", id="empty-token"),
+        pytest.param(
+            lambda a: (a / "token").rename(a / "old") and (a / "token").mkdir(),
+            r"token cannot be read \(Is a directory\)",
+            id="unreadable-token",
+        ),
         pytest.param(lambda a: (a / "ca.crt").unlink(), "ca.crt cannot be used", id="no-ca"),
         pytest.param(lambda a: (a / "ca.crt").write_text("x"), "readable PEM", id="bad-ca"),
     ],

@@ -58,6 +58,17 @@ async def test_token_file_is_reloaded_at_once_after_401(tmp_path: Path) -> None:
     assert token.authorization() == "Bearer two"
 
 
+async def test_token_file_is_read_after_401_even_if_it_looks_unchanged(tmp_path: Path) -> None:
+    path = tmp_path / "token"
+    path.write_text("one")
+    token = TokenFile(path)
+    rejected, before = token.authorization(), path.stat()
+    path.write_text("two")
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+    assert await token.renew(rejected)
+
+
 async def test_unchanged_token_is_not_retried(tmp_path: Path) -> None:
     path = tmp_path / "token"
     path.write_text("one")

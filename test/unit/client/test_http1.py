@@ -79,6 +79,20 @@ async def test_nothing_is_written_to_a_stream_that_has_ended() -> None:
         assert other.take() == b""
 
 
+async def test_nothing_is_written_to_a_stream_that_ends() -> None:
+    """Before asyncio has reported the end."""
+    for by_server in (True, False):
+        connection, other = connected()
+        connection.send(GET)
+        other.take()
+        if by_server:
+            other.receive_eof()
+        else:
+            connection.close()
+        connection.write(b"late")
+        assert other.take() == b""
+
+
 async def test_connection_closed_while_idle_is_not_usable() -> None:
     for ends in (FakeTransport.receive_eof, FakeTransport.abort, FakeTransport.close):
         connection, other = connected()
@@ -236,6 +250,21 @@ async def test_complete_response_is_read_without_pausing() -> None:
         other.receive(b"x" * 10_000)
 
     assert len((await connection.read_response()).take()) == 1_000_000
+
+
+async def test_response_is_read_completely_after_its_header() -> None:
+    """An error response to a stream's request."""
+    connection, other = connected()
+    connection.send(GET)
+    other.receive(HEAD + b"Content-Length: 1000000\r\n\r\n")
+    await connection.read_header()
+    reading = asyncio.create_task(connection.read_response())
+    await asyncio.sleep(0)
+    for _ in range(100):
+        other.receive(b"x" * 10_000)
+
+    async with asyncio.timeout(1):
+        assert len((await reading).take()) == 1_000_000
 
 
 async def test_close_fails_the_request_in_flight_and_does_not_wait() -> None:

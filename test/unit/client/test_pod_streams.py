@@ -1,6 +1,7 @@
 """Commands and forwarded ports of a pod, over real WebSockets to a scripted API server."""
 
 import asyncio
+import json
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -38,6 +39,13 @@ LIMIT = 1000
 NO_PROGRAM = b'\x03{"status":"Failure","reason":"InternalError","message":"no such file"}'
 
 
+def failure(reason: str, cause: str) -> bytes:
+    """The status of a command that was killed."""
+    details = {"causes": [{"reason": reason, "message": cause}]}
+    status = {"status": "Failure", "message": "killed", "details": details}
+    return b"\x03" + json.dumps(status).encode()
+
+
 def client_of(pod: ScriptedPod) -> RestClient:
     config = ClusterConfig.plain(pod.url)
     return RestClient(config=config, field_manager="test", user_agent="test")
@@ -66,6 +74,11 @@ async def run(
             id="in-pieces",
         ),
         pytest.param(
+            streaming(failure("ExitCode", "1" * 5000)),
+            CommandOutput(111111111, b"", b""),
+            id="exit-code-of-a-hostile-node",
+        ),
+        pytest.param(
             streaming(b"\x07what", b"", b'\x03{"status":"Success"}'),
             CommandOutput(0, b"", b""),
             id="unknown-channel-and-empty-message",
@@ -84,6 +97,8 @@ async def test_output_and_exit_code_of_a_command(execute: Exec, output: CommandO
         pytest.param(streaming(b"\x03oops"), ConnectionFailed, "cannot be read", id="no-json"),
         pytest.param(streaming(b"\x03[]"), ConnectionFailed, "cannot be read", id="no-status"),
         pytest.param(streaming(b"\x03{}"), CommandNotStarted, "", id="empty-status"),
+        pytest.param(streaming(failure("Signal", "9")), CommandNotStarted, "killed", id="signal"),
+        pytest.param(streaming(failure("ExitCode", "IX")), CommandNotStarted, "killed", id="no-number"),
         pytest.param(
             streaming(b"\x01" + b"x" * (LIMIT // 2), b"\x02" + b"x" * (LIMIT // 2 + 1), b"\x03{}"),
             OutputTooLarge, "", id="both-outputs-together",

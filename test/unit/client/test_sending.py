@@ -404,6 +404,26 @@ async def test_a_body_that_is_no_object_is_an_error(server: Server) -> None:
             await client.list_page(LEASES)
 
 
+async def test_a_response_that_is_no_http_is_an_error_of_every_request(server: Server) -> None:
+    server.default = b"SSH-2.0-OpenSSH\r\n"
+    async with client_of(server) as client:
+        with pytest.raises(
+            ConnectionFailed, match="GET leases n/l: the response is not valid HTTP"
+        ):
+            await client.get(LEASES, KEY)
+        with pytest.raises(ConnectionFailed, match="GET leases: the response is not valid HTTP"):
+            await watch(client)
+
+
+async def test_the_cached_headers_of_old_tokens_are_dropped(server: Server) -> None:
+    credentials = Rotating()
+    config = replace(ClusterConfig.plain("http://api"), credentials=credentials)
+    async with client_of(server, config) as client:
+        for credentials.token in range(100):
+            await client.get(LEASES, KEY)
+        assert len(client._transport._headers) <= 33
+
+
 async def test_requests_are_counted_by_code_and_timed(server: Server) -> None:
     def requests(code: str) -> float:
         labels = {"code": code, "method": "GET", "host": "api"}

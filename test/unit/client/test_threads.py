@@ -48,3 +48,7 @@ def test_process_exits_without_waiting_for_the_thread(then: str) -> None:
     )
 
     assert (done.stdout, done.stderr) == ("given up\n", "")
+
+
+async def test_call_runs_in_a_daemon_thread() -> None:
+    assert await run_in_daemon_thread(lambda: threading.current_thread().daemon)
