@@ -17,6 +17,7 @@ from kruise_probe.api.errors import ConnectionFailed, Unauthorized
 from kruise_probe.client import dialer
 from kruise_probe.client.config import load_config
 from kruise_probe.client.rest import RestClient
+from kruise_probe.client.tls import CAFile, tls_context
 
 pytestmark = pytest.mark.sockets
 
@@ -231,3 +232,15 @@ async def test_replaced_client_certificate_is_used_without_restart(
             _issue(pki, tmp_path, "renewed")
             assert await client.get_raw("/version")
             assert len(await ask()) == 3
+
+
+@pytest.mark.parametrize("content", [None, b"\xff", b"no PEM"], ids=["gone", "binary", "no-pem"])
+async def test_unusable_new_ca_file_is_not_used(tmp_path: Path, content: bytes | None) -> None:
+    path = tmp_path / "ca.crt"
+    path.write_bytes((Path(__file__).parents[2] / "data" / "ca.crt").read_bytes())
+    ca_file = CAFile(path, tls_context(path, origin="test"))
+    path.unlink()
+    if content is not None:
+        path.write_bytes(content)
+
+    assert not ca_file.reload(since=ca_file.version)

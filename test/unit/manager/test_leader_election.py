@@ -485,6 +485,7 @@ async def test_a_release_without_response_does_not_delay_the_end() -> None:
     await one.stop()
 
     assert asyncio.get_running_loop().time() - begun <= 2.1
+    assert one.ended == ["stopped"]
 
 
 async def test_the_gauge_shows_the_leader() -> None:

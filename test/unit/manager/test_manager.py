@@ -52,6 +52,7 @@ async def test_kinds_that_were_added_before_the_start_can_be_read_after_it(
     started: Manager,
 ) -> None:
     assert started.cache(Node).list() == []
+    assert started.cache(Node) is started.cache(Node)
     assert started.informer(Node) in started.informers
     assert len((await started.ready.report()).results) == 2, "synced, and active"
 
@@ -109,11 +110,14 @@ async def test_clients_have_the_options_of_the_manager(
 class LeaseClient(FakeElectionClient):
     """A client of the manager, for leases only."""
 
+    entered = 0
+
     async def __aenter__(self) -> Self:
+        self.entered += 1
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        pass
+        self.entered -= 1
 
 
 @pytest.mark.parametrize(
@@ -151,6 +155,19 @@ async def test_the_identity_of_the_lease_may_be_set() -> None:
     )
     async with running(manager):
         assert leases.holder == "me"
+
+
+async def test_both_clients_are_open_while_the_manager_runs() -> None:
+    clients: list[LeaseClient] = []
+
+    def new_client(**_: object) -> LeaseClient:
+        clients.append(LeaseClient(FakeLeases()))
+        return clients[-1]
+
+    manager = manager_of(new_client=new_client)
+    async with running(manager):
+        assert [each.entered for each in clients] == [1, 1]
+    assert [each.entered for each in clients] == [0, 0]
 
 
 class Recorder:
