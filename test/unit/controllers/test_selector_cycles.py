@@ -240,6 +240,7 @@ class TestNamespaces:
         clock = iter([0.0, 1.0, 2.0, 1.0 + CYCLES_PAUSE_PER_SECOND, 60.0])
         cycles.set_marker(A)
         assert cycles.refresh("default", lambda: next(clock)).retry_after_seconds == 0
+        assert cycles.refresh("default", lambda: 2.0) == (frozenset(), 0.0), "nothing has changed"
         cycles.set_marker(B)
         again = cycles.refresh("default", lambda: next(clock))
         assert again == (frozenset(), 1.0 + CYCLES_PAUSE_PER_SECOND - 2.0)

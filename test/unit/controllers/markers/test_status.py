@@ -23,6 +23,7 @@ from kruise_probe.controllers.compiled import compile_marker
 from kruise_probe.controllers.markers.conditions import deletion_waits, not_marked
 from kruise_probe.controllers.markers.counts import PodObservation, StatusCounts
 from kruise_probe.controllers.markers.status import (
+    deleted_status,
     differs,
     encode_status,
     marker_status,
@@ -190,6 +191,12 @@ def test_the_nodes_that_a_deletion_waits_for_are_counted(nodes: list[str], hold:
     message = deletion_waits(nodes, None).message
     assert message is not None
     assert message.startswith(f"{hold} probes of this marker: {'; '.join(nodes)}. ")
+
+
+def test_a_deleted_marker_of_which_nothing_is_left_counts_no_pods() -> None:
+    status = deleted_status(marker(status={"matchedPods": 3, "succeeded": 3}), 2, NOW)
+    counts = (status.matched_pods, status.succeeded, status.failed, status.unknown)
+    assert (status.observed_generation, *counts, status.nodes_behind) == (2, 0, 0, 0, 0, 0)
 
 
 def test_the_conflict_message_names_both_probes() -> None:

@@ -452,6 +452,20 @@ class TestAValueThatTheServerRefuses:
             await settle(2)
             assert self.degraded(api, "bad")[0] == "AsExpected"
 
+    async def test_a_reconcile_with_a_refused_value_is_an_error(self, api: FakeApi) -> None:
+        def errors() -> float:
+            labels = {"controller": POD_CONTROLLER}
+            name = "controller_runtime_reconcile_errors_total"
+            return REGISTRY.get_sample_value(name, labels) or 0.0
+
+        async with running_manager(api):
+            await settle()
+            before = errors()
+            report(api, state_wire("bad#healthy"), state_wire())
+            await settle(CONTESTED_SECONDS / 2)
+            assert shown(api)[0] == {"healthy": "true"}
+            assert errors() > before
+
     async def test_a_refused_value_is_retried_with_backoff(self, api: FakeApi) -> None:
         async with running_manager(api):
             await settle()
