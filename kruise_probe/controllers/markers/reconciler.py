@@ -247,8 +247,7 @@ class MarkerReconciler:
         current = _warnings(status)
         reported = _warnings(marker.status) | self._warned.pop(marker.key, frozenset())
         reported |= {each for each in current if _is_reported_once(each[0], reported)}
-        if current:
-            self._warned[marker.key] = current
+        self._warned[marker.key] = current
         involved = ObjectReference(*marker.key, marker.uid, MARKERS.api_version, MARKERS.kind)
         for reason, message in sorted(current - reported):
             self._recorder.event(involved, "Warning", reason, message)

@@ -37,7 +37,7 @@ from kruise_probe.controllers.mapping.pods import PodEvents
 from kruise_probe.controllers.node_index import PodResultChange
 from kruise_probe.controllers.pods.write_limits import WriteLimits
 from kruise_probe.controllers.queues import GATHER_SECONDS, Queues
-from kruise_probe.controllers.writes import WriteResults
+from kruise_probe.controllers.writes import COMPLETE, NodeResult, WriteResults
 from kruise_probe.runtime import Node, WorkQueue
 from kruise_probe.workqueue.priority import Priority
 
@@ -227,6 +227,22 @@ async def test_a_status_update_that_waits_is_not_enqueued_again(looptime: float)
         queues.status_throttle.enqueue(KEY, delay_seconds=delay_seconds)
     assert await queues.markers.get() == KEY
     assert looptime == pytest.approx(0.5)
+
+
+async def test_the_pause_after_a_status_update_is_50_times_as_long(looptime: float) -> None:
+    queues = Queues()
+    queues.status_throttle.finished(KEY, 2.0)
+    assert not queues.status_throttle.is_due(KEY)
+    queues.status_throttle.enqueue(KEY, delay_seconds=0.0)
+    assert await queues.markers.get() == KEY
+    assert looptime == pytest.approx(100.0)
+
+
+def test_a_complete_node_uses_no_memory() -> None:
+    results = Handlers().results
+    for each in (NodeResult("refused", {}, {}), COMPLETE):
+        results.set_node("node-1", each)
+    assert results._nodes == {}
 
 
 def test_a_node_that_is_deleted_and_created_again_has_another_first_plan() -> None:

@@ -29,6 +29,7 @@ from kruise_probe.controllers.limits import NO_ROOM, LeftOut
 from kruise_probe.controllers.pods.claims import NO_CLAIMS, Claims, claims_of
 from kruise_probe.controllers.pods.marking import Changes, States, marking
 from kruise_probe.controllers.pods.patch import encode_patch
+from kruise_probe.controllers.pods.values import InvalidValue, invalid_values
 
 NOW = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
 C = "example.com/healthy"
@@ -250,6 +251,16 @@ def test_a_marker_that_changes_nothing_keeps_no_other_from_it(
     changes = mark(pod(), by, states(*(state(f"{name}#healthy") for name in results)))
     assert changes is not None
     assert [each.type for each in changes.conditions] == [C]
+
+
+def test_values_of_a_probe_without_a_state_hide_no_invalid_value_of_another() -> None:
+    policy = policy_wire(from_message=[{"label": "l", "regex": "x"}])
+    probes = [probe_wire("a", condition="c/a"), probe_wire("b", condition="c/b", policies=[policy])]
+    compiled = compile_marker(marker(probes=probes))
+    results = states(state("web#b", message="y"))
+    assert invalid_values(compiled, pod(), claims_of((compiled,)), results) == [
+        InvalidValue("b", "label", "l")
+    ]
 
 
 class TestResidue:

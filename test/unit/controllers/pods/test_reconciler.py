@@ -29,7 +29,7 @@ from kruise_probe.api.names import agent_lease_name
 from kruise_probe.api.resources import LEASES, MARKERS, NODE_POD_PROBES, NODES, PODS
 from kruise_probe.api.times import format_micro_time
 from kruise_probe.controllers.pods.reconciler import CONTESTED_SECONDS
-from kruise_probe.controllers.queues import POD_CONTROLLER
+from kruise_probe.controllers.queues import MARKER_CONTROLLER, POD_CONTROLLER
 
 POLICIES = (
     policy_wire("Succeeded", {"healthy": "true"}, {"cost": "10"}),
@@ -55,9 +55,9 @@ def report(api: FakeApi, *states: dict[str, Any], pod: str = "web-0", node: str 
     api.edit(NODE_POD_PROBES, node, {"status": {"podProbeStatuses": statuses}})
 
 
-def reconciles() -> float:
-    """Successful reconciles of pods so far."""
-    labels = {"controller": POD_CONTROLLER, "result": "success"}
+def reconciles(controller: str = POD_CONTROLLER) -> float:
+    """Successful reconciles so far."""
+    labels = {"controller": controller, "result": "success"}
     return REGISTRY.get_sample_value("controller_runtime_reconcile_total", labels) or 0.0
 
 
@@ -224,6 +224,17 @@ async def test_marks_follow_edits_of_the_marker(
             await settle()
     found = shown(api)
     assert (found[0], found[1], set(found[2])) == (labels, annotations, conditions)
+
+
+async def test_a_pod_that_needs_no_change_updates_no_status(api: FakeApi) -> None:
+    async with running_manager(api):
+        await settle()
+        report(api, state_wire())
+        await settle()
+        pods, markers = reconciles(), reconciles(MARKER_CONTROLLER)
+        api.edit(PODS, "web-0", {"metadata": {"labels": {"looked": "at"}}})
+        await settle()
+        assert (reconciles(), reconciles(MARKER_CONTROLLER)) == (pods + 1, markers)
 
 
 async def test_a_restart_writes_nothing(api: FakeApi) -> None:
