@@ -55,7 +55,6 @@ class Ticker:
         self._timer = self._loop.call_at(tick.at, self._fire)
 
     def _fire(self) -> None:
-        self._timer = None
         at = self._loop.time()
         if missed := ticks_missed(self._next.at, at, self.timing.period_seconds):
             metrics.TICKS_MISSED.inc(missed)

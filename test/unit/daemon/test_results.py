@@ -1,11 +1,15 @@
+import asyncio
 from datetime import UTC, datetime
 
 import msgspec
 import pytest
+from support.scripted_node import exec_probe, pod_of, probe_of, spec_of
 
 from kruise_probe.api.keys import ProbeKey, ProbeName
 from kruise_probe.api.v1alpha1 import ProbeState
-from kruise_probe.daemon.results import PublishedResult, ResultChange, Results
+from kruise_probe.daemon.diff import desired_probes
+from kruise_probe.daemon.metrics import ProbeSeries
+from kruise_probe.daemon.results import PublishedResult, ResultChange, Results, StatePublisher
 
 KEY = ProbeKey("uid", "main", ProbeName("m", "p"))
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -70,3 +74,26 @@ def test_a22_probes_of_one_container_have_separate_results() -> None:
     results.put(other, msgspec.structs.replace(OLD, state=ProbeState.FAILED))
     results.remove(other)
     assert results.newest == {KEY: OLD}
+
+
+async def test_each_block_ends_with_unknown_after_the_grace_period() -> None:
+    spec = spec_of(pod_of(probe_of(exec_probe("check", period_seconds=10), "m#p")))
+    ((key, desired),) = desired_probes(spec).items()
+    results = Results()
+    publisher = StatePublisher(
+        desired,
+        results=results,
+        series=ProbeSeries(key, desired.pod),
+        recorded=None,
+        on_transition=lambda _, __: None,
+        now=lambda: NOON,
+    )
+    for _ in range(2):
+        publisher.observe(ProbeState.SUCCEEDED, "")
+        publisher.block("gone", by_container=True)
+        states: list[ProbeState | None] = []
+        for seconds in (29.9, 0.2):
+            await asyncio.sleep(seconds)
+            result = results.get(key)
+            states.append(result and result.state)
+        assert states == [ProbeState.SUCCEEDED, ProbeState.UNKNOWN]

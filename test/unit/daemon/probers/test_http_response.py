@@ -46,6 +46,12 @@ def read(parts: Iterable[bytes]) -> ResponseReader:
         ),
         pytest.param(b"HTTP/2.0 200 OK\r\n\r\n", Head(200), b"", id="any-one-digit-version"),
         pytest.param(OK + b"A: b\r\n c\r\n\r\nhi", Head(200), b"hi", id="folded"),
+        pytest.param(
+            OK + b"A: b\r\n c\r\nLocation: /x\r\n\r\nhi",
+            Head(200, location="/x"),
+            b"hi",
+            id="folded-before-another",
+        ),
         pytest.param(OK + b"foo : x\r\n\r\nhi", Head(200), b"hi", id="blank-before-colon"),
         pytest.param(
             OK + b"Transfer-Encoding: Chunked\r\nContent-Length: 9\r\n\r\n2;a=b\r\nhi\r\n0\r\n\r\n",
