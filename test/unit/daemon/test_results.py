@@ -95,5 +95,5 @@ async def test_each_block_ends_with_unknown_after_the_grace_period() -> None:
         for seconds in (29.9, 0.2):
             await asyncio.sleep(seconds)
             result = results.get(key)
-            states.append(result and result.state)
+            states.append(None if result is None else result.state)
         assert states == [ProbeState.SUCCEEDED, ProbeState.UNKNOWN]
