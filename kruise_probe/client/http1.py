@@ -67,7 +67,6 @@ class HttpConnection(asyncio.Protocol):
     def send(self, data: bytes, *, tunnel: bool = False, upgrade: bool = False) -> None:
         """Write a whole request to the socket, without an await. Only for a `usable` connection."""
         self._response = ResponseParser(tunnel=tunnel, upgrade=upgrade)
-        self._streaming = False
         self.requests += not tunnel
         if self._eof or self._closed:  # closed since it was dialed; no callback follows
             self._fail(ConnectionLost("the connection was closed before the request was sent"))

@@ -258,9 +258,11 @@ async def test_response_is_read_completely_after_its_header() -> None:
     connection.send(GET)
     other.receive(HEAD + b"Content-Length: 1000000\r\n\r\n")
     await connection.read_header()
+    other.receive(b"x" * 500_000)
+    assert not other.reading
     reading = asyncio.create_task(connection.read_response())
     await asyncio.sleep(0)
-    for _ in range(100):
+    for _ in range(50):
         other.receive(b"x" * 10_000)
 
     async with asyncio.timeout(1):

@@ -415,6 +415,26 @@ async def test_a_response_that_is_no_http_is_an_error_of_every_request(server: S
             await watch(client)
 
 
+@pytest.mark.parametrize(
+    "response",
+    [
+        pytest.param(answer(200), id="200"),
+        pytest.param(answer(204), id="204"),
+        pytest.param(
+            b"HTTP/1.1 101 X\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+            b"Sec-WebSocket-Accept: another\r\n\r\n",
+            id="another-key",
+        ),
+    ],
+)
+async def test_a_stream_of_a_pod_requires_a_websocket(server: Server, response: bytes) -> None:
+    server.default = response
+    async with client_of(server) as client:
+        with pytest.raises(ConnectionFailed, match="instead of a WebSocket"):
+            async with client.open_pod_stream(KEY, "exec", [], protocol="v4"):
+                pass
+
+
 async def test_the_cached_headers_of_old_tokens_are_dropped(server: Server) -> None:
     credentials = Rotating()
     config = replace(ClusterConfig.plain("http://api"), credentials=credentials)

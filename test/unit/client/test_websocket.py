@@ -110,6 +110,7 @@ def test_frame_of_the_client_is_masked_and_has_the_payload(payload: bytes) -> No
     assert data[0] == 0x80 | BINARY
     assert data[1] & 0x80
     start = {126: 4, 127: 10}.get(size, 2)
+    assert start == (2 if len(payload) <= 125 else 4 if len(payload) < 65_536 else 10)
     assert len(payload) == (size if start == 2 else int.from_bytes(data[2:start]))
     mask, masked = data[start : start + 4], data[start + 4 :]
     assert bytes(each ^ mask[place % 4] for place, each in enumerate(masked)) == payload
