@@ -170,6 +170,20 @@ def test_bytes_outside_the_body_are_limited(endless: list[bytes]) -> None:
     assert sum(map(len, endless)) - not_fed <= 256 * 1024 + 2000
 
 
+def test_truncated_gzip_body_is_an_error_at_the_end_of_the_connection() -> None:
+    parser = ResponseParser()
+    parser.feed(BY_END[:-2] + b"Content-Encoding: gzip\r\n\r\n" + PACKED[:-3])
+    with pytest.raises(ResponseError, match="truncated"):
+        parser.end()
+
+
+@pytest.mark.parametrize("status", [b"100", b"103", b"199"])
+def test_every_1xx_response_is_skipped(status: bytes) -> None:
+    parser = ResponseParser()
+    parser.feed(INTERIM.replace(b"100", status) + sized(BODY))
+    assert (parser.status, parser.take()) == (200, BODY)
+
+
 def test_chunked_body_is_not_limited_by_the_header_limit() -> None:
     parser = ResponseParser()
     parser.feed(OK + b"Content-Length: 10000000\r\n\r\n")

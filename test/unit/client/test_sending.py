@@ -22,6 +22,7 @@ from kruise_probe.api.errors import (
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.resources import LEASES
 from kruise_probe.client.config import ClusterConfig
+from kruise_probe.client.credentials import StaticCredentials
 from kruise_probe.client.http1 import HttpConnection
 from kruise_probe.client.pool import Pool
 from kruise_probe.client.request import PatchType
@@ -433,6 +434,15 @@ async def test_a_stream_of_a_pod_requires_a_websocket(server: Server, response: 
         with pytest.raises(ConnectionFailed, match="instead of a WebSocket"):
             async with client.open_pod_stream(KEY, "exec", [], protocol="v4"):
                 pass
+
+
+async def test_a_token_that_would_add_a_header_is_not_sent(server: Server) -> None:
+    credentials = StaticCredentials("Bearer a\r\nImpersonate-User: admin")
+    config = replace(ClusterConfig.plain("http://api"), credentials=credentials)
+    async with client_of(server, config) as client:
+        with pytest.raises(ConnectionFailed, match="characters that are invalid in a header"):
+            await client.get(LEASES, KEY)
+    assert not server.requests
 
 
 async def test_the_cached_headers_of_old_tokens_are_dropped(server: Server) -> None:
