@@ -67,6 +67,8 @@ _CHANNEL_OPTIONS: Final = (
     ("grpc.enable_http_proxy", 0),
     ("grpc.enable_retries", 0),
     ("grpc.max_receive_message_length", _MAX_LIST_BYTES),
+    # Otherwise the window grows up to many MiB for each call, and data of a rejected response is buffered up to it.
+    ("grpc.http2.bdp_probe", 0),
     ("grpc.service_config", msgspec.json.encode(_LIMITS).decode()),
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 1000),
