@@ -28,9 +28,8 @@ class HttpConnection(asyncio.Protocol):
     `requests` is the number of requests sent, without CONNECT.
     """
 
-    certificate_version: int
-
     def __init__(self, on_lost: Callable[["HttpConnection"], None]) -> None:
+        self.certificate_version = 0
         self.requests = 0
         self._on_lost = on_lost
         self._transport: asyncio.Transport | None = None

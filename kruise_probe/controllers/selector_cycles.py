@@ -141,6 +141,8 @@ def find_cycles(markers: Iterable[CompiledMarker]) -> Cycles:
     """Find the cycles between the markers of one namespace, given in any order. Ignore markers being deleted."""
     live = sorted((each for each in markers if each.live), key=lambda each: each.key)
     candidates = _maybe_cyclic(live)
+    if not candidates:
+        return NO_CYCLES
     written = frozenset(key for each in live for key in each.labels)
     edges: dict[NamespacedName, dict[NamespacedName, str]] = {}
     for writer, key, reader in islice(_candidates(candidates), MAX_CANDIDATES):
@@ -176,8 +178,11 @@ def _maybe_cyclic(markers: Sequence[CompiledMarker]) -> list[CompiledMarker]:
     graph: dict[NamespacedName | str, Collection[NamespacedName | str]] = {}
     for each in markers:
         keys = [key for key in each.labels if key in readers]
-        graph[each.key] = keys
-        graph.update((key, readers[key]) for key in keys)
+        if keys:
+            graph[each.key] = keys
+            graph.update((key, readers[key]) for key in keys)
+    if not graph:
+        return []
     cyclic = {node for component in _components(graph) for node in component}
     return [each for each in markers if each.key in cyclic]
 

@@ -183,6 +183,9 @@ class _Allocation:
             [each for each in of_pod if (each.uid, each.marker) not in self.kept]
             for of_pod in by_pod
         ]
+        room = up_to_bytes - self.total_bytes
+        if not any(each.size_bytes <= room for of_pod in out for each in of_pod):
+            return  # A full node is not sorted again at every plan.
         starts: list[tuple[bool, int, object, str, Group]] = []
         for of_pod in out:
             start = self._by_pod.get(of_pod[0].uid, 0) if of_pod else 0

@@ -67,6 +67,7 @@ def test_policy_state_is_unique_per_probe() -> None:
 
 @given(st.text(st.sampled_from("/:?#%2Fz@[a\t ä"), max_size=12))
 @example("%2F")
+@example("%2F ")
 def test_valid_path_is_sent_as_written(path: str) -> None:
     if errors_of(edited("probes.0.probe", {"httpGet": {"port": 1, "path": path}})):
         return
@@ -74,7 +75,9 @@ def test_valid_path_is_sent_as_written(path: str) -> None:
     sent, _, sent_query = Url.of_action("HTTP", HostPort("h", 1), path).target.partition("?")
     written, _, query = path.partition("#")[0].partition("?")
 
-    assert unquote_to_bytes(sent.removeprefix("/")) == unquote_to_bytes(written.removeprefix("/"))
+    # As by Go's URL.EscapedPath, an escaped slash loses its escape if another character of the path needs one.
+    path_bytes = unquote_to_bytes(written)
+    assert unquote_to_bytes(sent) in (path_bytes, b"/" + path_bytes)
     assert sent_query == query
 
 
