@@ -202,6 +202,11 @@ def _load(paths: str, where: str) -> Any:
         raise ConfigError(
             f"{where}: cannot be used ({type(error).__name__}: {_one_line(error)}); correct the file"
         ) from error
+    except Exception as error:  # the libraries of an auth provider raise many types
+        raise ConfigError(
+            f"{where}: the auth provider returned no credentials ({type(error).__name__}: {_one_line(error)}); log in "
+            "again, or check that its server responds"
+        ) from error
     if messages:
         raise ConfigError(
             f"{where}: the exec plugin returned no credentials ({'; '.join(messages)}); run its command by hand"
@@ -251,11 +256,12 @@ def _user_of(configuration: Any, where: str) -> KubeconfigUser:
     certificate, key = configuration.cert_file, configuration.key_file
     if not certificate:
         return KubeconfigUser(authorization)
+    files = [each for each in (certificate, key) if each]
     try:
-        content = b"".join(Path(each).read_bytes() for each in (certificate, key) if each)
+        content = b"".join(Path(each).read_bytes() for each in files)
     except OSError as error:
         raise ConfigError(
-            f"{where}: {error.filename} cannot be read ({error.strerror}); make it readable for this user"
+            f"{where}: {' or '.join(files)} cannot be read ({error.strerror}); make both readable for this user"
         ) from error
     return KubeconfigUser(authorization, certificate, key, content)
 

@@ -98,7 +98,7 @@ def fit(status: NodePodProbeStatus, spec_bytes: int) -> Fitted:
     messages = sum(_message_bytes(state) for state in _all_states(status))
     step = max(STEPS * (room - (size - messages)) // max(messages, 1), 0)
     while True:
-        shorter = _shortened(status, min(step, STEPS - 1))
+        shorter = _shortened(status, step)
         if step <= 0 or stored_bytes(shorter) <= room:
             count = sum(
                 before.message != after.message

@@ -1,6 +1,7 @@
 """Configuration of the API server, and its errors."""
 
 import asyncio
+import base64
 import json
 import logging
 import os
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from support.scripted_http import ScriptedHttpServer, answer
 
 from kruise_probe.client import config
 from kruise_probe.client.config import (
@@ -127,6 +129,14 @@ def test_kubeconfig_without_overrides_writes_no_file(
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
     load_config(kubeconfig(tmp_path / "k"), {})
     assert not list(folder.iterdir())
+
+
+async def test_environment_of_the_process_is_the_default(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KUBECONFIG", kubeconfig(tmp_path / "k"))
+
+    assert load_config().source == f"$KUBECONFIG {tmp_path / 'k'}"
 
 
 async def test_kubeconfig_flag_takes_precedence(account: Path, tmp_path: Path) -> None:
@@ -271,6 +281,42 @@ async def test_token_file_of_kubeconfig_is_reloaded_after_401(tmp_path: Path) ->
     assert before == "Bearer one"
     assert await credentials.renew(before)
     assert credentials.authorization() == "Bearer two"
+
+
+def oidc_user(issuer: str) -> dict[str, object]:
+    """A user of an identity provider whose token has expired."""
+    claims = base64.urlsafe_b64encode(b'{"exp":1,"more":""}').decode().rstrip("=")
+    config = {
+        "idp-issuer-url": issuer,
+        "client-id": "c",
+        "client-secret": "s",
+        "id-token": f"e30.{claims}.e30",
+        "refresh-token": "r",
+    }
+    return {"auth-provider": {"name": "oidc", "config": config}}
+
+
+def content_of(path: str) -> bytes:
+    return Path(path).read_bytes()
+
+
+@pytest.mark.sockets
+async def test_kubeconfig_is_never_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may be read-only, or shared with kubectl, which writes it too."""
+    monkeypatch.setenv("OAUTHLIB_INSECURE_TRANSPORT", "1")
+    server = ScriptedHttpServer([])
+    async with server.running():
+        tokens = {"access_token": "a", "id_token": "new", "refresh_token": "r2", "token_type": "b"}
+        server.script = [
+            answer(200, {"token_endpoint": f"{server.url}/token"}, connection="close"),
+            answer(200, tokens, connection="close"),
+        ]
+        path = kubeconfig(tmp_path / "k", user=oidc_user(server.url))
+        before = content_of(path)
+        found = await asyncio.to_thread(load_config, path)
+
+    assert found.credentials.authorization() == "Bearer new"
+    assert content_of(path) == before
 
 
 async def test_newline_of_token_file_is_stripped(tmp_path: Path) -> None:
@@ -419,6 +465,19 @@ def _config(**changes: object) -> Callable[[Path], tuple[str | None, dict[str, s
             id="client-certificate-that-is-none",
         ),
         pytest.param(
+            _config(
+                cluster={"server": "https://x"},
+                user={"client-certificate": str(CA), "client-key": "/proc/self/mem"},
+            ),
+            r"ca.crt or /proc/self/mem cannot be read \(Input/output error\)",
+            id="client-key-that-cannot-be-read",
+        ),
+        pytest.param(
+            _config(user=oidc_user("http://127.0.0.1:1")),
+            r"auth provider returned no credentials .*Connection refused.*; log in again",
+            id="identity-provider-that-refuses",
+        ),
+        pytest.param(
             _config(user={"tokenFile": "/no/token"}), "/no/token", id="missing-token-file"
         ),
         pytest.param(
@@ -465,6 +524,11 @@ async def test_config_error_is_one_line(
             lambda a: (a / "token").rename(a / "old") and (a / "token").mkdir(),
             r"token cannot be read \(Is a directory\)",
             id="unreadable-token",
+        ),
+        pytest.param(
+            lambda a: (a / "token").write_bytes(b"\xff"),
+            r"token cannot be read \('ascii' codec can't decode",
+            id="token-with-other-characters",
         ),
         pytest.param(lambda a: (a / "ca.crt").unlink(), "ca.crt cannot be used", id="no-ca"),
         pytest.param(lambda a: (a / "ca.crt").write_text("x"), "readable PEM", id="bad-ca"),

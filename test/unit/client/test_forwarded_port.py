@@ -5,8 +5,10 @@ from typing import cast
 import pytest
 
 from kruise_probe.api.errors import ConnectionFailed
-from kruise_probe.client.pod_streams import MAX_ERROR_BYTES, ForwardedPort, ForwardRefused
+from kruise_probe.client.pod_streams import ForwardedPort, ForwardRefused
 from kruise_probe.client.websocket import WebSocket
+
+MAX_ERROR_BYTES = 64 * 1024
 
 PORT = b"\x90\x1f"
 

@@ -32,6 +32,8 @@ from kruise_probe.client.pod_streams import (
 )
 from kruise_probe.client.rest import RestClient
 
+MAX_ERROR_BYTES = 64 * 1024
+
 pytestmark = pytest.mark.sockets
 
 KEY = NamespacedName("default", "web-0")
@@ -77,6 +79,16 @@ async def run(
             streaming(failure("ExitCode", "1" * 5000)),
             CommandOutput(111111111, b"", b""),
             id="exit-code-of-a-hostile-node",
+        ),
+        pytest.param(
+            streaming(b"\x03" + b'{"status":"Success"}'.ljust(MAX_ERROR_BYTES)),
+            CommandOutput(0, b"", b""),
+            id="status-at-its-limit",
+        ),
+        pytest.param(
+            streaming(b"\x01" + b"x" * LIMIT, b'\x03{"status":"Success"}'),
+            CommandOutput(0, b"x" * LIMIT, b""),
+            id="output-at-its-limit",
         ),
         pytest.param(
             streaming(b"\x07what", b"", b'\x03{"status":"Success"}'),

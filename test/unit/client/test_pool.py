@@ -1,6 +1,8 @@
 """Reuse and closing of pooled connections."""
 
 import asyncio
+import gc
+import weakref
 from collections.abc import Callable
 
 import pytest
@@ -140,6 +142,45 @@ async def test_close_waits_a_second_for_a_connection_that_does_not_end(looptime:
     await pool.close()
 
     assert looptime == 1
+
+
+async def test_close_waits_for_every_connection(looptime: float) -> None:
+    """Also if another one was lost before."""
+
+    class Slow(FakeTransport):
+        def abort(self, error: Exception | None = None) -> None:
+            asyncio.get_running_loop().call_later(0.5, super().abort, error)
+
+    class SlowServer(Server):
+        async def dial(self, on_lost: Callable[[HttpConnection], None]) -> HttpConnection:
+            connection = HttpConnection(on_lost)
+            self.others.append((Slow if self.others else FakeTransport)(connection))
+            return connection
+
+    server = SlowServer()
+    pool = pool_of(server.dial)
+    lost, slow = await pool.acquire(), await pool.acquire()
+    slow.send(b"GET / HTTP/1.1\r\n\r\n")
+    server.others[1].stuck = True
+    slow.write(b"unsent")
+    server.others[0].abort()
+    await asyncio.sleep(0)
+    pool.release(lost)
+    await pool.close()
+
+    assert looptime == 0.5
+    assert server.others[1].lost
+
+
+async def test_closed_pool_keeps_no_timer() -> None:
+    pool = pool_of(Server().dial)
+    pool.release(await pool.acquire())
+    await pool.close()
+    left = weakref.ref(pool)
+    del pool
+    gc.collect()
+
+    assert left() is None
 
 
 async def test_connection_dialed_after_close_is_closed() -> None:

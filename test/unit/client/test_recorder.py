@@ -27,16 +27,17 @@ from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.kinds import Resource
 from kruise_probe.api.meta import ObjectMeta
 from kruise_probe.client.event_series import (
-    BURST,
     COMBINED,
-    MAX_SIMILAR,
-    REFILL_SECONDS,
     ObjectReference,
     SimilarEvents,
     event_name,
 )
 from kruise_probe.client.recorder import MAX_TRIES, RETRY_SECONDS, EventRecorder
 from kruise_probe.client.request import PatchType
+
+BURST = 25
+MAX_SIMILAR = 10
+REFILL_SECONDS = 60.0
 
 POD = ObjectReference("default", "web-0", "u1")
 START = datetime(2026, 11, 21, 10, 0, 0, tzinfo=UTC)
@@ -418,11 +419,29 @@ async def test_event_without_response_is_dropped_after_12_tries() -> None:
         failed(recorder)
         await asyncio.sleep(200)
         assert (events.writes, without_response()) == (12, 1)
+        failed(recorder)
+        await asyncio.sleep(200)
+        assert (events.writes, without_response()) == (24, 2)
         events.fault = lambda: None
         failed(recorder)
         await recorder.flush()
 
-    assert events.only["count"] == 2
+    assert events.only["count"] == 3
+
+
+async def test_occurrence_during_a_write_is_written_next() -> None:
+    events = FakeEvents()
+    async with running(events) as recorder:
+
+        def occur_again() -> None:
+            if events.writes == 1:
+                failed(recorder, "again")
+
+        events.fault = occur_again
+        failed(recorder, "once")
+        await asyncio.sleep(1)
+
+    assert (events.only["count"], events.only["message"], events.writes) == (2, "again", 2)
 
 
 async def test_rejection_is_one_warning_for_each_namespace_and_status() -> None:

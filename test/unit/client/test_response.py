@@ -12,12 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kruise_probe.client.response import (
-    MAX_BODY_BYTES,
-    MAX_DECOMPRESSED_BYTES,
     BodyTooLarge,
     ResponseError,
     ResponseParser,
 )
+
+MAX_BODY_BYTES = 64 << 20
+MAX_DECOMPRESSED_BYTES = 16 << 20
 
 OK = b"HTTP/1.1 200 OK\r\n"
 BODY = b'{"kind":"Pod"}' * 20

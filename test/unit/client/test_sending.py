@@ -27,8 +27,9 @@ from kruise_probe.client.http1 import HttpConnection
 from kruise_probe.client.pool import Pool
 from kruise_probe.client.request import PatchType
 from kruise_probe.client.rest import RestClient
-from kruise_probe.client.sender import MAX_RETRIES
 from kruise_probe.client.transport import ConnectionBroken
+
+MAX_RETRIES = 10
 
 KEY = NamespacedName("n", "l")
 LEASE = json.dumps({"metadata": {"name": "l", "namespace": "n", "resourceVersion": "7"}}).encode()
@@ -343,6 +344,28 @@ async def test_the_rate_of_requests_is_limited(
         for _ in range(4):
             await client.get(LEASES, KEY)
     assert server.times == pytest.approx(times)
+
+
+@pytest.mark.parametrize("qps", [0.5, 1.0])
+async def test_a_rate_of_at_most_one_request_per_second_is_a_limit(
+    server: Server, qps: float
+) -> None:
+    async with client_of(server, qps=qps) as client:
+        for _ in range(3):
+            await client.get(LEASES, KEY)
+    assert server.times == pytest.approx([0, 1 / qps, 2 / qps])
+
+
+async def test_only_a_read_has_no_content_length(server: Server) -> None:
+    async with client_of(server) as client:
+        await client.get(LEASES, KEY)
+        await client.delete(LEASES, KEY)
+        await client.create(LEASES, b"{}", namespace="n")
+    lengths = [
+        [line for line in head.splitlines() if line.startswith("Content-Length")]
+        for _, head in server.requests
+    ]
+    assert lengths == [[], ["Content-Length: 0"], ["Content-Length: 2"]]
 
 
 async def test_without_a_rate_there_is_no_limit(server: Server) -> None:

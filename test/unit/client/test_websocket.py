@@ -10,6 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from kruise_probe.api.errors import ConnectionFailed
 from kruise_probe.client.request import Request
 from kruise_probe.client.transport import Response, ResponseStream
 from kruise_probe.client.websocket import (
@@ -198,6 +199,11 @@ async def test_receive_answers_pings_ignores_pongs_and_ends_at_a_close() -> None
     (pong,) = stream.written
     assert pong[:2] == bytes((0x8A, 0x80 | 3))
     assert bytes(each ^ mask for each, mask in zip(pong[6:], pong[2:6], strict=False)) == b"now"
+
+
+async def test_malformed_frame_is_an_error_of_the_request() -> None:
+    with pytest.raises(ConnectionFailed, match="GET exec: a frame has an unknown type"):
+        await socket_on(OneRead(b"\xff\x00")).receive(deadline_seconds=1)
 
 
 async def test_receive_ends_with_the_stream() -> None:

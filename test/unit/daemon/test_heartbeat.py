@@ -9,7 +9,9 @@ from support.scripted_node import NODE, FakeNodeApi, gaps, settle, wall_clock
 from kruise_probe.api.errors import AlreadyExists, ConnectionFailed, Forbidden, NotFound
 from kruise_probe.api.meta import OwnerReference
 from kruise_probe.daemon import metrics
-from kruise_probe.daemon.heartbeat import RETRY_SECONDS, Heartbeat
+from kruise_probe.daemon.heartbeat import Heartbeat
+
+RETRY_SECONDS = 2.0
 
 
 @asynccontextmanager

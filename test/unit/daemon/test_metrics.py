@@ -1,7 +1,9 @@
 from prometheus_client.core import CollectorRegistry
 
 from kruise_probe.api.keys import NamespacedName, ProbeKey, ProbeName
-from kruise_probe.daemon.metrics import PORTION, ProbeCollector, ProbeSeries
+from kruise_probe.daemon.metrics import ProbeCollector, ProbeSeries
+
+PORTION = 50
 
 
 def series(probe: str = "m#p", uid: str = "uid") -> ProbeSeries:

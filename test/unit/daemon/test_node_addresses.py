@@ -11,9 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kruise_probe.daemon.node_addresses import (
-    KEPT_SECONDS,
-    MAX_ADDRESSES,
-    RETRY_SECONDS,
     InterfaceAddress,
     IPAddress,
     NodeAddresses,
@@ -22,6 +19,10 @@ from kruise_probe.daemon.node_addresses import (
     read_addresses,
     refusal_of,
 )
+
+KEPT_SECONDS = 30.0
+RETRY_SECONDS = 1.0
+MAX_ADDRESSES = 4096
 
 OWN = frozenset(map(ip_address, ("10.0.0.1", "fd00::1", "127.0.0.1", "169.254.7.7", "fe80::1")))
 

@@ -25,11 +25,13 @@ from kruise_probe.api.errors import ConnectionFailed, Forbidden, Invalid, NotFou
 from kruise_probe.api.keys import ProbeKey, ProbeName
 from kruise_probe.api.times import format_time
 from kruise_probe.api.v1alpha1 import (
+    MAX_OBJECT_BYTES,
     ContainerProbeState,
     NodePodProbeSpec,
     NodePodProbeStatus,
     PodProbeStatus,
     ProbeState,
+    stored_bytes,
 )
 from kruise_probe.daemon import metrics
 from kruise_probe.daemon.reporter import Reporter
@@ -309,6 +311,21 @@ async def test_restored_api_server_gets_the_lost_results() -> None:
             await asyncio.sleep(1)
             assert r.api.state("pod/m#p0") == state
         assert len(r.write_times) == 6
+
+
+async def test_a39_messages_are_shortened_for_a_spec_that_grows() -> None:
+    async with reporting(probes=500) as r:
+        for number in range(500):
+            r.put(number, message="x" * 1000)
+        await asyncio.sleep(1)
+        assert {len(each.message or "") for each in r.api.states().values()} == {1000}
+        large = pod_of(probe_of(exec_probe("x" * 700_000)), name="large")
+        r.api.put(NodePodProbeSpec((*(r.spec.pod_probes or ()), large)))
+        await asyncio.sleep(3)
+
+        assert r.api.object
+        assert stored_bytes(r.api.object) < MAX_OBJECT_BYTES
+        assert len(r.api.states()) == 500
 
 
 async def test_nothing_is_written_while_there_is_no_object() -> None:

@@ -9,7 +9,6 @@ from support.scripted_node import exec_probe
 
 from kruise_probe.api.core import HTTPGetAction, Probe, TCPSocketAction
 from kruise_probe.daemon.schedule import (
-    PHASE_STEP_SECONDS,
     StartTime,
     Tick,
     Timing,
@@ -21,6 +20,8 @@ from kruise_probe.daemon.schedule import (
     ticks_missed,
     timing_of,
 )
+
+PHASE_STEP_SECONDS = 0.05
 
 starts = st.builds(
     StartTime,

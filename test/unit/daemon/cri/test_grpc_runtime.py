@@ -15,8 +15,6 @@ from kruise_probe.daemon.cri.containers import ContainerWatcher
 from kruise_probe.daemon.cri.endpoints import NodeRuntime
 from kruise_probe.daemon.cri.grpc_runtime import GrpcRuntime
 from kruise_probe.daemon.cri.runtime import (
-    MAX_EXEC_RESPONSE_BYTES,
-    MAX_OUTPUT_BYTES,
     ContainerNotRunning,
     ExecImpossible,
     ExecOutputTooLarge,
@@ -25,6 +23,9 @@ from kruise_probe.daemon.cri.runtime import (
     RuntimeFailure,
     RuntimeUnavailable,
 )
+
+MAX_EXEC_RESPONSE_BYTES = 1 << 20
+MAX_OUTPUT_BYTES = 10 * 1024
 
 pytestmark = pytest.mark.sockets
 

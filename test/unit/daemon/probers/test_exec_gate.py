@@ -5,7 +5,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 import pytest
 from prometheus_client import CollectorRegistry
 from support.background import background
-from support.fake_runtime import ScriptedRuntime, hang, refuse, succeed
+from support.fake_runtime import ExecCall, ScriptedRuntime, hang, refuse, succeed
 
 from kruise_probe.daemon.cri.runtime import (
     ExecImpossible,
@@ -16,8 +16,10 @@ from kruise_probe.daemon.cri.runtime import (
     RuntimeVersion,
 )
 from kruise_probe.daemon.metrics import ExecGateCollector
-from kruise_probe.daemon.probers.exec_gate import JOIN_SECONDS, ExecGate, ExecKey
+from kruise_probe.daemon.probers.exec_gate import ExecGate, ExecKey
 from kruise_probe.daemon.probers.exec_shares import Tenant
+
+JOIN_SECONDS = 0.005
 
 
 @pytest.fixture
@@ -199,6 +201,26 @@ async def test_a_previous_run_that_continues_fails_the_next_attempt_at_its_timeo
 
     assert looptime == pytest.approx(6 + JOIN_SECONDS)
     assert runtime.most_in_flight == 1
+
+
+async def test_a_probe_that_is_due_after_the_result_runs_its_command_again(
+    runtime: ScriptedRuntime,
+) -> None:
+    """Also in the pass of the event loop in which the previous run ends."""
+    ends: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    async def script(_: ExecCall) -> ExecResult:
+        await ends
+        return ExecResult(0, f"run {len(runtime.execs)}".encode(), b"")
+
+    runtime.on_exec("check", script=script)
+    async with gate_of(runtime) as gate, asyncio.TaskGroup() as waiters:
+        first = waiters.create_task(run(gate, key("check"), timeout_seconds=5))
+        await asyncio.sleep(1)
+        ends.set_result(None)
+        second = waiters.create_task(run(gate, key("check"), timeout_seconds=5))
+
+    assert [first.result().stdout, second.result().stdout] == [b"run 1", b"run 2"]
 
 
 async def test_a_longer_timeout_does_not_join_a_call_that_ends_sooner(

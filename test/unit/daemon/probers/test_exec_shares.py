@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
 from kruise_probe.daemon.probers.exec_shares import (
-    LONG_SECONDS,
     Account,
     ExecShares,
     HeldBy,
@@ -18,6 +17,8 @@ from kruise_probe.daemon.probers.exec_shares import (
     SharedPlaces,
     Tenant,
 )
+
+LONG_SECONDS = 10.0
 
 SHORT = 1.0
 LONG = 3600.0

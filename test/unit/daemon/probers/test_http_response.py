@@ -9,13 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kruise_probe.daemon.probers.http_response import (
-    MAX_BODY_BYTES,
-    MAX_HEAD_BYTES,
     Head,
     MalformedResponse,
     ResponseReader,
     parse_head,
 )
+
+MAX_BODY_BYTES = 10 * 1024
+MAX_HEAD_BYTES = 64 * 1024
 
 OK = b"HTTP/1.1 200 OK\r\n"
 BROKEN = "net/http: HTTP/1.x transport connection broken: "

@@ -5,7 +5,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kruise_probe.daemon.probers.messages import (
-    MAX_MESSAGE_BYTES,
     clean_message,
     clean_output,
     duration,
@@ -14,6 +13,8 @@ from kruise_probe.daemon.probers.messages import (
     quote,
     with_first_line,
 )
+
+MAX_MESSAGE_BYTES = 1024
 
 
 @pytest.mark.parametrize(

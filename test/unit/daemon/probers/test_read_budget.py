@@ -3,11 +3,12 @@ import asyncio
 import pytest
 
 from kruise_probe.daemon.probers.read_budget import (
-    MAX_ATTEMPT_BYTES,
     ReadBudget,
     TooManyBytes,
     take_turn,
 )
+
+MAX_ATTEMPT_BYTES = 256 * 1024
 
 
 def test_the_first_bytes_need_no_turn() -> None:

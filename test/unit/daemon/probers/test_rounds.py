@@ -2,7 +2,9 @@
 
 import asyncio
 
-from kruise_probe.daemon.probers.dialing import ROUND_SECONDS, end_of_round
+from kruise_probe.daemon.probers.dialing import end_of_round
+
+ROUND_SECONDS = 0.002
 
 
 async def test_requests_of_one_round_share_its_end() -> None:

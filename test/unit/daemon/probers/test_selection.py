@@ -113,3 +113,8 @@ async def test_without_a_target_there_is_no_result(
         await result_of(selected(probe), target)
 
     assert caught.value.reason == reason
+
+
+async def test_a_pod_without_an_ip_refers_to_its_events() -> None:
+    with pytest.raises(CouldNotProbe, match="the pod has no IP yet; its events show why"):
+        await result_of(selected(Probe(tcp_socket=TCPSocketAction(port=80))), Target("", "c"))

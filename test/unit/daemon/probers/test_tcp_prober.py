@@ -1,6 +1,7 @@
 """tcpSocket against real sockets."""
 
 import asyncio
+import errno
 import os
 import socket
 from collections.abc import Coroutine, Iterator
@@ -104,6 +105,24 @@ async def test_the_same_port_on_both_sides_is_no_connection_to_itself() -> None:
 
             await connection.connect()
             connection.close()
+        await server.until_ended(1)
+
+
+async def test_a_server_that_resets_at_once_has_accepted() -> None:
+    """The kernel no longer knows the peer of such a connection."""
+
+    class ResetSocket(socket.socket):
+        def getpeername(self) -> tuple[str, int]:
+            raise OSError(errno.ENOTCONN, "not connected")
+
+    def open_socket(_: HostPort) -> socket.socket:
+        own = ResetSocket()
+        own.setblocking(False)
+        return own
+
+    async with serving(silent()) as server:
+        tcp = TcpProber(server.port, timeout_seconds=20.0, open_socket=open_socket)
+        assert await result_of(tcp, Target("127.0.0.1", "")) == success()
         await server.until_ended(1)
 
 
