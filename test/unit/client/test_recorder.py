@@ -482,6 +482,24 @@ async def test_unavailable_server_never_blocks_and_the_queue_is_bounded() -> Non
     assert queue_full() == 5
 
 
+async def test_of_more_than_4096_series_the_least_recent_is_forgotten() -> None:
+    events = FakeEvents()
+    async with running(events) as recorder:
+        for number in range(4097):
+            failed(recorder, probe=f"m#{number}")
+            if number % 500 == 0:
+                await recorder.flush()
+        await recorder.flush()
+        failed(recorder, probe="m#4096")
+        failed(recorder, probe="m#1")
+        await recorder.flush()
+        assert len(events.stored) == 4097
+        failed(recorder, probe="m#0")
+        await recorder.flush()
+
+    assert len(events.stored) == 4098
+
+
 async def test_cancelled_recorder_leaves_no_task_and_idle_flush_returns() -> None:
     async with running(FakeEvents()) as recorder:
         async with asyncio.timeout(1):

@@ -182,6 +182,20 @@ async def test_reachable_address_of_several_is_used(
         assert b"major" in await client.get_raw("/version")
 
 
+async def test_next_address_is_tried_while_the_first_one_does_not_respond(
+    monkeypatch: pytest.MonkeyPatch, full_port: int
+) -> None:
+    """After 250 ms, as RFC 8305 recommends."""
+    assert dialer.NEXT_ADDRESS_SECONDS == 0.25
+    async with (
+        ScriptedHttpServer([answer(200, {"major": "1"})]).running() as server,
+        client_of("http://k8s.test:1") as client,
+    ):
+        port = int(server.url.rpartition(":")[2])
+        resolve_to(monkeypatch, [("127.0.0.1", full_port), ("127.0.0.1", port)])
+        assert b"major" in await client.get_raw("/version")
+
+
 async def test_refusals_of_several_addresses_are_reported_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -44,6 +44,38 @@ def test_b21_totals_and_durations_have_kubelets_names() -> None:
     assert registry.get_sample_value(f"{duration}_bucket", {**NAMES, "le": "+Inf"}) == 2
 
 
+def bounds(registry: CollectorRegistry, name: str) -> list[str]:
+    """The upper bounds of the buckets of a histogram."""
+    return [
+        sample.labels["le"]
+        for family in registry.collect()
+        for sample in family.samples
+        if sample.name == f"{name}_bucket"
+    ]
+
+
+def test_durations_have_the_buckets_of_kubelet() -> None:
+    """Go's default buckets."""
+    one = series()
+    one.succeeded(0.03)
+    assert bounds(registry_of(one), "prober_probe_duration_seconds") == (
+        [
+            "0.005",
+            "0.01",
+            "0.025",
+            "0.05",
+            "0.1",
+            "0.25",
+            "0.5",
+            "1.0",
+            "2.5",
+            "5.0",
+            "10.0",
+            "+Inf",
+        ]
+    )
+
+
 def test_a_probe_without_a_success_has_no_duration() -> None:
     one = series()
     one.failed += 1

@@ -539,6 +539,40 @@ async def test_invalid_probe_is_unknown_at_once_and_never_run(
         assert node.api.state("pod/m#bad") == "Succeeded"
 
 
+async def test_a_probe_that_becomes_invalid_is_unknown_at_once_and_stops(
+    node: ScriptedNode,
+) -> None:
+    node.probers.answer(OK, seconds=0.5)
+    node.api.put(one(exec_probe()))
+    async with node.daemon():
+        node.containers.start()
+        await node.api.until("Succeeded")
+        await asyncio.sleep(1.1 - loop_time() % 1)
+        node.api.put(one(Probe(tcp_socket=TCPSocketAction(70_000))))
+        await asyncio.sleep(0.15)
+        assert node.api.state() == "Unknown"
+        node.probers.attempts.clear()
+        node.containers.start()
+        await asyncio.sleep(60)
+        assert node.probers.attempts == []
+        assert node.api.message().startswith("InvalidProbe: ")
+
+
+async def test_a_probe_without_a_result_counts_as_unknown(node: ScriptedNode) -> None:
+    node.probers.answer(CouldNotProbe(Reason.EXEC_IMPOSSIBLE, "no"))
+    node.api.put(one(exec_probe()))
+    async with node.daemon():
+        node.containers.start()
+        await asyncio.sleep(5)
+        labels = {"probe_type": "custom", "container": "main", "pod": "pod", "namespace": "default",
+                  "pod_uid": "uid-pod", "probe": "marker#probe"}  # fmt: skip
+        counts = [
+            REGISTRY.get_sample_value("prober_probe_total", {**labels, "result": result})
+            for result in ("unknown", "failed", "successful")
+        ]
+        assert counts == [len(node.probers.attempts), None, None]
+
+
 async def test_invalid_probe_of_the_prober_is_unknown_at_once(node: ScriptedNode) -> None:
     node.probers.answer(CouldNotProbe(Reason.INVALID_PROBE, "no such port"))
     node.api.put(one(exec_probe()))
@@ -741,6 +775,74 @@ async def test_new_timeout_restarts_the_attempt_in_flight(node: ScriptedNode) ->
         assert node.probers.most_in_flight == 1
 
 
+@pytest.mark.parametrize("timeout", [5, 20])
+async def test_new_timeout_of_an_idle_probe_waits_for_its_next_tick(
+    either: ScriptedNode, timeout: int
+) -> None:
+    either.api.put(one(exec_probe(period_seconds=300, timeout_seconds=10)))
+    async with either.daemon():
+        either.containers.start()
+        await asyncio.sleep(3)
+        either.api.put(one(exec_probe(period_seconds=300, timeout_seconds=timeout)))
+        await asyncio.sleep(100)
+        assert len(either.probers.attempts) == 1
+
+
+async def test_new_address_of_a_probe_that_is_not_blocked_waits_for_its_next_tick(
+    either: ScriptedNode,
+) -> None:
+    probe = probe_of(exec_probe(period_seconds=300))
+    either.api.put(spec_of(pod_of(probe)))
+    async with either.daemon():
+        either.containers.start(ips=("127.0.0.9", "127.0.0.8"))
+        await asyncio.sleep(3)
+        either.api.put(spec_of(pod_of(probe, ip="127.0.0.8")))
+        await asyncio.sleep(100)
+        assert len(either.probers.attempts) == 1
+        await asyncio.sleep(400)
+        assert either.probers.attempts[-1].target.pod_ip == "127.0.0.8"
+
+
+async def test_a_new_handler_waits_for_the_initial_delay(either: ScriptedNode) -> None:
+    either.api.put(one(exec_probe("old", period_seconds=300, initial_delay_seconds=60)))
+    async with either.daemon():
+        either.containers.start()
+        await asyncio.sleep(10)
+        either.api.put(one(exec_probe("new", period_seconds=300, initial_delay_seconds=60)))
+        await asyncio.sleep(100)
+        assert either.probers.times == [pytest.approx(60, abs=0.1)]
+
+
+async def test_a_new_period_keeps_the_attempt_in_flight(node: ScriptedNode) -> None:
+    node.probers.answer(OK, seconds=5)
+    node.api.put(one(exec_probe(period_seconds=300)))
+    async with node.daemon():
+        node.containers.start()
+        await asyncio.sleep(1)
+        node.api.put(one(exec_probe(period_seconds=2)))
+        assert await node.api.until("Succeeded") == pytest.approx(5, abs=0.1)
+    assert node.probers.most_in_flight == 1
+
+
+@pytest.mark.parametrize("change", ["container", "handler"])
+async def test_b3_a_new_container_or_handler_has_the_period_of_the_spec_again(
+    node: ScriptedNode, change: str
+) -> None:
+    node.probers.answer(HUNG, seconds=1.5)
+    node.api.put(one(exec_probe(period_seconds=2)))
+    async with node.daemon():
+        node.containers.start()
+        await asyncio.sleep(100)
+        assert gaps(node.probers.times)[-1] == pytest.approx(16)
+        node.probers.attempts.clear()
+        if change == "container":
+            node.containers.start()
+        else:
+            node.api.put(one(exec_probe("new", period_seconds=2)))
+        await asyncio.sleep(5)
+        assert len(node.probers.attempts) == 2
+
+
 async def test_new_thresholds_apply_to_running_counters_at_once(node: ScriptedNode) -> None:
     node.api.put(one(exec_probe(period_seconds=10, failure_threshold=5)))
     async with node.daemon():
@@ -810,6 +912,15 @@ async def test_removed_probe_stops_and_its_series_end(node: ScriptedNode) -> Non
         assert REGISTRY.get_sample_value(name, {**labels, "probe": "m#keep"})
         assert REGISTRY.get_sample_value(name, {**labels, "probe": "m#drop"}) is None
     assert node.containers.subscriptions == 0
+
+
+async def test_removed_probe_that_was_blocked_records_no_event(node: ScriptedNode) -> None:
+    node.api.put(one(exec_probe()))
+    async with node.daemon():
+        await asyncio.sleep(20)
+        node.api.put(spec_of())
+        await asyncio.sleep(60)
+        assert node.recorder.events == []
 
 
 async def test_recreated_pod_is_another_pod(node: ScriptedNode) -> None:

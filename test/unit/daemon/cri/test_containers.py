@@ -92,6 +92,44 @@ async def test_one_status_for_each_new_container_and_each_new_sandbox(
         assert (runtime.calls["ContainerStatus"], runtime.calls["PodSandboxStatus"]) == (3, 1)
 
 
+async def test_at_most_eight_status_calls_of_containers_are_in_flight() -> None:
+    class SlowRuntime(ScriptedRuntime):
+        in_flight = most = 0
+
+        async def container_status(self, container_id: str) -> RuntimeContainerStatus:
+            self.in_flight += 1
+            self.most = max(self.most, self.in_flight)
+            await asyncio.sleep(0.1)
+            self.in_flight -= 1
+            return await super().container_status(container_id)
+
+    runtime = SlowRuntime()
+    async with watching(runtime) as watcher:
+        for number in range(20):
+            runtime.start(f"uid-{number}")
+            _ = watcher.subscribe(f"uid-{number}", "main", nothing)
+        await asyncio.sleep(2)
+        assert runtime.most == 8
+        assert all(watcher.find(f"uid-{number}", "main") for number in range(20))
+
+
+async def test_status_of_a_removed_container_and_sandbox_is_forgotten(
+    runtime: ScriptedRuntime,
+) -> None:
+    async with watching(runtime) as watcher:
+        container = runtime.start("uid-1")
+        _ = watcher.subscribe("uid-1", "main", nothing)
+        await asyncio.sleep(2)
+        runtime.remove(container)
+        await asyncio.sleep(2)
+        assert watcher.find("uid-1", "main") is None
+
+        runtime.containers[container.id] = container
+        await asyncio.sleep(2)
+        assert watcher.find("uid-1", "main")
+        assert (runtime.calls["ContainerStatus"], runtime.calls["PodSandboxStatus"]) == (2, 2)
+
+
 async def test_without_subscribers_one_list_in_fifteen_seconds(runtime: ScriptedRuntime) -> None:
     async with watching(runtime) as watcher:
         runtime.start("uid-1")

@@ -404,3 +404,22 @@ async def test_metrics_show_what_is_in_flight_and_how_long_calls_waited(
         1 + JOIN_SECONDS
     )
     assert registry.get_sample_value("kruise_probe_exec_shared_total") == 0
+    bounds = [
+        sample.labels["le"]
+        for family in registry.collect()
+        for sample in family.samples
+        if sample.name == "kruise_probe_exec_queue_seconds_bucket"
+    ]
+    assert bounds == [
+        "0.01",
+        "0.025",
+        "0.05",
+        "0.1",
+        "0.25",
+        "0.5",
+        "1.0",
+        "2.5",
+        "5.0",
+        "10.0",
+        "+Inf",
+    ]

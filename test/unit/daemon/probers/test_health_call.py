@@ -260,3 +260,98 @@ def test_malformed_headers_have_a_stable_message() -> None:
 
     assert call_in_flight.result is not None
     assert "0x" not in call_in_flight.result.description
+
+
+@pytest.mark.parametrize(
+    ("status", "code"),
+    [
+        (400, "Internal"),
+        (401, "Unauthenticated"),
+        (403, "PermissionDenied"),
+        (404, "Unimplemented"),
+        (429, "Unavailable"),
+        (500, "Unknown"),
+        (502, "Unavailable"),
+        (503, "Unavailable"),
+        (504, "Unavailable"),
+    ],
+)
+def test_http_status_has_the_code_of_the_grpc_specification(status: int, code: str) -> None:
+    """doc/http-grpc-status-mapping.md of gRPC."""
+    call_in_flight = call()
+    call_in_flight.feed(GREETING + headers_frame((b":status", b"%d" % status)))
+
+    assert call_in_flight.result is not None
+    assert call_in_flight.result.code == code
+
+
+def data_frame(data: bytes) -> bytes:
+    return len(data).to_bytes(3) + b"\0\0" + (1).to_bytes(4) + data
+
+
+def test_stream_that_ends_without_trailers_is_an_error() -> None:
+    call_in_flight = call()
+    call_in_flight.feed(
+        GREETING + headers_frame(STATUS_200, GRPC) + b"\0\0\0\0\x01" + (1).to_bytes(4)
+    )
+
+    text = "server closed the stream without sending trailers"
+    assert call_in_flight.result == CallResult("Internal", text)
+
+
+def test_ping_of_a_slow_server_is_answered() -> None:
+    call_in_flight = call()
+    _ = call_in_flight.bytes_to_send()
+    call_in_flight.feed(GREETING + b"\0\0\x08\x06\0\0\0\0\0in time.")
+
+    assert b"\0\0\x08\x06\x01\0\0\0\0in time." in call_in_flight.bytes_to_send()
+    assert call_in_flight.result is None
+
+
+def test_e1_a_hundred_frames_are_read_and_no_more() -> None:
+    call_in_flight = call()
+    for _ in range(100):
+        call_in_flight.feed(GREETING)
+    assert call_in_flight.result is None
+    call_in_flight.feed(GREETING)
+
+    text = "the server sent more than 100 HTTP/2 frames"
+    assert call_in_flight.result == CallResult("ResourceExhausted", text)
+
+
+def test_e1_a_response_of_4_kib_is_read_and_no_more() -> None:
+    call_in_flight = call()
+    call_in_flight.feed(GREETING + headers_frame(STATUS_200, GRPC) + data_frame(b"x" * 4096))
+    assert call_in_flight.result is None
+    call_in_flight.feed(data_frame(b"x"))
+
+    text = "grpc: received message larger than max"
+    assert call_in_flight.result == CallResult("ResourceExhausted", text)
+
+
+@pytest.mark.parametrize(
+    ("size", "code"), [(16 * 1024, "ResourceExhausted"), (16 * 1024 + 1, "Unavailable")]
+)
+def test_e1_a_frame_above_16_kib_is_an_error_of_http_2(size: int, code: str) -> None:
+    call_in_flight = call()
+    call_in_flight.feed(GREETING + headers_frame(STATUS_200, GRPC) + data_frame(b"x" * size))
+
+    assert call_in_flight.result is not None
+    assert call_in_flight.result.code == code
+
+
+def test_e1_headers_above_16_kib_are_an_error() -> None:
+    """A reference to the header table has one byte, so a small frame may have large headers."""
+
+    def response(repetitions: int) -> bytes:
+        block = b"\x88\x5f\x10application/grpc"
+        block += b"\x40\x01x\x7f\xb9\x16" + b"y" * 3000 + repetitions * b"\xbe"
+        return GREETING + len(block).to_bytes(3) + b"\x01\x04" + (1).to_bytes(4) + block
+
+    small, large = call(), call()
+    small.feed(response(4))
+    large.feed(response(5))
+
+    assert small.result is None
+    assert large.result is not None
+    assert large.result.code == "Unavailable"
