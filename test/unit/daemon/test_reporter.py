@@ -1,11 +1,12 @@
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any
 
 import msgspec
 import pytest
+from prometheus_client import Counter
 from structlog.testing import capture_logs
 from support.scripted_node import (
     EPOCH,
@@ -91,6 +92,17 @@ def key(number: int) -> ProbeKey:
 
 def spec_with(probes: int) -> NodePodProbeSpec:
     return spec_of(pod_of(*(probe_of(exec_probe(), f"m#p{n}") for n in range(probes))))
+
+
+def counted(metric: Counter) -> Callable[[], float]:
+    """How much the counter has grown since now."""
+
+    def value() -> float:
+        (family,) = metric.collect()
+        return next(each.value for each in family.samples if each.name.endswith("_total"))
+
+    before = value()
+    return lambda: value() - before
 
 
 @asynccontextmanager
@@ -319,6 +331,7 @@ async def test_a39_messages_are_shortened_for_a_spec_that_grows() -> None:
             r.put(number, message="x" * 1000)
         await asyncio.sleep(1)
         assert {len(each.message or "") for each in r.api.states().values()} == {1000}
+        shortened = counted(metrics.MESSAGES_SHORTENED)
         large = pod_of(probe_of(exec_probe("x" * 700_000)), name="large")
         r.api.put(NodePodProbeSpec((*(r.spec.pod_probes or ()), large)))
         await asyncio.sleep(3)
@@ -326,6 +339,25 @@ async def test_a39_messages_are_shortened_for_a_spec_that_grows() -> None:
         assert r.api.object
         assert stored_bytes(r.api.object) < MAX_OBJECT_BYTES
         assert len(r.api.states()) == 500
+        assert shortened() == 500
+
+
+async def test_writes_and_failures_are_counted() -> None:
+    async with reporting() as r:
+        writes = counted(metrics.STATUS_WRITES)
+        failures = counted(metrics.STATUS_WRITE_FAILURES)
+        faults = [ConnectionFailed("refused")] * 2
+
+        async def fail(_: str) -> None:
+            if faults:
+                raise faults.pop()
+
+        r.api.fail = fail
+        r.put(0)
+        await asyncio.sleep(10)
+        assert (writes(), failures()) == (3, 2)
+        await asyncio.sleep(100)
+        assert (writes(), failures()) == (3, 2)
 
 
 async def test_nothing_is_written_while_there_is_no_object() -> None:

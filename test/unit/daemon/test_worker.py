@@ -401,6 +401,41 @@ async def test_result_of_the_old_container_does_not_count(
         assert node.recorder.reasons == ["KruiseProbeSucceeded"]
 
 
+async def test_a_state_that_is_kept_is_of_the_old_container_until_the_new_one_confirms_it(
+    either: ScriptedNode,
+) -> None:
+    """A daemon that restarts meanwhile must not take it for the new container's."""
+    either.api.put(one(exec_probe(period_seconds=10, success_threshold=2, failure_threshold=5)))
+    async with either.daemon():
+        old = either.containers.start()
+        await asyncio.sleep(25)
+        either.probers.answer(BAD)
+        new = either.containers.start()
+        await asyncio.sleep(15)
+        assert either.probers.attempts[-1].target.container_id == new
+        either.probers.answer(OK)
+        await asyncio.sleep(10)
+        published = either.api.states()["pod/marker#probe"]
+        assert (published.state, published.container_id) == ("Succeeded", old)
+        await asyncio.sleep(20)
+        published = either.api.states()["pod/marker#probe"]
+        assert (published.state, published.container_id) == ("Succeeded", new)
+
+
+async def test_a_state_has_the_hash_of_the_probe_that_was_run(node: ScriptedNode) -> None:
+    node.api.put(one(exec_probe(period_seconds=300)))
+    async with node.daemon():
+        node.containers.start()
+        await node.api.until("Succeeded")
+        before = node.api.states()["pod/marker#probe"].probe_hash
+        node.api.put(one(exec_probe(period_seconds=300, timeout_seconds=9, failure_threshold=2)))
+        await asyncio.sleep(10)
+        assert node.api.states()["pod/marker#probe"].probe_hash == before
+        await asyncio.sleep(460)
+        assert len(node.probers.attempts) == 2
+        assert node.api.states()["pod/marker#probe"].probe_hash not in (before, None)
+
+
 async def test_unavailable_runtime_stops_probes_and_keeps_states(
     node: ScriptedNode,
 ) -> None:

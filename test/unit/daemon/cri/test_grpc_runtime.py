@@ -11,6 +11,7 @@ from support.background import background
 from support.fake_runtime import ScriptedRuntime, exit_with, hang, refuse, served, succeed
 from support.patience import PATIENCE_SECONDS
 
+from kruise_probe.daemon.cri._pb import cri_pb2 as pb
 from kruise_probe.daemon.cri.containers import ContainerWatcher
 from kruise_probe.daemon.cri.endpoints import NodeRuntime
 from kruise_probe.daemon.cri.grpc_runtime import GrpcRuntime
@@ -23,6 +24,7 @@ from kruise_probe.daemon.cri.runtime import (
     RuntimeFailure,
     RuntimeUnavailable,
 )
+from kruise_probe.daemon.probers.exec_gate import ALIVE_SECONDS
 
 MAX_EXEC_RESPONSE_BYTES = 1 << 20
 MAX_OUTPUT_BYTES = 10 * 1024
@@ -163,6 +165,23 @@ async def test_a_runtime_that_never_ends_an_exec_is_not_waited_for(socket: Path)
             await runtime.exec_sync("container-0", ["check"], timeout_seconds=1)
         assert 1.4 < loop.time() - started_at < PATIENCE_SECONDS
         await until("the stream is cancelled", holds=lambda: not scripted.in_flight)
+
+
+async def test_result_of_a_timeout_comes_within_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the version request that follows."""
+    timeouts: list[tuple[int, float]] = []
+
+    class Calls:
+        async def ExecSync(self, request: pb.ExecSyncRequest, *, timeout: float) -> object:
+            timeouts.append((request.timeout, timeout))
+            return pb.ExecSyncResponse()
+
+    monkeypatch.setattr(GrpcRuntime, "_calls", Calls())
+    await GrpcRuntime("/run/x.sock").exec_sync("container-0", ["check"], timeout_seconds=2.5)
+
+    ((of_runtime, own),) = timeouts
+    assert of_runtime == 3
+    assert 2.5 < own <= 3.5 - ALIVE_SECONDS
 
 
 async def test_cri_o_timeout_response_is_a_timeout(socket: Path) -> None:

@@ -145,6 +145,20 @@ async def test_command_in_a_hanging_runtime_has_not_timed_out(timeouts: tuple[in
     assert len(runtime.execs) == 1
 
 
+async def test_previous_run_in_a_hanging_runtime_has_not_timed_out() -> None:
+    runtime = FrozenRuntime()
+    runtime.start()
+    runtime.on_exec("check", script=hang())
+
+    async def patient(gate: ExecGate) -> None:
+        _ = await run(gate, key("check"), timeout_seconds=60)
+
+    async with gate_of(runtime) as gate, background(patient(gate)):
+        for _ in range(2):
+            with pytest.raises(RuntimeUnavailable):
+                await run(gate, key("check"), timeout_seconds=2)
+
+
 async def test_any_response_proves_that_the_runtime_is_alive(runtime: ScriptedRuntime) -> None:
     runtime.on_exec("check", script=hang())
     runtime.failures["Version"] = NotSupported("unknown method Version")

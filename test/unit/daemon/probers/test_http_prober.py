@@ -100,6 +100,14 @@ async def test_a_response_that_arrives_within_the_round_needs_no_task() -> None:
             assert started.poll() == success("body")
 
 
+async def test_path_that_is_no_path_fails_without_a_request() -> None:
+    async with serving(answering(OK)) as server:
+        result = await probe(server, "a:b")
+
+    assert result == failure('Get "http:b": http: no Host in request URL')
+    assert server.connections == 0
+
+
 def unavailable(body: bytes, length: int | None = None) -> bytes:
     size = len(body) if length is None else length
     return b"HTTP/1.1 503 X\r\nContent-Length: %d\r\n\r\n%s" % (size, body)

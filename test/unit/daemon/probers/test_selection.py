@@ -1,16 +1,21 @@
+from collections.abc import Hashable
+
 import pytest
 from support.fake_runtime import ScriptedRuntime
 from support.probing import result_of
 
 from kruise_probe.api.core import ExecAction, GRPCAction, HTTPGetAction, Probe, TCPSocketAction
+from kruise_probe.daemon.cri.runtime import ExecResult
 from kruise_probe.daemon.probers.exec import ExecProber
-from kruise_probe.daemon.probers.exec_gate import ExecGate
+from kruise_probe.daemon.probers.exec_gate import ExecGate, ExecKey
+from kruise_probe.daemon.probers.exec_shares import Tenant
 from kruise_probe.daemon.probers.grpc import GrpcProber
 from kruise_probe.daemon.probers.http import HttpProber
-from kruise_probe.daemon.probers.prober import CouldNotProbe, Prober, Target
+from kruise_probe.daemon.probers.prober import CouldNotProbe, Prober, Target, success
 from kruise_probe.daemon.probers.selection import prober_for
 from kruise_probe.daemon.probers.tcp import TcpProber
 
+COMMAND = ExecAction(command=("true",))
 POD = Target("127.0.0.1", "container-0")
 
 
@@ -30,6 +35,35 @@ def selected(probe: Probe) -> Prober:
 )
 def test_every_action_has_its_prober(probe: Probe, kind: type) -> None:
     assert isinstance(selected(probe), kind)
+
+
+@pytest.mark.parametrize(
+    ("probe", "period", "timeout"),
+    [
+        pytest.param(Probe(exec=COMMAND, period_seconds=9, timeout_seconds=7), 9, 7, id="given"),
+        pytest.param(Probe(exec=COMMAND), 1, 1, id="absent"),
+        pytest.param(Probe(exec=COMMAND, period_seconds=0, timeout_seconds=0), 1, 1, id="zero"),
+    ],
+)
+async def test_command_runs_with_the_effective_values_for_its_pod(
+    probe: Probe, period: int, timeout: int
+) -> None:
+    calls: list[tuple[ExecKey, Tenant, float]] = []
+
+    class Gate:
+        async def execute(
+            self, key: ExecKey, *, tenant: Tenant, timeout_seconds: float, waiter: Hashable
+        ) -> ExecResult:
+            calls.append((key, tenant, timeout_seconds))
+            return ExecResult(0, b"", b"")
+
+        def queued_too_long(self, waiter: Hashable) -> str:
+            return ""
+
+    target = Target("127.0.0.1", "container-0", namespace="shop", pod_uid="uid-1")
+    assert await result_of(prober_for(probe, gate=Gate(), user_agent="x"), target) == success()
+    key = ExecKey("container-0", ("true",), period)
+    assert calls == [(key, Tenant("shop", "uid-1"), timeout)]
 
 
 @pytest.mark.parametrize(

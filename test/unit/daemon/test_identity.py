@@ -1,0 +1,59 @@
+"""The hash that decides whether a recorded result is of the same probe, and the handler's name in metrics."""
+
+import pytest
+
+from kruise_probe.api.core import ExecAction, GRPCAction, HTTPGetAction, Probe, TCPSocketAction
+from kruise_probe.daemon.identity import handler_bytes, handler_type, probe_hash
+
+EXEC = ExecAction(("check",))
+
+
+@pytest.mark.parametrize(
+    "probe",
+    [
+        pytest.param(Probe(exec=EXEC, period_seconds=7), id="period"),
+        pytest.param(Probe(exec=EXEC, initial_delay_seconds=7), id="initial-delay"),
+        pytest.param(Probe(exec=EXEC, success_threshold=7), id="success-threshold"),
+        pytest.param(Probe(exec=EXEC, failure_threshold=7), id="failure-threshold"),
+        pytest.param(Probe(exec=EXEC, timeout_seconds=1), id="timeout-that-is-the-default"),
+    ],
+)
+def test_result_stays_valid_when_other_fields_change(probe: Probe) -> None:
+    assert probe_hash(probe) == probe_hash(Probe(exec=EXEC))
+
+
+def test_every_handler_and_every_timeout_has_its_own_hash() -> None:
+    probes = [
+        Probe(exec=EXEC),
+        Probe(exec=EXEC, timeout_seconds=2),
+        Probe(exec=ExecAction(("check", ""))),
+        Probe(http_get=HTTPGetAction(port=80)),
+        Probe(http_get=HTTPGetAction(port=80, path="/ready")),
+        Probe(tcp_socket=TCPSocketAction(80)),
+        Probe(tcp_socket=TCPSocketAction(81)),
+        Probe(grpc=GRPCAction(80)),
+        Probe(grpc=GRPCAction(80, service="shop")),
+        Probe(),
+    ]
+    assert len({probe_hash(probe) for probe in probes}) == len(probes)
+    assert len({handler_bytes(probe) for probe in probes}) == len(probes) - 1
+
+
+def test_upgrade_of_the_daemon_keeps_the_hash() -> None:
+    """The status has it. With another one, all results would be outdated after an upgrade."""
+    assert probe_hash(Probe(exec=EXEC, timeout_seconds=3)) == "7b5d0de50ef65c16"
+
+
+@pytest.mark.parametrize(
+    ("probe", "name"),
+    [
+        (Probe(exec=EXEC), "exec"),
+        (Probe(http_get=HTTPGetAction(port=80)), "httpGet"),
+        (Probe(tcp_socket=TCPSocketAction(80)), "tcpSocket"),
+        (Probe(grpc=GRPCAction(80)), "grpc"),
+        (Probe(), "invalid"),
+        (Probe(exec=EXEC, grpc=GRPCAction(80)), "invalid"),
+    ],
+)
+def test_metrics_have_the_wire_name_of_the_handler(probe: Probe, name: str) -> None:
+    assert handler_type(probe) == name
