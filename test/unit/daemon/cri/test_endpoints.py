@@ -14,12 +14,13 @@ from kruise_probe.daemon.cri.runtime import NotSupported, RuntimeUnavailable
 
 
 class Sockets:
-    """Socket files, and the runtimes behind them."""
+    """Socket files, and the runtimes behind them; `connected` are the endpoints of open connections."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._open: list[socket.socket] = []
         self.runtimes: dict[str, ScriptedRuntime] = {}
+        self.connected: list[str] = []
 
     def endpoint(self, name: str) -> str:
         return f"unix://{self._folder}/{name}"
@@ -37,7 +38,7 @@ class Sockets:
         (self._folder / name).unlink()
 
     def connect(self, endpoint: str) -> Any:
-        return _Connected(endpoint, self.runtimes)
+        return _Connected(endpoint, self.runtimes, self.connected)
 
     def close(self) -> None:
         for file in self._open:
@@ -45,15 +46,19 @@ class Sockets:
 
 
 class _Connected:
-    def __init__(self, endpoint: str, runtimes: Mapping[str, ScriptedRuntime]) -> None:
+    def __init__(
+        self, endpoint: str, runtimes: Mapping[str, ScriptedRuntime], connected: list[str]
+    ) -> None:
         self.endpoint = endpoint
         self._runtime = runtimes[endpoint]
+        self._connected = connected
 
     async def __aenter__(self) -> Self:
+        self._connected.append(self.endpoint)
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        pass
+        self._connected.remove(self.endpoint)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._runtime, name)
@@ -86,6 +91,18 @@ async def test_endpoint_with_pods_is_preferred(sockets: Sockets) -> None:
         _ = await runtime.list_containers()
 
         assert runtime.endpoint == sockets.endpoint("b")
+
+
+async def test_only_the_runtime_that_is_used_stays_connected(sockets: Sockets) -> None:
+    sockets.add("a")
+    sockets.add("b")
+    async with runtime_of(sockets, "a", "b") as runtime:
+        _ = await runtime.list_containers()
+        assert sockets.connected == [sockets.endpoint("a")]
+        sockets.remove("a")
+        _ = await runtime.list_containers()
+        assert sockets.connected == [sockets.endpoint("b")]
+    assert sockets.connected == []
 
 
 async def test_endpoint_without_a_runtime_is_skipped(sockets: Sockets) -> None:
