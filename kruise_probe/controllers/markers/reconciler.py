@@ -311,7 +311,6 @@ class MarkerReconciler:
                 MARKERS, marker.key, msgspec.json.encode(body), patch_type=PatchType.MERGE
             )
         except (Conflict, NotFound):
-            self._caches.markers.forget(marker.key)
             return None
         self._caches.markers.record_write(changed)
         return changed

@@ -251,7 +251,6 @@ class NodeReconciler:
             return
         with suppress(NotFound):
             await self._client.delete(NODE_POD_PROBES, stored.key, uid=stored.uid)
-        self._caches.node_pod_probes.forget(stored.key)
 
     def _record(self, name: str, result: NodeResult, markers: Iterable[NamespacedName]) -> None:
         before = self._results.node(name)

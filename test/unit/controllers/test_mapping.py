@@ -776,6 +776,17 @@ class TestLaterEvents:
         handlers.pod_events.on_update(old, new)
         assert set(handlers.pods) == {KEY}
 
+    @pytest.mark.parametrize("deleting", [True, False])
+    async def test_the_pause_of_status_updates_delays_no_deletion(self, deleting: bool) -> None:
+        handlers = Handlers()
+        of = marker(deleting=deleting)
+        handlers.marker_events.on_add(of, is_initial=False)
+        handlers.pod_events.on_add(pod(), is_initial=False)
+        handlers.clear()
+        handlers.queues.status_throttle.finished(of.key, 0.0)
+        handlers.pod_events.on_delete(pod())
+        assert handlers.markers == ({"web"} if deleting else set())
+
     async def test_leases_of_others_enqueue_nothing(self) -> None:
         handlers = Handlers()
         other = lease(name="kube-controller-manager")

@@ -3,6 +3,7 @@
 from typing import Any
 
 import msgspec
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
@@ -98,6 +99,19 @@ class MatchingMachine(RuleBasedStateMachine):
 
 TestMatching = MatchingMachine.TestCase
 TestMatching.settings = settings(max_examples=40, stateful_step_count=25)
+
+
+@pytest.mark.parametrize("number", range(len(SELECTORS)))
+def test_a_pod_needs_every_label_of_a_selector(number: int) -> None:
+    """Of LABELS: none, web, db and front, web and front, back. An empty selector selects nothing."""
+    expected = [{1, 3}, {3}, {1, 2, 3}, {0, 2, 4}, {2, 3, 4}, {0, 1}, set()]
+    pods = [pod(f"p-{each}", labels=labels) for each, labels in enumerate(LABELS)]
+    matching = Matching(lambda: pods)
+    selecting = compile_marker(marker(selector=SELECTORS[number]))
+    matching.set_marker(selecting)
+    selected = {f"p-{each}" for each in expected[number]}
+    assert {each.name for each in pods if matching.markers_of(each)} == selected
+    assert {each.name for each in matching.pods_of(selecting)} == selected
 
 
 def test_labels_and_namespaces_without_markers_are_not_indexed() -> None:

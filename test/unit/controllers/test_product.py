@@ -2,25 +2,44 @@
 
 import asyncio
 from random import Random
+from typing import Any
 
 import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from prometheus_client import REGISTRY
 from support.builders import (
     Json,
     marker_wire,
     node_wire,
     pod_status_wire,
     pod_wire,
+    policy_wire,
+    probe_wire,
     state_wire,
 )
 from support.edited_cluster import EditedCluster, assert_as_from_scratch
 from support.fake_api import FakeApi
-from support.running_manager import running_manager, settle
+from support.running_manager import (
+    RecordingRecorder,
+    loop_clock,
+    manager_over,
+    running,
+    running_manager,
+    settle,
+)
 
-from kruise_probe.api.names import MARKER_FINALIZER
+from kruise_probe.api.names import MANAGER_FIELD_MANAGER, MARKER_FINALIZER
 from kruise_probe.api.resources import MARKERS, NODE_POD_PROBES, NODES, PODS
+from kruise_probe.controllers.product import ManagerOptions, build
+from kruise_probe.controllers.queues import (
+    LEASE_CONTROLLER,
+    MARKER_CONTROLLER,
+    NODE_CONTROLLER,
+    POD_CONTROLLER,
+)
+from kruise_probe.runtime import ClusterConfig, Manager
 
 EDITS_PER_RUN = 100
 EDITS_PER_CHECK = 10
@@ -49,6 +68,102 @@ async def test_every_marker_has_the_finalizer() -> None:
     wire = cluster.api.get(MARKERS, name)
     assert wire is not None
     assert wire["metadata"]["finalizers"] == [MARKER_FINALIZER]
+
+
+class TestOptions:
+    """The options of the command line reach the controllers."""
+
+    async def test_each_controller_has_its_own_number_of_workers(self) -> None:
+        api = FakeApi()
+        manager = manager_over(api)
+        options = ManagerOptions("kruise-system", marker_workers=3, node_workers=5, pod_workers=7)
+        build(manager, options, writer=api, recorder=RecordingRecorder(), now=loop_clock)
+        async with running(manager):
+            await settle()
+            name = "controller_runtime_max_concurrent_reconciles"
+            workers = {
+                each: REGISTRY.get_sample_value(name, {"controller": each})
+                for each in (MARKER_CONTROLLER, NODE_CONTROLLER, POD_CONTROLLER, LEASE_CONTROLLER)
+            }
+        assert list(workers.values()) == [3, 5, 7, 1]
+
+    async def test_leases_are_read_in_the_system_namespace_and_the_rest_in_ours(self) -> None:
+        api = FakeApi()
+        read: dict[str, str] = {}
+
+        def source(resource: Any, namespace: str) -> Any:
+            read[resource.plural] = namespace
+            return api.sources[resource.plural]
+
+        manager = Manager(
+            ClusterConfig.plain("http://127.0.0.1:1"),
+            name=MANAGER_FIELD_MANAGER,
+            namespace="team",
+            source=source,
+            now=loop_clock,
+        )
+        informers = build(
+            manager, ManagerOptions("the-system"), writer=api, recorder=RecordingRecorder()
+        )
+        assert set(informers) == set(manager.informers)
+        async with running(manager):
+            await settle()
+        assert read == {
+            "podprobemarkers": "team",
+            "pods": "team",
+            "nodes": "",
+            "nodepodprobes": "",
+            "leases": "the-system",
+        }
+
+    async def test_a_reserved_label_is_written_if_it_is_allowed(self) -> None:
+        key = "pod-template-hash"
+        for allowed, labels in ((frozenset({key}), {"app": "web", key: "x"}), ((), {"app": "web"})):
+            api = cluster_with(policy_wire(labels={key: "x"}))
+            options = ManagerOptions("kruise-system", allowed_labels=frozenset(allowed))
+            manager = manager_over(api)
+            build(manager, options, writer=api, recorder=RecordingRecorder(), now=loop_clock)
+            async with running(manager):
+                await settle()
+                report(api, "fine")
+                await settle()
+            wire = api.get(PODS, "web-0")
+            assert wire is not None
+            assert wire["metadata"]["labels"] == labels
+
+    @pytest.mark.parametrize(("interval", "writes"), [(0.0, 10), (1.0, 6), (60.0, 3)])
+    async def test_the_interval_of_messages_is_that_of_the_option(
+        self, interval: float, writes: int
+    ) -> None:
+        """Ten messages in 3.5 s: a burst of three, then one per interval."""
+        api = cluster_with()
+        options = ManagerOptions("kruise-system", message_update_interval_seconds=interval)
+        manager = manager_over(api)
+        build(manager, options, writer=api, recorder=RecordingRecorder(), now=loop_clock)
+        async with running(manager):
+            await settle()
+            report(api, "first")
+            await settle()
+            before = len(api.writes)
+            for number in range(10):
+                report(api, f"message {number}")
+                await settle(0.35)
+            assert api.count("Pod", since=before) == {"Pod/status": writes}
+
+
+def cluster_with(*policies: Json) -> FakeApi:
+    """A node, a pod and a marker whose probe has these policies."""
+    api = FakeApi()
+    api.put(NODES, node_wire())
+    api.put(PODS, pod_wire())
+    api.put(MARKERS, marker_wire(probes=[probe_wire(policies=policies)]))
+    return api
+
+
+def report(api: FakeApi, message: str) -> None:
+    """The daemon publishes a result of the pod."""
+    statuses = [pod_status_wire(pod_wire(), state_wire(message=message))]
+    api.edit(NODE_POD_PROBES, "node-1", {"status": {"podProbeStatuses": statuses}})
 
 
 odd_text = st.text(max_size=20) | st.sampled_from(["", "#", "a#b", "#p", "way#", "Ready", "/"])

@@ -168,6 +168,16 @@ def test_probe_that_could_not_run_from_here_has_no_marks() -> None:
     assert (attempt.pod_condition_type, attempt.labels, attempt.annotations) == ("", {}, {})
 
 
+def test_probe_that_could_not_run_from_here_has_no_note_on_its_values() -> None:
+    """The daemon may still have a result, with a message of its own."""
+    values = [{"label": "players", "regex": "[0-9]+"}]
+    policy = policy_wire("Unknown", from_message=values)
+    there, seen = cluster(marker_wire(probes=[probe_wire(policies=[policy])]))
+    (marker,) = there.markers_of(seen.pod)
+    (trial,) = trials_of(there, seen, marker)
+    assert attempts_view(there, seen, [(trial, not_run("Forbidden: no"))], []).notes == []
+
+
 def test_marks_that_the_pod_already_has_are_shown_too() -> None:
     pod = pod_with(labels={"app": "web", "idle": "true"})
     (attempt,) = view(marker_wire(probes=[probe_wire(policies=POLICIES)]), pod=pod).attempts

@@ -331,6 +331,36 @@ def test_markers_of_other_namespaces_are_listed_if_they_would_select_the_pod() -
     assert view_of(markers=[marker(), *others[:2]]).not_matching == []
 
 
+@pytest.mark.parametrize(
+    ("status", "states", "text"),
+    [
+        pytest.param(
+            "Unknown", ["Succeeded", "Failed"], "unchanged", id="unknown-without-a-policy"
+        ),
+        pytest.param("Unknown", ["Unknown"], "good=yes, note=fine", id="unknown-with-a-policy"),
+        pytest.param("True", ["Succeeded"], "good=yes, note=fine", id="succeeded"),
+    ],
+)
+def test_marks_of_a_provider_are_those_of_its_condition(
+    status: str, states: list[str], text: str
+) -> None:
+    """Without a policy for Unknown they stay as they are."""
+    policies = [policy_wire(each, {"good": "yes"}, {"note": "fine"}) for each in states]
+    found = texts(
+        markers=[marker(probes=[probe_wire(policies=policies)])],
+        pods=[
+            healthy_pod(
+                labels={"app": "web", "good": "yes"},
+                annotations={"kruise.io/podprobe": "[]", "note": "fine"},
+                conditions=[condition_wire("example.com/healthy", status)],
+            )
+        ],
+        node=node_wire(labels={"type": "virtual-kubelet"}),
+        renewed=None,
+    )
+    assert found["marks"] == text
+
+
 def test_virtual_nodes_have_no_port_and_no_daemon() -> None:
     built = snapshot(
         markers=[marker()],

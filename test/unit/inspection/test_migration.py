@@ -291,6 +291,40 @@ def test_the_definition_shows_whose_it_is(crd: Json, whose: str) -> None:
     assert f"CRDs: {whose}" in view(crd=crd).found
 
 
+def definition(*schemas: Json) -> Json:
+    versions = [{"schema": {"openAPIV3Schema": each}} for each in schemas]
+    return {"metadata": {"name": kruise_objects.MARKER_CRD}, "spec": {"versions": versions}}
+
+
+@pytest.mark.parametrize(
+    "crd",
+    [
+        pytest.param(definition(), id="no-version"),
+        pytest.param(definition({"type": "object"}), id="no-properties"),
+        pytest.param(definition({"properties": {"spec": {}}}), id="no-status"),
+        pytest.param(definition({"properties": {"status": {"type": "object"}}}), id="open-status"),
+        pytest.param(definition({"properties": {"status": {"properties": []}}}), id="malformed"),
+    ],
+)
+def test_a_definition_without_conditions_in_its_status_is_kruises(crd: Json) -> None:
+    assert "CRDs: Kruise's" in view(crd=crd).found
+
+
+def test_a_definition_is_ours_if_any_of_its_versions_is() -> None:
+    ours: Json = {"properties": {"status": {"properties": {"conditions": {}}}}}
+    assert "CRDs: kruise-probe's" in view(crd=definition({"type": "object"}, ours)).found
+
+
+def test_missing_definitions_are_not_installed_and_need_no_step() -> None:
+    nothing = KruiseCluster((), [], [], [], [], [], False)
+    found = migration_view(nothing, allowed_labels=(), notes=[])
+    assert found.found[0] == "CRDs: not installed"
+    assert [each.partition(":")[0] for each in found.steps] == [
+        "Install kruise-probe",
+        "Check the results",
+    ]
+
+
 def test_every_row_of_the_page_of_differences_is_reported_or_concerns_no_marker() -> None:
     page = (ROOT / "docs/differences.md").read_text().partition("## From kubelet")[0]
     rows = re.findall(r"^\| (.+?) \|", page, re.MULTILINE)[2:]

@@ -204,6 +204,43 @@ def test_trace_ends_at_the_first_broken_link(
 
 
 @pytest.mark.parametrize(
+    ("message", "reason", "state"),
+    [
+        pytest.param("ExecQueued: full", "ExecQueued", LinkState.BROKEN, id="first-word"),
+        pytest.param("exec failed: full", "Unknown", LinkState.BROKEN, id="several-words"),
+        pytest.param("full", "Unknown", LinkState.BROKEN, id="no-colon"),
+        pytest.param(": full", "Unknown", LinkState.BROKEN, id="nothing-before-the-colon"),
+        pytest.param(
+            "ContainerRestarted: no result yet",
+            "ContainerRestarted",
+            LinkState.WAITING,
+            id="ends-by-itself",
+        ),
+    ],
+)
+def test_unknown_result_has_the_cause_that_its_message_starts_with(
+    message: str, reason: str, state: LinkState
+) -> None:
+    states = [state_wire(state="Unknown", message=message)]
+    found = end_of(snapshot(markers=[marker()], pods=[healthy_pod()], states=states))
+    assert found is not None
+    assert (found.name, found.reason, found.state) == ("result", reason, state)
+    assert found.text == f"Unknown: {message}"
+
+
+def test_pod_without_a_node_has_the_message_of_the_scheduler() -> None:
+    said = condition_wire("PodScheduled", "False", message="0/3 nodes are available")
+    for conditions, text in (
+        ([said], "the pod is not scheduled: 0/3 nodes are available"),
+        ([], "the pod is not scheduled"),
+    ):
+        pod = healthy_pod(node="", conditions=conditions)
+        found = end_of(snapshot(markers=[marker()], pods=[pod]))
+        assert found is not None
+        assert found.text == text
+
+
+@pytest.mark.parametrize(
     ("probes", "links"),
     [
         pytest.param(

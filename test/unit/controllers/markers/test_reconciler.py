@@ -1,5 +1,6 @@
 """Status and finalizer of markers. The whole product over a fake API server."""
 
+from datetime import timedelta
 from itertools import permutations
 from typing import Any
 
@@ -68,6 +69,12 @@ def numbers(api: FakeApi) -> tuple[int, ...]:
     status = status_of(api)
     fields = ("matchedPods", "succeeded", "failed", "unknown", "nodesBehind")
     return tuple(status[each] for each in fields)
+
+
+def errors() -> float:
+    """Failed reconciles of markers so far."""
+    labels = {"controller": MARKER_CONTROLLER}
+    return REGISTRY.get_sample_value("controller_runtime_reconcile_errors_total", labels) or 0.0
 
 
 async def test_counts_add_up_to_the_matched_pods(api: FakeApi) -> None:
@@ -159,11 +166,6 @@ async def test_a_new_generation_within_the_pause_of_the_status_is_observed_after
 async def test_a_conflict_of_finalizers_is_no_error(api: FakeApi) -> None:
     """Others write finalizers too, so the marker is read again after a moment."""
 
-    def errors() -> float:
-        labels = {"controller": MARKER_CONTROLLER}
-        name = "controller_runtime_reconcile_errors_total"
-        return REGISTRY.get_sample_value(name, labels) or 0.0
-
     def edit_once(write: Write) -> None:
         if write.kind == "PodProbeMarker":
             api.before = lambda write: None
@@ -177,6 +179,28 @@ async def test_a_conflict_of_finalizers_is_no_error(api: FakeApi) -> None:
     marker = api.get(MARKERS, "web")
     assert marker is not None
     assert marker["metadata"]["finalizers"] == ["example.com/theirs", MARKER_FINALIZER]
+
+
+@pytest.mark.parametrize("subresource", ["", "status"], ids=["finalizer", "status"])
+async def test_a_marker_deleted_during_its_write_is_no_error(
+    api: FakeApi, subresource: str
+) -> None:
+    def remove(write: Write) -> None:
+        if write.kind == "PodProbeMarker" and write.subresource == subresource:
+            api.before = lambda write: None
+            api.edit(MARKERS, "web", {"metadata": {"finalizers": None}})
+            api.remove(MARKERS, "web")
+
+    api.before = remove
+    before = errors()
+    async with running_manager(api):
+        await settle(60)
+        assert errors() == before
+    assert api.get(MARKERS, "web") is None
+    assert api.count("PodProbeMarker")["PodProbeMarker/status"] == bool(subresource)
+    npp = api.get(NODE_POD_PROBES, "node-1")
+    assert npp is not None
+    assert npp["spec"] == {}
 
 
 async def test_the_status_is_written_if_the_finalizer_is_refused(api: FakeApi) -> None:
@@ -267,6 +291,25 @@ async def test_a_stale_daemon_sets_pods_unknown_and_the_marker_reports_it(api: F
         assert "renew their Lease: node-1 (1 pods). Check the kruise-probe-daemon pod" in message
 
 
+async def test_a_marker_recovers_if_only_its_status_saw_a_step_of_the_clock(api: FakeApi) -> None:
+    """No pod and no timer found the daemon stale, so only the marker shows it."""
+    step = timedelta()
+    api.put(LEASES, lease_wire("node-1"))
+    async with running_manager(api, now=lambda: loop_clock() + step):
+        await settle()
+        report(api, {"web-1": "Succeeded"})
+        await settle()
+        step = timedelta(seconds=120)
+        api.edit(MARKERS, "web", {"metadata": {"annotations": {"looked": "at"}}})
+        await settle(1)
+        assert condition(api, "Degraded")[1] == "ProbeAgentStale"
+        step = timedelta()
+        api.put(LEASES, lease_wire("node-1", renewed="2026-01-01T00:00:10Z"))
+        await settle(2)
+        assert condition(api, "Degraded")[1] == "AsExpected"
+        assert numbers(api) == (2, 1, 0, 1, 0)
+
+
 async def test_the_status_is_written_at_most_once_a_second(api: FakeApi) -> None:
     async with running_manager(api):
         await settle()
@@ -299,6 +342,25 @@ async def test_fields_that_kruises_crd_prunes_are_written_once(api: FakeApi) -> 
         api.edit(PODS, "web-2", {"metadata": {"labels": {"app": "other"}}})
         await settle()
         assert status_of(api) == {"observedGeneration": 1, "matchedPods": 1}
+
+
+async def test_a_new_definition_that_keeps_more_fields_gets_them(api: FakeApi) -> None:
+    """A definition is replaced without an event, but its API server closes the watches of the old one."""
+
+    def prune(wire: Json) -> None:
+        kept = ("observedGeneration", "matchedPods")
+        if wire["kind"] == "PodProbeMarker" and "status" in wire:
+            wire["status"] = {key: wire["status"][key] for key in kept if key in wire["status"]}
+
+    api.prune = prune
+    async with running_manager(api):
+        await settle()
+        assert status_of(api) == {"observedGeneration": 1, "matchedPods": 2}
+        api.prune = lambda wire: None
+        api.sources["podprobemarkers"].drop_watches()
+        await settle(35)
+        assert numbers(api) == (2, 0, 0, 2, 0)
+        assert condition(api, "Degraded")[1] == "AsExpected"
 
 
 async def test_a_steady_state_writes_nothing(api: FakeApi) -> None:
@@ -707,6 +769,18 @@ class TestDegraded:
         assert npp is not None
         names = [each["name"] for each in npp["spec"]["podProbes"][0]["probes"]]
         assert names == ["broken#native", "web#healthy"]
+
+    async def test_each_marker_of_a_name_has_its_own_warning(self, api: FakeApi) -> None:
+        bad = marker_wire("broken", probes=[probe_wire("native", condition="Ready")])
+        async with running_manager(api) as recorder:
+            for uid in ("first", "second"):
+                api.put(MARKERS, {**bad, "metadata": {**bad["metadata"], "uid": uid}})
+                await settle()
+                api.remove(MARKERS, "broken")
+                await settle()
+                assert api.get(MARKERS, "broken") is None
+        warned = [(each.about, each.reason) for each in recorder.events]
+        assert warned == [("PodProbeMarker/broken", "InvalidSpec")] * 2
 
     async def test_a_probe_of_a_plain_init_container_is_reported(self, api: FakeApi) -> None:
         api.put(PODS, pod_wire("web-1", init_containers=[container_wire("setup")]))

@@ -125,6 +125,7 @@ def test_a_greedy_tenant_gets_what_a_modest_one_leaves() -> None:
         pytest.param([10, 10], 10, 5, id="two-equals"),
         pytest.param([2, 10, 10], 12, 5, id="the-rest-is-divided-equally"),
         pytest.param([2, 3, 100], 12, 7, id="one-gets-what-others-leave"),
+        pytest.param([2, 10], 5, 3, id="one-wants-exactly-its-part-and-a-byte-is-left"),
         pytest.param([], 10, 10, id="no-tenant"),
     ],
 )
@@ -187,6 +188,29 @@ def test_no_group_that_fits_is_left_out(of: list[Group], budget: int) -> None:
     for each in of:
         if (each.uid, each.marker) not in kept:
             assert size(of, {*kept, (each.uid, each.marker)}) > budget
+
+
+def test_a_group_of_the_size_of_the_room_that_is_left_is_kept() -> None:
+    of = [
+        Group("a", "pod-1", "first", 1, False, 40),
+        Group("a", "pod-1", "second", 2, False, 60),
+        Group("a", "pod-2", "large", 3, False, 200),
+        Group("b", "pod-3", "small", 4, False, 10),
+    ]
+    kept = divide(of, {"pod-1": 1, "pod-2": 1, "pod-3": 1}, 112)
+    assert kept == {("pod-1", "first"), ("pod-1", "second"), ("pod-3", "small")}
+
+
+def test_the_rest_is_for_the_pod_with_the_fewest_bytes() -> None:
+    """Each pod has one group within its share, and only one of the large ones fits into the rest."""
+    of = [
+        Group("a", "pod-1", "small", 1, False, 40),
+        Group("a", "pod-1", "large", 2, False, 110),
+        Group("a", "pod-2", "large", 1, False, 110),
+        Group("a", "pod-2", "small", 2, False, 60),
+    ]
+    kept = divide(of, {"pod-1": 1, "pod-2": 1}, 41 + 61 + 110)
+    assert kept == {("pod-1", "small"), ("pod-2", "small"), ("pod-1", "large")}
 
 
 @given(groups, budgets)

@@ -3,6 +3,7 @@
 from typing import Any, TypeVar
 
 import pytest
+from prometheus_client import REGISTRY
 from support.builders import (
     CREATED,
     container_wire,
@@ -20,6 +21,7 @@ from support.running_manager import running_manager, settle
 from kruise_probe.api.errors import ServerError
 from kruise_probe.api.kinds import KubeObject, Resource
 from kruise_probe.api.resources import MARKERS, NODE_POD_PROBES, NODES, PODS
+from kruise_probe.controllers.queues import NODE_CONTROLLER
 
 Json = dict[str, Any]
 T = TypeVar("T", bound=KubeObject)
@@ -216,6 +218,25 @@ async def test_a_nodepodprobe_deleted_by_hand_is_recreated(api: FakeApi) -> None
         assert planned(api) == {"web-0": ["web#healthy"]}
 
 
+async def test_a_new_nodepodprobe_deleted_by_hand_is_recreated_while_the_informer_lags(
+    api: FakeApi,
+) -> None:
+    async with running_manager(api):
+        await settle()
+        npps = api.sources["nodepodprobes"]
+        npps.hold()
+        api.put(NODES, node_wire("node-2"))
+        api.put(PODS, pod_wire("web-1", node="node-2"))
+        await settle(0.5)
+        api.remove(NODE_POD_PROBES, "node-2")
+        api.put(PODS, pod_wire("web-2", node="node-2"))
+        await settle(1)
+        assert set(planned(api, "node-2")) == {"web-1", "web-2"}
+        npps.release()
+        await settle()
+        assert set(planned(api, "node-2")) == {"web-1", "web-2"}
+
+
 async def test_a_nodepodprobe_deleted_during_a_patch_is_recreated() -> None:
     class SlowAnswers(FakeApi):
         async def patch(self, resource: Resource[T], *args: Any, **more: Any) -> T:
@@ -305,6 +326,51 @@ class TestNodes:
             await settle()
         wire = api.get(NODE_POD_PROBES, "node-1") or {}
         assert [each["uid"] for each in wire["metadata"]["ownerReferences"]] == ["uid-node-1"]
+
+    async def test_a_nodepodprobe_that_others_delete_with_its_node_is_no_error(
+        self, api: FakeApi
+    ) -> None:
+        """The garbage collector deletes it as well, as the Node owns it."""
+
+        def collect(write: Write) -> None:
+            if write.verb == "delete":
+                api.remove(NODE_POD_PROBES, "node-1")
+
+        def errors() -> float:
+            labels = {"controller": NODE_CONTROLLER}
+            name = "controller_runtime_reconcile_errors_total"
+            return REGISTRY.get_sample_value(name, labels) or 0.0
+
+        async with running_manager(api):
+            await settle()
+            before = errors()
+            api.before = collect
+            api.remove(NODES, "node-1")
+            await settle(60)
+            assert errors() == before
+        assert api.count("NodePodProbe") == {"NodePodProbe": 2}
+
+    async def test_a_node_that_comes_back_while_the_informer_lags_has_a_nodepodprobe(
+        self, api: FakeApi
+    ) -> None:
+        async with running_manager(api):
+            await settle()
+            npps = api.sources["nodepodprobes"]
+            npps.hold()
+            api.put(NODES, node_wire("node-2"))
+            api.put(PODS, pod_wire("web-2", node="node-2"))
+            await settle(0.5)
+            api.remove(NODES, "node-2")
+            await settle(0.5)
+            assert api.get(NODE_POD_PROBES, "node-2") is None
+            api.put(NODES, node_wire("node-2", uid="another"))
+            await settle(1)
+            for _ in range(2):
+                assert planned(api, "node-2") == {"web-2": ["web#healthy"]}
+                wire = api.get(NODE_POD_PROBES, "node-2") or {}
+                assert [each["uid"] for each in wire["metadata"]["ownerReferences"]] == ["another"]
+                npps.release()
+                await settle()
 
     async def test_a_recreated_nodepodprobe_is_not_deleted(self, api: FakeApi) -> None:
         deletions = 0

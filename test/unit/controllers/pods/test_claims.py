@@ -27,6 +27,7 @@ from kruise_probe.controllers.compiled import CompiledMarker, compile_marker
 from kruise_probe.controllers.pods.claims import (
     CLAIM_BYTES,
     NO_CLAIMS,
+    _shared_claims,
     claims_of,
     claims_with_container,
     conflicts_of,
@@ -40,6 +41,19 @@ def compiled(wire: Json) -> CompiledMarker:
 
 def test_no_markers_make_no_claims() -> None:
     assert claims_of(()) == NO_CLAIMS
+
+
+def test_the_cache_of_claims_is_bounded_in_bytes() -> None:
+    """A tenant can create and edit markers for ever."""
+    annotations = {f"example.com/{number}": "x" * 2_000 for number in range(32)}
+    probes = [probe_wire(policies=[policy_wire("Succeeded", None, annotations)])]
+    for number in range(300):
+        large = compile_marker(marker(f"m{number}", probes=probes))
+        assert len(claims_of((large,)).annotations) == len(annotations)
+    cache = _shared_claims.cache
+    assert cache.currsize <= 16 * 1024 * 1024
+    assert len(cache) < 300
+    cache.clear()
 
 
 def test_a_marker_that_is_being_deleted_claims_nothing() -> None:

@@ -555,6 +555,42 @@ class TestAValueThatTheServerRefuses:
 @pytest.mark.parametrize(
     "change",
     [
+        pytest.param(
+            {"status": {"conditions": [condition_wire("Initialized", "False")]}},
+            id="not-initialised",
+        ),
+        pytest.param({"spec": {"nodeName": "node-2"}}, id="moved"),
+        pytest.param(None, id="node-deleted"),
+    ],
+)
+async def test_marks_stay_while_the_pod_is_not_probed_for_a_while(
+    api: FakeApi, change: dict[str, Any] | None
+) -> None:
+    api.put(NODES, node_wire("node-2"))
+    async with running_manager(api):
+        await settle()
+        report(api, state_wire())
+        await settle()
+        before, marks = len(api.writes), shown(api)
+        if change is None:
+            api.remove(NODES, "node-1")
+        elif "spec" in change:
+            wire = api.get(PODS, "web-0")
+            assert wire is not None
+            api.put(PODS, wire | {"spec": wire["spec"] | change["spec"]})
+        else:
+            api.edit(PODS, "web-0", change)
+        await settle()
+        assert shown(api) == marks
+        assert marks[0] == {"healthy": "true"}
+        assert api.count("Pod", since=before) == {}
+        npp = api.get(NODE_POD_PROBES, "node-1")
+        assert npp is None or npp["spec"] == {}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
         pytest.param({"status": {"phase": "Succeeded"}}, id="finished"),
         pytest.param(
             {"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["a/b"]}},
@@ -569,6 +605,21 @@ async def test_pods_that_have_ended_are_not_written(api: FakeApi, change: dict[s
         report(api, state_wire())
         await settle()
         assert shown(api) == ({}, {}, {})
+
+
+async def test_a_static_pod_is_never_written(api: FakeApi) -> None:
+    """Its kubelet owns its status; a result of it can only come from a NodePodProbe that was edited."""
+    mirror = {"kubernetes.io/config.mirror": "x"}
+    owned = owned_fields(labels=["healthy"])
+    labels = {"app": "web", "healthy": "old"}
+    api.put(PODS, pod_wire(annotations=mirror, labels=labels, owned=owned))
+    async with running_manager(api):
+        await settle()
+        report(api, state_wire())
+        await settle()
+        api.remove(MARKERS, "web")
+        await settle()
+    assert api.count("Pod") == {}
 
 
 class TestSilentAgents:
