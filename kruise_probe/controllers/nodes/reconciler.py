@@ -284,7 +284,7 @@ def _left_out(
         markers = matches[pod.uid]
         left_out = left_out_of(pod, markers, ()) if is_probed(pod) else {}
         for marker in markers:
-            if marker.live and marker.key.name in left_out:
+            if marker.key.name in left_out:
                 counts[left_out[marker.key.name].reason] += len(marker.probes)
     return counts
 

@@ -234,6 +234,14 @@ class TestNamespaces:
         assert cycles.refresh("default", lambda: 0.0).markers == {key("a"), key("b")}
         assert cycles.through(key("a")) == ()
 
+    def test_a_change_that_leaves_the_cycles_as_they_are_is_not_reported(self) -> None:
+        cycles = SelectorCycles()
+        for each in (A, B):
+            cycles.set_marker(each)
+        cycles.refresh("default", lambda: 0.0)
+        cycles.set_marker(made("other", {"z": "1"}, having("w")))
+        assert cycles.refresh("default", lambda: 0.0) == (frozenset(), 0.0)
+
     def test_a_long_computation_is_followed_by_a_pause(self) -> None:
         cycles = SelectorCycles()
         clock = iter([0.0, 1.0, 2.0, 51.0, 60.0])

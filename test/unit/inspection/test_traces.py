@@ -1,5 +1,6 @@
 """The first broken or waiting link of a trace. Whole commands are tested in test/integration/usage."""
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -450,6 +451,35 @@ def test_pod_without_room_is_named_by_its_node(node: str, reason: str) -> None:
     found = end_of(there)
     assert found is not None
     assert (found.name, found.reason) == ("NodePodProbe", reason)
+
+
+@pytest.mark.parametrize(
+    ("created", "reason", "state"),
+    [
+        pytest.param("2026-01-01T00:01:28Z", "MarkerNew", LinkState.WAITING, id="seconds-ago"),
+        pytest.param("2026-01-01T00:01:00Z", "EntryMissing", LinkState.BROKEN, id="before"),
+    ],
+)
+def test_a_node_without_the_probe_of_a_new_marker_is_waiting(
+    created: str, reason: str, state: LinkState
+) -> None:
+    new = marker(created=created)
+    found = end_of(snapshot(markers=[new], pods=[healthy_pod()], planned=False))
+    assert found is not None
+    assert (found.name, found.reason, found.state) == ("NodePodProbe", reason, state)
+
+
+def test_entry_of_an_earlier_version_has_room() -> None:
+    """The node is full for other pods of the marker."""
+    said = "Some pods are not probed, as they would exceed 1 MiB: node-1 (49 pods). Use fewer."
+    crowded = condition_wire("Degraded", "True", reason="NoRoom", message=said)
+    status = {"observedGeneration": 1, "conditions": [crowded]}
+    before = snapshot(markers=[marker()], pods=[healthy_pod()])
+    edited = marker(probes=[probe_wire(periodSeconds=77)], status=status)
+    there = snapshot(markers=[edited], pods=[healthy_pod()])
+    found = end_of(replace(there, node_pod_probes=before.node_pod_probes))
+    assert found is not None
+    assert (found.name, found.reason) == ("NodePodProbe", "EntryBehind")
 
 
 def test_marker_over_the_limit_of_a_pod_has_a_remedy() -> None:

@@ -544,6 +544,25 @@ class TestFinalizer:
             await settle(3600)
         assert api.count(since=before) == {}
 
+    async def test_the_status_of_a_kept_marker_is_written_at_most_once_a_second(
+        self, api: FakeApi
+    ) -> None:
+        """Holders of other finalizers may edit it often, and its newest generation is observed in the end."""
+        api.edit(MARKERS, "web", {"metadata": {"finalizers": ["example.com/theirs"]}})
+        async with running_manager(api):
+            await settle()
+            api.remove(MARKERS, "web")
+            await settle()
+            before = len(api.writes)
+            for number in range(30):
+                api.edit(MARKERS, "web", {"spec": {"probes": [probe_wire(periodSeconds=number)]}})
+                await settle(0.1)
+            assert api.count("PodProbeMarker", since=before)["PodProbeMarker/status"] <= 4
+            await settle(2)
+            marker = api.get(MARKERS, "web")
+            assert marker is not None
+            assert status_of(api)["observedGeneration"] == marker["metadata"]["generation"]
+
     async def test_a_readiness_gate_keeps_its_condition(self, api: FakeApi) -> None:
         api.put(PODS, pod_wire("web-1", readiness_gates=["example.com/healthy"]))
         async with running_manager(api):

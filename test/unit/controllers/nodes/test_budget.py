@@ -55,6 +55,23 @@ def test_entries_that_fit_are_unchanged() -> None:
     assert fitted(wanted, (), object_bytes(wanted)) == FittedSpec(wanted, {}, 0)
 
 
+def test_the_sizes_of_many_small_probes_add_up_to_that_of_the_object() -> None:
+    """So the older marker is kept if the object has room for it, within two bytes."""
+    many = compile_marker(
+        marker(
+            "old",
+            created="2025-01-01T00:00:00Z",
+            probes=[probe_wire(f"p{number}", condition=f"c{number}") for number in range(32)],
+        )
+    )
+    of = pod()
+    alone = plan([of], lambda _: (many,), (), deleting={})
+    both = plan([of], lambda _: (many, NEW), (), deleting={})
+    result = fitted(both, (), object_bytes(alone) + 2)
+    assert result.entries == alone
+    assert pods_left_out(result) == {"new": 1}
+
+
 @pytest.mark.parametrize("limit", range(33_000, 40_000, 500))
 def test_the_remaining_entries_fit(limit: int) -> None:
     result = fitted(entries(5, OLD, NEW), (), limit)

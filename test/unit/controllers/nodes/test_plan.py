@@ -4,6 +4,7 @@ from random import Random
 
 import msgspec
 import pytest
+from cachetools import LRUCache
 from hypothesis import given
 from hypothesis import strategies as st
 from support import strategies
@@ -282,9 +283,19 @@ def test_the_cache_of_entries_is_bounded_in_bytes() -> None:
         large = compile_marker(marker(f"m{number}", probes=probes))
         assert len(probes_of_marker(large, of.containers, of.started)) == len(probes)
     cache = probes_of_marker.cache
+    assert isinstance(cache, LRUCache)
     assert cache.currsize <= 16 * 1024 * 1024
     assert len(cache) < 300
     cache.clear()
+
+
+def test_the_entries_of_thousands_of_markers_are_computed_once() -> None:
+    of = pod()
+    many = [compile_marker(marker(f"m{number}")) for number in range(2_000)]
+    first, again = (
+        [probes_of_marker(each, of.containers, of.started) for each in many] for _ in range(2)
+    )
+    assert all(a is b for a, b in zip(first, again, strict=True))
 
 
 def test_the_same_entries_in_another_order_are_the_same() -> None:

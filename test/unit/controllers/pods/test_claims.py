@@ -5,6 +5,7 @@ from random import Random
 
 import msgspec
 import pytest
+from cachetools import LRUCache
 from hypothesis import given
 from hypothesis import strategies as st
 from support import strategies
@@ -51,9 +52,17 @@ def test_the_cache_of_claims_is_bounded_in_bytes() -> None:
         large = compile_marker(marker(f"m{number}", probes=probes))
         assert len(claims_of((large,)).annotations) == len(annotations)
     cache = _shared_claims.cache
+    assert isinstance(cache, LRUCache)
     assert cache.currsize <= 16 * 1024 * 1024
     assert len(cache) < 300
     cache.clear()
+
+
+def test_the_claims_of_thousands_of_markers_are_computed_once() -> None:
+    probes = [probe_wire(policies=[policy_wire(labels={f"l{n}": "1" for n in range(8)})])]
+    many = [compile_marker(marker(f"m{number}", probes=probes)) for number in range(2_000)]
+    first, again = ([claims_of((each,)) for each in many] for _ in range(2))
+    assert all(a is b for a, b in zip(first, again, strict=True))
 
 
 def test_a_marker_that_is_being_deleted_claims_nothing() -> None:
