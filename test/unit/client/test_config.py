@@ -72,6 +72,18 @@ async def test_pod_uses_its_service_account(account: Path) -> None:
     assert found.tls.check_hostname
 
 
+@pytest.mark.parametrize("content", [None, "", "\n"])
+async def test_pod_without_a_namespace_file_is_in_the_default_namespace(
+    account: Path, content: str | None
+) -> None:
+    if content is None:
+        (account / "namespace").unlink()
+    else:
+        (account / "namespace").write_text(content)
+
+    assert load_config(None, POD_ENVIRON).namespace == "default"
+
+
 async def test_ipv6_service_address_is_bracketed(account: Path) -> None:
     environ = {**POD_ENVIRON, "KUBERNETES_SERVICE_HOST": "fd00::1"}
 

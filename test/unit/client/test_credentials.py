@@ -208,6 +208,7 @@ async def test_certificate_changes_with_its_content() -> None:
     found = found._replace(content=b"two")
 
     assert [await credentials.renew(None, before) for _ in range(3)] == [True] * 3
+    assert credentials.version == before + 1
     assert not await credentials.renew(None, credentials.version)
     assert presented == [b"two"]
 

@@ -171,6 +171,15 @@ def test_bytes_outside_the_body_are_limited(endless: list[bytes]) -> None:
     assert sum(map(len, endless)) - not_fed <= 256 * 1024 + 2000
 
 
+def test_header_of_256_kib_is_read() -> None:
+    parser = ResponseParser()
+    start, end = OK + b"a: ", b"\r\nContent-Length: 2\r\n\r\n"
+    parser.feed(start + b"b" * (256 * 1024 - len(start) - len(end)) + end)
+    parser.feed(b"{}")
+
+    assert (parser.complete, parser.take()) == (True, b"{}")
+
+
 def test_truncated_gzip_body_is_an_error_at_the_end_of_the_connection() -> None:
     parser = ResponseParser()
     parser.feed(BY_END[:-2] + b"Content-Encoding: gzip\r\n\r\n" + PACKED[:-3])

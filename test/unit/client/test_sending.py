@@ -258,6 +258,7 @@ class Rotating:
         self.token = 1
         self._renewals = [*renewals]
         self.rejected: list[str | None] = []
+        self.closed = False
 
     def authorization(self) -> str | None:
         return f"Bearer t{self.token}"
@@ -268,7 +269,8 @@ class Rotating:
         self.token += renewed
         return renewed
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        self.closed = True
 
 
 @pytest.mark.parametrize(
@@ -303,6 +305,7 @@ async def test_after_a_401_a_request_is_repeated_once_with_renewed_credentials(
 
     assert sent == tokens
     assert credentials.rejected == ["Bearer t1"]
+    assert credentials.closed
     assert len(server.connections) == len(sent), "each on a connection of its own"
 
 
@@ -457,6 +460,20 @@ async def test_a_stream_of_a_pod_requires_a_websocket(server: Server, response: 
         with pytest.raises(ConnectionFailed, match="instead of a WebSocket"):
             async with client.open_pod_stream(KEY, "exec", [], protocol="v4"):
                 pass
+
+
+async def test_connection_of_a_stream_of_a_pod_is_closed_with_it(server: Server) -> None:
+    """Here the server has switched to another protocol than the one that was requested."""
+    server.default = (
+        b"HTTP/1.1 101 X\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+        b"Sec-WebSocket-Accept: another\r\n\r\n"
+    )
+    async with client_of(server) as client:
+        with pytest.raises(ConnectionFailed):
+            async with client.open_pod_stream(KEY, "exec", [], protocol="v4"):
+                pass
+        await asyncio.sleep(0)
+        assert [each.lost for each in server.connections] == [True]
 
 
 async def test_a_token_that_would_add_a_header_is_not_sent(server: Server) -> None:

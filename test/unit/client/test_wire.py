@@ -84,8 +84,8 @@ class Proxy:
         self.url = ""
 
     @asynccontextmanager
-    async def running(self) -> AsyncIterator["Proxy"]:
-        async with listening(self._connected) as port:
+    async def running(self, tls: ssl.SSLContext | None = None) -> AsyncIterator["Proxy"]:
+        async with listening(self._connected, tls=tls) as port:
             self.url = f"127.0.0.1:{port}"
             yield self
 
@@ -130,6 +130,35 @@ async def test_proxy_tunnels_tls(pair: IssuedCertificate, server_tls: ssl.SSLCon
     assert head.startswith(f"CONNECT {by_name(server).removeprefix('https://')} HTTP/1.1\r\n")
     assert f"Basic {base64.b64encode(b'me:pass word').decode()}" in head
     assert all("proxy-authorization" not in each.headers for each in server.received)
+
+
+async def test_proxy_with_tls_tunnels_tls(
+    pair: IssuedCertificate, server_tls: ssl.SSLContext
+) -> None:
+    async with (
+        ScriptedHttpServer([answer(200, {"major": "1"})]).running(server_tls) as server,
+        Proxy().running(server_tls) as proxy,
+    ):
+        url = f"https://me:word@{proxy.url.replace('127.0.0.1', 'localhost')}"
+        async with client_of(by_name(server), pair, url) as client:
+            for _ in range(3):
+                assert b"major" in await client.get_raw("/version")
+
+    (head,) = proxy.heads
+    assert head.startswith(f"CONNECT {by_name(server).removeprefix('https://')} HTTP/1.1\r\n")
+    assert f"Basic {base64.b64encode(b'me:word').decode()}" in head
+
+
+async def test_proxy_that_is_not_trusted_gets_no_credentials(
+    pair: IssuedCertificate, server_tls: ssl.SSLContext
+) -> None:
+    async with Proxy().running(server_tls) as proxy:
+        url = f"https://me:word@{proxy.url}"  # the certificate is for another name
+        async with client_of("https://localhost:6443", pair, url) as client:
+            with pytest.raises(ConnectionFailed, match=f"cannot connect to {proxy.url}: "):
+                await client.get_raw("/version")
+
+    assert proxy.heads == []
 
 
 @pytest.mark.parametrize(

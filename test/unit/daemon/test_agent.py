@@ -629,3 +629,20 @@ async def test_an_event_is_on_the_container_of_the_pod(node: ScriptedNode) -> No
             {"container": "sidecar", "probe": "marker#probe"},
         )
     ]
+
+
+async def test_nothing_is_sent_for_an_object_that_was_deleted(node: ScriptedNode) -> None:
+    requests: list[str] = []
+
+    async def count(kind: str) -> None:
+        requests.append(kind)
+
+    node.api.put(one(exec_probe()))
+    node.containers.start(age=100)
+    async with node.daemon():
+        await asyncio.sleep(3)
+        node.api.fail = count
+        node.api.delete()
+        await asyncio.sleep(700)
+        assert set(requests) == {"Lease"}
+    assert set(requests) == {"Lease"}

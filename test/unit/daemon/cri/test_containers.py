@@ -184,6 +184,23 @@ async def test_only_the_callback_that_unsubscribed_is_not_called(runtime: Script
         assert heard == ["second"]
 
 
+async def test_what_changes_without_a_subscriber_is_seen_by_the_next_one(
+    runtime: ScriptedRuntime,
+) -> None:
+    async with watching(runtime) as watcher:
+        old = runtime.start("uid-1")
+        unsubscribe = watcher.subscribe("uid-1", "main", nothing)
+        await asyncio.sleep(2)
+        unsubscribe()
+        assert watcher.find("uid-1", "main") is None
+        runtime.stop(old)
+        await asyncio.sleep(20)
+        _ = watcher.subscribe("uid-1", "main", nothing)
+        view = watcher.find("uid-1", "main")
+        assert view is not None
+        assert view.state is ContainerState.EXITED
+
+
 async def test_a_container_that_is_removed_is_no_longer_found(runtime: ScriptedRuntime) -> None:
     async with watching(runtime) as watcher:
         container = runtime.start()

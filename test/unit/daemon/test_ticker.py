@@ -1,0 +1,44 @@
+"""The timer of a probe on an event loop that is late."""
+
+import asyncio
+from collections.abc import Callable
+from typing import cast
+
+from kruise_probe.daemon import metrics
+from kruise_probe.daemon.schedule import StartTime, Timing
+from kruise_probe.daemon.ticker import Ticker
+
+
+class LateLoop:
+    """The running loop; it has been blocked for `late` seconds."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self.late = 0.0
+
+    def time(self) -> float:
+        return self._loop.time() + self.late
+
+    def call_at(self, when: float, callback: Callable[[], None]) -> asyncio.TimerHandle:
+        return self._loop.call_at(when - self.late, callback)
+
+
+async def test_a_late_tick_is_served_once_and_those_that_passed_are_missed() -> None:
+    def missed() -> float:
+        (family,) = metrics.TICKS_MISSED.collect()
+        return family.samples[0].value
+
+    loop = LateLoop()
+    served: list[float] = []
+    ticker = Ticker(StartTime(0.0, 0.0), Timing(1.0, 0.0), lambda: served.append(loop.time()))
+    ticker._loop = cast(asyncio.AbstractEventLoop, loop)
+    ticker.tick_at(10.0)
+    before = missed()
+    loop.late = 2.25
+    await asyncio.sleep(10)
+    assert (served, missed() - before) == ([12.25], 2)
+
+    await asyncio.sleep(2)
+    ticker.stop()
+    assert served[1:] == [13.0, 14.0]
+    assert missed() - before == 2
