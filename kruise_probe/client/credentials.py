@@ -18,7 +18,7 @@ from kruise_probe.client.threads import run_in_daemon_thread
 _log = structlog.get_logger(__name__)
 
 REREAD_SECONDS = 60.0
-"""How often a token file is checked. kubelet replaces a token long before it expires."""
+"""How often a token file is read. kubelet replaces a token long before it expires."""
 
 
 class ConfigError(FatalError):
@@ -70,43 +70,36 @@ class StaticCredentials:
 class TokenFile:
     """A bearer token in a file that another process replaces, such as kubelet.
 
-    The file is checked at most once per `REREAD_SECONDS`, and read if it has changed. If it cannot be
-    read, the last token is kept.
+    The file is read at most once per `REREAD_SECONDS`. If it cannot be read, the last token is kept.
     """
 
     version = 0
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._file_version: tuple[int, int] | None = None
         self._authorization: str | None = None
-        self._check_at = float("-inf")
+        self._read_at = float("-inf")
 
     def authorization(self) -> str | None:
         now = asyncio.get_running_loop().time()
-        if now >= self._check_at:
-            self._check_at = now + REREAD_SECONDS
-            self._read_if_changed()
+        if now >= self._read_at:
+            self._read_at = now + REREAD_SECONDS
+            self._read()
         return self._authorization
 
     async def renew(self, rejected: str | None, since: int = 0) -> bool:
-        self._file_version = None
-        self._read_if_changed()
+        self._read()
         return self._authorization != rejected
 
     def close(self) -> None:
         pass
 
-    def _read_if_changed(self) -> None:
+    def _read(self) -> None:
         try:
-            stat = self._path.stat()
-            if (stat.st_mtime_ns, stat.st_ino) == self._file_version:
-                return
             token = self._path.read_text(encoding="ascii").strip()
         except (OSError, UnicodeDecodeError):
             return
         if token:
-            self._file_version = (stat.st_mtime_ns, stat.st_ino)
             self._authorization = f"Bearer {token}"
 
 

@@ -78,7 +78,6 @@ class Pool:
         self._closed = True
         if self._sweep is not None:
             self._sweep.cancel()
-        self._idle.clear()
         for connection in tuple(self._open):
             connection.close()
         if self._open:

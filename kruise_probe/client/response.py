@@ -136,7 +136,6 @@ class ResponseParser:
             ResponseError: the compressed body is incomplete.
         """
         self._parser = None
-        self.reusable = False
         if not self.complete and self._header_ended and self._ends_with_connection:
             self._finish()
             if self._problem:
@@ -155,8 +154,7 @@ class ResponseParser:
     # Callbacks of httptools. They ignore data after a complete response, except that its connection is not reusable.
 
     def on_message_begin(self) -> None:
-        if self.complete:
-            self.reusable = False
+        self.reusable = False
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if self._header_ended:

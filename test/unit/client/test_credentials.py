@@ -4,6 +4,7 @@ import asyncio
 import os
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
@@ -167,9 +168,12 @@ async def test_close_cancels_the_reload_and_its_waiters_return_false() -> None:
     waiting = asyncio.create_task(credentials.renew("Bearer 0"))
     await asyncio.sleep(0)
     others = asyncio.all_tasks() - {waiting, asyncio.current_task()}
+    errors: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context))
     credentials.close()
 
     assert not await waiting
+    assert errors == []
     assert all(each.cancelled() for each in others)
     plugin.let_go.set()
     assert await credentials.renew("Bearer 0")

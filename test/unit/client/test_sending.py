@@ -5,7 +5,9 @@ import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from prometheus_client import REGISTRY
@@ -26,7 +28,7 @@ from kruise_probe.client.credentials import StaticCredentials
 from kruise_probe.client.http1 import HttpConnection
 from kruise_probe.client.pool import Pool
 from kruise_probe.client.request import PatchType
-from kruise_probe.client.rest import RestClient
+from kruise_probe.client.rest import ResourceListerWatcher, RestClient
 from kruise_probe.client.transport import ConnectionBroken
 
 MAX_RETRIES = 10
@@ -460,6 +462,37 @@ async def test_a_stream_of_a_pod_requires_a_websocket(server: Server, response: 
         with pytest.raises(ConnectionFailed, match="instead of a WebSocket"):
             async with client.open_pod_stream(KEY, "exec", [], protocol="v4"):
                 pass
+
+
+async def test_lister_watcher_requests_only_what_it_selects(server: Server) -> None:
+    """A daemon may read the NodePodProbe of its own node only."""
+    source: Callable[[RestClient], ResourceListerWatcher[Any]] = partial(
+        ResourceListerWatcher,
+        resource=LEASES,
+        namespace="n",
+        field_selector="metadata.name=l",
+        label_selector="a=b",
+    )
+    server.script = [answer(200, b'{"metadata":{"resourceVersion":"7"},"items":[]}'), STREAM]
+    async with client_of(server) as client:
+        await source(client).list_page(limit=3, continue_token="", resource_version="5")
+        async with source(client).watch(
+            resource_version="7", timeout_seconds=60, send_initial_events=False
+        ):
+            pass
+    selected = {"fieldSelector": ["metadata.name=l"], "labelSelector": ["a=b"]}
+    urls = [urlsplit(head.split()[1]) for _, head in server.requests]
+    assert [each.path for each in urls] == ["/apis/coordination.k8s.io/v1/namespaces/n/leases"] * 2
+    assert [parse_qs(each.query) for each in urls] == [
+        {"limit": ["3"], "resourceVersion": ["5"], **selected},
+        {
+            "watch": ["true"],
+            "allowWatchBookmarks": ["true"],
+            "timeoutSeconds": ["60"],
+            "resourceVersion": ["7"],
+            **selected,
+        },
+    ]
 
 
 async def test_connection_of_a_stream_of_a_pod_is_closed_with_it(server: Server) -> None:

@@ -244,3 +244,16 @@ async def test_unusable_new_ca_file_is_not_used(tmp_path: Path, content: bytes |
         path.write_bytes(content)
 
     assert not ca_file.reload(since=ca_file.version)
+
+
+async def test_unchanged_ca_file_is_no_reason_to_dial_again(tmp_path: Path, pki: Path) -> None:
+    path = tmp_path / "ca.crt"
+    path.write_bytes((Path(__file__).parents[2] / "data" / "ca.crt").read_bytes())
+    ca_file = CAFile(path, tls_context(path, origin="test"))
+    assert not ca_file.reload(since=ca_file.version)
+
+    before = ca_file.version
+    path.write_bytes((pki / "ca.crt").read_bytes())
+    assert ca_file.reload(since=before)
+    assert ca_file.reload(since=before), "another request may have reloaded it"
+    assert not ca_file.reload(since=ca_file.version)
