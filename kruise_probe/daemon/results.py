@@ -228,8 +228,7 @@ class StatePublisher:
                 thresholds=self.thresholds,
             )
         )
-        if self._grace_timer is None:
-            self._start_grace_timer()
+        self._start_grace_timer()
 
     def apply_new_grace_period(self) -> None:
         """Restart a running grace timer after an edit; the new period may have ended already."""

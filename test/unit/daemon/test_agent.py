@@ -646,3 +646,29 @@ async def test_nothing_is_sent_for_an_object_that_was_deleted(node: ScriptedNode
         await asyncio.sleep(700)
         assert set(requests) == {"Lease"}
     assert set(requests) == {"Lease"}
+
+
+async def test_probes_are_counted_by_their_published_state(node: ScriptedNode) -> None:
+    def states() -> dict[str, float]:
+        return {
+            sample.labels["state"]: sample.value
+            for family in REGISTRY.collect()
+            for sample in family.samples
+            if sample.name == "kruise_probe_probes" and sample.labels["type"] == "exec"
+        }
+
+    node.api.put(one(exec_probe()))
+    async with node.daemon():
+        await asyncio.sleep(5)
+        assert states() == {"Pending": 1}
+        node.containers.start()
+        await asyncio.sleep(1)
+        assert states() == {"Succeeded": 1}
+        node.probers.answer(BAD)
+        await asyncio.sleep(2)
+        assert states() == {"Failed": 1}
+    node.containers.set_available(False)
+    async with node.daemon():
+        await asyncio.sleep(5)
+        assert states() == {"Failed": 1}
+    assert states() == {}

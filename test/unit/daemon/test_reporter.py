@@ -502,6 +502,16 @@ async def test_shutdown_without_changes_writes_nothing() -> None:
     assert len(api.writes) == 1
 
 
+async def test_shutdown_after_a_message_that_changed_back_writes_nothing() -> None:
+    async with reporting() as r:
+        r.put(0, message="a")
+        await asyncio.sleep(5)
+        r.put(0, message="b")
+        r.put(0, message="a")
+        await settle()
+    assert len(r.write_times) == 1
+
+
 async def test_write_in_flight_at_shutdown_is_sent_again() -> None:
     async with reporting() as r:
         api, hanging = r.api, True
