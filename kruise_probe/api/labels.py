@@ -18,6 +18,7 @@ from kruise_probe.api.names import DELETION_COST_ANNOTATION
 
 MAX_NAME_PART: Final = 63
 MAX_PREFIX: Final = 253
+MAX_KEY: Final = MAX_PREFIX + len("/") + MAX_NAME_PART
 MIN_COST: Final = -(2**31)
 MAX_COST: Final = 2**31 - 1
 COST_PATTERN: Final = "0|[1-9][0-9]{0,9}|-0*[0-9]{1,10}"

@@ -52,7 +52,6 @@ MAX_SELECTOR_ITEMS: Final = 32
 MAX_CONTAINER_NAME: Final = 63
 MAX_LABEL_VALUE: Final = 63
 MAX_ANNOTATION_VALUE: Final = 8192
-MAX_CONDITION_TYPE: Final = 316
 CEL_BOUNDS: Final = frozenset({ErrorKind.TOO_MANY, ErrorKind.TOO_LONG})
 """These limits exist for CEL's cost budget only; a larger marker that was stored earlier still works."""
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from kruise_probe.api import probe_validation, validation
 from kruise_probe.api.extraction import MAX_PATTERN
+from kruise_probe.api.labels import MAX_KEY
 from kruise_probe.api.names import GROUP, VERSION
 from kruise_probe.api.v1alpha1 import ProbeState
 from kruise_probe.manifests import rules
@@ -162,9 +163,7 @@ def _selector() -> Schema:
     )
     expression = record(
         {
-            "key": described(
-                "Label key.", ruled(text(maximum=validation.MAX_CONDITION_TYPE), rules.SELECTOR_KEY)
-            ),
+            "key": described("Label key.", ruled(text(maximum=MAX_KEY), rules.SELECTOR_KEY)),
             "operator": text(enum=["In", "NotIn", "Exists", "DoesNotExist"]),
             "values": described(
                 "Label values for In and NotIn.", ruled(values, rules.SELECTOR_VALUES)
@@ -212,7 +211,7 @@ def _container_probe(allowed_labels: Collection[str]) -> Schema:
             "podConditionType": described(
                 "Pod condition type for the newest result, such as example.com/healthy: Succeeded is True, "
                 "Failed is False.",
-                ruled(text(maximum=validation.MAX_CONDITION_TYPE), *rules.CONDITION_TYPE),
+                ruled(text(maximum=MAX_KEY), *rules.CONDITION_TYPE),
             ),
         },
         required=["name", "containerName", "probe"],
@@ -254,7 +253,7 @@ def _policy(allowed_labels: Collection[str]) -> Schema:
 
 
 def _message_value(allowed_labels: Collection[str]) -> Schema:
-    key = text(maximum=validation.MAX_CONDITION_TYPE)
+    key = text(maximum=MAX_KEY)
     value = record(
         {
             "label": described(

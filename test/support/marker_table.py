@@ -187,6 +187,8 @@ RESERVED_ANNOTATIONS = (
     "policy.cilium.io/no-track-port",
     "k8s.v1.cni.cncf.io/network-status",
     "vpc.amazonaws.com/pod-ips",
+    "kuma.io/sidecar-injected",
+    "consul.hashicorp.com/connect-service",
 )
 FREE_ANNOTATIONS = (
     "cluster-autoscaler.kubernetes.io/safe-to-evict",
@@ -274,11 +276,15 @@ HANDLERS = {"exec": EXEC, "httpGet": HTTP, "tcpSocket": TCP, "grpc": GRPC}
 def _good_selectors() -> Iterator[Row]:
     for name, key in KEYS.items():
         yield Row(f"selector-key-{name}", edited("selector", {"matchLabels": {key: "x"}}))
+        exists = {"matchExpressions": [expression("Exists", key=key)]}
+        yield Row(f"selector-expression-key-{name}", edited("selector", exists))
     for value in ("", "v" * 63, "a.b-c_d", "1"):
         yield Row(
             f"selector-value-{value[:8] or 'empty'}",
             edited("selector", {"matchLabels": {"a": value}}),
         )
+    values = expression("In", "", "v" * 63, "a.b-c_d", "1")
+    yield Row("selector-expression-values", edited("selector", {"matchExpressions": [values]}))
     for each in (
         expression("In", "a"),
         expression("NotIn", "a", ""),
@@ -320,10 +326,16 @@ def _good_probes() -> Iterator[Row]:
             ],
         ),
     )
+    yield Row(
+        "two-probes-one-without-condition",
+        edited("probes", another(name="other", podConditionType=None)),
+    )
+    yield Row("shortest-name", edited("probes.0.name", "n"))
+    yield Row("shortest-container-name", edited("probes.0.containerName", "c"))
     yield Row("longest-name", edited("probes.0.name", "n" * 253))
     yield Row("longest-container-name", edited("probes.0.containerName", "c" * 63))
     yield Row("condition-without-prefix", edited("probes.0.podConditionType", "KruiseProbeHealthy"))
-    yield Row("condition-longest", edited("probes.0.podConditionType", f"{'p' * 253}/{'n' * 62}"))
+    yield Row("condition-longest", edited("probes.0.podConditionType", KEYS["longest-of-all"]))
     both = [policy("Succeeded"), policy("Failed", annotations={"a": "b"})]
     yield Row("policy-of-each-state", edited("probes.0.markerPolicy", both))
     yield Row("policy-of-unknown", edited("probes.0.markerPolicy", [policy("Unknown")]))
@@ -339,6 +351,8 @@ def _good_probes() -> Iterator[Row]:
         "annotation-of-any-text",
         edited("probes.0.markerPolicy", [policy(annotations={"a": text, "b": ""})]),
     )
+    longest = policy(annotations={"a": "x" * 8192})
+    yield Row("annotation-of-8192", edited("probes.0.markerPolicy", [longest]))
     yield Row(
         "annotation-prefix-in-upper-case",
         edited("probes.0.markerPolicy", [policy(annotations={"Example.com/a": ""})]),
@@ -375,6 +389,14 @@ def _good_values() -> Iterator[Row]:
 
     yield row("of-label", {"label": "a"})
     yield row("of-annotation", {"annotation": "a", "label": ""})
+    yield row("of-label-with-empty-annotation", {"label": "a", "annotation": ""})
+    yield row("of-two-annotations", *({"annotation": each, "label": ""} for each in "ab"))
+    yield row("of-two-labels", *({"label": each, "annotation": ""} for each in "ab"))
+    longest = KEYS["longest-of-all"]
+    yield row("of-longest-keys", {"label": longest}, {"annotation": longest})
+    by_expression = edited("probes.0.markerPolicy", [policy(fromMessage=[{"label": "a"}])])
+    selector = {"matchExpressions": [expression("Exists")]}
+    yield Row("value-of-label-with-expressions", {**by_expression, "selector": selector})
     yield row("of-both-kinds", {"label": "a"}, {"annotation": "a"})
     yield row("with-static-value", {"label": "a"}, labels={"a": "b"})
     yield row("of-8", *({"label": f"k{n}"} for n in range(8)))
@@ -434,6 +456,7 @@ def _good_handlers() -> Iterator[Row]:
         )
     for mode in ("TLS", "Plaintext", ""):
         yield Row(f"mode-{mode or 'empty'}", edited(PROBE, {"grpc": {"port": 65535, "mode": mode}}))
+    yield Row("longest-service", edited(PROBE, {"grpc": {"port": 1, "service": "s" * 4096}}))
     yield Row("grpc-service", edited(PROBE, {"grpc": {"port": 1, "service": "a.b.C"}}))
     yield Row("empty-host", edited(PROBE, {"httpGet": {"port": 1, "host": ""}}))
     yield Row("empty-path", edited(PROBE, {"httpGet": {"port": 1, "path": ""}}))
@@ -445,6 +468,13 @@ def _good_handlers() -> Iterator[Row]:
         yield Row(
             f"header-{header}", edited(PROBE, {"httpGet": {"port": 1, "httpHeaders": headers}})
         )
+    for name, value in (("N" * 253, ""), ("A", "v" * 4096)):
+        headers = [{"name": name, "value": value}]
+        yield Row(
+            f"longest-header-{len(value)}",
+            edited(PROBE, {"httpGet": {"port": 1, "httpHeaders": headers}}),
+        )
+    yield Row("longest-word", edited(PROBE, {"exec": {"command": ["a" * 8192]}}))
     command = ["sh", "-c", "", "echo 'é\n'"]
     yield Row("command-of-any-text", edited(PROBE, {"exec": {"command": command}}))
     yield Row("command-of-128", edited(PROBE, {"exec": {"command": ["a"] * 128}}))
@@ -476,6 +506,18 @@ def _bad_selectors() -> Iterator[Row]:
         "selector-of-33", edited("selector.matchLabels", {f"k{n}": "v" for n in range(33)}), at
     )
     at = "spec.selector.matchExpressions"
+    for name, key in BAD_KEYS.items():
+        exists = {"matchExpressions": [expression("Exists", key=key)]}
+        yield Row(f"selector-expression-bad-key-{name}", edited("selector", exists), f"{at}[0].key")
+    for name, value in BAD_VALUES.items():
+        bad = {"matchExpressions": [expression("In", "a", value)]}
+        too_long = f"{at}[0].values[1]" if len(value) > 63 else ""
+        yield Row(
+            f"selector-expression-bad-{name}",
+            edited("selector", bad),
+            f"{at}[0].values",
+            too_long,
+        )
     for bad, field in (
         (expression("Is", "a"), "[0].operator"),
         (expression("In"), "[0].values"),
@@ -555,7 +597,7 @@ def _bad_policies() -> Iterator[Row]:
     four = [policy(), policy("Succeeded"), policy("Unknown"), policy()]
     yield row("four", four, at)
     yield row("empty", [{"state": "Failed"}], f"{at}[0]")
-    yield row("of-empty-maps", [policy(labels={}, annotations={})], f"{at}[0]")
+    yield row("of-empty-maps", [policy(labels={}, annotations={}, fromMessage=[])], f"{at}[0]")
     yield row("second-empty", [policy(), {"state": "Succeeded"}], f"{at}[1]")
     for name, key in BAD_KEYS.items():
         yield row(f"label-key-{name}", [policy(labels={key: "x"})], f"{at}[0].labels")
@@ -614,6 +656,9 @@ def _bad_values() -> Iterator[Row]:
     yield row("of-9", *({"label": f"k{n}"} for n in range(9)), field="")
     own = {"label": "app"}
     yield row("own-selector-key", own, field="[0].label", server_field="spec.probes")
+    by_expression = edited("probes.0.markerPolicy", [policy(fromMessage=[own])])
+    by_expression["selector"] = {"matchExpressions": [expression("Exists", key="app")]}
+    yield Row("value-own-selector-expression", by_expression, f"{at}[0].label", "spec.probes")
     for name, key in BAD_KEYS.items():
         if key:
             yield row(f"label-key-{name}", {"label": key}, field="[0].label")
@@ -640,6 +685,10 @@ def _bad_headers() -> Iterator[Row]:
             {"httpGet": {"port": 1, "httpHeaders": bad}},
             f"{headers}[0].name",
         )
+    long_name = [{"name": "N" * 254, "value": ""}]
+    yield _probe_row(
+        "header-name-long", {"httpGet": {"port": 1, "httpHeaders": long_name}}, f"{headers}[0].name"
+    )
     many = [{"name": "A", "value": ""}] * 33
     yield _probe_row("headers-33", {"httpGet": {"port": 1, "httpHeaders": many}}, headers)
     long = [{"name": "A", "value": "v" * 4097}]
@@ -696,6 +745,26 @@ def _bad_handlers() -> Iterator[Row]:
     yield row("timeoutSeconds-3601", {**EXEC, "timeoutSeconds": 3601}, ".timeoutSeconds")
 
 
+def _incomplete() -> Iterator[Row]:
+    for name in ("name", "containerName", "probe"):
+        yield Row(f"{name}-absent", edited(f"probes.0.{name}", None), f"{AT}.{name}")
+    at = "spec.selector.matchExpressions[0]"
+    for name, present in (("key", "operator"), ("operator", "key")):
+        selector = {"matchExpressions": [{present: "Exists"}]}
+        yield Row(f"expression-without-{name}", edited("selector", selector), f"{at}.{name}")
+    without_state = edited("probes.0.markerPolicy", [{"labels": {"a": "b"}}])
+    yield Row("policy-without-state", without_state, f"{AT}.markerPolicy[0].state")
+    for name in ("httpGet", "tcpSocket", "grpc"):
+        yield _probe_row(f"{name}-without-port", {name: {}}, f".{name}.port")
+    for name, present in (("name", "value"), ("value", "name")):
+        headers = [{present: "A"}]
+        yield _probe_row(
+            f"header-without-{name}",
+            {"httpGet": {"port": 1, "httpHeaders": headers}},
+            f".httpGet.httpHeaders[0].{name}",
+        )
+
+
 VALID: tuple[Row, ...] = (*_good_selectors(), *_good_probes(), *_good_handlers())
 INVALID: tuple[Row, ...] = (
     *_bad_selectors(),
@@ -706,3 +775,5 @@ INVALID: tuple[Row, ...] = (
     *_bad_headers(),
 )
 ROWS = (*VALID, *INVALID)
+INCOMPLETE: tuple[Row, ...] = tuple(_incomplete())
+"""Markers without a required field, which only the schema refuses: the decoder cannot read them."""

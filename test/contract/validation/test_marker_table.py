@@ -3,15 +3,21 @@
 from collections.abc import Awaitable, Callable, Collection
 from typing import Any
 
+import msgspec
 import pytest
 from support import programs
 from support.contract_api import DEFINITIONS, Api, ApiResponse
-from support.marker_table import GOOD, INVALID, VALID, Row, edited, policy
+from support.marker_table import GOOD, INCOMPLETE, INVALID, VALID, Row, edited, policy
 
+from kruise_probe.api.field_errors import ErrorKind, FieldError
 from kruise_probe.api.reserved import MAX_ALLOWED_LABELS
+from kruise_probe.api.v1alpha1 import PodProbeMarkerSpec
+from kruise_probe.api.validation import CEL_BOUNDS, marker_errors
 from kruise_probe.manifests.crds import marker_crd
 
 Answers = dict[str, ApiResponse]
+REASONS = {ErrorKind.REQUIRED, ErrorKind.FORBIDDEN}
+"""Those that a CEL rule gives; others are Invalid."""
 
 
 def marker(spec: dict[str, Any], name: str = "m") -> dict[str, Any]:
@@ -30,7 +36,7 @@ def answers(with_api: Any) -> Answers:
 
     async def ask(api: Api) -> None:
         path = api.path("podprobemarkers")
-        for row in (*VALID, *INVALID):
+        for row in (*VALID, *INVALID, *INCOMPLETE):
             found[row.id] = await api.post(path, marker(row.spec), dryRun="All")
 
     with_api(ask)
@@ -42,7 +48,7 @@ def test_a_good_marker_is_taken(answers: Answers, row: Row) -> None:
     assert answers[row.id].code == 201, answers[row.id]
 
 
-@pytest.mark.parametrize("row", [pytest.param(row, id=row.id) for row in INVALID])
+@pytest.mark.parametrize("row", [pytest.param(row, id=row.id) for row in (*INVALID, *INCOMPLETE)])
 def test_a_bad_marker_is_refused_and_the_field_named(answers: Answers, row: Row, kind: str) -> None:
     answer = answers[row.id]
 
@@ -52,19 +58,47 @@ def test_a_bad_marker_is_refused_and_the_field_named(answers: Answers, row: Row,
     assert expected & fields, answer
 
 
-def test_a_repeated_state_is_named_at_its_own_index(with_api: Any, kind: str) -> None:
+def errors_of(row: Row) -> list[FieldError]:
+    """What the decoder says about the row's field, except limits, which the schema checks."""
+    errors = marker_errors(msgspec.convert(row.spec, PodProbeMarkerSpec))
+    return [each for each in errors if each.path == row.field and each.kind not in CEL_BOUNDS]
+
+
+@pytest.mark.parametrize("kind", ["real"], indirect=True, scope="session")
+@pytest.mark.parametrize("row", [pytest.param(row, id=row.id) for row in INVALID if errors_of(row)])
+def test_a_rule_gives_the_reason_of_the_decoder(answers: Answers, row: Row) -> None:
+    """A rule that fails instead of being false has another reason and message."""
+    errors, causes = errors_of(row), answers[row.id].body["details"]["causes"]
+    causes = [each for each in causes if each["field"] == row.expected_of_server]
+    messages = [each["message"] for each in causes]
+    if any("in body should" in each for each in messages):
+        return  # a bound of the schema
+    reasons = {each.cause["reason"] for each in errors if each.kind in REASONS}
+
+    assert reasons <= {each["reason"] for each in causes}, causes
+    assert row.field.endswith(".regex") or not any("evaluating rule" in each for each in messages)
+    for key in {each.key for each in errors if each.key and each.key.isprintable()}:
+        assert row.server_field or any(key in each for each in messages), messages
+
+
+@pytest.mark.parametrize(
+    ("states", "index"), [(("Failed", "Failed"), 1), (("Failed", "Unknown", "Failed"), 2)]
+)
+def test_a_repeated_state_is_named_at_its_own_index(
+    with_api: Any, kind: str, states: tuple[str, ...], index: int
+) -> None:
     async def create(api: Api) -> None:
         path = api.path("podprobemarkers")
-        spec = edited("probes.0.markerPolicy", [policy(), policy()])
+        spec = edited("probes.0.markerPolicy", [policy(each) for each in states])
 
         answer = await api.post(path, marker(spec), dryRun="All")
 
         (cause,) = answer.body["details"]["causes"]
         if kind == "real":
             assert cause["field"] == "spec.probes[0].markerPolicy"
-            assert "[1]: state must be unique" in cause["message"]
+            assert f"[{index}]: state must be unique" in cause["message"]
         else:
-            assert cause["field"] == "spec.probes[0].markerPolicy[1].state"
+            assert cause["field"] == f"spec.probes[0].markerPolicy[{index}].state"
 
     with_api(create)
 
