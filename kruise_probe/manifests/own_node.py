@@ -116,4 +116,5 @@ def _validations() -> list[dict[str, str]]:
 
 
 def _from_node(event: str) -> str:
-    return f"(has({event}.source) && has({event}.source.host) && {event}.source.host == variables.node)"
+    """CEL: whether the event's source is on the node. An event always has a source, which may be empty."""
+    return f"(has({event}.source.host) && {event}.source.host == variables.node)"

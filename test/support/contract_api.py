@@ -132,12 +132,13 @@ class WatchStream:
 
 
 class Api:
-    """Requests to one server, in one namespace of its own."""
+    """Requests to one server, in one namespace of its own. `headers` may repeat a name."""
 
     def __init__(self, session: aiohttp.ClientSession, target: ServerAddress) -> None:
         self.session = session
         self.target = target
         self.real = target.real
+        self.headers: list[tuple[str, str]] = []
         self.unique = uuid.uuid4().hex[:8]
         self.namespace = f"contract-{self.unique}"
 
@@ -167,9 +168,9 @@ class Api:
         **query: Any,
     ) -> ApiResponse:
         data = body if isinstance(body, (bytes, type(None))) else json.dumps(body).encode()
-        headers = {"Accept": accept, "User-Agent": "contract/1.0"}
+        headers = [("Accept", accept), ("User-Agent", "contract/1.0"), *self.headers]
         if data is not None:
-            headers["Content-Type"] = content_type
+            headers.append(("Content-Type", content_type))
         async with (
             asyncio.timeout(PATIENCE_SECONDS),
             self.session.request(
