@@ -213,6 +213,17 @@ async def test_initial_keys_are_spread_over_time(looptime: float) -> None:
     assert received == [f"web-{number}" for number in range(5000)]
 
 
+async def test_pods_and_markers_are_served_in_turns_by_namespace() -> None:
+    queues = Queues()
+    crowd = [NamespacedName("crowd", f"web-{number}") for number in range(50)]
+    alone = NamespacedName("alone", "web")
+    for key in (*crowd, alone):
+        queues.enqueue_pod(key)
+        queues.enqueue_marker(key)
+    assert alone in [await queues.pods.get() for _ in range(2)]
+    assert alone in [await queues.markers.get() for _ in range(2)]
+
+
 async def test_a_deleted_pod_enqueues_its_node_and_the_status_of_its_markers() -> None:
     handlers = Handlers().matched()
     handlers.pod_events.on_add(pod(), is_initial=False)

@@ -716,6 +716,19 @@ class TestSilentAgents:
             await settle(70)
             assert shown(api)[2]["example.com/healthy"]["reason"] == "ProbeAgentStale"
 
+    async def test_the_daemon_of_a_deleted_node_is_no_longer_counted(self, api: FakeApi) -> None:
+        """Its Lease stays, as nobody deletes it."""
+        api.put(LEASES, lease_wire())
+        async with running_manager(api):
+            await settle(70)
+            assert REGISTRY.get_sample_value("kruise_probe_agents_stale") == 1
+            api.remove(NODES, "node-1")
+            await settle(1)
+            assert REGISTRY.get_sample_value("kruise_probe_agents_stale") == 0
+            api.put(NODES, node_wire(uid="another"))
+            await settle(1)
+            assert REGISTRY.get_sample_value("kruise_probe_agents_stale") == 1
+
     async def test_a_daemon_without_a_lease_is_never_stale(self, api: FakeApi) -> None:
         async with running_manager(api):
             await settle()
