@@ -51,7 +51,7 @@ class MarkerEvents:
         if before is not None and before.selector != after.selector:
             pods += self._caches.matching.pods_of(before)
         if before is None or _marks_differ(before, after):
-            for pod in sorted(pods, key=_node) if after.deleting else pods:
+            for pod in sorted(pods, key=_node):
                 self._queues.enqueue_pod(pod.key)
             self._enqueue_markers_of(pods)
         if before is None or _plans_differ(before, after):

@@ -239,8 +239,9 @@ class TestNamespaces:
         for each in (A, B):
             cycles.set_marker(each)
         cycles.refresh("default", lambda: 0.0)
-        cycles.set_marker(made("other", {"z": "1"}, having("w")))
-        assert cycles.refresh("default", lambda: 0.0) == (frozenset(), 0.0)
+        for name, reads in (("unrelated", "w"), ("reader-of-the-cycle", "x")):
+            cycles.set_marker(made(name, {"z": "1"}, having(reads)))
+            assert cycles.refresh("default", lambda: 0.0) == (frozenset(), 0.0)
 
     def test_a_long_computation_is_followed_by_a_pause(self) -> None:
         cycles = SelectorCycles()

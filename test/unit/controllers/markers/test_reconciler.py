@@ -320,6 +320,31 @@ async def test_the_status_is_written_at_most_once_a_second(api: FakeApi) -> None
         assert api.count("PodProbeMarker", since=before)["PodProbeMarker/status"] <= 11
 
 
+async def test_finalizer_and_status_are_written_once_while_the_informer_lags(api: FakeApi) -> None:
+    api.remove(MARKERS, "web")
+    async with running_manager(api):
+        await settle()
+        markers = api.sources["podprobemarkers"]
+        api.put(MARKERS, marker_wire())
+        markers.hold()
+        await settle(0.5)
+        report(api, {"web-1": "Succeeded"})
+        await settle(2)
+        before = len(api.writes)
+        for message in ("first", "second"):
+            wire = api.get(PODS, "web-1")
+            assert wire is not None
+            statuses = [pod_status_wire(wire, state_wire(message=message))]
+            api.edit(NODE_POD_PROBES, "node-1", {"status": {"podProbeStatuses": statuses}})
+            await settle(2)
+        assert api.count("PodProbeMarker", since=before) == {}
+        markers.release()
+        await settle()
+        assert api.count("PodProbeMarker", since=before) == {}
+    finalizers = api.count("PodProbeMarker")["PodProbeMarker"]
+    assert (finalizers, numbers(api)) == (1, (2, 1, 0, 1, 0))
+
+
 async def test_fields_that_kruises_crd_prunes_are_written_once(api: FakeApi) -> None:
     def prune(wire: Json) -> None:
         kept = ("observedGeneration", "matchedPods")

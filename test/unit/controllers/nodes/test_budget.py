@@ -126,6 +126,17 @@ def test_entries_of_other_managers_reduce_the_bytes_to_divide(more_bytes: int) -
     assert all("stranger#healthy" in names for names in probed(result).values())
 
 
+def test_large_entries_of_other_managers_leave_no_room() -> None:
+    """In the entries of the same pods, and of pods of their own."""
+    handler = {"exec": {"command": ["sh", "-c", "x" * 5_000]}}
+    stranger = compile_marker(marker("stranger", probes=[probe_wire(handler=handler)]))
+    theirs = plan([pod("web-0")], lambda _: (stranger,), (), deleting={})
+    for wanted in (entries(1, stranger, OLD), (*theirs, *entries(2, OLD)[1:])):
+        result = fitted(wanted, (), object_bytes(theirs) + 50)
+        assert result.entries == theirs
+        assert pods_left_out(result) == {"old": 1}
+
+
 def test_a_greedy_tenant_gets_what_a_modest_one_leaves() -> None:
     greedy = [Group("greedy", f"pod-{n}", "marker", ("2020", n), True, LARGEST) for n in range(100)]
     modest = Group("modest", "pod", "marker", ("2026", 0), False, LARGEST)
@@ -228,6 +239,22 @@ def test_the_rest_is_for_the_pod_with_the_fewest_bytes() -> None:
     ]
     kept = divide(of, {"pod-1": 1, "pod-2": 1}, 41 + 61 + 110)
     assert kept == {("pod-1", "small"), ("pod-2", "small"), ("pod-1", "large")}
+
+
+def test_the_rest_is_given_to_pods_in_turns() -> None:
+    """Of four large groups of two pods, two fit into what a third pod cannot use."""
+    of = [
+        Group("a", "pod-1", "small", 1, False, 40),
+        Group("a", "pod-1", "large", 2, False, 110),
+        Group("a", "pod-1", "another", 3, False, 110),
+        Group("a", "pod-2", "small", 1, False, 60),
+        Group("a", "pod-2", "large", 2, False, 110),
+        Group("a", "pod-2", "another", 3, False, 110),
+        Group("a", "pod-3", "small", 1, False, 10),
+        Group("a", "pod-3", "giant", 2, False, 1000),
+    ]
+    kept = divide(of, {"pod-1": 1, "pod-2": 1, "pod-3": 1}, 41 + 61 + 11 + 2 * 110)
+    assert {each for each in kept if each[1] != "small"} == {("pod-1", "large"), ("pod-2", "large")}
 
 
 @given(groups, budgets)
