@@ -22,7 +22,6 @@ from kruise_probe.daemon.cri.runtime import (
     ExecResult,
     ExecTimeout,
 )
-from kruise_probe.daemon.probers.dialing import end_of_round
 from kruise_probe.daemon.probers.exec import CommandGate
 from kruise_probe.daemon.probers.exec_gate import ExecKey
 from kruise_probe.daemon.probers.exec_shares import Tenant
@@ -133,7 +132,6 @@ async def _attempt(prober: Prober, probe: Probe, target: Target) -> TrialResult:
     began = loop.time()
     started = prober.probe(target)
     if isinstance(started, PendingResponse):
-        await asyncio.sleep(end_of_round(loop) - began)
         started = started.poll()
     result = started if isinstance(started, ProbeResult) else await started
     state = ProbeState.SUCCEEDED if result.succeeded else ProbeState.FAILED

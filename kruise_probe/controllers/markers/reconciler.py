@@ -206,7 +206,6 @@ class MarkerReconciler:
                 pod,
                 caches.node_index.view(pod.node).entries.get(pod.uid),
                 states_of(pod, claims_of(markers)),
-                checks_entry=results.altered(pod.node) is None,
                 paused=True,
             )
         limit = left_out_of(pod, markers, results.no_room(pod)).get(compiled.key.name)

@@ -93,7 +93,6 @@ class PodReconciler:
             written, failure = await self._write(pod, changes, claims)
         except KubeError as error:
             if pod_is_gone(error):
-                self._record(key, None, NO_REFUSALS)
                 return None
             if pending is not None:
                 self._limits.put_back(key, pending)

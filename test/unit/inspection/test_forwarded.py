@@ -1,6 +1,7 @@
 """Through port-forward and exec of an API server, an attempt has the daemon's state and message, letter for letter."""
 
 import asyncio
+import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,13 +21,14 @@ from kruise_probe.api.host_port import HostPort
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.v1alpha1 import ProbeState
 from kruise_probe.client.config import ClusterConfig
+from kruise_probe.client.pod_streams import ForwardRefused
 from kruise_probe.client.rest import RestClient
 from kruise_probe.daemon.cri.runtime import ExecResult
 from kruise_probe.daemon.probers.exec import probe_result
 from kruise_probe.daemon.probers.prober import Target
 from kruise_probe.daemon.probers.selection import prober_for
 from kruise_probe.inspection.attempts import TrialResult
-from kruise_probe.inspection.forwarding import Forwarder
+from kruise_probe.inspection.forwarding import ForwardedSocket, Forwarder, _Tunnel
 from kruise_probe.inspection.trials import run_probe
 
 pytestmark = pytest.mark.sockets
@@ -231,6 +233,18 @@ async def test_api_server_without_streams_is_named() -> None:
         "StreamNotServed: this API server has no pods/exec; use one with real nodes, not the playground"
     )
     assert not found.ran
+
+
+async def test_data_before_the_end_of_a_connection_is_received_first() -> None:
+    ours, theirs = socket.socketpair()
+    tunnel = _Tunnel(HostPort("127.0.0.1", 80))
+    with ForwardedSocket(theirs.detach(), tunnel) as forwarded, ours:
+        ours.send(b"data")
+        tunnel.failure = ForwardRefused("connection reset by peer")
+        assert forwarded.recv(100) == b"data"
+        ours.close()
+        with pytest.raises(ConnectionResetError):
+            forwarded.recv(100)
 
 
 async def test_forwarder_that_ends_at_once_closes_its_sockets() -> None:

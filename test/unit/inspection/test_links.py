@@ -122,6 +122,13 @@ def test_a_named_port_is_shown_with_its_number() -> None:
     assert texts(**named_port({"name": "web", "containerPort": 8080}))["port"] == "web is 8080"
 
 
+def test_a_port_number_needs_no_text() -> None:
+    assert (
+        texts(markers=[marker(probes=[probe_wire(handler={"tcpSocket": {"port": 80}})])])["port"]
+        == ""
+    )
+
+
 def test_an_unknown_port_name_lists_those_that_exist() -> None:
     assert texts(**named_port())["port"] == "container main has no port named web, only none"
     (last,) = links(**named_port({"name": "wbe", "containerPort": 1}))[-1:]

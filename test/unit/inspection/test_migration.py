@@ -102,7 +102,7 @@ def differences(found: MigrationView, name: str = "marker") -> dict[str, str]:
             {"timeoutSeconds": 4000}, "timeoutSeconds above 3,600", "3600 s", id="timeout"
         ),
         pytest.param(
-            {"handler": {"exec": {"command": ["x" * 9000]}}}, "A command above 8 KiB (all words, UTF-8)",
+            {"handler": {"exec": {"command": ["x" * 8192, "y"]}}}, "A command above 8 KiB (all words, UTF-8)",
             "does not run", id="command",
         ),
         pytest.param(
@@ -142,6 +142,11 @@ def test_a_plain_http_marker_has_no_differences_and_is_not_refused() -> None:
     probe: Json = {"initialDelaySeconds": 1, "timeoutSeconds": 3600, "policies": policies}
     (found,) = view(marker(handler=http, **probe)).markers
     assert (found.refused, found.differences) == ([], [])
+
+
+def test_a_command_of_8_kib_runs() -> None:
+    found = differences(view(marker(handler={"exec": {"command": ["x" * 8192]}})))
+    assert not any(each.startswith("A command above") for each in found)
 
 
 def test_a_refused_marker_names_the_field_and_is_the_first_step() -> None:

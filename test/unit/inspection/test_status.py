@@ -52,6 +52,15 @@ def test_completed_pod_is_neither_counted_nor_a_problem(more: Json) -> None:
     assert view.problems == []
 
 
+def test_readiness_gate_that_a_typo_keeps_unwritten_is_a_problem() -> None:
+    """A gate that another component may write is none."""
+    pods = [healthy_pod(readiness_gates=["example.com/helathy", "balancer.example.com/in"])]
+    (problem,) = only(snapshot(markers=[marker()], pods=pods)).problems
+    assert (problem.link, problem.reason) == ("readiness gate", "GateUnwritten")
+    assert (problem.severity, problem.pod, problem.node) == ("broken", "web-0", "node-1")
+    assert problem.message.startswith("example.com/helathy is missing on the pod")
+
+
 PAUSED = {"kruise-probe.io/paused": "true"}
 LAST_RESULT = [condition_wire("example.com/healthy", "True", reason="ProbePaused", message="fine")]
 

@@ -4,6 +4,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
 import pytest
 from support.builders import (
     condition_wire,
@@ -433,6 +434,67 @@ def test_provider_link_replaces_the_daemon_on_virtual_nodes(
 ) -> None:
     found = end_of(snapshot(markers=[marker()], pods=[pod], node=VIRTUAL, renewed=None))
     assert (found and (found.name, found.reason)) == link
+
+
+def test_provider_cannot_report_a_probe_without_a_condition_type() -> None:
+    labels_only = probe_wire(condition=None, policies=[policy_wire(labels={"good": "yes"})])
+    pod = healthy_pod(annotations=PROTOCOL)
+    there = snapshot(markers=[marker(probes=[labels_only])], pods=[pod], node=VIRTUAL)
+    found = end_of(there)
+    assert found is not None
+    assert (found.name, found.reason) == ("provider", "ConditionTypeMissing")
+
+
+def test_pod_that_is_not_initialised_lists_the_containers_that_do_not_run() -> None:
+    waiting = {"main": {"waiting": {"reason": "PodInitializing"}}}
+    for containers, text in (
+        (
+            waiting,
+            "init containers of the pod have not completed; not running: main (PodInitializing)",
+        ),
+        (None, "init containers of the pod have not completed"),
+    ):
+        seen = seen_pod(healthy_pod(initialized=False), containers=containers)
+        found = end_of(snapshot(markers=[marker()], seen=[seen]))
+        assert found is not None
+        assert found.text == text
+
+
+def test_pattern_over_the_limit_of_a_pod_is_named() -> None:
+    """The patterns of the older marker use it up."""
+    older, younger = (
+        marker(
+            name=name,
+            created=created,
+            probes=[
+                probe_wire(
+                    condition=f"example.com/{name}",
+                    policies=[policy_wire(from_message=[{"label": name, "regex": ".{1,150}"}])],
+                )
+            ],
+        )
+        for name, created in (("a", "2020-01-01T00:00:00Z"), ("web", "2025-01-01T00:00:00Z"))
+    )
+    pod = healthy_pod(conditions=[condition_wire("example.com/web", "True", message="3 players")])
+    states = [state_wire(message="3 players", probed=OLD)]
+    found = end_of(snapshot(markers=[older, younger], pods=[pod], states=states))
+    assert found is not None
+    assert (found.name, found.reason) == ("marks", "ValueInvalid")
+    assert found.text == (
+        "label web is removed: all patterns of this pod together are too large to search regex '.{1,150}' in \"3 players\""
+    )
+
+
+def test_node_without_any_result_has_no_result() -> None:
+    there = snapshot(markers=[marker()], pods=[healthy_pod()])
+    assert there.node_pod_probes is not None
+    bare = {
+        name: msgspec.structs.replace(each, status=None)
+        for name, each in there.node_pod_probes.items()
+    }
+    found = end_of(replace(there, node_pod_probes=bare))
+    assert found is not None
+    assert (found.name, found.reason) == ("result", "ResultOverdue")
 
 
 @pytest.mark.parametrize(

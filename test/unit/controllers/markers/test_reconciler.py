@@ -826,6 +826,32 @@ class TestDegraded:
         warned = [(each.about, each.reason) for each in recorder.events]
         assert warned == [("PodProbeMarker/broken", "InvalidSpec")] * 2
 
+    async def test_an_error_that_comes_back_has_another_warning(self, api: FakeApi) -> None:
+        async with running_manager(api) as recorder:
+            for type in ("Ready", "example.com/a", "Ready"):
+                edited = {"probes": [probe_wire("native", condition=type)]}
+                api.edit(MARKERS, "web", {"spec": edited})
+                await settle()
+        assert [each.reason for each in recorder.events] == ["InvalidSpec"] * 2
+
+    async def test_a_warning_is_recorded_after_the_status_that_reports_it(
+        self, api: FakeApi
+    ) -> None:
+        """So a manager that is restarted before it can write the status records no second one."""
+
+        def refuse(write: Write) -> None:
+            if write.subresource == "status":
+                raise ServerError("no")
+
+        api.edit(MARKERS, "web", {"spec": {"probes": [probe_wire("native", condition="Ready")]}})
+        api.before = refuse
+        async with running_manager(api) as first:
+            await settle()
+        api.before = lambda write: None
+        async with running_manager(api) as second:
+            await settle()
+        assert [each.reason for each in (*first.events, *second.events)] == ["InvalidSpec"]
+
     async def test_a_probe_of_a_plain_init_container_is_reported(self, api: FakeApi) -> None:
         api.put(PODS, pod_wire("web-1", init_containers=[container_wire("setup")]))
         api.edit(
