@@ -109,7 +109,6 @@ class Reporter:
         self._wake.set()
         if node_pod_probe is None:
             self._stored_status = None
-            self._awaited_version = ""
             return
         if before is None or before.spec != node_pod_probe.spec:
             self._spec_bytes = stored_bytes(node_pod_probe.spec)

@@ -6,13 +6,14 @@ delivers after `WATCH_SECONDS`.
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import Any, NamedTuple
 
 import msgspec
+from support.callbacks import no_failed_callback
 
 from kruise_probe.api.core import ExecAction, Probe
 from kruise_probe.api.errors import Conflict, NotFound
@@ -213,6 +214,7 @@ class FakeProbers:
     Attributes:
         at_once: return results at once, as for tcpSocket; `behaviour` must not wait.
         pending: return results at the end of the round, as for httpGet; `behaviour` must not wait.
+        late: with `pending`, the response is not complete at the end of the round; `behaviour` may wait.
         queued: the text of `queued_too_long`.
         on_probe: called when an attempt starts.
     """
@@ -221,6 +223,7 @@ class FakeProbers:
         self.behaviour: Behaviour = _always_ok
         self.at_once = False
         self.pending = False
+        self.late = False
         self.queued = ""
         self.on_probe: Callable[[], object] | None = None
         self.attempts: list[Attempt] = []
@@ -249,10 +252,10 @@ class FakeProbers:
 
 
 class FakePendingResponse(PendingResponse):
-    def __init__(self, poll: Callable[[], ProbeResult]) -> None:
+    def __init__(self, poll: Callable[[], ProbeResult | Coroutine[Any, Any, ProbeResult]]) -> None:
         self._poll = poll
 
-    def poll(self) -> ProbeResult:
+    def poll(self) -> ProbeResult | Coroutine[Any, Any, ProbeResult]:
         return self._poll()
 
 
@@ -265,7 +268,8 @@ class FakeProber(Prober):
         if self._probers.on_probe is not None:
             self._probers.on_probe()
         if self._probers.pending:
-            return FakePendingResponse(lambda: self._run_at_once(target))
+            run = self._run if self._probers.late else self._run_at_once
+            return FakePendingResponse(lambda: run(target))
         if self._probers.at_once:
             return self._run_at_once(target)
         return self._run(target)
@@ -554,16 +558,17 @@ class ScriptedNode:
     async def daemon(self) -> AsyncIterator[Agent]:
         """Run a daemon within the block; end it as SIGTERM does."""
         agent = self.agent()
-        task = asyncio.create_task(agent.run())
-        try:
-            await settle()
-            yield agent
-        finally:
-            task.cancel()
-            await asyncio.wait([task])
-            self.api.forget_handlers()
-            if not task.cancelled() and (error := task.exception()) is not None:
-                raise error
+        with no_failed_callback():
+            task = asyncio.create_task(agent.run())
+            try:
+                await settle()
+                yield agent
+            finally:
+                task.cancel()
+                await asyncio.wait([task])
+                self.api.forget_handlers()
+                if not task.cancelled() and (error := task.exception()) is not None:
+                    raise error
 
     async def killed_daemon(self, seconds: float) -> None:
         """Run a daemon for `seconds`, then kill it: what it writes while it ends is undone."""

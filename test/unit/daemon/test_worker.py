@@ -132,6 +132,20 @@ async def test_a_probe_slower_than_its_period_never_overlaps_and_skips_ticks(
     assert missed_ticks() - before >= 150
 
 
+async def test_a_response_that_is_late_does_not_overlap_with_the_next_attempt(
+    node: ScriptedNode,
+) -> None:
+    node.probers.pending = node.probers.late = True
+    node.probers.answer(OK, seconds=2.7)
+    node.api.put(one(exec_probe()))
+    async with node.daemon():
+        node.containers.start()
+        await asyncio.sleep(60)
+        assert node.api.state() == "Succeeded"
+    assert node.probers.most_in_flight == 1
+    assert len(node.probers.times) >= 19
+
+
 async def test_probe_that_ends_just_after_a_tick_runs_again_at_once(
     node: ScriptedNode,
 ) -> None:

@@ -123,6 +123,16 @@ async def test_a_list_of_a_large_node_fits(socket: Path) -> None:
         assert len(await runtime.list_containers()) == 2000
 
 
+async def test_a_list_above_16_mib_is_refused(socket: Path) -> None:
+    """As in kubelet. It would be several times as large in memory."""
+    scripted = ScriptedRuntime()
+    for number in range(17):
+        _ = scripted.start(f"uid-{number}", "x" * (1 << 20))
+    async with served(scripted, socket) as endpoint, GrpcRuntime(endpoint) as runtime:
+        with pytest.raises(RuntimeFailure, match="larger than max"):
+            await runtime.list_containers()
+
+
 async def test_a_status_above_the_limit_fails_alone(socket: Path) -> None:
     scripted = ScriptedRuntime()
     container = scripted.start("uid-1", ip="10.0.0.1" + " " * (3 << 20))

@@ -8,6 +8,9 @@ from typing import Any
 
 import grpc
 import grpc.aio
+import h2.config
+import h2.connection
+import h2.events
 import pytest
 from grpc_health.v1 import health_pb2
 from grpc_health.v1._async import HealthServicer
@@ -128,6 +131,26 @@ async def test_server_that_refuses() -> None:
         "error: health rpc probe failed: "
         "rpc error: code = PermissionDenied desc = größer als erlaubt",
     )
+
+
+async def test_server_that_pings_before_it_responds_gets_an_answer() -> None:
+    async def script(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        server = h2.connection.H2Connection(h2.config.H2Configuration(client_side=False))
+        server.initiate_connection()
+        server.ping(b"are you?")
+        writer.write(server.data_to_send())
+        while data := await reader.read(65536):
+            for event in server.receive_data(data):
+                if isinstance(event, h2.events.PingAckReceived):
+                    server.send_headers(
+                        1, [(":status", "200"), ("content-type", "application/grpc")]
+                    )
+                    server.send_data(1, b"\0\0\0\0\x02\x08\x01")
+                    server.send_headers(1, [("grpc-status", "0")], end_stream=True)
+            writer.write(server.data_to_send())
+
+    async with serving(lambda _: script) as server:
+        assert await probe(server.port, timeout=5.0) == success("service healthy")
 
 
 async def test_slow_server_fails_in_time() -> None:

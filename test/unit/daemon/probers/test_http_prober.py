@@ -25,7 +25,12 @@ from support.scripted_server import (
 
 from kruise_probe.api.core import HTTPGetAction, HTTPHeader
 from kruise_probe.api.host_port import HostPort
-from kruise_probe.daemon.probers.dialing import ProbeDialFailed, new_socket
+from kruise_probe.daemon.probers.dialing import (
+    BrokenConnection,
+    Connection,
+    ProbeDialFailed,
+    new_socket,
+)
 from kruise_probe.daemon.probers.http import HttpProber
 from kruise_probe.daemon.probers.prober import (
     PendingResponse,
@@ -455,6 +460,42 @@ class TestHttps:
         assert result == failure(
             f'Get "https://127.0.0.1:{server.port}/": remote error: tls: certificate required',
         )
+
+    async def test_alert_is_read_after_the_server_has_closed(self, tmp_path: Path) -> None:
+        context = self_signed(tmp_path)
+        context.verify_mode = ssl.CERT_REQUIRED
+        context.load_verify_locations(tmp_path / "certificate.pem")
+        ended = asyncio.Event()
+
+        async def script(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+            tls = context.wrap_bio(incoming, outgoing, server_side=True)
+            refused = False
+            while not refused:
+                _ = incoming.write(await reader.read(65536))
+                try:
+                    tls.do_handshake()
+                except ssl.SSLWantReadError:
+                    pass
+                except ssl.SSLError:
+                    refused = True
+                writer.write(outgoing.read())
+            writer.close()
+            await writer.wait_closed()
+            ended.set()
+
+        async def send_on(connection: Connection) -> None:
+            while True:
+                await connection.send(b"x")
+                await asyncio.sleep(0)
+
+        async with serving(lambda _: script) as server:
+            address = HostPort("127.0.0.1", server.port)
+            connection = await dial_tls(address, ReadBudget(), unverified_tls("h2"), new_socket)
+            await ended.wait()
+            with pytest.raises(BrokenConnection, match="remote error: tls: certificate required"):
+                await send_on(connection)
+            connection.close()
 
     async def test_server_that_resets_before_the_handshake(self) -> None:
         async def script(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
