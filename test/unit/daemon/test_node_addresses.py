@@ -174,6 +174,11 @@ def test_the_local_address_of_a_link_is_read_and_not_the_peers() -> None:
     assert parse_netlink(data + DONE) == (found, True)
 
 
+def test_an_entry_without_an_address_is_skipped() -> None:
+    data = new_address(2) + new_address(3, address="fd00::1")
+    assert parse_netlink(data) == ([InterfaceAddress(3, ip_address("fd00::1"))], False)
+
+
 def test_an_error_of_the_kernel_is_raised() -> None:
     with pytest.raises(OSError, match="netlink error 1"):
         parse_netlink(message(2, struct.pack("=i", -1)))
