@@ -17,6 +17,7 @@ from support.scripted_server import answering, flooding, self_signed, serving, s
 from support.sockets import closed_port
 
 from kruise_probe.api.core import Probe
+from kruise_probe.api.errors import ConnectionFailed, KubeError
 from kruise_probe.api.host_port import HostPort
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.v1alpha1 import ProbeState
@@ -24,11 +25,17 @@ from kruise_probe.client.config import ClusterConfig
 from kruise_probe.client.pod_streams import ForwardRefused
 from kruise_probe.client.rest import RestClient
 from kruise_probe.daemon.cri.runtime import ExecResult
+from kruise_probe.daemon.probers.dialing import ProbeDialFailed
 from kruise_probe.daemon.probers.exec import probe_result
 from kruise_probe.daemon.probers.prober import Target
 from kruise_probe.daemon.probers.selection import prober_for
 from kruise_probe.inspection.attempts import TrialResult
-from kruise_probe.inspection.forwarding import ForwardedSocket, Forwarder, _Tunnel
+from kruise_probe.inspection.forwarding import (
+    ForwardedSocket,
+    Forwarder,
+    ForwardFailed,
+    _Tunnel,
+)
 from kruise_probe.inspection.trials import run_probe
 
 pytestmark = pytest.mark.sockets
@@ -235,15 +242,26 @@ async def test_api_server_without_streams_is_named() -> None:
     assert not found.ran
 
 
-async def test_data_before_the_end_of_a_connection_is_received_first() -> None:
+@pytest.mark.parametrize(
+    ("failure", "error"),
+    [
+        pytest.param(ForwardRefused("connection refused"), ProbeDialFailed, id="refused"),
+        pytest.param(ForwardRefused("connection reset by peer"), ConnectionResetError, id="reset"),
+        pytest.param(ForwardRefused("no such pod"), ForwardFailed, id="of-the-port-forward"),
+        pytest.param(ConnectionFailed("cut"), ForwardFailed, id="of-the-api-server"),
+    ],
+)
+async def test_data_is_received_before_the_failure_that_ends_a_connection(
+    failure: KubeError, error: type[Exception]
+) -> None:
     ours, theirs = socket.socketpair()
     tunnel = _Tunnel(HostPort("127.0.0.1", 80))
     with ForwardedSocket(theirs.detach(), tunnel) as forwarded, ours:
         ours.send(b"data")
-        tunnel.failure = ForwardRefused("connection reset by peer")
+        tunnel.failure = failure
         assert forwarded.recv(100) == b"data"
         ours.close()
-        with pytest.raises(ConnectionResetError):
+        with pytest.raises(error):
             forwarded.recv(100)
 
 

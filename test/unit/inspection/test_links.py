@@ -129,6 +129,11 @@ def test_a_port_number_needs_no_text() -> None:
     )
 
 
+def test_a_missing_condition_needs_no_text_while_results_are_unknown() -> None:
+    pods = [healthy_pod(conditions=[])]
+    assert texts(pods=pods, forbidden=["nodepodprobes"])["condition"] == ""
+
+
 def test_an_unknown_port_name_lists_those_that_exist() -> None:
     assert texts(**named_port())["port"] == "container main has no port named web, only none"
     (last,) = links(**named_port({"name": "wbe", "containerPort": 1}))[-1:]

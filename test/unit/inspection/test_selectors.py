@@ -197,6 +197,11 @@ def test_typos_are_told_from_other_labels(labels: dict[str, str], found: bool) -
     assert misses_by_typos(wanted, labels) == found
 
 
+def test_a_value_that_a_selector_excludes_is_no_typo() -> None:
+    excludes = selector({"key": "app", "operator": "NotIn", "values": ["web", "wbe"]})
+    assert not misses_by_typos(excludes, {"app": "web"})
+
+
 def test_distance_prefers_typos_then_common_keys_then_met_requirements() -> None:
     wanted = compile_selector(LabelSelector(match_labels={"app": "web", "tier": "front"}))
     farthest_first: list[dict[str, str]] = [

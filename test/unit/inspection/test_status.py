@@ -134,6 +134,35 @@ def test_stale_result_is_unknown_with_the_reason() -> None:
     assert [each.reason for each in view.problems] == ["ProbeAgentStale"]
 
 
+@pytest.mark.parametrize(
+    ("conditions", "since"),
+    [
+        pytest.param(
+            [
+                condition_wire(
+                    "example.com/healthy", "Unknown", lastTransitionTime="2026-01-01T00:01:00Z"
+                )
+            ],
+            "2026-01-01T00:01:00Z",
+            id="written",
+        ),
+        pytest.param([], "", id="not-written-yet"),
+    ],
+)
+def test_stale_result_is_unknown_since_its_condition(conditions: list[Json], since: str) -> None:
+    states = [state_wire(probed=OLD, moved=OLD)]
+    pods = [healthy_pod(conditions=conditions)]
+    view = only(snapshot(markers=[marker()], pods=pods, states=states, renewed=OLD))
+    (result,) = view.pods[0].results
+    assert (result.state, result.since) == ("Unknown", since)
+
+
+def test_pod_that_is_being_deleted_is_terminating() -> None:
+    pods = [healthy_pod("a"), healthy_pod("b", deleting=True)]
+    view = only(snapshot(markers=[marker()], pods=pods))
+    assert [each.phase for each in view.pods] == ["Running", "Terminating"]
+
+
 def test_state_comes_from_the_condition_without_nodepodprobes() -> None:
     times = {"lastTransitionTime": OLD, "lastProbeTime": "2026-01-02T00:00:00Z"}
     bad = condition_wire("example.com/healthy", "False", message="bad", **times)
