@@ -146,5 +146,6 @@ def test_a_marker_without_entries_uses_no_memory() -> None:
     index.update(None, versions[0])
     index.update(*versions)
     assert index._nodes_of_marker == {NamespacedName("default", "b"): {"node-1"}}
-    index.remove("node-1")
+    gone = index.remove("node-1")
+    assert (gone.spec, gone.pods, gone.markers) == (True, {}, {NamespacedName("default", "b")})
     assert (index._nodes_of_marker, index._views) == ({}, {})

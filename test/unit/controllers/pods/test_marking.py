@@ -368,6 +368,12 @@ def test_a_value_that_the_new_owner_never_writes_is_removed_at_once(
     assert (changes.labels, changes.annotations) == ({"same": None}, {"cost": None})
 
 
+def test_the_manager_writes_conditions_unless_a_provider_does() -> None:
+    changes = marking(pod(), claims(*BOTH), states(state()), now=NOW)
+    assert changes is not None
+    assert [each.type for each in changes.conditions] == ["example.com/healthy"]
+
+
 def test_if_a_provider_writes_conditions_only_marks_are_written() -> None:
     changes = mark(pod(), claims(*BOTH), states(state()), writes_conditions=False)
     assert changes is not None
