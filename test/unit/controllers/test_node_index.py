@@ -9,7 +9,11 @@ from support.builders import npp_wire, pod_status_wire, pod_wire, state_wire
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.resources import NODE_POD_PROBES
 from kruise_probe.api.v1alpha1 import NodePodProbe
-from kruise_probe.controllers.node_index import NodePodProbeIndex, PodResultChange
+from kruise_probe.controllers.node_index import (
+    NodePodProbeIndex,
+    PodResultChange,
+    ProbesChange,
+)
 
 KEY = NamespacedName("default", "web-0")
 MESSAGE, FIRST, STATE = PodResultChange
@@ -147,5 +151,5 @@ def test_a_marker_without_entries_uses_no_memory() -> None:
     index.update(*versions)
     assert index._nodes_of_marker == {NamespacedName("default", "b"): {"node-1"}}
     gone = index.remove("node-1")
-    assert (gone.spec, gone.pods, gone.markers) == (True, {}, {NamespacedName("default", "b")})
+    assert gone == ProbesChange(True, {}, frozenset({NamespacedName("default", "b")}))
     assert (index._nodes_of_marker, index._views) == ({}, {})

@@ -181,6 +181,13 @@ def test_a_key_that_two_markers_write_is_reported_for_both() -> None:
     assert "old#idle" in differences(found, "new")["Two probes name one key"]
 
 
+def test_probes_without_a_condition_share_none() -> None:
+    policies = {name: [policy_wire(labels={name: "1"})] for name in ("old", "new")}
+    found = view(*(marker(name, condition=None, policies=policies[name]) for name in policies))
+    for name in policies:
+        assert "Two probes name one key" not in differences(found, name)
+
+
 def test_markers_of_two_namespaces_share_no_key() -> None:
     other = marker_wire("marker", namespace="other", probes=[probe_wire("idle")])
     found = view(marker(), other)

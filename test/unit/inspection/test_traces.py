@@ -44,6 +44,18 @@ def test_working_probe_has_no_broken_link() -> None:
     assert end_of(snapshot(markers=[marker()], pods=[healthy_pod()])) is None
 
 
+def test_each_probe_of_a_marker_is_compared_with_its_own_entry() -> None:
+    probes = [probe_wire(), probe_wire("second", condition="x.com/b", periodSeconds=7)]
+    conditions = [condition_wire("example.com/healthy"), condition_wire("x.com/b")]
+    there = snapshot(
+        markers=[marker(probes=probes)],
+        pods=[healthy_pod(conditions=conditions)],
+        states=[state_wire(), state_wire("web#second")],
+    )
+    (compiled,) = there.compiled.values()
+    assert [each.end for each in traces_of(there, there.pods[0], compiled)] == [None, None]
+
+
 @pytest.mark.parametrize(
     ("pods", "link", "reason"),
     [
@@ -371,6 +383,12 @@ def test_values_must_be_those_of_the_newest_message(
             "a/b",
             'label n is removed: no valid value in the first line of the message "a/b"',
             id="first-line",
+        ),
+        pytest.param(
+            {"annotation": "n", "regex": "n=.+"},
+            "x" * SHOWN_MESSAGE,
+            f"annotation n is removed: regex 'n=.+' finds no valid value in the message \"{'x' * SHOWN_MESSAGE}\"",
+            id="message-that-is-shown-whole",
         ),
         pytest.param(
             {"annotation": "n", "regex": "n=.+"},
