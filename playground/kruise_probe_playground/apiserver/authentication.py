@@ -63,10 +63,12 @@ Tokens = Mapping[str, User]
 """The token table: bearer token to user. An empty one accepts every request, without a token."""
 
 
-def user_of(authorization: str, tokens: Tokens) -> User | None:
-    """The user of an `Authorization` header; None if its token is not in the table."""
+def user_of(authorization: str, tokens: Tokens) -> User:
+    """The user of an `Authorization` header; fails if its token is not in the table."""
     scheme, _, token = authorization.partition(" ")
-    return tokens.get(token.strip()) if scheme.lower() == "bearer" else None
+    if tokens and (scheme.lower() != "bearer" or token.strip() not in tokens):
+        raise Failure(401, "Unauthorized", "Unauthorized")
+    return tokens[token.strip()] if tokens else User("")
 
 
 def check_no_web_page(headers: Mapping[str, str]) -> None:
@@ -120,14 +122,10 @@ def review_response(path: str, body: bytes, content_type: str, user: User, token
     except msgspec.MsgspecError as error:
         raise bad_request(f"the body is not a review: {error}") from error
     if path == TOKEN_REVIEWS:
-        return {**sent, "status": _token_status(tokens.get(spec.token))}
+        known = tokens.get(spec.token)
+        refused = {"user": {}, "error": "invalid bearer token"}
+        return {**sent, "status": {"authenticated": True, "user": known.info} if known else refused}
     if path == WHOAMI_REVIEWS:
         metadata = {"creationTimestamp": format_time(utc_now())}
         return {**sent, "metadata": metadata, "status": {"userInfo": user.info}}
     return {**sent, "status": {"allowed": True}}
-
-
-def _token_status(user: User | None) -> Json:
-    if user is None:
-        return {"user": {}, "error": "invalid bearer token"}
-    return {"authenticated": True, "user": user.info}

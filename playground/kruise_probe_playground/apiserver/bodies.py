@@ -17,6 +17,7 @@ from kruise_probe_playground.apiserver.failures import (
     Failure,
     bad_request,
     patch_failed,
+    undecodable_patch,
     unsupported_media_type,
 )
 from kruise_probe_playground.apiserver.kinds import Kind
@@ -145,7 +146,7 @@ def _shown(body: bytes) -> str:
 def apply_patch(kind: Kind, old: Json, body: bytes, patch_type: PatchType) -> Json:
     """Apply a patch to a copy of `old`."""
     try:
-        patch = msgspec.json.decode(body)
+        patch: Any = msgspec.json.decode(body, type=list if patch_type is PatchType.JSON else dict)
     except msgspec.DecodeError as error:
         raise bad_request(f"error decoding patch: {error}") from error
     try:
@@ -158,8 +159,22 @@ def apply_patch(kind: Kind, old: Json, body: bytes, patch_type: PatchType) -> Js
                 patched = merge_patch(old, patch)
     except PatchFailed as error:
         raise patch_failed(error.code, str(error)) from error
-    if not isinstance(patched, dict) or not isinstance(patched.get("metadata", {}), dict):
-        raise bad_request("the patched value is not an object")
+    if not isinstance(patched, dict) or not isinstance(patched.get("metadata") or {}, dict):
+        raise undecodable_patch(patched, "json: cannot unmarshal into an object")
+    return patched if patch_type is PatchType.STRATEGIC_MERGE else _with_type(kind, old, patched)
+
+
+def _with_type(kind: Kind, old: Json, patched: Json) -> Json:
+    """Check the type of a patched object. Go decodes it again, except after a strategic merge patch."""
+    name, version = patched.get("kind"), patched.get("apiVersion")
+    if kind.custom and not name:
+        raise undecodable_patch(patched, "Object 'Kind' is missing")
+    if kind.custom and not version:
+        raise patch_failed(500, "Internal error occurred: Object 'apiVersion' is missing")
+    if not version:  # Go decodes it as the internal type, whose fields have other names
+        return {**patched, "metadata": {}}
+    if not kind.custom and (version, name or old["kind"]) != (old["apiVersion"], old["kind"]):
+        raise undecodable_patch(patched, f'no kind "{name}" is registered for version "{version}"')
     return patched
 
 

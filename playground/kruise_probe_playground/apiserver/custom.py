@@ -5,6 +5,7 @@ Differs: only the storage version is served; functions replace CEL.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
@@ -21,26 +22,18 @@ Validator = Callable[[Json, Json | None], Sequence[Cause]]
 """Returns the errors of a new object. The second argument is the stored object, or None for a create."""
 
 
+@dataclass(frozen=True)
 class CustomRules(Rules):
     """Separate status; validation by schema, then by `validator`."""
 
-    def __init__(
-        self,
-        schema: Schema,
-        api_version: str,
-        kind: str,
-        validator: Validator | None,
-        *,
-        has_status: bool,
-    ) -> None:
-        self._schema = schema
-        self._api_version = api_version
-        self._kind = kind
-        self._validator = validator
-        self._has_status = has_status
+    schema: Schema
+    api_version: str
+    kind: str
+    validator: Validator | None
+    has_status: bool
 
     def reset_for_create(self, new: Json) -> None:
-        if self._has_status:
+        if self.has_status:
             new.pop("status", None)
 
     def reset_for_update(self, new: Json, old: Json, subresource: str) -> None:
@@ -49,28 +42,28 @@ class CustomRules(Rules):
             new.clear()
             new.update({**old, "metadata": dict(old["metadata"])})
             put(new, "status", status)
-        elif self._has_status:
+        elif self.has_status:
             super().reset_for_update(new, old, subresource)
 
     def trackable(self, new: Json) -> bool:
         status = {"status": new["status"]} if "status" in new else {}
-        found = validate(status, self._schema, "")
+        found = validate(status, self.schema, "")
         return not any(each.reason == _WRONG_TYPE for each in found)
 
     def validate(self, new: Json) -> Sequence[Cause]:
         return self.validate_update(new, None)
 
     def validate_update(self, new: Json, old: Json | None) -> Sequence[Cause]:
-        if new.get("kind") != self._kind:
-            return [invalid_value("kind", new.get("kind"), f"must be {self._kind}")]
-        if new.get("apiVersion") != self._api_version:
+        if new.get("kind") != self.kind:
+            return [invalid_value("kind", new.get("kind"), f"must be {self.kind}")]
+        if new.get("apiVersion") != self.api_version:
             sent = new.get("apiVersion")
-            return [invalid_value("apiVersion", sent, f"must be {self._api_version}")]
-        found = list(validate(new, self._schema, ""))
+            return [invalid_value("apiVersion", sent, f"must be {self.api_version}")]
+        found = list(validate(new, self.schema, ""))
         blocked = any(each.reason in _BLOCKING for each in found)
-        if self._validator is not None and not blocked:
+        if self.validator is not None and not blocked:
             reported = {each.field for each in found}
-            found += [each for each in self._validator(new, old) if each.field not in reported]
+            found += [each for each in self.validator(new, old) if each.field not in reported]
         return found
 
 

@@ -72,6 +72,10 @@ class DefinitionRules(Rules):
                 cell_of(each["jsonPath"], each["type"])
             except ValueError as error:
                 found.append(f"the column {each['name']!r} stays empty in the playground: {error}")
+        if "scale" in (version.get("subresources") or {}):
+            found.append(
+                "the playground's API server does not serve the subresource scale of your kinds"
+            )
         if _has_rules(version):
             found.append(
                 "the playground's API server does not evaluate x-kubernetes-validations (CEL)"

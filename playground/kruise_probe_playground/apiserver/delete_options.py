@@ -1,7 +1,7 @@
 """Reads the DeleteOptions of a request, from its body and its query.
 
 Source: apiserver pkg/endpoints/handlers/delete.go; apimachinery pkg/apis/meta/v1/validation (ValidateDeleteOptions).
-Differs: options that the body does not set may be in the query.
+Differs: no preconditions in the query.
 """
 
 from collections.abc import Mapping
@@ -42,17 +42,11 @@ class _DeleteOptions(msgspec.Struct, rename="camel"):
 def read_delete_options(
     body: bytes, query: Mapping[str, str], content_type: str = ""
 ) -> DeleteOptions:
-    """DeleteOptions of the body; fields that it does not set come from the query."""
+    """DeleteOptions of the body; of the query only if there is no body."""
     try:
-        grace, dry_run = query.get("gracePeriodSeconds"), query.get("dryRun")
-        of_query = {
-            "gracePeriodSeconds": int(grace) if grace else None,
-            "propagationPolicy": query.get("propagationPolicy"),
-            "dryRun": [dry_run] if dry_run else None,
-        }
-        of_body = _decoded(body, content_type)
-        set_by_body = {key: each for key, each in of_body.items() if each not in (None, [])}
-        sent = msgspec.convert({**of_query, **set_by_body}, _DeleteOptions)
+        read = _decoded(body, content_type) if body else _of_query(query)
+        given = {key: each for key, each in read.items() if each is not None}
+        sent = msgspec.convert(given, _DeleteOptions, strict=bool(body))
     except (msgspec.MsgspecError, ValueError) as error:
         raise unrecognized("DeleteOptions", str(error), body) from error
     if sent.kind not in ("", "DeleteOptions"):
@@ -73,9 +67,16 @@ def read_delete_options(
     )
 
 
+def _of_query(query: Mapping[str, str]) -> Json:
+    return {
+        "gracePeriodSeconds": query.get("gracePeriodSeconds"),
+        "orphanDependents": query.get("orphanDependents"),
+        "propagationPolicy": query.get("propagationPolicy"),
+        "dryRun": [query["dryRun"]] if "dryRun" in query else None,
+    }
+
+
 def _decoded(body: bytes, content_type: str) -> Json:
-    if not body.strip():
-        return {}
     if media_type(content_type) == protobuf.MEDIA_TYPE:
         return protobuf.read_object("DeleteOptions", body)
     return read_json(body, content_type, "DeleteOptions")

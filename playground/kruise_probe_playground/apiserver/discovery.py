@@ -43,7 +43,8 @@ class Discovery:
             case ["apis"] if aggregated:
                 return self._aggregated([each for each in self._groups if each]), AGGREGATED
             case ["api"]:
-                document: Json | None = {"kind": "APIVersions", "versions": ["v1"]}
+                versions = {"kind": "APIVersions", "versions": ["v1"]}
+                document: Json | None = {**versions, "serverAddressByClientCIDRs": []}
             case ["apis"]:
                 described = [self._described(each) for each in self._groups if each]
                 document = {"kind": "APIGroupList", "apiVersion": "v1", "groups": described}

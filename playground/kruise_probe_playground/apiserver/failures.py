@@ -150,9 +150,7 @@ def expired_list(fresh_token: str) -> Failure:
 
 def too_large_version(requested: int, current: int) -> Failure:
     details = {
-        "causes": [
-            {"reason": "ResourceVersionTooLarge", "message": "Too large resource version"},
-        ],
+        "causes": [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}],
         "retryAfterSeconds": 1,
     }
     message = f"Too large resource version: {requested}, current: {current}"
@@ -179,6 +177,11 @@ def patch_failed(code: int, message: str) -> Failure:
         message = "the server rejected our request due to an error in our request"
         return Failure(422, "Invalid", message, details={})
     return Failure(code, "BadRequest" if code == 400 else "InternalError", message)
+
+
+def undecodable_patch(patched: Any, why: str) -> Failure:
+    cause = invalid_value("patch", msgspec.json.encode(patched).decode(), why)
+    return invalid(FailureTarget("", "", ""), [cause])
 
 
 def invalid(target: FailureTarget, causes: Sequence[Cause]) -> Failure:

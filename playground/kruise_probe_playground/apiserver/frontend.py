@@ -25,12 +25,7 @@ from kruise_probe_playground.apiserver.authentication import (
 )
 from kruise_probe_playground.apiserver.discovery import Discovery, version
 from kruise_probe_playground.apiserver.failures import Failure
-from kruise_probe_playground.apiserver.handlers import (
-    Call,
-    VerbHandlers,
-    check_route,
-    verb_of,
-)
+from kruise_probe_playground.apiserver.handlers import Call, VerbHandlers, check_route, verb_of
 from kruise_probe_playground.apiserver.logs import OpenLog, no_nodes, open_log
 from kruise_probe_playground.apiserver.openapi import OpenApi
 from kruise_probe_playground.apiserver.registry import Registry
@@ -90,7 +85,7 @@ class Frontend:
             check_no_web_page(request.headers)
             if request.path.strip("/").partition("/")[0] in _HEALTH:
                 return web.Response(text="ok")
-            own = self._authenticated(request)
+            own = user_of(request.headers.get("Authorization", ""), self._tokens)
             user = _impersonated(request) or own
             document = self._document(request)
             if document is not None:
@@ -108,14 +103,6 @@ class Frontend:
             return self._respond(call)
         except Failure as failure:
             return failure_response(failure)
-
-    def _authenticated(self, request: web.Request) -> User:
-        if not self._tokens:
-            return User("")
-        user = user_of(request.headers.get("Authorization", ""), self._tokens)
-        if user is None:
-            raise Failure(401, "Unauthorized", "Unauthorized")
-        return user
 
     def _document(self, request: web.Request) -> web.Response | None:
         """Respond to a request for version, discovery or OpenAPI; None for requests about objects."""

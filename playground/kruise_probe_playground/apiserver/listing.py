@@ -46,9 +46,7 @@ def scope_of(kind: Kind, namespace: str, query: ListQuery, name: str = "") -> Sc
     if name:
         selector = f"metadata.name={name},{selector}" if selector else f"metadata.name={name}"
     return Scope(
-        namespace,
-        parse_labels(query.label_selector),
-        parse_fields(selector, kind.known_fields),
+        namespace, parse_labels(query.label_selector), parse_fields(selector, kind.known_fields)
     )
 
 

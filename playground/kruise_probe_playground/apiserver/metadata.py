@@ -156,21 +156,15 @@ def finalizer_warnings(metadata: Json, old: Json, kind: Kind) -> Iterator[str]:
 
 
 def update_problems(new: Json, old: Json) -> Iterator[Cause]:
-    yield from _finalizer_problems(new, old)
-    for key in ("uid", "deletionTimestamp", "deletionGracePeriodSeconds"):
-        value: Any = new.get(key)
-        if value != old.get(key):
-            yield failures.invalid_value(f"metadata.{key}", value, _IMMUTABLE)
-
-
-def _finalizer_problems(new: Json, old: Json) -> Iterator[Cause]:
-    if "deletionTimestamp" not in old:
-        return
     added = sorted(set(new.get("finalizers") or ()) - set(old.get("finalizers") or ()))
-    if added:
+    if added and "deletionTimestamp" in old:
         listed = ", ".join(f'"{each}"' for each in added)
         yield failures.forbidden_field(
             "metadata.finalizers",
             "no new finalizers can be added if the object is being deleted, found new finalizers"
             f" []string{{{listed}}}",
         )
+    for key in ("uid", "deletionTimestamp", "deletionGracePeriodSeconds"):
+        value: Any = new.get(key)
+        if value != old.get(key):
+            yield failures.invalid_value(f"metadata.{key}", value, _IMMUTABLE)

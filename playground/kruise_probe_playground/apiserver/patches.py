@@ -40,8 +40,17 @@ def json_patch(target: Any, operations: Any) -> Any:
         raise PatchFailed("error decoding patch: a JSON patch is a list of operations", 400)
     document = deepcopy(target)
     for operation in operations:
-        _apply(document, operation)
+        if (operation.get("op"), operation.get("path")) == ("replace", ""):
+            document = _whole(operation.get("value"))
+        else:
+            _apply(document, operation)
     return document
+
+
+def _whole(value: Any) -> Any:
+    if isinstance(value, (dict, list)):
+        return value
+    raise PatchFailed("replace operation value must be object or array")
 
 
 def _apply(document: Any, operation: dict[str, Any]) -> None:

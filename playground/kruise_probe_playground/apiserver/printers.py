@@ -193,7 +193,4 @@ SERVICES: Final = (
 NAMESPACES: Final = (NAME, Column("Status", text_at("status.phase")), AGE)
 SERVICE_ACCOUNTS: Final = (NAME, AGE)
 LEASES: Final = (NAME, Column("Holder", text_at("spec.holderIdentity")), AGE)
-DEFINITIONS: Final = (
-    NAME,
-    Column("Created At", text_at("metadata.creationTimestamp"), "date"),
-)
+DEFINITIONS: Final = (NAME, Column("Created At", text_at("metadata.creationTimestamp"), "date"))

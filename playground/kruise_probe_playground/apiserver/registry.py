@@ -21,8 +21,6 @@ from kruise_probe_playground.apiserver.store import Change, Collection, ObjectSt
 MAX_OBJECT_BYTES: Final = 3 << 19
 """The maximum of etcd for one request."""
 
-_NAMESPACES: Final = "namespaces"
-
 
 class Registry:
     """Kinds and their collections.
@@ -106,7 +104,7 @@ class Registry:
                 raise failures.forbidden(kind.target(name), why)
         if not kind.namespaced:
             return
-        namespaces = self.kinds[_NAMESPACES]
+        namespaces = self.kinds["namespaces"]
         stored = self.get(namespaces, NamespacedName("", namespace))
         if stored.fields.get("status.phase") == "Terminating":
             why = (

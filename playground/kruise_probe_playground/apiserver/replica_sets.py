@@ -66,12 +66,12 @@ def _matches(selector: Json, labels: Json) -> bool:
 def scale_of(replica_set: Json) -> Json:
     """Its autoscaling/v1 Scale."""
     selector = replica_set["spec"]["selector"].get("matchLabels") or {}
-    metadata = replica_set["metadata"]
+    metadata, replicas = replica_set["metadata"], replica_set["spec"]["replicas"]
     return {
         "kind": "Scale",
         "apiVersion": "autoscaling/v1",
         "metadata": {key: metadata[key] for key in _SCALED_METADATA},
-        "spec": {"replicas": replica_set["spec"]["replicas"]},
+        "spec": {"replicas": replicas} if replicas else {},
         "status": {
             "replicas": replica_set["status"]["replicas"],
             "selector": ",".join(f"{key}={selector[key]}" for key in sorted(selector)),

@@ -72,8 +72,8 @@ ABSENT_VALUES: Final[Mapping[str, Json]] = {
 
 
 _POINTER: Final = {"x-pointer": True}
-_NOT_NEGATIVE: Final = {"minimum": 0}
-_COUNT: Final = {"minimum": 0, "x-omitempty": True}
+_OMITTED: Final = {"x-omitempty": True}
+_COUNT: Final = {"minimum": 0, **_OMITTED}
 _POSITIVE: Final = {"minimum": 1}
 LIMITS: Final[Mapping[str, Mapping[str, Json]]] = {
     f"{_CORE}Probe": {
@@ -84,16 +84,25 @@ LIMITS: Final[Mapping[str, Mapping[str, Json]]] = {
         "failureThreshold": _COUNT,
         "terminationGracePeriodSeconds": _POSITIVE,
     },
-    f"{_CORE}PodSpec": {"activeDeadlineSeconds": {"minimum": 1, "maximum": 2**31 - 1}},
+    f"{_CORE}PodSpec": {
+        "activeDeadlineSeconds": {"minimum": 1, "maximum": 2**31 - 1},
+        **dict.fromkeys(("hostNetwork", "hostPID", "hostIPC"), _OMITTED),
+    },
     "io.k8s.api.coordination.v1.LeaseSpec": {
         "leaseDurationSeconds": _POSITIVE,
-        "leaseTransitions": _NOT_NEGATIVE,
+        "leaseTransitions": {"minimum": 0},
         "acquireTime": _POINTER,
         "holderIdentity": _POINTER,
         "renewTime": _POINTER,
     },
     "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta": {"managedFields": _POINTER},
-    f"{_CORE}ServicePort": {"port": {"minimum": 1, "maximum": 65535}},
+    f"{_CRD}CustomResourceColumnDefinition": {"priority": _OMITTED},
+    f"{_CORE}ServicePort": {"port": {"minimum": 1, "maximum": 65535}, "nodePort": _OMITTED},
+    f"{_CORE}Container": dict.fromkeys(("stdin", "stdinOnce", "tty"), _OMITTED),
+    f"{_CORE}ContainerPort": {"hostPort": _OMITTED},
+    f"{_CORE}Event": {"count": _OMITTED},
+    f"{_CORE}NodeSpec": {"unschedulable": _OMITTED},
+    f"{_CORE}VolumeMount": {"readOnly": _OMITTED},
 }
 """What OpenAPI lacks about Go's fields: limits; pointers, whose zero values are stored; numbers with `omitempty`, whose
 zero values are not."""

@@ -1,7 +1,7 @@
 """Pruning and defaulting of the values that clients send.
 
 Source: apiextensions-apiserver pkg/apiserver/schema/{pruning,defaulting}; encoding/json for built-in kinds.
-Differs: in built-in kinds an optional number or boolean keeps an explicit zero; Go drops it without a pointer.
+Differs: in built-in kinds rare optional numbers and booleans keep an explicit zero; Go drops it without a pointer.
 """
 
 from copy import deepcopy

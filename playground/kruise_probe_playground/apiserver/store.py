@@ -148,12 +148,9 @@ class Collection:
         self._history.append(change)
         self._history_bytes += len(change.new.body)
         while len(self._history) > HISTORY_CHANGES or self._history_bytes > HISTORY_BYTES:
-            self._forget_oldest()
-
-    def _forget_oldest(self) -> None:
-        oldest = self._history.popleft()
-        self._history_bytes -= len(oldest.new.body)
-        self.floor = oldest.revision
+            oldest = self._history.popleft()
+            self._history_bytes -= len(oldest.new.body)
+            self.floor = oldest.revision
 
     def _interested(self, change: Change) -> list[Watcher]:
         found = list(self._watchers)

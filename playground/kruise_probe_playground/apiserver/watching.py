@@ -123,11 +123,9 @@ class Watch:
         elif matches:
             yield _frame("MODIFIED" if matched else "ADDED", self._presenter.one(change.new))
         elif matched and change.old is not None:
-            yield _frame("DELETED", self._presenter.one(self._last_match(change.old, change)))
-
-    def _last_match(self, old: Stored, change: Change) -> Stored:
-        """The last matching state, with the revision of the change that ended the match."""
-        return self._kind.encode(self._kind.decode(old), change.revision)
+            # The last matching state, with the revision of the change that ended the match.
+            last = self._kind.encode(self._kind.decode(change.old), change.revision)
+            yield _frame("DELETED", self._presenter.one(last))
 
     def _bookmark(self, revision: int, *, end_of_initial: bool = False) -> bytes:
         metadata: Json = {"resourceVersion": str(revision)}

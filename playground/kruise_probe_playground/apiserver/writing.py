@@ -11,12 +11,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-import msgspec
-
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe_playground.apiserver import failures
 from kruise_probe_playground.apiserver import metadata as meta
-from kruise_probe_playground.apiserver.failures import Cause, Failure, FailureTarget
+from kruise_probe_playground.apiserver.failures import Cause, Failure
 from kruise_probe_playground.apiserver.kinds import Kind
 from kruise_probe_playground.apiserver.managed_fields import (
     ManagerIdentifier,
@@ -158,6 +156,9 @@ class Editor:
 
 
 def _check_name(name: Any, key: NamespacedName) -> None:
+    if not name:
+        why = f"({key.name} based on URL) was undeterminable: name must be provided"
+        raise failures.bad_request(f"the name of the object {why}")
     if name != key.name:
         raise failures.bad_request(
             f"the name of the object ({name}) does not match the name on the URL ({key.name})"
@@ -217,7 +218,7 @@ def _by_schema(kind: Kind, new: Json, old: Json) -> Iterator[Cause]:
         changed = {
             key: each
             for key, each in new.items()
-            if key not in ("metadata", "status") and each != old.get(key)
+            if key not in ("metadata", "status") and each not in (None, old.get(key))
         }
         yield from validate(changed, kind.schema, "")
 
@@ -271,8 +272,7 @@ def _pruned(
 
 def _undecodable(kind: Kind, sent: Json, why: str, *, patched: bool) -> Failure:
     if patched:
-        cause = failures.invalid_value("patch", msgspec.json.encode(sent).decode(), why)
-        return failures.invalid(FailureTarget("", "", ""), [cause])
+        return failures.undecodable_patch(sent, why)
     return failures.bad_request(
         f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: {why}'
     )

@@ -56,6 +56,26 @@ async def test_grace_can_be_chosen_and_shortened_but_not_prolonged(api: Api) -> 
     assert parsed(shorter.meta["deletionTimestamp"]) < parsed(first.meta["deletionTimestamp"])
 
 
+@pytest.mark.parametrize(
+    ("body", "query", "code", "seconds"),
+    [
+        pytest.param(None, {"gracePeriodSeconds": 5}, 200, 5, id="no-body"),
+        pytest.param({}, {"gracePeriodSeconds": 5}, 200, 30, id="empty-object"),
+        pytest.param({"gracePeriodSeconds": 9}, {"dryRun": "x"}, 200, 9, id="both"),
+        pytest.param(b" ", {"gracePeriodSeconds": 5}, 400, None, id="blank"),
+        pytest.param(None, {"gracePeriodSeconds": ""}, 400, None, id="empty-number"),
+        pytest.param(None, {"dryRun": ""}, 422, None, id="empty-dry-run"),
+    ],
+)
+async def test_the_query_has_the_options_only_without_a_body(
+    api: Api, body: Any, query: dict[str, Any], code: int, seconds: int | None
+) -> None:
+    await api.create("pods", pod("p"))
+    deleted = await api.delete(api.path("pods", "p"), body, **query)
+    assert deleted.code == code
+    assert deleted.body["metadata"].get("deletionGracePeriodSeconds") == seconds
+
+
 async def test_an_update_cannot_take_a_deletion_back(api: Api) -> None:
     await api.create("pods", pod("p"))
     deleted = await api.delete(api.path("pods", "p"))

@@ -170,6 +170,20 @@ async def test_times_of_a_lease_keep_their_microseconds(api: Api) -> None:
     assert created.body["spec"]["renewTime"] == "2026-01-02T03:04:05.678901Z"
 
 
+async def test_zero_values_that_go_omits_are_not_stored(api: Api) -> None:
+    body = pod("p")
+    body["spec"] |= {"hostNetwork": False, "hostPID": False}
+    body["spec"]["containers"][0] |= {
+        "stdin": False,
+        "ports": [{"containerPort": 80, "hostPort": 0}],
+    }
+    spec = (await api.create("pods", body)).body["spec"]
+    assert not {"hostNetwork", "hostPID"} & spec.keys()
+    (container,) = spec["containers"]
+    assert "stdin" not in container
+    assert container["ports"] == [{"containerPort": 80, "protocol": "TCP"}]
+
+
 async def test_a_dry_run_stores_nothing(api: Api) -> None:
     answer = await api.post(api.path("pods"), pod("p"), dryRun="All")
     assert answer.code == 201

@@ -238,3 +238,65 @@ async def test_a_patch_to_another_name_is_refused_with_the_warnings_of_the_objec
     refused = await api.merge(api.path("pods", "p"), patch)
     assert (refused.code, refused.body["reason"]) == (400, "BadRequest")
     assert refused.headers["Warning"] == '299 - "unknown field \\"spec.unknown\\""'
+
+
+@pytest.mark.parametrize("form", ["merge", "json"])
+@pytest.mark.parametrize(
+    ("change", "code", "custom_code"),
+    [
+        pytest.param({"kind": None}, 200, 422, id="no-kind"),
+        pytest.param({"apiVersion": None}, 400, 500, id="no-version"),
+        pytest.param({"kind": None, "apiVersion": None}, 400, 422, id="neither"),
+        pytest.param({"kind": "Pod"}, 422, 422, id="another-kind"),
+        pytest.param({"apiVersion": "v2"}, 422, 422, id="another-version"),
+        pytest.param({"metadata": "x"}, 422, 422, id="text-as-metadata"),
+        pytest.param({"metadata": None}, 400, 400, id="no-metadata"),
+    ],
+)
+async def test_a_patched_object_keeps_its_type_and_name(
+    api: Api, form: str, change: dict[str, Any], code: int, custom_code: int
+) -> None:
+    await api.create("configmaps", {"metadata": {"name": "c"}})
+    await api.create("podprobemarkers", marker("c"))
+    operations = [
+        {"op": "remove" if value is None else "replace", "path": f"/{key}", "value": value}
+        for key, value in change.items()
+    ]
+    for kind, wanted in (("configmaps", code), ("podprobemarkers", custom_code)):
+        path = api.path(kind, "c")
+        patch = api.json_patch(path, operations) if form == "json" else api.merge(path, change)
+        assert (await patch).code == wanted
+
+
+async def test_a_strategic_merge_patch_may_name_another_type(api: Api) -> None:
+    await api.create("configmaps", {"metadata": {"name": "c"}})
+    patched = await api.strategic(api.path("configmaps", "c"), {"kind": "Pod", "apiVersion": "v2"})
+    assert (patched.code, patched.body["kind"]) == (200, "ConfigMap")
+
+
+@pytest.mark.parametrize(
+    ("value", "code"),
+    [
+        pytest.param({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}}, 200),
+        pytest.param({"metadata": {"name": "c"}}, 400),
+        pytest.param([], 422),
+        pytest.param("x", 422),
+    ],
+)
+async def test_a_json_patch_may_replace_the_whole_object(api: Api, value: Any, code: int) -> None:
+    await api.create("configmaps", {"metadata": {"name": "c"}, "data": {"a": "b"}})
+    patch = [{"op": "replace", "path": "", "value": value}]
+    replaced = await api.json_patch(api.path("configmaps", "c"), patch)
+    assert (replaced.code, "data" in replaced.body) == (code, False)
+
+
+async def test_a_merge_patch_removes_the_time_of_an_event(api: Api) -> None:
+    involved = {"namespace": api.namespace}
+    event = {
+        "metadata": {"name": "e"},
+        "involvedObject": involved,
+        "lastTimestamp": "2026-01-02T03:04:05Z",
+    }
+    await api.create("events", event)
+    patched = await api.merge(api.path("events", "e"), {"lastTimestamp": None})
+    assert (patched.code, patched.body["lastTimestamp"]) == (200, None)

@@ -27,7 +27,7 @@ KUBECONFIG_VARIABLE = "KRUISE_PROBE_CONTRACT_KUBECONFIG"
 IN_THE_LANE = 400
 REQUESTS = int(os.environ.get("KRUISE_PROBE_HISTORY_REQUESTS", IN_THE_LANE))
 STEPS = 25
-PER_HISTORY = 13
+PER_HISTORY = 10
 """Requests of a history, on average."""
 SELECTORS = ("", "l=x", "!l", "l!=x")
 
