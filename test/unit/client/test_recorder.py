@@ -482,6 +482,23 @@ async def test_unavailable_server_never_blocks_and_the_queue_is_bounded() -> Non
     assert queue_full() == 5
 
 
+async def test_series_that_wait_for_a_retry_count_for_the_bound() -> None:
+    events = FakeEvents()
+
+    def refuse() -> None:
+        raise ConnectionFailed("refused")
+
+    events.fault = refuse
+    queue_full = dropped("queue_full")
+    async with running(events) as recorder:
+        for number in range(1000):
+            failed(recorder, probe=f"m#{number}")
+        await recorder.flush()
+        failed(recorder, probe="m#1000")
+        assert queue_full() == 1
+        assert REGISTRY.get_sample_value("kruise_probe_events_pending") == 1000
+
+
 async def test_of_more_than_4096_series_the_least_recent_is_forgotten() -> None:
     events = FakeEvents()
     async with running(events) as recorder:

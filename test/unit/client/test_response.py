@@ -1,6 +1,8 @@
 """The response parser, with bytes in any portions."""
 
+import gc
 import gzip
+import weakref
 import zlib
 from collections import deque
 from collections.abc import Iterator
@@ -316,3 +318,22 @@ def test_unread_bytes_after_an_upgrade_have_the_limit_of_a_body() -> None:
         parser.feed(bytes(1 << 20))
     with pytest.raises(BodyTooLarge):
         parser.feed(b"x")
+
+
+@pytest.mark.parametrize("data", [OK + b"Content-Length: 0\r\n\r\n", b"no HTTP\r\n\r\n", b""])
+def test_parser_is_freed_without_the_garbage_collector(data: bytes) -> None:
+    """After a response, an error, and the end of the connection. A busy process collects seldom."""
+
+    class Parser(ResponseParser):
+        pass
+
+    parser = Parser()
+    with suppress(ResponseError):
+        _ = parser.feed(data) if data else parser.end()
+    freed = weakref.ref(parser)
+    gc.disable()
+    try:
+        del parser
+        assert freed() is None
+    finally:
+        gc.enable()

@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -462,6 +462,17 @@ async def test_a_stream_of_a_pod_requires_a_websocket(server: Server, response: 
         with pytest.raises(ConnectionFailed, match="instead of a WebSocket"):
             async with client.open_pod_stream(KEY, "exec", [], protocol="v4"):
                 pass
+
+
+@pytest.mark.parametrize(("method", "requests"), [("GET", 2), ("POST", 1), ("DELETE", 1)])
+async def test_of_raw_requests_only_a_get_is_repeated(
+    server: Server, method: str, requests: int
+) -> None:
+    server.script = [ConnectionResetError]
+    async with client_of(server) as client:
+        with suppress(ConnectionBroken):
+            await client.request_raw(method, "/version")
+    assert len(server.requests) == requests
 
 
 async def test_lister_watcher_requests_only_what_it_selects(server: Server) -> None:

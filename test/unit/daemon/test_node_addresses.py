@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kruise_probe.daemon import node_addresses
 from kruise_probe.daemon.node_addresses import (
     InterfaceAddress,
     IPAddress,
@@ -172,6 +173,24 @@ def test_the_local_address_of_a_link_is_read_and_not_the_peers() -> None:
     ]
     assert parse_netlink(data) == (found, False)
     assert parse_netlink(data + DONE) == (found, True)
+
+
+def test_addresses_of_a_family_are_requested_and_read_to_the_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ours, kernel = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+    monkeypatch.setattr(node_addresses.socket, "socket", lambda *_: ours)
+    with ours, kernel:
+        kernel.send(new_address(2, address="fd00::1"))
+        kernel.send(new_address(3, address="fd00::2") + DONE)
+        found = [str(each.address) for each in node_addresses._dump(socket.AF_INET6)]
+        request = kernel.recv(1 << 16)
+
+    assert found == ["fd00::1", "fd00::2"]
+    length, kind, flags, _, port = struct.unpack_from("=IHHII", request)
+    assert (length, kind, flags, port) == (len(request), 22, 0x301, 0)
+    assert request[16:] == bytes([socket.AF_INET6, *bytes(7)])
+    assert ours.gettimeout() == 1.0, "nothing else runs meanwhile"
 
 
 def test_an_entry_without_an_address_is_skipped() -> None:

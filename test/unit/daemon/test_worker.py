@@ -963,6 +963,25 @@ async def test_removed_probe_stops_and_its_series_end(node: ScriptedNode) -> Non
     assert node.containers.subscriptions == 0
 
 
+@pytest.mark.parametrize("becomes", ["removed", "invalid"])
+async def test_a_tick_during_the_last_attempt_starts_no_other(
+    node: ScriptedNode, becomes: str
+) -> None:
+    node.probers.answer(OK, seconds=20)
+    node.containers.start()
+    node.api.put(spec_of())
+    invalid = one(Probe(tcp_socket=TCPSocketAction(70_000)))
+    async with node.daemon():
+        for fifth in range(5):
+            node.probers.attempts.clear()
+            node.api.put(one(exec_probe(str(fifth))))
+            await asyncio.sleep(3 + fifth / 5)
+            node.api.put(spec_of() if becomes == "removed" else invalid)
+            await asyncio.sleep(5)
+            assert len(node.probers.attempts) == 1
+    assert node.probers.in_flight == 0
+
+
 async def test_removed_probe_that_was_blocked_records_no_event(node: ScriptedNode) -> None:
     node.api.put(one(exec_probe()))
     async with node.daemon():
