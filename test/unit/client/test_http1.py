@@ -285,6 +285,18 @@ async def test_close_fails_the_request_in_flight_and_does_not_wait() -> None:
     assert (other.lost, lost) == (True, [connection])
 
 
+async def test_close_ends_tls_and_does_not_wait_for_its_answer() -> None:
+    """The server can then tell the end from an attack that cuts the connection off."""
+    connection, tcp = connected()
+    tls = FakeTransport(connection)
+    tcp.stuck = True
+    tcp.write(b"unsent")
+    connection.close()
+    await asyncio.sleep(0)
+
+    assert (tls.closing, tcp.lost) == (True, True)
+
+
 PORTIONS = st.lists(
     st.one_of(
         st.binary(max_size=20),
