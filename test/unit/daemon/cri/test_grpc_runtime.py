@@ -194,6 +194,32 @@ async def test_result_of_a_timeout_comes_within_a_second(monkeypatch: pytest.Mon
     assert 2.5 < own <= 3.5 - ALIVE_SECONDS
 
 
+async def test_every_call_but_a_command_ends_after_five_seconds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    timeouts: list[float] = []
+
+    class Calls:
+        def __getattr__(self, name: str) -> object:
+            async def call(_: object, *, timeout: float) -> object:
+                timeouts.append(timeout)
+                raise RuntimeFailure(name)
+
+            return call
+
+    monkeypatch.setattr(GrpcRuntime, "_calls", Calls())
+    runtime = GrpcRuntime("/run/x.sock")
+    for call in (
+        runtime.version(),
+        runtime.list_containers(),
+        runtime.container_status("c"),
+        runtime.sandbox_status("s"),
+    ):
+        with pytest.raises(RuntimeFailure):
+            await call
+    assert timeouts == [5.0] * 4
+
+
 async def test_cri_o_timeout_response_is_a_timeout(socket: Path) -> None:
     scripted = ScriptedRuntime()
     container = scripted.start()
