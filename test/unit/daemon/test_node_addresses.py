@@ -179,7 +179,7 @@ def test_addresses_of_a_family_are_requested_and_read_to_the_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     ours, kernel = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
-    monkeypatch.setattr(node_addresses.socket, "socket", lambda *_: ours)
+    monkeypatch.setattr(socket, "socket", lambda *_: ours)
     with ours, kernel:
         kernel.send(new_address(2, address="fd00::1"))
         kernel.send(new_address(3, address="fd00::2") + DONE)
