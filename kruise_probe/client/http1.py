@@ -151,7 +151,6 @@ class HttpConnection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._ended(_reason(exc) if exc is not None else "the connection was closed")
-        self._closed = True
         self._on_lost(self)
 
     def _current_response(self) -> ResponseParser:

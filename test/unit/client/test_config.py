@@ -151,6 +151,23 @@ async def test_environment_of_the_process_is_the_default(
     assert load_config().source == f"$KUBECONFIG {tmp_path / 'k'}"
 
 
+async def test_client_certificate_is_not_used_without_tls(tmp_path: Path) -> None:
+    path = kubeconfig(
+        tmp_path / "k", user={"client-certificate": str(CA), "client-key": str(CA), "token": "t"}
+    )
+    found = load_config(path)
+
+    assert found.tls is None
+    assert found.credentials.authorization() == "Bearer t"
+
+
+@pytest.mark.parametrize(("scheme", "tls"), [("http", False), ("https", True)])
+async def test_only_an_https_server_has_tls(tmp_path: Path, scheme: str, tls: bool) -> None:
+    path = kubeconfig(tmp_path / "k", cluster={"server": f"{scheme}://127.0.0.1:6443"})
+
+    assert (load_config(path).tls is not None) == tls
+
+
 async def test_kubeconfig_flag_takes_precedence(account: Path, tmp_path: Path) -> None:
     explicit = kubeconfig(tmp_path / "explicit", cluster={"server": "http://explicit:1"})
     other = kubeconfig(tmp_path / "other", cluster={"server": "http://other:1"})

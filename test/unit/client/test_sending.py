@@ -464,6 +464,14 @@ async def test_a_stream_of_a_pod_requires_a_websocket(server: Server, response: 
                 pass
 
 
+async def test_a_watch_requires_a_stream(server: Server) -> None:
+    server.default = answer(204)
+    async with client_of(server) as client:
+        with pytest.raises(ConnectionFailed, match="responded with status 204 instead of a stream"):
+            async with client.watch(LEASES, timeout_seconds=60):
+                pass
+
+
 @pytest.mark.parametrize(("method", "requests"), [("GET", 2), ("POST", 1), ("DELETE", 1)])
 async def test_of_raw_requests_only_a_get_is_repeated(
     server: Server, method: str, requests: int

@@ -255,5 +255,6 @@ async def test_unchanged_ca_file_is_no_reason_to_dial_again(tmp_path: Path, pki:
     before = ca_file.version
     path.write_bytes((pki / "ca.crt").read_bytes())
     assert ca_file.reload(since=before)
+    assert ca_file.version == before + 1
     assert ca_file.reload(since=before), "another request may have reloaded it"
     assert not ca_file.reload(since=ca_file.version)

@@ -127,6 +127,8 @@ def test_frame_of_the_client_is_masked_and_has_the_payload(payload: bytes) -> No
         pytest.param(b"\x02\x00\x82\x00", "out of order", id="another-message-inside"),
         pytest.param(b"\x09\x00", "control frame", id="fragmented-ping"),
         pytest.param(b"\x89\x7e\x00\x7e", "control frame", id="long-ping"),
+        pytest.param(b"\x08\x00", "control frame", id="fragmented-close"),
+        pytest.param(b"\x88\x7e\x00\x7e", "control frame", id="long-close"),
         pytest.param(b"\x82\x7f" + b"\xff" * 8, "exceeds 100 bytes", id="endless"),
         pytest.param(
             frame(BINARY, b"x" * 60, final=False) + frame(CONTINUATION, b"x" * 60),
