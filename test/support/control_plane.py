@@ -5,19 +5,20 @@ import contextlib
 import os
 import signal
 import subprocess
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import aiohttp
+import yaml
 from support.hollow import Daemons, Hollow
 from support.patience import PATIENCE_SECONDS
 from support.programs import SECRETS, InPod
 from support.raw_api import RawApi
 from support.watched import WatchedObjects, watching
 
-from kruise_probe.api.errors import AlreadyExists, ConnectionFailed, KubeError
+from kruise_probe.api.errors import AlreadyExists, ConnectionFailed, KubeError, NotFound
 from kruise_probe.api.names import SYSTEM_NAMESPACE
 from kruise_probe.client.config import ClusterConfig, load_config
 from kruise_probe.client.rest import RestClient
@@ -119,6 +120,36 @@ def _check(arguments: Sequence[str], code: int | None, output: str) -> None:
         )
 
 
+@contextmanager
+def second_api_server(
+    plane: ControlPlane, folder: Path, port: int, replaced: Mapping[str, tuple[str, str]]
+) -> Iterator[Path]:
+    """Another API server on the same etcd; yields its kubeconfig, before it is ready.
+
+    `replaced` has the flags that differ from those of the first one, each with its new name and value.
+    """
+    given = Path(f"/proc/{plane.pid('kube-apiserver')}/cmdline").read_text().split("\0")[:-1]
+    replaced = {**replaced, "--secure-port": ("--secure-port", str(port))}
+    command, values = list[str](), iter(given)
+    for each in values:
+        if each in replaced:
+            next(values)
+            command += replaced[each]
+        else:
+            command.append(each)
+    kubeconfig = yaml.safe_load(plane.kubeconfig.read_text())
+    kubeconfig["clusters"][0]["cluster"]["server"] = f"https://127.0.0.1:{port}"
+    (folder / "kubeconfig").write_text(yaml.safe_dump(kubeconfig))
+    with (
+        (folder / "log").open("w") as log,
+        subprocess.Popen(command, stdout=log, stderr=log) as server,
+    ):
+        try:
+            yield folder / "kubeconfig"
+        finally:
+            server.kill()
+
+
 def write_account(folder: Path, token: str, authority: Path) -> None:
     """The files of a service account, as below /var/run/secrets."""
     files = folder / "kubernetes.io" / "serviceaccount"
@@ -180,10 +211,10 @@ async def prepared(
             names, group = crd["spec"]["names"], crd["spec"]["group"]
             await _if_new(api, CRDS, crd)
             version = crd["spec"]["versions"][0]["name"]
-            await _served(api, f"/apis/{group}/{version}/{names['plural']}")
+            await until_served(api, f"/apis/{group}/{version}/{names['plural']}")
         for name in (SYSTEM_NAMESPACE, namespace):
             await _if_new(api, "/api/v1/namespaces", {"metadata": {"name": name}})
-        await _served(api, f"/api/v1/namespaces/{namespace}/serviceaccounts/default")
+        await until_served(api, f"/api/v1/namespaces/{namespace}/serviceaccounts/default")
         try:
             yield api
         finally:
@@ -203,7 +234,7 @@ async def _if_new(api: RawApi, path: str, body: dict[str, object]) -> None:
         return
 
 
-async def _served(api: RawApi, path: str) -> None:
+async def until_served(api: RawApi, path: str) -> None:
     async with asyncio.timeout(PATIENCE_SECONDS):
         while True:
             try:
@@ -218,7 +249,8 @@ async def _clean(api: RawApi, namespace: str) -> None:
     for each in (await api.get(markers))["items"]:
         path = f"{markers}/{each['metadata']['name']}"
         await api.merge(path, {"metadata": {"finalizers": None}})
-        await api.delete(path)
+        with contextlib.suppress(NotFound):  # it was being deleted
+            await api.delete(path)
     for path in (
         f"/api/v1/namespaces/{namespace}/pods",
         "/api/v1/nodes",

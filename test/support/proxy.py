@@ -4,7 +4,8 @@ Clients use plain HTTP; the proxy adds the credentials of `upstream` and logs ev
 keeps their requests apart.
 
 Faults of the connection: latency, `pause` (data is delayed, not lost), `black_hole` (data is lost without an error),
-`reset`. Faults of the server: `fail` returns an error instead of it, `cut_watches` ends every watch at once.
+`reset`, `lost_answers` (the server has answered, the client waits). Faults of the server: `fail` returns an error
+instead of it, `cut_watches` ends every watch at once. With `writes_to` another server gets the writes.
 """
 
 import asyncio
@@ -90,6 +91,8 @@ class FaultyProxy:
     log: list[SeenRequest] = field(default_factory=list)
     latency_seconds: float = 0.0
     cut_watches: Callable[[SeenRequest], bool] | None = None
+    lost_answers: Callable[[SeenRequest], bool] | None = None
+    writes_to: str = ""
     _planned: list[_Planned] = field(default_factory=list)
     _moving: asyncio.Event = field(default_factory=asyncio.Event)
     _holes: int = 0
@@ -155,6 +158,7 @@ class FaultyProxy:
         self._planned.clear()
         self.latency_seconds = 0.0
         self.cut_watches = None
+        self.lost_answers = None
         self._in_hole = False
         self.resume()
 
@@ -245,7 +249,8 @@ class FaultyProxy:
         self, request: web.Request, seen: SeenRequest, holes: int
     ) -> web.StreamResponse:
         body = await request.read()
-        url = URL(self.upstream.server + request.raw_path, encoded=True)
+        server = (seen.writes and self.writes_to) or self.upstream.server
+        url = URL(server + request.raw_path, encoded=True)
         headers = {k: v for k, v in request.headers.items() if k.lower() not in SKIPPED_HEADERS}
         if "Authorization" not in headers:
             authorization = self.upstream.credentials.authorization()
@@ -257,6 +262,8 @@ class FaultyProxy:
             ) as answer:
                 seen.code = answer.status
                 self._news.set()
+                if self.lost_answers is not None and self.lost_answers(seen):
+                    await asyncio.Event().wait()
                 kept = {k: v for k, v in answer.headers.items() if k.lower() not in SKIPPED_HEADERS}
                 response = web.StreamResponse(status=answer.status, headers=kept)
                 await self._unless_lost(holes)

@@ -1,7 +1,6 @@
 """The authorizer of docs/security.md keeps the reads of a daemon's token to its own node, on a real kube-apiserver."""
 
 import os
-import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,7 +10,7 @@ from typing import Any, NamedTuple
 import pytest
 import yaml
 from support.account import TokenClient
-from support.control_plane import ControlPlane
+from support.control_plane import ControlPlane, second_api_server
 from support.kubectl import Kubectl, KubectlError
 from support.pages import block
 
@@ -43,38 +42,19 @@ class Cluster(NamedTuple):
 
 
 @contextmanager
-def second_api_server(plane: ControlPlane, folder: Path) -> Iterator[Kubectl]:
+def guarded_api_server(plane: ControlPlane, folder: Path) -> Iterator[Kubectl]:
     """Another API server on the same etcd, with the configuration that the page shows."""
     nowhere = folder / "nowhere.kubeconfig"
     nowhere.write_text(yaml.safe_dump(NOWHERE))
     config = yaml.safe_load(block("security.md", "The daemon").text)
     config["authorizers"][0]["webhook"]["connectionInfo"]["kubeConfigFile"] = str(nowhere)
     (folder / "authorization.yaml").write_text(yaml.safe_dump(config))
-    given = Path(f"/proc/{plane.pid('kube-apiserver')}/cmdline").read_text().split("\0")[:-1]
-    replaced = {
-        "--authorization-mode": ("--authorization-config", str(folder / "authorization.yaml")),
-        "--secure-port": ("--secure-port", str(SECOND_PORT)),
-    }
-    command, values = list[str](), iter(given)
-    for each in values:
-        if each in replaced:
-            next(values)
-            command += replaced[each]
-        else:
-            command.append(each)
-    kubeconfig = yaml.safe_load(plane.kubeconfig.read_text())
-    kubeconfig["clusters"][0]["cluster"]["server"] = f"https://127.0.0.1:{SECOND_PORT}"
-    (folder / "kubeconfig").write_text(yaml.safe_dump(kubeconfig))
-    admin = Kubectl(str(folder / "kubeconfig"))
-    with (
-        (folder / "log").open("w") as log,
-        subprocess.Popen(command, stdout=log, stderr=log) as server,
-    ):
-        try:
-            until_ready(admin)
-            yield admin
-        finally:
-            server.terminate()
+    by_file = ("--authorization-config", str(folder / "authorization.yaml"))
+    replaced = {"--authorization-mode": by_file}
+    with second_api_server(plane, folder, SECOND_PORT, replaced) as kubeconfig:
+        admin = Kubectl(str(kubeconfig))
+        until_ready(admin)
+        yield admin
 
 
 def until_ready(admin: Kubectl) -> None:
@@ -115,7 +95,7 @@ def cluster(admin: Kubectl, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         first.apply(namespace, *daemon_rbac(SYSTEM_NAMESPACE), *nodes, *reports)
         bound = ("--bound-object-kind=Node", "--bound-object-name=own")
         token = first.run("-n", SYSTEM_NAMESPACE, "create", "token", DAEMON, *bound)
-        with second_api_server(plane, tmp_path_factory.mktemp("second")) as second:
+        with guarded_api_server(plane, tmp_path_factory.mktemp("second")) as second:
             yield Cluster(TokenClient(first, token), TokenClient(second, token))
 
 
