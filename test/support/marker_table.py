@@ -159,6 +159,7 @@ FREE_LABELS = (
     "example.com/kubernetes.io",
     "kubernetes.io",
     "notkubernetes.io/a",
+    "notistio.io/a",
     "kubernetes.io.example/a",
     "x-k8s.io/a",
     "example.com/pod-template-hash",
@@ -194,6 +195,8 @@ FREE_ANNOTATIONS = (
     "cluster-autoscaler.kubernetes.io/safe-to-evict",
     "karpenter.sh/do-not-disrupt",
     "kubernetes.io/description",
+    "notistio.io/a",
+    "notcilium.io/a",
     "kubectl.kubernetes.io/default-container",
     "pub.kruise.io/no-protect",
     "prometheus.io/scrape",
@@ -351,6 +354,9 @@ def _good_probes() -> Iterator[Row]:
         "annotation-of-any-text",
         edited("probes.0.markerPolicy", [policy(annotations={"a": text, "b": ""})]),
     )
+    keys = {KEYS["longest-of-all"]: "x"}
+    longest_keys = policy(labels=keys, annotations=keys)
+    yield Row("policy-longest-keys", edited("probes.0.markerPolicy", [longest_keys]))
     longest = policy(annotations={"a": "x" * 8192})
     yield Row("annotation-of-8192", edited("probes.0.markerPolicy", [longest]))
     yield Row(
