@@ -265,7 +265,7 @@ def _container_probe(marker: str, probe: PodContainerProbe) -> tuple[ContainerPr
     Kruise's CRD defaults `service` to the empty string.
     """
     filled = probe.probe
-    port: int | str = 0
+    port: int | str = ""
     match filled.handler:
         case HTTPGetAction() as action:
             port = action.port

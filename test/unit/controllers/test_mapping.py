@@ -693,6 +693,31 @@ class TestLaterEvents:
         handlers.pod_events.on_update(pod(), marked)
         assert set(handlers.pods) == (set() if own else {KEY})
 
+    async def test_a_write_that_its_event_has_shown_uses_no_memory(self) -> None:
+        handlers = Handlers().matched()
+        caches = handlers.caches
+        written_marker = with_version(marker(status={"matchedPods": 3}), "5")
+        written_entry = with_version(npp(entries=[entry()]), "5", generation=2)
+        written_pod = msgspec.structs.replace(pod(), resource_version="5")
+        caches.markers.record_write(written_marker)
+        caches.node_pod_probes.record_write(written_entry)
+        caches.pods.record_write(written_pod)
+        handlers.marker_events.on_update(marker(), written_marker)
+        handlers.npp_events.on_update(npp(), written_entry)
+        handlers.pod_events.on_update(pod(), written_pod)
+        assert not any((caches.markers._written, caches.node_pod_probes._written))
+        assert not caches.pods._written
+
+    async def test_an_edit_of_a_marker_enqueues_the_other_markers_of_its_pods(self) -> None:
+        """They may have won or lost a key."""
+        handlers = Handlers().matched()
+        handlers.marker_events.on_add(marker("gateway"), is_initial=False)
+        handlers.pod_events.on_add(pod(), is_initial=False)
+        handlers.clear()
+        edited = marker(probes=[probe_wire(condition="example.com/b")], generation=2)
+        handlers.marker_events.on_update(marker(), edited)
+        assert handlers.markers == {"web", "gateway"}
+
     @pytest.mark.parametrize(
         "edited",
         [

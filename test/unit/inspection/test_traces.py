@@ -242,6 +242,21 @@ def test_unknown_result_has_the_cause_that_its_message_starts_with(
     assert found.text == f"Unknown: {message}"
 
 
+@pytest.mark.parametrize("handler", [{"exec": {"command": ["check"]}}, {"tcpSocket": {"port": 80}}])
+@pytest.mark.parametrize("state", ["Succeeded", "Failed"])
+def test_only_a_failed_command_has_a_note_on_its_program(handler: Json, state: str) -> None:
+    conditions = [condition_wire("example.com/healthy", {"Succeeded": "True"}.get(state, "False"))]
+    there = snapshot(
+        markers=[marker(probes=[probe_wire(handler=handler)])],
+        pods=[healthy_pod(conditions=conditions)],
+        states=[state_wire(state=state, message="sh: pgrep: not found")],
+    )
+    (compiled,) = there.compiled.values()
+    (trace,) = traces_of(there, there.pods[0], compiled)
+    (text,) = [each.text for each in trace.links if each.name == "result"]
+    assert ("(usually exit code" in text) == ("exec" in handler and state == "Failed")
+
+
 def test_pod_without_a_node_has_the_message_of_the_scheduler() -> None:
     said = condition_wire("PodScheduled", "False", message="0/3 nodes are available")
     for conditions, text in (

@@ -826,13 +826,15 @@ class TestDegraded:
         warned = [(each.about, each.reason) for each in recorder.events]
         assert warned == [("PodProbeMarker/broken", "InvalidSpec")] * 2
 
-    async def test_an_error_that_comes_back_has_another_warning(self, api: FakeApi) -> None:
+    async def test_an_error_that_changes_or_comes_back_has_another_warning(
+        self, api: FakeApi
+    ) -> None:
         async with running_manager(api) as recorder:
-            for type in ("Ready", "example.com/a", "Ready"):
+            for type in ("Ready", "PodScheduled", "example.com/a", "Ready"):
                 edited = {"probes": [probe_wire("native", condition=type)]}
                 api.edit(MARKERS, "web", {"spec": edited})
                 await settle()
-        assert [each.reason for each in recorder.events] == ["InvalidSpec"] * 2
+        assert [each.reason for each in recorder.events] == ["InvalidSpec"] * 3
 
     async def test_a_warning_is_recorded_after_the_status_that_reports_it(
         self, api: FakeApi

@@ -152,6 +152,7 @@ def test_nodes_with_an_error_are_listed_first() -> None:
     ("nodes", "start"),
     [
         pytest.param(1, "1 NodePodProbe does not have", id="one"),
+        pytest.param(2, "2 NodePodProbes do not have", id="two"),
         pytest.param(3, "3 NodePodProbes do not have", id="as-many-as-are-listed"),
     ],
 )

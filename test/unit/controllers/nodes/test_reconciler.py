@@ -291,6 +291,29 @@ async def test_a_nodepodprobe_that_the_cache_never_shows_is_reported(
         assert marker["status"]["nodesBehind"] == 0
 
 
+async def test_each_time_that_the_cache_is_behind_is_waited_for(api: FakeApi) -> None:
+    """Others create the NodePodProbe first, twice; ten seconds apart this is no outdated cache."""
+
+    def errors() -> float:
+        labels = {"controller": NODE_CONTROLLER}
+        name = "controller_runtime_reconcile_errors_total"
+        return REGISTRY.get_sample_value(name, labels) or 0.0
+
+    async with running_manager(api):
+        await settle()
+        before = errors()
+        npps = api.sources["nodepodprobes"]
+        for _ in range(2):
+            api.remove(NODE_POD_PROBES, "node-1")
+            npps.hold()
+            api.put(NODE_POD_PROBES, npp_wire())
+            await settle(0.5)
+            npps.release()
+            await settle(10)
+            assert planned(api) == {"web-0": ["web#healthy"]}
+        assert errors() == before
+
+
 class TestNodes:
     async def test_the_nodepodprobe_is_deleted_with_its_node(self, api: FakeApi) -> None:
         async with running_manager(api):
