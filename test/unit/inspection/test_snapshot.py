@@ -10,15 +10,26 @@ from support.builders import container_wire, lease_wire, node_wire, pod, pod_wir
 from support.snapshots import NOW, healthy_pod, marker, seen_pod, snapshot
 
 from kruise_probe.api.names import LEADER_ELECTION_ID, SHARED_PORTS_ANNOTATION
-from kruise_probe.api.resources import LEASES
+from kruise_probe.api.resources import LEASES, NODES
 from kruise_probe.api.times import format_micro_time, format_time
 from kruise_probe.inspection.seen_pods import MAX_MESSAGE, SEEN_PODS, SeenPod
+from kruise_probe.inspection.snapshot import Snapshot
 
 Json = dict[str, Any]
 
 
 def decoded(wire: Json) -> SeenPod:
     return SEEN_PODS.decode(msgspec.json.encode(wire))
+
+
+def test_lists_are_read_by_name_and_a_kind_without_permission_is_none() -> None:
+    there = snapshot(markers=[marker()], pods=[healthy_pod()])
+    node = NODES.decode(msgspec.json.encode(node_wire()))
+    found = Snapshot.of_lists(
+        there.markers, there.pods, [node], [], None, allowed_labels=frozenset(), now=NOW
+    )
+    assert (found.nodes, found.node_pod_probes, found.leases) == ({"node-1": node}, {}, None)
+    assert (found.markers, found.pods) == (there.markers, there.pods)
 
 
 # A pod.

@@ -52,6 +52,17 @@ def test_completed_pod_is_neither_counted_nor_a_problem(more: Json) -> None:
     assert view.problems == []
 
 
+def test_pause_without_effect_is_noted_for_selected_pods_only() -> None:
+    annotations = {"kruise-probe.io/paused": "yes"}
+    pods = [
+        healthy_pod("web-0", annotations=annotations),
+        healthy_pod("db-0", annotations=annotations, labels={"app": "db"}),
+    ]
+    there = snapshot(markers=[marker()], pods=pods)
+    (note,) = status_view(there, there.markers, []).notes
+    assert note.endswith("other values without effect: pod default/web-0")
+
+
 def test_readiness_gate_that_a_typo_keeps_unwritten_is_a_problem() -> None:
     """A gate that another component may write is none."""
     pods = [healthy_pod(readiness_gates=["example.com/helathy", "balancer.example.com/in"])]
