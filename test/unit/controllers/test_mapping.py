@@ -232,6 +232,22 @@ async def test_a_deleted_pod_enqueues_its_node_and_the_status_of_its_markers() -
     assert (handlers.pods, set(handlers.nodes), handlers.markers) == ({}, {"node-1"}, {"web"})
 
 
+@pytest.mark.parametrize("initial", [True, False])
+async def test_only_status_updates_of_the_initial_list_are_low(initial: bool) -> None:
+    queues = Queues()
+    queues.enqueue_marker_status(KEY, initial=initial)
+    _, priority = await queues.markers.get_with_priority()
+    assert priority is (Priority.LOW if initial else Priority.NORMAL)
+
+
+def test_probes_that_are_left_out_count_for_their_own_reason() -> None:
+    results = Handlers().results
+    results.set_node("node-1", NodeResult("", {}, {"NoRoom": 3}))
+    results.set_node("node-2", NodeResult("", {}, {"NoRoom": 1, "EntryTooLarge": 2}))
+    reasons = ("NoRoom", "EntryTooLarge", "TooManyMarkers")
+    assert [results.probes_left_out(each) for each in reasons] == [4, 2, 0]
+
+
 async def test_a_status_update_that_waits_is_not_enqueued_again(looptime: float) -> None:
     queues = Queues()
     for delay_seconds in (0.5, 0.0):
