@@ -157,16 +157,6 @@ def too_large_version(requested: int, current: int) -> Failure:
     return Failure(504, "Timeout", f"Timeout: {message}", details=details)
 
 
-def not_acceptable(offered: str) -> Failure:
-    message = f"only the following media types are accepted: {offered}"
-    return Failure(406, "NotAcceptable", message)
-
-
-def too_large_body(limit: int) -> Failure:
-    message = f"Request entity too large: limit is {limit}"
-    return Failure(413, "RequestEntityTooLarge", message)
-
-
 def unsupported_media_type(message: str) -> Failure:
     return Failure(415, "UnsupportedMediaType", message, details={})
 

@@ -192,7 +192,8 @@ async def _body_of(request: web.Request) -> bytes:
     except TimeoutError:
         raise Failure(408, "Timeout", "the body of the request did not arrive in time") from None
     except web.HTTPRequestEntityTooLarge:
-        raise failures.too_large_body(MAX_BODY_BYTES) from None
+        why = f"Request entity too large: limit is {MAX_BODY_BYTES}"
+        raise Failure(413, "RequestEntityTooLarge", why) from None
 
 
 def _json(document: object, content_type: str = _JSON) -> web.Response:

@@ -69,7 +69,6 @@ class VerbResponse(NamedTuple):
 
 _VERBS: Final[Mapping[tuple[str, bool], str]] = {
     ("GET", True): "get",
-    ("HEAD", True): "get",
     ("POST", False): "create",
     ("PUT", True): "update",
     ("PATCH", True): "patch",
@@ -80,7 +79,7 @@ _VERBS: Final[Mapping[tuple[str, bool], str]] = {
 
 
 def verb_of(method: str, path: ResourcePath, query: Mapping[str, str]) -> str:
-    if method in ("GET", "HEAD") and not path.name:
+    if method == "GET" and not path.name:
         return "watch" if is_true(query.get("watch")) else "list"
     if method == "POST" and path.subresource:
         return "create"

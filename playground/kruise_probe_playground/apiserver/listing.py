@@ -55,6 +55,9 @@ def list_page(registry: Registry, kind: Kind, scope: Scope, query: ListQuery) ->
     collection, current = registry.collection(kind), registry.store.revision
     after, revision = "", current
     if query.continue_token:
+        if query.revision:
+            why = "specifying resource version is not allowed when using continue"
+            raise failures.bad_request(why)
         revision, after = _decode_token(query.continue_token)
         if revision == _INCONSISTENT:
             revision = current
@@ -75,7 +78,8 @@ def list_page(registry: Registry, kind: Kind, scope: Scope, query: ListQuery) ->
         for each in collection.ordered_at(revision, after)
         if scope.covers(each) and single in (None, each.key.name)
     )
-    items = list(islice(filter(scope.matches, covered), max(query.limit, 0) or None))
+    limit = query.limit if query.revision != 0 or query.continue_token else 0  # of the watch cache
+    items = list(islice(filter(scope.matches, covered), max(limit, 0) or None))
     remaining = sum(1 for _ in covered)  # also of objects that are not selected
     if not remaining:
         return Page(items, revision)
@@ -133,5 +137,6 @@ def check_watch(query: ListQuery) -> None:
         _OPTIONS,
         (initial is not None and match != _NOT_OLDER, forbidden_field(_MATCH, required)),
         (match and initial is None, _no_match(unless)),
+        (query.continue_token, _no_match("is forbidden when continue is provided")),
         (match not in ("", _NOT_OLDER), unsupported(_MATCH, match, [_NOT_OLDER])),
     )

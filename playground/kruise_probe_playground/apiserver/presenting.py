@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from kruise_probe_playground.apiserver.failures import not_acceptable
+from kruise_probe_playground.apiserver.failures import Failure
 from kruise_probe_playground.apiserver.kinds import Kind
 from kruise_probe_playground.apiserver.listing import Page
 from kruise_probe_playground.apiserver.schema import Json
@@ -44,6 +44,9 @@ class Presenter:
         """A single object, also the object of a watch event."""
         return self._kind.whole(stored)
 
+    def bookmark(self, bare: Json) -> bytes:
+        return msgspec.json.encode(bare)
+
     def page(self, page: Page) -> bytes:
         empty: Json = {"continue": ""} if self._kind.custom else {}
         head = {
@@ -66,6 +69,9 @@ def partial_metadata(of: Json) -> Json:
 class MetadataPresenter(Presenter):
     def one(self, stored: Stored) -> bytes:
         return msgspec.json.encode(partial_metadata(self._kind.decode(stored)))
+
+    def bookmark(self, bare: Json) -> bytes:
+        return msgspec.json.encode(partial_metadata(bare))
 
     def page(self, page: Page) -> bytes:
         return msgspec.json.encode(
@@ -146,4 +152,5 @@ def presenter_for(
             return TablePresenter(kind, query.get("includeObject") or "Metadata", now)
         if wanted in ("PartialObjectMetadata", "PartialObjectMetadataList"):
             return MetadataPresenter(kind)
-    raise not_acceptable("application/json")
+    why = "only the following media types are accepted: application/json"
+    raise Failure(406, "NotAcceptable", why)

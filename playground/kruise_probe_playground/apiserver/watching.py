@@ -14,7 +14,7 @@ import msgspec
 from kruise_probe_playground.apiserver.failures import Failure, gone, too_large_version
 from kruise_probe_playground.apiserver.kinds import Kind
 from kruise_probe_playground.apiserver.listing import check_watch
-from kruise_probe_playground.apiserver.presenting import Presenter, TablePresenter
+from kruise_probe_playground.apiserver.presenting import Presenter
 from kruise_probe_playground.apiserver.registry import Registry
 from kruise_probe_playground.apiserver.requests import ListQuery
 from kruise_probe_playground.apiserver.schema import Json
@@ -137,9 +137,7 @@ class Watch:
             **self._kind.blank,
             "metadata": metadata,
         }
-        if isinstance(self._presenter, TablePresenter):
-            return _frame("BOOKMARK", self._presenter.bookmark(bare))
-        return _frame("BOOKMARK", msgspec.json.encode(bare))
+        return _frame("BOOKMARK", self._presenter.bookmark(bare))
 
 
 def _frame(kind: str, body: bytes) -> bytes:

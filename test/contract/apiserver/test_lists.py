@@ -319,3 +319,24 @@ async def test_a_bound_of_a_selector_is_a_number_of_64_bits(
     api: Api, bound: str, code: int
 ) -> None:
     assert (await api.get(api.path("pods"), labelSelector=f"a>{bound}")).code == code
+
+
+async def test_a_list_of_the_cache_ignores_the_limit(api: Api) -> None:
+    await api.create("secrets", {"metadata": {"name": "a"}})
+    newest = await api.create("secrets", {"metadata": {"name": "b"}})
+    await api.get(api.path("secrets"), resourceVersion=newest.revision)  # the cache has both
+    listed = await api.get(api.path("secrets"), limit=1, resourceVersion=0)
+    assert [each["metadata"]["name"] for each in listed.body["items"]] == ["a", "b"]
+    assert "continue" not in listed.meta
+
+
+async def test_a_next_page_has_no_version_of_its_own(api: Api) -> None:
+    for name in ("a", "b"):
+        await api.create("secrets", {"metadata": {"name": name}})
+    first = await api.get(api.path("secrets"), limit=1)
+    token = {"limit": 1, "continue": first.meta["continue"]}
+    codes = {
+        version: (await api.get(api.path("secrets"), resourceVersion=version, **token)).code
+        for version in ("", "0", "1")
+    }
+    assert codes == {"": 200, "0": 200, "1": 400}

@@ -303,3 +303,9 @@ async def test_protobuf_that_cannot_be_decoded_completely_is_refused(api: Api) -
             "send application/json: in Go, rest.Config.ContentType"
             in json.loads(answer.text)["message"]
         )
+
+
+@pytest.mark.parametrize("name", ["", "c"])
+async def test_a_head_request_is_not_allowed(api: Api, name: str) -> None:
+    await api.create("configmaps", {"metadata": {"name": "c"}})
+    assert (await api.send("HEAD", api.path("configmaps", name))).code == 405

@@ -280,3 +280,17 @@ async def test_a_table_can_be_watched(api: Api) -> None:
         second: dict[str, Any] = (await stream.next())["object"]
         assert second["columnDefinitions"] is None
         assert second["rows"][0]["object"]["metadata"]["labels"] == {"a": "b"}
+
+
+async def test_a_bookmark_of_a_watch_of_metadata_is_metadata(api: Api) -> None:
+    query = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
+    accept = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io"
+    path = api.path("secrets")
+    async with api.watch(path, accept=accept, allowWatchBookmarks="true", **query) as stream:
+        bookmark = await stream.next()
+    assert (bookmark["type"], bookmark["object"]["kind"]) == ("BOOKMARK", "PartialObjectMetadata")
+
+
+async def test_a_watch_with_a_continue_token_is_refused(api: Api) -> None:
+    refused = await api.get(api.path("secrets"), watch="true", **{"continue": "x"})
+    assert refused.code == 422
