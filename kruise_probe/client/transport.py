@@ -118,8 +118,7 @@ class Transport:
 
     async def __aexit__(self, *_: object) -> None:
         self._credentials.close()
-        if self._pool is not None:
-            await self._pool.close()
+        await self._require_pool().close()
 
     async def round_trip(self, request: Request, authorization: str | None) -> Response:
         """Send `request` once and read the whole response.

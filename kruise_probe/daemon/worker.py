@@ -381,8 +381,8 @@ class Worker:
             return
         self.series.unknown += 1
         if error.reason == Reason.RUNTIME_UNAVAILABLE and not self._context.containers.available:
-            self._state.put_on_hold()
-        elif error.reason == Reason.INVALID_PROBE:
+            return  # On hold since it became unavailable.
+        if error.reason == Reason.INVALID_PROBE:
             self._state.become_unknown(clean_message(str(error)))
         else:
             if error.reason in _REASONS_TO_LIST and self._state.record.blocked is None:

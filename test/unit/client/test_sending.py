@@ -470,6 +470,8 @@ async def test_a_watch_requires_a_stream(server: Server) -> None:
         with pytest.raises(ConnectionFailed, match="responded with status 204 instead of a stream"):
             async with client.watch(LEASES, timeout_seconds=60):
                 pass
+    target = server.requests[0][1].split()[1]
+    assert "sendInitialEvents" not in target
 
 
 @pytest.mark.parametrize(("method", "requests"), [("GET", 2), ("POST", 1), ("DELETE", 1)])

@@ -1,5 +1,6 @@
 """Blocking calls in daemon threads."""
 
+import asyncio
 import subprocess
 import sys
 import threading
@@ -52,3 +53,25 @@ def test_process_exits_without_waiting_for_the_thread(then: str) -> None:
 
 async def test_call_runs_in_a_daemon_thread() -> None:
     assert await run_in_daemon_thread(lambda: threading.current_thread().daemon)
+
+
+async def test_call_that_was_given_up_ends_without_an_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    running, go_on = threading.Event(), threading.Event()
+    threads: list[threading.Thread] = []
+    errors: list[object] = []
+    monkeypatch.setattr(threading, "excepthook", errors.append)
+
+    def call() -> None:
+        threads.append(threading.current_thread())
+        running.set()
+        go_on.wait()
+
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.01):
+            await run_in_daemon_thread(call)
+    running.wait()
+    go_on.set()
+    threads[0].join()
+    assert errors == []

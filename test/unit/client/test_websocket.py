@@ -100,6 +100,11 @@ def test_fragments_become_one_message_and_control_frames_may_come_between(
     assert parsed(data, at) == [Message(PING, b"now"), Message(BINARY, b"".join(parts))]
 
 
+def test_close_may_come_between_fragments() -> None:
+    data = frame(BINARY, b"a", final=False) + frame(CLOSE, b"")
+    assert parsed(data, []) == [Message(CLOSE, b"")]
+
+
 @given(st.binary(max_size=70_000))
 @example(b"x" * 125)
 @example(b"x" * 126)

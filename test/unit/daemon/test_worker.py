@@ -1,7 +1,6 @@
 """One probe on a scripted node: schedule, containers, edits, blocked probes."""
 
 import asyncio
-from typing import Any
 
 import msgspec
 import pytest
@@ -24,7 +23,7 @@ from support.scripted_node import (
 
 from kruise_probe.api.core import ExecAction, GRPCAction, Probe, TCPSocketAction
 from kruise_probe.api.v1alpha1 import NodePodProbeSpec
-from kruise_probe.daemon.probers.prober import CouldNotProbe, ProbeResult, Reason, Target
+from kruise_probe.daemon.probers.prober import CouldNotProbe, Prober, ProbeResult, Reason, Target
 
 
 @pytest.fixture
@@ -653,6 +652,22 @@ async def test_a_broken_prober_is_isolated_counted_and_logged_once(either: Scrip
     assert [log["event"] for log in logs if log["log_level"] == "error"] == ["probe could not run"]
 
 
+async def test_an_error_while_a_container_changes_is_reported(
+    node: ScriptedNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise ZeroDivisionError("oops")
+
+    node.api.put(one(exec_probe(period_seconds=300)))
+    async with node.daemon():
+        node.containers.start()
+        await asyncio.sleep(5)
+        monkeypatch.setattr(node.containers, "find", fail)
+        node.containers.start()
+        await asyncio.sleep(301)
+        assert node.api.message().startswith("ProberError: ZeroDivisionError: oops")
+
+
 async def test_an_error_of_a_prober_is_counted_each_time_and_logged_again_after_a_result(
     node: ScriptedNode,
 ) -> None:
@@ -680,19 +695,24 @@ async def test_an_error_of_a_prober_is_counted_each_time_and_logged_again_after_
 
 
 async def test_prober_that_cannot_be_created_affects_only_its_probe(node: ScriptedNode) -> None:
-    class Fussy:
-        def __call__(self, probe: Probe) -> Any:
-            if probe.exec and probe.exec.command == ("broken",):
-                raise ZeroDivisionError("oops")
-            return probers(probe)
+    def fussy(probe: Probe) -> Prober:
+        if probe.exec and probe.exec.command == ("broken",):
+            raise ZeroDivisionError("oops")
+        return node.probers(probe)
 
-    probers, node.probers = node.probers, Fussy()  # type: ignore[assignment]
-    probes = (probe_of(exec_probe("broken"), "m#broken"), probe_of(exec_probe(), "m#sound"))
-    node.api.put(spec_of(pod_of(*probes)))
+    def spec(command: str) -> NodePodProbeSpec:
+        probes = (exec_probe(command, period_seconds=300), exec_probe("sound"))
+        return spec_of(pod_of(*map(probe_of, probes, ("m#broken", "m#sound"))))
+
+    node.prober_factory = fussy
+    node.containers.start(age=100)
+    node.api.put(spec("broken"))
     async with node.daemon():
-        node.containers.start()
-        await asyncio.sleep(2)
-        assert node.api.state("pod/m#sound") == "Succeeded"
+        await asyncio.sleep(12)
+        assert list(node.api.states()) == ["pod/m#sound"]
+        node.api.put(spec("mended"))
+        await asyncio.sleep(0.15)
+        assert node.api.state("pod/m#broken") == "Succeeded"
 
 
 # The address.

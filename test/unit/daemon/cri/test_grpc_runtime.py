@@ -16,6 +16,7 @@ from kruise_probe.daemon.cri.containers import ContainerWatcher
 from kruise_probe.daemon.cri.endpoints import NodeRuntime
 from kruise_probe.daemon.cri.grpc_runtime import GrpcRuntime
 from kruise_probe.daemon.cri.runtime import (
+    ContainerNotFound,
     ContainerNotRunning,
     ExecImpossible,
     ExecOutputTooLarge,
@@ -131,6 +132,13 @@ async def test_a_list_above_16_mib_is_refused(socket: Path) -> None:
     async with served(scripted, socket) as endpoint, GrpcRuntime(endpoint) as runtime:
         with pytest.raises(RuntimeFailure, match="larger than max"):
             await runtime.list_containers()
+
+
+async def test_status_of_an_unknown_container_or_sandbox_is_not_found(socket: Path) -> None:
+    async with served(ScriptedRuntime(), socket) as endpoint, GrpcRuntime(endpoint) as runtime:
+        for call in (runtime.container_status("none"), runtime.sandbox_status("none")):
+            with pytest.raises(ContainerNotFound):
+                await call
 
 
 async def test_a_status_above_the_limit_fails_alone(socket: Path) -> None:

@@ -73,6 +73,17 @@ async def test_calls_get_their_place_in_order_of_arrival(runtime: ScriptedRuntim
     assert [call.command for call in runtime.execs] == [(name,) for name in names]
 
 
+async def test_a_probe_that_joins_a_call_does_not_delay_it(runtime: ScriptedRuntime) -> None:
+    names = ["slow", "a", "b", "a"]
+    runtime.on_exec("slow", script=succeed(after_seconds=1))
+    async with gate_of(runtime, places=1) as gate, asyncio.TaskGroup() as waiters:
+        for name in names:
+            _ = waiters.create_task(run(gate, key(name), timeout_seconds=3))
+            await asyncio.sleep(0.01)
+
+    assert [call.command for call in runtime.execs] == [("slow",), ("a",), ("b",)]
+
+
 async def test_identical_commands_of_one_tick_are_one_call(runtime: ScriptedRuntime) -> None:
     runtime.on_exec("check", script=succeed(b"x"))
     async with gate_of(runtime) as gate, asyncio.TaskGroup() as waiters:

@@ -236,6 +236,16 @@ def test_requests_of_one_pod_are_served_in_order_of_arrival() -> None:
     assert order == requests
 
 
+def test_of_pods_with_equal_places_the_one_that_waits_longer_is_served_first() -> None:
+    node = Node(4)
+    running = [node.ask("a", pod) for pod in ("p", "q", "p", "q")]
+    assert node.serve() == running
+    first, second = node.ask("a", "p"), node.ask("a", "q")
+    node.end(running[0])
+    node.end(running[1])
+    assert node.serve() == [first, second]
+
+
 def test_a_short_request_passes_long_ones_that_may_not_run() -> None:
     node = Node()
     flood(node, "a", timeout=LONG)

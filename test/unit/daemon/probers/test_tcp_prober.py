@@ -126,6 +126,24 @@ async def test_a_server_that_resets_at_once_has_accepted() -> None:
         await server.until_ended(1)
 
 
+async def test_connection_that_fails_later_has_its_reason() -> None:
+    class Unreachable(socket.socket):
+        def connect_ex(self, _: object) -> int:
+            return errno.EINPROGRESS
+
+        def getsockopt(self, *_: object) -> int:  # type: ignore[override]
+            return errno.EHOSTUNREACH
+
+    def open_socket(_: HostPort) -> socket.socket:
+        own = Unreachable()
+        own.setblocking(False)
+        return own
+
+    tcp = TcpProber(80, timeout_seconds=20.0, open_socket=open_socket)
+    result = await result_of(tcp, Target("127.0.0.1", ""))
+    assert result == failure("dial tcp 127.0.0.1:80: connect: no route to host")
+
+
 async def test_the_server_reads_a_plain_end() -> None:
     ends: list[bytes | str] = []
 
