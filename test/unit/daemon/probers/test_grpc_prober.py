@@ -133,6 +133,17 @@ async def test_server_that_refuses() -> None:
     )
 
 
+async def test_server_whose_time_ran_out_has_timed_out() -> None:
+    async def act(context: Any) -> None:
+        await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "")
+
+    async with health_server(Scripted(act)) as port:
+        result = await probe(port)
+
+    text = "timeout: health rpc did not complete within 20s"
+    assert result == failure(text, timed_out=True)
+
+
 async def test_server_that_pings_before_it_responds_gets_an_answer() -> None:
     async def script(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         server = h2.connection.H2Connection(h2.config.H2Configuration(client_side=False))
