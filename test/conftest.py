@@ -1,5 +1,6 @@
 """For all tests: nothing is skipped in CI, a busy machine fails no property, Ctrl-C works, and a leak fails its own test."""
 
+import asyncio
 import os
 import signal
 from collections.abc import Generator, Iterator
@@ -15,6 +16,11 @@ settings.load_profile("busy")
 # Ignored in what a shell has started with `&`; programs under test would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_sessionstart() -> None:
+    """Set no loop: otherwise `get_event_loop`, which looptime calls for each test, creates one that is never closed."""
+    asyncio.set_event_loop(None)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -1,6 +1,5 @@
 """Long tests; `hack/soak` runs them. KRUISE_PROBE_SOAK is `short` or `long`."""
 
-import asyncio
 import logging
 import os
 import secrets
@@ -15,8 +14,6 @@ from support.output import print_line
 
 
 def pytest_sessionstart() -> None:
-    """Set no loop: otherwise `get_event_loop`, which looptime calls for each test, creates one that is never closed."""
-    asyncio.set_event_loop(None)
     quiet = structlog.make_filtering_bound_logger(logging.ERROR)
     structlog.configure(wrapper_class=quiet)
 
