@@ -217,10 +217,7 @@ def socket_path(endpoint: str) -> str:
         ValueError: the endpoint is not a unix socket.
     """
     scheme, separator, path = endpoint.partition(":")
-    if not separator:
-        path = endpoint
-    elif scheme == "unix":
-        path = path.removeprefix("//")
+    path = path.removeprefix("//") if separator else endpoint
     if not path.startswith("/") or (separator and scheme != "unix"):
         raise ValueError(f"{endpoint!r} is not the path of a unix socket (unix:///path or /path)")
     return path

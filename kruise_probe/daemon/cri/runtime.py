@@ -69,7 +69,7 @@ class PodSandboxStatus(msgspec.Struct, frozen=True):
     """`ips` is empty for a pod in the host's network (`host_network`); the primary address comes first."""
 
     ips: tuple[str, ...]
-    host_network: bool = False
+    host_network: bool
 
 
 class ExecResult(msgspec.Struct, frozen=True):

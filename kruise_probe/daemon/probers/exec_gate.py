@@ -218,8 +218,7 @@ class ExecGate:
 
     async def _wait_for_start(self, call: _Call, waiter: Hashable) -> float:
         """Wait until the call starts. Return when it started, in loop time."""
-        if not call.started.done():
-            self._waits[waiter] = _Wait(call, asyncio.get_running_loop().time())
+        self._waits[waiter] = _Wait(call, asyncio.get_running_loop().time())
         try:
             return await asyncio.shield(call.started)
         finally:

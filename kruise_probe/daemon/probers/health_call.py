@@ -136,8 +136,6 @@ class HealthCall:
         self.connected = False
         self.result: CallResult | None = None
         self._frames = _Frames()
-        self._status = 0
-        self._content_type = b""
         self._response = bytearray()
         self._http2 = _Http2Connection(
             h2.config.H2Configuration(client_side=True, header_encoding=None)
@@ -204,22 +202,13 @@ class HealthCall:
 
     def _handle_headers(self, headers: Sequence[Header]) -> None:
         fields = dict(headers)
-        self._status = _int32(fields.get(b":status", b"")) or 0
-        self._content_type = fields.get(b"content-type", b"")
-        if self._status != HTTPStatus.OK or not _GRPC.fullmatch(self._content_type):
-            self._end(_CODE_OF_HTTP_STATUS.get(self._status, "Unknown"), self._http_error())
+        status = _int32(fields.get(b":status", b"")) or 0
+        content_type = fields.get(b"content-type", b"")
+        if status != HTTPStatus.OK or not _GRPC.fullmatch(content_type):
+            code = _CODE_OF_HTTP_STATUS.get(status, "Unknown")
+            self._end(code, _http_error(status, content_type))
         elif b"grpc-status" in fields:
             self._handle_trailers(fields)
-
-    def _http_error(self) -> str:
-        try:
-            phrase = HTTPStatus(self._status).phrase
-        except ValueError:
-            phrase = ""
-        text = f"unexpected HTTP status code received from server: {self._status} ({phrase})"
-        if not self._content_type:
-            return f"{text}; malformed header: missing HTTP content-type"
-        return f"{text}; transport: received unexpected content-type {quote(self._content_type)}"
 
     def _handle_trailers(self, trailers: dict[bytes, bytes]) -> None:
         status = trailers.get(b"grpc-status")
@@ -245,6 +234,17 @@ class HealthCall:
 
     def _end(self, code: str, description: str) -> None:
         self.result = self.result or CallResult(code, description)
+
+
+def _http_error(status: int, content_type: bytes) -> str:
+    try:
+        phrase = HTTPStatus(status).phrase
+    except ValueError:
+        phrase = ""
+    text = f"unexpected HTTP status code received from server: {status} ({phrase})"
+    if not content_type:
+        return f"{text}; malformed header: missing HTTP content-type"
+    return f"{text}; transport: received unexpected content-type {quote(content_type)}"
 
 
 def _int32(digits: bytes) -> int | None:

@@ -22,6 +22,7 @@ from kruise_probe.daemon.cri.runtime import (
     RuntimeContainerStatus,
     RuntimeUnavailable,
 )
+from kruise_probe.daemon.cri.status_cache import StatusCache
 
 
 def nothing() -> None:
@@ -57,7 +58,89 @@ async def test_view_combines_list_and_statuses(runtime: ScriptedRuntime) -> None
         assert view is not None
         assert (view.id, view.state) == (container.id, ContainerState.RUNNING)
         assert (view.started_at, view.ips) == (container.started_at, ("10.0.0.7",))
+        assert not view.host_network
         assert watcher.find("uid-1", "other") is None
+
+
+async def test_a_pod_in_the_network_of_the_host_has_no_address(runtime: ScriptedRuntime) -> None:
+    async with watching(runtime) as watcher:
+        runtime.start("uid-1", "main", host_network=True)
+        _ = watcher.subscribe("uid-1", "main", nothing)
+        await asyncio.sleep(1)
+
+        view = watcher.find("uid-1", "main")
+        assert view is not None
+        assert (view.ips, view.host_network) == ((), True)
+
+
+def test_the_runtime_is_unavailable_before_the_first_list(runtime: ScriptedRuntime) -> None:
+    watcher = ContainerWatcher(runtime)
+    assert not watcher.available
+    assert watcher.problem
+
+
+async def test_the_first_request_causes_a_list_at_once(runtime: ScriptedRuntime) -> None:
+    async with watching(runtime) as watcher:
+        runtime.start()
+        _ = watcher.subscribe("uid-1", "main", nothing)
+        await asyncio.sleep(0.01)
+
+        assert watcher.find("uid-1", "main") is not None
+
+
+async def test_a_new_subscriber_of_a_listed_container_gets_its_status_at_once(
+    runtime: ScriptedRuntime,
+) -> None:
+    container = runtime.start()
+    async with watching(runtime) as watcher:
+        runtime.calls.clear()
+        _ = watcher.subscribe("uid-1", "main", nothing)
+        assert watcher.find("uid-1", "main") is None
+        await asyncio.sleep(0.01)
+
+        view = watcher.find("uid-1", "main")
+        assert view is not None
+        assert view.started_at == container.started_at
+        assert runtime.calls == {"ContainerStatus": 1, "PodSandboxStatus": 1}
+
+
+async def test_a_status_reports_each_response_and_when_it_is_due_again() -> None:
+    failing, changes = True, list[str]()
+
+    async def call(id: str) -> str:
+        if failing:
+            raise RuntimeUnavailable(f"no response for {id}")
+        return f"status of {id}"
+
+    cache = StatusCache(call, on_change=changes.append)
+    async with asyncio.TaskGroup() as group:
+        cache.request("c1", group)
+        await settle()
+        assert (str(cache.failure("c1")), changes) == ("no response for c1", ["c1"])
+        assert not cache.is_due("c1")
+        await asyncio.sleep(1)
+        assert (changes, cache.is_due("c1")) == (["c1", "c1"], True)
+        failing = False
+        cache.request("c1", group)
+    assert (cache.failure("c1"), cache.get("c1")) == (None, "status of c1")
+    assert changes == ["c1", "c1", "c1"]
+
+
+async def test_only_statuses_and_failures_of_listed_ids_are_kept() -> None:
+    async def call(id: str) -> str:
+        if id.startswith("failing"):
+            raise RuntimeUnavailable("no response")
+        return id
+
+    ids = ["failing-old", "failing-new", "old", "new"]
+    cache = StatusCache(call, on_change=lambda _: None)
+    async with asyncio.TaskGroup() as group:
+        for id in ids:
+            cache.request(id, group)
+    cache.forget_others({"failing-new", "new"})
+
+    assert [bool(cache.failure(id)) for id in ids] == [False, True, False, False]
+    assert [cache.get(id) for id in ids] == [None, None, None, "new"]
 
 
 async def test_at_most_one_list_a_second_for_any_number_of_containers(
@@ -568,6 +651,48 @@ class TestEventStream:
 
             assert runtime.calls["GetContainerEvents"] == 2
 
+    async def test_a_stream_that_broke_is_not_trusted(self, runtime: ScriptedRuntime) -> None:
+        async with watching(runtime) as watcher:
+            _ = watcher.subscribe("uid-1", "main", nothing)
+            await settle()
+            container = runtime.start()
+            await asyncio.sleep(3)
+
+            runtime.break_streams()
+            await settle()
+            runtime.stop(container)
+            await asyncio.sleep(1.1)
+
+            view = watcher.find("uid-1", "main")
+            assert view is not None
+            assert view.state is ContainerState.EXITED
+
+    async def test_a_failed_status_causes_a_list_within_a_second(
+        self, runtime: ScriptedRuntime
+    ) -> None:
+        """The container may be gone, whatever the events are."""
+        async with watching(runtime) as watcher:
+            for uid in ("uid-1", "uid-2"):
+                _ = watcher.subscribe(uid, "main", nothing)
+            await settle()
+            runtime.start("uid-1")
+            await asyncio.sleep(3)
+            runtime.calls.clear()
+            await asyncio.sleep(10)
+            assert runtime.calls["ListContainers"] <= 1
+
+            runtime.calls.clear()
+            runtime.failures["ContainerStatus"] = ContainerNotFound("gone")
+            runtime.start("uid-2")
+            await asyncio.sleep(10.5)
+            assert runtime.calls["ListContainers"] >= 10
+
+            del runtime.failures["ContainerStatus"]
+            await asyncio.sleep(2)
+            runtime.calls.clear()
+            await asyncio.sleep(10)
+            assert runtime.calls["ListContainers"] <= 1
+
     async def test_missing_event_stream_is_tried_again_after_ten_minutes(
         self, runtime: ScriptedRuntime
     ) -> None:
@@ -582,16 +707,20 @@ async def test_runtime_unavailable_at_the_start_is_logged_once(
     runtime: ScriptedRuntime,
 ) -> None:
     runtime.failures["ListContainers"] = RuntimeUnavailable("there is no socket at /none")
+    watcher, heard = ContainerWatcher(runtime), list[bool]()
+    _ = watcher.subscribe("uid-1", "main", lambda: heard.append(watcher.available))
     with capture_logs() as logs:
-        async with background(ContainerWatcher(runtime).run()):
+        async with background(watcher.run()):
             await asyncio.sleep(60)
             (line,) = logs
+            assert heard == []
             assert (line["log_level"], line["error"]) == ("warning", "there is no socket at /none")
             runtime.failures.clear()
             await asyncio.sleep(60)
 
     levels = [each["log_level"] for each in logs if each["log_level"] != "debug"]
     assert levels == ["warning", "info"]
+    assert heard == [True]
 
 
 def info(

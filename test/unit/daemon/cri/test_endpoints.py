@@ -134,6 +134,41 @@ async def test_endpoint_that_does_not_respond_is_named_with_the_reason(sockets: 
             await runtime.list_containers()
 
 
+async def test_a_problem_that_names_the_endpoint_names_it_once(sockets: Sockets) -> None:
+    problem = f"the container runtime at {sockets.endpoint('a')} is unavailable"
+    sockets.add("a").failures["Version"] = RuntimeUnavailable(problem)
+    async with runtime_of(sockets, "a") as runtime:
+        with pytest.raises(RuntimeUnavailable) as raised:
+            await runtime.list_containers()
+    assert str(raised.value) == f"no container runtime responds: {problem}"
+
+
+async def test_after_the_context_there_is_no_runtime(sockets: Sockets) -> None:
+    sockets.add("a")
+    async with runtime_of(sockets, "a") as runtime:
+        _ = await runtime.list_containers()
+    assert runtime.endpoint == ""
+    with pytest.raises(RuntimeUnavailable, match="no container runtime has been found yet"):
+        await runtime.version()
+
+
+@pytest.mark.parametrize(
+    ("names", "where"),
+    [
+        pytest.param("a", "at {0}; name", id="one"),
+        pytest.param("abc", "at {0} or {1} or {2}; name", id="up-to-three-by-name"),
+        pytest.param("abcd", "at any of 4 known paths such as {1}; name", id="more-by-example"),
+    ],
+)
+async def test_the_paths_without_a_socket_are_reported(
+    sockets: Sockets, names: str, where: str
+) -> None:
+    async with runtime_of(sockets, *names) as runtime:
+        with pytest.raises(RuntimeUnavailable) as raised:
+            await runtime.list_containers()
+    assert where.format(*map(sockets.endpoint, names)) in str(raised.value)
+
+
 async def test_a_runtime_whose_socket_is_gone_is_searched_for(sockets: Sockets) -> None:
     sockets.add("a")
     async with runtime_of(sockets, "a", "b") as runtime:
@@ -205,6 +240,20 @@ async def test_path_without_access_is_reported(
             RuntimeUnavailable, match=r"Permission denied; run the daemon as a user"
         ):
             await runtime.list_containers()
+
+
+async def test_a_path_without_access_hides_no_other_runtime(
+    sockets: Sockets, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stat(path: Path, *, follow_symlinks: bool = True) -> os.stat_result:
+        if path.name == "a":
+            raise PermissionError(errno.EACCES, "Permission denied")
+        return os.stat(path, follow_symlinks=follow_symlinks)
+
+    sockets.add("b")
+    monkeypatch.setattr(Path, "stat", stat)
+    async with runtime_of(sockets, "a", "b") as runtime:
+        assert len(await runtime.list_containers()) == 1
 
 
 async def test_invalid_path_is_no_socket() -> None:

@@ -2,9 +2,11 @@
 
 import asyncio
 import tempfile
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from pathlib import Path
 
+import grpc
+import grpc.aio
 import pytest
 from support import programs
 from support.background import background
@@ -18,6 +20,7 @@ from kruise_probe.daemon.cri.grpc_runtime import GrpcRuntime
 from kruise_probe.daemon.cri.runtime import (
     ContainerNotFound,
     ContainerNotRunning,
+    ContainerState,
     ExecImpossible,
     ExecOutputTooLarge,
     ExecTimeout,
@@ -65,6 +68,7 @@ async def test_scripted_runtime_is_read_back(socket: Path) -> None:
         (ExecImpossible("OCI runtime exec failed: no such file"), ExecImpossible),
         (ContainerNotRunning("container is in CONTAINER_EXITED state"), ContainerNotRunning),
         (ContainerNotRunning("cannot exec in a stopped container"), ContainerNotRunning),
+        (ContainerNotFound("an error occurred: not found"), ContainerNotFound),
         (ExecTimeout(1), ExecTimeout),
         (RuntimeUnavailable("server is going away"), RuntimeUnavailable),
         (ExecImpossible("server is not initialized yet"), RuntimeUnavailable),
@@ -143,7 +147,7 @@ async def test_status_of_an_unknown_container_or_sandbox_is_not_found(socket: Pa
 
 async def test_a_status_above_the_limit_fails_alone(socket: Path) -> None:
     scripted = ScriptedRuntime()
-    container = scripted.start("uid-1", ip="10.0.0.1" + " " * (3 << 20))
+    container = scripted.start("uid-1", ip="10.0.0.1" + " " * (2 << 20))
     other = scripted.start("uid-2", ip="10.0.0.2")
     async with served(scripted, socket) as endpoint, GrpcRuntime(endpoint) as runtime:
         with pytest.raises(RuntimeFailure, match="larger than max"):
@@ -200,6 +204,82 @@ async def test_result_of_a_timeout_comes_within_a_second(monkeypatch: pytest.Mon
     ((of_runtime, own),) = timeouts
     assert of_runtime == 3
     assert 2.5 < own <= 3.5 - ALIVE_SECONDS
+
+
+@pytest.mark.parametrize(
+    ("failure", "kind"),
+    [
+        pytest.param(ExecTimeout(5), RuntimeUnavailable, id="no-response-in-time"),
+        pytest.param(RuntimeUnavailable("away"), RuntimeUnavailable, id="no-connection"),
+        pytest.param(
+            RuntimeFailure("server is not initialized yet"), RuntimeUnavailable, id="starting"
+        ),
+        pytest.param(NotSupported("unknown method"), NotSupported, id="no-such-call"),
+        pytest.param(ContainerNotFound("none"), ContainerNotFound, id="no-such-container"),
+        pytest.param(RuntimeFailure("disk is full"), RuntimeFailure, id="another-error"),
+    ],
+)
+async def test_failures_of_other_calls_are_distinguished(
+    socket: Path, failure: RuntimeFailure, kind: type[RuntimeFailure]
+) -> None:
+    scripted = ScriptedRuntime()
+    scripted.failures["ListContainers"] = failure
+    async with served(scripted, socket) as endpoint, GrpcRuntime(endpoint) as runtime:
+        with pytest.raises(RuntimeFailure) as caught:
+            await runtime.list_containers()
+
+    assert type(caught.value) is kind
+
+
+async def test_a_container_that_has_not_started_has_no_start(socket: Path) -> None:
+    scripted = ScriptedRuntime()
+    container = scripted.start(state=ContainerState.CREATED)
+    async with served(scripted, socket) as endpoint, GrpcRuntime(endpoint) as runtime:
+        assert (await runtime.container_status(container.id)).started_at is None
+
+
+async def test_a_container_without_labels_of_kubelet_has_the_name_of_its_metadata(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Calls:
+        async def ListContainers(self, _: object, *, timeout: float) -> object:
+            metadata = pb.ContainerMetadata(name="registry")
+            labels = {"io.kubernetes.container.name": "main", "io.kubernetes.pod.uid": "uid-1"}
+            return pb.ListContainersResponse(
+                containers=[
+                    pb.Container(id="c1", metadata=metadata),
+                    pb.Container(id="c2", metadata=metadata, labels=labels),
+                ]
+            )
+
+    monkeypatch.setattr(GrpcRuntime, "_calls", Calls())
+    found = await GrpcRuntime("/run/x.sock").list_containers()
+    assert [(each.name, each.pod_uid) for each in found] == [("registry", ""), ("main", "uid-1")]
+
+
+async def test_options_of_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A proxy never sees a command, and gRPC never repeats one. A runtime that restarts is back within a second."""
+    options: dict[str, int | str] = {}
+
+    def channel(_: str, *, options: Sequence[tuple[str, int | str]]) -> grpc.aio.Channel:
+        seen.update(options)
+        return insecure_channel("unix:/none")
+
+    seen, insecure_channel = options, grpc.aio.insecure_channel
+    monkeypatch.setattr(grpc.aio, "insecure_channel", channel)
+    async with GrpcRuntime("/run/x.sock"):
+        pass
+
+    assert (options["grpc.enable_http_proxy"], options["grpc.enable_retries"]) == (0, 0)
+    assert options["grpc.initial_reconnect_backoff_ms"] == 100
+    assert options["grpc.min_reconnect_backoff_ms"] == 1000
+    assert options["grpc.max_reconnect_backoff_ms"] == 1000
+    # A larger window would buffer much of a response that is rejected.
+    assert options["grpc.http2.bdp_probe"] == 0
+    # Go servers close connections that send keepalives more often than every five minutes.
+    assert 300_000 < int(options["grpc.keepalive_time_ms"]) <= 600_000
+    # Each runtime has a connection of its own, so that leaving it closes the connection.
+    assert options["grpc.use_local_subchannel_pool"] == 1
 
 
 async def test_every_call_but_a_command_ends_after_five_seconds(

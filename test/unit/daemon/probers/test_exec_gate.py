@@ -272,6 +272,65 @@ async def test_the_same_timeout_joins_a_call_that_has_started(runtime: ScriptedR
     assert len(runtime.execs) == 1
 
 
+async def test_a_replaced_call_ends_without_its_successor(runtime: ScriptedRuntime) -> None:
+    """A third probe joins the call of the second, although that of the first has ended meanwhile."""
+    runtime.on_exec("check", script=succeed(after_seconds=0.8))
+    async with gate_of(runtime) as gate, asyncio.TaskGroup() as waiters:
+        _ = waiters.create_task(run(gate, key("check"), timeout_seconds=1))
+        await asyncio.sleep(0.5)
+        _ = waiters.create_task(run(gate, key("check"), timeout_seconds=3))
+        await asyncio.sleep(0.5)
+        _ = waiters.create_task(run(gate, key("check"), timeout_seconds=3))
+
+    assert [call.timeout_seconds for call in runtime.execs] == [1, 3]
+
+
+async def test_a_response_shortly_after_the_timeout_counts() -> None:
+    """The runtime ends the command; its response decides, as for kubelet."""
+
+    class LateRuntime(ScriptedRuntime):
+        async def exec_sync(self, *_: object, timeout_seconds: float) -> ExecResult:
+            await asyncio.sleep(timeout_seconds + 0.3)
+            return ExecResult(0, b"late", b"")
+
+    async with gate_of(LateRuntime()) as gate:
+        result = await run(gate, key("check"), timeout_seconds=1)
+    assert result.stdout == b"late"
+
+
+@pytest.mark.parametrize("raises", [True, False])
+async def test_a_call_that_is_not_cancelled_at_once_stops_no_other(
+    runtime: ScriptedRuntime, raises: bool
+) -> None:
+    async def script(_: ExecCall) -> ExecResult:
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            if raises:
+                raise ExecImpossible("the stream was closed") from None
+        return ExecResult(0, b"", b"")
+
+    runtime.on_exec("check", script=script)
+    runtime.on_exec("other", script=succeed(b"fine"))
+    async with gate_of(runtime) as gate, asyncio.TaskGroup() as waiters:
+        waiter = waiters.create_task(run(gate, key("check"), timeout_seconds=100))
+        await asyncio.sleep(1)
+        waiter.cancel()
+        await asyncio.sleep(1)
+        result = await run(gate, key("other"), timeout_seconds=1)
+    assert result.stdout == b"fine"
+
+
+async def test_without_the_gate_no_command_is_queued(runtime: ScriptedRuntime) -> None:
+    gate = ExecGate(runtime, max_concurrent=1)
+    with pytest.raises(RuntimeError, match=r"ExecGate.run is not running"):
+        await run(gate, key("check"), timeout_seconds=1)
+    async with background(gate.run()):
+        _ = await run(gate, key("check"), timeout_seconds=1)
+    with pytest.raises(RuntimeError, match=r"ExecGate.run is not running"):
+        await run(gate, key("check"), timeout_seconds=1)
+
+
 async def test_call_without_waiters_is_cancelled(runtime: ScriptedRuntime) -> None:
     runtime.on_exec("check", script=hang())
     async with gate_of(runtime) as gate, asyncio.TaskGroup() as waiters:
@@ -318,18 +377,23 @@ async def test_a_failure_reaches_every_waiter_and_blocks_no_later_call(
 
 
 async def test_cancelling_the_gate_cancels_its_calls(runtime: ScriptedRuntime) -> None:
-    runtime.on_exec("check", script=hang())
-    gate = ExecGate(runtime, max_concurrent=1)
+    """Those that run, one that was replaced by a longer one, and one that waits for a place."""
+    for command in ("check", "queued"):
+        runtime.on_exec(command, script=hang())
+    gate = ExecGate(runtime, max_concurrent=2)
     running = asyncio.create_task(gate.run())
     await asyncio.sleep(0)
-    waiter = asyncio.create_task(run(gate, key("check"), timeout_seconds=100))
-    await asyncio.sleep(1)
+    waiters: list[asyncio.Task[ExecResult]] = []
+    for command, timeout in (("check", 100), ("check", 200), ("queued", 5)):
+        waiter = run(gate, key(command), timeout_seconds=timeout)
+        waiters.append(asyncio.create_task(waiter))
+        await asyncio.sleep(1)
 
     running.cancel()
-    _ = await asyncio.wait([running, waiter])
+    _ = await asyncio.wait([running, *waiters], timeout=1)
 
     assert running.cancelled()
-    assert waiter.cancelled()
+    assert all(waiter.cancelled() for waiter in waiters)
     assert runtime.in_flight == 0
 
 
@@ -340,6 +404,20 @@ async def test_a_call_that_has_its_place_does_not_become_long(runtime: ScriptedR
         _ = waiters.create_task(run(gate, key("check"), timeout_seconds=3600))
 
     assert [call.timeout_seconds for call in runtime.execs] == [1, 3600]
+
+
+@pytest.mark.parametrize(
+    ("first", "second"), [pytest.param(1, 10, id="short"), pytest.param(60, 3600, id="long")]
+)
+async def test_a_call_that_has_its_place_gets_a_longer_timeout_of_its_kind(
+    runtime: ScriptedRuntime, first: int, second: int
+) -> None:
+    async with gate_of(runtime) as gate, asyncio.TaskGroup() as waiters:
+        _ = waiters.create_task(run(gate, key("check"), timeout_seconds=first))
+        await asyncio.sleep(JOIN_SECONDS / 2)
+        _ = waiters.create_task(run(gate, key("check"), timeout_seconds=second))
+
+    assert [call.timeout_seconds for call in runtime.execs] == [second]
 
 
 async def test_a_call_that_waits_becomes_long_when_a_long_one_joins(

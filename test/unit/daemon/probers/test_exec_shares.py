@@ -49,6 +49,7 @@ class Node:
     def end(self, request: PlaceRequest) -> None:
         self.running.remove(request)
         self.shares.remove(request)
+        assert not request.has_place
 
     def held(self) -> Counter[str]:
         return Counter(each.tenant.namespace for each in self.running)
@@ -214,6 +215,31 @@ def test_many_namespaces_use_places_that_others_leave() -> None:
     assert node.held() == {"busy": 7}, "nine stay free for the nine others"
 
 
+def test_less_than_a_quarter_is_given_away_however_many_others_there_are() -> None:
+    node = Node()
+    for number in range(30):
+        node.ask(f"quiet-{number}")
+    while started := node.serve():
+        for request in started:
+            node.end(request)
+    flood(node, "busy", pods=40)
+    node.serve()
+    assert node.held() == {"busy": 4}
+
+
+def test_above_the_share_of_its_namespace_a_pod_leaves_the_part_of_another_pod() -> None:
+    node = Node()
+    for number in range(9):
+        node.ask(f"quiet-{number}")
+    node.ask("busy", "other")
+    while started := node.serve():
+        for request in started:
+            node.end(request)
+    flood(node, "busy")
+    node.serve()
+    assert node.held() == {"busy": 1}
+
+
 def test_tenants_with_the_fewest_places_are_served_first() -> None:
     node = Node(4)
     flood(node, "a", pods=8)
@@ -274,7 +300,8 @@ def test_a_tenant_keeps_its_share_for_two_periods(period: float, seconds: float)
     node = Node()
     node.ask("other", period=period)
     node.end(node.serve()[0])
-    for now, held in ((seconds - 0.5, 8), (seconds + 1.5, 16)):
+    # Tenants are looked through once a second at most.
+    for now, held in ((seconds, 8), (seconds + 0.5, 8), (seconds + 1.0, 16)):
         node.now = now
         flood(node, "busy", pods=40)
         node.serve()

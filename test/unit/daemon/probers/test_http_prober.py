@@ -325,6 +325,16 @@ async def test_too_slow_is_failure_in_time(script: Any, message: str) -> None:
             'Get "http://127.0.0.1:1/x": dial tcp 127.0.0.1:1: connect: connection refused',
             id="redirect-to-a-closed-port",
         ),
+        pytest.param(
+            response(302, "Location: http://127.0.0.1:65535/x"),
+            'Get "http://127.0.0.1:65535/x": dial tcp 127.0.0.1:65535: connect: connection refused',
+            id="redirect-to-the-last-port",
+        ),
+        pytest.param(
+            response(302, "Location: http://127.0.0.1:65536/x"),
+            'Get "http://127.0.0.1:65536/x": dial tcp: address 65536: invalid port',
+            id="redirect-to-no-port",
+        ),
     ],
 )
 async def test_malformed_responses_fail_with_the_text_of_go(answer: bytes, message: str) -> None:
@@ -421,6 +431,11 @@ class TestHttps:
 
         assert not result.succeeded
         assert not result.timed_out
+
+    def test_defaults_of_openssl_stay_and_renegotiation_is_off(self) -> None:
+        options = unverified_tls("http/1.1").options
+        assert options & ssl.OP_NO_RENEGOTIATION
+        assert not ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).options & ~options
 
     async def test_a_failed_handshake_closes_the_socket(self) -> None:
         """At once, not only when the error is dropped, whose traceback refers to the connection."""

@@ -80,6 +80,37 @@ def test_headers(given: list[tuple[str, str]], lines: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
+    ("given", "lines"),
+    [
+        pytest.param([("connection", "Close")], ["Connection: Close"], id="closes"),
+        pytest.param([("Connection", "x, close")], ["Connection: x, close"], id="closes-too"),
+        pytest.param(
+            [("Connection", "keep-alive")],
+            ["Connection: keep-alive", "Connection: close"],
+            id="keep-alive",
+        ),
+        pytest.param(
+            [("Connection", "Upgrade"), ("Upgrade", "h2c")],
+            ["Connection: Upgrade", "Upgrade: h2c"],
+            id="upgrade",
+        ),
+        pytest.param(
+            [("Connection", "Upgrade")],
+            ["Connection: Upgrade", "Connection: close"],
+            id="upgrade-to-nothing",
+        ),
+        pytest.param(
+            [("Upgrade", "h2c")], ["Upgrade: h2c", "Connection: close"], id="upgrade-not-announced"
+        ),
+    ],
+)
+def test_the_connection_is_closed_unless_the_headers_do_it_or_upgrade_it(
+    given: list[tuple[str, str]], lines: list[str]
+) -> None:
+    assert sent(*given)[4:] == lines
+
+
+@pytest.mark.parametrize(
     ("host", "line"),
     [
         ("example.com", "Host: example.com"),
@@ -163,6 +194,13 @@ def test_path_is_escaped_and_never_names_another_host(path: str, target: str) ->
         ("http://10.0.0.1/a/../b/.", "10.0.0.1", 80, "/b/"),
         ("///x", "10.0.0.1", 80, "///x"),
         ("?", "10.0.0.1", 80, "/a/b?"),
+        ("..", "10.0.0.1", 80, "/"),
+        ("c/d/../e", "10.0.0.1", 80, "/a/c/e"),
+        ("http://[::1]/x", "::1", 80, "/x"),
+        ("http://10.0.0.1:/x", "10.0.0.1", 80, "/x"),
+        ("http://10.0.0.1:0/x", "10.0.0.1", 0, "/x"),
+        ("http://10.0.0.1:0081/x", "10.0.0.1", 81, "/x"),
+        pytest.param(f"http://10.0.0.1:{'9' * 5000}/x", "10.0.0.1", 999_999, "/x", id="huge-port"),
     ],
 )
 def test_location_is_resolved_as_in_go(location: str, host: str, port: int, target: str) -> None:
@@ -170,6 +208,32 @@ def test_location_is_resolved_as_in_go(location: str, host: str, port: int, targ
 
     assert (joined.host, joined.port, joined.target) == (host, port, target)
     assert "secret" not in joined.text
+
+
+@pytest.mark.parametrize(
+    ("location", "target"),
+    [
+        pytest.param("#top", "/a/b?x=1", id="fragment"),
+        pytest.param("?", "/a/b?", id="empty-query"),
+        pytest.param("c", "/a/c", id="path"),
+        pytest.param("http://10.0.0.1", "/", id="host"),
+    ],
+)
+def test_a_query_is_kept_only_with_its_path(location: str, target: str) -> None:
+    assert url("/a/b?x=1").join(location).target == target
+
+
+@pytest.mark.parametrize(
+    ("location", "text"),
+    [
+        ("/next?y", "http://10.0.0.1:80/next?y"),
+        ("https://10.0.0.1", "https://10.0.0.1"),
+        ("https://10.0.0.1?y", "https://10.0.0.1?y"),
+        ("https://10.0.0.1/", "https://10.0.0.1/"),
+    ],
+)
+def test_the_text_of_a_url_is_as_in_go(location: str, text: str) -> None:
+    assert url("/a").join(location).text == text
 
 
 @pytest.mark.parametrize(
@@ -188,6 +252,14 @@ def test_invalid_location_is_an_error(location: str) -> None:
         ("1:x", "first path segment in URL cannot contain colon"),
         ("/\x01", "net/url: invalid control character in URL"),
         ("http://[bad/", "missing ']' in host"),
+        ("/a#\x01", "net/url: invalid control character in URL"),
+        ("/%zz", 'invalid URL escape "%zz"'),
+        ("/a#%zz", 'invalid URL escape "%zz"'),
+        ("http://a\\@b/", "net/url: invalid userinfo"),
+        ("http://10.0.0.1:x/", 'invalid port ":x" after host'),
+        ("http://[::1]x/", 'invalid port "x" after host'),
+        ("http://%31/", 'invalid URL escape "%31"'),
+        ("http://a b/", 'invalid character " " in host name'),
     ],
 )
 def test_invalid_location_has_the_reason_of_go(location: str, reason: str) -> None:
@@ -217,6 +289,13 @@ def test_an_empty_referer_is_replaced_by_that_of_a_redirect() -> None:
 
     assert request.count(b"Referer:") == 1
     assert b"\r\nReferer: http://10.0.0.1:80/a\r\n" in request
+
+
+def test_a_given_referer_is_kept_after_a_redirect() -> None:
+    request = headers(("Referer", "me")).redirected(url("/b"), previous=url("/a"), relative=True)
+
+    assert request.count(b"Referer:") == 1
+    assert b"\r\nReferer: me\r\n" in request
 
 
 def test_https_sends_no_referer_to_http() -> None:

@@ -87,6 +87,15 @@ def read(parts: Iterable[bytes]) -> ResponseReader:
         pytest.param(
             b"HTTP/1.1 204 No\r\nContent-Length: 5\r\n\r\nhello", Head(204, length=0), b"", id="204"
         ),
+        pytest.param(
+            b"HTTP/1.1 304 No\r\nContent-Length: 5\r\n\r\nhello", Head(304, length=0), b"", id="304"
+        ),
+        pytest.param(
+            OK + b"Content-Length: 2\r\n\r\nokay",
+            Head(200, length=2),
+            b"ok",
+            id="more-than-the-length",
+        ),
         pytest.param(b"HTTP/1.1 101 S\r\n\r\nxyz", Head(101, length=0), b"", id="101-is-final"),
         pytest.param(
             b"HTTP/1.1 100 C\r\n\r\nHTTP/1.1 103 E\r\nLink: x\r\n\r\n" + OK + b"\r\nhi",
@@ -116,6 +125,9 @@ def test_response_is_read_the_same_in_any_pieces(response: bytes, head: Head, bo
         (b"", "EOF"),
         (b"HTTP/1.1 200", BROKEN + "unexpected EOF"),
         (OK + b"A: b", BROKEN + "unexpected EOF"),
+        (b"HTTP/1.1 100 C\r\n\r\n", BROKEN + "unexpected EOF"),
+        (b"HTTP/1.1 100 C\r\n\r\nSSH-2.0\r\n", BROKEN + 'malformed HTTP response "SSH-2.0"'),
+        (b"\nhello", BROKEN + 'malformed HTTP response ""'),
         (b"hello\r\n\r\n", BROKEN + 'malformed HTTP response "hello"'),
         (b"<html>hi</html>", BROKEN + 'malformed HTTP response "<html>hi</html>"'),
         (b"HTTX/1.1 200 OK\r\n\r\n", BROKEN + 'malformed HTTP version "HTTX/1.1"'),
@@ -141,7 +153,12 @@ def test_response_is_read_the_same_in_any_pieces(response: bytes, head: Head, bo
             OK + b"Transfer-Encoding: gzip\r\n\r\n",
             BROKEN + 'unsupported transfer encoding: "gzip"',
         ),
+        (
+            OK + b"Transfer-Encoding: chunked\r\n" * 2 + b"\r\n",
+            BROKEN + 'too many transfer encodings: ["chunked" "chunked"]',
+        ),
         (OK + b"Content-Length: 9\r\n\r\nhi", "unexpected EOF"),
+        (OK + b"Transfer-Encoding: chunked\r\n\r\n\n", "chunked line ends with bare LF"),
         (OK + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n", "invalid byte in chunk length"),
         (OK + b"Transfer-Encoding: chunked\r\n\r\n\r\n", "empty hex number for chunk length"),
         (OK + b"Transfer-Encoding: chunked\r\n\r\n2\r\nhiXX", "malformed chunked encoding"),
@@ -163,6 +180,53 @@ def test_malformed_response_has_the_text_of_go(response: bytes, problem: str) ->
         read([response])
 
     assert str(caught.value) == problem
+
+
+CHUNKED = OK + b"Transfer-Encoding: chunked\r\n\r\n"
+
+
+def chunk_with_line_of(size: int) -> bytes:
+    """A chunk of one byte whose first line has `size` bytes."""
+    return b"1;" + b"x" * (size - 4) + b"\r\n" + b"x\r\n"
+
+
+def test_extensions_of_chunks_are_limited_to_16_kib_as_in_go() -> None:
+    """Of each chunk 16 bytes and twice its data are free; what is not used does not count for others."""
+    lines = [3, *[4096] * 4, 16 * 1024 - 4 * (4096 - 18) + 18]
+    chunks = b"1\r\nx\r\n" + b"".join(map(chunk_with_line_of, lines[1:]))
+    read([CHUNKED, chunks, b"0\r\n\r\n"])
+
+    with pytest.raises(MalformedResponse, match="too much non-data"):
+        read([CHUNKED, chunks[: -len(b"\r\nx\r\n")] + b"x\r\nx\r\n"])
+
+
+def test_a_line_of_4_kib_without_an_end_is_refused_at_once() -> None:
+    reader = ResponseReader()
+    reader.feed(CHUNKED)
+    reader.read_body()
+    reader.feed(b"1" + b";" * 4094)
+    with pytest.raises(MalformedResponse, match="header line too long"):
+        reader.feed(b";")
+
+
+def test_a_head_of_the_largest_size_is_read() -> None:
+    head = OK + b"A: b\r\n\r\n"
+    reader = ResponseReader(max_head_bytes=len(head))
+    reader.feed(head)
+    assert (reader.head, reader.head_bytes_left) == (Head(200), 0)
+
+    with pytest.raises(MalformedResponse, match="response headers exceeded"):
+        ResponseReader(max_head_bytes=len(head) - 1).feed(head)
+
+
+def test_a_body_of_ten_kibibytes_is_complete() -> None:
+    reader = ResponseReader()
+    reader.feed(OK + b"\r\n")
+    reader.read_body()
+    reader.feed(b"x" * (MAX_BODY_BYTES - 1))
+    assert not reader.complete
+    reader.feed(b"x")
+    assert reader.complete
 
 
 @pytest.mark.parametrize(

@@ -106,7 +106,11 @@ def test_invisible_bytes_do_not_hide_later_text(hidden: str, count: int) -> None
 
 
 def test_only_the_beginning_of_a_long_output_is_decoded() -> None:
+    """Eight times the size of a message, from the first visible byte."""
     assert clean_message(b"x" * (16 << 20)) == "x" * MAX_MESSAGE_BYTES
+    for text in ("\n a" + "\x00" * 8190 + "bc", "\n a" + "\x00" * 8191 + "bc"):
+        seen = "ab" if len(text) == 8195 else "a"
+        assert clean_message(text) == clean_message(text.encode()) == seen
 
 
 @pytest.mark.parametrize(
@@ -133,7 +137,16 @@ def test_quote_is_as_in_go(text: bytes | str, quoted: str) -> None:
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
-    [(0.5, "500ms"), (1, "1s"), (1.5, "1.5s"), (90, "1m30s"), (60, "1m0s"), (3600, "1h0m0s")],
+    [
+        (0, "0s"),
+        (0.5, "500ms"),
+        (1, "1s"),
+        (1.5, "1.5s"),
+        (59.9999999, "1m0s"),
+        (60, "1m0s"),
+        (90, "1m30s"),
+        (3600, "1h0m0s"),
+    ],
 )
 def test_duration_is_as_in_go(seconds: float, text: str) -> None:
     assert duration(seconds) == text

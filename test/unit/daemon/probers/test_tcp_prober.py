@@ -14,6 +14,7 @@ from support.scripted_server import serving, silent
 from support.sockets import full_backlog, time_waits
 
 from kruise_probe.api.host_port import HostPort
+from kruise_probe.daemon.probers import dialing
 from kruise_probe.daemon.probers.dialing import Connection, ProbeDialFailed, dial, new_socket
 from kruise_probe.daemon.probers.prober import ProbeResult, Target, failure, success
 from kruise_probe.daemon.probers.read_budget import ReadBudget
@@ -126,13 +127,17 @@ async def test_a_server_that_resets_at_once_has_accepted() -> None:
         await server.until_ended(1)
 
 
-async def test_connection_that_fails_later_has_its_reason() -> None:
+@pytest.mark.parametrize(
+    ("code", "text"),
+    [(errno.EHOSTUNREACH, "no route to host"), (errno.EACCES, "permission denied")],
+)
+async def test_connection_that_fails_later_has_its_reason(code: int, text: str) -> None:
     class Unreachable(socket.socket):
         def connect_ex(self, _: object) -> int:
             return errno.EINPROGRESS
 
         def getsockopt(self, *_: object) -> int:  # type: ignore[override]
-            return errno.EHOSTUNREACH
+            return code
 
     def open_socket(_: HostPort) -> socket.socket:
         own = Unreachable()
@@ -141,7 +146,83 @@ async def test_connection_that_fails_later_has_its_reason() -> None:
 
     tcp = TcpProber(80, timeout_seconds=20.0, open_socket=open_socket)
     result = await result_of(tcp, Target("127.0.0.1", ""))
-    assert result == failure("dial tcp 127.0.0.1:80: connect: no route to host")
+    assert result == failure(f"dial tcp 127.0.0.1:80: connect: {text}")
+
+
+async def test_no_file_descriptors_are_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_socket(*_: object) -> socket.socket:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    tcp = prober(80)
+    with monkeypatch.context() as patch:
+        patch.setattr(socket, "socket", no_socket)
+        result = tcp.probe(Target("127.0.0.1", ""))
+    assert result == failure("dial tcp 127.0.0.1:80: socket: too many open files")
+
+
+async def test_an_address_of_no_interface_is_a_failure() -> None:
+    result = await result_of(prober(80), Target("fe80::1%none", ""))
+    assert not result.succeeded
+    assert result.message.startswith("dial tcp [fe80::1%none]:80: ")
+
+
+async def test_a_failed_connection_closes_the_socket() -> None:
+    """At once, not only when the error is dropped, whose traceback refers to the connection."""
+    opened: list[socket.socket] = []
+
+    def open_socket(address: HostPort) -> socket.socket:
+        opened.append(new_socket(address))
+        return opened[-1]
+
+    with pytest.raises(ProbeDialFailed) as failed:
+        await dial(HostPort("127.0.0.1", 1), ReadBudget(), open_socket)
+    assert (failed.type, [each.fileno() for each in opened]) == (ProbeDialFailed, [-1])
+
+
+async def test_more_than_the_kernel_buffers_is_sent() -> None:
+    received = 0
+    size = 16 << 20
+
+    async def script(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
+        nonlocal received
+        while received < size and (data := await reader.read(1 << 16)):
+            received += len(data)
+
+    async with serving(lambda _: script) as server:
+        connection = await dial(HostPort(server.host, server.port), ReadBudget(), new_socket)
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            await connection.send(b"x" * size)
+            await server.until_ended(1)
+        connection.close()
+    assert received == size
+
+
+async def test_a_response_is_read_at_the_end_of_the_round_and_more_of_it_in_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """So that the responses of one round are read together, and a flood delays no other attempt."""
+    turns = 0
+
+    async def take_turn() -> None:
+        nonlocal turns
+        turns += 1
+
+    async def script(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"x" * 8192)
+
+    monkeypatch.setattr(dialing, "take_turn", take_turn)
+    loop = asyncio.get_running_loop()
+    async with serving(lambda _: script) as server:
+        connection = await dial(HostPort(server.host, server.port), ReadBudget(), new_socket)
+        await server.until_ended(1)
+        await asyncio.sleep(0.005)
+        due = dialing.end_of_round(loop)
+        await connection.send(b"x")
+        assert len(await connection.receive()) == 4096
+        assert (loop.time() >= due, turns) == (True, 0)
+        assert len(await connection.receive()) == 4096
+        assert turns == 1
+        connection.close()
 
 
 async def test_the_server_reads_a_plain_end() -> None:
