@@ -81,6 +81,10 @@ def start_crowd(node: ScriptedNode, pods: int, *, age: float = 0.0) -> None:
 # Publication.
 
 
+def test_defaults_are_those_of_the_flags() -> None:
+    assert AgentOptions() == (2.0, 600.0, "kruise-system")
+
+
 async def test_result_is_published_within_fifty_milliseconds(node: ScriptedNode) -> None:
     node.api.put(crowd(50))
     start_crowd(node, 50, age=100)

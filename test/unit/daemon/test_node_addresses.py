@@ -122,6 +122,15 @@ async def test_nothing_is_dialled_while_the_addresses_cannot_be_read() -> None:
     assert addresses.refusal("10.0.0.1") == ""
 
 
+async def test_known_addresses_are_not_dialled_once_they_cannot_be_read_again() -> None:
+    interfaces = Interfaces("10.0.0.1")
+    addresses = NodeAddresses(interfaces)
+    assert addresses.refusal("10.0.0.1") == ""
+    interfaces.error = PermissionError(1, "Operation not permitted")
+    await asyncio.sleep(KEPT_SECONDS)
+    assert "cannot be read" in addresses.refusal("10.0.0.1")
+
+
 @pytest.mark.parametrize("name", ["kube-ipvs0", "kube-dummy-if"])
 def test_addresses_of_services_are_not_the_nodes(name: str) -> None:
     found = [
@@ -196,6 +205,20 @@ def test_addresses_of_a_family_are_requested_and_read_to_the_end(
 def test_an_entry_without_an_address_is_skipped() -> None:
     data = new_address(2) + new_address(3, address="fd00::1")
     assert parse_netlink(data) == ([InterfaceAddress(3, ip_address("fd00::1"))], False)
+
+
+def test_messages_without_a_body_are_read() -> None:
+    noop, done = message(1, b""), message(3, b"")
+    found = [InterfaceAddress(3, ip_address("fd00::1"))]
+    assert parse_netlink(noop + new_address(3, address="fd00::1")) == (found, False)
+    assert parse_netlink(done) == ([], True)
+
+
+def test_an_attribute_without_a_value_hides_no_address() -> None:
+    head = struct.pack("=BBBBI", socket.AF_INET, 24, 0, 0, 2)
+    body = struct.pack("=HH", 4, 9) + b"".join(attributes(address="10.0.0.1"))
+    found = [InterfaceAddress(2, ip_address("10.0.0.1"))]
+    assert parse_netlink(message(20, head + body)) == (found, False)
 
 
 def test_an_error_of_the_kernel_is_raised() -> None:

@@ -166,6 +166,17 @@ def test_restarted_daemon_waits_at_most_a_period_or_ten_seconds(
 
 
 @pytest.mark.parametrize(
+    ("timing", "due"),
+    [
+        pytest.param(Timing(10.0, 3.0), 13.0, id="up-to-ten-seconds-on-phase"),
+        pytest.param(Timing(20.0, 5.0), 9.5, id="a-longer-period-is-spread-over-ten-seconds"),
+    ],
+)
+def test_due_after_restart_is_on_phase_or_within_ten_seconds(timing: Timing, due: float) -> None:
+    assert due_after_restart(StartTime(0.0, 0.0), timing, 7.0) == due
+
+
+@pytest.mark.parametrize(
     ("served", "missed"),
     [
         pytest.param(10.0, 0, id="in-time"),

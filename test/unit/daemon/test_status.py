@@ -241,6 +241,8 @@ def test_a39_a_status_over_the_limit_has_shorter_messages_and_every_state(
     fitted = fit(status, spec_bytes)
 
     assert size_as_go_writes(fitted.status) <= bare + room
+    if stored_bytes(status) <= bare + room:
+        assert fitted == (status, 0)
     assert states(fitted.status) == states(status)
     shortened = 0
     for pod in fitted.status.pod_probe_statuses or ():
@@ -270,6 +272,9 @@ def test_a39_two_thousand_messages_of_a_kibibyte_stay_below_a_mebibyte(
 
     whole = {"spec": spec, "status": fitted.status}
     assert size_as_go_writes(whole) < MAX_OBJECT_BYTES
+    if letter == "x":
+        # All but the 8 KiB for metadata, to a 64th of the messages.
+        assert size_as_go_writes(whole) > MAX_OBJECT_BYTES - (8 << 10) - 2000 * 1024 // 64 - 1000
     assert len(states(fitted.status)) == 2000
     assert fitted.shortened == 2000
     lengths = {
@@ -298,3 +303,24 @@ def test_a_spec_that_fills_the_object_leaves_no_room_for_messages_but_for_states
     fitted = fit(status_of(spec, results), MAX_OBJECT_BYTES * 2)
     assert len(states(fitted.status)) == 4
     assert fitted.shortened == 4
+    assert {
+        state.message
+        for pod in fitted.status.pod_probe_statuses or ()
+        for state in pod.probe_states or ()
+    } == {None}
+
+
+def test_a_first_line_that_is_cut_has_no_length() -> None:
+    """Of 64 bytes of a message as many remain as there is room for."""
+    whole = of(message="a" * 32 + " " + "b" * 31, first_line_length=32)
+    size = stored_bytes(whole)
+
+    def first_line_of(room: int) -> tuple[int, int | None]:
+        fitted = fit(whole, MAX_OBJECT_BYTES - (8 << 10) - (size - 64) - room)
+        ((state,),) = (pod.probe_states or () for pod in fitted.status.pod_probe_statuses or ())
+        return len(state.message or ""), state.first_line_length
+
+    assert first_line_of(64) == (64, 32)
+    assert first_line_of(33) == (33, 32)
+    assert first_line_of(32) == (32, None)
+    assert first_line_of(5) == (5, None)

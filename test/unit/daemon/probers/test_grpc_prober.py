@@ -1,6 +1,8 @@
 """grpc against a real gRPC server, with and without TLS, and against everything that is none."""
 
 import asyncio
+import socket
+import struct
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -162,6 +164,27 @@ async def test_server_that_pings_before_it_responds_gets_an_answer() -> None:
 
     async with serving(lambda _: script) as server:
         assert await probe(server.port, timeout=5.0) == success("service healthy")
+
+
+async def test_connection_that_breaks_during_the_call_is_unavailable() -> None:
+    async def script(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        server = h2.connection.H2Connection(h2.config.H2Configuration(client_side=False))
+        server.initiate_connection()
+        writer.write(server.data_to_send())
+        await writer.drain()
+        while b"\x04\x01" not in await reader.read(65536):
+            pass  # The client acknowledges the settings.
+        linger = struct.pack("ii", 1, 0)
+        writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+        writer.transport.abort()
+
+    async with serving(lambda _: script) as server:
+        result = await probe(server.port)
+
+    assert result == failure(
+        "error: health rpc probe failed: rpc error: code = Unavailable desc = "
+        f"read tcp 127.0.0.1:{server.port}: read: connection reset by peer"
+    )
 
 
 async def test_slow_server_fails_in_time() -> None:

@@ -2,6 +2,7 @@ import contextlib
 
 import h2.config
 import h2.connection
+import h2.events
 import h2.exceptions
 import pytest
 from hypothesis import example, given
@@ -14,6 +15,39 @@ def call() -> HealthCall:
     return HealthCall(
         service="", authority="10.0.0.1:80", scheme="http", user_agent="x", timeout_seconds=1
     )
+
+
+@pytest.mark.parametrize(
+    ("timeout_seconds", "on_wire"),
+    [(1, b"1000m"), (1.5, b"1500m"), pytest.param(0.0001, b"1m", id="at-least-one")],
+)
+def test_request_is_that_of_the_health_protocol(timeout_seconds: float, on_wire: bytes) -> None:
+    started = HealthCall(
+        service="shop",
+        authority="10.0.0.1:80",
+        scheme="https",
+        user_agent="kruise-probe/1",
+        timeout_seconds=timeout_seconds,
+    )
+    configuration = h2.config.H2Configuration(client_side=False, header_encoding=None)
+    server = h2.connection.H2Connection(configuration)
+    server.initiate_connection()
+    events = server.receive_data(started.bytes_to_send())
+    (request,) = (each for each in events if isinstance(each, h2.events.RequestReceived))
+    (data,) = (each for each in events if isinstance(each, h2.events.DataReceived))
+
+    assert dict(request.headers or ()) == {
+        b":method": b"POST",
+        b":scheme": b"https",
+        b":path": b"/grpc.health.v1.Health/Check",
+        b":authority": b"10.0.0.1:80",
+        b"content-type": b"application/grpc",
+        b"user-agent": b"kruise-probe/1",
+        b"te": b"trailers",
+        b"grpc-timeout": on_wire,
+    }
+    assert data.data == b"\0\0\0\0\x06\x0a\x04shop"
+    assert data.stream_ended is not None
 
 
 @pytest.mark.parametrize(
@@ -113,7 +147,9 @@ def test_any_header_values_and_an_end_make_a_result(headers: list[tuple[bytes, b
     [
         pytest.param("14", "Unavailable", id="known"),
         pytest.param("0014", "Unavailable", id="zeros"),
-        pytest.param("99", "Code(99)", id="unknown"),
+        pytest.param("16", "Unauthenticated", id="last-known"),
+        pytest.param("17", "Code(17)", id="first-unknown"),
+        pytest.param("2147483647", "Code(2147483647)", id="all-of-32-bits"),
         pytest.param("2147483648", "Unknown", id="more-than-32-bits"),
         pytest.param("9" * 5000, "Unknown", id="thousands-of-digits"),
         pytest.param("x", "Unknown", id="no-number"),
@@ -143,6 +179,7 @@ def test_end_before_any_response_is_not_connected() -> None:
 
 SERVING = CallResult("OK", serving="SERVING")
 GRACEFUL_GOAWAY = b"\0\0\x08\x07\0\0\0\0\0" + (1).to_bytes(4) + (0).to_bytes(4)
+GRACEFUL_GOAWAY_WITH_TEXT = b"\0\0\x0b" + GRACEFUL_GOAWAY[3:] + b"bye"
 
 
 def response_to(call_in_flight: HealthCall, *, goaway: bytes) -> bytes:
@@ -157,10 +194,10 @@ def response_to(call_in_flight: HealthCall, *, goaway: bytes) -> bytes:
     return bytes(greeting + goaway + server.data_to_send())
 
 
-@given(st.integers(1, 200))
-def test_response_after_a_graceful_goaway_counts(piece_bytes: int) -> None:
+@given(st.integers(1, 200), st.sampled_from([GRACEFUL_GOAWAY, GRACEFUL_GOAWAY_WITH_TEXT]))
+def test_response_after_a_graceful_goaway_counts(piece_bytes: int, goaway: bytes) -> None:
     call_in_flight = call()
-    response = response_to(call_in_flight, goaway=GRACEFUL_GOAWAY)
+    response = response_to(call_in_flight, goaway=goaway)
     for at in range(0, len(response), piece_bytes):
         call_in_flight.feed(response[at : at + piece_bytes])
 
@@ -190,6 +227,8 @@ def test_goaway_before_the_call_or_with_an_error_is_unavailable(
         (7, "Unavailable", "REFUSED_STREAM"),
         (8, "Canceled", "CANCEL"),
         (11, "ResourceExhausted", "ENHANCE_YOUR_CALM"),
+        (13, "Internal", "HTTP_1_1_REQUIRED"),
+        (14, "Unknown", "unknown error code 0xe"),
         (99, "Unknown", "unknown error code 0x63"),
     ],
 )
@@ -242,8 +281,12 @@ def test_content_type_that_begins_like_grpc_is_not_grpc() -> None:
             (b"grpc-status", b"abc"),
             'transport: malformed grpc-status: strconv.ParseInt: parsing "abc": invalid syntax',
         ),
+        (
+            (b"grpc-status", b"2147483648"),
+            'transport: malformed grpc-status: strconv.ParseInt: parsing "2147483648": value out of range',
+        ),
     ],
-    ids=["none", "no number"],
+    ids=["none", "no number", "too large"],
 )
 def test_trailers_without_a_valid_status(trailer: tuple[bytes, bytes], description: str) -> None:
     call_in_flight = call()
@@ -283,6 +326,29 @@ def test_http_status_has_the_code_of_the_grpc_specification(status: int, code: s
 
     assert call_in_flight.result is not None
     assert call_in_flight.result.code == code
+
+
+@pytest.mark.parametrize(
+    ("headers", "text"),
+    [
+        ([(b":status", b"404")], "404 (Not Found); malformed header: missing HTTP content-type"),
+        ([(b":status", b"999")], "999 (); malformed header: missing HTTP content-type"),
+        (
+            [(b":status", b"503"), (b"content-type", b"text/html")],
+            '503 (Service Unavailable); transport: received unexpected content-type "text/html"',
+        ),
+    ],
+)
+def test_response_of_another_protocol_has_the_text_of_go(
+    headers: list[tuple[bytes, bytes]], text: str
+) -> None:
+    call_in_flight = call()
+    call_in_flight.feed(GREETING + headers_frame(*headers))
+
+    assert call_in_flight.result is not None
+    assert call_in_flight.result.description == (
+        f"unexpected HTTP status code received from server: {text}"
+    )
 
 
 def data_frame(data: bytes) -> bytes:

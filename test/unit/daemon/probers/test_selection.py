@@ -5,13 +5,20 @@ from support.fake_runtime import ScriptedRuntime
 from support.probing import result_of
 
 from kruise_probe.api.core import ExecAction, GRPCAction, HTTPGetAction, Probe, TCPSocketAction
+from kruise_probe.api.host_port import HostPort
 from kruise_probe.daemon.cri.runtime import ExecResult
 from kruise_probe.daemon.probers.exec import ExecProber
 from kruise_probe.daemon.probers.exec_gate import ExecGate, ExecKey
 from kruise_probe.daemon.probers.exec_shares import Tenant
 from kruise_probe.daemon.probers.grpc import GrpcProber
 from kruise_probe.daemon.probers.http import HttpProber
-from kruise_probe.daemon.probers.prober import CouldNotProbe, Prober, Target, success
+from kruise_probe.daemon.probers.prober import (
+    CouldNotProbe,
+    Prober,
+    Target,
+    address_of,
+    success,
+)
 from kruise_probe.daemon.probers.selection import prober_for
 from kruise_probe.daemon.probers.tcp import TcpProber
 
@@ -147,6 +154,11 @@ async def test_without_a_target_there_is_no_result(
         await result_of(selected(probe), target)
 
     assert caught.value.reason == reason
+
+
+def test_every_port_up_to_65535_is_dialled() -> None:
+    for port in (1, 65_535, "65535"):
+        assert address_of(POD, port) == HostPort("127.0.0.1", int(port))
 
 
 async def test_a_pod_without_an_ip_refers_to_its_events() -> None:
