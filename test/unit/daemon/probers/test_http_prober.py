@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import errno
 import socket
 import ssl
 import struct
@@ -361,6 +362,27 @@ async def test_refused_connection() -> None:
     assert result == failure(
         f'Get "http://127.0.0.1:{server.port}/": '
         f"dial tcp 127.0.0.1:{server.port}: connect: connection refused",
+    )
+
+
+async def test_connection_that_fails_later_has_its_reason() -> None:
+    class Unreachable(socket.socket):
+        def connect_ex(self, _: object) -> int:
+            return errno.EINPROGRESS
+
+        def getsockopt(self, *_: object) -> int:  # type: ignore[override]
+            return errno.EHOSTUNREACH
+
+    def open_socket(_: HostPort) -> socket.socket:
+        own = Unreachable()
+        own.setblocking(False)
+        return own
+
+    prober = HttpProber(
+        HTTPGetAction(port=80), timeout_seconds=20.0, user_agent="x", open_socket=open_socket
+    )
+    assert await result_of(prober, Target("127.0.0.1", "")) == failure(
+        'Get "http://127.0.0.1:80/": dial tcp 127.0.0.1:80: connect: no route to host'
     )
 
 

@@ -40,6 +40,9 @@ def read(parts: Iterable[bytes]) -> ResponseReader:
         pytest.param(b"HTTP/1.0 200 OK\r\n\r\nhi", Head(200), b"hi", id="http-1.0"),
         pytest.param(b"HTTP/1.1 200\r\n\r\nhi", Head(200), b"hi", id="no-reason"),
         pytest.param(
+            b"HTTP/1.1 200\r\nA: b\r\n\r\nhi", Head(200), b"hi", id="no-reason-but-a-header"
+        ),
+        pytest.param(
             b"HTTP/1.1 099 X\r\n\r\n", Head(99, length=0), b"", id="below-all-that-is-known"
         ),
         pytest.param(

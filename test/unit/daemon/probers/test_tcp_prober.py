@@ -87,11 +87,12 @@ async def test_closed_attempt_leaves_no_socket(full_port: int) -> None:
     assert len(os.listdir("/proc/self/fd")) == before
 
 
-async def test_a_connection_to_itself_is_refused() -> None:
-    with socket.socket() as own:
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+async def test_a_connection_to_itself_is_refused(host: str) -> None:
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as own:
         own.setblocking(False)
-        own.bind(("127.0.0.1", 0))
-        connection = Connection(own, HostPort(*own.getsockname()), ReadBudget())
+        own.bind((host, 0))
+        connection = Connection(own, HostPort(*own.getsockname()[:2]), ReadBudget())
 
         with pytest.raises(ProbeDialFailed, match="connection refused"):
             await connection.connect()
