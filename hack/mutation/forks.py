@@ -1,10 +1,12 @@
 """Runs work in a fork with limits on processor time and memory."""
 
 import ctypes
+import math
 import os
 import resource
 import select
 import signal
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -22,6 +24,16 @@ _PR_SET_PDEATHSIG = 1
 def run_in_fork(work: Callable[[], int], seconds: int) -> int:
     """Run `work` in a fork, without output, for at most `seconds` of processor time; return its result."""
     return _wait_for(_fork(work, seconds))
+
+
+def limit_processor_time(seconds: int) -> None:
+    """End this fork if it uses more than `seconds` of processor time from now on.
+
+    Called before each test, so that an endless loop takes the time of one test and not of all.
+    """
+    _, all_tests = resource.getrlimit(resource.RLIMIT_CPU)
+    until = math.ceil(time.process_time()) + seconds
+    resource.setrlimit(resource.RLIMIT_CPU, (min(until, all_tests), all_tests))
 
 
 def _fork(work: Callable[[], int], seconds: int) -> int:

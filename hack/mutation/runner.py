@@ -9,7 +9,13 @@ from typing import NamedTuple
 import pytest
 
 from mutation.coverage import covered_tests
-from mutation.forks import NOT_APPLIED, SURVIVED, TIME_LIMIT, run_in_fork
+from mutation.forks import (
+    NOT_APPLIED,
+    SURVIVED,
+    TIME_LIMIT,
+    limit_processor_time,
+    run_in_fork,
+)
 from mutation.functions import Function, functions_by_file, import_product, replace_code
 from mutation.importer import Importer
 from mutation.mutants import Mutant, mutated_code
@@ -125,5 +131,6 @@ class Runner:
         items = [self._items[name] for name in names]
         items[0].config.pluginmanager.register(ExitOnFailure())
         for item, following in zip(items, [*items[1:], None], strict=True):
+            limit_processor_time(self._limit([item.nodeid]))
             item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
         return SURVIVED
