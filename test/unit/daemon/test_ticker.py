@@ -42,3 +42,26 @@ async def test_a_late_tick_is_served_once_and_those_that_passed_are_missed() -> 
     ticker.stop()
     assert served[1:] == [13.0, 14.0]
     assert missed() - before == 2
+
+
+async def test_b3_a_late_tick_of_a_longer_period_does_not_move_the_next() -> None:
+    loop = LateLoop()
+    served: list[float] = []
+    ticker = Ticker(StartTime(0.0, 0.0), Timing(1.0, 0.0), lambda: served.append(loop.time()))
+    ticker._loop = cast(asyncio.AbstractEventLoop, loop)
+    ticker.tick_on_phase()
+    ticker.stretch_to(2)
+    loop.late = 0.75
+    await asyncio.sleep(5.5)
+    ticker.stop()
+    assert served == [2.75, 4.0, 6.0]
+
+
+async def test_a_stopped_timer_stays_stopped_when_its_period_changes() -> None:
+    served: list[float] = []
+    ticker = Ticker(StartTime(0.0, 0.0), Timing(1.0, 0.0), lambda: served.append(0.0))
+    ticker.tick_on_phase()
+    ticker.stop()
+    ticker.stretch_to(2)
+    await asyncio.sleep(10)
+    assert served == []

@@ -95,15 +95,24 @@ async def test_status_decides(status: int, result: ProbeResult) -> None:
 
 async def test_a_response_that_arrives_within_the_round_needs_no_task() -> None:
     """Most attempts of a node end like this. A task costs a tenth of the daemon's CPU time."""
+    opened: list[socket.socket] = []
+
+    def open_socket(address: HostPort) -> socket.socket:
+        opened.append(new_socket(address))
+        return opened[-1]
+
     with closing(socket.create_server(("127.0.0.1", 0))) as listening:
         action = HTTPGetAction(port=listening.getsockname()[1])
-        prober = HttpProber(action, timeout_seconds=20.0, user_agent="kruise-probe/1")
+        prober = HttpProber(
+            action, timeout_seconds=20.0, user_agent="kruise-probe/1", open_socket=open_socket
+        )
         started = prober.probe(Target("127.0.0.1", ""))
         assert isinstance(started, PendingResponse)
         peer, _ = listening.accept()
         with closing(peer):
             peer.sendall(response(200))
             assert started.poll() == success("body")
+            assert [each.fileno() for each in opened] == [-1]
 
 
 async def test_path_that_is_no_path_fails_without_a_request() -> None:

@@ -130,6 +130,7 @@ def test_response_is_read_the_same_in_any_pieces(response: bytes, head: Head, bo
         (OK + b"A: b", BROKEN + "unexpected EOF"),
         (b"HTTP/1.1 100 C\r\n\r\n", BROKEN + "unexpected EOF"),
         (b"HTTP/1.1 100 C\r\n\r\nSSH-2.0\r\n", BROKEN + 'malformed HTTP response "SSH-2.0"'),
+        (b"HTTP/1.1 100 C\r\n\r\n\nhello", BROKEN + 'malformed HTTP response ""'),
         (b"\nhello", BROKEN + 'malformed HTTP response ""'),
         (b"hello\r\n\r\n", BROKEN + 'malformed HTTP response "hello"'),
         (b"<html>hi</html>", BROKEN + 'malformed HTTP response "<html>hi</html>"'),

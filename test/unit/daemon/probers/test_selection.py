@@ -117,6 +117,12 @@ async def test_probe_without_handler_fails_with_the_reason() -> None:
             id="a-name-is-no-ip",
         ),
         pytest.param(
+            Probe(tcp_socket=TCPSocketAction(port=80)),
+            Target("", "c", refusal="10.0.0.2 is not an address of this node"),
+            "AddressNotAllowed",
+            id="refused-address",
+        ),
+        pytest.param(
             Probe(http_get=HTTPGetAction(port="web")), POD, "PortNameUnknown", id="port-name"
         ),
         pytest.param(Probe(tcp_socket=TCPSocketAction(port="0")), POD, "InvalidProbe", id="port-0"),
