@@ -401,6 +401,35 @@ async def test_failed_writes_back_off_and_send_the_newest_content(
         assert len(r.write_times) == 1
 
 
+async def test_a_message_whose_write_fails_is_written_with_the_next_try() -> None:
+    async with reporting() as r:
+        r.put(0, message="one")
+        await asyncio.sleep(5)
+        faults = [ConnectionFailed("refused")]
+
+        async def fail(_: str) -> None:
+            if faults:
+                raise faults.pop()
+
+        r.api.fail = fail
+        r.put(0, message="two")
+        await asyncio.sleep(2.3)
+        assert (faults, r.api.message("pod/m#p0")) == ([], "two")
+
+
+async def test_a_deleted_object_is_no_warning() -> None:
+    async def fail(_: str) -> None:
+        raise NotFound("gone")
+
+    with capture_logs() as logs:
+        async with reporting() as r:
+            r.api.fail = fail
+            r.put(0)
+            await asyncio.sleep(10)
+            r.api.delete()
+    assert {log["log_level"] for log in logs} == {"debug"}
+
+
 @pytest.mark.parametrize(("wish", "waited"), [(20.0, 20.0), (86_400.0, 60.0)])
 async def test_retry_after_is_honoured_up_to_a_minute(wish: float, waited: float) -> None:
     async with reporting() as r:
@@ -526,6 +555,25 @@ async def test_write_in_flight_at_shutdown_is_sent_again() -> None:
         r.put(0)
         await asyncio.sleep(1)
     assert api.state("pod/m#p0") == "Succeeded"
+
+
+@pytest.mark.parametrize(("state", "message"), [("Failed", ""), ("Succeeded", "new")])
+async def test_change_during_a_refresh_is_written_at_shutdown(state: str, message: str) -> None:
+    async with reporting() as r:
+        started = asyncio.Event()
+
+        async def hang_once(_: str) -> None:
+            if not started.is_set():
+                started.set()
+                await asyncio.Event().wait()
+
+        r.put(0)
+        await asyncio.sleep(590)
+        r.put_again(0)
+        r.api.fail = hang_once
+        await started.wait()
+        r.put(0, state, message)
+    assert (r.api.state("pod/m#p0"), r.api.message("pod/m#p0")) == (state, message)
 
 
 async def test_shutdown_takes_two_seconds_at_most() -> None:

@@ -1,5 +1,5 @@
 import asyncio
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import msgspec
 import pytest
@@ -97,3 +97,24 @@ async def test_each_block_ends_with_unknown_after_the_grace_period() -> None:
             result = results.get(key)
             states.append(None if result is None else result.state)
         assert states == [ProbeState.SUCCEEDED, ProbeState.UNKNOWN]
+
+
+async def test_an_edit_of_a_probe_that_is_unknown_keeps_the_time_at_which_it_became_so() -> None:
+    spec = spec_of(pod_of(probe_of(exec_probe("check", period_seconds=10), "m#p")))
+    ((key, desired),) = desired_probes(spec).items()
+    results = Results()
+    publisher = StatePublisher(
+        desired,
+        results=results,
+        series=ProbeSeries(key, desired.pod),
+        recorded=None,
+        on_transition=lambda _, __: None,
+        now=lambda: NOON + timedelta(seconds=asyncio.get_running_loop().time()),
+    )
+    publisher.block("gone", by_container=True)
+    await asyncio.sleep(31)
+    unknown = results.get(key)
+    assert unknown is not None
+    await asyncio.sleep(100)
+    publisher.apply_new_grace_period()
+    assert results.get(key) == unknown

@@ -67,6 +67,16 @@ def test_the_status_has_the_order_of_the_spec_and_only_probes_with_results() -> 
     ]
 
 
+def test_a_probe_that_the_spec_names_twice_has_one_state() -> None:
+    probe = probe_of(exec_probe(), "m#a")
+    spec = spec_of(pod_of(probe, probe, probe_of(exec_probe(), "m#b"), name="web-1"))
+    results = {key("web-1", "m#a"): result(), key("web-1", "m#b"): result()}
+    assert states(status_of(spec, results)) == [
+        ("web-1", "m#a", "Succeeded"),
+        ("web-1", "m#b", "Succeeded"),
+    ]
+
+
 def test_the_wire_format_is_that_of_kruise() -> None:
     status = status_of(spec_of(pod_of(probe_of(exec_probe()))), {key("pod", "marker#probe"): result(message="ok")})  # fmt: skip
     assert json.loads(patch_of(status)) == {
@@ -308,6 +318,16 @@ def test_a_spec_that_fills_the_object_leaves_no_room_for_messages_but_for_states
         for pod in fitted.status.pod_probe_statuses or ()
         for state in pod.probe_states or ()
     } == {None}
+
+
+def test_messages_are_cut_to_a_64th_of_their_length() -> None:
+    """So that a result whose size changes by a few bytes does not change the messages of all others."""
+    whole = of(message="x" * 640)
+    size = stored_bytes(whole)
+    for room, length in ((640, 640), (639, 630), (325, 320), (9, 0)):
+        fitted = fit(whole, MAX_OBJECT_BYTES - (8 << 10) - (size - 640) - room)
+        ((state,),) = (pod.probe_states or () for pod in fitted.status.pod_probe_statuses or ())
+        assert len(state.message or "") == length
 
 
 def test_a_first_line_that_is_cut_has_no_length() -> None:

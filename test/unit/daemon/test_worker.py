@@ -948,6 +948,17 @@ async def test_a_new_period_of_a_probe_that_has_run_waits_for_its_phase(
         assert len(either.probers.attempts) == 1
 
 
+async def test_new_thresholds_of_a_blocked_probe_start_no_attempt(either: ScriptedNode) -> None:
+    either.probers.answer(CouldNotProbe(Reason.EXEC_IMPOSSIBLE, "no"))
+    either.api.put(one(exec_probe(period_seconds=300)))
+    async with either.daemon():
+        either.containers.start()
+        await asyncio.sleep(3)
+        either.api.put(one(exec_probe(period_seconds=300, failure_threshold=2)))
+        await asyncio.sleep(10)
+        assert len(either.probers.attempts) == 1
+
+
 @pytest.mark.parametrize("timeout", [5, 20])
 async def test_new_timeout_of_an_idle_probe_waits_for_its_next_tick(
     either: ScriptedNode, timeout: int
@@ -974,6 +985,25 @@ async def test_new_address_of_a_probe_that_is_not_blocked_waits_for_its_next_tic
         assert len(either.probers.attempts) == 1
         await asyncio.sleep(400)
         assert either.probers.attempts[-1].target.pod_ip == "127.0.0.8"
+
+
+async def test_a_new_address_keeps_the_prober(node: ScriptedNode) -> None:
+    """A command that waits for its place keeps it, and how long it has waited."""
+    created: list[Probe] = []
+
+    def prober_factory(probe: Probe) -> Prober:
+        created.append(probe)
+        return node.probers(probe)
+
+    node.prober_factory = prober_factory
+    probe = probe_of(exec_probe(period_seconds=300))
+    node.api.put(spec_of(pod_of(probe)))
+    async with node.daemon():
+        node.containers.start(ips=("127.0.0.9", "127.0.0.8"))
+        await asyncio.sleep(3)
+        node.api.put(spec_of(pod_of(probe, ip="127.0.0.8")))
+        await asyncio.sleep(3)
+        assert len(created) == 1
 
 
 async def test_a_new_handler_waits_for_the_initial_delay(either: ScriptedNode) -> None:

@@ -272,6 +272,18 @@ def test_of_pods_with_equal_places_the_one_that_waits_longer_is_served_first() -
     assert node.serve() == [first, second]
 
 
+def test_namespaces_and_their_pods_take_turns() -> None:
+    node = Node(1)
+    for namespace, pod in (("a", "p"), ("a", "p"), ("a", "q"), ("a", "q"), ("b", "p"), ("b", "p")):
+        node.ask(namespace, pod)
+    served: list[str] = []
+    while started := node.serve():
+        served += [each.tenant.pod_uid for each in started]
+        node.end(started[0])
+
+    assert served == ["a/p", "b/p", "a/q", "b/p", "a/p", "a/q"]
+
+
 def test_a_short_request_passes_long_ones_that_may_not_run() -> None:
     node = Node()
     flood(node, "a", timeout=LONG)

@@ -365,6 +365,31 @@ def test_stream_that_ends_without_trailers_is_an_error() -> None:
     assert call_in_flight.result == CallResult("Internal", text)
 
 
+@pytest.mark.parametrize(
+    ("message", "result"),
+    [
+        pytest.param(b"\0\0\0\0\x02\x08\x01", SERVING, id="sound"),
+        pytest.param(
+            b"\0\x7f\xff\xff\xff",
+            CallResult(
+                "ResourceExhausted",
+                "grpc: received message larger than max (2147483647 vs. 4194304)",
+            ),
+            id="too-large",
+        ),
+        pytest.param(
+            b"\0\0\0\0\x03\x08\x01", CallResult("Internal", "unexpected EOF"), id="cut-off"
+        ),
+    ],
+)
+def test_the_message_decides_once_the_status_is_ok(message: bytes, result: CallResult) -> None:
+    call_in_flight = call()
+    trailers = headers_frame((b"grpc-status", b"0"), ends=True)
+    call_in_flight.feed(GREETING + headers_frame(STATUS_200, GRPC) + data_frame(message) + trailers)
+
+    assert call_in_flight.result == result
+
+
 def test_ping_of_a_slow_server_is_answered() -> None:
     call_in_flight = call()
     _ = call_in_flight.bytes_to_send()

@@ -223,6 +223,14 @@ def test_a_head_of_the_largest_size_is_read() -> None:
         ResponseReader(max_head_bytes=len(head) - 1).feed(head)
 
 
+def test_chunks_after_ten_kibibytes_are_not_read() -> None:
+    reader = ResponseReader()
+    reader.feed(CHUNKED)
+    reader.read_body()
+    reader.feed(b"2800\r\n" + b"x" * MAX_BODY_BYTES + b"no chunk")
+    assert (reader.complete, len(reader.body)) == (True, MAX_BODY_BYTES)
+
+
 def test_a_body_of_ten_kibibytes_is_complete() -> None:
     reader = ResponseReader()
     reader.feed(OK + b"\r\n")
