@@ -417,6 +417,21 @@ async def test_a_message_whose_write_fails_is_written_with_the_next_try() -> Non
         assert (faults, r.api.message("pod/m#p0")) == ([], "two")
 
 
+async def test_a_single_failure_is_logged() -> None:
+    faults = [ConnectionFailed("refused")]
+
+    async def fail(_: str) -> None:
+        if faults:
+            raise faults.pop()
+
+    with capture_logs() as logs:
+        async with reporting() as r:
+            r.api.fail = fail
+            r.put(0)
+            await asyncio.sleep(5)
+    assert [log["log_level"] for log in logs] == ["warning", "info"]
+
+
 async def test_a_deleted_object_is_no_warning() -> None:
     async def fail(_: str) -> None:
         raise NotFound("gone")

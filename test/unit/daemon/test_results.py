@@ -9,7 +9,13 @@ from kruise_probe.api.keys import ProbeKey, ProbeName
 from kruise_probe.api.v1alpha1 import ProbeState
 from kruise_probe.daemon.diff import desired_probes
 from kruise_probe.daemon.metrics import ProbeSeries
-from kruise_probe.daemon.results import PublishedResult, ResultChange, Results, StatePublisher
+from kruise_probe.daemon.results import (
+    PublishedResult,
+    ResultChange,
+    Results,
+    StatePublisher,
+    next_result,
+)
 
 KEY = ProbeKey("uid", "main", ProbeName("m", "p"))
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -74,6 +80,33 @@ def test_a22_probes_of_one_container_have_separate_results() -> None:
     results.put(other, msgspec.structs.replace(OLD, state=ProbeState.FAILED))
     results.remove(other)
     assert results.newest == {KEY: OLD}
+
+
+NEW = PublishedResult(ProbeState.SUCCEEDED, "fine", "c2", "h2", NOON.replace(hour=13), None)
+
+
+@pytest.mark.parametrize(
+    ("probed", "confirmed", "expected"),
+    [
+        pytest.param(
+            True,
+            True,
+            msgspec.structs.replace(NEW, last_transition_at=NOON),
+            id="confirmed-by-the-new-container",
+        ),
+        pytest.param(
+            True,
+            False,
+            msgspec.structs.replace(OLD, last_probe_at=NEW.last_probe_at),
+            id="not-confirmed-yet",
+        ),
+        pytest.param(False, False, None, id="not-probed"),
+    ],
+)
+def test_an_attempt_moves_the_probe_time_and_a_confirmed_state_its_container(
+    probed: bool, confirmed: bool, expected: PublishedResult | None
+) -> None:
+    assert next_result(OLD, NEW, probed=probed, confirmed=confirmed) == expected
 
 
 async def test_each_block_ends_with_unknown_after_the_grace_period() -> None:

@@ -632,6 +632,26 @@ async def test_no_connection_is_remembered_after_its_probe() -> None:
         assert left_behind(server.port) < 10
 
 
+async def test_a_server_reads_a_plain_end_whatever_of_its_response_was_not_read() -> None:
+    ends: list[bytes | str] = []
+
+    async def script(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        _ = await reader.readuntil(b"\r\n\r\n")
+        writer.write(unavailable(b"hot\n" + b"x" * 9996))
+        try:
+            ends.append(await reader.read(10))
+        except OSError as error:
+            ends.append(str(error))
+
+    async with serving(lambda _: script) as server:
+        for number in range(20):
+            result = await probe(server)
+            assert result.message == "HTTP probe failed with statuscode: 503: hot"
+            await server.until_ended(number + 1)
+
+    assert ends == [b""] * 20
+
+
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     st.lists(

@@ -122,6 +122,7 @@ def test_the_connection_is_closed_unless_the_headers_do_it_or_upgrade_it(
         ("ü.com:80", "Host: xn--tda.com:80"),
         ("faß.de", "Host: xn--fa-hia.de"),
         ("[fe80::1%eth0]:80", "Host: [fe80::1]:80"),
+        ("a%b]", "Host: a%b]"),
     ],
 )
 def test_host_header_is_sent_as_given_unless_it_is_no_host(host: str, line: str) -> None:
