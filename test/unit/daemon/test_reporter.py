@@ -634,6 +634,27 @@ async def test_response_for_a_deleted_object_does_not_count_for_its_successor(
         assert len(r.write_times) == 2
 
 
+async def test_object_that_is_deleted_during_a_write_is_written_when_it_is_created_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with reporting() as r:
+        replace = r.api.replace_for_metadata
+
+        async def answered_late(*args: Any, **kwargs: Any) -> Any:
+            written = await replace(*args, **kwargs)
+            monkeypatch.undo()
+            r.api.delete()
+            await asyncio.sleep(1)
+            return written
+
+        monkeypatch.setattr(r.api, "replace_for_metadata", answered_late)
+        r.put(0)
+        await asyncio.sleep(5)
+        r.api.put(r.spec)
+        await asyncio.sleep(1)
+        assert r.api.state("pod/m#p0") == "Succeeded"
+
+
 async def test_edit_before_the_response_to_a_write_is_corrected(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -847,6 +847,31 @@ async def test_an_address_that_becomes_known_is_probed_at_once(node: ScriptedNod
         assert node.api.state() == "Succeeded"
 
 
+async def test_a_tick_within_the_round_of_an_attempt_is_served_at_its_end(
+    node: ScriptedNode,
+) -> None:
+    async def behave(_: Probe, target: Target) -> ProbeResult:
+        if not target.pod_ip:
+            raise CouldNotProbe(Reason.POD_IP_UNKNOWN, "none yet")
+        return OK
+
+    def edit_within_the_round() -> None:
+        edited = spec_of(pod_of(probe, ip="10.0.0.1"))
+        asyncio.get_running_loop().call_later(0.001, node.api.put, edited)
+
+    probe = probe_of(exec_probe(period_seconds=300))
+    node.probers.pending = True
+    node.probers.behaviour = behave
+    node.api.put(spec_of(pod_of(probe, ip="")))
+    async with node.daemon():
+        node.containers.start(ips=(), host_network=True)
+        await asyncio.sleep(5)
+        node.probers.on_probe = edit_within_the_round
+        await asyncio.sleep(460)
+        assert node.api.state() == "Succeeded"
+        assert gaps(node.probers.times)[1] < 0.01
+
+
 # Edits.
 
 

@@ -331,6 +331,19 @@ async def test_without_the_gate_no_command_is_queued(runtime: ScriptedRuntime) -
         await run(gate, key("check"), timeout_seconds=1)
 
 
+async def test_a_shorter_timeout_joins_a_call_that_has_run_for_less(
+    runtime: ScriptedRuntime,
+) -> None:
+    runtime.on_exec("check", script=succeed(b"x", after_seconds=1))
+    async with gate_of(runtime) as gate, asyncio.TaskGroup() as waiters:
+        _ = waiters.create_task(run(gate, key("check"), timeout_seconds=5))
+        await asyncio.sleep(0.5)
+        second = waiters.create_task(run(gate, key("check"), timeout_seconds=2))
+
+    assert second.result().stdout == b"x"
+    assert len(runtime.execs) == 1
+
+
 async def test_call_without_waiters_is_cancelled(runtime: ScriptedRuntime) -> None:
     runtime.on_exec("check", script=hang())
     async with gate_of(runtime) as gate, asyncio.TaskGroup() as waiters:
