@@ -81,8 +81,16 @@ def start_crowd(node: ScriptedNode, pods: int, *, age: float = 0.0) -> None:
 # Publication.
 
 
-def test_defaults_are_those_of_the_flags() -> None:
-    assert AgentOptions() == (2.0, 600.0, "kruise-system")
+async def test_unchanged_results_are_refreshed_every_ten_minutes_by_default(
+    node: ScriptedNode,
+) -> None:
+    node.api.put(one(exec_probe(period_seconds=60)))
+    async with node.daemon():
+        node.containers.start()
+        await asyncio.sleep(1300)
+    between = gaps([write.at for write in node.api.writes])
+    assert len(between) == 2
+    assert all(600 <= each <= 632 for each in between)
 
 
 async def test_result_is_published_within_fifty_milliseconds(node: ScriptedNode) -> None:

@@ -464,7 +464,7 @@ class TestHttps:
         assert not result.timed_out
 
     def test_defaults_of_openssl_stay_and_renegotiation_is_off(self) -> None:
-        options = unverified_tls("http/1.1").options
+        options = unverified_tls("of its own").options
         assert options & ssl.OP_NO_RENEGOTIATION
         assert not ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).options & ~options
 

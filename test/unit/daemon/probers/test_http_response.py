@@ -180,10 +180,11 @@ def test_response_is_read_the_same_in_any_pieces(response: bytes, head: Head, bo
     ],
 )
 def test_malformed_response_has_the_text_of_go(response: bytes, problem: str) -> None:
-    with pytest.raises(MalformedResponse) as caught:
-        read([response])
+    for parts in ([response], [bytes([byte]) for byte in response]):
+        with pytest.raises(MalformedResponse) as caught:
+            read(parts)
 
-    assert str(caught.value) == problem
+        assert str(caught.value) == problem
 
 
 CHUNKED = OK + b"Transfer-Encoding: chunked\r\n\r\n"

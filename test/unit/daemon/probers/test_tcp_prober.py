@@ -198,6 +198,16 @@ async def test_more_than_the_kernel_buffers_is_sent() -> None:
     assert received == size
 
 
+async def test_what_does_not_fit_into_the_buffer_of_the_kernel_is_returned() -> None:
+    async with serving(silent()) as server:
+        connection = await dial(HostPort(server.host, server.port), ReadBudget(), new_socket)
+        data = b"x" * (64 << 20)
+        while (rest := connection.send_nowait(data)) != data:
+            data = rest
+        connection.close()
+    assert data
+
+
 async def test_a_response_is_read_at_the_end_of_the_round_and_more_of_it_in_turn(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
