@@ -217,7 +217,7 @@ def test_a_line_of_4_kib_without_an_end_is_refused_at_once() -> None:
 def test_a_head_of_the_largest_size_is_read() -> None:
     head = OK + b"A: b\r\n\r\n"
     reader = ResponseReader(max_head_bytes=len(head))
-    reader.feed(head)
+    reader.feed(head + b"a body that arrives with it")
     assert (reader.head, reader.head_bytes_left) == (Head(200), 0)
 
     with pytest.raises(MalformedResponse, match="response headers exceeded"):
