@@ -172,8 +172,10 @@ async def test_connection_that_breaks_during_the_call_is_unavailable() -> None:
         server.initiate_connection()
         writer.write(server.data_to_send())
         await writer.drain()
-        while b"\x04\x01" not in await reader.read(65536):
-            pass  # The client acknowledges the settings.
+        received = b""
+        acknowledged = b"\0\0\0\x04\x01"  # the settings
+        while acknowledged not in received and (data := await reader.read(65536)):
+            received += data
         linger = struct.pack("ii", 1, 0)
         writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
         writer.transport.abort()

@@ -218,14 +218,15 @@ async def test_a_response_is_read_at_the_end_of_the_round_and_more_of_it_in_turn
         nonlocal turns
         turns += 1
 
-    async def script(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def script(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"x" * 8192)
+        _ = await reader.read()
 
     monkeypatch.setattr(dialing, "take_turn", take_turn)
     loop = asyncio.get_running_loop()
     async with serving(lambda _: script) as server:
         connection = await dial(HostPort(server.host, server.port), ReadBudget(), new_socket)
-        await server.until_ended(1)
+        await connection._readable()
         await asyncio.sleep(0.005)
         due = dialing.end_of_round(loop)
         await connection.send(b"x")
