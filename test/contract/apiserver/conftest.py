@@ -7,7 +7,7 @@ import asyncio
 import os
 import uuid
 from collections.abc import AsyncIterator, Callable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -69,13 +69,22 @@ async def api(target: ServerAddress) -> AsyncIterator[Api]:
 
 
 async def _check_that_no_manager_runs(api: Api) -> None:
-    """A manager would put finalizers on the markers of the tests, and end their NodePodProbes."""
+    """A manager would put finalizers on the markers of the tests, and end their NodePodProbes.
+
+    One that was killed also leaves a Lease that was renewed a moment ago, but does not renew it again.
+    """
+    found = await _renewed_at(api)
+    while found is not None and utc_now() - found < timedelta(seconds=15):
+        await asyncio.sleep(1)
+        if await _renewed_at(api) != found:
+            pytest.fail(
+                "a kruise-probe manager runs on this cluster and acts on what these tests create: stop it"
+            )
+
+
+async def _renewed_at(api: Api) -> datetime | None:
     lease = await api.get(api.path("leases", LEADER_ELECTION_ID, namespace=SYSTEM_NAMESPACE))
-    renewed_at = parse_time(lease.body.get("spec", {}).get("renewTime"))
-    if renewed_at is not None and utc_now() - renewed_at < timedelta(seconds=15):
-        pytest.fail(
-            "a kruise-probe manager runs on this cluster and acts on what these tests create: stop it"
-        )
+    return parse_time(lease.body.get("spec", {}).get("renewTime"))
 
 
 async def _install(api: Api) -> None:
