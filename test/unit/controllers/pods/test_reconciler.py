@@ -717,7 +717,7 @@ class TestSilentAgents:
             assert shown(api)[2]["example.com/healthy"]["reason"] == "ProbeAgentStale"
 
     async def test_the_daemon_of_a_deleted_node_is_no_longer_counted(self, api: FakeApi) -> None:
-        """Its Lease stays, as nobody deletes it."""
+        """Nobody deletes the Lease of its daemon."""
         api.put(LEASES, lease_wire())
         async with running_manager(api):
             await settle(70)

@@ -227,7 +227,6 @@ async def test_a_response_is_read_at_the_end_of_the_round_and_more_of_it_in_turn
     async with serving(lambda _: script) as server:
         connection = await dial(HostPort(server.host, server.port), ReadBudget(), new_socket)
         await connection._readable()
-        await asyncio.sleep(0.005)
         due = dialing.end_of_round(loop)
         await connection.send(b"x")
         assert len(await connection.receive()) == 4096
