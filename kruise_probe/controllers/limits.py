@@ -64,6 +64,8 @@ def probing_markers(markers: tuple[CompiledMarker, ...]) -> tuple[CompiledMarker
 def claiming_markers(markers: tuple[CompiledMarker, ...]) -> tuple[CompiledMarker, ...]:
     """The markers that may own keys of a pod: those that probe it, and those over the limit whose conditions report it."""
     live = live_in_order(markers)
+    if len(live) <= MARKERS_PER_POD:
+        return live
     left, end = REPORTED_PROBES, MARKERS_PER_POD
     for marker in live[MARKERS_PER_POD:]:
         left -= max(len(marker.probes), 1)
@@ -108,7 +110,10 @@ def left_out_of(
 
 def may_leave_out(markers: Collection[CompiledMarker]) -> bool:
     """Whether a pod that these markers select may exceed a limit. A cheap check for the common case."""
-    return len(markers) > MARKERS_PER_POD or any(each.entry_bytes > ENTRY_BYTES for each in markers)
+    for each in markers:  # faster than `any` for one marker
+        if each.entry_bytes > ENTRY_BYTES:
+            return True
+    return len(markers) > MARKERS_PER_POD
 
 
 def reported_without_room(

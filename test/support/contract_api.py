@@ -28,6 +28,8 @@ JSON_PATCH = "application/json-patch+json"
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
 PARTIAL = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"
 GROUP = "/apis/apps.kruise.io/v1alpha1"
+DISPOSABLE_VARIABLE = "KRUISE_PROBE_CONTRACT_DISPOSABLE"
+"""Set if the real cluster ends with the tests, so that nothing has to be deleted from it."""
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
 
@@ -225,6 +227,14 @@ class Api:
         answer = await self.post(self.path(resource), body, **query)
         assert answer.code == 201, answer
         return answer
+
+    async def end_namespace(self) -> None:
+        """Deletes the test's namespace, unless the cluster ends with the tests.
+
+        Kubernetes sends about a hundred requests for each deletion, to find what the namespace has.
+        """
+        if not (self.real and os.environ.get(DISPOSABLE_VARIABLE)):
+            await self.delete(self.path("namespaces", self.namespace))
 
     async def install_crd(self, crd: Json) -> None:
         """Makes a CRD of the server this one. Workers of one run do so at the same time, so the spec is replaced by a

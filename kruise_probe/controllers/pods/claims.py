@@ -295,7 +295,7 @@ def claims_with_container(pod: Pod, claims: Claims) -> Claims:
     Ownership of the other claims does not change. Names of dropped claims have no owner, so their marks are removed.
     """
     containers = {each.name for each in pod.containers}
-    kept = tuple(each for each in claims.claims if each.container in containers)
+    kept = tuple([each for each in claims.claims if each.container in containers])
     return claims if len(kept) == len(claims.claims) else _resolved(kept)
 
 

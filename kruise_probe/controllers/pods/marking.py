@@ -30,7 +30,7 @@ import msgspec
 
 from kruise_probe.api.keys import ProbeName
 from kruise_probe.api.names import REASON_AGENT_STALE, REASON_PAUSED, REASON_PROBE_REMOVED
-from kruise_probe.api.pods import Pod, PodCondition
+from kruise_probe.api.pods import NOTHING_OWNED, Pod, PodCondition
 from kruise_probe.api.reserved import reserved_condition_error
 from kruise_probe.api.times import format_time, parse_time
 from kruise_probe.api.v1alpha1 import ContainerProbeState, ProbeState
@@ -100,10 +100,12 @@ def _apply_states(
     now: datetime,
     changes: Changes,
 ) -> None:
+    if pod.paused:
+        return
     for claim in claims.claims:
-        if pod.paused or claim.paused:
+        if claim.paused:
             continue
-        limit = left_out.get(ProbeName.parse(claim.name).marker)
+        limit = left_out.get(ProbeName.parse(claim.name).marker) if left_out else None
         why_unknown = (REASON_AGENT_STALE, stale) if stale else None
         if limit is not None:
             why_unknown = limit.reason, limit.message
@@ -202,8 +204,9 @@ def _transition_time(
 
 def _mark_paused(pod: Pod, claims: Claims, changes: Changes) -> None:
     """Set the reason of our conditions whose probes are paused."""
+    paused = pod.paused
     for claim in claims.claims:
-        if claim.condition_type in pod.owned.condition_types and (pod.paused or claim.paused):
+        if (paused or claim.paused) and claim.condition_type in pod.owned.condition_types:
             current = pod.condition(claim.condition_type)
             if current is not None and current.reason != REASON_PAUSED:
                 changes.conditions.append(_with_reason(current, REASON_PAUSED))
@@ -217,6 +220,8 @@ def _with_reason(current: PodCondition, reason: str) -> PodCondition:
 def _remove_stale_marks(pod: Pod, claims: Claims, changes: Changes) -> None:
     """Remove our marks that no live marker of the pod would write."""
     owned = pod.owned
+    if owned is NOTHING_OWNED:
+        return
     for key in owned.labels & pod.labels.keys() - changes.labels.keys():
         owner = claims.labels.get(key)
         if owner is None or not owner.may_write("labels", key, pod.labels[key]):

@@ -7,7 +7,7 @@ Differs: one pod per key instead of one node; a patch instead of an update of th
 import asyncio
 from collections.abc import Callable, Iterable
 from datetime import datetime
-from typing import Final
+from typing import Final, NamedTuple
 
 from prometheus_client import Counter, Histogram
 
@@ -30,7 +30,7 @@ from kruise_probe.controllers.pods.write_limits import WriteLimits, cause_of
 from kruise_probe.controllers.queues import Queues
 from kruise_probe.controllers.serverless import is_virtual, states_of
 from kruise_probe.controllers.writes import NO_REFUSALS, Refusals, Writer, WriteResults
-from kruise_probe.runtime import KubeError, NamespacedName, PatchType, Result
+from kruise_probe.runtime import KubeError, NamespacedName, Node, PatchType, Result
 
 CONTESTED_SECONDS: Final = 1.0
 """Requeue delay of a pod if the response to our patch shows that another client reverted it."""
@@ -45,6 +45,17 @@ _writes_delayed: Final = Counter(
     "Reconciles that delayed the write of a pod because its token bucket was empty, by cause.",
     ("cause",),
 )
+
+
+class _Needed(NamedTuple):
+    """The changes that a pod needs, the claims on it, and whether the results of its node are stale."""
+
+    changes: Changes | None
+    claims: Claims
+    stale: bool
+
+
+_NOTHING_NEEDED: Final = _Needed(None, NO_CLAIMS, stale=False)
 
 
 class PodReconciler:
@@ -76,9 +87,9 @@ class PodReconciler:
     async def reconcile(self, key: NamespacedName) -> Result | None:
         pending = self._limits.take_pending(key)
         pod = self._caches.pods.get(key)
-        if pod is not None and self._caches.stale_message(pod.node):
+        changes, claims, stale = self._changes(pod) if pod is not None else _NOTHING_NEEDED
+        if pod is not None and stale:
             self._caches.stale_nodes.record(pod.node)
-        changes, claims = self._changes(pod) if pod is not None else (None, NO_CLAIMS)
         if pod is None or changes is None:
             self._record(key, pod, NO_REFUSALS)
             return None
@@ -106,8 +117,8 @@ class PodReconciler:
         if failure is not None:
             raise failure
         self._record(key, pod, NO_REFUSALS)
-        still_needed, _ = self._changes(written)
-        return Result(CONTESTED_SECONDS) if still_needed is not None else None
+        still_needed = self._changes(written).changes is not None
+        return Result(CONTESTED_SECONDS) if still_needed else None
 
     def _enqueue_waiting_deletions(self, pod: Pod, changes: Changes) -> None:
         """Enqueue deleted markers whose finalizers waited for this patch, and the pod's node."""
@@ -174,14 +185,14 @@ class PodReconciler:
             deleting = self._caches.matching.deleting(pod.namespace).values()
             self._queues.enqueue_status_of({*self._caches.matching.markers_of(pod), *deleting})
 
-    def _changes(self, pod: Pod) -> tuple[Changes | None, Claims]:
-        """The changes that the pod needs, and the claims on it."""
+    def _changes(self, pod: Pod) -> _Needed:
         if pod.mirror:
-            return None, NO_CLAIMS
+            return _NOTHING_NEEDED
         markers = self._caches.matching.markers_of(pod)
         claims = claims_of(markers)
-        states, stale, provider_writes = self._states_of(pod, claims)
-        has_entry = is_probed(pod) and self._caches.node(pod.node) and not provider_writes
+        node = self._caches.node(pod.node)
+        states, stale, provider_writes = self._states_of(pod, node, claims)
+        has_entry = node is not None and is_probed(pod) and not provider_writes
         changes = marking(
             pod,
             claims,
@@ -193,11 +204,10 @@ class PodReconciler:
             writes_conditions=not provider_writes,
             now=self._now(),
         )
-        return changes, claims
+        return _Needed(changes, claims, stale=bool(stale))
 
-    def _states_of(self, pod: Pod, claims: Claims) -> tuple[States, str, bool]:
+    def _states_of(self, pod: Pod, node: Node | None, claims: Claims) -> tuple[States, str, bool]:
         """The states to apply, why they are stale, and whether a provider writes the conditions."""
-        node = self._caches.node(pod.node)
         if node is None or not pod.active or not claims.claims:
             return {}, "", False
         if is_virtual(node):

@@ -40,14 +40,8 @@ class Values(NamedTuple):
 
 def values_of(wanted: WantedMarks, result: ContainerProbeState | None) -> Values:
     """The values of `wanted` for this result; None has no message."""
-    message, first_line = (result.message or "", result.first_line) if result else ("", "")
-    labels, invalid_labels = _resolve(
-        wanted.labels, lambda _, source: label_value(source, message, first_line)
-    )
-    annotations, invalid_annotations = _resolve(
-        wanted.annotations,
-        lambda key, source: annotation_value(source, key, message, first_line),
-    )
+    labels, invalid_labels = _resolve(wanted.labels, result, _label_value)
+    annotations, invalid_annotations = _resolve(wanted.annotations, result, annotation_value)
     return Values(labels, annotations, invalid_labels, invalid_annotations)
 
 
@@ -68,15 +62,22 @@ def invalid_values(
     return found
 
 
+def _label_value(source: FromMessage, _: str, message: str, first_line: str) -> str | None:
+    return label_value(source, message, first_line)
+
+
 def _resolve(
-    items: WantedItems, extracted: Callable[[str, FromMessage], str | None]
+    items: WantedItems,
+    result: ContainerProbeState | None,
+    value_of: Callable[[FromMessage, str, str, str], str | None],
 ) -> tuple[dict[str, str | None], tuple[str, ...]]:
     """Return the values, and the keys for which the message has no valid one."""
     values: dict[str, str | None] = {}
     invalid: list[str] = []
     for key, wanted in items:
         if isinstance(wanted, FromMessage):
-            values[key] = extracted(key, wanted)
+            message, first_line = (result.message or "", result.first_line) if result else ("", "")
+            values[key] = value_of(wanted, key, message, first_line)
             if values[key] is None:
                 values[key] = wanted.static
                 invalid.append(key)

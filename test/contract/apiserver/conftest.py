@@ -63,7 +63,7 @@ async def api(target: ServerAddress) -> AsyncIterator[Api]:
         assert account.code in (201, 409), account
         yield api
         await api.delete(api.path("pods"), gracePeriodSeconds=0)
-        await api.delete(api.path("namespaces", api.namespace))
+        await api.end_namespace()
         for resource in ("nodepodprobes", "nodes"):
             await api.delete(api.path(resource), labelSelector=f"contract={api.unique}")
 

@@ -170,7 +170,7 @@ async def _end(client: HistoryClient) -> None:
         if bodies[-1]["metadata"].get("finalizers"):
             await api.merge(path, {"metadata": {"finalizers": None}})
     await api.delete(api.path("pods"), gracePeriodSeconds=0)
-    await api.delete(api.path("namespaces", api.namespace))
+    await api.end_namespace()
     # By name: a patch may have removed the label, and the pages of later histories would count what is left.
     for path in client.seen:
         if any(f"/{resource}/" in path for resource in CLUSTER_SCOPED):

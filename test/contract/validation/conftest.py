@@ -44,7 +44,7 @@ def with_api(kind: str) -> Session:
                 try:
                     await work(api)
                 finally:
-                    await api.delete(api.path("namespaces", api.namespace))
+                    await api.end_namespace()
 
         asyncio.run(scope())
 

@@ -108,7 +108,7 @@ async def plain_cluster(kubeconfig: str) -> AsyncIterator[Plain]:
         finally:
             await api.delete(f"{CONFIGURATIONS}/{api.unique}")
             await api.delete(f"{DEFINITIONS}/podprobemarkers.{plain.group}")
-            await api.delete(api.path("namespaces", api.namespace))
+            await api.end_namespace()
 
 
 async def until(plain: Plain, spec: Json, code: int) -> None:
@@ -306,7 +306,7 @@ async def pod_webhook(api: Api, kubeconfig: str) -> AsyncIterator[Api]:
                 yield api
     finally:
         await api.delete(path)
-        await api.delete(api.path("namespaces", api.namespace))
+        await api.end_namespace()
 
 
 async def call(plain: Plain, answers: list[ApiResponse]) -> None:
