@@ -8,6 +8,7 @@ Differs: the caller encodes the body. Only the options that this project uses ex
 
 from collections.abc import Sequence
 from enum import StrEnum
+from functools import lru_cache
 from typing import Any, NamedTuple
 from urllib.parse import quote, urlencode
 
@@ -186,8 +187,7 @@ def patch(
     """
     return Request(
         "PATCH",
-        resource.path(key.namespace, key.name, subresource)
-        + _query(fieldManager=field_manager, force="true" if force else ""),
+        resource.path(key.namespace, key.name, subresource) + _patch_query(field_manager, force),
         _subject(resource, key, subresource),
         body,
         patch_type,
@@ -222,6 +222,11 @@ def delete(
         body,
         JSON if body else "",
     )
+
+
+@lru_cache(maxsize=16)
+def _patch_query(field_manager: str, force: bool) -> str:
+    return _query(fieldManager=field_manager, force="true" if force else "")
 
 
 def _query(**parameters: str) -> str:

@@ -16,8 +16,6 @@ import asyncio
 from collections.abc import Callable, Collection, Hashable, Sequence
 from typing import Final, Generic, NamedTuple, TypeVar
 
-from cachetools import TTLCache
-
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.kinds import KubeObject
 from kruise_probe.informers.store import Indexer, is_older
@@ -48,9 +46,8 @@ class MutationCache(Generic[T]):
         self._store = store
         self._written: dict[NamespacedName, tuple[T, float]] = {}
         """With the loop time at which an entry expires; the oldest entry first."""
-        self._tombstones: TTLCache[NamespacedName, _Tombstone] = TTLCache(
-            MAX_TOMBSTONES, LONGEST_LAG_SECONDS, lambda: asyncio.get_running_loop().time()
-        )
+        self._tombstones: dict[NamespacedName, tuple[_Tombstone, float]] = {}
+        """With expiry as in `_written`."""
         self._deleted: dict[NamespacedName, tuple[str, float]] = {}
         """The uids of the objects that we deleted and the store still has, with expiry as in `_written`."""
 
@@ -98,12 +95,12 @@ class MutationCache(Generic[T]):
 
     def record_write(self, obj: T) -> None:
         """Remember the server's response to a write, unless a tombstone covers it."""
-        tombstone = self._tombstones.get(obj.key)
-        if tombstone is not None and tombstone.covers(obj):
+        key, now = obj.key, asyncio.get_running_loop().time()
+        tombstone, expires_at = self._tombstones.get(key, (None, 0.0))
+        if tombstone is not None and expires_at >= now and tombstone.covers(obj):
             return
-        now = asyncio.get_running_loop().time()
-        self._written.pop(obj.key, None)
-        self._written[obj.key] = (obj, now + LONGEST_LAG_SECONDS)
+        self._written.pop(key, None)
+        self._written[key] = (obj, now + LONGEST_LAG_SECONDS)
         _drop_expired(self._written, now)
 
     def unseen(self) -> Sequence[T]:
@@ -148,9 +145,15 @@ class MutationCache(Generic[T]):
 
     def observe_deletion(self, last_known: T) -> None:
         """Leave a tombstone. It covers every version with this uid, and older objects of the same name."""
-        self.forget(last_known.key)
-        self._deleted.pop(last_known.key, None)
-        self._tombstones[last_known.key] = _Tombstone(last_known.uid, last_known.resource_version)
+        key, now = last_known.key, asyncio.get_running_loop().time()
+        self.forget(key)
+        self._deleted.pop(key, None)
+        self._tombstones.pop(key, None)
+        if len(self._tombstones) >= MAX_TOMBSTONES:
+            del self._tombstones[next(iter(self._tombstones))]
+        tombstone = _Tombstone(last_known.uid, last_known.resource_version)
+        self._tombstones[key] = (tombstone, now + LONGEST_LAG_SECONDS)
+        _drop_expired(self._tombstones, now)
 
 
 def _drop_expired(entries: dict[NamespacedName, tuple[V, float]], now: float) -> None:

@@ -31,11 +31,13 @@ from support.kubectl import Kubectl
 from support.output import print_line
 from support.programs import Program
 from support.real_node import busybox_pod
-from support.watched import Json, JsonObject, labels, watching
 
+from kruise_probe.api.pods import Pod
+from kruise_probe.api.resources import PODS
 from kruise_probe.api.times import utc_now
 from kruise_probe.client.config import load_config
-from kruise_probe.client.rest import RestClient
+from kruise_probe.client.rest import ResourceListerWatcher, RestClient
+from kruise_probe.informers.shared_informer import SharedInformer
 from kruise_probe.manifests.crds import all_crds
 
 SYSTEM = "kruise-system"
@@ -132,24 +134,24 @@ class Flips:
         self.seen: dict[tuple[str, str, int], float] = {}
         self._namespace = namespace
 
-    def on_add(self, obj: JsonObject, is_initial: bool) -> None:
-        self._note(obj.raw)
+    def on_add(self, obj: Pod, is_initial: bool) -> None:
+        self._note(obj)
 
-    def on_update(self, old: JsonObject, new: JsonObject) -> None:
-        self._note(new.raw)
+    def on_update(self, old: Pod, new: Pod) -> None:
+        self._note(new)
 
-    def on_delete(self, last_known: JsonObject) -> None:
+    def on_delete(self, last_known: Pod) -> None:
         """A victim that was deleted misses its windows."""
 
-    def _note(self, pod: Json) -> None:
-        if pod["metadata"]["namespace"] != self._namespace:
+    def _note(self, pod: Pod) -> None:
+        if pod.namespace != self._namespace:
             return
         now = uptime_seconds()
         window = int(now // WINDOW_SECONDS)
         wanted = "up" if window % 2 == 0 else "down"
         for probe in PERIODS:
-            if labels(pod).get(f"{LABEL}{probe}") == wanted:
-                key = (pod["metadata"]["name"], probe, window)
+            if pod.labels.get(f"{LABEL}{probe}") == wanted:
+                key = (pod.name, probe, window)
                 self.seen.setdefault(key, now - window * WINDOW_SECONDS)
 
     def delays(self, probe: str, pods: int, windows: range) -> list[float]:
@@ -214,19 +216,21 @@ async def test_victims_keep_their_probes_beside_attackers_of_every_kind(
     kubeconfig = Path(cluster.kubeconfig)
     flips, health = Flips(cluster.names[0]), Health()
     client = RestClient(config=config, field_manager="soak", user_agent="soak")
+    # Small objects, and no history of them: a collection of large garbage would delay what is measured here.
+    informer = SharedInformer(ResourceListerWatcher(client, PODS), name="pods")
+    informer.add_event_handler(flips)
     async with (
         client,
-        watching(client) as watched,
+        background(informer.run()),
         programs.running("manager", kubeconfig, tmp_path) as manager,
         programs.running("daemon", kubeconfig, tmp_path, *flags) as daemon,
     ):
         await manager.ready(seconds=60)
         await daemon.ready(seconds=60)
-        watched.pods.informer.add_event_handler(flips)
         cluster.victims.apply(victims_marker())
 
         async def all_labelled() -> bool:
-            shown = [each for each in watched.pods.all() if f"{LABEL}exec" in labels(each)]
+            shown = [each for each in informer.lister.list() if f"{LABEL}exec" in each.labels]
             return len(shown) == pods
 
         await daemon.until("every victim has its label", all_labelled, seconds=120)
