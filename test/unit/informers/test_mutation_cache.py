@@ -198,11 +198,33 @@ async def test_deletions_that_are_never_reported_are_dropped_by_a_later_one() ->
     assert [key.name for key in cache._deleted] == ["a", "c"]
 
 
-async def test_tombstones_are_limited() -> None:
+async def test_a_late_response_to_a_write_is_ignored_for_a_minute() -> None:
+    _, cache = caches()
+    cache.observe_deletion(at("8"))
+    await asyncio.sleep(60)
+    cache.record_write(at("7"))
+    assert cache.get(pod().key) is None
+    await asyncio.sleep(0.1)
+    cache.record_write(at("7"))
+    assert cache.get(pod().key) == at("7")
+
+
+async def test_tombstones_that_have_expired_are_dropped_by_a_later_one() -> None:
+    _, cache = caches()
+    again, once, later = (msgspec.structs.replace(at("7"), name=name) for name in "abc")
+    for each in (again, once, again):
+        cache.observe_deletion(each)
+        await asyncio.sleep(25)
+    await asyncio.sleep(20)
+    cache.observe_deletion(later)
+    assert [key.name for key in cache._tombstones] == ["a", "c"]
+
+
+async def test_of_too_many_tombstones_the_oldest_are_dropped() -> None:
     _, cache = caches()
     for number in range(5000):
         cache.observe_deletion(msgspec.structs.replace(at("7"), name=f"web-{number}"))
-    assert len(cache._tombstones) == 4096
+    assert [key.name for key in cache._tombstones] == [f"web-{each}" for each in range(904, 5000)]
 
 
 async def test_lists_and_indexes_contain_what_was_written() -> None:
