@@ -52,21 +52,11 @@ def next_result(
 ) -> PublishedResult | None:
     """The result to publish after `old`; None if nothing changes.
 
-    The transition time of `new` is used only if the state has changed.
     `probed`: an attempt has ended with a result. `confirmed`: the newest results confirm the state. Until then,
     container and probe hash stay those of the attempts that gave the state.
     """
-    if old is None or old.state is not new.state:
+    if old is None or old.state is not new.state or confirmed or old.message != new.message:
         return new
-    if confirmed or old.message != new.message:
-        return PublishedResult(
-            new.state,
-            new.message,
-            new.container_id,
-            new.probe_hash,
-            new.last_probe_at,
-            old.last_transition_at,
-        )
     if probed or new.state is ProbeState.UNKNOWN:
         return msgspec.structs.replace(old, last_probe_at=new.last_probe_at)
     return None
@@ -111,13 +101,13 @@ class Results:
 def _change(old: PublishedResult | None, new: PublishedResult) -> ResultChange:
     if old is None or old.state is not new.state:
         return ResultChange.STATE
-    if (old.message, old.container_id, old.probe_hash) != (
-        new.message,
-        new.container_id,
-        new.probe_hash,
+    if (
+        old.message == new.message
+        and old.container_id == new.container_id
+        and old.probe_hash == new.probe_hash
     ):
-        return ResultChange.MESSAGE
-    return ResultChange.NOTHING
+        return ResultChange.NOTHING
+    return ResultChange.MESSAGE
 
 
 def _ignore(_: ResultChange) -> None: ...
@@ -183,7 +173,8 @@ class StatePublisher:
 
     def unblock_container(self) -> None:
         """Clear a blocking reason of the container: it runs."""
-        self.record = threshold.container_runs(self.record)
+        if self.record.blocked is not None:
+            self.record = threshold.container_runs(self.record)
 
     def change_container(self, container_id: str, *, initial_delay: bool) -> None:
         """Count from zero for a new container; Unknown during its initial delay."""
@@ -203,10 +194,12 @@ class StatePublisher:
         if record.state is None:
             return
         key, at = self._desired.key, self._now()
+        old = self._results.get(key)
+        since = old.last_transition_at if old and old.state is record.state else at
         result = next_result(
-            self._results.get(key),
+            old,
             PublishedResult(
-                record.state, record.message, self.container_id, self.probe_hash, at, at
+                record.state, record.message, self.container_id, self.probe_hash, at, since
             ),
             probed=probed,
             confirmed=probed and threshold.is_confirmed(record, self.thresholds),

@@ -98,14 +98,14 @@ def due_after_restart(start: StartTime, timing: Timing, loop_now: float) -> floa
     return loop_now + phase / period * START_SPREAD_SECONDS
 
 
-def tick_after(start: StartTime, timing: Timing, last: Tick, stretch: int = 1) -> Tick:
-    """The tick that follows `last`: every `stretch`-th tick on phase is served.
+def tick_after(start: StartTime, timing: Timing, last: Tick, stretch: int = 1) -> float:
+    """Loop time of the tick that follows `last`: every `stretch`-th tick on phase is served.
 
     After a tick outside the phase, a tick within half a period is skipped.
     """
     period = timing.period_seconds
     after = last.at + (CLOCK_SLACK_SECONDS if last.on_phase else period / 2)
-    return Tick(start.next_on_phase(timing, after) + (stretch - 1) * period, on_phase=True)
+    return start.next_on_phase(timing, after) + (stretch - 1) * period
 
 
 def ticks_missed(due: float, loop_now: float, period_seconds: float) -> int:

@@ -68,7 +68,7 @@ class ResponseReader:
         self._skipped_informational = False
         self._line_was_checked = False
         self._body = bytearray()
-        self._chunks = _Chunks()
+        self._chunks: _Chunks | None = None
 
     @property
     def body(self) -> bytes:
@@ -151,6 +151,8 @@ class ResponseReader:
         if head is None or self.complete:
             return
         if head.chunked:
+            if self._chunks is None:
+                self._chunks = _Chunks()
             self._body += self._chunks.decode(self._buffer)
             ended = self._chunks.ended
         else:
@@ -270,7 +272,8 @@ def _fields(lines: list[bytes]) -> list[tuple[bytes, bytes]]:
                 )
             folded.append(line.strip())
             continue
-        _unfold(fields, folded)
+        if folded:
+            _unfold(fields, folded)
         matched = _FIELD.fullmatch(line)
         if matched is None:
             if b":" not in line:
@@ -279,16 +282,16 @@ def _fields(lines: list[bytes]) -> list[tuple[bytes, bytes]]:
                 )
             raise MalformedResponse(_transport_error(f"malformed MIME header line: {quote(line)}"))
         fields.append((matched[1].lower(), matched[2].strip(b" \t")))
-    _unfold(fields, folded)
+    if folded:
+        _unfold(fields, folded)
     return fields
 
 
 def _unfold(fields: list[tuple[bytes, bytes]], folded: list[bytes]) -> None:
     """Append the folded lines to the last field in one step, so that the value is copied once."""
-    if folded:
-        name, value = fields[-1]
-        fields[-1] = (name, b" ".join((value, *folded)))
-        folded.clear()
+    name, value = fields[-1]
+    fields[-1] = (name, b" ".join((value, *folded)))
+    folded.clear()
 
 
 def _is_chunked(encodings: list[bytes]) -> bool:

@@ -88,12 +88,7 @@ NEW = PublishedResult(ProbeState.SUCCEEDED, "fine", "c2", "h2", NOON.replace(hou
 @pytest.mark.parametrize(
     ("probed", "confirmed", "expected"),
     [
-        pytest.param(
-            True,
-            True,
-            msgspec.structs.replace(NEW, last_transition_at=NOON),
-            id="confirmed-by-the-new-container",
-        ),
+        pytest.param(True, True, NEW, id="confirmed-by-the-new-container"),
         pytest.param(
             True,
             False,
@@ -151,3 +146,28 @@ async def test_an_edit_of_a_probe_that_is_unknown_keeps_the_time_at_which_it_bec
     await asyncio.sleep(100)
     publisher.apply_new_grace_period()
     assert results.get(key) == unknown
+
+
+async def test_the_transition_time_moves_only_with_the_state() -> None:
+    spec = spec_of(pod_of(probe_of(exec_probe("check", failure_threshold=1), "m#p")))
+    ((key, desired),) = desired_probes(spec).items()
+    results = Results()
+    publisher = StatePublisher(
+        desired,
+        results=results,
+        series=ProbeSeries(key, desired.pod),
+        recorded=None,
+        on_transition=lambda _, __: None,
+        now=lambda: NOON + timedelta(seconds=asyncio.get_running_loop().time()),
+    )
+
+    async def observe_after_a_second(state: ProbeState, message: str) -> float | None:
+        await asyncio.sleep(1)
+        publisher.observe(state, message)
+        since = results.newest[key].last_transition_at
+        return (since - NOON).total_seconds() if since else None
+
+    good, bad = ProbeState.SUCCEEDED, ProbeState.FAILED
+    observed = ((good, ""), (good, ""), (good, "new"), (bad, ""), (bad, ""), (good, ""))
+    times = [await observe_after_a_second(state, message) for state, message in observed]
+    assert times == [1, 1, 1, 4, 4, 6]
