@@ -65,3 +65,27 @@ async def test_a_stopped_timer_stays_stopped_when_its_period_changes() -> None:
     ticker.stretch_to(2)
     await asyncio.sleep(10)
     assert served == []
+
+
+async def test_a_stretched_timer_keeps_a_tick_outside_the_phase() -> None:
+    loop = asyncio.get_running_loop()
+    served: list[float] = []
+    ticker = Ticker(StartTime(0.0, 0.0), Timing(1.0, 0.0), lambda: served.append(loop.time()))
+    ticker.tick_at(2.75)
+    ticker.stretch_to(2)
+    await asyncio.sleep(5.5)
+    ticker.stop()
+    assert served == [2.75, 5.0]
+
+
+async def test_a_timer_that_is_no_longer_stretched_ticks_at_its_phase_and_not_at_once() -> None:
+    loop = asyncio.get_running_loop()
+    served: list[float] = []
+    ticker = Ticker(StartTime(0.0, 0.0), Timing(1.0, 0.0), lambda: served.append(loop.time()))
+    ticker.stretch_to(8)
+    ticker.tick_on_phase()
+    await asyncio.sleep(4.5)
+    ticker.stretch_to(1)
+    await asyncio.sleep(2)
+    ticker.stop()
+    assert served == [1.0, 5.0, 6.0]
