@@ -102,7 +102,7 @@ async def test_the_same_port_on_both_sides_is_no_connection_to_itself() -> None:
     async with serving(silent(), host="127.0.0.9") as server:
         with socket.socket() as own:
             own.setblocking(False)
-            own.bind(("127.0.0.1", server.port))
+            own.bind(("127.0.0.8", server.port))  # no other process uses this address
             connection = Connection(own, HostPort("127.0.0.9", server.port), ReadBudget())
 
             await connection.connect()
