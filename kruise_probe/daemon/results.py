@@ -52,6 +52,7 @@ def next_result(
 ) -> PublishedResult | None:
     """The result to publish after `old`; None if nothing changes.
 
+    `new` has the transition time of `old`, unless the state has changed.
     `probed`: an attempt has ended with a result. `confirmed`: the newest results confirm the state. Until then,
     container and probe hash stay those of the attempts that gave the state.
     """
