@@ -9,6 +9,9 @@ from typing import Any
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
+ROUNDS_TO_CALL = 3
+"""Passes of the loop from `accept` to the call of `serve`."""
+
 ROUNDS_TO_CLOSE = 3
 """Passes of the loop from `abort` to the end of a transport and, with TLS, of the one below it."""
 
@@ -31,11 +34,18 @@ async def listening(
     try:
         yield server.sockets[0].getsockname()[1]
     finally:
+        # Stop accepting first: asyncio leaks a connection if the server closes before `serve` is called for it.
+        asyncio.get_running_loop().remove_reader(server.sockets[0].fileno())
+        await _rounds(ROUNDS_TO_CALL)
         server.close()
         for task, writer in taken.items():
             task.cancel()
             writer.transport.abort()
         if taken:
             await asyncio.wait(taken)
-        for _ in range(ROUNDS_TO_CLOSE):
-            await asyncio.sleep(0)
+        await _rounds(ROUNDS_TO_CLOSE)
+
+
+async def _rounds(count: int) -> None:
+    for _ in range(count):
+        await asyncio.sleep(0)
