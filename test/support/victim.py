@@ -66,8 +66,8 @@ class Victim:
         runs = self.runs
 
         def newer() -> bool:
-            message = self.node.states()[VICTIM][1]
-            return int(message.removeprefix("run ") or 0) > runs
+            number = self.node.states()[VICTIM][1].removeprefix("run ")
+            return number.isdecimal() and int(number) > runs  # "command timed out" has none
 
         await self.node.watched.node_pod_probes.wait("a newer result of the victim", newer)
 
