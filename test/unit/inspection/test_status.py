@@ -413,9 +413,25 @@ def test_selector_cycle_is_reported_once_for_each_marker() -> None:
         assert "remove one of these labels" in problem.remedy
 
 
-def test_explain_shows_a_selector_cycle_of_both_markers() -> None:
-    there = snapshot(markers=entangled(), pods=[healthy_pod()])
+@pytest.mark.parametrize(
+    ("labels", "selecting"),
+    [
+        pytest.param({}, ["web"], id="first"),
+        pytest.param({"x": "1"}, ["other", "web"], id="both"),
+        pytest.param({"x": "1", "y": "1"}, ["other"], id="second"),
+        pytest.param({"y": "1"}, [], id="neither"),
+    ],
+)
+def test_explain_shows_a_selector_cycle_whichever_marker_selects_the_pod(
+    labels: dict[str, str], selecting: list[str]
+) -> None:
+    there = snapshot(markers=entangled(), pods=[healthy_pod(labels=labels)])
     view = explanation(there, there.pods[0], [])
-    (match,), (unmatched,) = view.matching, view.not_matching
-    assert (match.marker, match.probes[0].reason) == ("web", "SelectorCycle")
-    assert "other writes label 'y', by which web selects pods" in unmatched.why
+    assert [each.marker for each in view.matching] == selecting
+    links = [probe.links[-1] for each in view.matching for probe in each.probes]
+    assert {each.reason for each in links} <= {"SelectorCycle"}
+    texts = [each.text for each in links] + [each.why for each in view.not_matching]
+    assert len(texts) == 2
+    for text in texts:
+        assert "labels that probes write select and deselect the pod repeatedly" in text
+        assert "other writes label 'y', by which web selects pods" in text
