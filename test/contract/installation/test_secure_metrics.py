@@ -12,6 +12,8 @@ from support.kubectl import Kubectl
 from support.real_node import kubeconfig_of, token_of
 from support.scraped import Scraped
 
+from kruise_probe.api.names import LEADER_ELECTION_ID
+from kruise_probe.api.times import format_micro_time, utc_now
 from kruise_probe.manifests.crds import all_crds
 from kruise_probe.manifests.rbac import (
     DAEMON,
@@ -58,6 +60,20 @@ def scraper(namespace: str, unique: str) -> list[Json]:
     ]
 
 
+def held_lease(namespace: str) -> Json:
+    """With it no manager of the namespace leads: a leader would delete the NodePodProbes of the tests beside it."""
+    return {
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": {"name": LEADER_ELECTION_ID, "namespace": namespace},
+        "spec": {
+            "holderIdentity": "nobody",
+            "leaseDurationSeconds": 3600,
+            "renewTime": format_micro_time(utc_now()),
+        },
+    }
+
+
 @pytest.fixture(scope="module")
 def namespace(admin: Kubectl) -> Iterator[str]:
     unique = uuid.uuid4().hex[:8]
@@ -67,7 +83,7 @@ def namespace(admin: Kubectl) -> Iterator[str]:
     admin.apply(*all_crds())
     admin.until_established()
     admin.run("create", "namespace", name)
-    admin.apply(*objects)
+    admin.apply(*objects, held_lease(name))
     yield name
     for each in objects:
         if each["kind"].startswith("ClusterRole"):
@@ -82,9 +98,7 @@ async def scraped(
     kubeconfig = Path(kubeconfig_of(admin, request.param, tmp_path, namespace=namespace))
     secure = ("--metrics-secure", f"--system-namespace={namespace}")
     if request.param == MANAGER:
-        # It leaves the markers of the tests beside it alone.
-        flags = (*secure, f"--namespace={namespace}", programs.ALONE)
-        running = programs.running("manager", kubeconfig, tmp_path, *flags)
+        running = programs.running("manager", kubeconfig, tmp_path, *secure)
     else:
         runtime = ScriptedRuntime()
         running = programs.running_daemon(kubeconfig, tmp_path, "no-such-node", runtime, *secure)
