@@ -148,7 +148,7 @@ async def test_messages_that_change_each_second_are_written_together(
     async def talkative(_: ExecCall) -> ExecResult:
         return ExecResult(0, f"number {next(numbers)}".encode(), b"")
 
-    node.add_pods(30, talkative)
+    node.add_pods(30, talkative, timeoutSeconds=10)
     async with node.running():
         await node.write_spec()
         await node.until_all_are("Succeeded", 30)

@@ -22,8 +22,7 @@ async def test_a21_steady_probes_change_nothing_whatever_restarts(short: bool) -
             times = 1 if short else 20
             written = await steady.restart_the_daemon(times)
             print_line(f"{times} restarts of the daemon: {written or 'no writes'}")
-            assert set(written) <= {"put nodepodprobes/status"}
-            assert written.get("put nodepodprobes/status", 0) <= times
+            assert not written
             written = await steady.take_the_runtime_away(1.0 if short else 60.0)
             print_line(f"runtime away: {written or 'no writes'}")
             assert not written

@@ -2,7 +2,7 @@
 
 import secrets
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,8 @@ from support.hollow import marker_object
 from support.playground import ControlledPlayground
 from support.raw_api import marker_path, pod_path
 from support.watched import WatchedObjects
+
+from kruise_probe.api.errors import NotFound
 
 Json = dict[str, Any]
 
@@ -77,9 +79,10 @@ async def new_namespace(
     yield PlaygroundNamespace(playground, watched, namespace)
     for each in watched.markers.all():
         if each["metadata"]["namespace"] == namespace:
-            await playground.api.delete(marker_path(each["metadata"]["name"], namespace))
+            with suppress(NotFound):  # the watch has not heard of its end
+                await playground.api.delete(marker_path(each["metadata"]["name"], namespace))
     for each in watched.pods.all():
         if each["metadata"]["namespace"] == namespace:
-            await playground.api.delete(
-                pod_path(each["metadata"]["name"], namespace), grace_seconds=0
-            )
+            path = pod_path(each["metadata"]["name"], namespace)
+            with suppress(NotFound):
+                await playground.api.delete(path, grace_seconds=0)

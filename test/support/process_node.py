@@ -50,11 +50,11 @@ class ProcessNode:
 
         self.runtime.on_exec("check", name, script=noted)
 
-    def add_pods(self, count: int, script: Script) -> None:
+    def add_pods(self, count: int, script: Script, **probe: int) -> None:
         """Pods with one probe each, with a period of a second."""
         for number in range(count):
             self.container(f"p{number}", script)
-            self.add_probe(f"p{number}", periodSeconds=1)
+            self.add_probe(f"p{number}", None, periodSeconds=1, **probe)
 
     def add_probe(self, name: str, handler: Json | None = None, **probe: int) -> None:
         """Adds a probe of that pod to what `write_spec` writes next."""

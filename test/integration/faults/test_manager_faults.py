@@ -8,6 +8,7 @@ from typing import Any
 from support.background import background
 from support.embedded_cluster import EmbeddedCluster
 from support.hollow import ANNOTATION, CONDITION, LABEL, node_name, pod_name, probe
+from support.patience import PATIENCE_SECONDS
 from support.raw_api import node_pod_probe_path, pod_path
 from support.watched import annotations, condition, labels
 
@@ -33,7 +34,9 @@ def is_bare(pod: Json) -> bool:
     )
 
 
-async def all_pods(cluster: Any, what: str, holds: Any, *, seconds: float = 30) -> None:
+async def all_pods(
+    cluster: Any, what: str, holds: Any, *, seconds: float = PATIENCE_SECONDS
+) -> None:
     pods = cluster.watched.pods
     await pods.wait(what, lambda: all(holds(each) for each in pods.all()), seconds=seconds)
 
@@ -193,7 +196,7 @@ async def test_a7_a_deleted_marker_leaves_pods_as_they_were_before_it(
     await cluster.hollow.add_pods(6, nodes=2)
     before = {
         each["metadata"]["name"]: (labels(each), annotations(each), each["status"]["conditions"])
-        for each in cluster.watched.pods.all()
+        for each in cluster.server.objects("pods")
     }
     async with cluster.manager(), background(cluster.daemons.follow()):
         await cluster.hollow.add_marker(probe())

@@ -27,9 +27,6 @@ Json = dict[str, Any]
 
 BATCHES = 5
 EACH = 15
-LATE_SECONDS = 30.0
-
-
 BOUNDS = frozenset(
     {
         "x-kubernetes-validations",
@@ -214,7 +211,6 @@ async def test_d12_random_markers_and_results_stop_no_manager_and_delay_no_other
                     condition(each, CONDITION).get("status") == status[0]
                     for each in watched.pods.all()
                 ),
-                seconds=LATE_SECONDS,
             )
         assert manager.running, manager.tail()
         sys.stdout.write(f"{len(accepted)} accepted\n")
@@ -265,7 +261,6 @@ async def test_d12_random_entries_stop_no_daemon_and_delay_no_other_probe(
                 word,
                 lambda found, word=word: _message(found) == word,
                 name=node,
-                seconds=LATE_SECONDS,
             )
         assert daemon.running, daemon.tail()
         assert not daemon.has_logged("Traceback"), daemon.tail()

@@ -138,7 +138,7 @@ async def test_a_marker_is_applied_changed_and_removed(cluster: EmbeddedCluster)
         assert condition(pod, C)["lastTransitionTime"] == "2026-01-01T00:02:00Z"
         await cluster.watched.markers.until(
             "counts the failure",
-            lambda marker: marker["status"].get("failed") == 1,
+            lambda marker: marker.get("status", {}).get("failed") == 1,
             name="web",
             namespace="default",
         )

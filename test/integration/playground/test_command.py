@@ -131,7 +131,7 @@ def test_check_names_the_broken_link_that_explain_knows(
     (short_folder / "own.yaml").write_text(
         OWN.replace("containerName: main", "containerName: mian")
     )
-    code, _, err = start("--check", "--check-timeout=9s", "-f", str(short_folder)).end()
+    code, _, err = start("--check", "--check-timeout=20s", "-f", str(short_folder)).end()
     assert code == 1
     assert "own#up on own: the pod has no container mian, only main. Did you mean 'main'?" in err
     assert "-> correct containerName in the marker" in err

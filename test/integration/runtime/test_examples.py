@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from support.library import EXAMPLES, MAIN, MODULES, running
 from support.pages import ROOT
+from support.patience import PATIENCE_SECONDS
 from support.programs import until
 
 from kruise_probe.runtime import PatchType, RestClient, load_config
@@ -57,7 +58,7 @@ async def test_a_bucket_has_a_folder_a_condition_and_an_event(
 ) -> None:
     async with running(kubeconfig, "buckets", tmp_path):
         kube_api.create(custom("Bucket", "b"))
-        bucket = await kube_api.until(BUCKETS, "b", has_status)
+        bucket = await kube_api.until(BUCKETS, "b", has_status, seconds=PATIENCE_SECONDS)
         assert bucket
         folder = tmp_path / bucket["metadata"]["uid"]
         assert folder.is_dir()
@@ -73,7 +74,7 @@ async def test_a_bucket_has_a_folder_a_condition_and_an_event(
         assert (event["reason"], event["involvedObject"]["kind"]) == ("Created", "Bucket")
 
         await delete(kubeconfig, "/apis/example.com/v1/namespaces/default/buckets/b")
-        await kube_api.until(BUCKETS, "b", lambda obj: obj is None)
+        await kube_api.until(BUCKETS, "b", lambda obj: obj is None, seconds=PATIENCE_SECONDS)
         assert not folder.exists()
 
 
@@ -96,7 +97,12 @@ async def test_a_fleet_has_as_many_pods_as_it_wants_and_never_more(
         lost = pods()[0]["metadata"]["name"]
         await delete(kubeconfig, f"/api/v1/namespaces/default/pods/{lost}")
         await until_pods(3)
-        await kube_api.until(FLEETS, "f", lambda obj: obj["status"] == {"replicas": 3})  # type: ignore[index]
+        await kube_api.until(
+            FLEETS,
+            "f",
+            lambda obj: (obj or {}).get("status") == {"replicas": 3},
+            seconds=PATIENCE_SECONDS,
+        )
         (owner,) = pods()[0]["metadata"]["ownerReferences"]
         assert (owner["kind"], owner["controller"]) == ("Fleet", True)
         path = "/apis/example.com/v1/namespaces/default/fleets/f"
@@ -114,6 +120,7 @@ async def test_a_node_is_annotated_by_its_pods_and_its_lease(
             "nodes",
             "node-1",
             lambda obj: obj["metadata"].get("annotations") == expected,  # type: ignore[index]
+            seconds=PATIENCE_SECONDS,
         )
 
     async with running(kubeconfig, "node_load"):
@@ -154,7 +161,7 @@ async def test_two_signals_do_not_keep_the_lease(
         stderr=asyncio.subprocess.DEVNULL,
     )  # fmt: skip
     try:
-        await kube_api.until(BUCKETS, "b", has_status, seconds=60)
+        await kube_api.until(BUCKETS, "b", has_status, seconds=PATIENCE_SECONDS)
         lease = kube_api.object(LEASES, "buckets")
         assert lease
         assert lease["spec"]["holderIdentity"]

@@ -3,6 +3,7 @@
 import asyncio
 import socket
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -459,7 +460,9 @@ async def test_a_port_that_another_pod_serves_for_all_is_broken(
 
 
 @pytest.fixture
-def free_port() -> int:
-    """A port that is free on all addresses."""
-    with socket.create_server(("0.0.0.0", 0)) as found:
-        return int(found.getsockname()[1])
+def free_port() -> Iterator[int]:
+    """A port that is free on all addresses. Until the end, nobody gets it who does not ask for it."""
+    with socket.socket() as held:
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        held.bind(("0.0.0.0", 0))
+        yield int(held.getsockname()[1])

@@ -17,6 +17,7 @@ import pytest_asyncio
 import yaml
 from support.patience import PATIENCE_SECONDS
 from support.playground import ControlledPlayground
+from support.programs import until
 from support.shell import Ran, environment, run
 from support.usage_namespace import UsageNamespace
 
@@ -38,7 +39,7 @@ spec:
   probes:
   - name: checked
     containerName: main
-    probe: {exec: {command: [sh, -c, "echo fine; test ! -e bad"]}}
+    probe: {exec: {command: [sh, -c, "echo fine; test ! -e bad"]}, timeoutSeconds: 10}
     podConditionType: example.com/checked
 """
 
@@ -184,15 +185,26 @@ async def test_shell_completes_names(
 ) -> None:
     line = f"kruise-probe {words.format(ns.namespace)}"
     variables = f"COMP_WORDS='{line}' COMP_CWORD={len(line.split()) - 1}"
-    ran = await shell(f"_KRUISE_PROBE_COMPLETE=bash_complete {variables} kruise-probe")
-    assert (ran.code, ran.err) == (0, "")
-    assert ran.out.splitlines() == [f"plain,{completion.format(ns.namespace)}"]
+
+    async def completed() -> bool:
+        """A completion without an answer of the API server within 2 s is empty."""
+        ran = await shell(f"_KRUISE_PROBE_COMPLETE=bash_complete {variables} kruise-probe")
+        assert (ran.code, ran.err) == (0, "")
+        assert ran.out.splitlines() in ([], [f"plain,{completion.format(ns.namespace)}"])
+        return bool(ran.out)
+
+    await until("the name is completed", completed)
 
 
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
 async def test_kubectl_completes_the_plugin(shell: Shell, ns: UsageNamespace) -> None:
-    ran = await shell(f"kubectl __complete kruise-probe status -n {ns.namespace} ma")
-    assert (ran.code, ran.out.splitlines()) == (0, ["marker", ":4"])
+    async def completed() -> bool:
+        ran = await shell(f"kubectl __complete kruise-probe status -n {ns.namespace} ma")
+        assert ran.code == 0, ran.err
+        assert ran.out.splitlines()[-1] == ":4"
+        return ran.out.splitlines()[:-1] == ["marker"]
+
+    await until("the name is completed", completed)
 
 
 async def test_watch_prints_every_change(
