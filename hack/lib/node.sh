@@ -154,7 +154,8 @@ load_test_images() {
 }
 
 load_image() {
-  containerd_ctl images import --snapshotter "$(awk -F'"' '/ snapshotter =/ { print $2 }' "$runtime/config.toml")" "$1" \
+  # The last of two timeouts applies: a check of health is repeated, an import is not.
+  containerd_ctl --connect-timeout 60s images import --snapshotter "$(awk -F'"' '/ snapshotter =/ { print $2 }' "$runtime/config.toml")" "$1" \
     >>"$logs/images.log" 2>&1 || fail_with_log images "containerd cannot import $1"
 }
 

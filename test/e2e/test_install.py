@@ -40,7 +40,7 @@ MARKER: dict[str, Any] = {
             {
                 "name": "idle",
                 "containerName": "server",
-                "probe": {"exec": {"command": ["test", "-f", "/tmp/idle"]}},
+                "probe": {"exec": {"command": ["test", "-f", "/tmp/idle"]}, "timeoutSeconds": 20},
                 "podConditionType": CONDITION,
             }
         ],
@@ -102,7 +102,11 @@ def lease_holder(system: Kubectl) -> str:
 
 def test_a_daemon_that_is_replaced_shows_nothing(system: Kubectl, probed: Kubectl) -> None:
     with probed.watch("pods") as pods:
-        pods.until("the pod is seen", lambda newest: "game" in newest)
+        # The kubelet's last write may come after the first result.
+        pods.until(
+            "the pod is Ready",
+            lambda newest: "game" in newest and status_of(newest["game"], "Ready") == "True",
+        )
         before = len(pods.versions)
         system.run("rollout", "restart", "daemonset/kruise-probe-daemon")
         system.run(

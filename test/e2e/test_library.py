@@ -16,12 +16,16 @@ OWNED = {"apiVersion": "example.com/v1", "metadata": {"name": "a"}}
 pytestmark = pytest.mark.on_the_node
 
 
+def wait(kubectl: Kubectl, *arguments: str) -> None:
+    kubectl.run("wait", "--timeout=120s", *arguments, timeout=150)
+
+
 @pytest.fixture(scope="module", autouse=True)
 def kinds(admin: Kubectl) -> Iterator[None]:
     structs = (MODULES["buckets"].Bucket, MODULES["fleets"].Fleet)
     admin.apply(*(each for struct in structs for each in read_definitions(struct)))
     names = ("crd/buckets.example.com", "crd/fleets.example.com")
-    admin.run("wait", "--for=condition=Established", *names)
+    wait(admin, "--for=condition=Established", *names)
     yield
     admin.run("delete", *names)
 
@@ -30,8 +34,8 @@ async def test_fleet_has_running_pods(namespace: Kubectl, node: str) -> None:
     fleet = {**OWNED, "kind": "Fleet", "spec": {"replicas": 2, "image": "kruise-probe-test:pause"}}
     async with running(Path(namespace.kubeconfig), "fleets", namespace=namespace.namespace):
         await to_thread(namespace.apply, fleet)
-        await to_thread(namespace.run, "wait", "--for=jsonpath={.status.replicas}=2", "fleet/a")
-        await to_thread(namespace.run, "wait", "--for=condition=Ready", "pods", "--all")
+        await to_thread(wait, namespace, "--for=jsonpath={.status.replicas}=2", "fleet/a")
+        await to_thread(wait, namespace, "--for=condition=Ready", "pods", "--all")
         pods = await to_thread(namespace.items, "pods")
         assert [each["spec"]["nodeName"] for each in pods] == [node] * 2
         # The garbage collector looks for new kinds every 30 s.
@@ -44,7 +48,7 @@ async def test_bucket_has_a_folder(namespace: Kubectl, tmp_path: Path) -> None:
     where = namespace.namespace
     async with running(Path(namespace.kubeconfig), "buckets", folders, namespace=where):
         await to_thread(namespace.apply, {**OWNED, "kind": "Bucket"})
-        await to_thread(namespace.run, "wait", "--for=condition=Ready", "bucket/a")
+        await to_thread(wait, namespace, "--for=condition=Ready", "bucket/a")
         assert len(list(folders.iterdir())) == 1
         await to_thread(namespace.run, "delete", "bucket", "a")
         assert list(folders.iterdir()) == []

@@ -58,7 +58,7 @@ def probe(name: str, action: dict[str, Any], **more: Any) -> dict[str, Any]:
     return {
         "name": name,
         "containerName": "server",
-        "probe": {"periodSeconds": PERIOD_SECONDS, "timeoutSeconds": 2, **action},
+        "probe": {"periodSeconds": PERIOD_SECONDS, "timeoutSeconds": 20, **action},
         **more,
     }
 

@@ -37,7 +37,7 @@ POLICIES = [
 PROBES: dict[str, Json] = {
     "exec-succeeds": {"exec": {"command": ["sh", "-c", "echo full"]}},
     "exec-fails": {"exec": {"command": ["sh", "-c", "echo out; echo bad >&2; exit 3"]}},
-    "exec-hangs": {"exec": {"command": ["sleep", "5"]}},
+    "exec-hangs": {"exec": {"command": ["sleep", "60"]}, "timeoutSeconds": 10},
     "http-by-name": {"httpGet": {"port": "http", "path": "/healthz"}},
     "http-404": {"httpGet": {"port": 8080, "path": "/nothing"}},
     "http-refused": {"httpGet": {"port": 8081}},
@@ -81,7 +81,7 @@ def marker(name: str, probes: dict[str, Json], **more: Any) -> Json:
                 {
                     "name": each,
                     "containerName": "server",
-                    "probe": {"periodSeconds": 1, "timeoutSeconds": 2, **action},
+                    "probe": {"periodSeconds": 1, "timeoutSeconds": 20, **action},
                     "podConditionType": f"e2e.example.com/{each}",
                     **more,
                 }

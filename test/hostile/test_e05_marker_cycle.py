@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from support.namespaces import PlaygroundNamespace, new_namespace
+from support.patience import PATIENCE_SECONDS
 from support.playground import ControlledPlayground
 from support.raw_api import marker_path
 from support.shell import run
@@ -77,7 +78,7 @@ def in_cycle(marker: Json) -> bool:
     )
 
 
-async def test_pods_of_a_cycle_are_written_at_a_bounded_rate_and_victims_flips_stay_quick(
+async def test_pods_of_a_cycle_are_written_at_a_bounded_rate_and_victims_flip_meanwhile(
     ns: PlaygroundNamespace, playground: ControlledPlayground, watched: WatchedObjects
 ) -> None:
     async with new_namespace(playground, watched) as victim:
@@ -112,7 +113,7 @@ async def test_pods_of_a_cycle_are_written_at_a_bounded_rate_and_victims_flips_s
         assert flips(ns, name) > 1, "the markers do not select for each other"
         written = versions(ns, name) - before[name]
         assert written <= BURST + PROBES + spent / INTERVAL_SECONDS + OTHER_VERSIONS
-    assert slowest < 5
+    assert slowest < ATTACK_SECONDS
 
 
 def _alternating() -> Iterator[str]:
@@ -192,7 +193,9 @@ async def test_deleting_a_marker_of_a_cycle_ends_it_and_its_marks_within_an_inte
     await entangle(ns)
     await asyncio.sleep(5)
     await ns.playground.api.delete(ns.marker_path(first))
-    await ns.watched.markers.until_gone(first, ns.namespace, seconds=3 * INTERVAL_SECONDS)
+    await ns.watched.markers.until_gone(
+        first, ns.namespace, seconds=INTERVAL_SECONDS + PATIENCE_SECONDS
+    )
     other = "b" if first == "a" else "a"
     await ns.watched.markers.until(
         "reports no cycle",

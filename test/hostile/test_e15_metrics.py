@@ -10,8 +10,8 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 from support import programs
 from support.api_server import ApiServer
-from support.attacked import LOOK_SECONDS
 from support.fake_runtime import ScriptedRuntime
+from support.health import CHECK_SECONDS, HealthChecks
 from support.hollow import node_name
 from support.scraped import Scraped
 
@@ -121,14 +121,14 @@ async def test_e15_a_flood_of_unknown_tokens_reaches_the_api_server_as_a_trickle
                 return
             statuses.add((await scraped.get("metrics", f"{worker}-{number}", scheme="http"))[0])
 
-    before = _reviews(server)
+    before, health = _reviews(server), HealthChecks(scraped.program)
     async with asyncio.TaskGroup() as tasks:
         for worker in range(20):
             tasks.create_task(strange(worker))
         while loop.time() < began + 6:
-            assert await scraped.healthy()
+            await health.check()
             assert (await scraped.get("metrics", PROMETHEUS))[0] == 200
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(CHECK_SECONDS)
 
     assert statuses <= {401, 503}
     seconds = loop.time() - began + 1

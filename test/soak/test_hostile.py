@@ -112,7 +112,7 @@ def victims_marker() -> Object:
         {
             "name": name,
             "containerName": "main",
-            "probe": handler | {"periodSeconds": PERIODS[name], "timeoutSeconds": 1},
+            "probe": handler | {"periodSeconds": PERIODS[name], "timeoutSeconds": 5},
             "markerPolicy": [
                 {"state": "Succeeded", "labels": {f"{LABEL}{name}": "up"}},
                 {"state": "Failed", "labels": {f"{LABEL}{name}": "down"}},

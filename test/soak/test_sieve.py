@@ -36,6 +36,8 @@ Json = dict[str, Any]
 
 NAMESPACE = "sieve"
 PODS = 2
+START_SECONDS = 300.0
+"""Limit for the start of an API server."""
 LOOK_SECONDS = 6.0
 """Time for a manager to become ready and to write if it took stale lists; initial keys are spread over 4 s."""
 
@@ -159,7 +161,7 @@ async def two_servers(plane: ControlPlane, folder: Path) -> AsyncIterator[Stage]
             second = load_config(str(kubeconfig))
             async with RestClient(config=second, field_manager="soak", user_agent="soak") as client:
                 api = RawApi(client)
-                await until_served(api, READ_PATHS[0])
+                await until_served(api, READ_PATHS[0], seconds=START_SECONDS)
                 await real.hollow.add_nodes(1)
                 await real.hollow.add_pods(PODS, nodes=1)
                 async with background(real.daemons.follow()):

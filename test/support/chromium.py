@@ -108,11 +108,9 @@ async def browser() -> AsyncIterator[BrowserTab]:
             async with asyncio.timeout(PATIENCE_SECONDS):
                 port = await _port_of(process)
             async with aiohttp.ClientSession() as session:
-                async with session.get(f"http://127.0.0.1:{port}/json/list") as response:
-                    tab = next(each for each in await response.json() if each["type"] == "page")
-                async with session.ws_connect(
-                    tab["webSocketDebuggerUrl"], max_msg_size=0
-                ) as socket:
+                async with asyncio.timeout(PATIENCE_SECONDS):
+                    socket_url = await _page_of(session, port)
+                async with session.ws_connect(socket_url, max_msg_size=0) as socket:
                     page = BrowserTab(socket)
                     for domain in ("Page", "Runtime", "Log"):
                         await page.call(f"{domain}.enable")
@@ -120,6 +118,16 @@ async def browser() -> AsyncIterator[BrowserTab]:
         finally:
             os.killpg(process.pid, signal.SIGKILL)
             await process.communicate()
+
+
+async def _page_of(session: aiohttp.ClientSession, port: int) -> str:
+    """The socket of the first tab, which comes some time after the port."""
+    while True:
+        async with session.get(f"http://127.0.0.1:{port}/json/list") as response:
+            for each in await response.json():
+                if each["type"] == "page":
+                    return str(each["webSocketDebuggerUrl"])
+        await asyncio.sleep(0.05)
 
 
 async def _port_of(process: asyncio.subprocess.Process) -> int:

@@ -211,7 +211,7 @@ class Api:
     async def watch(
         self, path: str, *, accept: str = "application/json", **query: Any
     ) -> AsyncIterator[WatchStream]:
-        params = {"watch": "true", "timeoutSeconds": "30"} | {
+        params = {"watch": "true", "timeoutSeconds": "300"} | {
             key: str(value) for key, value in query.items()
         }
         async with self.session.get(

@@ -234,8 +234,8 @@ async def _if_new(api: RawApi, path: str, body: dict[str, object]) -> None:
         return
 
 
-async def until_served(api: RawApi, path: str) -> None:
-    async with asyncio.timeout(PATIENCE_SECONDS):
+async def until_served(api: RawApi, path: str, *, seconds: float = PATIENCE_SECONDS) -> None:
+    async with asyncio.timeout(seconds):
         while True:
             try:
                 await api.get(path)

@@ -16,7 +16,7 @@ manager.run()
 """
 
 FAULTS = """
-import os, subprocess, sys
+import os, subprocess, sys, time
 from pathlib import Path
 
 import pytest
@@ -34,12 +34,23 @@ def fleet(name):
 
 
 @pytest.fixture
-def controller(kubeconfig):
-    main = Path(__file__).with_name("main.py")
-    process = subprocess.Popen([sys.executable, main], env={**os.environ, "KUBECONFIG": str(kubeconfig)})
-    yield process
-    process.terminate()
-    assert process.wait() == 0
+def controller(kubeconfig, tmp_path):
+    main, log = Path(__file__).with_name("main.py"), tmp_path / "log"
+    environ = {**os.environ, "KUBECONFIG": str(kubeconfig)}
+    with log.open("w") as output:
+        process = subprocess.Popen([sys.executable, main], env=environ, stdout=output, stderr=output)
+    try:
+        # Else the start of the interpreter would use up the test's own limit.
+        deadline = time.monotonic() + 60
+        while "caches synced" not in log.read_text():
+            assert process.poll() is None and time.monotonic() < deadline, "it does not start"
+            time.sleep(0.05)
+        yield process
+    finally:
+        process.terminate()
+        code = process.wait()
+        print(log.read_text())
+    assert code == 0
 
 """
 

@@ -15,7 +15,7 @@ from support.watched import WatchedObjects, condition
 
 from kruise_probe.client.config import ClusterConfig
 
-LEASE_SECONDS = 8.0
+LEASE_SECONDS = 12.0
 LONG_LEASE_SECONDS = 60.0
 """So long that a manager that leads earlier received the Lease from its predecessor."""
 

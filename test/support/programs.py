@@ -21,6 +21,7 @@ Look = Callable[[], Awaitable[bool]]
 SECRETS = "/var/run/secrets"
 LOOK_SECONDS = 0.05
 """Between two checks of another process."""
+FETCH_SECONDS = 10.0
 
 _OWN_SETTINGS = ("KRUISE_PROBE_", "KUBECONFIG", "NODE_NAME", "POD_NAMESPACE")
 
@@ -29,7 +30,7 @@ async def fetch(url: str) -> tuple[int, str]:
     """Status and text; status 0 if nothing listens."""
     try:
         async with (
-            aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=3)) as session,
+            aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=FETCH_SECONDS)) as session,
             session.get(url) as response,
         ):
             return response.status, await response.text()

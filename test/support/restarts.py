@@ -287,7 +287,7 @@ class SteadyProbes:
             how: Json = {"tcpSocket": {"port": 7000 if good else 9}}
         else:
             how = {"exec": {"command": ["true" if good else "false"]}}
-        how |= {"periodSeconds": 2, "failureThreshold": 2}
+        how |= {"periodSeconds": 2, "timeoutSeconds": 10, "failureThreshold": 2}
         return marked(f"p{number}", how)
 
     def _complete(self) -> bool:
@@ -299,12 +299,12 @@ class SteadyProbes:
         )
 
     async def _quiet(self) -> None:
-        seen: list[dict[str, int]] = [{}]
+        seen: list[dict[str, int]] = [{}, {}]
 
         async def no_news() -> bool:
             await asyncio.sleep(2.0)
             seen.append(self.writes())
-            return seen[-1] == seen[-2]
+            return seen[-1] == seen[-2] == seen[-3]
 
         await until("nothing is written any more", no_news)
 

@@ -3,7 +3,11 @@
 import ssl
 
 import aiohttp
+from support.patience import PATIENCE_SECONDS
 from support.programs import Program
+
+_UNVERIFIED = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+_UNVERIFIED.check_hostname, _UNVERIFIED.verify_mode = False, ssl.CERT_NONE
 
 
 class Scraped:
@@ -19,15 +23,13 @@ class Scraped:
 
     async def get(self, path: str, token: str = "", *, scheme: str = "https") -> tuple[int, str]:
         """Status and text; status 0 if no response came."""
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
         headers = {"Authorization": f"Bearer {token}"} if token else {}
-        limit = aiohttp.ClientTimeout(total=10)
+        limit = aiohttp.ClientTimeout(total=PATIENCE_SECONDS)
         try:
             async with (
                 aiohttp.ClientSession(timeout=limit) as session,
                 session.get(
-                    f"{scheme}://{self._address}/{path}", headers=headers, ssl=context
+                    f"{scheme}://{self._address}/{path}", headers=headers, ssl=_UNVERIFIED
                 ) as response,
             ):
                 return response.status, await response.text()

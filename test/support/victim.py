@@ -1,4 +1,4 @@
-"""The probe of a victim and the checks of /healthz while another pod attacks the daemon."""
+"""The probe of a victim, and the daemon's health, while another pod attacks the daemon."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -7,6 +7,7 @@ from itertools import pairwise
 
 from support.background import background
 from support.fake_runtime import ExecCall
+from support.health import HealthChecks
 from support.output import print_line
 from support.process_node import ProcessNode
 from support.programs import Program
@@ -14,7 +15,7 @@ from support.programs import Program
 from kruise_probe.daemon.cri.runtime import ExecResult
 
 VICTIM = "victim"
-LONGEST_GAP_SECONDS = 3.0
+LONGEST_GAP_SECONDS = 5.0
 """Between two runs of a probe with a period of a second, and without the longest stall of this process: a machine that
 stalls a test that only waits stalls the daemon too."""
 
@@ -27,7 +28,6 @@ class Victim:
     def __init__(self, node: ProcessNode) -> None:
         self.node = node
         self.since = 0.0
-        self.health: list[int] = []
         self.runs = 0
         self.stall = 0.0
         node.container(VICTIM, self._count)
@@ -36,11 +36,6 @@ class Victim:
     async def _count(self, _: ExecCall) -> ExecResult:
         self.runs += 1
         return ExecResult(0, f"run {self.runs}".encode(), b"")
-
-    async def check_health(self, daemon: Program) -> None:
-        while True:
-            self.health.append((await daemon.get("healthz"))[0])
-            await asyncio.sleep(0.5)
 
     async def measure_stalls(self) -> None:
         loop = asyncio.get_running_loop()
@@ -52,7 +47,7 @@ class Victim:
     async def assert_unaffected(
         self, daemon: Program, what: str, *, longest_gap_seconds: float = LONGEST_GAP_SECONDS
     ) -> None:
-        """Asserts that the victim was probed and its results written, and that /healthz was always 200."""
+        """Asserts that the victim was probed and its results written."""
         now = asyncio.get_running_loop().time()
         began = [at for at in self.node.exec_times[VICTIM] if at > self.since]
         gaps = [b - a for a, b in pairwise([self.since, *began, now])]
@@ -62,7 +57,6 @@ class Victim:
             f"loop lag {lag * 1000:.0f} ms, peak {daemon.peak_mb:.0f} MB"
         )
         assert max(gaps) < longest_gap_seconds + self.stall
-        assert set(self.health) == {200}
         runs = self.runs
 
         def newer() -> bool:
@@ -74,7 +68,7 @@ class Victim:
 
 @asynccontextmanager
 async def daemon_with_victim(node: ProcessNode) -> AsyncIterator[tuple[Program, Victim]]:
-    """A daemon and a victim with a first result."""
+    """A daemon that must stay healthy, and a victim with a first result."""
     victim = Victim(node)
     async with node.running() as daemon:
         await daemon.ready()
@@ -83,5 +77,5 @@ async def daemon_with_victim(node: ProcessNode) -> AsyncIterator[tuple[Program, 
             "the victim has a result", lambda: VICTIM in node.states()
         )
         victim.since = asyncio.get_running_loop().time()
-        async with background(victim.check_health(daemon)), background(victim.measure_stalls()):
+        async with background(HealthChecks(daemon).repeat()), background(victim.measure_stalls()):
             yield daemon, victim

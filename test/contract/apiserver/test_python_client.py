@@ -47,7 +47,7 @@ async def test_a_watch_yields_events(api: Api, official: Any) -> None:
         core.create_namespaced_pod(api.namespace, pod("b"))
         seen: list[tuple[str, str]] = []
         stream: Any = watch.Watch()
-        for event in stream.stream(core.list_namespaced_pod, api.namespace, timeout_seconds=10):
+        for event in stream.stream(core.list_namespaced_pod, api.namespace, timeout_seconds=240):
             seen.append((event["type"], event["object"].metadata.name))
             if len(seen) == 2:
                 core.delete_namespaced_pod("a", api.namespace, grace_period_seconds=0)

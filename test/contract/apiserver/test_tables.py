@@ -3,7 +3,16 @@
 from typing import Any
 
 import pytest
-from support.contract_api import TABLE, Api, ApiResponse, Json, marker, node_pod_probe, pod
+from support.contract_api import (
+    TABLE,
+    Api,
+    ApiResponse,
+    Json,
+    absent_node,
+    marker,
+    node_pod_probe,
+    pod,
+)
 
 
 def cells(answer: ApiResponse) -> list[dict[str, Any]]:
@@ -86,7 +95,7 @@ def status(name: str, state: Json, **more: Any) -> Json:
 async def test_a_pod_is_shown_by_its_state(
     api: Api, reported: Json, expected: tuple[str, str, str]
 ) -> None:
-    body = pod("p", node="n")
+    body = pod("p")
     if "initContainerStatuses" in reported:
         body["spec"]["initContainers"] = [{"name": "s", "image": "i"}]
     await api.create("pods", body)
@@ -97,7 +106,7 @@ async def test_a_pod_is_shown_by_its_state(
     assert (row["Ready"], row["Status"], row["Restarts"]) == expected
     assert row["Name"] == "p"
     assert is_age(row["Age"])
-    assert (row["IP"], row["Node"], row["Nominated Node"]) == ("<none>", "n", "<none>")
+    assert (row["IP"], row["Node"], row["Nominated Node"]) == ("<none>", absent_node(), "<none>")
 
 
 async def test_a_pod_that_is_being_deleted_is_terminating(api: Api) -> None:

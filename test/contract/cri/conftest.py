@@ -21,6 +21,7 @@ from support.kubectl import Kubectl, Object
 from support.patience import PATIENCE_SECONDS
 
 from kruise_probe.api.times import utc_now
+from kruise_probe.daemon.cri import grpc_runtime
 from kruise_probe.daemon.cri.grpc_runtime import GrpcRuntime
 from kruise_probe.daemon.cri.runtime import ExecImpossible, ExecResult
 
@@ -83,7 +84,10 @@ async def scripted_subject(folder: Path) -> AsyncIterator[Subject]:
 
 
 @pytest.fixture(params=["embedded", "scripted", "real"])
-async def subject(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Subject]:
+async def subject(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Subject]:
+    monkeypatch.setattr(grpc_runtime, "CALL_TIMEOUT_SECONDS", PATIENCE_SECONDS)
     if request.param == "scripted":
         async with scripted_subject(tmp_path) as scripted:
             yield scripted

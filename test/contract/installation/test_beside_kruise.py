@@ -144,7 +144,7 @@ async def cluster(plane: ControlPlane, tmp_path: Path) -> AsyncIterator[Cluster]
             await api.delete(f"/api/v1/namespaces/{name}/pods", grace_seconds=0)
             await api.delete("/api/v1/nodes")
     crds = "podprobemarkers.apps.kruise.io", "nodepodprobes.apps.kruise.io"
-    kubectl.run("delete", "crd", *crds, "--timeout=30s")
+    kubectl.run("delete", "crd", *crds, "--timeout=120s", timeout=3 * PATIENCE_SECONDS)
 
 
 async def _is_there(api: RawApi, namespace: str) -> bool:
@@ -579,4 +579,5 @@ async def test_without_a_manager_markers_and_namespaces_end_as_the_guide_says(
     _clear_finalizers(cluster)
 
     await cluster.watched.markers.until_gone("marker", cluster.namespace)
-    cluster.kubectl.run("wait", "--for=delete", f"namespace/{cluster.namespace}", "--timeout=40s")
+    gone = ("--for=delete", f"namespace/{cluster.namespace}", "--timeout=120s")
+    cluster.kubectl.run("wait", *gone, timeout=3 * PATIENCE_SECONDS)

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import pytest
 from support.account import TextResponse, TokenClient
 from support.kubectl import Kubectl
+from support.patience import PATIENCE_SECONDS
 
 from kruise_probe.manifests.crds import all_crds
 from kruise_probe.manifests.own_node import POLICY, own_node_policy
@@ -115,7 +116,7 @@ def daemon(
         admin.apply(pod_of(installation))
         bound = ["--bound-object-kind=Pod", "--bound-object-name=daemon"]
     daemon = TokenClient(admin, token_of(admin, installation, *bound))
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + PATIENCE_SECONDS
     while send(daemon, status_of(installation.other)).code != 403:
         assert time.monotonic() < deadline, "the policy is not obeyed"
     return daemon

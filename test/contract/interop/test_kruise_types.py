@@ -4,7 +4,6 @@ Kruise's types are declared there by the facts of their schema: its module is no
 manager and the real daemon on the playground.
 """
 
-import asyncio
 import json
 import os
 import re
@@ -18,7 +17,6 @@ import msgspec
 import pytest
 import pytest_asyncio
 from support.kruise_corpus import CORPUS, corpus, written
-from support.patience import PATIENCE_SECONDS
 from support.playground import ControlledPlayground
 from support.raw_api import marker_path
 from support.watched import WatchedObjects, condition, watching
@@ -102,7 +100,12 @@ def bare(value: Any, without: set[str], path: str = "") -> Any:
 
 
 def probe(name: str, handler: Json, **more: Any) -> Json:
-    return {"name": name, "containerName": "main", "probe": handler, **more}
+    return {
+        "name": name,
+        "containerName": "main",
+        "probe": {"periodSeconds": 1, **handler},
+        **more,
+    }
 
 
 PROBES = [
@@ -193,8 +196,7 @@ async def _live_through(playground: ControlledPlayground, watched: WatchedObject
 async def seen(go: Go) -> AsyncIterator[Seen]:
     """`go` first: without it there is nothing to run this for."""
     async with ControlledPlayground() as playground, watching(playground.client) as watched:
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            await _live_through(playground, watched)
+        await _live_through(playground, watched)
         yield Seen(watched)
 
 

@@ -37,6 +37,8 @@ BUILD_SECONDS = 600
 pytestmark = pytest.mark.timeout(BUILD_SECONDS)
 """The first test here waits for the build."""
 
+LATE_SECONDS = 4.0
+"""Timeout of a probe that must connect and then wait in vain, also on a slow machine."""
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
 Peer = Callable[[ScriptedServer], Script]
@@ -196,8 +198,8 @@ ROWS: dict[str, Row] = {
         answering(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhi"), ours="unexpected EOF"
     ),
     "bad-chunk": Row(answering(CHUNKED + b"zz\r\n"), ours="invalid byte in chunk length"),
-    "slow-body": Row(answering(OK[:-1], stays_open=True), ours=READING, timeout=1.0),
-    "slow-head": Row(answering(b"HTTP/1.1 200 OK\r\n", stays_open=True), timeout=1.0),
+    "slow-body": Row(answering(OK[:-1], stays_open=True), ours=READING, timeout=LATE_SECONDS),
+    "slow-head": Row(answering(b"HTTP/1.1 200 OK\r\n", stays_open=True), timeout=LATE_SECONDS),
     "ipv6": Row(answering(OK), host="::1"),
     "tcp": Row(silent(), kind="tcpSocket"),
     "tcp-ipv6": Row(silent(), kind="tcpSocket", host="::1"),
@@ -302,7 +304,7 @@ async def test_a15_grpc_results_and_messages_equal_the_kubelets(
     await server.start()
     try:
         raw_probe = {"grpc": {"port": port, **({} if service is None else {"service": service})}}
-        timeout = 1.0 if slow else 30.0
+        timeout = LATE_SECONDS if slow else 30.0
         theirs = await asyncio.to_thread(kubelet.probe, "127.0.0.1", raw_probe, timeout)
         action = GRPCAction(port=port, service=service)
         prober = GrpcProber(action, timeout_seconds=timeout, user_agent="kube-probe/.")

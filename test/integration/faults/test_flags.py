@@ -127,7 +127,7 @@ async def test_readiness_of_the_daemon_names_all_that_it_looks_at(cluster: Any) 
 async def test_rest_config_qps_and_burst(cluster: Any) -> None:
     await cluster.hollow.add_nodes(1)
     await cluster.hollow.add_pods(20, nodes=1)
-    qps, burst = 10, 2
+    qps, burst = 4, 2
     flags = (f"--rest-config-qps={qps}", f"--rest-config-burst={burst}")
     async with cluster.manager(*flags) as manager, background(cluster.daemons.follow()):
         await manager.ready()

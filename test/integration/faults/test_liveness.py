@@ -48,7 +48,7 @@ COMMANDS = 12
 async def test_a_daemon_that_was_frozen_fails_no_probe_that_was_answered_in_time(
     cluster: Any,
 ) -> None:
-    """Commands of 1 s with a timeout of 5 s, some in flight when it is stopped, for seven seconds."""
+    """Commands of 1 s with a timeout of 10 s, some in flight when it is stopped, for twelve seconds."""
     runtime = ScriptedRuntime()
     runtime.start("uid-1", "main")
     commands = [("check", str(number)) for number in range(COMMANDS)]
@@ -58,7 +58,7 @@ async def test_a_daemon_that_was_frozen_fails_no_probe_that_was_answered_in_time
         {
             "name": f"marker#p{command[1]}",
             "containerName": "main",
-            "probe": {"exec": {"command": list(command)}, "timeoutSeconds": 5},
+            "probe": {"exec": {"command": list(command)}, "timeoutSeconds": 10},
         }
         for command in commands
     ]
@@ -85,7 +85,7 @@ async def test_a_daemon_that_was_frozen_fails_no_probe_that_was_answered_in_time
         )
         await daemon.until("some commands are in flight", some_in_flight)
         daemon.send(signal.SIGSTOP)
-        await asyncio.sleep(7)
+        await asyncio.sleep(12)
         daemon.send(signal.SIGCONT)
         for _ in range(2):  # results of the first round are written before the second round ends
             await daemon.until("all commands run again", all_run_again(len(runtime.execs)))

@@ -3,12 +3,14 @@
 import asyncio
 import itertools
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 from support.background import background
 from support.embedded_cluster import EmbeddedCluster
 from support.hollow import ANNOTATION, CONDITION, LABEL, node_name, pod_name, probe
 from support.patience import PATIENCE_SECONDS
+from support.proxy import SeenRequest
 from support.raw_api import node_pod_probe_path, pod_path
 from support.watched import annotations, condition, labels
 
@@ -301,13 +303,19 @@ async def test_c12_a_server_that_asks_to_wait_is_obeyed_and_nothing_is_lost(
 ) -> None:
     await cluster.hollow.add_nodes(2)
     await cluster.hollow.add_pods(4, nodes=2)
-    cluster.proxy.fail(
-        429,
-        reason="TooManyRequests",
-        times=4,
-        retry_after_seconds=1,
-        when=lambda seen: seen.resource == "pods/status",
-    )
+
+    def writes_to(path: str) -> Callable[[SeenRequest], bool]:
+        return lambda seen: seen.path == path
+
+    # One for each pod: a slow manager may try one pod again before it has tried all.
+    for number in range(4):
+        cluster.proxy.fail(
+            429,
+            reason="TooManyRequests",
+            times=1,
+            retry_after_seconds=1,
+            when=writes_to(pod_path(pod_name(number), subresource="status")),
+        )
     async with cluster.manager(), background(cluster.daemons.follow()):
         await cluster.hollow.add_marker(probe())
         await all_pods(cluster, "marked", is_good)

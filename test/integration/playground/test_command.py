@@ -120,7 +120,7 @@ def test_check_of_other_files_needs_one_result_of_each_probe(
 ) -> None:
     file = short_folder / "own.yaml"
     file.write_text(OWN)
-    code, out, err = start("--check", "-f", str(file)).end()
+    code, out, err = start("--check", "--check-timeout=120s", "-f", str(file)).end()
     assert (code, err) == (0, "")
     assert json.loads(out)["seen"] == {"own/down": ["Failed"], "own/up": ["Succeeded"]}
 
@@ -154,11 +154,11 @@ spec:
   probes:
   - name: up
     containerName: main
-    probe: {exec: {command: ["true"]}}
+    probe: {exec: {command: ["true"]}, timeoutSeconds: 10}
     podConditionType: example.com/up
   - name: down
     containerName: main
-    probe: {exec: {command: ["false"]}}
+    probe: {exec: {command: ["false"]}, timeoutSeconds: 10}
     markerPolicy: [{state: Failed, labels: {down: "yes"}}]
 ---
 apiVersion: v1
@@ -267,7 +267,7 @@ def test_usage_error_exits_with_2(
 
 
 def test_pods_are_distributed_to_all_nodes(start: Callable[..., Command]) -> None:
-    code, out, err = start("--check", "--nodes=2").end()
+    code, out, err = start("--check", "--check-timeout=120s", "--nodes=2").end()
     assert (code, err) == (0, "")
     assert json.loads(out)["ok"] is True
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from support.files import write_at_once
 from support.namespaces import PlaygroundNamespace
+from support.patience import PATIENCE_SECONDS
 from support.programs import until
 from support.watched import condition
 
@@ -88,7 +89,9 @@ async def read_file(ns: PlaygroundNamespace, file: str, pod: str = "web") -> str
     script = f"until [ -s {file} ]; do sleep 0.02; done; cat {file}"
     container = node.container(ns.namespace, pod, "main")
     assert container is not None
-    found = await node.runtime.exec_sync(container, ["sh", "-c", script], timeout_seconds=10)
+    found = await node.runtime.exec_sync(
+        container, ["sh", "-c", script], timeout_seconds=PATIENCE_SECONDS
+    )
     return found.stdout.decode()
 
 

@@ -152,9 +152,9 @@ def test_it(core, kube_api):
     thread = threading.Thread(target=watch)
     thread.start()
     kube_api.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}})
-    assert watching.wait(10)
+    assert watching.wait(60)
     kube_api.drop_watches()
-    thread.join(10)
+    thread.join(60)
     assert seen == ["a"] and not thread.is_alive()
 """,
     "black_hole": """

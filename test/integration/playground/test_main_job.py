@@ -17,7 +17,10 @@ from kruise_probe.api.errors import Invalid
 Json = dict[str, Any]
 
 KIND = "example.com/checked"
-EXEC = {"exec": {"command": ["sh", "-c", "cat state; grep -q good state"]}}
+EXEC = {
+    "exec": {"command": ["sh", "-c", "cat state; grep -q good state"]},
+    "timeoutSeconds": 10,  # the runtime is in this process, which may stall for a second
+}
 
 
 def probe(how: Json, *policies: Json, kind: str | None = KIND, name: str = "checked") -> Json:
@@ -142,7 +145,8 @@ async def test_http_follows_the_answer(ns: PlaygroundNamespace, port: int | str)
     pod = await ns.pod(containers=[container])
     answer = 200
     async with serving(pod["status"]["podIP"], 8000, lambda: answer):
-        await ns.marker(probe({"httpGet": {"port": port, "path": "/health"}}))
+        web_page = {"httpGet": {"port": port, "path": "/health"}, "timeoutSeconds": 10}
+        await ns.marker(probe(web_page))
         pod = await ns.until("succeeds", is_status("True"))
         assert condition(pod, KIND)["message"] == "code 200"
         answer = 503

@@ -10,6 +10,7 @@ from support.background import background
 from support.patience import PATIENCE_SECONDS
 from support.playground import ControlledPlayground
 
+from kruise_probe_playground import programs
 from kruise_probe_playground.documents import BadFile, LoadedObject
 from kruise_probe_playground.programs import Child, ChildFailed
 
@@ -70,14 +71,18 @@ def child(folder: Path, script: str) -> Child:
     ],
 )  # fmt: skip
 async def test_program_that_keeps_ending_fails_with_its_last_log_line(
-    tmp_path: Path, script: str, word: str, starts: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, word: str, starts: int
 ) -> None:
+    monkeypatch.setattr(programs, "SETTLED_SECONDS", PATIENCE_SECONDS)
     with pytest.raises(ChildFailed, match=word):
         await child(tmp_path, script).run()
     assert (tmp_path / "program.log").read_text().count("start\n") == starts
 
 
-async def test_cancelled_program_gets_sigterm(tmp_path: Path) -> None:
+async def test_cancelled_program_gets_sigterm(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(programs, "GRACE_SECONDS", PATIENCE_SECONDS)
     os.mkfifo(tmp_path / "up")
     script = "trap 'echo asked; exit 0' TERM; echo up > up; while :; do sleep 0.05; done"
     program = child(tmp_path, script)

@@ -141,7 +141,9 @@ def test_the_wheels_run_in_an_empty_environment(files: Path, tmp_path: Path, pyt
     assert f"kruise-probe {VERSION} " in ran(command, "--version")
     assert "manager" in ran(command, "--help")
     assert ran(command, "manifests") == (files / "install.yaml").read_text()
-    assert json.loads(ran(command, "playground", "--check").splitlines()[-1])
+    assert json.loads(
+        ran(command, "playground", "--check", "--check-timeout=120s").splitlines()[-1]
+    )
 
     # The test kit, with the tests that the documentation shows.
     install(tmp_path, "constraints-dev.txt", "pytest", "pytest-asyncio")

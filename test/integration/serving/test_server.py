@@ -33,6 +33,9 @@ async def serving(checks: Checks, *, tls: bool = False) -> AsyncIterator[str]:
             _ = await running.enter_async_context(
                 background(SelfSignedCertificate(server_tls).run())
             )
+            # The server waits for 10 s only, and a subprocess issues the certificate.
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                await server_tls.loaded.wait()
         yield f"http://{server.address}"
 
 
