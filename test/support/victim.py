@@ -31,7 +31,7 @@ class Victim:
         self.runs = 0
         self.stall = 0.0
         node.container(VICTIM, self._count)
-        node.add_probe(VICTIM, periodSeconds=1)
+        node.add_probe(VICTIM, periodSeconds=1, timeoutSeconds=10)
 
     async def _count(self, _: ExecCall) -> ExecResult:
         self.runs += 1
