@@ -114,6 +114,14 @@ class Caches:
 
         A reconcile that acts on the message calls `stale_nodes.record` in the same step.
         """
+        message = self._expiry_message(node)
+        return message if message and self.renewals.expiry_is_observed(node) else ""
+
+    def staleness_is_unknown(self, node: str) -> bool:
+        """Whether the Lease has expired by our clock, but the watch may have missed a renewal."""
+        return bool(self._expiry_message(node)) and not self.renewals.expiry_is_observed(node)
+
+    def _expiry_message(self, node: str) -> str:
         if not self.is_expired(node):
             return ""
         newest = self._newest_result_at(node)

@@ -3,23 +3,40 @@
 Decides nothing about pods: it only enqueues them when the result of `staleness` has changed.
 
 Source: kubernetes pkg/controller/nodelifecycle (monitorNodeHealth).
-Differs: one timer per daemon, which fires when its Lease expires, instead of a periodic check of all nodes.
+Differs: one timer per daemon, which fires when its Lease expires, instead of a periodic check of all nodes. An expiry
+that the watch did not show is checked by reading the Lease: a watch can be silent while the server works.
 """
 
+import asyncio
+import math
 from collections.abc import Callable
 from datetime import datetime
 from typing import Final
 
 from prometheus_client import Gauge
 
-from kruise_probe.api.names import node_of_agent_lease
+from kruise_probe.api.names import agent_lease_name, node_of_agent_lease
+from kruise_probe.api.resources import LEASES
+from kruise_probe.client.interfaces import Getter
 from kruise_probe.controllers.caches import Caches
 from kruise_probe.controllers.mapping.nodes import enqueue_pods_on
 from kruise_probe.controllers.queues import Queues
-from kruise_probe.runtime import Lease, Priority, Result
+from kruise_probe.runtime import (
+    KubeError,
+    Lease,
+    NamespacedName,
+    NotFound,
+    Priority,
+    Result,
+    SharedInformer,
+)
 
 MARGIN_SECONDS: Final = 0.1
 """Added to the expiry, so that rounding never fires the timer before it."""
+RECOVERY_SECONDS: Final = 30.0
+"""After the API server was unavailable for us, daemons have this long to renew their Leases."""
+CHECK_AGAIN_SECONDS: Final = 5.0
+"""Between two reads of a Lease in that time."""
 
 _stale_nodes: Final = Gauge(
     "kruise_probe_agents_stale",
@@ -63,15 +80,33 @@ class LeaseEvents:
 
 
 class LeaseReconciler:
-    """Checks a node when the Lease of its daemon expires; enqueues the pods of a node that became or ceased to be stale."""
+    """Checks a node when the Lease of its daemon expires; enqueues the pods of a node that became or ceased to be stale.
 
-    def __init__(self, caches: Caches, queues: Queues, *, now: Callable[[], datetime]) -> None:
+    `informer` is the one of the Leases, which are in `system_namespace`.
+    """
+
+    def __init__(
+        self,
+        caches: Caches,
+        client: Getter,
+        queues: Queues,
+        informer: SharedInformer[Lease],
+        *,
+        system_namespace: str,
+        now: Callable[[], datetime],
+    ) -> None:
         self._caches = caches
+        self._client = client
         self._queues = queues
+        self._informer = informer
+        self._system_namespace = system_namespace
         self._now = now
+        self._failed_at = -math.inf
 
     async def reconcile(self, node: str) -> Result | None:
         caches = self._caches
+        if caches.staleness_is_unknown(node) and not await self._observe(node):
+            return Result(CHECK_AGAIN_SECONDS)
         # First, so that an expiry between two looks at the clock causes another check instead of none.
         expired = caches.is_expired(node)
         stale = caches.node(node) is not None and bool(caches.stale_message(node))
@@ -79,6 +114,37 @@ class LeaseReconciler:
             _stale_nodes.set(len(caches.stale_nodes))
             enqueue_pods_on(node, caches, self._queues)
         renewal = caches.renewals.get(node)
-        if renewal is None or expired:
+        if renewal is None or (expired and not caches.staleness_is_unknown(node)):
             return None
-        return Result((renewal.expires_at - self._now()).total_seconds() + MARGIN_SECONDS)
+        return Result(max((renewal.expires_at - self._now()).total_seconds(), 0.0) + MARGIN_SECONDS)
+
+    async def _observe(self, node: str) -> bool:
+        """Read the Lease. Return False if it is as known, and its daemon may not have been able to renew it.
+
+        Raises:
+            KubeError: it cannot be read.
+        """
+        key = NamespacedName(self._system_namespace, agent_lease_name(node))
+        known = self._caches.renewals.get(node)
+        try:
+            lease = await self._client.get(LEASES, key)
+        except NotFound:
+            lease = None
+        except KubeError:
+            self._failed_at = asyncio.get_running_loop().time()
+            raise
+        if known is None or self._caches.renewals.get(node) is not known:
+            return True  # an event came first
+        if lease is None:
+            self._caches.renewals.forget(node)
+            return True
+        renewed = lease.spec.renew_time if lease.spec else None
+        if renewed == known.renewed and self._outage_is_recent():
+            return False
+        self._caches.renewals.observe(node, lease, self._now())
+        return True
+
+    def _outage_is_recent(self) -> bool:
+        """Whether the API server is or was unavailable, so that daemons could not renew their Leases either."""
+        since_failed_read = asyncio.get_running_loop().time() - self._failed_at
+        return min(since_failed_read, self._informer.seconds_since_outage()) < RECOVERY_SECONDS

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import NamedTuple
 
+from kruise_probe.client.interfaces import Getter
 from kruise_probe.controllers.caches import Caches, Informers, informers_of
 from kruise_probe.controllers.daemon_leases import LeaseEvents, LeaseReconciler
 from kruise_probe.controllers.mapping.markers import MarkerEvents
@@ -46,12 +47,17 @@ def build(
     manager: Manager,
     options: ManagerOptions,
     *,
+    reader: Getter | None = None,
     writer: Writer | None = None,
     recorder: WarningRecorder | None = None,
     now: Callable[[], datetime] = utc_now,
 ) -> Informers:
-    """Add the controllers to `manager`; start nothing. Tests may replace the writer and the recorder."""
-    writer, recorder = writer or manager.rest, recorder or manager.events
+    """Add the controllers to `manager`; start nothing. Tests may replace the reader, the writer and the recorder."""
+    reader, writer, recorder = (
+        reader or manager.rest,
+        writer or manager.rest,
+        recorder or manager.events,
+    )
     serverless = options.serverless
     informers = informers_of(manager, system_namespace=options.system_namespace)
     caches = Caches(
@@ -74,10 +80,17 @@ def build(
     markers = MarkerReconciler(
         caches, writer, queues, results=results, recorder=recorder, serverless=serverless, now=now
     )
-    leases = LeaseReconciler(caches, queues, now=now)
+    leases = LeaseReconciler(
+        caches,
+        reader,
+        queues,
+        informers.leases,
+        system_namespace=options.system_namespace,
+        now=now,
+    )
     keyed, named = Builder[NamespacedName](manager), Builder[str](manager)
     named.workers(options.node_workers).complete(nodes, queue=queues.nodes)
     keyed.workers(options.pod_workers).complete(pods, queue=queues.pods)
     keyed.workers(options.marker_workers).complete(markers, queue=queues.markers)
-    named.workers(1).complete(leases, queue=queues.leases)
+    named.workers(4).complete(leases, queue=queues.leases)
     return informers

@@ -95,19 +95,28 @@ def stale_message(
 
 
 class LeaseRenewals:
-    """The newest renewal of the Lease of every daemon, by node."""
+    """The newest renewal of the Lease of every daemon, by node, and when the server last told us of this Lease."""
 
     def __init__(self) -> None:
         self._renewals: dict[str, LeaseRenewal] = {}
+        self._observed_at: dict[str, datetime] = {}
 
     def observe(self, node: str, lease: Lease, now: datetime) -> None:
+        """Record a Lease from an event of the watch, or from a read."""
         renewal = observed_renewal(lease, self._renewals.get(node), now)
         if renewal is not None:
             self._renewals[node] = renewal
+        if node in self._renewals:  # also if the Lease is malformed now, which is no renewal
+            self._observed_at[node] = now
 
     def forget(self, node: str) -> None:
         """Remove the renewal of a deleted Lease: the node may now run a Kruise daemon, which has no Lease."""
         self._renewals.pop(node, None)
+        self._observed_at.pop(node, None)
+
+    def expiry_is_observed(self, node: str) -> bool:
+        """Whether the Lease was observed after it had expired. Otherwise the watch may have missed a renewal."""
+        return self._observed_at[node] >= self._renewals[node].expires_at
 
     def get(self, node: str) -> LeaseRenewal | None:
         return self._renewals.get(node)
@@ -131,7 +140,7 @@ class StaleNodes:
         return len(self._confirmed)
 
     def record(self, node: str) -> None:
-        """Record that a reconcile found the node stale, perhaps before the timer of its Lease."""
+        """Record that a reconcile found the node stale, or waits until that is decided."""
         self._found.add(node)
 
     def confirm(self, node: str, *, stale: bool) -> bool:

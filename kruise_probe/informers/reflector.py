@@ -121,6 +121,8 @@ class Reflector(Generic[T]):
         self._stream_deadline = math.inf
         self._listed_at = 0.0
         self._active_at: float | None = None
+        self._responded = self._in_outage = False
+        self._outage_ended_at = -math.inf
         self._last_error = ""
 
     @property
@@ -134,12 +136,22 @@ class Reflector(Generic[T]):
             return 0.0
         return asyncio.get_running_loop().time() - self._active_at
 
+    def seconds_since_outage(self) -> float:
+        """Return the seconds since the server responded again after an attempt without any response.
+
+        0.0 until it does; infinite if there was no such attempt.
+        """
+        if self._in_outage:
+            return 0.0
+        return asyncio.get_running_loop().time() - self._outage_ended_at
+
     async def run(self) -> None:
         time = asyncio.get_running_loop().time
         self._active_at = time()
         while True:
-            started_at, version = time(), self._resource_version
+            started_at, version, self._responded = time(), self._resource_version, False
             error = await self._list_and_watch()
+            self._in_outage = not self._responded
             if version and not self._resource_version:
                 # The server responds, but the version has expired. The new list need not wait for a backoff
                 # that an outage caused. It only keeps its interval to the last list.
@@ -190,6 +202,10 @@ class Reflector(Generic[T]):
     def _record_activity(self) -> None:
         self._active_at = asyncio.get_running_loop().time()
         self._last_error = ""
+        self._responded = True
+        if self._in_outage:
+            self._in_outage = False
+            self._outage_ended_at = self._active_at
 
     def _advance(self, resource_version: str) -> None:
         if resource_version and not is_older(resource_version, self._resource_version):

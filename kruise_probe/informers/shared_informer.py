@@ -72,6 +72,13 @@ class SharedInformer(Generic[T]):
         """Return the seconds since the server last sent data, including bookmarks; 0.0 before `run`."""
         return self._reflector.seconds_since_activity()
 
+    def seconds_since_outage(self) -> float:
+        """Return the seconds since the server responded again after an attempt without any response.
+
+        0.0 until it does; infinite if there was no such attempt.
+        """
+        return self._reflector.seconds_since_outage()
+
     def add_event_handler(self, handler: EventHandler[T]) -> None:
         """Add `handler`. It first gets every stored object as an initial add, then all changes."""
         for obj in self._store.list():

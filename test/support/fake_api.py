@@ -193,6 +193,28 @@ class FakeApi:
         return stored
 
 
+class FakeGetter:
+    """Satisfies `Getter`: the reads of a `FakeApi`.
+
+    Attributes:
+        before: called with each key before it is read; may raise its error.
+        latency_seconds: how long the response is in flight.
+    """
+
+    def __init__(self, api: FakeApi) -> None:
+        self.before: Callable[[NamespacedName], None] = lambda key: None
+        self.latency_seconds = 0.0
+        self._api = api
+
+    async def get(self, resource: Resource[T], key: NamespacedName) -> T:
+        self.before(key)
+        wire = self._api.get(resource, key.name, key.namespace)
+        await asyncio.sleep(self.latency_seconds)
+        if wire is None:
+            raise NotFound(f"{resource.plural} {key.name} not found")
+        return resource.decode(msgspec.json.encode(wire))
+
+
 def _key(resource: Resource[Any], name: str, namespace: str) -> NamespacedName:
     return NamespacedName(namespace if resource.namespaced else "", name)
 

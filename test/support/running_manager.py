@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 from prometheus_client import REGISTRY
-from support.fake_api import FakeApi
+from support.fake_api import FakeApi, FakeGetter
 
 from kruise_probe.api.names import MANAGER_FIELD_MANAGER
 from kruise_probe.client.event_series import ObjectReference
@@ -61,13 +61,16 @@ async def running_manager(
     *,
     namespace: str = "",
     serverless: bool = False,
+    reader: FakeGetter | None = None,
     now: Callable[[], datetime] = loop_clock,
 ) -> AsyncIterator[RecordingRecorder]:
     """Runs the controllers on the fake API server; yields the recorded events. No reconcile may fail unexpectedly."""
     recorder = RecordingRecorder()
     options = ManagerOptions("kruise-system", serverless=serverless)
     manager = manager_over(api, namespace=namespace)
-    build(manager, options, writer=api, recorder=recorder, now=now)
+    build(
+        manager, options, reader=reader or FakeGetter(api), writer=api, recorder=recorder, now=now
+    )
     before = _panics()
     async with running(manager):
         yield recorder

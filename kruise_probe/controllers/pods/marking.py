@@ -35,7 +35,7 @@ from kruise_probe.api.reserved import reserved_condition_error
 from kruise_probe.api.times import format_time, parse_time
 from kruise_probe.api.v1alpha1 import ContainerProbeState, ProbeState
 from kruise_probe.controllers.limits import NOTHING_LEFT_OUT, LeftOut
-from kruise_probe.controllers.pods.claims import Claim, Claims, claims_with_container
+from kruise_probe.controllers.pods.claims import Claim, Claims, MarkField, claims_with_container
 from kruise_probe.controllers.pods.values import Values, values_of
 
 CONDITION_STATUS: Final = {
@@ -223,12 +223,10 @@ def _remove_stale_marks(pod: Pod, claims: Claims, changes: Changes) -> None:
     if owned is NOTHING_OWNED:
         return
     for key in owned.labels & pod.labels.keys() - changes.labels.keys():
-        owner = claims.labels.get(key)
-        if owner is None or not owner.may_write("labels", key, pod.labels[key]):
+        if _is_stale(pod, claims.labels.get(key), "labels", key, pod.labels[key]):
             changes.labels[key] = None
     for key in owned.annotations & pod.annotations.keys() - changes.annotations.keys():
-        owner = claims.annotations.get(key)
-        if owner is None or not owner.may_write("annotations", key, pod.annotations[key]):
+        if _is_stale(pod, claims.annotations.get(key), "annotations", key, pod.annotations[key]):
             changes.annotations[key] = None
     for condition_type in sorted(owned.condition_types - claims.condition_types.keys()):
         current = pod.condition(condition_type)
@@ -240,3 +238,10 @@ def _remove_stale_marks(pod: Pod, claims: Claims, changes: Changes) -> None:
             condition_type
         ):
             changes.conditions.append(_with_reason(current, REASON_PROBE_REMOVED))
+
+
+def _is_stale(pod: Pod, owner: Claim | None, field: MarkField, key: str, value: str) -> bool:
+    """Whether the key has no owner, or a value that its owner never writes. A paused owner keeps any value."""
+    if owner is None:
+        return True
+    return not (pod.paused or owner.paused or owner.may_write(field, key, value))

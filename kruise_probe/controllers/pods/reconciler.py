@@ -85,8 +85,13 @@ class PodReconciler:
         self._now = now
 
     async def reconcile(self, key: NamespacedName) -> Result | None:
-        pending = self._limits.take_pending(key)
         pod = self._caches.pods.get(key)
+        if pod is not None and self._caches.staleness_is_unknown(pod.node):
+            # The check of the Lease enqueues the pod again.
+            self._caches.stale_nodes.record(pod.node)
+            self._queues.enqueue_lease(pod.node)
+            return None
+        pending = self._limits.take_pending(key)
         changes, claims, stale = self._changes(pod) if pod is not None else _NOTHING_NEEDED
         if pod is not None and stale:
             self._caches.stale_nodes.record(pod.node)

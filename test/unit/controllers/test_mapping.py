@@ -23,7 +23,7 @@ from support.builders import (
     probe_wire,
     state_wire,
 )
-from support.fake_api import FakeApi
+from support.fake_api import FakeApi, FakeGetter
 from support.running_manager import START, informers_over
 
 from kruise_probe.api.keys import NamespacedName
@@ -392,11 +392,19 @@ class TestLeases:
         """Otherwise the pods of a stale daemon would keep their state. Each look at the clock is a moment later."""
         looks = (START + timedelta(seconds=59.9995 + number / 1000) for number in count())
         clock = looks.__next__
-        informers = informers_over(FakeApi())
+        api = FakeApi()
+        informers = informers_over(api)
         informers.nodes._store.put(node())
         caches = Caches(informers, now=clock)
         caches.renewals.observe("node-1", lease(seconds=60), START)
-        result = await LeaseReconciler(caches, Queues(), now=clock).reconcile("node-1")
+        result = await LeaseReconciler(
+            caches,
+            FakeGetter(api),
+            Queues(),
+            informers.leases,
+            system_namespace="kruise-system",
+            now=clock,
+        ).reconcile("node-1")
         assert result is not None
         assert result.requeue_after_seconds == pytest.approx(MARGIN_SECONDS, abs=0.01)
 

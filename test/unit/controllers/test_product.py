@@ -85,7 +85,7 @@ class TestOptions:
                 each: REGISTRY.get_sample_value(name, {"controller": each})
                 for each in (MARKER_CONTROLLER, NODE_CONTROLLER, POD_CONTROLLER, LEASE_CONTROLLER)
             }
-        assert list(workers.values()) == [3, 5, 7, 1]
+        assert list(workers.values()) == [3, 5, 7, 4]
 
     async def test_leases_are_read_in_the_system_namespace_and_the_rest_in_ours(self) -> None:
         api = FakeApi()

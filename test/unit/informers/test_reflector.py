@@ -1,5 +1,6 @@
 import asyncio
 import itertools
+import math
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -608,9 +609,20 @@ class TestHealth:
             await asyncio.sleep(200)
             assert informer.seconds_since_activity() > 199
             assert informer.last_error == "connection refused"
+            assert informer.seconds_since_outage() == 0
             source.on_watch = lambda: None
             await asyncio.sleep(31)
             assert informer.last_error == ""
+            assert 0 < informer.seconds_since_outage() <= 31
+
+    async def test_a_watch_that_breaks_after_data_is_no_outage(
+        self, source: FakeSource[ApiObject], informer: Informer
+    ) -> None:
+        async with running(informer):
+            await asyncio.sleep(50)
+            source.drop_watches(ConnectionFailed("reset"))
+            await asyncio.sleep(50)
+            assert informer.seconds_since_outage() == math.inf
 
     @pytest.mark.parametrize(("streams", "watches"), [(True, 2), (False, 3)])
     async def test_lists_and_watches_are_counted(

@@ -291,8 +291,8 @@ async def test_a_stale_daemon_sets_pods_unknown_and_the_marker_reports_it(api: F
         assert "renew their Lease: node-1 (1 pods). Check the kruise-probe-daemon pod" in message
 
 
-async def test_a_marker_recovers_if_only_its_status_saw_a_step_of_the_clock(api: FakeApi) -> None:
-    """No pod and no timer found the daemon stale, so only the marker shows it."""
+async def test_a_step_of_the_clock_alone_makes_no_daemon_stale(api: FakeApi) -> None:
+    """The Lease was not read since, so a renewal may be missing."""
     step = timedelta()
     api.put(LEASES, lease_wire("node-1"))
     async with running_manager(api, now=lambda: loop_clock() + step):
@@ -301,10 +301,6 @@ async def test_a_marker_recovers_if_only_its_status_saw_a_step_of_the_clock(api:
         await settle()
         step = timedelta(seconds=120)
         api.edit(MARKERS, "web", {"metadata": {"annotations": {"looked": "at"}}})
-        await settle(1)
-        assert condition(api, "Degraded")[1] == "ProbeAgentStale"
-        step = timedelta()
-        api.put(LEASES, lease_wire("node-1", renewed="2026-01-01T00:00:10Z"))
         await settle(2)
         assert condition(api, "Degraded")[1] == "AsExpected"
         assert numbers(api) == (2, 1, 0, 1, 0)

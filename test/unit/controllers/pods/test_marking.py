@@ -368,6 +368,24 @@ def test_a_value_that_the_new_owner_never_writes_is_removed_at_once(
     assert (changes.labels, changes.annotations) == ({"same": None}, {"cost": None})
 
 
+@pytest.mark.parametrize(
+    ("of_pod", "of_marker"),
+    [
+        pytest.param({PAUSED_ANNOTATION: "true"}, {}, id="pod"),
+        pytest.param({}, {PAUSED_ANNOTATION: "true"}, id="marker"),
+    ],
+)
+def test_while_paused_an_edit_of_a_value_changes_no_mark(of_pod: Json, of_marker: Json) -> None:
+    there = pod(
+        labels={"tier": "gold"},
+        annotations={"cost": "1", **of_pod},
+        owned=owned_fields(labels=["tier"], annotations=["cost"]),
+    )
+    edited = policy_wire("Succeeded", {"tier": "silver"}, {"cost": "2"})
+    paused = marker(annotations=of_marker, probes=[probe_wire(policies=[edited])])
+    assert mark(there, claims_of((compile_marker(paused),)), states(state())) is None
+
+
 def test_the_manager_writes_conditions_unless_a_provider_does() -> None:
     changes = marking(pod(), claims(*BOTH), states(state()), now=NOW)
     assert changes is not None

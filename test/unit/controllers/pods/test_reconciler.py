@@ -21,10 +21,11 @@ from support.builders import (
     probe_wire,
     state_wire,
 )
-from support.fake_api import LATENCY_SECONDS, FakeApi, Write
+from support.fake_api import LATENCY_SECONDS, FakeApi, FakeGetter, Write
 from support.running_manager import loop_clock, running_manager, settle
 
-from kruise_probe.api.errors import Invalid, ServerError
+from kruise_probe.api.errors import ConnectionFailed, Invalid, ServerError
+from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.names import agent_lease_name
 from kruise_probe.api.resources import LEASES, MARKERS, NODE_POD_PROBES, NODES, PODS
 from kruise_probe.api.times import format_micro_time
@@ -622,6 +623,10 @@ async def test_a_static_pod_is_never_written(api: FakeApi) -> None:
     assert api.count("Pod") == {}
 
 
+def renew(api: FakeApi) -> None:
+    api.put(LEASES, lease_wire(renewed=format_micro_time(loop_clock())))
+
+
 class TestSilentAgents:
     async def test_stale_conditions_are_unknown_marks_stay_and_both_recover(
         self, api: FakeApi
@@ -708,6 +713,22 @@ class TestSilentAgents:
             await settle(1)
             assert shown(api)[2]["example.com/healthy"]["reason"] == "ProbeAgentStale"
 
+    async def test_a_lease_that_became_malformed_expires_and_is_read_once(
+        self, api: FakeApi
+    ) -> None:
+        reader = FakeGetter(api)
+        read: list[NamespacedName] = []
+        reader.before = read.append
+        api.put(LEASES, lease_wire())
+        async with running_manager(api, reader=reader):
+            await settle()
+            report(api, state_wire(probed="2026-01-01T00:00:05Z"))
+            await settle()
+            api.put(LEASES, lease_wire(renewed="soon"))
+            await settle(60)
+            assert shown(api)[2]["example.com/healthy"]["reason"] == "ProbeAgentStale"
+        assert len(read) == 1
+
     async def test_a_dead_daemon_on_a_node_with_a_clock_ahead_is_stale(self, api: FakeApi) -> None:
         api.put(LEASES, lease_wire(renewed="2026-01-01T02:00:00Z"))
         async with running_manager(api):
@@ -715,6 +736,88 @@ class TestSilentAgents:
             report(api, state_wire(probed="2026-01-01T02:00:05Z"))
             await settle(70)
             assert shown(api)[2]["example.com/healthy"]["reason"] == "ProbeAgentStale"
+
+    async def test_a_silent_watch_of_leases_makes_no_daemon_stale(self, api: FakeApi) -> None:
+        """But a daemon that stops meanwhile becomes stale in time."""
+        api.put(LEASES, lease_wire())
+        async with running_manager(api):
+            await settle()
+            report(api, state_wire(probed="2026-01-01T00:00:05Z"))
+            await settle()
+            before = len(api.writes)
+            api.sources["leases"].hold()
+            for _ in range(20):
+                await settle(10)
+                renew(api)
+                api.edit(PODS, "web-0", {"metadata": {"labels": {"looked": str(loop_clock())}}})
+            assert api.count(since=before) == {}
+            await settle(125)  # each read of a Lease counts as a renewal
+            assert shown(api)[2]["example.com/healthy"]["reason"] == "ProbeAgentStale"
+
+    @pytest.mark.parametrize("away", ["reads", "watches"])
+    async def test_after_an_outage_daemons_have_time_to_renew_their_leases(
+        self, api: FakeApi, away: str
+    ) -> None:
+        reader = FakeGetter(api)
+
+        def refuse(*_: object) -> None:
+            raise ConnectionFailed("no connection")
+
+        api.put(LEASES, lease_wire())
+        api.put(LEASES, lease_wire("node-2"))
+        async with running_manager(api, reader=reader):
+            await settle()
+            report(api, state_wire(probed="2026-01-01T00:00:05Z"))
+            await settle()
+            before = len(api.writes)
+            leases = api.sources["leases"]
+            if away == "reads":
+                leases.hold()
+                reader.before = refuse
+            else:
+                leases.on_list = leases.on_watch = refuse
+                leases.drop_watches()
+            for _ in range(20):
+                await settle(5)
+                api.edit(PODS, "web-0", {"metadata": {"labels": {"looked": str(loop_clock())}}})
+            reader.before = lambda _: None
+            leases.on_list = leases.on_watch = lambda: None
+            await settle(20)
+            renew(api)
+            await settle(40)
+            assert api.count("Pod", since=before) == {}
+            await settle(60)
+            assert shown(api)[2]["example.com/healthy"]["reason"] == "ProbeAgentStale"
+
+    async def test_a_lease_that_is_gone_while_its_watch_is_silent_is_forgotten(
+        self, api: FakeApi
+    ) -> None:
+        api.put(LEASES, lease_wire())
+        async with running_manager(api):
+            await settle()
+            report(api, state_wire(probed="2026-01-01T00:00:05Z"))
+            await settle()
+            api.sources["leases"].hold()
+            api.remove(LEASES, agent_lease_name("node-1"), "kruise-system")
+            await settle(70)
+            report(api, state_wire(state="Failed", probed="2026-01-01T00:00:30Z"))
+            await settle()
+            assert shown(api)[2]["example.com/healthy"]["status"] == "False"
+
+    async def test_a_renewal_that_arrives_during_the_read_of_a_lease_counts(
+        self, api: FakeApi
+    ) -> None:
+        reader = FakeGetter(api)
+        reader.latency_seconds = 1.0
+        api.put(LEASES, lease_wire())
+        async with running_manager(api, reader=reader):
+            await settle()
+            report(api, state_wire(probed="2026-01-01T00:00:05Z"))
+            await settle(56.5)
+            before = len(api.writes)
+            renew(api)
+            await settle(30)
+            assert api.count("Pod", since=before) == {}
 
     async def test_the_daemon_of_a_deleted_node_is_no_longer_counted(self, api: FakeApi) -> None:
         """Nobody deletes the Lease of its daemon."""
