@@ -157,9 +157,12 @@ class Worker:
         )
         if any(edit):
             self._ticker.timing = self._timing()
-            self._configure()
         if edit.handler or edit.timeout:
+            self._configure()
             self._discard_attempt()
+        elif self._prober is not None:
+            # Keep the prober: only the one that started the attempt knows how long it has been queued.
+            self._prober.set_period(desired.probe.effective_period_seconds)
         if edit.handler:
             self._state.restart_count()
         if edit.thresholds:

@@ -46,12 +46,15 @@ MAX_BACKOFF_SECONDS: Final = 2.0
 STREAM_RETRY_SECONDS: Final = 600.0
 """Until the event stream is tried again on a runtime without one: the runtime may have been upgraded."""
 
+_NO_STATUS_YET: Final = "the runtime has not returned the status of the new container yet"
+
 
 class ContainerView(msgspec.Struct, frozen=True):
     """The newest container of one name in one pod.
 
     `started_at`, `ips` and `host_network` are set for a running container. `ips` is empty for a pod in the host's
-    network. If the status of a running container is not available, its state is UNKNOWN and `problem` has the reason.
+    network. If the status of a running container or of its sandbox is not available, its state is UNKNOWN and `problem`
+    has the reason.
     """
 
     id: str
@@ -94,7 +97,7 @@ class ContainerWatcher:
         self._has_listed = False
 
     def find(self, pod_uid: str, container_name: str) -> ContainerView | None:
-        """The newest container of this name; None if there is none, or its status is not known yet."""
+        """The newest container of this name; None if there is none, or the status of the first is not known yet."""
         return self._views.get(ContainerKey(pod_uid, container_name))
 
     def subscribe(self, pod_uid: str, container_name: str, callback: Callback) -> Callback:
@@ -234,10 +237,18 @@ class ContainerWatcher:
         changed: list[ContainerKey] = []
         for key in keys:
             container = self._newest.get(key)
-            if container and self._lacks_status(container) and not self._failure(container):
-                continue  # Keep the previous view until there is a status.
+            previous = self._views.get(key)
+            # Keep the view of the same container until there is a status. The address of a replaced container may
+            # belong to another pod by now.
+            if (
+                container
+                and (previous is None or previous.id == container.id)
+                and self._lacks_status(container)
+                and not self._failure(container)
+            ):
+                continue
             view = self._view(key)
-            if view == self._views.get(key):
+            if view == previous:
                 continue
             if view is None:
                 del self._views[key]
@@ -251,10 +262,11 @@ class ContainerWatcher:
         if container is None:
             return None
         state, problem = container.state, ""
-        if self._lacks_status(container) and (failure := self._failure(container)):
+        if self._lacks_status(container):
+            failure = self._failure(container)
             if isinstance(failure, ContainerNotFound):
                 return None
-            state, problem = ContainerState.UNKNOWN, str(failure)
+            state, problem = ContainerState.UNKNOWN, str(failure or _NO_STATUS_YET)
         status = self._statuses.get(container.id)
         sandbox = self._sandboxes.get(container.sandbox_id)
         return ContainerView(

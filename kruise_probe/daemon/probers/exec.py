@@ -8,7 +8,6 @@ Differs: Kruise drops the stdout of a failing command. A command that prints mor
 reads up to 16 MiB of each output.
 """
 
-from collections.abc import Hashable
 from typing import Final, Protocol
 
 from kruise_probe.api.core import ExecAction
@@ -21,7 +20,7 @@ from kruise_probe.daemon.cri.runtime import (
     RuntimeFailure,
     RuntimeUnavailable,
 )
-from kruise_probe.daemon.probers.exec_gate import ExecKey
+from kruise_probe.daemon.probers.exec_gate import ExecKey, Waiter
 from kruise_probe.daemon.probers.exec_shares import Tenant
 from kruise_probe.daemon.probers.messages import clean_message, clean_output, duration
 from kruise_probe.daemon.probers.prober import (
@@ -46,18 +45,18 @@ class CommandGate(Protocol):
     """Runs the commands of probes. The daemon's is `ExecGate`."""
 
     async def execute(
-        self, key: ExecKey, *, tenant: Tenant, timeout_seconds: float, waiter: Hashable
+        self, key: ExecKey, *, tenant: Tenant, timeout_seconds: float, waiter: Waiter
     ) -> ExecResult:
         """Run the command of `key` and return its output. Raises: RuntimeFailure."""
         ...
 
-    def queued_too_long(self, waiter: Hashable) -> str:
+    def queued_too_long(self, waiter: Waiter) -> str:
         """Why `waiter` still waits for a place; empty if it has not waited too long."""
         ...
 
 
 class ExecProber(Prober):
-    """Runs a command in the container through `gate`."""
+    """Runs a command in the container through `gate`, whose `Waiter` it is."""
 
     def __init__(
         self,
@@ -69,13 +68,13 @@ class ExecProber(Prober):
     ) -> None:
         self._command = action.command or ()
         self._timeout_seconds = timeout_seconds
-        self._period_seconds = period_seconds
+        self.period_seconds = period_seconds
         self._gate = gate
 
     async def probe(self, target: Target) -> ProbeResult:
         if not target.container_id:
             raise CouldNotProbe(Reason.CONTAINER_NOT_CREATED, "the container has no id yet")
-        key = ExecKey(target.container_id, self._command, self._period_seconds)
+        key = ExecKey(target.container_id, self._command, self.period_seconds)
         try:
             result = await self._gate.execute(
                 key,
@@ -90,6 +89,9 @@ class ExecProber(Prober):
             reason = _REASONS.get(type(error), Reason.EXEC_IMPOSSIBLE)
             raise CouldNotProbe(reason, clean_message(str(error))) from error
         return probe_result(result)
+
+    def set_period(self, period_seconds: float) -> None:
+        self.period_seconds = period_seconds
 
     def queued_too_long(self) -> str:
         why = self._gate.queued_too_long(self)

@@ -15,7 +15,7 @@ runtime that hangs fails all of them.
 import asyncio
 from collections.abc import Hashable
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from kruise_probe.daemon.cri.runtime import (
     ExecResult,
@@ -60,6 +60,12 @@ class ExecKey(NamedTuple):
     period_seconds: float
 
 
+class Waiter(Hashable, Protocol):
+    """A probe that waits for its command. An edit may change its period meanwhile."""
+
+    period_seconds: float
+
+
 class _Call(PlaceRequest):
     """One call for all probes that wait for it."""
 
@@ -97,11 +103,12 @@ class _Call(PlaceRequest):
 class _Wait(NamedTuple):
     """A probe that waits for its call to start."""
 
+    waiter: Waiter
     call: _Call
     since: float
 
     def is_too_long(self, now: float) -> bool:
-        limit = max(QUEUED_PERIODS * self.call.key.period_seconds, LEAST_QUEUED_SECONDS)
+        limit = max(QUEUED_PERIODS * self.waiter.period_seconds, LEAST_QUEUED_SECONDS)
         return now - self.since >= limit - QUEUED_SLACK_SECONDS
 
 
@@ -125,7 +132,7 @@ class ExecGate:
         self._max_concurrent = max_concurrent
         self._shares: ExecShares[_Call] = ExecShares(max_concurrent)
         self._calls: dict[ExecKey, _Call] = {}
-        self._waits: dict[Hashable, _Wait] = {}
+        self._waits: dict[Waiter, _Wait] = {}
         self._group: asyncio.TaskGroup | None = None
 
     async def run(self) -> None:
@@ -140,7 +147,7 @@ class ExecGate:
                     call.result.cancel()
 
     async def execute(
-        self, key: ExecKey, *, tenant: Tenant, timeout_seconds: float, waiter: Hashable
+        self, key: ExecKey, *, tenant: Tenant, timeout_seconds: float, waiter: Waiter
     ) -> ExecResult:
         """The result of the command; the timeout counts from its start, not from its place in the queue.
 
@@ -163,7 +170,7 @@ class ExecGate:
             if not call.waiters:
                 call.result.cancel()
 
-    def queued_too_long(self, waiter: Hashable) -> str:
+    def queued_too_long(self, waiter: Waiter) -> str:
         """Why the probe has waited for a place longer than max(3 periods, 30 s), and what to do; empty if it has not."""
         wait = self._waits.get(waiter)
         if wait is None or not wait.is_too_long(asyncio.get_running_loop().time()):
@@ -216,9 +223,9 @@ class ExecGate:
         else:
             call.task.cancel()
 
-    async def _wait_for_start(self, call: _Call, waiter: Hashable) -> float:
+    async def _wait_for_start(self, call: _Call, waiter: Waiter) -> float:
         """Wait until the call starts. Return when it started, in loop time."""
-        self._waits[waiter] = _Wait(call, asyncio.get_running_loop().time())
+        self._waits[waiter] = _Wait(waiter, call, asyncio.get_running_loop().time())
         try:
             return await asyncio.shield(call.started)
         finally:

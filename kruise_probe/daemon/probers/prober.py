@@ -111,6 +111,10 @@ class Prober(Protocol):
         """
         ...
 
+    def set_period(self, period_seconds: float) -> None:
+        """Apply an edit of the period. The attempt in flight continues."""
+        return
+
     def queued_too_long(self) -> str:
         """Why the attempt in flight is still queued, as a message of a state; empty if it has not waited too long."""
         return ""

@@ -21,6 +21,7 @@ from support.scripted_node import (
     spec_of,
 )
 
+from kruise_probe.api.core import Probe
 from kruise_probe.api.v1alpha1 import ContainerProbe, PodProbe
 from kruise_probe.daemon.cri.runtime import ExecResult
 from kruise_probe.daemon.probers.exec_gate import ExecGate
@@ -241,3 +242,52 @@ async def test_e3_queued_command_is_unknown_and_names_the_holders(
         await asyncio.sleep(80)
         states = Counter(str(each.state) for each in execs.node.api.states().values())
         assert states == {"Succeeded": 17}, "each gets its state when it runs"
+
+
+@pytest.mark.parametrize(
+    ("before", "edited", "limit"),
+    [
+        pytest.param(
+            exec_probe("check", timeout_seconds=100),
+            exec_probe("check", timeout_seconds=100, failure_threshold=5),
+            30,
+            id="threshold",
+        ),
+        pytest.param(
+            exec_probe("check", timeout_seconds=100),
+            exec_probe("check", timeout_seconds=100, initial_delay_seconds=5),
+            30,
+            id="initial-delay",
+        ),
+        pytest.param(
+            exec_probe("check", timeout_seconds=100, period_seconds=60),
+            exec_probe("check", timeout_seconds=100, period_seconds=1),
+            30,
+            id="shorter-period",
+        ),
+        pytest.param(
+            exec_probe("check", timeout_seconds=100, period_seconds=1),
+            exec_probe("check", timeout_seconds=100, period_seconds=20),
+            60,
+            id="longer-period",
+        ),
+    ],
+)
+async def test_edited_probe_is_unknown_when_it_was_queued_for_the_new_limit(
+    execs: Execs, before: Probe, edited: Probe, limit: int
+) -> None:
+    execs.container("pod")
+    for name in ("hang-0", "hang-1", "check"):
+        execs.runtime.on_exec(name, script=hang())
+    hanging = [named(f"m#{name}", name, timeout=LONG) for name in ("hang-0", "hang-1")]
+    async with execs.daemon():
+        execs.node.api.put(spec_of(pod_of(*hanging)))
+        await asyncio.sleep(5)
+        queued_at = loop_time()
+        execs.node.api.put(spec_of(pod_of(*hanging, probe_of(before, "m#check"))))
+        await asyncio.sleep(20)
+        execs.node.api.put(spec_of(pod_of(*hanging, probe_of(edited, "m#check"))))
+        async with asyncio.timeout(200):
+            waited = await execs.node.api.until("Unknown", "pod/m#check") - queued_at
+
+    assert limit - 0.5 <= waited <= limit + edited.effective_period_seconds + 0.5

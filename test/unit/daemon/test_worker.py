@@ -6,6 +6,7 @@ import msgspec
 import pytest
 from prometheus_client import REGISTRY
 from structlog.testing import capture_logs
+from support.fake_runtime import ScriptedRuntime
 from support.scripted_node import (
     BAD,
     HUNG,
@@ -23,6 +24,8 @@ from support.scripted_node import (
 
 from kruise_probe.api.core import ExecAction, GRPCAction, Probe, TCPSocketAction
 from kruise_probe.api.v1alpha1 import NodePodProbeSpec
+from kruise_probe.daemon.cri.containers import ContainerWatcher
+from kruise_probe.daemon.cri.runtime import PodSandboxStatus
 from kruise_probe.daemon.probers.prober import CouldNotProbe, Prober, ProbeResult, Reason, Target
 
 
@@ -870,6 +873,37 @@ async def test_a_tick_within_the_round_of_an_attempt_is_served_at_its_end(
         await asyncio.sleep(460)
         assert node.api.state() == "Succeeded"
         assert gaps(node.probers.times)[1] < 0.01
+
+
+async def test_replaced_sandbox_is_not_dialled_until_its_address_is_known(
+    node: ScriptedNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class SlowRuntime(ScriptedRuntime):
+        async def sandbox_status(self, sandbox_id: str) -> PodSandboxStatus:
+            if sandbox_id == "new":
+                await asyncio.sleep(5)
+            return await super().sandbox_status(sandbox_id)
+
+    async def behave(_: Probe, target: Target) -> ProbeResult:
+        return OK if target.pod_ip == "10.0.0.2" else BAD
+
+    runtime = SlowRuntime()
+    monkeypatch.setattr(node, "containers", ContainerWatcher(runtime))
+    old = runtime.start("uid-pod", ip="10.0.0.1", sandbox_id="old")
+    node.api.put(one(exec_probe()))
+    async with node.daemon():
+        await node.api.until("Succeeded")
+        runtime.stop(old)
+        new = runtime.start("uid-pod", ip="10.0.0.2", sandbox_id="new")
+        await asyncio.sleep(1.1)
+        node.probers.behaviour = behave
+        node.probers.attempts.clear()
+        await asyncio.sleep(3)
+        assert (node.probers.attempts, node.api.state()) == ([], "Succeeded")
+        await asyncio.sleep(5)
+        targets = {(each.target.container_id, each.target.pod_ip) for each in node.probers.attempts}
+        assert targets == {(new.id, "10.0.0.2")}
+        assert node.recorder.reasons == ["KruiseProbeSucceeded"]
 
 
 # Edits.

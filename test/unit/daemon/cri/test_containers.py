@@ -543,6 +543,54 @@ async def test_a_status_that_is_not_known_yet_delays_no_change_of_another_contai
         assert watcher.find("uid-0", "main") is None
 
 
+@pytest.mark.parametrize("deaf", ["container-1", "sandbox-new"])
+async def test_replaced_container_is_not_shown_while_the_new_one_has_no_status(deaf: str) -> None:
+    runtime = PartlyDeaf()
+    runtime.deaf, runtime.patience = deaf, 5.0
+    async with watching(runtime) as watcher:
+        heard: list[bool] = []
+        old = runtime.start(ip="10.0.0.1", sandbox_id="sandbox-old")
+        _ = watcher.subscribe("uid-1", "main", lambda: heard.append(watcher.available))
+        await asyncio.sleep(0.5)
+        runtime.stop(old)
+        new = runtime.start(ip="10.0.0.2", sandbox_id="sandbox-new")
+        runtime.calls.clear()
+        heard.clear()
+        await asyncio.sleep(3)
+
+        view = watcher.find("uid-1", "main")
+        assert view is not None
+        assert (view.id, view.state) == (new.id, ContainerState.UNKNOWN)
+        assert view.problem == "the runtime has not returned the status of the new container yet"
+        assert heard == [True]
+        answered = "PodSandboxStatus" if deaf == new.id else "ContainerStatus"
+        assert runtime.calls == {"ListContainers": 3, answered: 1, deaf: 1}
+
+        runtime.deaf = ""
+        await asyncio.sleep(5)
+        view = watcher.find("uid-1", "main")
+        assert view is not None
+        assert (view.id, view.state) == (new.id, ContainerState.RUNNING)
+        assert (view.ips, view.problem) == (("10.0.0.2",), "")
+
+
+async def test_started_container_is_created_until_its_status_is_known() -> None:
+    runtime = PartlyDeaf()
+    runtime.deaf, runtime.patience = "container-0", 5.0
+    async with watching(runtime) as watcher:
+        heard: list[bool] = []
+        container = runtime.start(state=ContainerState.CREATED)
+        _ = watcher.subscribe("uid-1", "main", lambda: heard.append(watcher.available))
+        await asyncio.sleep(0.5)
+        heard.clear()
+        container.state = ContainerState.RUNNING
+        await asyncio.sleep(3)
+
+        view = watcher.find("uid-1", "main")
+        assert view is not None
+        assert (view.state, heard) == (ContainerState.CREATED, [])
+
+
 async def test_containers_of_one_sandbox_share_its_status() -> None:
     slow = PartlyDeaf()
     slow.deaf, slow.patience = "sandbox-uid-1", 3.0

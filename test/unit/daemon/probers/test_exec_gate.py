@@ -41,11 +41,18 @@ async def gate_of(runtime: ScriptedRuntime, *, places: int = 16) -> AsyncIterato
 POD = Tenant("default", "uid-1")
 
 
+class WaitingProbe:
+    def __init__(self, period_seconds: float = 1) -> None:
+        self.period_seconds = period_seconds
+
+
 async def run(
     gate: ExecGate, key: ExecKey, *, timeout_seconds: float, tenant: Tenant = POD
 ) -> ExecResult:
     """Runs the command for a probe of its own."""
-    return await gate.execute(key, tenant=tenant, timeout_seconds=timeout_seconds, waiter=object())
+    return await gate.execute(
+        key, tenant=tenant, timeout_seconds=timeout_seconds, waiter=WaitingProbe()
+    )
 
 
 def key(*command: str, period: float = 1, container: str = "container-0") -> ExecKey:
@@ -466,15 +473,19 @@ async def test_long_commands_of_one_pod_leave_places_for_its_short_ones(
 
 
 @pytest.mark.parametrize(
-    ("period", "limit"),
-    [pytest.param(1, 30, id="30-s"), pytest.param(20, 60, id="three-periods")],
+    ("period", "edited", "limit"),
+    [
+        pytest.param(1, 1, 30, id="30-s"),
+        pytest.param(20, 20, 60, id="three-periods"),
+        pytest.param(300, 20, 60, id="three-periods-after-an-edit"),
+    ],
 )
 async def test_a_probe_that_waits_too_long_is_counted_until_it_runs(
-    runtime: ScriptedRuntime, period: int, limit: int
+    runtime: ScriptedRuntime, period: int, edited: int, limit: int
 ) -> None:
     runtime.on_exec("slow", script=succeed(after_seconds=limit + 10))
     registry = CollectorRegistry()
-    probe = object()
+    probe = WaitingProbe(period)
 
     async def queued(gate: ExecGate) -> ExecResult:
         return await gate.execute(
@@ -492,6 +503,7 @@ async def test_a_probe_that_waits_too_long_is_counted_until_it_runs(
         _ = waiters.create_task(run(gate, key("slow"), timeout_seconds=3600))
         task = waiters.create_task(queued(gate))
         await asyncio.sleep(limit - 1)
+        probe.period_seconds = edited
         assert (count(), gate.queued_too_long(probe)) == (0, "")
         await asyncio.sleep(1)
         assert count() == 1
