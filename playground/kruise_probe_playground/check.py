@@ -4,6 +4,7 @@ A state is observed when the daemon has reported it, all links of `explain` have
 condition and marks), and the pod has an event for it.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -24,15 +25,25 @@ _EVENT_REASON = {ProbeState.SUCCEEDED: EVENT_SUCCEEDED, ProbeState.FAILED: EVENT
 
 
 class CheckedProbe(NamedTuple):
-    """One probe of one pod, written `<pod>/<probe>`."""
+    """One probe of one pod."""
 
     namespace: str
     pod: str
     probe: ProbeName
 
-    def __str__(self) -> str:
-        pod = self.pod if self.namespace == "default" else f"{self.namespace}/{self.pod}"
-        return f"{pod}/{self.probe.probe}"
+    @property
+    def short(self) -> str:
+        """`<pod>/<probe>`; two markers can have a probe of the same name."""
+        return f"{self._pod}/{self.probe.probe}"
+
+    @property
+    def unique(self) -> str:
+        """`<pod>/<marker>#<probe>`."""
+        return f"{self._pod}/{self.probe}"
+
+    @property
+    def _pod(self) -> str:
+        return self.pod if self.namespace == "default" else f"{self.namespace}/{self.pod}"
 
 
 class Evidence(NamedTuple):
@@ -84,6 +95,13 @@ class Progress:
             for each in sorted(self._probes)
         }
 
+    def _names(self) -> Mapping[CheckedProbe, str]:
+        """The name of each probe in the output: the short one, unless two probes share it."""
+        times = Counter(each.short for each in self._probes)
+        return {
+            each: each.short if times[each.short] == 1 else each.unique for each in self._probes
+        }
+
     @property
     def complete(self) -> bool:
         """Whether there is a probe, and each has the wanted number of states."""
@@ -94,6 +112,7 @@ class Progress:
         """What is missing, in one line."""
         if not self._probes:
             return "no marker selects a pod; compare its selector with the labels of the pods"
+        names = self._names()
         without_result, lacking = 0, []
         for each, states in self.seen().items():
             if len(states) >= self._wanted:
@@ -105,7 +124,7 @@ class Progress:
                 detail = (
                     f"{state} has no {' and no '.join(lacks)}" for state, lacks in others.items()
                 )
-                lacking.append(f"{each} ({', '.join(detail)})")
+                lacking.append(f"{names[each]} ({', '.join(detail)})")
         if without_result:
             lacking.insert(0, f"{without_result} of {len(self._probes)} probes have no result")
         more = [f"and {len(lacking) - MAX_NAMED} more"] if len(lacking) > MAX_NAMED else []
@@ -113,12 +132,13 @@ class Progress:
 
     def as_json(self, *, seconds: float) -> dict[str, Any]:
         """The output of `playground --check`."""
+        names = self._names()
         return {
             "ok": self.complete,
             "seconds": round(seconds, 1),
             "pods": len({(each.namespace, each.pod) for each in self._probes}),
             "probes": len(self._probes),
-            "seen": {str(each): states for each, states in self.seen().items()},
+            "seen": {names[each]: states for each, states in self.seen().items()},
         }
 
     def _missing(self, probe: CheckedProbe, state: ProbeState) -> list[str]:

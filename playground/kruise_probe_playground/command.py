@@ -13,14 +13,15 @@ import click
 from rich.console import Console
 
 from kruise_probe.api.errors import FatalError, KubeError
-from kruise_probe.cli.flag_types import Duration, flag
+from kruise_probe.cli.flag_types import Duration, bool_flag, flag
 from kruise_probe.serving.logs import configure_logs
 from kruise_probe.serving.signals import Signalled, until_signal
 from kruise_probe_playground.documents import SAMPLE, BadFile, LoadedObject, load
 from kruise_probe_playground.node.addresses import NoAddress
 from kruise_probe_playground.programs import ChildFailed
 from kruise_probe_playground.session import Playground
-from kruise_probe_playground.showing import ChangeLog, check, problems_of, show_lines, show_live
+from kruise_probe_playground.showing import ChangeLog, problems_of, show_lines, show_live
+from kruise_probe_playground.showing import check as wait_for_states
 from kruise_probe_playground.ticker import Line
 from kruise_probe_playground.workspace import NoWorkspace
 
@@ -63,11 +64,10 @@ kruise-probe playground --check          for scripts: one line of JSON, exit cod
     help="Pods and PodProbeMarkers to apply instead of the sample: a file, a folder with .yaml, .yml and .json files,"
     " or - for standard input; repeatable. A Deployment becomes its ReplicaSet, a StatefulSet single pods.",
 )
-@flag("--no-sample", is_flag=True, help="Do not apply the sample.")
-@flag(
+@bool_flag("--no-sample", default=False, help="Do not apply the sample.")
+@bool_flag(
     "--check",
-    "checking",
-    is_flag=True,
+    default=False,
     help="Show nothing. Wait until conditions, labels, annotations and events show every probe of the sample in both"
     " states (with -f: a result of every probe). Then print one line of JSON and exit.",
 )
@@ -87,7 +87,7 @@ kruise-probe playground --check          for scripts: one line of JSON, exit cod
 def playground(
     files: tuple[Path, ...],
     no_sample: bool,
-    checking: bool,
+    check: bool,
     check_timeout: float,
     kubeconfig_out: Path | None,
     nodes: int,
@@ -96,14 +96,14 @@ def playground(
         raise click.ClickException(
             "the playground needs Linux: it runs containers as processes with addresses of 127/8"
         )
-    if checking and no_sample and not files:
+    if check and no_sample and not files:
         raise click.UsageError("--check with --no-sample has nothing to check; add -f FILE")
     settings = Settings(
         documents=_documents(files, no_sample=no_sample),
         nodes=nodes,
         kubeconfig_out=kubeconfig_out and kubeconfig_out.absolute(),  # the guardian runs in /
         wanted_states=1 if files else 2,
-        check_seconds=check_timeout if checking else None,
+        check_seconds=check_timeout if check else None,
     )
     if kubeconfig_out:
         _check_free(kubeconfig_out)
@@ -111,7 +111,7 @@ def playground(
     try:
         return asyncio.run(until_signal(_run(settings)))
     except Signalled:
-        return INTERRUPTED if checking else 0
+        return INTERRUPTED if check else 0
     except (*_KNOWN_ERRORS, BaseExceptionGroup) as error:
         known = [each for each in _leaves(error) if isinstance(each, _KNOWN_ERRORS)]
         if not known:
@@ -173,7 +173,7 @@ async def _check(
 ) -> int:
     loop = asyncio.get_running_loop()
     progress = await running.alongside(
-        check(running, wanted=settings.wanted_states, deadline=started_at + seconds)
+        wait_for_states(running, wanted=settings.wanted_states, deadline=started_at + seconds)
     )
     click.echo(json.dumps(progress.as_json(seconds=loop.time() - started_at)))
     if progress.complete:

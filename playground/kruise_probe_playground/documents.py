@@ -1,8 +1,8 @@
 """Files of Kubernetes objects: read completely before anything starts, then applied in order.
 
-Every error is one line: file, document, what is wrong. The only controller of the playground is that of ReplicaSets. A
-Deployment becomes its ReplicaSet. Other workloads become the pods that their template describes. These have no owner:
-nothing recreates or scales them.
+Every error is one line: file, line or document, what is wrong. The only controller of the playground is that of
+ReplicaSets. A Deployment becomes its ReplicaSet. Other workloads become the pods that their template describes. These
+have no owner: nothing recreates or scales them.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,7 +15,11 @@ import yaml
 from kruise_probe.api.errors import AlreadyExists, ApiError, NotFound
 from kruise_probe.client.request import PatchType
 from kruise_probe.client.rest import RestClient
+from kruise_probe.lint.nodes import Flaw, Lines, Malformed, ScalarNode, SequenceNode, YamlNode
+from kruise_probe.lint.nodes import documents as yaml_documents
+from kruise_probe.lint.scalars import scalar_value
 from kruise_probe.lint.sources import Source, read_sources
+from kruise_probe.lint.syntax import syntax_flaw
 from kruise_probe_playground.apiserver.schema import Json
 from kruise_probe_playground.replicas import MOST_REPLICAS
 
@@ -87,8 +91,6 @@ SAMPLE = Path(__file__).parent / "samples" / "game-servers.yaml"
 _STRICT = "?fieldValidation=Strict"
 """As kubectl requests: an unknown field is an error instead of being dropped."""
 
-_TOO_DEEP = "is nested too deeply, or an anchor contains itself; remove the nesting"
-
 
 class BadFile(Exception):
     """A file cannot be read or applied; the text says which, where, and what to do."""
@@ -116,54 +118,44 @@ def load(files: Sequence[Path]) -> list[LoadedObject]:
 
 
 def _load_one(source: Source) -> Iterator[LoadedObject]:
-    file = source.name
+    file, lines = source.name, Lines(source.text)
     if source.flaw:
         raise BadFile(f"{file}: {source.flaw.message}")
     try:
-        parsed = list(yaml.safe_load_all(source.text))
+        parsed = list(yaml_documents(source.text, lines))
     except yaml.YAMLError as error:
-        raise BadFile(f"{file}{_where(error)}: is not YAML: {_what(error)}") from error
-    except RecursionError as error:
-        raise BadFile(f"{file}: {_TOO_DEEP}") from error
-    for number, value in enumerate(parsed, start=1):
+        raise _at(file, syntax_flaw(error, source.text, lines)) from error
+    except Malformed as error:
+        raise _at(file, error) from error
+    for number, document in enumerate(parsed, start=1):
+        if document.flaws:
+            raise _at(file, document.flaws[0])
+        value = _value(file, document.root)
         if value is not None:
-            place = f"{file}, document {number}"
-            yield from _objects(place, _json(place, value))
+            yield from _objects(f"{file}, document {number}", value)
 
 
-def _json(place: str, value: Any) -> Any:
-    """The value as JSON. YAML also allows keys that are not strings, and lists that contain themselves."""
-    try:
-        return msgspec.json.decode(msgspec.json.encode(_with_text_keys(value)))
-    except (TypeError, ValueError) as error:
-        raise BadFile(f"{place}: is not valid JSON: {error}") from error
-    except RecursionError as error:
-        raise BadFile(f"{place}: {_TOO_DEEP}") from error
+def _at(file: str, flaw: Flaw | Malformed) -> BadFile:
+    line, column = flaw.position
+    return BadFile(f"{file}, line {line}, column {column}: {flaw.message}")
 
 
-def _with_text_keys(value: Any) -> Any:
-    """Convert keys as kubectl does: the label `on:` or `yes:` is named "true"."""
-    if isinstance(value, dict):
-        return {_text_key(key): _with_text_keys(each) for key, each in value.items()}
-    if isinstance(value, list):
-        return [_with_text_keys(each) for each in value]
-    return value
-
-
-def _text_key(key: Any) -> str:
-    if key is None:
-        raise TypeError("a key is null")
-    return str(key).lower() if isinstance(key, bool) else str(key)
-
-
-def _where(error: yaml.YAMLError) -> str:
-    mark = error.problem_mark if isinstance(error, yaml.MarkedYAMLError) else None
-    return f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
-
-
-def _what(error: yaml.YAMLError) -> str:
-    problem = error.problem if isinstance(error, yaml.MarkedYAMLError) else None
-    return problem or " ".join(str(error).split())
+def _value(file: str, node: YamlNode) -> Any:
+    """The node as JSON. Keys become strings as kubectl converts them: the label `on:` or `yes:` is named "true"."""
+    if isinstance(node, SequenceNode):
+        return [_value(file, each) for each in node.items]
+    if isinstance(node, ScalarNode):
+        return scalar_value(node)
+    made: Json = {}
+    for entry in node.entries.values():
+        key = scalar_value(entry.key)
+        name = str(key).lower() if isinstance(key, bool) else str(key)
+        if key is None or name in made:
+            problem = "is null" if key is None else f"becomes {name!r}, which is already a key"
+            message = f"the key {entry.key.text!r} {problem}; write another key, or quote it"
+            raise _at(file, Malformed(entry.key.position, message))
+        made[name] = _value(file, entry.value)
+    return made
 
 
 def _objects(place: str, value: Any) -> Iterator[LoadedObject]:

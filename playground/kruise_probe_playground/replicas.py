@@ -130,7 +130,7 @@ class ReplicaSetController:
             self._changed.set()
 
     async def _scale(self, replica_set: ReplicaSet) -> None:
-        page = await self._client.list_page(NODE_PODS, namespace=replica_set.key.namespace)
+        page = await self._client.list_page(NODE_PODS, namespace=replica_set.key.namespace, limit=0)
         active = [
             each
             for each in page.items

@@ -71,8 +71,8 @@ def _decode(body: bytes, content_type: str, kind: str) -> Any:
         if media in (_JSON, ""):
             return msgspec.json.decode(body)
         if media == _YAML:
-            return yaml.safe_load(body)
-    except (msgspec.DecodeError, yaml.YAMLError) as error:
+            return msgspec.json.decode(msgspec.json.encode(yaml.safe_load(body)))
+    except (msgspec.DecodeError, yaml.YAMLError, TypeError, ValueError) as error:
         raise unrecognized(
             kind, f"couldn't get version/kind; json parse error: {error}", body
         ) from error
@@ -147,7 +147,7 @@ def apply_patch(kind: Kind, old: Json, body: bytes, patch_type: PatchType) -> Js
     """Apply a patch to a copy of `old`."""
     try:
         patch: Any = msgspec.json.decode(body, type=list if patch_type is PatchType.JSON else dict)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise bad_request(f"error decoding patch: {error}") from error
     try:
         match patch_type:
@@ -206,5 +206,5 @@ def read_binding(body: bytes) -> str:
     """The node of a Binding."""
     try:
         return msgspec.json.decode(body, type=_Binding).target.name
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise unrecognized("Binding", str(error), body) from error

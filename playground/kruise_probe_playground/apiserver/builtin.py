@@ -66,9 +66,8 @@ def object_meta() -> Schema:
 
 class NamespaceRules(Rules):
     def default(self, new: Json) -> None:
-        metadata = new["metadata"]
-        labels = metadata.setdefault("labels", {})
-        labels["kubernetes.io/metadata.name"] = metadata["name"]
+        if name := new["metadata"].get("name"):
+            new["metadata"].setdefault("labels", {})["kubernetes.io/metadata.name"] = name
 
     def prepare_for_create(self, new: Json) -> None:
         new["spec"] = {"finalizers": ["kubernetes"]}

@@ -87,8 +87,7 @@ class Frontend:
                 return web.Response(text="ok")
             own = user_of(request.headers.get("Authorization", ""), self._tokens)
             user = _impersonated(request) or own
-            document = self._document(request)
-            if document is not None:
+            if (document := self._document(request)) is not None:
                 return document
             if request.method == "POST" and request.path in REVIEWS:
                 return await self._review(request, user)
@@ -97,12 +96,19 @@ class Frontend:
                 return await self._watch(request, call)
             if call.path.subresource == "log":
                 log = open_log(self._registry, call.path.key, call.query, self._logs)
-                if log is None:
-                    return web.Response(status=204)
-                return await self._stream(request, log, "text/plain")
+                empty = web.Response(status=204)
+                return await self._stream(request, log, "text/plain") if log else empty
             return self._respond(call)
         except Failure as failure:
             return failure_response(failure)
+        except RecursionError:
+            return failure_response(failures.bad_request("the body nests too deeply; flatten it"))
+        except Exception as error:
+            if isinstance(error, ConnectionError) or request.writer.output_size:
+                raise  # aiohttp ends a connection with a part of a response
+            _log.exception("request failed", method=request.method, path=request.path)
+            why = f"Internal error occurred: {type(error).__name__}: {error}"
+            return failure_response(Failure(500, "InternalError", why))
 
     def _document(self, request: web.Request) -> web.Response | None:
         """Respond to a request for version, discovery or OpenAPI; None for requests about objects."""
@@ -203,8 +209,8 @@ def _json(document: object, content_type: str = _JSON) -> web.Response:
 
 def _with_warnings(response: web.Response, warnings: Iterable[str]) -> web.Response:
     for each in warnings:
-        quoted = each.replace("\\", "\\\\").replace('"', '\\"')
-        response.headers.add("Warning", f'299 - "{quoted}"')
+        quoted = failures.show(each).replace("\x7f", "\\u007f")  # JSON escapes the others
+        response.headers.add("Warning", f"299 - {quoted}")
     return response
 
 

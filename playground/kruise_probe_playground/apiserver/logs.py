@@ -14,6 +14,7 @@ from kruise_probe.api.times import parse_time
 from kruise_probe_playground.apiserver import failures
 from kruise_probe_playground.apiserver.failures import Cause, FailureTarget, bad_request
 from kruise_probe_playground.apiserver.pod_validation import CONTAINER_LISTS
+from kruise_probe_playground.apiserver.pods import MAX_SECONDS
 from kruise_probe_playground.apiserver.registry import Registry
 from kruise_probe_playground.apiserver.requests import is_true, number
 from kruise_probe_playground.apiserver.schema import Json
@@ -76,7 +77,7 @@ def _options(pod: str, query: Mapping[str, str], now: datetime) -> LogOptions:
     problems = list(_problems(query))
     if problems:
         raise failures.invalid(FailureTarget("", "", "PodLogOptions", pod), problems)
-    seconds = number(query, "sinceSeconds")
+    seconds = min(number(query, "sinceSeconds") or 0, MAX_SECONDS)
     return LogOptions(
         follow=is_true(query.get("follow")),
         timestamps=is_true(query.get("timestamps")),

@@ -16,6 +16,7 @@ from kruise_probe_playground.apiserver.kinds import Rules, fields
 from kruise_probe_playground.apiserver.pod_validation import CONTAINER_LISTS, spec_problems
 from kruise_probe_playground.apiserver.schema import Json, put
 
+MAX_SECONDS: Final = 1 << 31  # Longer periods are clamped, because Python's time ends in 9999.
 select_fields: Final = fields(
     "spec.nodeName",
     "spec.restartPolicy",
@@ -99,10 +100,9 @@ class PodRules(Rules):
         finished = (stored.get("status") or {}).get("phase") in ("Failed", "Succeeded")
         if not spec.get("nodeName") or finished:
             return 0
-        seconds: int = (
-            spec.get("terminationGracePeriodSeconds", 0) if requested is None else requested
-        )
-        return seconds if seconds >= 0 else 1
+        own = spec.get("terminationGracePeriodSeconds", 0)
+        seconds: int = own if requested is None else requested
+        return min(seconds, MAX_SECONDS) if seconds >= 0 else 1
 
 
 def _cost_problems(pod: Json) -> Iterator[Cause]:

@@ -5,7 +5,7 @@ Differs: the selector's own syntax is checked only as far as it can be read.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -81,16 +81,18 @@ def scale_of(replica_set: Json) -> Json:
 
 def scaled(replica_set: Json, scale: Json) -> Json:
     """The ReplicaSet with the replicas of an updated Scale, and its resourceVersion as precondition."""
-    replicas: Any = (scale.get("spec") or {}).get("replicas", 0)
     name = replica_set["metadata"]["name"]
+    spec, metadata = (scale.get(key) or {} for key in ("spec", "metadata"))
+    if not isinstance(spec, dict) or not isinstance(metadata, dict):
+        raise failures.bad_request(f"json: spec or metadata of the Scale {name} is not an object")
+    replicas = spec.get("replicas", 0)
     if not isinstance(replicas, int):
         raise failures.bad_request(f"json: spec.replicas of the Scale {name} is not an integer")
     if replicas < 0:
         problem = invalid_value("spec.replicas", replicas, _NOT_NEGATIVE)
         raise failures.invalid(FailureTarget("autoscaling", "", "Scale", name), [problem])
-    version = (scale.get("metadata") or {}).get("resourceVersion")
     return {
         **replica_set,
-        "metadata": {**replica_set["metadata"], "resourceVersion": version},
+        "metadata": {**replica_set["metadata"], "resourceVersion": metadata.get("resourceVersion")},
         "spec": {**replica_set["spec"], "replicas": replicas},
     }

@@ -106,7 +106,7 @@ def number(query: Mapping[str, str], name: str) -> int | None:
     text = query.get(name)
     if not text:
         return None
-    try:
+    if re.fullmatch("[-+]?[0-9]{1,19}", text) and -(1 << 63) <= int(text) < 1 << 63:
         return int(text)
-    except ValueError:
-        raise bad_request(f'strconv.ParseInt: parsing "{text}": invalid syntax') from None
+    why = "value out of range" if re.fullmatch("[-+]?[0-9]+", text) else "invalid syntax"
+    raise bad_request(f'strconv.ParseInt: parsing "{text}": {why}')

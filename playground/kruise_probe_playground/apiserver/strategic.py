@@ -6,8 +6,9 @@ Differs: merge keys come from the OpenAPI schema; patches are not merged with pa
 
 from typing import Any
 
+from kruise_probe_playground.apiserver.failures import show
 from kruise_probe_playground.apiserver.patches import PatchFailed
-from kruise_probe_playground.apiserver.schema import UNTYPED, Json, Schema
+from kruise_probe_playground.apiserver.schema import UNTYPED, Json, Schema, put
 
 _DIRECTIVE = "$patch"
 _RETAIN_KEYS = "$retainKeys"
@@ -36,6 +37,8 @@ def _merge_map(original: Json, patch: Json, schema: Schema) -> Json:
             continue
         if key.startswith(_DELETE_PRIMITIVES):
             name = key.removeprefix(_DELETE_PRIMITIVES)
+            if not isinstance(value, list):
+                raise PatchFailed(f"invalid patch format of primitive list {name}", 400)
             if isinstance(merged.get(name), list):
                 merged[name] = [each for each in merged[name] if each not in value]
         elif value is None:
@@ -80,16 +83,12 @@ def _merge_field(merged: Json, key: str, value: Any, schema: Schema) -> None:
     elif isinstance(present, list) and isinstance(value, list) and schema.merges:
         merged[key] = _merge_list(present, value, schema)
     else:
-        cleaned, keep = _without_directives(value)
-        if keep:
-            merged[key] = cleaned
-        else:
-            merged.pop(key, None)
+        put(merged, key, _without_directives(value))
 
 
 def _merge_list(original: list[Any], patch: list[Any], schema: Schema) -> list[Any]:
     if not any(isinstance(each, dict) for each in (*original, *patch)):
-        merged = list(dict.fromkeys([*original, *patch]))
+        merged = list({_identity(each, ""): each for each in (*original, *patch)}.values())
         return _ordered(merged, patch, original, "")
     if not schema.merge_key:
         raise PatchFailed("cannot merge lists without merge key", 500)
@@ -99,7 +98,7 @@ def _merge_list(original: list[Any], patch: list[Any], schema: Schema) -> list[A
         value = _key_of(each, schema.merge_key)
         place = _find(merged, schema.merge_key, value)
         if place is None:
-            merged.append(_without_directives(each)[0])
+            merged.append(_without_directives(each))
         else:
             merged[place] = _merge_map(merged[place], each, schema.items or UNTYPED)
     return _ordered(merged, changes, kept, schema.merge_key)
@@ -135,32 +134,23 @@ def _find(items: list[Any], merge_key: str, value: Any) -> int | None:
     return next((at for at, each in maps if each.get(merge_key) == value), None)
 
 
-def _without_directives(value: Any) -> tuple[Any, bool]:
-    """Return the value to store in an absent field; False if the value is itself a directive."""
+def _without_directives(value: Any) -> Any:
+    """The value to store in an absent field; None for a directive."""
     if isinstance(value, dict):
-        if _DIRECTIVE in value:
-            return None, False
-        cleaned = {}
+        cleaned: Json = {}
         for key, each in value.items():
-            if (
-                each is None
-                or key == _RETAIN_KEYS
-                or key.startswith((_SET_ORDER, _DELETE_PRIMITIVES))
-            ):
-                continue
-            inner, keep = _without_directives(each)
-            if keep:
-                cleaned[key] = inner
-        return cleaned, True
+            if not key.startswith((_RETAIN_KEYS, _SET_ORDER, _DELETE_PRIMITIVES)):
+                put(cleaned, key, _without_directives(each))
+        return None if _DIRECTIVE in value else cleaned
     if isinstance(value, list):
-        return [inner for inner, keep in map(_without_directives, value) if keep], True
-    return value, True
+        kept = (each for each in value if not (isinstance(each, dict) and _DIRECTIVE in each))
+        return [_without_directives(each) for each in kept]
+    return value
 
 
 def _enforce_order(merged: Json, key: str, order: Any, original: Json, schema: Schema) -> None:
     if isinstance(merged.get(key), list) and isinstance(order, list):
-        live = original.get(key)
-        live = live if isinstance(live, list) else []
+        live = original[key] if isinstance(original.get(key), list) else []
         merged[key] = _ordered(merged[key], order, live, schema.merge_key)
 
 
@@ -183,12 +173,13 @@ def _ordered(items: list[Any], wanted: list[Any], live: list[Any], merge_key: st
     return [*merged, *named, *others]
 
 
-def _places(items: list[Any], merge_key: str) -> dict[Any, int]:
-    places: dict[Any, int] = {}
+def _places(items: list[Any], merge_key: str) -> dict[str, int]:
+    places: dict[str, int] = {}
     for place, each in enumerate(items):
         places.setdefault(_identity(each, merge_key), place)
     return places
 
 
-def _identity(item: Any, merge_key: str) -> Any:
-    return item.get(merge_key) if isinstance(item, dict) else item
+def _identity(item: Any, merge_key: str) -> str:
+    """What identifies an item, as JSON: a client may send a list or an object, which has no hash."""
+    return show(item.get(merge_key) if isinstance(item, dict) else item)

@@ -214,7 +214,7 @@ def test_kubeconfig_out_is_written_and_removed_at_the_end(
 @pytest.mark.parametrize(
     ("content", "complaint"),
     [
-        pytest.param("a: [b", "line 1, column 6: is not YAML", id="no-yaml"),
+        pytest.param("a: [b", "line 1, column 6: not valid YAML", id="no-yaml"),
         pytest.param("just text", "document 1: is not an object", id="no-object"),
         pytest.param("kind: Pod\nmetadata: {name: x}", "has no apiVersion", id="no-version"),
         pytest.param("", "contains no object", id="empty"),

@@ -135,3 +135,27 @@ def test_incomplete_check_lists_what_is_missing(looks: Any, why: str) -> None:
     found = progress(*looks)
     assert not found.complete
     assert found.missing() == why
+
+
+def test_probes_of_two_markers_with_one_name_are_listed_with_their_markers() -> None:
+    other = probe_wire(condition="example.com/other")
+    conditions = [condition_wire(KIND), condition_wire("example.com/other")]
+    found = Progress(wanted=1)
+    found.observe(
+        snapshot(
+            markers=[
+                marker(probes=[probe_wire(), probe_wire("alone", condition="example.com/alone")]),
+                marker(name="other", probes=[other]),
+            ],
+            pods=[healthy_pod("web", conditions=conditions)],
+            states=[state_wire("web#healthy"), state_wire("other#healthy")],
+        ),
+        [event("KruiseProbeSucceeded"), event("KruiseProbeSucceeded", probe="other#healthy")],
+    )
+
+    assert found.as_json(seconds=1)["seen"] == {
+        "web/other#healthy": ["Succeeded"],
+        "web/alone": [],
+        "web/web#healthy": ["Succeeded"],
+    }
+    assert found.as_json(seconds=1)["probes"] == 3

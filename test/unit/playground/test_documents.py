@@ -32,7 +32,7 @@ def test_documents_keep_their_order_and_lists_are_flattened(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        pytest.param("a: [b\nc: d", "line 2, column 2: is not YAML", id="no-yaml"),
+        pytest.param("a: [b\nc: d", "line 2, column 2: not valid YAML: ", id="no-yaml"),
         pytest.param("word", "document 1: is not an object", id="no-object"),
         pytest.param(f"{POD}---\n[1]", "document 2: is not an object", id="a-list-of-numbers"),
         pytest.param("metadata: {}", "has no apiVersion and no kind", id="nothing-said"),
@@ -40,9 +40,12 @@ def test_documents_keep_their_order_and_lists_are_flattened(tmp_path: Path) -> N
         pytest.param("apiVersion: v1\nkind: Pod\nmetadata: {name: 5}", "no metadata.name", id="number-as-name"),
         pytest.param("# nothing", "contains no object", id="empty"),
         pytest.param("apiVersion: v1\nkind: List\nitems: 5", "items of the List is not a list", id="a-list-of-nothing"),
-        pytest.param(f"{POD}spec: {{null: a}}", "is not valid JSON: a key is null", id="null-as-key"),
-        pytest.param("[" * 5000, "nested too deeply", id="deep"),
-        pytest.param(f"{POD}spec: &a {{again: *a}}", "document 1: is nested too deeply", id="holds-itself"),
+        pytest.param(f"{POD}spec: {{null: a}}", "line 4, column 8: the key 'null' is null", id="null-as-key"),
+        pytest.param(f"{POD}spec: {{a: 1, a: 2}}", "line 4, column 14: the key 'a' is already in line 4; remove one of the two", id="key-twice"),
+        pytest.param(f"{POD}{POD}", "line 4, column 1: the key 'apiVersion' is already in line 1; write '---'", id="object-without-separator"),
+        pytest.param(f"{POD}spec: {{on: 1, yes: 2}}", "line 4, column 15: the key 'yes' becomes 'true', which is already a key", id="equal-booleans-as-keys"),
+        pytest.param("[" * 5000, "line 1, column 65: the file is nested more than 64 levels deep", id="deep"),
+        pytest.param(f"{POD}spec: &a {{again: *a}}", "line 4, column 18: the anchor &a contains itself", id="holds-itself"),
         pytest.param(f"{DEPLOYMENT}\nspec: {{template: {{metadata: web, spec: {{}}}}}}", "spec.template.metadata is not a mapping", id="no-metadata"),
         pytest.param(f"{DEPLOYMENT}\nspec: {{}}", "has no spec.template.spec", id="no-template"),
         pytest.param(f"{DEPLOYMENT}\nspec: {{replicas: 1000, template: {{spec: {{}}}}}}", "0 to 100", id="too-many-pods"),
@@ -60,6 +63,24 @@ def test_keys_become_strings_as_in_kubectl(tmp_path: Path) -> None:
     text = "apiVersion: v1\nkind: Pod\nmetadata: {name: web, labels: {on: a, 2: b}}"
     (found,) = load([written(tmp_path, text)])
     assert found.object["metadata"]["labels"] == {"true": "a", "2": "b"}
+
+
+@pytest.mark.parametrize(
+    ("written_as", "expected"),
+    [
+        pytest.param("12:30", "12:30", id="sexagesimal"),
+        pytest.param("2026-01-02", "2026-01-02", id="date"),
+        pytest.param("0o17", 15, id="octal"),
+        pytest.param("yes", True, id="boolean"),
+        pytest.param("'5'", "5", id="quoted"),
+        pytest.param("~", None, id="null"),
+    ],
+)
+def test_scalars_have_the_types_of_kubectl(
+    tmp_path: Path, written_as: str, expected: object
+) -> None:
+    (found,) = load([written(tmp_path, f"{POD}spec: {{value: {written_as}}}")])
+    assert found.object["spec"] == {"value": expected}
 
 
 def test_typed_list_is_flattened(tmp_path: Path) -> None:

@@ -1,15 +1,20 @@
-"""Which pods a scale-in deletes first."""
+"""The controller of ReplicaSets: which pods it counts, and which a scale-in deletes first."""
 
+import asyncio
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.api_server import ApiServer
 from support.node_records import node_pod
 
 from kruise_probe.api.names import DELETION_COST_ANNOTATION
+from kruise_probe.client.config import ClusterConfig
+from kruise_probe.client.rest import RestClient
+from kruise_probe_playground.apiserver.writing import Editor, WriteOptions
 from kruise_probe_playground.node.pods import NodePod
-from kruise_probe_playground.replicas import deletion_order
+from kruise_probe_playground.replicas import ReplicaSetController, deletion_order
 
 
 def pod(
@@ -61,3 +66,47 @@ def test_ready_pods_are_deleted_by_cost(costs: list[int]) -> None:
         for each in deletion_order(pods)
     ]
     assert ordered == sorted(costs)
+
+
+OTHERS = 500
+"""As many as the first page of a list has; their names sort before those of the ReplicaSet's pods."""
+
+
+async def replicas_written(server: ApiServer) -> int:
+    """The first status.replicas above 0; or the number of pods, if there are more than the one wanted."""
+    changed = asyncio.Event()
+    record = server.registry.store.next_revision
+
+    def next_revision() -> int:
+        changed.set()
+        return record()
+
+    server.registry.store.next_revision = next_revision  # type: ignore[method-assign]
+    while True:
+        await changed.wait()
+        changed.clear()
+        created = len(server.objects("pods")) - OTHERS
+        written: int = server.objects("replicasets.apps")[0]["status"]["replicas"]
+        if written or created > 1:
+            return max(created, written)
+
+
+@pytest.mark.sockets
+async def test_pods_after_the_first_page_are_counted() -> None:
+    labels = {"app": "z"}
+    spec = {"containers": [{"name": "c", "image": "i"}]}
+    template = {"metadata": {"labels": labels}, "spec": spec}
+    replica_set = {"replicas": 1, "selector": {"matchLabels": labels}, "template": template}
+    async with ApiServer() as server:
+        editor, kinds = Editor(server.registry), server.registry.kinds
+        for number in range(OTHERS):
+            body = {"metadata": {"name": f"a-{number}"}, "spec": spec}
+            editor.create(kinds["pods"], "default", body, WriteOptions())
+        body = {"metadata": {"name": "z"}, "spec": replica_set}
+        editor.create(kinds["replicasets.apps"], "default", body, WriteOptions())
+        config = ClusterConfig.plain(server.url)
+        async with RestClient(config=config, field_manager="test", user_agent="test") as client:
+            controller = asyncio.create_task(ReplicaSetController(client).run())
+            assert await replicas_written(server) == 1
+            controller.cancel()
+            await asyncio.wait([controller])
