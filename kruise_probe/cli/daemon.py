@@ -61,6 +61,23 @@ class DaemonFlags(SharedFlags):
     result_refresh_interval: float
 
 
+class CriEndpoint(click.ParamType[str]):
+    """One endpoint. Commas and spaces separate several endpoints in the environment variable."""
+
+    name = "endpoint"
+
+    def split_envvar_value(self, rv: str) -> list[str]:
+        return rv.replace(",", " ").split()
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        text = str(value)
+        if "," in text:
+            return self.fail(
+                f"{text!r} names several sockets; repeat --cri-endpoint for each socket", param, ctx
+            )
+        return text
+
+
 _HELP = """Probes the containers of this node and publishes the results.
 
 \b
@@ -89,9 +106,11 @@ NO_WORK_SECONDS: Final = 10.0
 )
 @flag(
     "--cri-endpoint",
+    type=CriEndpoint(),
     multiple=True,
     metavar="unix:///…",
-    help="Socket of the container runtime; several sockets are tried in order.  [default: the sockets of known runtimes]",
+    help="Socket of the container runtime. Repeat the flag, or separate sockets with commas in the variable, to try "
+    "several in order.  [default: the sockets of known runtimes]",
 )
 @flag(
     "--max-concurrent-execs",

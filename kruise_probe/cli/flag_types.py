@@ -23,6 +23,10 @@ _OBJECT_NAME: Final = re.compile(rf"{_LABEL}(\.{_LABEL})*")
 _NAMESPACE_NAME: Final = re.compile(_LABEL)
 
 
+MAX_DURATION_SECONDS: Final = (2**63 - 1) / 1e9
+"""Maximum of Go's time.Duration, which counts nanoseconds: 2562047h47m16s."""
+
+
 class GoBool(click.ParamType[bool]):
     """`--flag`, `--flag=true`, `--flag=false`."""
 
@@ -82,6 +86,8 @@ class Duration(click.ParamType[float]):
             return self.fail(
                 f"{value!r} is not a duration; write it as 15s, 1m30s or 500ms", param, ctx
             )
+        if seconds > MAX_DURATION_SECONDS:
+            return self.fail("the duration is too long; write 2562047h or less", param, ctx)
         if seconds < self._at_least:
             return self.fail(
                 f"{value!r} is too short; write {self._at_least:g}s or longer", param, ctx

@@ -36,7 +36,7 @@ _FORMATS: Final = {"text": as_text, "json": as_json, "sarif": as_sarif}
     multiple=True,
     type=click.Path(),
     metavar="FILE",
-    help="File, folder, or - for standard input; repeatable.",
+    help="File, folder (its hidden folders are skipped), or - for standard input; repeatable.",
 )
 @flag(
     "--allowed-label-keys",

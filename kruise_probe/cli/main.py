@@ -222,15 +222,15 @@ def _runs_forever(arguments: Sequence[str], environment: Mapping[str, str]) -> b
 
 def run(arguments: Sequence[str], environment: Mapping[str, str]) -> int:
     """Run the command line; return the exit code."""
+    words: list[str] = []
     try:
-        result: Any = cli.main(
-            args=with_mode(arguments, environment), prog_name="kruise-probe", standalone_mode=False
-        )
+        words = with_mode(arguments, environment)
+        result: Any = cli.main(args=words, prog_name="kruise-probe", standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.format_message(), err=True)
         return EXIT_USAGE
     except click.UsageError as error:
-        place = error.ctx.command_path if error.ctx else "kruise-probe"
+        place = error.ctx.command_path if error.ctx else _command_path(words)
         message = _one_line(error.format_message())
         end = "" if message.endswith(("?", ".")) else "."
         click.echo(f"{place}: {message}{end} See '{place} --help'", err=True)
@@ -248,6 +248,11 @@ def run(arguments: Sequence[str], environment: Mapping[str, str]) -> int:
             click.echo(f"kruise-probe: cannot write the output: {failure.strerror}", err=True)
         return EXIT_FAILURE
     return result if isinstance(result, int) else 0
+
+
+def _command_path(words: Sequence[str]) -> str:
+    """The command that the words call; click's parser raises usage errors without their context."""
+    return f"kruise-probe {words[0]}" if words and words[0] in _NAMES else "kruise-probe"
 
 
 def _one_line(text: str) -> str:

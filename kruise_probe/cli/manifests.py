@@ -106,8 +106,11 @@ def manifests(
     cert_manager: bool,
     metrics_secure: bool,
 ) -> None:
-    if cri_socket and not cri_socket.startswith("/"):
-        raise click.UsageError(f"--cri-socket {cri_socket!r}: write an absolute path")
+    if cri_socket and not _is_socket_path(cri_socket):
+        raise click.UsageError(
+            f"--cri-socket {cri_socket!r} is not the path of a socket in a folder below /; "
+            "write its absolute path, such as /run/containerd/containerd.sock"
+        )
     if not image.strip() or image != "".join(image.split()):
         raise click.UsageError(
             f"--image {image!r}: write a name and a tag, such as {DEFAULT_IMAGE}"
@@ -119,6 +122,13 @@ def manifests(
     if json_schema:
         click.echo(json.dumps(marker_json_schema(allowed_label_keys), indent=2))
         return
+    serverless = feature_gates.enabled(SERVERLESS)
+    if serverless and not webhook and not crds_only:
+        click.echo(
+            f"kruise-probe manifests: the gate {SERVERLESS.name} is on, but without the webhook no pod gets the "
+            "annotation for its provider; add --webhook",
+            err=True,
+        )
     gates = ",".join(f"{name}={str(on).lower()}" for name, on in feature_gates.overrides.items())
     install = Install(
         namespace=namespace,
@@ -130,7 +140,7 @@ def manifests(
         cri_socket=cri_socket,
         webhook=webhook,
         cert_manager=cert_manager,
-        serverless=feature_gates.enabled(SERVERLESS),
+        serverless=serverless,
         metrics_secure=metrics_secure,
     )
     documents = (
@@ -139,3 +149,9 @@ def manifests(
         else default_install(install, admission_policy=admission_policy)
     )
     click.echo(yaml.safe_dump_all(documents, sort_keys=False, width=120), nl=False)
+
+
+def _is_socket_path(path: str) -> bool:
+    """Whether the path may be that of a socket. Its folder is mounted, so it must not be the root of the node."""
+    root, *names = path.split("/")
+    return not root and len(names) > 1 and not {"", ".", ".."} & set(names)

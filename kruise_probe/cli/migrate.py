@@ -10,7 +10,7 @@ from kruise_probe.api.kinds import KubeObject, Resource
 from kruise_probe.api.names import LEADER_ELECTION_ID
 from kruise_probe.api.resources import LEASES, MARKERS, NODE_POD_PROBES
 from kruise_probe.cli.query_client import DEADLINE_SECONDS, client_of, run_query
-from kruise_probe.cli.query_options import QueryFlags, document_text, query_flags
+from kruise_probe.cli.query_options import QueryCommand, QueryFlags, document_text, query_flags
 from kruise_probe.cli.reading import Reader
 from kruise_probe.cli.tables import plural, printable
 from kruise_probe.client.config import ClusterConfig
@@ -43,7 +43,9 @@ reads only. The exit code is 0 if no marker is refused, 1 if one is, and 2 for a
 """
 
 
-@click.command(help=_HELP, short_help="Report what a migration from Kruise changes.")
+@click.command(
+    cls=QueryCommand, help=_HELP, short_help="Report what a migration from Kruise changes."
+)
 @click.option(
     "--check", is_flag=True, help="Required: there is no other mode, and nothing is changed."
 )

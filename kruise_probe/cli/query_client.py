@@ -94,7 +94,7 @@ def config_of(params: Mapping[str, Any]) -> ClusterConfig:
     )
     if overrides.as_groups and not overrides.as_user:
         raise click.UsageError("--as-group needs --as")
-    return load_config(params.get("kubeconfig"), overrides=overrides)
+    return load_config(params.get("kubeconfig"), overrides=overrides, kubeconfig_first=True)
 
 
 def client_of(config: ClusterConfig) -> RestClient:

@@ -14,7 +14,14 @@ import yaml
 from kruise_probe.api.labels import Selector, compile_selector
 from kruise_probe.api.names import GROUP, SYSTEM_NAMESPACE
 from kruise_probe.cli.completion import complete_namespaces
-from kruise_probe.cli.flag_types import IMPERSONATED, LABEL_KEYS, NAMESPACE, Decorator, flag
+from kruise_probe.cli.flag_types import (
+    GO_BOOL,
+    IMPERSONATED,
+    LABEL_KEYS,
+    NAMESPACE,
+    Decorator,
+    flag,
+)
 from kruise_probe.cli.query_client import config_of
 from kruise_probe.client.config import ClusterConfig
 from kruise_probe.inspection.selectors import did_you_mean, parse_selector
@@ -32,6 +39,32 @@ class LabelSelectorType(click.ParamType[Selector]):
             return compile_selector(parse_selector(str(value)))
         except ValueError as error:
             return self.fail(str(error), param, ctx)
+
+
+class QueryCommand(click.Command):
+    """A command whose boolean flags may have a value after `=`, as in Go: `--watch`, `--watch=true`, `-w=false`."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        flags = {
+            name: each
+            for each in self.params
+            if isinstance(each, click.Option) and each.is_flag
+            for name in each.opts
+        }
+        words: list[str] = []
+        for index, word in enumerate(args):
+            if word == "--":
+                words += args[index:]
+                break
+            name, equals, value = word.partition("=")
+            flag = flags.get(name) if equals else None
+            if flag is None:
+                words.append(word)
+            elif ctx.resilient_parsing or GO_BOOL.convert(value, flag, ctx):
+                words.append(name)
+            else:  # the last value wins
+                words = [each for each in words if each not in flag.opts]
+        return super().parse_args(ctx, words)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +91,7 @@ _FLAGS: Final[tuple[Decorator, ...]] = (
     flag(
         "--kubeconfig",
         type=click.Path(dir_okay=False),
-        help="Kubeconfig file. Without it: KUBECONFIG, then ~/.kube/config.",
+        help="Kubeconfig file. Without it: KUBECONFIG, then ~/.kube/config, then the pod's own service account.",
     ),
     click.option("--context", default="", help="Context of the kubeconfig.  [default: current]"),
     click.option(

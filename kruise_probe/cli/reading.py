@@ -11,7 +11,7 @@ from typing import Final, TypeVar
 
 from kruise_probe.api.errors import Forbidden, NotFound
 from kruise_probe.api.keys import NamespacedName
-from kruise_probe.api.kinds import KubeObject, Resource
+from kruise_probe.api.kinds import KubeObject, ListPage, Resource
 from kruise_probe.api.resources import LEASES, MARKERS, NODE_POD_PROBES, NODES
 from kruise_probe.api.times import utc_now
 from kruise_probe.api.v1alpha1 import PodProbeMarker
@@ -117,22 +117,28 @@ class Reader:
     ) -> list[T]:
         """List a kind, or its objects of one name; append to `notes` what cannot be decoded."""
         items: list[T] = []
-        token = ""
-        while True:
+        async for page in self._pages(resource, namespace, name=name):
+            items += page.items
+            self.notes += [
+                f"{resource.kind} {each.key} cannot be read and is left out: {each.error}"
+                for each in page.undecodable
+            ]
+        return items
+
+    async def _pages(
+        self, resource: Resource[T], namespace: str = "", *, name: str = ""
+    ) -> AsyncIterator[ListPage[T]]:
+        token, more = "", True
+        while more:
             page = await self._client.list_page(
                 resource,
                 namespace=namespace,
                 continue_token=token,
                 field_selector=f"metadata.name={name}" if name else "",
             )
-            items += page.items
-            self.notes += [
-                f"{resource.kind} {each.key} cannot be read and is left out: {each.error}"
-                for each in page.undecodable
-            ]
+            yield page
             token = page.continue_token
-            if not token:
-                return items
+            more = bool(token)
 
     async def list_if_allowed(
         self, resource: Resource[T], namespace: str = "", *, name: str = ""
@@ -149,10 +155,9 @@ class Reader:
     async def markers_everywhere(self) -> list[PodProbeMarker]:
         """The markers of all namespaces, or none if the user may not list them. Does not change `notes`."""
         try:
-            page = await self._client.list_page(MARKERS)
+            return [each async for page in self._pages(MARKERS) for each in page.items]
         except Forbidden:
             return []
-        return page.items
 
     @asynccontextmanager
     async def follow(self, first: Snapshot) -> AsyncIterator[Following]:

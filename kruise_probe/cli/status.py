@@ -18,6 +18,7 @@ from kruise_probe.cli.completion import complete_markers
 from kruise_probe.cli.query_client import client_of, run_query
 from kruise_probe.cli.query_options import (
     MARKER_KINDS,
+    QueryCommand,
     QueryFlags,
     document_text,
     name_of,
@@ -72,7 +73,7 @@ class StatusQuery(NamedTuple):
     flags: QueryFlags
 
 
-@click.command(help=_HELP, short_help="Show probes, results and problems.")
+@click.command(cls=QueryCommand, help=_HELP, short_help="Show probes, results and problems.")
 @click.argument("markers", metavar="[MARKER]...", nargs=-1, shell_complete=complete_markers)
 @click.option("-A", "--all-namespaces", is_flag=True, help="Read all namespaces.")
 @click.option("-w", "--watch", is_flag=True, help="Continue and show every change.")

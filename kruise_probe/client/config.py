@@ -93,10 +93,13 @@ def load_config(
     kubeconfig: str | None = None,
     environ: Mapping[str, str] | None = None,
     overrides: ConfigOverrides = NO_OVERRIDES,
+    *,
+    kubeconfig_first: bool = False,
 ) -> ClusterConfig:
     """Load the configuration: `kubeconfig` > $KUBECONFIG > the pod's service account > ~/.kube/config.
 
-    `overrides` that name parts of a kubeconfig skip the service account.
+    With `kubeconfig_first`, ~/.kube/config takes precedence over the service account, as in kubectl. `overrides` that
+    name parts of a kubeconfig skip the service account.
 
     This blocks: it reads files and may run an exec plugin, which may hang. On an event loop that handles
     signals, call it in a thread.
@@ -105,23 +108,29 @@ def load_config(
         ConfigError: one line that says what is wrong, where, and what to do.
     """
     environ = os.environ if environ is None else environ
-    config = _load_config(kubeconfig, environ, overrides)
+    config = _load_config(kubeconfig, environ, overrides, kubeconfig_first=kubeconfig_first)
     return replace(config, as_user=overrides.as_user, as_groups=overrides.as_groups)
 
 
 def _load_config(
-    kubeconfig: str | None, environ: Mapping[str, str], overrides: ConfigOverrides
+    kubeconfig: str | None,
+    environ: Mapping[str, str],
+    overrides: ConfigOverrides,
+    *,
+    kubeconfig_first: bool,
 ) -> ClusterConfig:
     if kubeconfig:
         return _from_kubeconfig(kubeconfig, environ, "--kubeconfig", overrides)
     if environ.get("KUBECONFIG"):
         return _from_kubeconfig(environ["KUBECONFIG"], environ, "$KUBECONFIG", overrides)
+    default = os.path.join(environ.get("HOME") or os.path.expanduser("~"), ".kube", "config")
+    has_default = os.path.exists(default)
     in_cluster = environ.get("KUBERNETES_SERVICE_HOST") and (SERVICE_ACCOUNT / "token").exists()
-    if in_cluster and not overrides.need_kubeconfig:
+    skip_account = overrides.need_kubeconfig or (kubeconfig_first and has_default)
+    if in_cluster and not skip_account:
         return _in_cluster(environ)
-    default = Path(environ.get("HOME") or "~").expanduser() / ".kube" / "config"
-    if default.exists():
-        return _from_kubeconfig(str(default), environ, "the default kubeconfig", overrides)
+    if has_default:
+        return _from_kubeconfig(default, environ, "the default kubeconfig", overrides)
     raise ConfigError(
         f"no configuration of an API server: --kubeconfig and $KUBECONFIG are not set, {default} does not exist, and "
         f"there is no service account of a pod ({_no_service_account(environ)}); set --kubeconfig"

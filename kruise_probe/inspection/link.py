@@ -135,7 +135,8 @@ _REMEDIES: Final = {
     "or run an init process in the container",
     "ResultOverdue": "check the node's container runtime and the daemon's log on that node; "
     "alternating attempt results never reach a threshold above 1",
-    "NotInjected": "start the manager with EnablePodProbeMarkerOnServerless=true, then create the pod again",
+    "NotInjected": "install gate and webhook with kruise-probe manifests --webhook "
+    "--feature-gates=EnablePodProbeMarkerOnServerless=true, then create the pod again",
     "ConditionTypeMissing": "set podConditionType of the probe: a provider reports results only as conditions",
     "ProviderSilent": "check that the provider supports the PodProbeMarker protocol",
     "Conflict": "use another name in one of the two probes",

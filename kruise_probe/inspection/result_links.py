@@ -1,4 +1,4 @@
-"""The links from the daemon or provider to the marks on the pod, one function for each. Pure."""
+"""The links from the daemon to the marks on the pod, one function for each. Pure."""
 
 import json
 import re
@@ -8,7 +8,7 @@ from typing import Final
 
 from kruise_probe.api.core import MAX_SECONDS, Probe
 from kruise_probe.api.extraction import FromMessage
-from kruise_probe.api.names import REASON_AGENT_STALE, SERVERLESS_PROBES_ANNOTATION
+from kruise_probe.api.names import REASON_AGENT_STALE
 from kruise_probe.api.times import parse_time
 from kruise_probe.api.v1alpha1 import ContainerProbeState, ProbeState
 from kruise_probe.controllers.markers.conditions import VALUE_INVALID, listed
@@ -148,27 +148,11 @@ def _seconds(span: timedelta) -> int:
     return int(span.total_seconds()) + 1
 
 
-def provider_link(context: ProbeContext) -> Link:
-    pod, condition_type = context.seen.pod, context.probe.pod_condition_type
-    if SERVERLESS_PROBES_ANNOTATION not in pod.annotations:
-        text = (
-            f"the pod on virtual node {pod.node} has no annotation {SERVERLESS_PROBES_ANNOTATION}"
-        )
-        return broken("provider", "NotInjected", text)
-    if not condition_type:
-        text = "the probe has no podConditionType, so the provider cannot report its result"
-        return broken("provider", "ConditionTypeMissing", text)
-    if context.result is None:
-        text = f"the provider has not set condition {condition_type} on the pod"
-        return broken("provider", "ProviderSilent", text)
-    return ok("provider", "the provider has set the condition")
-
-
 def condition_link(context: ProbeContext) -> Link:
     wanted, claim, result = context.probe.pod_condition_type, context.claim, context.result
     if not wanted:
         return ok("condition")
-    conflict = _conflict_text(context, "condition type")
+    conflict = conflict_text(context, "condition type")
     if conflict:
         return broken("condition", "Conflict", conflict)
     if claim is None or not claim.condition_type:
@@ -186,7 +170,7 @@ def condition_link(context: ProbeContext) -> Link:
 def marks_link(context: ProbeContext) -> Link:
     if not context.probe.marker_policy:
         return ok("marks")
-    conflict = _conflict_text(context, "label") or _conflict_text(context, "annotation")
+    conflict = conflict_text(context, "label") or conflict_text(context, "annotation")
     if conflict:
         return broken("marks", "Conflict", conflict)
     result, claim = context.result, context.claim
@@ -272,7 +256,8 @@ def _differences(
     ]
 
 
-def _conflict_text(context: ProbeContext, kind: str) -> str:
+def conflict_text(context: ProbeContext, kind: str) -> str:
+    """The owners of what the probe may not write; empty if there is no conflict. `kind` as in ClaimConflict."""
     return listed([str(each) for each in context.conflicts if each.kind == kind])
 
 

@@ -16,6 +16,7 @@ from kruise_probe.controllers.pods.claims import Claim, claims_of, conflicts_of
 from kruise_probe.controllers.serverless import is_virtual, states_of
 from kruise_probe.inspection import result_links, spec_links
 from kruise_probe.inspection.link import Link, LinkState, ProbeContext, broken, ok, waiting
+from kruise_probe.inspection.provider_link import provider_link
 from kruise_probe.inspection.seen_pods import SeenPod
 from kruise_probe.inspection.selectors import did_you_mean, why_not
 from kruise_probe.inspection.snapshot import Snapshot
@@ -117,7 +118,7 @@ _ON_VIRTUAL_NODES: Final[tuple[Callable[[ProbeContext], Link], ...]] = (
     spec_links.marker_link,
     spec_links.pod_link,
     spec_links.container_link,
-    result_links.provider_link,
+    provider_link,
     spec_links.manager_link,
     result_links.condition_link,
     result_links.marks_link,

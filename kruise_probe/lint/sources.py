@@ -53,8 +53,10 @@ def read_sources(paths: Iterable[str]) -> Iterator[Source]:
         if path == STANDARD_INPUT:
             yield decoded(STANDARD_INPUT_NAME, sys.stdin.buffer.read(MAX_FILE_BYTES + 1))
         elif os.path.isdir(path):
-            files = list(_files_below(path))
-            if not files:
+            errors: list[OSError] = []
+            files = list(_files_below(path, errors))
+            yield from (_unreadable_path("folder", str(each.filename), each) for each in errors)
+            if not files and not errors:
                 yield _unreadable(
                     path, f"the folder has no {', '.join(SUFFIXES)} file; name another"
                 )
@@ -71,13 +73,18 @@ def _is_new(path: str, seen: set[str]) -> bool:
     return True
 
 
-def _files_below(folder: str) -> Iterator[str]:
-    """Regular files with a known suffix, sorted; without hidden folders and without following links to folders."""
-    for parent, folders, files in os.walk(folder):
+def _files_below(folder: str, errors: list[OSError]) -> Iterator[str]:
+    """Files with a known suffix, sorted; without hidden folders and without following links to folders.
+
+    Includes what cannot be read, such as dangling links. Appends the error of each unreadable folder to `errors`.
+    """
+    for parent, folders, files in os.walk(folder, onerror=errors.append):
         folders[:] = sorted(each for each in folders if not each.startswith("."))
         for name in sorted(files):
             path = os.path.join(parent, name)
-            if name.lower().endswith(SUFFIXES) and os.path.isfile(path):
+            if name.lower().endswith(SUFFIXES) and (
+                os.path.isfile(path) or not os.path.exists(path)
+            ):
                 yield path
 
 
@@ -86,9 +93,13 @@ def _read(path: str, *, named: bool) -> Source:
         with open(path, "rb") as file:
             raw = file.read(MAX_FILE_BYTES + 1)
     except (OSError, ValueError) as error:
-        why = getattr(error, "strerror", None) or str(error)
-        return _unreadable(path, f"the file cannot be read: {why}; check its path and permissions")
+        return _unreadable_path("file", path, error)
     return decoded(path, raw)._replace(named=named)
+
+
+def _unreadable_path(kind: str, path: str, error: Exception) -> Source:
+    why = getattr(error, "strerror", None) or str(error)
+    return _unreadable(path, f"the {kind} cannot be read: {why}; check its path and permissions")
 
 
 def _unreadable(name: str, message: str) -> Source:

@@ -51,7 +51,7 @@ def listen(address: BindAddress, *, flag: str) -> socket.socket:
     """Open a listening socket; an empty host means all interfaces, IPv4 and IPv6.
 
     Raises:
-        BindError: the address is in use, not local, or not permitted.
+        BindError: the address is in use, not local, not permitted, or its host is not a valid name.
     """
     try:
         if not address.host:
@@ -67,6 +67,9 @@ def listen(address: BindAddress, *, flag: str) -> socket.socket:
             address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
         return socket.create_server(target[:2], family=family, backlog=BACKLOG)
+    except UnicodeError as error:  # the host cannot be encoded as a domain name
+        reason = "the host is not a valid name"
+        raise BindError(f"{flag}={address}: {reason}; set another address with {flag}") from error
     except OSError as error:
         reason = _REASONS.get(error.errno or 0, error.strerror or str(error))
         raise BindError(f"{flag}={address}: {reason}; {_advice(address, error, flag)}") from error

@@ -7,7 +7,14 @@ import click
 import pytest
 
 from kruise_probe.api.times import parse_duration
-from kruise_probe.cli.flag_types import GO_BOOL, LABEL_KEYS, LISTEN_ADDRESS, Count, Rate
+from kruise_probe.cli.flag_types import (
+    DURATION,
+    GO_BOOL,
+    LABEL_KEYS,
+    LISTEN_ADDRESS,
+    Count,
+    Rate,
+)
 
 
 @pytest.mark.parametrize(
@@ -35,6 +42,13 @@ def test_durations_have_the_syntax_of_go(text: str, seconds: float | None) -> No
     parsed = parse_duration(text)
 
     assert parsed == (pytest.approx(seconds) if seconds is not None else None)
+
+
+@pytest.mark.parametrize("text", ["2562048h", f"{'9' * 310}h", f"{'9' * 310}ns"])
+def test_durations_above_the_maximum_of_go_are_refused(text: str) -> None:
+    with pytest.raises(click.BadParameter, match="too long; write 2562047h or less"):
+        DURATION.convert(text, None, None)
+    assert DURATION.convert("2562047h", None, None) == 2562047 * 3600
 
 
 @pytest.mark.parametrize(

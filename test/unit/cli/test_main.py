@@ -42,6 +42,11 @@ WITHOUT_SERVERS = ["--metrics-addr=0", "--health-probe-addr=0"]
             ["daemon", "--node-name=a", "--cri-endpoint=tcp://1"], "unix socket", id="cri-endpoint"
         ),
         pytest.param(
+            ["daemon", "--node-name=a", "--cri-endpoint=unix:///a,unix:///b"],
+            "'unix:///a,unix:///b' names several sockets; repeat --cri-endpoint for each socket",
+            id="endpoints-in-one-flag",
+        ),
+        pytest.param(
             ["daemon", "--node-name=a", "--result-refresh-interval=0"],
             "write 1s or longer",
             id="refreshed-without-end",
@@ -90,6 +95,17 @@ WITHOUT_SERVERS = ["--metrics-addr=0", "--health-probe-addr=0"]
             ["status", "-n", "A_b"], "is not a valid Kubernetes name", id="status-namespace"
         ),
         pytest.param(["status", "-A", "-n", "a"], "-A excludes -n", id="all-and-one"),
+        pytest.param(
+            ["status", "-n"],
+            "Option '-n' requires an argument. See 'kruise-probe status --help'",
+            id="option-without-a-value",
+        ),
+        pytest.param(["status", "--watch=maybe"], "write true or false", id="value-of-a-flag"),
+        pytest.param(
+            ["migrate", "--check=false"],
+            "add --check; migrate only reports",
+            id="migrate-without-check",
+        ),
         pytest.param(["explain"], "name pods, or select them with -l", id="no-pod"),
         pytest.param(["explain", "a", "-l", "b"], "or select them with -l", id="pod-and-labels"),
         pytest.param(
@@ -115,6 +131,14 @@ WITHOUT_SERVERS = ["--metrics-addr=0", "--health-probe-addr=0"]
         pytest.param(["manifests", "--image="], "write a name and a tag", id="no-image"),
         pytest.param(["manifests", "--cert-manager"], "--webhook", id="certificate-for-nothing"),
         pytest.param(["manifests", "--cri-socket=run/x"], "absolute path", id="relative-socket"),
+        *(
+            pytest.param(
+                ["manifests", f"--cri-socket={path}"],
+                "write its absolute path, such as /run/containerd/containerd.sock",
+                id=f"socket-{path}",
+            )
+            for path in ("/run/containerd/", "/run/../x.sock", "/run/.", "//x.sock", "/x.sock", "/")
+        ),
         pytest.param(["playground", "--nodes=0"], "1<=x<=50", id="no-nodes"),
         pytest.param(
             ["playground", "--check", "--no-sample"], "add -f FILE", id="nothing-to-check"

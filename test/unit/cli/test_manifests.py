@@ -56,6 +56,27 @@ def test_flags_select_the_objects(
     assert not absent & found
 
 
+GATE = "--feature-gates=EnablePodProbeMarkerOnServerless=true"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "warned"),
+    [
+        pytest.param([GATE], True, id="gate"),
+        pytest.param([GATE, "--webhook"], False, id="gate-and-webhook"),
+        pytest.param([GATE, "--crds-only"], False, id="crds"),
+        pytest.param([], False, id="default"),
+    ],
+)
+def test_serverless_gate_without_webhook_prints_a_warning(
+    arguments: list[str], warned: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["manifests", *arguments], {}) == 0
+
+    assert ("without the webhook" in (err := capsys.readouterr().err)) == warned
+    assert ("add --webhook" in err) == warned
+
+
 def test_flags_reach_the_workloads(capsys: pytest.CaptureFixture[str]) -> None:
     documents = printed(
         capsys,

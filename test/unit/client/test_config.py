@@ -190,6 +190,33 @@ async def test_home_kubeconfig_is_the_last_choice(tmp_path: Path) -> None:
     assert found.credentials.authorization() == "Bearer file-token"
 
 
+@pytest.mark.parametrize(
+    ("first", "server"),
+    [
+        pytest.param(True, "http://127.0.0.1:8001", id="command"),
+        pytest.param(False, "https://10.96.0.1:443", id="manager-and-daemon"),
+    ],
+)
+async def test_only_kubeconfig_first_prefers_the_home_kubeconfig_to_the_account(
+    first: bool, server: str, tmp_path: Path, account: Path
+) -> None:
+    (tmp_path / ".kube").mkdir()
+    kubeconfig(tmp_path / ".kube" / "config")
+    environ = {**POD_ENVIRON, "HOME": str(tmp_path)}
+
+    assert load_config(None, environ, kubeconfig_first=first).server == server
+
+
+async def test_kubeconfig_first_uses_the_account_if_home_has_no_kubeconfig(
+    tmp_path: Path, account: Path
+) -> None:
+    environ = {**POD_ENVIRON, "HOME": str(tmp_path)}
+
+    found = load_config(None, environ, kubeconfig_first=True)
+
+    assert found.source == "the pod's service account"
+
+
 async def test_several_kubeconfigs_are_merged_and_missing_ones_ignored(tmp_path: Path) -> None:
     first = kubeconfig(tmp_path / "first")
     paths = os.pathsep.join([str(tmp_path / "missing"), first])

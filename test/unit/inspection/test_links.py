@@ -1,5 +1,6 @@
 """What each link of a probe says, also those that are OK: they are what `explain` prints."""
 
+import json
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -37,6 +38,7 @@ ORDER = [
 ]
 RENEWED, EXPIRED = "2026-01-01T00:01:20.000000Z", "2026-01-01T00:01:00.000000Z"
 GOOD = policy_wire("Succeeded", {"good": "yes"}, {"note": "fine"})
+PROTOCOL = {"kruise.io/podprobe": json.dumps([probe_wire()])}
 NAMED_PORT: Json = {"httpGet": {"port": "web"}}
 
 
@@ -363,7 +365,7 @@ def test_marks_of_a_provider_are_those_of_its_condition(
         pods=[
             healthy_pod(
                 labels={"app": "web", "good": "yes"},
-                annotations={"kruise.io/podprobe": "[]", "note": "fine"},
+                annotations={**PROTOCOL, "note": "fine"},
                 conditions=[condition_wire("example.com/healthy", status)],
             )
         ],
@@ -376,7 +378,7 @@ def test_marks_of_a_provider_are_those_of_its_condition(
 def test_virtual_nodes_have_no_port_and_no_daemon() -> None:
     built = snapshot(
         markers=[marker()],
-        pods=[healthy_pod(annotations={"kruise.io/podprobe": "[]"})],
+        pods=[healthy_pod(annotations=PROTOCOL)],
         node=node_wire(labels={"type": "virtual-kubelet"}),
         renewed=None,
     )

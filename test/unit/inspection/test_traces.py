@@ -1,5 +1,6 @@
 """The first broken or waiting link of a trace. Whole commands are tested in test/integration/usage."""
 
+import json
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -31,7 +32,7 @@ OLD = "2026-01-01T00:00:00.000000Z"
 LARGEST: Json = {"periodSeconds": 2**31 - 1, "failureThreshold": 2**31 - 1}
 EARLY = datetime(2026, 1, 1, 0, 0, 15, tzinfo=UTC)
 VIRTUAL = node_wire(labels={"type": "virtual-kubelet"})
-PROTOCOL = {"kruise.io/podprobe": "[]"}
+PROTOCOL = {"kruise.io/podprobe": json.dumps([probe_wire()])}
 
 
 def end_of(there: Snapshot, *, pod: int = 0, of: str = "web") -> Link | None:

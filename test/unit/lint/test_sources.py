@@ -68,6 +68,41 @@ def test_a_folder_without_files_is_a_finding(tmp_path: Path) -> None:
     assert [each.rule for each in lint_paths(tmp_path).findings] == [Rule.UNREADABLE]
 
 
+def test_dangling_link_in_a_folder_is_a_finding(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").symlink_to(tmp_path / "missing")
+    (tmp_path / "b.yaml").write_text("a: 1\n")
+
+    (finding,) = lint_paths(tmp_path).findings
+
+    assert (finding.file, finding.rule) == (str(tmp_path / "a.yaml"), Rule.UNREADABLE)
+    assert "No such file" in finding.message
+
+
+@pytest.mark.parametrize("closed", ["", "closed"], ids=["named-folder", "folder-below"])
+def test_folder_that_cannot_be_read_is_a_finding(
+    closed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Permissions do not stop root, so the error is raised here."""
+    (tmp_path / "closed").mkdir()
+    (tmp_path / "a.yaml").write_text("a: 1\n")
+    scandir = os.scandir
+
+    def refuse(path: str) -> object:
+        if path == os.path.join(tmp_path, closed) or path == str(tmp_path / closed):
+            raise PermissionError(13, "Permission denied", path)
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+
+    (finding,) = lint_paths(tmp_path).findings
+
+    assert Path(finding.file) == tmp_path / closed
+    assert finding.rule is Rule.UNREADABLE
+    assert finding.message == (
+        "the folder cannot be read: Permission denied; check its path and permissions"
+    )
+
+
 @pytest.mark.parametrize(
     ("name", "content", "found"),
     [

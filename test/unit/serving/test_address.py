@@ -63,6 +63,16 @@ def test_the_error_for_the_port_of_kruises_daemon_names_it() -> None:
         listen(address, flag="--addr")
 
 
+@pytest.mark.parametrize("host", ["a..b", f"{'a' * 64}.example", "\udcff"])
+def test_host_that_is_no_name_is_a_bind_error(host: str) -> None:
+    with pytest.raises(BindError) as raised:
+        listen(BindAddress(host, 80), flag="--metrics-addr")
+
+    assert str(raised.value) == (
+        f"--metrics-addr={host}:80: the host is not a valid name; set another address with --metrics-addr"
+    )
+
+
 def test_the_error_of_a_foreign_address_has_the_reason() -> None:
     with pytest.raises(BindError, match="this machine has no such address"):
         listen(BindAddress("192.0.2.1", 0), flag="--addr")

@@ -1,0 +1,42 @@
+"""Lists of the commands: all pages, and what the user may not list."""
+
+from typing import Any
+
+import pytest
+from support.builders import marker_wire
+from support.scripted_http import Act, ScriptedHttpServer, answer, refusal
+
+from kruise_probe.cli.query_client import client_of
+from kruise_probe.cli.reading import Reader
+from kruise_probe.client.config import ClusterConfig
+
+pytestmark = pytest.mark.sockets
+
+
+async def markers_everywhere(*script: Act) -> tuple[list[str], list[str]]:
+    """The names of the markers, and the notes."""
+    async with (
+        ScriptedHttpServer(list(script)).running() as server,
+        client_of(ClusterConfig.plain(server.url)) as client,
+    ):
+        reader = Reader(client, namespace="a", system_namespace="kruise-system")
+        found = await reader.markers_everywhere()
+        return [each.key.name for each in found], reader.notes
+
+
+def page(*items: Any, token: str = "") -> Act:
+    return answer(200, {"items": list(items), "metadata": {"continue": token}})
+
+
+async def test_markers_of_all_namespaces_are_read_page_by_page() -> None:
+    undecodable = {**marker_wire("bad"), "spec": 1}
+
+    found = await markers_everywhere(
+        page(marker_wire("one"), undecodable, token="more"), page(marker_wire("two"))
+    )
+
+    assert found == (["one", "two"], [])
+
+
+async def test_markers_of_all_namespaces_are_none_without_permission() -> None:
+    assert await markers_everywhere(refusal(403, "Forbidden")) == ([], [])

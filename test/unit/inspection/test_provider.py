@@ -1,0 +1,103 @@
+"""The link of a serverless provider: the annotation that the webhook wrote when the pod was created."""
+
+from typing import Any
+
+import msgspec
+import pytest
+from support.builders import container_wire, node_wire, pod_wire, probe_wire
+from support.builders import marker as decoded_marker
+from support.snapshots import healthy_pod, marker, snapshot
+
+from kruise_probe.inspection.link import Link
+from kruise_probe.inspection.traces import traces_of
+from kruise_probe.webhook.admission import AdmissionRequest
+from kruise_probe.webhook.mutating import annotate_pod
+
+Json = dict[str, Any]
+
+ANNOTATION = "kruise.io/podprobe"
+CONTAINERS = [container_wire(), container_wire("side")]
+HEALTHY, SECOND = probe_wire(), probe_wire("second", condition="example.com/second")
+OTHER_CONTAINER = probe_wire(container="side", condition="example.com/second")
+
+
+def created_with(*markers: Json) -> Json:
+    """The annotations of a pod that was created when these markers existed, as the webhook writes them."""
+    request = AdmissionRequest(
+        uid="u",
+        operation="CREATE",
+        namespace="default",
+        object=msgspec.Raw(msgspec.json.encode(pod_wire())),
+    )
+    decoded = [
+        decoded_marker(each["metadata"]["name"], probes=each["spec"]["probes"]) for each in markers
+    ]
+    (addition,) = annotate_pod(request, decoded).patch
+    found: Json = addition["value"]
+    return found
+
+
+def provider_link(annotations: Json, *markers: Json, of: str = "web", probe: int = 0) -> Link:
+    there = snapshot(
+        markers=markers,
+        pods=[healthy_pod(annotations=annotations, containers=CONTAINERS)],
+        node=node_wire(labels={"type": "virtual-kubelet"}),
+        renewed=None,
+    )
+    compiled = next(each for each in there.compiled.values() if each.key.name == of)
+    trace = traces_of(there, there.pods[0], compiled)[probe]
+    return next(each for each in trace.links if each.name == "provider")
+
+
+def test_probe_of_the_annotation_is_injected() -> None:
+    before = marker(probes=[HEALTHY])
+
+    assert provider_link(created_with(before), before).text == "the provider has set the condition"
+
+
+@pytest.mark.parametrize(
+    ("now", "of", "probe"),
+    [
+        pytest.param([marker(probes=[HEALTHY, SECOND])], "web", 1, id="probe"),
+        pytest.param(
+            [marker(probes=[HEALTHY]), marker(name="new", probes=[SECOND])], "new", 0, id="marker"
+        ),
+        pytest.param(
+            [marker(probes=[HEALTHY]), marker(name="new", probes=[OTHER_CONTAINER])],
+            "new",
+            0,
+            id="same-name-of-another-container",
+        ),
+    ],
+)
+def test_probe_added_after_the_pod_was_created_is_not_injected(
+    now: list[Json], of: str, probe: int
+) -> None:
+    annotations = created_with(marker(probes=[HEALTHY]))
+    found = provider_link(annotations, *now, of=of, probe=probe)
+
+    assert found.reason == "NotInjected"
+    assert "does not contain probe" in found.text
+    assert found.remedy.startswith("create the pod again")
+
+
+@pytest.mark.parametrize("text", ["[]", "null", "", "{}", "[1]", "["])
+def test_annotation_without_the_probe_is_not_injected(text: str) -> None:
+    assert provider_link({ANNOTATION: text}, marker()).reason == "NotInjected"
+
+
+def test_probe_whose_condition_belongs_to_another_is_a_conflict() -> None:
+    """The webhook leaves it out, so a new pod would not have it either."""
+    older = marker(name="a", probes=[HEALTHY])
+    younger = marker(probes=[probe_wire("other")], created="2026-01-01T00:00:10Z")
+
+    found = provider_link(created_with(older), older, younger)
+
+    assert found.reason == "Conflict"
+
+
+def test_remedy_of_a_missing_annotation_names_gate_and_webhook() -> None:
+    remedy = provider_link({}, marker()).remedy
+
+    assert "EnablePodProbeMarkerOnServerless=true" in remedy
+    assert "--webhook" in remedy
