@@ -84,6 +84,7 @@ class Caches:
         self.node_index: Final = NodePodProbeIndex()
         self._allowed_labels = allowed_labels
         self._marker_informer = informers.markers
+        self._lease_informer = informers.leases
         self._pod_lister = informers.pods.lister
         self._node_lister = informers.nodes.lister
         self._node_pod_probe_lister = informers.node_pod_probes.lister
@@ -103,6 +104,10 @@ class Caches:
 
     def pods_on(self, node: str) -> Collection[Pod]:
         return self._pod_lister.by_index(BY_NODE, node)
+
+    def seconds_since_lease_outage(self) -> float:
+        """Return the seconds since Leases could be read again after an outage; see `SharedInformer`."""
+        return self._lease_informer.seconds_since_outage()
 
     def is_expired(self, node: str) -> bool:
         """Whether the Lease of the node's daemon has expired. Its newest result then decides whether it is stale."""

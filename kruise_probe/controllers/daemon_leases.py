@@ -13,6 +13,7 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Final
 
+import structlog
 from prometheus_client import Gauge
 
 from kruise_probe.api.names import agent_lease_name, node_of_agent_lease
@@ -22,21 +23,26 @@ from kruise_probe.controllers.caches import Caches
 from kruise_probe.controllers.mapping.nodes import enqueue_pods_on
 from kruise_probe.controllers.queues import Queues
 from kruise_probe.runtime import (
+    ConnectionFailed,
+    Forbidden,
     KubeError,
     Lease,
     NamespacedName,
     NotFound,
     Priority,
     Result,
-    SharedInformer,
 )
+
+_log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
 MARGIN_SECONDS: Final = 0.1
 """Added to the expiry, so that rounding never fires the timer before it."""
 RECOVERY_SECONDS: Final = 30.0
-"""After the API server was unavailable for us, daemons have this long to renew their Leases."""
+"""After the manager could not reach the API server, daemons have this long to renew their Leases."""
 CHECK_AGAIN_SECONDS: Final = 5.0
 """Between two reads of a Lease in that time."""
+READ_SECONDS: Final = 10.0
+"""Deadline of the read of a Lease."""
 
 _stale_nodes: Final = Gauge(
     "kruise_probe_agents_stale",
@@ -58,18 +64,22 @@ class LeaseEvents:
     def on_add(self, obj: Lease, is_initial: bool) -> None:
         node = node_of_agent_lease(obj.key.name)
         if node:
-            self._caches.renewals.observe(node, obj, self._now())
+            # Daemons may not have been able to renew their Leases either.
+            after_outage = self._caches.seconds_since_lease_outage() < RECOVERY_SECONDS
+            is_current = not (is_initial and after_outage)
+            self._caches.renewals.observe(node, obj, self._now(), is_current=is_current)
             self._queues.enqueue_lease(node, Priority.LOW if is_initial else Priority.NORMAL)
 
     def on_update(self, old: Lease, new: Lease) -> None:
         node = node_of_agent_lease(new.key.name)
-        if not node:
+        if not node or old is new:  # a resync tells nothing new
             return
-        before = self._caches.renewals.get(node)
-        self._caches.renewals.observe(node, new, self._now())
+        before, now = self._caches.renewals.get(node), self._now()
+        self._caches.renewals.observe(node, new, now)
         after = self._caches.renewals.get(node)
         sooner = before is None or after is None or after.expires_at < before.expires_at
-        if sooner or node in self._caches.stale_nodes:
+        no_timer = before is not None and before.expires_at <= now
+        if sooner or no_timer or node in self._caches.stale_nodes:
             self._queues.enqueue_lease(node)
 
     def on_delete(self, last_known: Lease) -> None:
@@ -82,7 +92,7 @@ class LeaseEvents:
 class LeaseReconciler:
     """Checks a node when the Lease of its daemon expires; enqueues the pods of a node that became or ceased to be stale.
 
-    `informer` is the one of the Leases, which are in `system_namespace`.
+    The Leases are in `system_namespace`.
     """
 
     def __init__(
@@ -90,7 +100,6 @@ class LeaseReconciler:
         caches: Caches,
         client: Getter,
         queues: Queues,
-        informer: SharedInformer[Lease],
         *,
         system_namespace: str,
         now: Callable[[], datetime],
@@ -98,10 +107,10 @@ class LeaseReconciler:
         self._caches = caches
         self._client = client
         self._queues = queues
-        self._informer = informer
         self._system_namespace = system_namespace
         self._now = now
         self._failed_at = -math.inf
+        self._may_read = True
 
     async def reconcile(self, node: str) -> Result | None:
         caches = self._caches
@@ -119,7 +128,7 @@ class LeaseReconciler:
         return Result(max((renewal.expires_at - self._now()).total_seconds(), 0.0) + MARGIN_SECONDS)
 
     async def _observe(self, node: str) -> bool:
-        """Read the Lease. Return False if it is as known, and its daemon may not have been able to renew it.
+        """Read the Lease. Return False if it is unchanged and an outage is recent.
 
         Raises:
             KubeError: it cannot be read.
@@ -127,12 +136,18 @@ class LeaseReconciler:
         key = NamespacedName(self._system_namespace, agent_lease_name(node))
         known = self._caches.renewals.get(node)
         try:
-            lease = await self._client.get(LEASES, key)
+            async with asyncio.timeout(READ_SECONDS):
+                lease = await self._client.get(LEASES, key)
         except NotFound:
             lease = None
-        except KubeError:
+        except Forbidden as error:
+            self._report_forbidden(error)
+            self._caches.renewals.accept_expiry(node, self._now())
+            return True
+        except (KubeError, TimeoutError) as error:
             self._failed_at = asyncio.get_running_loop().time()
-            raise
+            why = str(error) or f"no response within {READ_SECONDS:g} s"
+            raise ConnectionFailed(f"cannot read Lease {key}: {why}") from error
         if known is None or self._caches.renewals.get(node) is not known:
             return True  # an event came first
         if lease is None:
@@ -147,4 +162,13 @@ class LeaseReconciler:
     def _outage_is_recent(self) -> bool:
         """Whether the API server is or was unavailable, so that daemons could not renew their Leases either."""
         since_failed_read = asyncio.get_running_loop().time() - self._failed_at
-        return min(since_failed_read, self._informer.seconds_since_outage()) < RECOVERY_SECONDS
+        since_outage = self._caches.seconds_since_lease_outage()
+        return min(since_failed_read, since_outage) < RECOVERY_SECONDS
+
+    def _report_forbidden(self, error: Forbidden) -> None:
+        if self._may_read:
+            self._may_read = False
+            _log.warning(
+                "a Lease expires without a read, as its read is forbidden; add get to the rule for leases",
+                error=str(error),
+            )

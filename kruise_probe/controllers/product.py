@@ -84,7 +84,6 @@ def build(
         caches,
         reader,
         queues,
-        informers.leases,
         system_namespace=options.system_namespace,
         now=now,
     )

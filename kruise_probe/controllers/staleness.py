@@ -95,19 +95,25 @@ def stale_message(
 
 
 class LeaseRenewals:
-    """The newest renewal of the Lease of every daemon, by node, and when the server last told us of this Lease."""
+    """The newest renewal of the Lease of every daemon, by node, and when an event or a read last returned it."""
 
     def __init__(self) -> None:
         self._renewals: dict[str, LeaseRenewal] = {}
         self._observed_at: dict[str, datetime] = {}
 
-    def observe(self, node: str, lease: Lease, now: datetime) -> None:
-        """Record a Lease from an event of the watch, or from a read."""
+    def observe(self, node: str, lease: Lease, now: datetime, *, is_current: bool = True) -> None:
+        """Record a Lease from an event of the watch, or from a read. One that is not current shows no expiry."""
         renewal = observed_renewal(lease, self._renewals.get(node), now)
         if renewal is not None:
             self._renewals[node] = renewal
-        if node in self._renewals:  # also if the Lease is malformed now, which is no renewal
+        if (
+            node in self._renewals and is_current
+        ):  # also if the Lease is malformed now, which is no renewal
             self._observed_at[node] = now
+
+    def accept_expiry(self, node: str, now: datetime) -> None:
+        """Record that the known Lease is the newest that can be read."""
+        self._observed_at[node] = now
 
     def forget(self, node: str) -> None:
         """Remove the renewal of a deleted Lease: the node may now run a Kruise daemon, which has no Lease."""
@@ -116,7 +122,8 @@ class LeaseRenewals:
 
     def expiry_is_observed(self, node: str) -> bool:
         """Whether the Lease was observed after it had expired. Otherwise the watch may have missed a renewal."""
-        return self._observed_at[node] >= self._renewals[node].expires_at
+        observed_at = self._observed_at.get(node)
+        return observed_at is not None and observed_at >= self._renewals[node].expires_at
 
     def get(self, node: str) -> LeaseRenewal | None:
         return self._renewals.get(node)

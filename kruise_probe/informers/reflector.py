@@ -64,6 +64,9 @@ SERVER_ERRORS: Final = 3
 After an etcd restore, or behind a server that lags permanently, "too large resource version" never ends.
 Some servers send it only after accepting the watch."""
 
+SLOW_RESPONSE_SECONDS: Final = 5.0
+"""An attempt without a response for this long is an outage."""
+
 _UNRELATED_TO_VERSION = (Unauthorized, Forbidden, TooManyRequests, ServerError)
 """Errors that do not show whether the requested version is still valid."""
 
@@ -122,6 +125,7 @@ class Reflector(Generic[T]):
         self._listed_at = 0.0
         self._active_at: float | None = None
         self._responded = self._in_outage = False
+        self._attempted_at = math.inf
         self._outage_ended_at = -math.inf
         self._last_error = ""
 
@@ -137,20 +141,27 @@ class Reflector(Generic[T]):
         return asyncio.get_running_loop().time() - self._active_at
 
     def seconds_since_outage(self) -> float:
-        """Return the seconds since the server responded again after an attempt without any response.
+        """Return the seconds since the server responded after an outage; 0.0 in an outage, infinite if there was none.
 
-        0.0 until it does; infinite if there was no such attempt.
+        In an outage the server does not respond, or only with 429 or 5xx.
         """
-        if self._in_outage:
+        now = asyncio.get_running_loop().time()
+        if self._in_outage or (not self._responded and self._is_slow(now)):
             return 0.0
-        return asyncio.get_running_loop().time() - self._outage_ended_at
+        return now - self._outage_ended_at
+
+    def _is_slow(self, now: float) -> bool:
+        return now - self._attempted_at >= SLOW_RESPONSE_SECONDS
 
     async def run(self) -> None:
         time = asyncio.get_running_loop().time
         self._active_at = time()
         while True:
-            started_at, version, self._responded = time(), self._resource_version, False
+            started_at, version = time(), self._resource_version
+            self._attempted_at, self._responded = started_at, False
             error = await self._list_and_watch()
+            if isinstance(error, ApiError) and not isinstance(error, ServerError | TooManyRequests):
+                self._record_response()
             self._in_outage = not self._responded
             if version and not self._resource_version:
                 # The server responds, but the version has expired. The new list need not wait for a backoff
@@ -202,10 +213,15 @@ class Reflector(Generic[T]):
     def _record_activity(self) -> None:
         self._active_at = asyncio.get_running_loop().time()
         self._last_error = ""
-        self._responded = True
-        if self._in_outage:
-            self._in_outage = False
-            self._outage_ended_at = self._active_at
+        self._record_response()
+
+    def _record_response(self) -> None:
+        if self._responded:
+            return
+        now = asyncio.get_running_loop().time()
+        if self._in_outage or self._is_slow(now):
+            self._outage_ended_at = now
+        self._responded, self._in_outage = True, False
 
     def _advance(self, resource_version: str) -> None:
         if resource_version and not is_older(resource_version, self._resource_version):

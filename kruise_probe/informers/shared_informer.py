@@ -73,9 +73,9 @@ class SharedInformer(Generic[T]):
         return self._reflector.seconds_since_activity()
 
     def seconds_since_outage(self) -> float:
-        """Return the seconds since the server responded again after an attempt without any response.
+        """Return the seconds since the server responded after an outage; 0.0 in an outage, infinite if there was none.
 
-        0.0 until it does; infinite if there was no such attempt.
+        In an outage the server does not respond, or only with 429 or 5xx.
         """
         return self._reflector.seconds_since_outage()
 

@@ -22,6 +22,7 @@ class _Injected(msgspec.Struct, frozen=True, rename="camel"):
 
     name: str
     container_name: str
+    pod_condition_type: str = ""
 
 
 _decode_injected = msgspec.json.Decoder(tuple[_Injected, ...]).decode
@@ -55,9 +56,9 @@ def _not_injected(context: ProbeContext, annotation: str) -> str:
         injected = _decode_injected(annotation)
     except DECODE_ERRORS as error:
         return f"{name} is not a list of probes: {error}"
-    if _Injected(probe.name, probe.container_name) in injected:
+    if _Injected(probe.name, probe.container_name, probe.pod_condition_type or "") in injected:
         return ""
     return (
         f"{name} does not contain probe {probe.name} of container {probe.container_name}; "
-        "the probe was added or renamed after the pod was created"
+        "the probe was added or edited after the pod was created"
     )

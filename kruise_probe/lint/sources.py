@@ -82,9 +82,9 @@ def _files_below(folder: str, errors: list[OSError]) -> Iterator[str]:
         folders[:] = sorted(each for each in folders if not each.startswith("."))
         for name in sorted(files):
             path = os.path.join(parent, name)
-            if name.lower().endswith(SUFFIXES) and (
-                os.path.isfile(path) or not os.path.exists(path)
-            ):
+            # A dangling link cannot be read. Emacs marks an edited file with one whose name begins with a dot.
+            dangles = not name.startswith(".") and not os.path.exists(path)
+            if name.lower().endswith(SUFFIXES) and (os.path.isfile(path) or dangles):
                 yield path
 
 

@@ -40,12 +40,13 @@ def loop_clock() -> datetime:
     return START + timedelta(seconds=asyncio.get_running_loop().time())
 
 
-def manager_over(api: FakeApi, *, namespace: str = "") -> Manager:
+def manager_over(api: FakeApi, *, namespace: str = "", resync_seconds: float = 0.0) -> Manager:
     """A manager whose informers read the fake API server. Its client has no server."""
     return Manager(
         ClusterConfig.plain("http://127.0.0.1:1"),
         name=MANAGER_FIELD_MANAGER,
         namespace=namespace,
+        resync_seconds=resync_seconds,
         source=lambda resource, namespace: api.sources[resource.plural],
         now=loop_clock,
     )
@@ -62,12 +63,13 @@ async def running_manager(
     namespace: str = "",
     serverless: bool = False,
     reader: FakeGetter | None = None,
+    resync_seconds: float = 0.0,
     now: Callable[[], datetime] = loop_clock,
 ) -> AsyncIterator[RecordingRecorder]:
     """Runs the controllers on the fake API server; yields the recorded events. No reconcile may fail unexpectedly."""
     recorder = RecordingRecorder()
     options = ManagerOptions("kruise-system", serverless=serverless)
-    manager = manager_over(api, namespace=namespace)
+    manager = manager_over(api, namespace=namespace, resync_seconds=resync_seconds)
     build(
         manager, options, reader=reader or FakeGetter(api), writer=api, recorder=recorder, now=now
     )

@@ -26,7 +26,7 @@ from kruise_probe.controllers.pods.patch import (
     pod_is_gone,
     refusal,
 )
-from kruise_probe.controllers.pods.write_limits import WriteLimits, cause_of
+from kruise_probe.controllers.pods.write_limits import PendingChange, WriteLimits, cause_of
 from kruise_probe.controllers.queues import Queues
 from kruise_probe.controllers.serverless import is_virtual, states_of
 from kruise_probe.controllers.writes import NO_REFUSALS, Refusals, Writer, WriteResults
@@ -48,14 +48,30 @@ _writes_delayed: Final = Counter(
 
 
 class _Needed(NamedTuple):
-    """The changes that a pod needs, the claims on it, and whether the results of its node are stale."""
+    """The changes that a pod needs, and the claims on it.
+
+    `stale`: the results of its node are stale. `waits`: that is not decided yet, so no results are applied.
+    """
 
     changes: Changes | None
     claims: Claims
     stale: bool
+    waits: bool
 
 
-_NOTHING_NEEDED: Final = _Needed(None, NO_CLAIMS, stale=False)
+_NOTHING_NEEDED: Final = _Needed(None, NO_CLAIMS, stale=False, waits=False)
+
+
+class _Known(NamedTuple):
+    """What is known of the results of a pod.
+
+    `stale` is why they are stale, `waits` that this is not decided yet. `by_provider`: a provider writes the conditions.
+    """
+
+    states: States
+    stale: str = ""
+    waits: bool = False
+    by_provider: bool = False
 
 
 class PodReconciler:
@@ -85,16 +101,12 @@ class PodReconciler:
         self._now = now
 
     async def reconcile(self, key: NamespacedName) -> Result | None:
-        pod = self._caches.pods.get(key)
-        if pod is not None and self._caches.staleness_is_unknown(pod.node):
-            # The check of the Lease enqueues the pod again.
-            self._caches.stale_nodes.record(pod.node)
-            self._queues.enqueue_lease(pod.node)
-            return None
         pending = self._limits.take_pending(key)
-        changes, claims, stale = self._changes(pod) if pod is not None else _NOTHING_NEEDED
-        if pod is not None and stale:
+        pod = self._caches.pods.get(key)
+        changes, claims, stale, waits = self._changes(pod) if pod is not None else _NOTHING_NEEDED
+        if pod is not None and (stale or waits):
             self._caches.stale_nodes.record(pod.node)
+            pending = self._unless_waiting(pod, pending, waits=waits)
         if pod is None or changes is None:
             self._record(key, pod, NO_REFUSALS)
             return None
@@ -124,6 +136,17 @@ class PodReconciler:
         self._record(key, pod, NO_REFUSALS)
         still_needed = self._changes(written).changes is not None
         return Result(CONTESTED_SECONDS) if still_needed else None
+
+    def _unless_waiting(
+        self, pod: Pod, pending: PendingChange | None, *, waits: bool
+    ) -> PendingChange | None:
+        """Return the pending change; None if it waits for the check of the Lease, which enqueues the pod again."""
+        if not waits:
+            return pending
+        self._queues.enqueue_lease(pod.node)
+        if pending is not None:
+            self._limits.put_back(pod.key, pending)
+        return None
 
     def _enqueue_waiting_deletions(self, pod: Pod, changes: Changes) -> None:
         """Enqueue deleted markers whose finalizers waited for this patch, and the pod's node."""
@@ -196,29 +219,31 @@ class PodReconciler:
         markers = self._caches.matching.markers_of(pod)
         claims = claims_of(markers)
         node = self._caches.node(pod.node)
-        states, stale, provider_writes = self._states_of(pod, node, claims)
-        has_entry = node is not None and is_probed(pod) and not provider_writes
+        known = self._known(pod, node, claims)
+        has_entry = node is not None and is_probed(pod) and not known.by_provider
         changes = marking(
             pod,
             claims,
-            states,
-            stale=stale,
+            known.states,
+            stale=known.stale,
             left_out=left_out_of(pod, markers, self._results.no_room(pod))
             if has_entry
             else NOTHING_LEFT_OUT,
-            writes_conditions=not provider_writes,
+            writes_conditions=not known.by_provider,
             now=self._now(),
         )
-        return _Needed(changes, claims, stale=bool(stale))
+        return _Needed(changes, claims, stale=bool(known.stale), waits=known.waits)
 
-    def _states_of(self, pod: Pod, node: Node | None, claims: Claims) -> tuple[States, str, bool]:
-        """The states to apply, why they are stale, and whether a provider writes the conditions."""
+    def _known(self, pod: Pod, node: Node | None, claims: Claims) -> _Known:
+        """What is known of the results. Without a state, conditions and marks stay."""
         if node is None or not pod.active or not claims.claims:
-            return {}, "", False
+            return _Known({})
         if is_virtual(node):
-            return (states_of(pod, claims) if self._serverless else {}), "", True
+            return _Known(states_of(pod, claims) if self._serverless else {}, by_provider=True)
+        if self._caches.staleness_is_unknown(pod.node):
+            return _Known({}, waits=True)
         states, stale = self._caches.node_index.states_of(pod), self._caches.stale_message(pod.node)
-        return states, stale, False
+        return _Known(states, stale)
 
 
 def _loop_time() -> float:

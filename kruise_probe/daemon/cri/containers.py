@@ -97,7 +97,7 @@ class ContainerWatcher:
         self._has_listed = False
 
     def find(self, pod_uid: str, container_name: str) -> ContainerView | None:
-        """The newest container of this name; None if there is none, or the status of the first is not known yet."""
+        """The newest container of this name; None if there is none, or it is the first of this name and has no status yet."""
         return self._views.get(ContainerKey(pod_uid, container_name))
 
     def subscribe(self, pod_uid: str, container_name: str, callback: Callback) -> Callback:

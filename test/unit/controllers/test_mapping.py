@@ -401,7 +401,6 @@ class TestLeases:
             caches,
             FakeGetter(api),
             Queues(),
-            informers.leases,
             system_namespace="kruise-system",
             now=clock,
         ).reconcile("node-1")

@@ -615,6 +615,48 @@ class TestHealth:
             assert informer.last_error == ""
             assert 0 < informer.seconds_since_outage() <= 31
 
+    @pytest.mark.parametrize(
+        ("error", "outage"),
+        [
+            pytest.param(Forbidden("no"), False, id="forbidden"),
+            pytest.param(Expired("old"), False, id="expired"),
+            pytest.param(ServerError("no"), True, id="server-error"),
+            pytest.param(TooManyRequests("no"), True, id="too-many-requests"),
+            pytest.param(ConnectionFailed("no"), True, id="no-connection"),
+        ],
+    )
+    async def test_a_refusal_is_no_outage_but_an_overloaded_server_is(
+        self, source: FakeSource[ApiObject], informer: Informer, error: KubeError, outage: bool
+    ) -> None:
+        async with running(informer):
+            await asyncio.sleep(50)
+            source.on_watch = source.on_list = always(error)
+            source.drop_watches()
+            await asyncio.sleep(1)
+            assert (informer.seconds_since_outage() == 0) is outage
+
+    async def test_a_request_without_a_response_for_seconds_is_an_outage(
+        self, informer: Informer, monkeypatch: pytest.MonkeyPatch, source: FakeSource[ApiObject]
+    ) -> None:
+        answered = asyncio.Event()
+        watch = source.watch
+
+        @asynccontextmanager
+        async def slow(**options: Any) -> AsyncIterator[Any]:
+            await answered.wait()
+            async with watch(**options) as events:
+                yield events
+
+        monkeypatch.setattr(source, "watch", slow)
+        async with running(informer):
+            await asyncio.sleep(4)
+            assert informer.seconds_since_outage() == math.inf
+            await asyncio.sleep(4)
+            assert informer.seconds_since_outage() == 0
+            answered.set()
+            await asyncio.sleep(3)
+            assert informer.seconds_since_outage() == pytest.approx(3)
+
     async def test_a_watch_that_breaks_after_data_is_no_outage(
         self, source: FakeSource[ApiObject], informer: Informer
     ) -> None:

@@ -70,6 +70,7 @@ def test_a_folder_without_files_is_a_finding(tmp_path: Path) -> None:
 
 def test_dangling_link_in_a_folder_is_a_finding(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").symlink_to(tmp_path / "missing")
+    (tmp_path / ".#b.yaml").symlink_to("user@host.1")  # the lock of Emacs
     (tmp_path / "b.yaml").write_text("a: 1\n")
 
     (finding,) = lint_paths(tmp_path).findings

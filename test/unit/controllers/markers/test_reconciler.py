@@ -291,7 +291,7 @@ async def test_a_stale_daemon_sets_pods_unknown_and_the_marker_reports_it(api: F
         assert "renew their Lease: node-1 (1 pods). Check the kruise-probe-daemon pod" in message
 
 
-async def test_a_step_of_the_clock_alone_makes_no_daemon_stale(api: FakeApi) -> None:
+async def test_a_marker_reports_no_expiry_that_only_our_clock_shows(api: FakeApi) -> None:
     """The Lease was not read since, so a renewal may be missing."""
     step = timedelta()
     api.put(LEASES, lease_wire("node-1"))

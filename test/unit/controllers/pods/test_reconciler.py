@@ -24,7 +24,7 @@ from support.builders import (
 from support.fake_api import LATENCY_SECONDS, FakeApi, FakeGetter, Write
 from support.running_manager import loop_clock, running_manager, settle
 
-from kruise_probe.api.errors import ConnectionFailed, Invalid, ServerError
+from kruise_probe.api.errors import ConnectionFailed, Forbidden, Invalid, ServerError
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.names import agent_lease_name
 from kruise_probe.api.resources import LEASES, MARKERS, NODE_POD_PROBES, NODES, PODS
@@ -623,6 +623,13 @@ async def test_a_static_pod_is_never_written(api: FakeApi) -> None:
     assert api.count("Pod") == {}
 
 
+def raising(error: Exception) -> Callable[..., None]:
+    def fail(*_: object) -> None:
+        raise error
+
+    return fail
+
+
 def renew(api: FakeApi) -> None:
     api.put(LEASES, lease_wire(renewed=format_micro_time(loop_clock())))
 
@@ -759,10 +766,7 @@ class TestSilentAgents:
         self, api: FakeApi, away: str
     ) -> None:
         reader = FakeGetter(api)
-
-        def refuse(*_: object) -> None:
-            raise ConnectionFailed("no connection")
-
+        refuse = raising(ConnectionFailed("no connection"))
         api.put(LEASES, lease_wire())
         api.put(LEASES, lease_wire("node-2"))
         async with running_manager(api, reader=reader):
@@ -787,6 +791,88 @@ class TestSilentAgents:
             await settle(40)
             assert api.count("Pod", since=before) == {}
             await settle(60)
+            assert shown(api)[2]["example.com/healthy"]["reason"] == "ProbeAgentStale"
+
+    async def test_marks_without_an_owner_go_while_the_lease_cannot_be_read(
+        self, api: FakeApi
+    ) -> None:
+        reader = FakeGetter(api)
+        api.put(LEASES, lease_wire())
+        async with running_manager(api, reader=reader):
+            await settle()
+            report(api, state_wire(probed="2026-01-01T00:00:05Z"))
+            await settle()
+            reader.before = raising(ConnectionFailed("no connection"))
+            await settle(60)
+            api.edit(PODS, "web-0", {"metadata": {"labels": {"app": "other"}}})
+            await settle()
+            assert shown(api) == ({}, {}, {})
+
+    async def test_a_lease_without_permission_to_read_it_expires(self, api: FakeApi) -> None:
+        reader = FakeGetter(api)
+        reader.before = raising(Forbidden("leases is forbidden"))
+        api.put(LEASES, lease_wire())
+        async with running_manager(api, reader=reader):
+            await settle()
+            report(api, state_wire(probed="2026-01-01T00:00:05Z"))
+            await settle(60)
+            assert shown(api)[2]["example.com/healthy"]["reason"] == "ProbeAgentStale"
+
+    async def test_a_read_of_a_lease_without_a_response_is_an_outage(self, api: FakeApi) -> None:
+        reader = FakeGetter(api)
+        reader.latency_seconds = 3600.0
+        api.put(LEASES, lease_wire())
+        async with running_manager(api, reader=reader):
+            await settle()
+            report(api, state_wire(probed="2026-01-01T00:00:05Z"))
+            await settle(66)
+            reader.latency_seconds = 0.0
+            before = len(api.writes)
+            await settle(30)
+            assert api.count("Pod", since=before) == {}
+            await settle(20)
+            assert shown(api)[2]["example.com/healthy"]["reason"] == "ProbeAgentStale"
+
+    async def test_a_resync_is_no_read_of_a_lease(self, api: FakeApi) -> None:
+        reader = FakeGetter(api)
+        reader.before = raising(ConnectionFailed("no connection"))
+        api.put(LEASES, lease_wire())
+        async with running_manager(api, reader=reader, resync_seconds=100):
+            await settle()
+            report(api, state_wire(probed="2026-01-01T00:00:05Z"))
+            await settle(150)
+            assert shown(api)[2]["example.com/healthy"]["status"] == "True"
+
+    async def test_a_manager_that_starts_after_an_outage_gives_daemons_time(
+        self, api: FakeApi
+    ) -> None:
+        failures = iter(range(3))
+
+        def refuse_at_first() -> None:
+            if next(failures, None) is not None:
+                raise ConnectionFailed("no connection")
+
+        api.sources["leases"].on_watch = refuse_at_first
+        api.put(LEASES, lease_wire(renewed="2025-12-31T23:00:00Z"))
+        async with running_manager(api):
+            await settle()
+            report(api, state_wire(probed="2025-12-31T23:00:00Z"))
+            await settle(10)
+            assert shown(api)[2] == {}
+            renew(api)
+            await settle()
+            assert shown(api)[2]["example.com/healthy"]["status"] == "True"
+
+    async def test_a_renewal_after_the_expiry_sets_another_timer(self, api: FakeApi) -> None:
+        """The daemon could write results, but not its Lease."""
+        api.put(LEASES, lease_wire())
+        async with running_manager(api):
+            await settle(70)
+            report(api, state_wire(probed="2026-01-01T00:01:05Z"))
+            await settle()
+            assert shown(api)[2]["example.com/healthy"]["status"] == "True"
+            renew(api)
+            await settle(65)
             assert shown(api)[2]["example.com/healthy"]["reason"] == "ProbeAgentStale"
 
     async def test_a_lease_that_is_gone_while_its_watch_is_silent_is_forgotten(
