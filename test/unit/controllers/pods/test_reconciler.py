@@ -808,6 +808,27 @@ class TestSilentAgents:
             await settle()
             assert shown(api) == ({}, {}, {})
 
+    async def test_a_result_that_waits_for_a_lease_stays_a_change_of_state(
+        self, api: FakeApi
+    ) -> None:
+        """Its latency is measured, and it has no limit of writes."""
+        reader = FakeGetter(api)
+        reader.before = raising(ConnectionFailed("no connection"))
+        api.put(LEASES, lease_wire())
+        name = "kruise_probe_result_to_condition_seconds_count"
+        async with running_manager(api, reader=reader):
+            await settle()
+            report(api, state_wire(probed="2026-01-01T00:00:05Z"))
+            await settle(60)
+            report(api, state_wire(state="Failed", probed="2026-01-01T00:00:30Z"))
+            await settle(1)
+            assert shown(api)[2]["example.com/healthy"]["status"] == "True"
+            before = REGISTRY.get_sample_value(name) or 0.0
+            renew(api)
+            await settle(1)
+            assert shown(api)[2]["example.com/healthy"]["status"] == "False"
+            assert REGISTRY.get_sample_value(name) == before + 1
+
     async def test_a_lease_without_permission_to_read_it_expires(self, api: FakeApi) -> None:
         reader = FakeGetter(api)
         reader.before = raising(Forbidden("leases is forbidden"))
