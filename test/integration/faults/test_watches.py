@@ -47,7 +47,7 @@ async def test_c3_c4_watches_that_end_at_once_cause_ten_requests_in_ten_seconds(
         began = asyncio.get_running_loop().time()
         cluster.proxy.reset()
 
-        def asked(resource: str, *, seconds: float = math.inf) -> int:
+        def requests_for(resource: str, *, seconds: float = math.inf) -> int:
             return cluster.proxy.count(
                 lambda seen: (
                     seen.resource == resource and not seen.writes and seen.at < began + seconds
@@ -57,9 +57,10 @@ async def test_c3_c4_watches_that_end_at_once_cause_ten_requests_in_ten_seconds(
 
         await asyncio.sleep(WINDOW_SECONDS)
         await cluster.proxy.until(
-            "all are asked for again", lambda: all(asked(each) >= 2 for each in (*ending, *gone))
+            "each has two requests",
+            lambda: all(requests_for(each) >= 2 for each in (*ending, *gone)),
         )
-        in_time = {each: asked(each, seconds=WINDOW_SECONDS) for each in (*ending, *gone)}
+        in_time = {each: requests_for(each, seconds=WINDOW_SECONDS) for each in (*ending, *gone)}
         assert max(in_time.values()) <= AT_MOST, in_time
         assert not cluster.proxy.writes(since=began)
         assert manager.running

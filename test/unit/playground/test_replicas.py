@@ -72,7 +72,7 @@ OTHERS = 500
 """As many as the first page of a list has; their names sort before those of the ReplicaSet's pods."""
 
 
-async def replicas_written(server: ApiServer) -> int:
+async def replicas_written(server: ApiServer, patch: pytest.MonkeyPatch) -> int:
     """The first status.replicas above 0; or the number of pods, if there are more than the one wanted."""
     changed = asyncio.Event()
     record = server.registry.store.next_revision
@@ -81,7 +81,7 @@ async def replicas_written(server: ApiServer) -> int:
         changed.set()
         return record()
 
-    server.registry.store.next_revision = next_revision  # type: ignore[method-assign]
+    patch.setattr(server.registry.store, "next_revision", next_revision)
     while True:
         await changed.wait()
         changed.clear()
@@ -92,7 +92,7 @@ async def replicas_written(server: ApiServer) -> int:
 
 
 @pytest.mark.sockets
-async def test_pods_after_the_first_page_are_counted() -> None:
+async def test_pods_after_the_first_page_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     labels = {"app": "z"}
     spec = {"containers": [{"name": "c", "image": "i"}]}
     template = {"metadata": {"labels": labels}, "spec": spec}
@@ -107,6 +107,6 @@ async def test_pods_after_the_first_page_are_counted() -> None:
         config = ClusterConfig.plain(server.url)
         async with RestClient(config=config, field_manager="test", user_agent="test") as client:
             controller = asyncio.create_task(ReplicaSetController(client).run())
-            assert await replicas_written(server) == 1
+            assert await replicas_written(server, monkeypatch) == 1
             controller.cancel()
             await asyncio.wait([controller])
