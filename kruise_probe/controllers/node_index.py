@@ -5,6 +5,9 @@ added again starts over: its next result is a first result. This holds even if t
 without a result, as the daemon batches changes of 100 ms. So markers in a selector cycle never get the unlimited
 writes of state changes.
 
+The daemon removes the state of a removed probe within 2 s. Until then it does not count, unless the probe returns with
+the same handler. So a marker that is deleted and created again never shows the result of another command.
+
 Source: no counterpart.
 """
 
@@ -13,6 +16,8 @@ from collections.abc import Set as AbstractSet
 from enum import IntEnum
 from typing import Final, NamedTuple
 
+from kruise_probe.api.core import Probe
+from kruise_probe.api.handlers import probe_hash
 from kruise_probe.api.keys import NamespacedName, ProbeName
 from kruise_probe.api.pods import Pod
 from kruise_probe.api.v1alpha1 import (
@@ -41,6 +46,24 @@ class NodeView(NamedTuple):
     entries: Mapping[str, PodProbe]
     statuses: Statuses
     removed: frozenset[ProbeOfPod] = frozenset()
+
+    def is_outdated(self, uid: str, state: ContainerProbeState) -> bool:
+        """Whether the state is of a probe that was removed, and not of the one that now has its name.
+
+        Kruise's daemon reports no hash. Its states count again when a probe of this name returns.
+        """
+        if (uid, state.name) not in self.removed:
+            return False
+        probe = self._probe(uid, state.name)
+        return probe is None or (bool(state.probe_hash) and probe_hash(probe) != state.probe_hash)
+
+    def has_probe(self, uid: str, name: str) -> bool:
+        return self._probe(uid, name) is not None
+
+    def _probe(self, uid: str, name: str) -> Probe | None:
+        entry = self.entries.get(uid)
+        probes = (entry and entry.probes) or ()
+        return next((each.probe for each in probes if each.name == name), None)
 
 
 _EMPTY_VIEW: Final = NodeView({}, {})
@@ -84,9 +107,14 @@ class NodePodProbeIndex:
         return self._views.get(node, _EMPTY_VIEW)
 
     def states_of(self, pod: Pod) -> States:
-        """The probe states that the node of `pod` published for it."""
-        status = self.view(pod.node).statuses.get((pod.namespace, pod.name, pod.uid))
-        return {each.name: each for each in (status and status.probe_states) or ()}
+        """The probe states that the node of `pod` published for it, without outdated ones."""
+        view = self.view(pod.node)
+        status = view.statuses.get((pod.namespace, pod.name, pod.uid))
+        return {
+            each.name: each
+            for each in (status and status.probe_states) or ()
+            if not (view.removed and view.is_outdated(pod.uid, each))
+        }
 
     def nodes_holding(self, marker: NamespacedName) -> Collection[str]:
         """The nodes whose NodePodProbe holds an entry of `marker`."""
@@ -119,9 +147,14 @@ class NodePodProbeIndex:
         for identity, status in before.statuses.items():
             if identity not in statuses:
                 markers.update(_markers_of_states(status))
+        after = NodeView(entries, statuses, removed)
         if removed:
-            removed = _still_removed(removed, before.statuses, statuses)
-        self._views[name] = NodeView(entries, statuses, removed)
+            if spec:
+                for key in _pods_with_returned_probes(before, after):
+                    first_result = PodResultChange.FIRST_RESULT
+                    pods[key] = max(pods.get(key, first_result), first_result)
+            after = after._replace(removed=_still_removed(before, after))
+        self._views[name] = after
         return ProbesChange(spec, pods, frozenset(markers))
 
     def remove(self, name: str) -> ProbesChange:
@@ -157,40 +190,52 @@ def _removed_probes(
     return frozenset(removed)
 
 
+def _pods_with_returned_probes(before: NodeView, after: NodeView) -> set[NamespacedName]:
+    """The pods to which a removed probe returned, so that its last state may count again."""
+    return {
+        NamespacedName(after.entries[uid].namespace, after.entries[uid].name)
+        for uid, name in before.removed
+        if after.has_probe(uid, name) and not before.has_probe(uid, name)
+    }
+
+
 def result_change(
     before: PodProbeStatus | None, after: PodProbeStatus, removed: AbstractSet[ProbeOfPod]
 ) -> PodResultChange | None:
     """Classify the change on one pod; None if only times changed.
 
-    `removed` holds the probes that left the spec since their last result.
+    `removed` holds the probes that left the spec since their last result. Any change of their state is a first result.
     """
     old, new = (before and before.probe_states) or (), after.probe_states or ()
-    if len(old) == len(new) and not any(map(_differs, old, new)):
+    changed = len(old) != len(new) or any(map(_differs, old, new))
+    if not changed and not removed:
         return None
-    states = {each.name: each.state for each in old}
-    change = PodResultChange.MESSAGE
+    change = PodResultChange.MESSAGE if changed else None
+    states = {each.name: each for each in old}
     for each in new:
-        state = states.get(each.name)
-        if state == each.state:
-            continue
-        if state is not None and (after.uid, each.name) not in removed:
+        known = states.get(each.name)
+        if known is None or (after.uid, each.name) in removed:
+            change = change if each == known else PodResultChange.FIRST_RESULT
+        elif known.state != each.state:
             return PodResultChange.STATE
-        change = PodResultChange.FIRST_RESULT
     return change
 
 
-def _still_removed(
-    removed: AbstractSet[ProbeOfPod], before: Statuses, after: Statuses
-) -> frozenset[ProbeOfPod]:
-    """The probes of `removed` whose published state is unchanged. A changed state was a first result."""
-    uids = {uid for uid, _ in removed}
-    old, new = _states(before, uids), _states(after, uids)
-    return frozenset(each for each in removed if each in new and old.get(each) == new[each])
+def _still_removed(before: NodeView, after: NodeView) -> frozenset[ProbeOfPod]:
+    """The removed probes without a result since then. A state that changes while the probe is absent is not one."""
+    uids = {uid for uid, _ in after.removed}
+    old, new = _states(before.statuses, uids), _states(after.statuses, uids)
+    return frozenset(
+        (uid, name)
+        for uid, name in after.removed
+        if (state := new.get((uid, name))) is not None
+        and (state == old.get((uid, name)) or not after.has_probe(uid, name))
+    )
 
 
-def _states(statuses: Statuses, uids: AbstractSet[str]) -> dict[ProbeOfPod, str]:
+def _states(statuses: Statuses, uids: AbstractSet[str]) -> dict[ProbeOfPod, ContainerProbeState]:
     return {
-        (status.uid, each.name): each.state
+        (status.uid, each.name): each
         for status in statuses.values()
         if status.uid in uids
         for each in status.probe_states or ()

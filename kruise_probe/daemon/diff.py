@@ -10,10 +10,10 @@ from typing import Final, NamedTuple
 
 from kruise_probe.api.core import Probe
 from kruise_probe.api.field_errors import ErrorKind, FieldError, first_errors
+from kruise_probe.api.handlers import handler_bytes
 from kruise_probe.api.keys import NamespacedName, ProbeKey, ProbeName
 from kruise_probe.api.probe_validation import validate_probe
 from kruise_probe.api.v1alpha1 import NodePodProbeSpec
-from kruise_probe.daemon.identity import handler_bytes
 
 _FATAL_KINDS: Final = frozenset(
     {ErrorKind.REQUIRED, ErrorKind.INVALID, ErrorKind.NOT_SUPPORTED, ErrorKind.FORBIDDEN}

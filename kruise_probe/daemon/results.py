@@ -12,11 +12,11 @@ from enum import IntEnum
 
 import msgspec
 
+from kruise_probe.api.handlers import probe_hash
 from kruise_probe.api.keys import ProbeKey
 from kruise_probe.api.v1alpha1 import ProbeState
 from kruise_probe.daemon import threshold
 from kruise_probe.daemon.diff import DesiredProbe
-from kruise_probe.daemon.identity import probe_hash
 from kruise_probe.daemon.metrics import ProbeSeries
 from kruise_probe.daemon.threshold import Record
 

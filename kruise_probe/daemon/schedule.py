@@ -15,8 +15,8 @@ from hashlib import blake2b
 from typing import Final, NamedTuple
 
 from kruise_probe.api.core import Probe
+from kruise_probe.api.handlers import handler_bytes
 from kruise_probe.api.times import CLOCK_SLACK_SECONDS
-from kruise_probe.daemon.identity import handler_bytes
 
 START_SPREAD_SECONDS: Final = 10.0
 """Longest wait for the first attempt of a probe without a known state after the daemon starts."""

@@ -16,11 +16,11 @@ from typing import Any, NamedTuple
 import structlog
 
 from kruise_probe.api.core import Probe
+from kruise_probe.api.handlers import handler_type
 from kruise_probe.api.v1alpha1 import ProbeState
 from kruise_probe.daemon import metrics, schedule
 from kruise_probe.daemon.cri.containers import ContainerView
 from kruise_probe.daemon.diff import DesiredProbe, edit_of, invalid_reason
-from kruise_probe.daemon.identity import handler_type
 from kruise_probe.daemon.metrics import ProbeSeries
 from kruise_probe.daemon.probers.dialing import end_of_round
 from kruise_probe.daemon.probers.exec import stuck_message

@@ -8,6 +8,7 @@ from typing import Final
 
 from kruise_probe.api.core import MAX_SECONDS, Probe
 from kruise_probe.api.extraction import FromMessage
+from kruise_probe.api.handlers import probe_hash
 from kruise_probe.api.names import REASON_AGENT_STALE
 from kruise_probe.api.times import parse_time
 from kruise_probe.api.v1alpha1 import ContainerProbeState, ProbeState
@@ -15,7 +16,6 @@ from kruise_probe.controllers.markers.conditions import VALUE_INVALID, listed
 from kruise_probe.controllers.pods.claims import Claim, WantedMarks
 from kruise_probe.controllers.pods.marking import CONDITION_STATUS
 from kruise_probe.controllers.pods.values import values_of
-from kruise_probe.daemon.identity import probe_hash
 from kruise_probe.inspection.link import (
     Link,
     ProbeContext,

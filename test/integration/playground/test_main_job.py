@@ -202,6 +202,31 @@ async def test_a_deleted_marker_takes_its_marks_and_entries_with_it(
     )
 
 
+async def test_recreated_marker_does_not_show_the_result_of_its_old_command(
+    ns: PlaygroundNamespace,
+) -> None:
+    await ns.pod()
+    write_at_once(ns.folder() / "state", "good")
+    await ns.marker(probe(EXEC, *BOTH))
+    pod = await ns.until("is marked", lambda pod: labels(pod).get("state") == "good")
+    await ns.playground.api.delete(ns.marker_path())
+    await ns.watched.markers.until_gone("marker", ns.namespace)
+
+    without_result = {"exec": {"command": ["false"]}, "failureThreshold": 3600}
+    await ns.marker(probe(without_result, *BOTH))
+
+    await ns.watched.node_pod_probes.until(
+        "has the new entry, and no longer the old result",
+        lambda report: (
+            entries(report, pod)
+            and (pod["metadata"]["uid"], "marker#checked") not in results_of(report)
+        ),
+        name="node-0",
+    )
+    pod = await ns.until("is unmarked", lambda pod: "cost" not in annotations(pod))
+    assert (condition(pod, KIND), labels(pod).get("state")) == ({}, None)
+
+
 def entries(report: Json, pod: Json) -> list[Json]:
     listed = report["spec"].get("podProbes") or []
     return [each for each in listed if each["uid"] == pod["metadata"]["uid"]]

@@ -4,8 +4,10 @@ from itertools import pairwise
 
 import msgspec
 import pytest
-from support.builders import npp_wire, pod_status_wire, pod_wire, state_wire
+from support.builders import npp_wire, pod, pod_status_wire, pod_wire, state_wire
 
+from kruise_probe.api.core import ExecAction, Probe
+from kruise_probe.api.handlers import probe_hash
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.resources import NODE_POD_PROBES
 from kruise_probe.api.v1alpha1 import NodePodProbe
@@ -16,6 +18,7 @@ from kruise_probe.controllers.node_index import (
 )
 
 KEY = NamespacedName("default", "web-0")
+POD = pod()
 MESSAGE, FIRST, STATE = PodResultChange
 
 A_GOOD = state_wire("a#p", "Succeeded")
@@ -23,17 +26,19 @@ A_GOOD_MESSAGE = state_wire("a#p", "Succeeded", "more")
 A_BAD = state_wire("a#p", "Failed")
 A_UNKNOWN = state_wire("a#p", "Unknown")
 A_LATER = state_wire("a#p", "Succeeded", probed="2026-01-01T09:00:00Z")
+A_OF_TRUE = state_wire("a#p", "Succeeded", probe_hash=probe_hash(Probe(exec=ExecAction(("true",)))))
+A_OF_TEST = state_wire("a#p", "Succeeded", probe_hash=probe_hash(Probe(exec=ExecAction(("test",)))))
 B_GOOD = state_wire("b#p", "Succeeded")
 
 
-def report(*states: dict[str, object], in_spec: str = "ab") -> NodePodProbe:
+def report(*states: dict[str, object], in_spec: str = "ab", command: str = "true") -> NodePodProbe:
     """The node's NodePodProbe: the markers whose probe is in the spec, and the published states."""
-    pod = pod_wire()
+    of_pod = pod_wire()
     probes = [
-        {"name": f"{each}#p", "containerName": "main", "probe": {"exec": {"command": ["true"]}}}
+        {"name": f"{each}#p", "containerName": "main", "probe": {"exec": {"command": [command]}}}
         for each in in_spec
     ]
-    meta = pod["metadata"]
+    meta = of_pod["metadata"]
     entry = {
         "name": "web-0",
         "namespace": "default",
@@ -43,7 +48,7 @@ def report(*states: dict[str, object], in_spec: str = "ab") -> NodePodProbe:
     }
     wire = npp_wire(
         entries=[entry] if in_spec else [],
-        statuses=[pod_status_wire(pod, *states)] if states else [],
+        statuses=[pod_status_wire(of_pod, *states)] if states else [],
     )
     del wire["metadata"]["generation"]  # so that specs are compared
     return NODE_POD_PROBES.decode(msgspec.json.encode(wire))
@@ -51,11 +56,20 @@ def report(*states: dict[str, object], in_spec: str = "ab") -> NodePodProbe:
 
 def last_change(*history: NodePodProbe) -> PodResultChange | None:
     """The change that the last of these versions reports on the pod."""
+    return change_and_index(*history)[0].pods.get(KEY)
+
+
+def states_after(*history: NodePodProbe) -> set[str]:
+    """The probes whose state counts after these versions."""
+    return set(change_and_index(*history)[1].states_of(POD))
+
+
+def change_and_index(*history: NodePodProbe) -> tuple[ProbesChange, NodePodProbeIndex]:
     index = NodePodProbeIndex()
     change = index.update(None, history[0])
     for old, new in pairwise(history):
         change = index.update(old, new)
-    return change.pods.get(KEY)
+    return change, index
 
 
 @pytest.mark.parametrize(
@@ -126,6 +140,58 @@ def test_after_its_first_result_a_returned_probe_reports_states() -> None:
     assert last_change(*history, report(A_GOOD)) is STATE
 
 
+@pytest.mark.parametrize(
+    ("returned", "counts"),
+    [
+        pytest.param(report(A_OF_TRUE, in_spec="b"), False, id="not-in-the-spec"),
+        pytest.param(report(A_OF_TRUE, command="test"), False, id="with-another-command"),
+        pytest.param(report(A_OF_TEST, command="test"), True, id="with-its-own-result"),
+        pytest.param(report(A_OF_TRUE), True, id="with-the-same-command"),
+    ],
+)
+def test_state_of_removed_probe_does_not_count_for_another_one(
+    returned: NodePodProbe, counts: bool
+) -> None:
+    history = report(A_OF_TRUE), report(A_OF_TRUE, in_spec="b"), returned
+    assert states_after(*history) == ({"a#p"} if counts else set())
+
+
+def test_state_of_removed_probe_without_hash_counts_when_it_returns() -> None:
+    """Kruise's daemon reports no hash."""
+    removed, returned = report(A_GOOD, in_spec="b"), report(A_GOOD, command="test")
+    assert states_after(report(A_GOOD), removed) == set()
+    assert states_after(report(A_GOOD), removed, returned) == {"a#p"}
+
+
+def test_state_of_edited_probe_counts_until_its_next_result() -> None:
+    before = report(A_OF_TRUE, B_GOOD)
+    assert states_after(before, report(A_OF_TRUE, B_GOOD, command="test")) == {"a#p", "b#p"}
+    b_removed = report(A_OF_TRUE, B_GOOD, in_spec="a", command="test")
+    assert states_after(before, b_removed) == {"a#p"}
+
+
+def test_late_state_of_removed_probe_does_not_count_when_it_returns() -> None:
+    """A write of the daemon that was in flight when the probe left the spec."""
+    late = {**A_OF_TRUE, "state": "Failed"}
+    removed = report(A_OF_TRUE, in_spec="b"), report(late, in_spec="b")
+    assert states_after(report(A_OF_TRUE), *removed) == set()
+    assert states_after(report(A_OF_TRUE), *removed, report(late, command="test")) == set()
+
+
+def test_equal_first_result_of_returned_probe_is_reported() -> None:
+    """Only its time differs from the state of its predecessor."""
+    removed, back = report(A_GOOD, in_spec="b"), report(A_GOOD)
+    assert last_change(report(A_GOOD), removed, back) is FIRST  # its state counts again
+    assert last_change(report(A_GOOD), removed, back, report(A_LATER)) is FIRST
+    assert last_change(report(A_GOOD), removed, back, report(A_GOOD)) is None
+    assert last_change(report(A_GOOD), removed, back, report(A_GOOD, in_spec="a")) is None
+
+
+def test_new_state_is_reported_in_the_event_in_which_another_probe_returns() -> None:
+    history = report(A_GOOD, B_GOOD), report(A_GOOD, B_GOOD, in_spec="a")
+    assert last_change(*history, report(A_BAD, B_GOOD)) is STATE
+
+
 def test_a_removed_probe_does_not_affect_another_one() -> None:
     assert (
         last_change(
@@ -136,11 +202,7 @@ def test_a_removed_probe_does_not_affect_another_one() -> None:
 
 
 def test_a_removed_probe_is_forgotten_with_its_state() -> None:
-    index = NodePodProbeIndex()
-    versions = report(A_GOOD), report(A_GOOD, in_spec=""), report(in_spec="")
-    index.update(None, versions[0])
-    for old, new in pairwise(versions):
-        index.update(old, new)
+    _, index = change_and_index(report(A_GOOD), report(A_GOOD, in_spec=""), report(in_spec=""))
     assert index.view("node-1").removed == frozenset()
 
 

@@ -19,7 +19,7 @@ from support.builders import (
 from support.snapshots import healthy_pod, marker, seen_pod, snapshot
 
 from kruise_probe.api.core import ExecAction, Probe
-from kruise_probe.daemon.identity import probe_hash
+from kruise_probe.api.handlers import probe_hash
 from kruise_probe.inspection.link import Link, LinkState
 from kruise_probe.inspection.result_links import SHOWN_MESSAGE
 from kruise_probe.inspection.seen_pods import MAX_MESSAGE

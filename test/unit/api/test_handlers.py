@@ -3,7 +3,7 @@
 import pytest
 
 from kruise_probe.api.core import ExecAction, GRPCAction, HTTPGetAction, Probe, TCPSocketAction
-from kruise_probe.daemon.identity import handler_bytes, handler_type, probe_hash
+from kruise_probe.api.handlers import handler_bytes, handler_type, probe_hash
 
 EXEC = ExecAction(("check",))
 
