@@ -137,9 +137,7 @@ class _Open:
 
 
 _TEMPLATE_KEY: Final = "{{"
-OPEN_TEMPLATE: Final = (
-    "this is a template, not YAML; render it first: helm template CHART | kruise-probe lint -f -"
-)
+OPEN_TEMPLATE: Final = "this is a template, not YAML; render it first: helm template CHART >FILE"
 _COMPLEX_KEY: Final = "the key of this entry is not a text; write a text before the colon"
 
 

@@ -48,7 +48,7 @@ FILES = [
     ("selector-of-no-pod", 8, 7, Rule.NO_POD, "spec.selector.matchLabels", "it requires app=gmae, but the pod has app=game (did you mean 'game'?); correct the selector"),
     ("state", 18, 7, Rule.INVALID, f"{PROBE}.markerPolicy[0].state", "Unsupported value"),
     ("tab", 15, 1, Rule.SYNTAX, "", "a tab indents this line; indent with spaces"),
-    ("template", 4, 9, Rule.TEMPLATE, "metadata.name", "helm template CHART | kruise-probe lint -f -"),
+    ("template", 4, 9, Rule.TEMPLATE, "metadata.name", "helm template CHART >FILE"),
     ("template-blocks", 1, 1, Rule.TEMPLATE, "", "render it first"),
     ("two-handlers", 15, 7, Rule.INVALID, f"{PROBE}.probe.tcpSocket", "may not specify more than 1 handler type"),
     ("unclosed-quote", 14, 27, Rule.SYNTAX, "", "close the quote"),
