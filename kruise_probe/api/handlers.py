@@ -33,7 +33,8 @@ def handler_type(probe: Probe) -> str:
 def probe_hash(probe: Probe) -> str:
     """16 hexadecimal digits over the actions and the timeout: the fields that decide the result of one attempt.
 
-    Periods and thresholds are not included: the state stays valid when they change.
+    Periods and thresholds are not included: the state stays valid when they change. Manager and daemon of different
+    versions compare hashes, so the format never changes.
     """
     text = handler_bytes(probe) + b"\0%d" % probe.effective_timeout_seconds
     return blake2b(text, digest_size=8).hexdigest()

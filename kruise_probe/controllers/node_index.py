@@ -6,7 +6,7 @@ without a result, as the daemon batches changes of 100 ms. So markers in a selec
 writes of state changes.
 
 The daemon removes the state of a removed probe within 2 s. Until then it does not count, unless the probe returns with
-the same handler. So a marker that is deleted and created again never shows the result of another command.
+the same handler. So a marker that is deleted and created again does not show the result of its old command.
 
 Source: no counterpart.
 """
@@ -16,7 +16,6 @@ from collections.abc import Set as AbstractSet
 from enum import IntEnum
 from typing import Final, NamedTuple
 
-from kruise_probe.api.core import Probe
 from kruise_probe.api.handlers import probe_hash
 from kruise_probe.api.keys import NamespacedName, ProbeName
 from kruise_probe.api.pods import Pod
@@ -40,7 +39,7 @@ Statuses = Mapping[PodIdentity, PodProbeStatus]
 class NodeView(NamedTuple):
     """A NodePodProbe indexed by pod: its entries (by uid) and the published results.
 
-    `removed` holds probes that left the spec and whose last state is still published.
+    `removed` holds probes that left the spec, also those that returned, until they have another result.
     """
 
     entries: Mapping[str, PodProbe]
@@ -50,20 +49,15 @@ class NodeView(NamedTuple):
     def is_outdated(self, uid: str, state: ContainerProbeState) -> bool:
         """Whether the state is of a probe that was removed, and not of the one that now has its name.
 
-        Kruise's daemon reports no hash. Its states count again when a probe of this name returns.
+        With Kruise's daemon or CRD, states have no hash. They count again when a probe of this name returns.
         """
         if (uid, state.name) not in self.removed:
             return False
-        probe = self._probe(uid, state.name)
-        return probe is None or (bool(state.probe_hash) and probe_hash(probe) != state.probe_hash)
-
-    def has_probe(self, uid: str, name: str) -> bool:
-        return self._probe(uid, name) is not None
-
-    def _probe(self, uid: str, name: str) -> Probe | None:
         entry = self.entries.get(uid)
-        probes = (entry and entry.probes) or ()
-        return next((each.probe for each in probes if each.name == name), None)
+        for each in (entry and entry.probes) or ():
+            if each.name == state.name:
+                return bool(state.probe_hash) and probe_hash(each.probe) != state.probe_hash
+        return True
 
 
 _EMPTY_VIEW: Final = NodeView({}, {})
@@ -72,8 +66,8 @@ _EMPTY_VIEW: Final = NodeView({}, {})
 class PodResultChange(IntEnum):
     """The most important change in the results of one pod.
 
-    MESSAGE: only messages changed, or a result was removed. FIRST_RESULT: a probe has its first result. STATE: a
-    probe that stayed in the spec changed its state.
+    MESSAGE: only messages changed, or a result was removed. FIRST_RESULT: a probe has its first result, or its last
+    one counts again. STATE: a probe that stayed in the spec changed its state.
     """
 
     MESSAGE = 0
@@ -86,7 +80,8 @@ class ProbesChange(NamedTuple):
 
     Attributes:
         spec: whether the entries changed.
-        pods: the pods of which a state or message changed, with the kind of change. A newer time alone is no change.
+        pods: the pods of which a state or message changed, with the kind of change. A newer time alone is no change,
+            except after the removal of a probe.
         markers: the markers of all changed entries and results.
     """
 
@@ -149,10 +144,9 @@ class NodePodProbeIndex:
                 markers.update(_markers_of_states(status))
         after = NodeView(entries, statuses, removed)
         if removed:
-            if spec:
-                for key in _pods_with_returned_probes(before, after):
-                    first_result = PodResultChange.FIRST_RESULT
-                    pods[key] = max(pods.get(key, first_result), first_result)
+            for key in _pods_with_valid_states(before, after) if spec else ():
+                first_result = PodResultChange.FIRST_RESULT
+                pods[key] = max(pods.get(key, first_result), first_result)
             after = after._replace(removed=_still_removed(before, after))
         self._views[name] = after
         return ProbesChange(spec, pods, frozenset(markers))
@@ -190,12 +184,13 @@ def _removed_probes(
     return frozenset(removed)
 
 
-def _pods_with_returned_probes(before: NodeView, after: NodeView) -> set[NamespacedName]:
-    """The pods to which a removed probe returned, so that its last state may count again."""
+def _pods_with_valid_states(before: NodeView, after: NodeView) -> set[NamespacedName]:
+    """The pods with a state that counts again, as its probe returned with the same handler."""
     return {
-        NamespacedName(after.entries[uid].namespace, after.entries[uid].name)
-        for uid, name in before.removed
-        if after.has_probe(uid, name) and not before.has_probe(uid, name)
+        NamespacedName(status.namespace, status.name)
+        for status in after.statuses.values()
+        for each in status.probe_states or ()
+        if before.is_outdated(status.uid, each) and not after.is_outdated(status.uid, each)
     }
 
 
@@ -222,14 +217,14 @@ def result_change(
 
 
 def _still_removed(before: NodeView, after: NodeView) -> frozenset[ProbeOfPod]:
-    """The removed probes without a result since then. A state that changes while the probe is absent is not one."""
+    """The removed probes without a result since then. An outdated state that changes is not one."""
     uids = {uid for uid, _ in after.removed}
     old, new = _states(before.statuses, uids), _states(after.statuses, uids)
     return frozenset(
         (uid, name)
         for uid, name in after.removed
         if (state := new.get((uid, name))) is not None
-        and (state == old.get((uid, name)) or not after.has_probe(uid, name))
+        and (state == old.get((uid, name)) or after.is_outdated(uid, state))
     )
 
 

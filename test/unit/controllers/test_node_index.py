@@ -170,12 +170,21 @@ def test_state_of_edited_probe_counts_until_its_next_result() -> None:
     assert states_after(before, b_removed) == {"a#p"}
 
 
-def test_late_state_of_removed_probe_does_not_count_when_it_returns() -> None:
-    """A write of the daemon that was in flight when the probe left the spec."""
+def test_late_state_of_removed_probe_does_not_count() -> None:
+    """A write of the daemon that was in flight when the probe left the spec, or of a daemon that missed this."""
     late = {**A_OF_TRUE, "state": "Failed"}
-    removed = report(A_OF_TRUE, in_spec="b"), report(late, in_spec="b")
-    assert states_after(report(A_OF_TRUE), *removed) == set()
-    assert states_after(report(A_OF_TRUE), *removed, report(late, command="test")) == set()
+    removed = report(A_OF_TRUE), report(A_OF_TRUE, in_spec="b")
+    assert states_after(*removed, report(late, in_spec="b")) == set()
+    returned = report(late, command="test")
+    assert states_after(*removed, report(late, in_spec="b"), returned) == set()
+    assert states_after(*removed, report(A_OF_TRUE, command="test"), returned) == set()
+    assert states_after(*removed, returned, report(A_OF_TEST, command="test")) == {"a#p"}
+
+
+def test_state_that_counts_again_after_an_edit_is_reported() -> None:
+    returned = report(A_OF_TRUE, in_spec="b"), report(A_OF_TRUE, command="test")
+    assert last_change(report(A_OF_TRUE), *returned) is None
+    assert last_change(report(A_OF_TRUE), *returned, report(A_OF_TRUE)) is FIRST
 
 
 def test_equal_first_result_of_returned_probe_is_reported() -> None:
