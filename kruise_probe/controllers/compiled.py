@@ -9,10 +9,12 @@ from itertools import count
 from typing import Final, NamedTuple
 
 import msgspec
+from cachetools import LRUCache, cached
 
 from kruise_probe.api.core import GRPCAction, HTTPGetAction, Probe, TCPSocketAction
 from kruise_probe.api.extraction import FromMessage, PatternBudget, PatternError
 from kruise_probe.api.field_errors import FieldError, first_errors
+from kruise_probe.api.handlers import probe_hash
 from kruise_probe.api.keys import NamespacedName, ProbeName
 from kruise_probe.api.labels import (
     Selector,
@@ -22,6 +24,7 @@ from kruise_probe.api.labels import (
     label_key_error,
     label_value_error,
 )
+from kruise_probe.api.pods import Container
 from kruise_probe.api.probe_validation import (
     clamp_timeout,
 )
@@ -45,6 +48,9 @@ from kruise_probe.api.validation import (
     is_valid_probe,
     marker_errors,
 )
+
+HASHES: Final = 1024
+"""Bound of the cache of hashes of probes with a port name: one per probe and ports of a container."""
 
 _NO_SELECTOR: Final = Selector(())
 _next_serial: Final = count().__next__
@@ -70,6 +76,7 @@ class CompiledProbe(NamedTuple):
         condition_type: empty if there is none, or if it is invalid or reserved.
         policies: by state.
         entry_bytes: size of `container_probe` as stored in a NodePodProbe.
+        hash: of `container_probe`; see `hash_on` for a port name.
     """
 
     probe: str
@@ -78,6 +85,7 @@ class CompiledProbe(NamedTuple):
     condition_type: str
     policies: Mapping[str, Marks]
     entry_bytes: int
+    hash: str
 
     @property
     def name(self) -> str:
@@ -86,6 +94,17 @@ class CompiledProbe(NamedTuple):
     @property
     def container(self) -> str:
         return self.container_probe.container_name
+
+    def on(self, container: Container) -> ContainerProbe:
+        """The probe for this container: with the number of its port, if the container has a port of that name."""
+        number = container.port_number(self.port_name) if self.port_name else None
+        return self.container_probe if number is None else _with_port(self.container_probe, number)
+
+    def hash_on(self, container: Container | None) -> str:
+        """The hash of the probe for this container, as the daemon reports it with a result."""
+        if container is None or not self.port_name:
+            return self.hash
+        return _hash_on(self, container)
 
 
 class CompiledMarker(msgspec.Struct, frozen=True, eq=False):
@@ -179,6 +198,7 @@ def _probes(
                 condition_type=_condition_type(each.pod_condition_type),
                 policies=_policies(each.marker_policy or (), allowed),
                 entry_bytes=stored_bytes(container_probe),
+                hash=probe_hash(container_probe.probe),
             )
     return tuple(probes.values())
 
@@ -292,7 +312,14 @@ def _container_probe(marker: str, probe: PodContainerProbe) -> tuple[ContainerPr
     )
 
 
-def with_port(container_probe: ContainerProbe, number: int) -> ContainerProbe:
+@cached(
+    LRUCache(HASHES), key=lambda probe, container: (probe.hash, probe.port_name, container.ports)
+)
+def _hash_on(probe: CompiledProbe, container: Container) -> str:
+    return probe_hash(probe.on(container).probe)
+
+
+def _with_port(container_probe: ContainerProbe, number: int) -> ContainerProbe:
     """Return the probe with its port name replaced by `number`."""
     probe = container_probe.probe
     changed: Probe

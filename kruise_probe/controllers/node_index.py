@@ -5,18 +5,14 @@ added again starts over: its next result is a first result. This holds even if t
 without a result, as the daemon batches changes of 100 ms. So markers in a selector cycle never get the unlimited
 writes of state changes.
 
-The daemon removes the state of a removed probe within 2 s. Until then it does not count, unless the probe returns with
-the same handler. So a marker that is deleted and created again does not show the result of its old command.
-
 Source: no counterpart.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from enum import IntEnum
 from typing import Final, NamedTuple
 
-from kruise_probe.api.handlers import probe_hash
 from kruise_probe.api.keys import NamespacedName, ProbeName
 from kruise_probe.api.pods import Pod
 from kruise_probe.api.v1alpha1 import (
@@ -24,7 +20,9 @@ from kruise_probe.api.v1alpha1 import (
     NodePodProbe,
     PodProbe,
     PodProbeStatus,
+    ProbeState,
 )
+from kruise_probe.controllers.compiled import CompiledMarker
 from kruise_probe.controllers.pods.marking import States
 
 ProbeOfPod = tuple[str, str]
@@ -39,25 +37,12 @@ Statuses = Mapping[PodIdentity, PodProbeStatus]
 class NodeView(NamedTuple):
     """A NodePodProbe indexed by pod: its entries (by uid) and the published results.
 
-    `removed` holds probes that left the spec, also those that returned, until they have another result.
+    `removed` holds probes that left the spec and whose last state is still published.
     """
 
     entries: Mapping[str, PodProbe]
     statuses: Statuses
     removed: frozenset[ProbeOfPod] = frozenset()
-
-    def is_outdated(self, uid: str, state: ContainerProbeState) -> bool:
-        """Whether the state is of a probe that was removed, and not of the one that now has its name.
-
-        With Kruise's daemon or CRD, states have no hash. They count again when a probe of this name returns.
-        """
-        if (uid, state.name) not in self.removed:
-            return False
-        entry = self.entries.get(uid)
-        for each in (entry and entry.probes) or ():
-            if each.name == state.name:
-                return bool(state.probe_hash) and probe_hash(each.probe) != state.probe_hash
-        return True
 
 
 _EMPTY_VIEW: Final = NodeView({}, {})
@@ -66,8 +51,8 @@ _EMPTY_VIEW: Final = NodeView({}, {})
 class PodResultChange(IntEnum):
     """The most important change in the results of one pod.
 
-    MESSAGE: only messages changed, or a result was removed. FIRST_RESULT: a probe has its first result, or its last
-    one counts again. STATE: a probe that stayed in the spec changed its state.
+    MESSAGE: only messages changed, or a result was removed. FIRST_RESULT: a probe has its first result. STATE: a
+    probe that stayed in the spec changed its state.
     """
 
     MESSAGE = 0
@@ -80,8 +65,7 @@ class ProbesChange(NamedTuple):
 
     Attributes:
         spec: whether the entries changed.
-        pods: the pods of which a state or message changed, with the kind of change. A newer time alone is no change,
-            except after the removal of a probe.
+        pods: the pods of which a state or message changed, with the kind of change. A newer time alone is no change.
         markers: the markers of all changed entries and results.
     """
 
@@ -101,15 +85,22 @@ class NodePodProbeIndex:
         """The indexed NodePodProbe of `node`; empty if there is none."""
         return self._views.get(node, _EMPTY_VIEW)
 
-    def states_of(self, pod: Pod) -> States:
-        """The probe states that the node of `pod` published for it, without outdated ones."""
-        view = self.view(pod.node)
-        status = view.statuses.get((pod.namespace, pod.name, pod.uid))
-        return {
-            each.name: each
-            for each in (status and status.probe_states) or ()
-            if not (view.removed and view.is_outdated(pod.uid, each))
-        }
+    def states_of(self, pod: Pod, markers: Iterable[CompiledMarker]) -> States:
+        """The states that the node of `pod` published for it, without results of handlers that `markers` no longer have.
+
+        So a new policy is not applied to the result of an old command, also if the marker was deleted and created
+        again. Unknown is no result of a handler. With Kruise's daemon or CRD states have no hash, and all count.
+        """
+        status = self.view(pod.node).statuses.get((pod.namespace, pod.name, pod.uid))
+        states = {each.name: each for each in (status and status.probe_states) or ()}
+        for marker in markers if states else ():
+            for probe in marker.probes:
+                state = states.get(probe.name)
+                if state is None or not state.probe_hash or state.state == ProbeState.UNKNOWN:
+                    continue
+                if state.probe_hash != probe.hash_on(pod.container(probe.container)):
+                    del states[probe.name]
+        return states
 
     def nodes_holding(self, marker: NamespacedName) -> Collection[str]:
         """The nodes whose NodePodProbe holds an entry of `marker`."""
@@ -142,13 +133,9 @@ class NodePodProbeIndex:
         for identity, status in before.statuses.items():
             if identity not in statuses:
                 markers.update(_markers_of_states(status))
-        after = NodeView(entries, statuses, removed)
         if removed:
-            for key in _pods_with_valid_states(before, after) if spec else ():
-                first_result = PodResultChange.FIRST_RESULT
-                pods[key] = max(pods.get(key, first_result), first_result)
-            after = after._replace(removed=_still_removed(before, after))
-        self._views[name] = after
+            removed = _still_removed(removed, before.statuses, statuses)
+        self._views[name] = NodeView(entries, statuses, removed)
         return ProbesChange(spec, pods, frozenset(markers))
 
     def remove(self, name: str) -> ProbesChange:
@@ -184,53 +171,40 @@ def _removed_probes(
     return frozenset(removed)
 
 
-def _pods_with_valid_states(before: NodeView, after: NodeView) -> set[NamespacedName]:
-    """The pods with a state that counts again, as its probe returned with the same handler."""
-    return {
-        NamespacedName(status.namespace, status.name)
-        for status in after.statuses.values()
-        for each in status.probe_states or ()
-        if before.is_outdated(status.uid, each) and not after.is_outdated(status.uid, each)
-    }
-
-
 def result_change(
     before: PodProbeStatus | None, after: PodProbeStatus, removed: AbstractSet[ProbeOfPod]
 ) -> PodResultChange | None:
-    """Classify the change on one pod; None if only times changed.
+    """Classify the change on one pod; None if only times changed. A result of an edited handler is a change.
 
-    `removed` holds the probes that left the spec since their last result. Any change of their state is a first result.
+    `removed` holds the probes that left the spec since their last result.
     """
     old, new = (before and before.probe_states) or (), after.probe_states or ()
-    changed = len(old) != len(new) or any(map(_differs, old, new))
-    if not changed and not removed:
+    if len(old) == len(new) and not any(map(_differs, old, new)):
         return None
-    change = PodResultChange.MESSAGE if changed else None
-    states = {each.name: each for each in old}
+    states = {each.name: each.state for each in old}
+    change = PodResultChange.MESSAGE
     for each in new:
-        known = states.get(each.name)
-        if known is None or (after.uid, each.name) in removed:
-            change = change if each == known else PodResultChange.FIRST_RESULT
-        elif known.state != each.state:
+        state = states.get(each.name)
+        if state == each.state:
+            continue
+        if state is not None and (after.uid, each.name) not in removed:
             return PodResultChange.STATE
+        change = PodResultChange.FIRST_RESULT
     return change
 
 
-def _still_removed(before: NodeView, after: NodeView) -> frozenset[ProbeOfPod]:
-    """The removed probes without a result since then. An outdated state that changes is not one."""
-    uids = {uid for uid, _ in after.removed}
-    old, new = _states(before.statuses, uids), _states(after.statuses, uids)
-    return frozenset(
-        (uid, name)
-        for uid, name in after.removed
-        if (state := new.get((uid, name))) is not None
-        and (state == old.get((uid, name)) or after.is_outdated(uid, state))
-    )
+def _still_removed(
+    removed: AbstractSet[ProbeOfPod], before: Statuses, after: Statuses
+) -> frozenset[ProbeOfPod]:
+    """The probes of `removed` whose published state is unchanged. A changed state was a first result."""
+    uids = {uid for uid, _ in removed}
+    old, new = _states(before, uids), _states(after, uids)
+    return frozenset(each for each in removed if each in new and old.get(each) == new[each])
 
 
-def _states(statuses: Statuses, uids: AbstractSet[str]) -> dict[ProbeOfPod, ContainerProbeState]:
+def _states(statuses: Statuses, uids: AbstractSet[str]) -> dict[ProbeOfPod, str]:
     return {
-        (status.uid, each.name): each
+        (status.uid, each.name): each.state
         for status in statuses.values()
         if status.uid in uids
         for each in status.probe_states or ()
@@ -242,6 +216,7 @@ def _differs(left: ContainerProbeState, right: ContainerProbeState) -> bool:
         left.state != right.state
         or left.message != right.message
         or left.name != right.name
+        or left.probe_hash != right.probe_hash
         or left.first_line_length != right.first_line_length
     )
 

@@ -87,7 +87,10 @@ def _node(pod: Pod) -> str:
 
 
 def _marks_differ(before: CompiledMarker, after: CompiledMarker) -> bool:
-    """Whether an edit changes what is written to pods. Marks of a probe are removed if the pod lacks its container."""
+    """Whether an edit changes what is written to pods.
+
+    Marks of a probe are removed if the pod lacks its container. The result of an old handler does not count.
+    """
     if _all_probes_differ(before, after):
         return True
     sizes_count = max(before.entry_bytes, after.entry_bytes) > ENTRY_BYTES
@@ -107,7 +110,7 @@ def _all_probes_differ(before: CompiledMarker, after: CompiledMarker) -> bool:
 def _written_of(probe: CompiledProbe, sizes_count: bool) -> tuple[object, ...]:
     """The fields of a probe that decide what is written. Near the limit of an entry its size is one of them."""
     size = probe.entry_bytes if sizes_count else 0
-    return probe.name, probe.container, probe.condition_type, probe.policies, size
+    return probe.name, probe.container, probe.hash, probe.condition_type, probe.policies, size
 
 
 def _plans_differ(before: CompiledMarker, after: CompiledMarker) -> bool:

@@ -212,12 +212,14 @@ class MarkerReconciler:
         if limit is not None:
             return PodObservation(pod, None, {}, left_out=limit.reason)
         stale = bool(caches.stale_message(pod.node))
-        states = {} if stale else caches.node_index.states_of(pod)
+        checks_entry = results.altered(pod.node) is None
+        compared = markers if checks_entry else ()
+        states = {} if stale else caches.node_index.states_of(pod, compared)
         return PodObservation(
             pod,
             caches.node_index.view(pod.node).entries.get(pod.uid),
             states,
-            checks_entry=results.altered(pod.node) is None,
+            checks_entry=checks_entry,
             stale=stale,
             invalid_values=_invalid_values(compiled, pod, markers, states),
         )

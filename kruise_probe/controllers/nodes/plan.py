@@ -17,7 +17,7 @@ from cachetools import LRUCache, cached
 from kruise_probe.api.keys import NamespacedName, ProbeName
 from kruise_probe.api.pods import Container, Pod
 from kruise_probe.api.v1alpha1 import ContainerProbe, PodProbe, stored_bytes
-from kruise_probe.controllers.compiled import CompiledMarker, with_port
+from kruise_probe.controllers.compiled import CompiledMarker
 from kruise_probe.controllers.limits import entry_too_large, probing_markers
 from kruise_probe.controllers.pods.claims import claims_of, has_stale_mark
 
@@ -113,10 +113,7 @@ def probes_of_marker(
             continue
         if container.has_startup_probe and container.name not in started:
             continue
-        number = container.port_number(each.port_name) if each.port_name else None
-        probes.append(
-            each.container_probe if number is None else with_port(each.container_probe, number)
-        )
+        probes.append(each.on(container))
     return tuple(probes)
 
 

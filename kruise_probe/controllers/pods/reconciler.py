@@ -14,6 +14,7 @@ from prometheus_client import Counter, Histogram
 from kruise_probe.api.pods import Pod
 from kruise_probe.api.resources import PODS
 from kruise_probe.controllers.caches import Caches
+from kruise_probe.controllers.compiled import CompiledMarker
 from kruise_probe.controllers.limits import NOTHING_LEFT_OUT, left_out_of
 from kruise_probe.controllers.marked_pods import sets_mark_of
 from kruise_probe.controllers.nodes.plan import is_probed
@@ -219,7 +220,7 @@ class PodReconciler:
         markers = self._caches.matching.markers_of(pod)
         claims = claims_of(markers)
         node = self._caches.node(pod.node)
-        known = self._known(pod, node, claims)
+        known = self._known(pod, node, claims, markers)
         has_entry = node is not None and is_probed(pod) and not known.by_provider
         changes = marking(
             pod,
@@ -234,7 +235,9 @@ class PodReconciler:
         )
         return _Needed(changes, claims, stale=bool(known.stale), waits=known.waits)
 
-    def _known(self, pod: Pod, node: Node | None, claims: Claims) -> _Known:
+    def _known(
+        self, pod: Pod, node: Node | None, claims: Claims, markers: tuple[CompiledMarker, ...]
+    ) -> _Known:
         """What is known of the results. Without a state, conditions and marks stay."""
         if node is None or not pod.active or not claims.claims:
             return _Known({})
@@ -242,8 +245,10 @@ class PodReconciler:
             return _Known(states_of(pod, claims) if self._serverless else {}, by_provider=True)
         if self._caches.staleness_is_unknown(pod.node):
             return _Known({}, waits=True)
-        states, stale = self._caches.node_index.states_of(pod), self._caches.stale_message(pod.node)
-        return _Known(states, stale)
+        # Where the API server changes entries, the daemon reports hashes of the changed ones.
+        compared = markers if self._results.altered(pod.node) is None else ()
+        states = self._caches.node_index.states_of(pod, compared)
+        return _Known(states, self._caches.stale_message(pod.node))
 
 
 def _loop_time() -> float:

@@ -227,6 +227,25 @@ async def test_recreated_marker_does_not_show_the_result_of_its_old_command(
     assert (condition(pod, KIND), labels(pod).get("state")) == ({}, None)
 
 
+async def test_new_policy_is_not_applied_to_the_result_of_an_old_command(
+    ns: PlaygroundNamespace,
+) -> None:
+    await ns.pod()
+    write_at_once(ns.folder() / "state", "good")
+    await ns.marker(probe(EXEC, *BOTH))
+    await ns.until("is marked", lambda pod: labels(pod).get("state") == "good")
+
+    without_result = {"exec": {"command": ["false"]}, "failureThreshold": 3600}
+    edited = probe(
+        without_result, policy("Succeeded", labels={"state": "fine"}), kind="example.com/other"
+    )
+    await ns.playground.api.merge(ns.marker_path(), {"spec": {"probes": [edited]}})
+
+    pod = await ns.until("loses its marks", lambda pod: labels(pod).get("state") != "good")
+    assert "state" not in labels(pod)
+    assert condition(pod, "example.com/other") == condition(pod, KIND) == {}
+
+
 def entries(report: Json, pod: Json) -> list[Json]:
     listed = report["spec"].get("podProbes") or []
     return [each for each in listed if each["uid"] == pod["metadata"]["uid"]]

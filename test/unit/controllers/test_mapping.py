@@ -658,9 +658,12 @@ class TestLaterEvents:
             ),
             pytest.param(
                 {"probes": [probe_wire(handler={"exec": {"command": ["x" * 5000]}})], "generation": 2},
-                False,
+                True,
                 True,
                 id="command",
+            ),
+            pytest.param(
+                {"probes": [probe_wire(periodSeconds=7)], "generation": 2}, False, True, id="period"
             ),
         ],
     )  # fmt: skip

@@ -4,13 +4,23 @@ from itertools import pairwise
 
 import msgspec
 import pytest
-from support.builders import npp_wire, pod, pod_status_wire, pod_wire, state_wire
+from support.builders import (
+    container_wire,
+    marker,
+    npp_wire,
+    pod,
+    pod_status_wire,
+    pod_wire,
+    probe_wire,
+    state_wire,
+)
 
-from kruise_probe.api.core import ExecAction, Probe
+from kruise_probe.api.core import ExecAction, HTTPGetAction, Probe
 from kruise_probe.api.handlers import probe_hash
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.resources import NODE_POD_PROBES
 from kruise_probe.api.v1alpha1 import NodePodProbe
+from kruise_probe.controllers.compiled import compile_marker
 from kruise_probe.controllers.node_index import (
     NodePodProbeIndex,
     PodResultChange,
@@ -18,24 +28,23 @@ from kruise_probe.controllers.node_index import (
 )
 
 KEY = NamespacedName("default", "web-0")
-POD = pod()
+POD = pod(containers=[container_wire("main", ports={"http": 8080})])
 MESSAGE, FIRST, STATE = PodResultChange
 
 A_GOOD = state_wire("a#p", "Succeeded")
 A_GOOD_MESSAGE = state_wire("a#p", "Succeeded", "more")
 A_BAD = state_wire("a#p", "Failed")
 A_UNKNOWN = state_wire("a#p", "Unknown")
+A_HASH = state_wire("a#p", "Succeeded", probe_hash="0")
 A_LATER = state_wire("a#p", "Succeeded", probed="2026-01-01T09:00:00Z")
-A_OF_TRUE = state_wire("a#p", "Succeeded", probe_hash=probe_hash(Probe(exec=ExecAction(("true",)))))
-A_OF_TEST = state_wire("a#p", "Succeeded", probe_hash=probe_hash(Probe(exec=ExecAction(("test",)))))
 B_GOOD = state_wire("b#p", "Succeeded")
 
 
-def report(*states: dict[str, object], in_spec: str = "ab", command: str = "true") -> NodePodProbe:
+def report(*states: dict[str, object], in_spec: str = "ab") -> NodePodProbe:
     """The node's NodePodProbe: the markers whose probe is in the spec, and the published states."""
     of_pod = pod_wire()
     probes = [
-        {"name": f"{each}#p", "containerName": "main", "probe": {"exec": {"command": [command]}}}
+        {"name": f"{each}#p", "containerName": "main", "probe": {"exec": {"command": ["true"]}}}
         for each in in_spec
     ]
     meta = of_pod["metadata"]
@@ -56,20 +65,11 @@ def report(*states: dict[str, object], in_spec: str = "ab", command: str = "true
 
 def last_change(*history: NodePodProbe) -> PodResultChange | None:
     """The change that the last of these versions reports on the pod."""
-    return change_and_index(*history)[0].pods.get(KEY)
-
-
-def states_after(*history: NodePodProbe) -> set[str]:
-    """The probes whose state counts after these versions."""
-    return set(change_and_index(*history)[1].states_of(POD))
-
-
-def change_and_index(*history: NodePodProbe) -> tuple[ProbesChange, NodePodProbeIndex]:
     index = NodePodProbeIndex()
     change = index.update(None, history[0])
     for old, new in pairwise(history):
         change = index.update(old, new)
-    return change, index
+    return change.pods.get(KEY)
 
 
 @pytest.mark.parametrize(
@@ -79,6 +79,7 @@ def change_and_index(*history: NodePodProbe) -> tuple[ProbesChange, NodePodProbe
         pytest.param([A_GOOD], [A_UNKNOWN], STATE, id="succeeded-to-unknown"),
         pytest.param([A_GOOD], [A_GOOD_MESSAGE], MESSAGE, id="message-only"),
         pytest.param([A_GOOD], [A_LATER], None, id="newer-time-only"),
+        pytest.param([A_GOOD], [A_HASH], MESSAGE, id="equal-result-of-an-edited-handler"),
         pytest.param([], [A_GOOD], FIRST, id="first-result-of-the-pod"),
         pytest.param([A_GOOD], [A_GOOD, B_GOOD], FIRST, id="first-result-of-a-second-probe"),
         pytest.param([A_GOOD, B_GOOD], [A_GOOD], MESSAGE, id="result-gone"),
@@ -140,67 +141,6 @@ def test_after_its_first_result_a_returned_probe_reports_states() -> None:
     assert last_change(*history, report(A_GOOD)) is STATE
 
 
-@pytest.mark.parametrize(
-    ("returned", "counts"),
-    [
-        pytest.param(report(A_OF_TRUE, in_spec="b"), False, id="not-in-the-spec"),
-        pytest.param(report(A_OF_TRUE, command="test"), False, id="with-another-command"),
-        pytest.param(report(A_OF_TEST, command="test"), True, id="with-its-own-result"),
-        pytest.param(report(A_OF_TRUE), True, id="with-the-same-command"),
-    ],
-)
-def test_state_of_removed_probe_does_not_count_for_another_one(
-    returned: NodePodProbe, counts: bool
-) -> None:
-    history = report(A_OF_TRUE), report(A_OF_TRUE, in_spec="b"), returned
-    assert states_after(*history) == ({"a#p"} if counts else set())
-
-
-def test_state_of_removed_probe_without_hash_counts_when_it_returns() -> None:
-    """Kruise's daemon reports no hash."""
-    removed, returned = report(A_GOOD, in_spec="b"), report(A_GOOD, command="test")
-    assert states_after(report(A_GOOD), removed) == set()
-    assert states_after(report(A_GOOD), removed, returned) == {"a#p"}
-
-
-def test_state_of_edited_probe_counts_until_its_next_result() -> None:
-    before = report(A_OF_TRUE, B_GOOD)
-    assert states_after(before, report(A_OF_TRUE, B_GOOD, command="test")) == {"a#p", "b#p"}
-    b_removed = report(A_OF_TRUE, B_GOOD, in_spec="a", command="test")
-    assert states_after(before, b_removed) == {"a#p"}
-
-
-def test_late_state_of_removed_probe_does_not_count() -> None:
-    """A write of the daemon that was in flight when the probe left the spec, or of a daemon that missed this."""
-    late = {**A_OF_TRUE, "state": "Failed"}
-    removed = report(A_OF_TRUE), report(A_OF_TRUE, in_spec="b")
-    assert states_after(*removed, report(late, in_spec="b")) == set()
-    returned = report(late, command="test")
-    assert states_after(*removed, report(late, in_spec="b"), returned) == set()
-    assert states_after(*removed, report(A_OF_TRUE, command="test"), returned) == set()
-    assert states_after(*removed, returned, report(A_OF_TEST, command="test")) == {"a#p"}
-
-
-def test_state_that_counts_again_after_an_edit_is_reported() -> None:
-    returned = report(A_OF_TRUE, in_spec="b"), report(A_OF_TRUE, command="test")
-    assert last_change(report(A_OF_TRUE), *returned) is None
-    assert last_change(report(A_OF_TRUE), *returned, report(A_OF_TRUE)) is FIRST
-
-
-def test_equal_first_result_of_returned_probe_is_reported() -> None:
-    """Only its time differs from the state of its predecessor."""
-    removed, back = report(A_GOOD, in_spec="b"), report(A_GOOD)
-    assert last_change(report(A_GOOD), removed, back) is FIRST  # its state counts again
-    assert last_change(report(A_GOOD), removed, back, report(A_LATER)) is FIRST
-    assert last_change(report(A_GOOD), removed, back, report(A_GOOD)) is None
-    assert last_change(report(A_GOOD), removed, back, report(A_GOOD, in_spec="a")) is None
-
-
-def test_new_state_is_reported_in_the_event_in_which_another_probe_returns() -> None:
-    history = report(A_GOOD, B_GOOD), report(A_GOOD, B_GOOD, in_spec="a")
-    assert last_change(*history, report(A_BAD, B_GOOD)) is STATE
-
-
 def test_a_removed_probe_does_not_affect_another_one() -> None:
     assert (
         last_change(
@@ -211,7 +151,11 @@ def test_a_removed_probe_does_not_affect_another_one() -> None:
 
 
 def test_a_removed_probe_is_forgotten_with_its_state() -> None:
-    _, index = change_and_index(report(A_GOOD), report(A_GOOD, in_spec=""), report(in_spec=""))
+    index = NodePodProbeIndex()
+    versions = report(A_GOOD), report(A_GOOD, in_spec=""), report(in_spec="")
+    index.update(None, versions[0])
+    for old, new in pairwise(versions):
+        index.update(old, new)
     assert index.view("node-1").removed == frozenset()
 
 
@@ -224,3 +168,44 @@ def test_a_marker_without_entries_uses_no_memory() -> None:
     gone = index.remove("node-1")
     assert gone == ProbesChange(True, {}, frozenset({NamespacedName("default", "b")}))
     assert (index._nodes_of_marker, index._views) == ({}, {})
+
+
+HTTP = HTTPGetAction(port=8080, path="/", scheme="HTTP")
+COMMAND = {"exec": {"command": ["true"]}}
+NAMED_PORT = {"httpGet": {"port": "http"}}
+
+
+@pytest.mark.parametrize(
+    ("handler", "reported", "state", "counts"),
+    [
+        pytest.param(COMMAND, Probe(exec=ExecAction(("true",))), "Failed", True, id="same"),
+        pytest.param(COMMAND, Probe(exec=ExecAction(("test",))), "Failed", False, id="another"),
+        pytest.param(COMMAND, Probe(exec=ExecAction(("test",))), "Unknown", True, id="unknown"),
+        pytest.param(COMMAND, None, "Failed", True, id="no-hash-of-kruise"),
+        pytest.param(NAMED_PORT, Probe(http_get=HTTP), "Succeeded", True, id="port-name"),
+        pytest.param(
+            NAMED_PORT,
+            Probe(http_get=HTTPGetAction(port=8081, path="/", scheme="HTTP")),
+            "Succeeded",
+            False,
+            id="another-number-of-the-port",
+        ),
+    ],
+)
+def test_state_of_another_handler_does_not_count(
+    handler: dict[str, object], reported: Probe | None, state: str, counts: bool
+) -> None:
+    index = NodePodProbeIndex()
+    hash_ = probe_hash(reported) if reported else ""
+    index.update(None, report(state_wire("a#p", state, probe_hash=hash_), B_GOOD))
+    compiled = compile_marker(marker("a", probes=[probe_wire("p", handler=handler)]))
+    assert set(index.states_of(POD, (compiled,))) == ({"a#p", "b#p"} if counts else {"b#p"})
+    assert set(index.states_of(POD, ())) == {"a#p", "b#p"}
+
+
+def test_port_name_that_the_container_lacks_is_part_of_the_hash() -> None:
+    (probe,) = compile_marker(marker(probes=[probe_wire(handler=NAMED_PORT)])).probes
+    unresolved = probe_hash(probe.container_probe.probe)
+    without_ports = pod(containers=[container_wire("main")]).container("main")
+    assert probe.hash_on(None) == probe.hash_on(without_ports) == unresolved
+    assert probe.hash_on(POD.container("main")) != unresolved
