@@ -162,6 +162,14 @@ class _PodProbeWire(msgspec.Struct, frozen=True, gc=False):
     probes: msgspec.Raw = _ABSENT
 
 
+class _NamedProbe(_Wire, frozen=True):
+    """A ContainerProbe of which the probe may be malformed."""
+
+    name: str
+    container_name: str
+    probe: msgspec.Raw = _ABSENT
+
+
 class _SpecWire(msgspec.Struct, frozen=True, rename="camel", gc=False):
     pod_probes: tuple[_PodProbeWire, ...] | None = None
 
@@ -177,6 +185,11 @@ _status_decoder: msgspec.json.Decoder[NodePodProbeStatus | None] = msgspec.json.
     NodePodProbeStatus | None
 )
 _probes_decoder: msgspec.json.Decoder[Probes] = msgspec.json.Decoder(Probes)
+_named_decoder: msgspec.json.Decoder[tuple[_NamedProbe, ...] | None] = msgspec.json.Decoder(
+    tuple[_NamedProbe, ...] | None
+)
+_probe_decoder: msgspec.json.Decoder[Probe | None] = msgspec.json.Decoder(Probe | None)
+_NO_PROBE: Final = Probe()
 _shared_probes: dict[bytes, Probes] = {}
 
 
@@ -186,7 +199,8 @@ def project_node_pod_probe(wire: NodePodProbeWire) -> NodePodProbe:
     Pods of one template have byte-for-byte equal probes, which are most of a NodePodProbe. So the probes of a pod are
     kept as bytes first, and decoded only if these bytes are not in the cache.
 
-    The schemas of `probe` and `status` are open. Malformed content counts as absent, so it is written again.
+    The schemas of `probe` and `status` are open. A malformed probe has no handler: the daemon reports it, and the
+    manager writes it again. A malformed status counts as absent.
     """
     entries = wire.spec.pod_probes
     spec = NodePodProbeSpec(tuple(map(_entry, entries)) if entries is not None else None)
@@ -197,8 +211,23 @@ def _entry(wire: _PodProbeWire) -> PodProbe:
     data = bytes(wire.probes)
     probes = _shared_probes.get(data)
     if probes is None:
-        probes = share(_shared_probes, data, _decoded(_probes_decoder, data))
+        probes = share(_shared_probes, data, _decoded_probes(data))
     return PodProbe(wire.name, intern(wire.namespace), wire.uid, wire.ip, probes)
+
+
+def _decoded_probes(data: bytes) -> Probes:
+    try:
+        return _probes_decoder.decode(data)
+    except DECODE_ERRORS:
+        named = _decoded(_named_decoder, data)
+    if named is None:
+        return None
+    return tuple(
+        ContainerProbe(
+            each.name, each.container_name, _decoded(_probe_decoder, each.probe) or _NO_PROBE
+        )
+        for each in named
+    )
 
 
 def _decoded(decoder: msgspec.json.Decoder[T | None], data: bytes | msgspec.Raw) -> T | None:

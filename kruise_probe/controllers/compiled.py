@@ -24,7 +24,7 @@ from kruise_probe.api.labels import (
     label_key_error,
     label_value_error,
 )
-from kruise_probe.api.pods import Container
+from kruise_probe.api.pods import Container, Pod
 from kruise_probe.api.probe_validation import (
     clamp_timeout,
 )
@@ -100,11 +100,10 @@ class CompiledProbe(NamedTuple):
         number = container.port_number(self.port_name) if self.port_name else None
         return self.container_probe if number is None else _with_port(self.container_probe, number)
 
-    def hash_on(self, container: Container | None) -> str:
-        """The hash of the probe for this container, as the daemon reports it with a result."""
-        if container is None or not self.port_name:
-            return self.hash
-        return _hash_on(self, container)
+    def hash_on(self, pod: Pod) -> str:
+        """The hash of the probe on this pod, as the daemon reports it with a result."""
+        container = pod.container(self.container) if self.port_name else None
+        return self.hash if container is None else _hash_on(self, container)
 
 
 class CompiledMarker(msgspec.Struct, frozen=True, eq=False):

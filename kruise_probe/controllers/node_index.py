@@ -98,7 +98,7 @@ class NodePodProbeIndex:
                 state = states.get(probe.name)
                 if state is None or not state.probe_hash or state.state == ProbeState.UNKNOWN:
                     continue
-                if state.probe_hash != probe.hash_on(pod.container(probe.container)):
+                if state.probe_hash != probe.hash_on(pod):
                     del states[probe.name]
         return states
 

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kruise_probe.api.core import Probe
 from kruise_probe.api.resources import MARKERS, NODE_POD_PROBES
-from kruise_probe.api.v1alpha1 import stored_bytes
+from kruise_probe.api.v1alpha1 import ContainerProbe, stored_bytes
 
 MARKER = {
     "metadata": {
@@ -253,8 +254,27 @@ def test_nodepodprobe_round_trips() -> None:
 
 
 @pytest.mark.parametrize(
-    "probes", ["none", [{"name": 1}], [{**probe("a#b"), "probe": {"exec": 5}}]]
+    "malformed",
+    [
+        pytest.param({"exec": 5}, id="handler"),
+        pytest.param({"exec": {"command": "true"}}, id="command"),
+        pytest.param({"grpc": {"port": "http"}}, id="port"),
+        pytest.param({"exec": {"command": ["true"]}, "periodSeconds": "3"}, id="number"),
+        pytest.param(None, id="null"),
+        pytest.param("exec", id="text"),
+    ],
 )
+def test_malformed_probe_has_no_handler_and_does_not_affect_others(malformed: object) -> None:
+    probes = [probe("a#b"), {**probe("a#c"), "probe": malformed}]
+    found = NODE_POD_PROBES.decode(node_pod_probe(entry("web-0", probes=probes)))
+
+    (pod,) = found.spec.pod_probes or ()
+    good, bad = pod.probes or ()
+    assert (good.name, good.probe.handler is None) == ("a#b", False)
+    assert bad == ContainerProbe("a#c", "main", Probe())
+
+
+@pytest.mark.parametrize("probes", ["none", [{"name": 1}]])
 def test_malformed_probes_of_a_pod_count_as_absent(probes: object) -> None:
     found = NODE_POD_PROBES.decode(
         node_pod_probe(entry("web-0", probes=probes), entry("web-1", probes=[probe("a#b")]))

@@ -206,6 +206,7 @@ def test_state_of_another_handler_does_not_count(
 def test_port_name_that_the_container_lacks_is_part_of_the_hash() -> None:
     (probe,) = compile_marker(marker(probes=[probe_wire(handler=NAMED_PORT)])).probes
     unresolved = probe_hash(probe.container_probe.probe)
-    without_ports = pod(containers=[container_wire("main")]).container("main")
-    assert probe.hash_on(None) == probe.hash_on(without_ports) == unresolved
-    assert probe.hash_on(POD.container("main")) != unresolved
+    without_port = pod(containers=[container_wire("main")])
+    without_container = pod(containers=[container_wire("other")])
+    assert probe.hash_on(without_port) == probe.hash_on(without_container) == unresolved
+    assert probe.hash_on(POD) != unresolved
