@@ -38,7 +38,7 @@ from kruise_probe.daemon.probers.prober import (
 )
 from kruise_probe.daemon.probers.read_budget import ReadBudget
 from kruise_probe.daemon.probers.tls_dialing import dial_tls, unverified_tls
-from kruise_probe.daemon.probers.urls import InvalidRequest, Url, has_scheme
+from kruise_probe.daemon.probers.urls import InvalidRequest, Url, has_scheme, without_credentials
 
 MAX_REQUESTS: Final = 10
 """Limit of one attempt: the first request and nine redirects."""
@@ -106,7 +106,8 @@ def _next_step(head: Head, url: Url, *, followed: int) -> _Redirect | None:
     if destination.host != url.host:
         return None
     if followed >= MAX_REQUESTS:
-        raise _Failed(f"Get {quote(head.location)}: stopped after {MAX_REQUESTS} redirects")
+        shown = quote(without_credentials(head.location))
+        raise _Failed(f"Get {shown}: stopped after {MAX_REQUESTS} redirects")
     if destination.port > MAX_PORT:
         port = destination.authority.rpartition(":")[2]
         raise _Failed(f"Get {quote(destination.text)}: dial tcp: address {port}: invalid port")

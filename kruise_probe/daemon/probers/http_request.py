@@ -1,7 +1,7 @@
 """The request bytes of an httpGet, with the headers that kubelet and Go send.
 
 Source: kubelet pkg/probe/http/request.go; Go net/http (Request.write, Header.Add) and httpguts (PunycodeHostPort).
-Differs: our User-Agent; the headers of a request after a redirect may have another order.
+Differs: our User-Agent.
 """
 
 import re
@@ -39,40 +39,40 @@ class Headers:
         if not accept[0]:
             del collected["Accept"]
         self.problem = _problem(collected)
+        self._headers = collected
         self._host = collected.get("Host", [""])[0]
         self._user_agent = collected["User-Agent"][0]
-        self._referer = collected.get("Referer", [""])[0]
-        self._lines = _lines(collected)
-        # An empty Referer is replaced by the Referer of the redirect.
-        self._redirected_lines = self._lines if self._referer else _lines(collected, "Referer")
         self._end = "\r\n" if _closes(collected) else "Connection: close\r\n\r\n"
 
     def request(self, url: Url) -> bytes:
         """The first request, to `url`."""
-        return self._written(url, self._host or str(url.address), self._lines)
+        return self._written(url, self._host or str(url.address))
 
     def redirected(self, url: Url, *, previous: Url, relative: bool) -> bytes:
         """A request that follows a redirect. The configured Host is kept for a relative redirect only."""
         host = self._host if relative else ""
-        referer = ""
-        if not self._referer and (previous.scheme, url.scheme) != ("https", "http"):
-            referer = f"Referer: {previous.text}\r\n"
-        return self._written(url, host or url.authority, self._redirected_lines + referer)
+        downgraded = (previous.scheme, url.scheme) == ("https", "http")
+        return self._written(url, host or url.authority, "" if downgraded else previous.text)
 
-    def _written(self, url: Url, host: str, lines: str) -> bytes:
+    def _written(self, url: Url, host: str, referer: str = "") -> bytes:
+        headers = self._headers.copy()
+        for name, value in (("Authorization", url.authorization), ("Referer", referer)):
+            # As in Go, the configured header wins unless it is empty.
+            if value and not headers.get(name, [""])[0]:
+                headers[name] = [value]
         agent = self._user_agent
         agent_line = f"User-Agent: {agent.strip(_BLANKS)}\r\n" if agent else ""
         return (
             f"GET {url.target} HTTP/1.1\r\nHost: {_host_value(host)}\r\n"
-            f"{agent_line}{lines}{self._end}"
+            f"{agent_line}{_lines(headers)}{self._end}"
         ).encode(errors="surrogateescape")
 
 
-def _lines(headers: dict[str, list[str]], but: str = "") -> str:
+def _lines(headers: dict[str, list[str]]) -> str:
     return "".join(
         f"{name}: {value.strip(_BLANKS)}\r\n"
         for name in sorted(headers)
-        if name not in _WRITTEN_ELSEWHERE and name != but
+        if name not in _WRITTEN_ELSEWHERE
         for value in headers[name]
     )
 

@@ -5,7 +5,8 @@ Feed received bytes to `ResponseReader` and read its attributes. It keeps at mos
 
 Source: Go net/http (ReadResponse, transfer.go, internal/chunked.go) and net/textproto; kubelet
 pkg/probe/http/http.go for the length of a body.
-Differs: all heads of an attempt together are limited to 64 KiB, in Go each to 10 MiB. Trailers are not read.
+Differs: all heads of an attempt together are limited to 64 KiB, in Go each to 10 MiB. What follows the last chunk, a
+trailer and the empty line, is not read.
 llhttp (httptools) cannot replace it: the rows `line-feeds-only` and `folded` of the contract with kubelet's prober are
 errors there. So are a blank before a colon, two equal Content-Lengths, Content-Length beside chunks, `HTTP/1.7` and an
 end after 101. And a failure has the text of Go's error (rows `garbage` to `another-encoding`), which llhttp cannot give.
@@ -30,7 +31,7 @@ _HEAD_END = re.compile(rb"\n\r?\n")
 _VERSION = re.compile(rb"HTTP/\d\.\d")
 _FIELD = re.compile(rb"([!#$%&'*+\-.^_`|~0-9A-Za-z ]+):([\t\x20-\x7e\x80-\xff]*)")
 _LINE = re.compile(rb"(\S[^\r\n]*)([\r\n]?)")
-_DIGITS = re.compile(rb"\d+")
+_DIGITS = re.compile(rb"\d{1,19}")
 _HEX = re.compile(rb"[0-9A-Fa-f]+")
 
 
@@ -72,7 +73,7 @@ class ResponseReader:
 
     @property
     def body(self) -> bytes:
-        return bytes(self._body[:MAX_BODY_BYTES])
+        return bytes(self._body)
 
     def first_line(self) -> tuple[bytes, bool]:
         """The received part of the first line of the body that is not blank, and whether it has ended."""
@@ -153,7 +154,7 @@ class ResponseReader:
         if head.chunked:
             if self._chunks is None:
                 self._chunks = _Chunks()
-            self._body += self._chunks.decode(self._buffer)
+            self._chunks.decode(self._buffer, self._body)
             ended = self._chunks.ended
         else:
             self._body += self._buffer
@@ -161,6 +162,7 @@ class ResponseReader:
             ended = head.length is not None and len(self._body) >= head.length
             if ended:
                 del self._body[head.length :]
+        del self._body[MAX_BODY_BYTES:]
         self.complete = ended or len(self._body) >= MAX_BODY_BYTES
 
 
@@ -173,16 +175,15 @@ class _Chunks:
         self._left = 0
         self._data_ended = False
 
-    def decode(self, buffer: bytearray) -> bytes:
-        """Remove the received chunks from `buffer` and return their data."""
-        decoded = bytearray()
-        while not self.ended and len(decoded) < MAX_BODY_BYTES:
+    def decode(self, buffer: bytearray, body: bytearray) -> None:
+        """Move the data of the received chunks to `body`; ignore what follows its first `MAX_BODY_BYTES`."""
+        while not self.ended and len(body) < MAX_BODY_BYTES:
             if self._left:
                 part = buffer[: self._left]
                 if not part:
                     break
                 del buffer[: len(part)]
-                decoded += part
+                body += part
                 self._left -= len(part)
                 self._data_ended = not self._left
             elif self._data_ended:
@@ -194,7 +195,6 @@ class _Chunks:
                 self._data_ended = False
             elif not self._read_length(buffer):
                 break
-        return bytes(decoded)
 
     def _read_length(self, buffer: bytearray) -> bool:
         end = buffer.find(b"\n", 0, _MAX_CHUNK_LINE_BYTES)
@@ -235,16 +235,17 @@ def parse_head(head: bytes) -> Head:
     location = b""
     for name, value in _fields(rest):
         if name == b"content-length":
-            lengths.append(value)
+            lengths.append(value.rstrip(b" \t"))
         elif name == b"transfer-encoding":
             encodings.append(value)
         elif name == b"location":
             location = location or value
     chunked = version != b"HTTP/1.0" and _is_chunked(encodings)
+    length = _length(lengths)
     if status < 200 or status in _WITHOUT_BODY:
         return Head(status, length=0)
-    length = None if chunked else _length(lengths)
-    return Head(status, location.decode(errors="surrogateescape"), length, chunked)
+    known_length = None if chunked else length
+    return Head(status, location.decode(errors="surrogateescape"), known_length, chunked)
 
 
 def _status(line: bytes | bytearray) -> tuple[bytes, int]:
@@ -290,7 +291,7 @@ def _fields(lines: list[bytes]) -> list[tuple[bytes, bytes]]:
 def _unfold(fields: list[tuple[bytes, bytes]], folded: list[bytes]) -> None:
     """Append the folded lines to the last field in one step, so that the value is copied once."""
     name, value = fields[-1]
-    fields[-1] = (name, b" ".join((value, *folded)))
+    fields[-1] = (name, b" ".join((value, *folded)).lstrip(b" \t"))
     folded.clear()
 
 
@@ -319,9 +320,10 @@ def _length(lengths: list[bytes]) -> int | None:
         )
     if not lengths[0]:
         raise MalformedResponse(_transport_error('invalid empty Content-Length ""'))
-    if not _DIGITS.fullmatch(lengths[0]) or len(lengths[0]) > 18:
+    digits = lengths[0].lstrip(b"0") or b"0"
+    if not _DIGITS.fullmatch(digits) or int(digits) >= 2**63:
         raise MalformedResponse(_transport_error(f"bad Content-Length {quote(lengths[0])}"))
-    return int(lengths[0])
+    return int(digits)
 
 
 def _transport_error(problem: str) -> str:

@@ -4,10 +4,11 @@ Python's `urllib.parse` strips spaces, slashes and a lone question mark, and rea
 host. That would change the request.
 
 Source: Go net/url (Parse, ResolveReference, EscapedPath); kubelet pkg/probe/http/request.go (formatURL).
-Differs: credentials in a URL are dropped.
+Differs: messages omit the credentials of a URL. Go hides only the password, and not in all messages.
 """
 
 import re
+from base64 import b64encode
 from typing import Final, NamedTuple, Self
 from urllib.parse import quote, unquote_to_bytes
 
@@ -16,7 +17,8 @@ from kruise_probe.daemon.probers import messages
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+\-.]*):")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
-_USER = re.compile(r"[A-Za-z0-9\-._:~!$&'()*+,;=%@]*")
+_USER = re.compile(r"(?:[A-Za-z0-9\-._:~!$&'()*+,;=@]++|%[0-9A-Fa-f]{2})*+")
+_CREDENTIALS = re.compile(r"\A([^/?#]*//)[^/?#]*@")
 _PORT = re.compile(r"(?::([0-9]*))?")
 _BROKEN_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2}).{0,2}", re.DOTALL)
 _NOT_IN_A_HOST = re.compile(
@@ -39,6 +41,7 @@ class _Parts(NamedTuple):
 
     scheme: str
     is_absolute: bool
+    authorization: str
     authority: str
     path: str
     query: str | None
@@ -46,7 +49,14 @@ class _Parts(NamedTuple):
 
 
 class Url(NamedTuple):
-    """The URL of a request. `target` is path and query as sent; `authority` is host and port as written."""
+    """The URL of a request.
+
+    Attributes:
+        authority: host and port as written.
+        target: path and query as sent.
+        text: for messages and the Referer header, without credentials.
+        authorization: the Authorization header for the credentials; empty without credentials.
+    """
 
     scheme: str
     host: str
@@ -54,6 +64,7 @@ class Url(NamedTuple):
     authority: str
     target: str
     text: str
+    authorization: str = ""
 
     @property
     def address(self) -> HostPort:
@@ -71,13 +82,16 @@ class Url(NamedTuple):
             parts = _parse(path or "")
         except _InvalidUrl:
             # As in kubelet: an invalid path is escaped as a whole, without a query.
+            authorization = ""
             target = f"/{quote(path or '', safe=_NOT_QUOTED).removeprefix('/')}"
         else:
             if parts.is_opaque:
                 text = messages.quote(f"{scheme}:{parts.path}")
                 raise InvalidRequest(f"Get {text}: http: no Host in request URL")
+            authorization = parts.authorization
             target = _target(parts.path, parts.query)
-        return cls(scheme, *address, str(address), target, f"{scheme}://{address}{target}")
+        text = f"{scheme}://{address}{target}"
+        return cls(scheme, *address, str(address), target, text, authorization)
 
     def join(self, location: str) -> "Url":
         """The URL of a Location header, relative to this one.
@@ -88,15 +102,17 @@ class Url(NamedTuple):
         try:
             parts = _parse(location)
         except _InvalidUrl as problem:
+            shown = messages.quote(without_credentials(location))
             raise InvalidRequest(
-                f'Get "{self.text}": failed to parse Location header {messages.quote(location)}: '
-                f"parse {messages.quote(location)}: {problem}"
+                f'Get "{self.text}": failed to parse Location header {shown}: '
+                f"parse {shown}: {problem}"
             ) from problem
         scheme = parts.scheme or self.scheme
         if parts.is_absolute:
             authority, path = parts.authority, _resolved("", _encoded(parts.path))
+            authorization = parts.authorization
         else:
-            authority = self.authority
+            authority, authorization = self.authority, self.authorization
             path = _resolved(self.target.partition("?")[0], _encoded(parts.path))
         query = parts.query
         if query is None and not (parts.path or parts.is_absolute):
@@ -104,11 +120,16 @@ class Url(NamedTuple):
         target = _target(path, query)
         host, port = _host_and_port(authority, 443 if scheme == "https" else 80)
         shown = f"{scheme}://{authority}{target if path else target[1:]}"
-        return Url(scheme, host, port, authority, target, shown)
+        return Url(scheme, host, port, authority, target, shown, authorization)
 
 
 def has_scheme(text: str) -> bool:
     return bool(_SCHEME.match(text))
+
+
+def without_credentials(text: str) -> str:
+    """A Location header as a message shows it."""
+    return _CREDENTIALS.sub(r"\1", text)
 
 
 def _parse(text: str) -> _Parts:
@@ -124,7 +145,7 @@ def _parse(text: str) -> _Parts:
     known_query = query if mark else None
     if not rest.startswith("/"):
         if scheme:
-            return _Parts(scheme, True, "", rest, known_query, is_opaque=True)
+            return _Parts(scheme, True, "", "", rest, known_query, is_opaque=True)
         if ":" in rest.partition("/")[0]:
             raise _InvalidUrl("first path segment in URL cannot contain colon")
     authority = ""
@@ -134,12 +155,13 @@ def _parse(text: str) -> _Parts:
     if broken := _BROKEN_ESCAPE.search(rest) or _BROKEN_ESCAPE.search(fragment):
         raise _InvalidUrl(f"invalid URL escape {messages.quote(broken[0])}")
     is_absolute = bool(scheme or authority)
-    return _Parts(scheme, is_absolute, _validated(authority), rest, known_query, is_opaque=False)
+    authorization, host = _validated(authority, scheme)
+    return _Parts(scheme, is_absolute, authorization, host, rest, known_query, is_opaque=False)
 
 
-def _validated(authority: str) -> str:
-    """Validate the authority and return its host and port."""
-    user, _, host = authority.rpartition("@")
+def _validated(authority: str, scheme: str) -> tuple[str, str]:
+    """Validate the authority. Return the Authorization header for its credentials, and its host and port."""
+    user, at, host = authority.rpartition("@")
     if not _USER.fullmatch(user):
         raise _InvalidUrl("net/url: invalid userinfo")
     if host.startswith("["):
@@ -147,7 +169,8 @@ def _validated(authority: str) -> str:
             raise _InvalidUrl("missing ']' in host")
         after = host.rpartition("]")[2]
     else:
-        after = ":" + host.rpartition(":")[2] if ":" in host else ""
+        split = str.partition if scheme in ("http", "https") else str.rpartition
+        after = ":" + split(host, ":")[2] if ":" in host else ""
     if not _PORT.fullmatch(after):
         raise _InvalidUrl(f"invalid port {messages.quote(after)} after host")
     if wrong := _NOT_IN_A_HOST.search(host):
@@ -155,7 +178,12 @@ def _validated(authority: str) -> str:
         if wrong["escape"]:
             raise _InvalidUrl(f"invalid URL escape {quoted}")
         raise _InvalidUrl(f"invalid character {quoted} in host name")
-    return host
+    return _basic(user) if at else "", host
+
+
+def _basic(credentials: str) -> str:
+    name, _, password = map(unquote_to_bytes, credentials.partition(":"))
+    return f"Basic {b64encode(name + b':' + password).decode()}"
 
 
 def _host_and_port(authority: str, default_port: int) -> tuple[str, int]:

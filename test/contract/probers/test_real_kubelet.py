@@ -116,6 +116,19 @@ def raw(text: bytes) -> Row:
     return Row(answering(text))
 
 
+def redirected_to_itself(location: str, authorization: str | None = None) -> Row:
+    """Redirects to `location`, with the server's address in place of `{}`, and from there to `b`."""
+
+    def of(request: str) -> bytes:
+        if request.startswith("GET / "):
+            address = request.partition("Host: ")[2].partition("\r\n")[0]
+            return answer(302, f"Location: {location.format(address)}")
+        return answer(302, "Location: b") if request.startswith("GET /x ") else OK
+
+    headers = [] if authorization is None else [{"name": "authorization", "value": authorization}]
+    return Row(answering(of), {"httpHeaders": headers})
+
+
 def header(name: str, value: str) -> Row:
     return Row(answering(OK), {"httpHeaders": [{"name": name, "value": value}]})
 
@@ -189,9 +202,46 @@ ROWS: dict[str, Row] = {
     "line-feeds-only": raw(b"HTTP/1.1 200 OK\nContent-Length: 2\n\nok"),
     "no-colon": raw(b"HTTP/1.1 200 OK\r\nfoo\r\n\r\n"),
     "folded": raw(b"HTTP/1.1 200 OK\r\na: b\r\n c\r\n\r\nhi"),
+    "folded-length": raw(b"HTTP/1.1 200 OK\r\nContent-Length:\r\n 2\r\n \r\n\r\nok"),
+    "folded-encoding": raw(
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding:\r\n\tchunked\r\n\r\n2\r\nok\r\n0\r\n\r\n"
+    ),
+    "folded-location": Row(redirect("\r\n /x")),
+    **{
+        f"credentials-{number}": redirected_to_itself(location)
+        for number, location in enumerate(
+            (
+                *("http://user:pw@{}/x", "//user@{}/x", "http://@{}/x", "http://a%3a:b%40:c@d@{}/x"),
+                *("http://{}:80/x", "//{}:80/x"),
+            )
+        )
+    },
+    "credentials-beside-a-header": redirected_to_itself("http://user:pw@{}/x", "Bearer x"),
+    "credentials-beside-an-empty-header": redirected_to_itself("http://user:pw@{}/x", ""),
+    "credentials-in-the-path": path("//user:pw@h/x"),
+    "redirect-with-headers": Row(
+        redirect("/x"),
+        {"httpHeaders": [{"name": "X-A", "value": "1"}, {"name": "Referer", "value": ""}]},
+    ),
     "bad-length": raw(b"HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\nhi"),
     "two-lengths": raw(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\nhi"),
     "another-encoding": raw(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\n\r\nhi"),
+    **{
+        f"length-{length}": Row(
+            answering(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % length + b"x" * 10240),
+            ours="x" * 1024,
+        )
+        for length in (10**18, 2**63 - 1)
+    },
+    "length-above-63-bits": raw(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % (2**63)),
+    "length-with-zeros": raw(b"HTTP/1.1 200 OK\r\nContent-Length: %025d\r\n\r\nok" % 2),
+    "bad-length-beside-chunks": raw(
+        b"HTTP/1.1 200 OK\r\nContent-Length: x\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"
+    ),
+    "bad-length-of-204": raw(b"HTTP/1.1 204 X\r\nContent-Length: x\r\n\r\n"),
+    "bad-chunk-after-10-kib": Row(
+        answering(CHUNKED + b"2801\r\n" + b"x" * 10241 + b"\r\nzz\r\n"), ours="x" * 1024
+    ),
     "chunks": raw(CHUNKED + b"2;a=b\r\nhi\r\n0\r\n\r\n"),
     "informational": raw(b"HTTP/1.1 103 X\r\n\r\n" * 5 + OK),
     "short-body": Row(

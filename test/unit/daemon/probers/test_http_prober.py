@@ -219,6 +219,21 @@ async def test_redirects_end(hops: int, result: ProbeResult) -> None:
         assert len(server.requests) <= 10
 
 
+async def test_credentials_of_a_redirect_are_sent_and_not_shown() -> None:
+    def answer(request: str) -> bytes:
+        if "\r\nAuthorization: Basic dXNlcjpwdw==\r\n" in request and accepts:
+            return OK
+        return response(302, f"Location: http://user:pw@127.0.0.1:{server.port}/x")
+
+    async with serving(answering(answer)) as server:
+        accepts = True
+        assert await probe(server) == success("ok")
+        accepts = False
+        assert await probe(server) == failure(
+            f'Get "http://127.0.0.1:{server.port}/x": stopped after 10 redirects'
+        )
+
+
 async def test_redirect_in_a_circle_fails() -> None:
     async with serving(answering(response(302, "Location: /"))) as server:
         result = await probe(server)

@@ -188,6 +188,7 @@ def test_path_is_escaped_and_never_names_another_host(path: str, target: str) ->
         ("HTTP://10.0.0.1/x", "10.0.0.1", 80, "/x"),
         ("http://user:secret@10.0.0.1/x", "10.0.0.1", 80, "/x"),
         ("//10.0.0.2/x", "10.0.0.2", 80, "/x"),
+        ("//10.0.0.1:81:80/x", "10.0.0.1:81", 80, "/x"),
         ("http:///x", "", 80, "/x"),
         ("javascript:alert(1)", "", 80, "/alert(1)"),
         ("http://[::1]:8080/x", "::1", 8080, "/x"),
@@ -257,6 +258,8 @@ def test_invalid_location_is_an_error(location: str) -> None:
         ("/%zz", 'invalid URL escape "%zz"'),
         ("/a#%zz", 'invalid URL escape "%zz"'),
         ("http://a\\@b/", "net/url: invalid userinfo"),
+        ("http://a:%zz@b/", "net/url: invalid userinfo"),
+        ("http://10.0.0.1:80:80/", 'invalid port ":80:80" after host'),
         ("http://10.0.0.1:x/", 'invalid port ":x" after host'),
         ("http://[::1]x/", 'invalid port "x" after host'),
         ("http://%31/", 'invalid URL escape "%31"'),
@@ -267,6 +270,58 @@ def test_invalid_location_has_the_reason_of_go(location: str, reason: str) -> No
     with pytest.raises(InvalidRequest) as raised:
         url().join(location)
     assert str(raised.value).endswith(f": {reason}")
+
+
+@pytest.mark.parametrize(
+    "location", ["http://user:secret@[bad/", "//user:se cret:%zz@10.0.0.1/?a@b"]
+)
+def test_invalid_location_is_shown_without_its_credentials(location: str) -> None:
+    with pytest.raises(InvalidRequest) as raised:
+        url().join(location)
+    assert "cret" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("locations", "line"),
+    [
+        (["http://user:pw@10.0.0.1/"], "Authorization: Basic dXNlcjpwdw=="),
+        (["http://user@10.0.0.1/"], "Authorization: Basic dXNlcjo="),
+        (["http://@10.0.0.1/"], "Authorization: Basic Og=="),
+        (["http://a%3a:b%40:c@d+@10.0.0.1/"], "Authorization: Basic YTo6YkA6Y0BkKw=="),
+        (["//user:pw@10.0.0.1/", "/x"], "Authorization: Basic dXNlcjpwdw=="),
+        (["//user:pw@10.0.0.1/", "http://10.0.0.1/"], None),
+        (["http://10.0.0.1/user:pw@10.0.0.1"], None),
+    ],
+)
+def test_credentials_of_a_location_are_sent(locations: list[str], line: str | None) -> None:
+    joined = url()
+    for location in locations:
+        joined = joined.join(location)
+    lines = headers().redirected(joined, previous=url(), relative=False).decode().split("\r\n")
+
+    assert [each for each in lines if each.startswith("Authorization")] == [line] * bool(line)
+
+
+@pytest.mark.parametrize(("given", "sent"), [("Bearer x", "Bearer x"), ("", "Basic dXNlcjpwdw==")])
+def test_credentials_of_a_location_replace_no_configured_header(given: str, sent: str) -> None:
+    destination = url().join("http://user:pw@10.0.0.1/")
+    request = headers(("authorization", given)).redirected(
+        destination, previous=url(), relative=False
+    )
+
+    assert request.count(b"Authorization:") == 1
+    assert f"\r\nAuthorization: {sent}\r\n".encode() in request
+
+
+def test_credentials_of_a_path_are_sent_as_by_kubelet() -> None:
+    assert "Authorization: Basic dXNlcjpwdw==" in sent(path="//user:pw@h/x")
+
+
+def test_referer_has_no_credentials() -> None:
+    previous = url().join("http://user:pw@10.0.0.1/a")
+    request = headers(("X-A", "1")).redirected(url("/b"), previous=previous, relative=True)
+
+    assert b"\r\nAccept: */*\r\nReferer: http://10.0.0.1/a\r\nX-A: 1\r\n" in request
 
 
 def test_text_after_a_scheme_without_a_slash_is_no_path() -> None:

@@ -56,6 +56,24 @@ def read(parts: Iterable[bytes]) -> ResponseReader:
             b"hi",
             id="folded-before-another",
         ),
+        pytest.param(
+            OK + b"Content-Length:\r\n 2\r\n \r\n\r\nok",
+            Head(200, length=2),
+            b"ok",
+            id="folded-before-the-length",
+        ),
+        pytest.param(
+            OK + b"Transfer-Encoding:\r\n\tchunked\r\n\r\n2\r\nhi\r\n0\r\n\r\n",
+            Head(200, chunked=True),
+            b"hi",
+            id="folded-before-the-encoding",
+        ),
+        pytest.param(
+            OK + b"Location:\r\n  /x\r\n\r\nhi",
+            Head(200, location="/x"),
+            b"hi",
+            id="folded-before-the-location",
+        ),
         pytest.param(OK + b"foo : x\r\n\r\nhi", Head(200), b"hi", id="blank-before-colon"),
         pytest.param(
             OK + b"Transfer-Encoding: Chunked\r\nContent-Length: 9\r\n\r\n2;a=b\r\nhi\r\n0\r\n\r\n",
@@ -76,10 +94,22 @@ def read(parts: Iterable[bytes]) -> ResponseReader:
             id="same-length-twice",
         ),
         pytest.param(
-            OK + b"Content-Length: 000000000000000002\r\n\r\nok",
+            OK + b"Content-Length: " + b"0" * 5000 + b"2\r\n\r\nok",
             Head(200, length=2),
             b"ok",
-            id="length-of-18-digits",
+            id="length-with-leading-zeros",
+        ),
+        pytest.param(
+            OK + b"Content-Length: 9223372036854775807\r\n\r\n" + b"x" * 12000,
+            Head(200, length=2**63 - 1),
+            b"x" * MAX_BODY_BYTES,
+            id="largest-length",
+        ),
+        pytest.param(
+            OK + b"Transfer-Encoding: chunked\r\n\r\n2801\r\n" + b"x" * 10241 + b"\r\nzz\r\n",
+            Head(200, chunked=True),
+            b"x" * MAX_BODY_BYTES,
+            id="broken-chunk-after-10-kib",
         ),
         pytest.param(
             OK + b"Transfer-Encoding: chunked\r\n\r\n0000000000000002\r\nhi\r\n0\r\n\r\n",
@@ -117,9 +147,10 @@ def read(parts: Iterable[bytes]) -> ResponseReader:
 def test_response_is_read_the_same_in_any_pieces(response: bytes, head: Head, body: bytes) -> None:
     whole = read([response])
     dripping = read(bytes([byte]) for byte in response)
+    in_packets = read(response[at : at + 9000] for at in range(0, len(response), 9000))
 
-    assert (whole.head, whole.body) == (head, body)
-    assert (dripping.head, dripping.body) == (head, body)
+    for reader in (whole, dripping, in_packets):
+        assert (reader.head, reader.body) == (head, body)
 
 
 @pytest.mark.parametrize(
@@ -145,9 +176,18 @@ def test_response_is_read_the_same_in_any_pieces(response: bytes, head: Head, bo
         (OK + b"Content-Length: \r\n\r\n", BROKEN + 'invalid empty Content-Length ""'),
         (OK + b"Content-Length: x\r\n\r\n", BROKEN + 'bad Content-Length "x"'),
         (
-            OK + b"Content-Length: " + b"1" * 19 + b"\r\n\r\n",
-            BROKEN + f'bad Content-Length "{"1" * 19}"',
+            OK + b"Content-Length: 9223372036854775808\r\n\r\n",
+            BROKEN + 'bad Content-Length "9223372036854775808"',
         ),
+        (
+            OK + b"Content-Length: " + b"1" * 5000 + b"\r\n\r\n",
+            BROKEN + f'bad Content-Length "{"1" * 1024}"',
+        ),
+        (
+            OK + b"Content-Length: x\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+            BROKEN + 'bad Content-Length "x"',
+        ),
+        (b"HTTP/1.1 204 X\r\nContent-Length: x\r\n\r\n", BROKEN + 'bad Content-Length "x"'),
         (OK + b"Content-Length: -1\r\n\r\n", BROKEN + 'bad Content-Length "-1"'),
         (
             OK + b"Content-Length: 2\r\nContent-Length: 3\r\n\r\n",
@@ -240,6 +280,23 @@ def test_a_body_of_ten_kibibytes_is_complete() -> None:
     assert not reader.complete
     reader.feed(b"x")
     assert reader.complete
+
+
+@pytest.mark.parametrize(
+    ("body", "line"),
+    [
+        pytest.param(CHUNKED + b"4\r\nhot\n\r\nzz\r\n", b"hot", id="line-before-a-broken-chunk"),
+        pytest.param(OK + b"\r\n" + b" " * MAX_BODY_BYTES + b"x", b"", id="line-after-10-kib"),
+    ],
+)
+def test_first_line_is_the_same_in_any_pieces(body: bytes, line: bytes) -> None:
+    for size in (len(body), 1):
+        reader = ResponseReader()
+        with contextlib.suppress(MalformedResponse):
+            for at in range(0, len(body), size):
+                reader.feed(body[at : at + size])
+                reader.read_body()
+        assert reader.first_line() == (line, True)
 
 
 @pytest.mark.parametrize(
