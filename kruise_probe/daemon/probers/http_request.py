@@ -40,6 +40,7 @@ class Headers:
             del collected["Accept"]
         self.problem = _problem(collected)
         self._headers = collected
+        self._lines = _lines(collected)
         self._host = collected.get("Host", [""])[0]
         self._user_agent = collected["User-Agent"][0]
         self._end = "\r\n" if _closes(collected) else "Connection: close\r\n\r\n"
@@ -55,16 +56,18 @@ class Headers:
         return self._written(url, host or url.authority, "" if downgraded else previous.text)
 
     def _written(self, url: Url, host: str, referer: str = "") -> bytes:
-        headers = self._headers.copy()
-        for name, value in (("Authorization", url.authorization), ("Referer", referer)):
-            # As in Go, the configured header wins unless it is empty.
-            if value and not headers.get(name, [""])[0]:
-                headers[name] = [value]
+        # As in Go, the configured header wins unless it is empty.
+        more = {
+            name: [value]
+            for name, value in (("Authorization", url.authorization), ("Referer", referer))
+            if value and not self._headers.get(name, [""])[0]
+        }
+        lines = _lines(self._headers | more) if more else self._lines
         agent = self._user_agent
         agent_line = f"User-Agent: {agent.strip(_BLANKS)}\r\n" if agent else ""
         return (
             f"GET {url.target} HTTP/1.1\r\nHost: {_host_value(host)}\r\n"
-            f"{agent_line}{_lines(headers)}{self._end}"
+            f"{agent_line}{lines}{self._end}"
         ).encode(errors="surrogateescape")
 
 
