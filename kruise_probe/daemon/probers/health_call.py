@@ -1,14 +1,16 @@
 """The protocol of one gRPC health check, without socket or clock.
 
 Source: gRPC over HTTP/2 (PROTOCOL-HTTP2.md), grpc.health.v1; RFC 9113, 4.1, 5.5 and 6.8; grpc-go
-internal/transport/http2_client.go for the error texts, and handleGoAway, which finishes the streams up to the last
-stream of a GOAWAY. h2 accepts no frames after a GOAWAY.
-Differs: one call on one connection; no compression, no retries. The number of frames is limited: h2 needs up to 0.1 ms
-for a frame of nine bytes, and a small response needs few.
+internal/transport/http2_client.go for the error texts, operateHeaders, and handleGoAway, which finishes the streams up
+to the last stream of a GOAWAY, whatever its error code; golang.org/x/net http2/frame.go for the checks of headers,
+which accept more than those of h2. h2 accepts no frames after a GOAWAY.
+Differs: one call on one connection; no compression, no retries; h2 checks content-length, and reads `:status` 1xx as
+informational even if the content type is gRPC's. The number of frames is limited: h2 needs up to 0.1 ms for a frame of
+nine bytes, and a small response needs few.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from http import HTTPStatus
 from typing import Final
 from urllib.parse import unquote
@@ -48,6 +50,11 @@ _RESETS: Final = (
 """Name of each HTTP/2 error code and the gRPC code for it, by number."""
 
 _GRPC = re.compile(rb"application/grpc(?:[+;].*)?", re.DOTALL)
+_HEADER_NAME = re.compile(rb"[!#$%&'*+.^_`|~0-9a-z-]+")
+_INVALID_IN_VALUE = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
+_PSEUDO_HEADERS: Final = frozenset(
+    {b":authority", b":method", b":path", b":protocol", b":scheme", b":status"}
+)
 _MESSAGE_PREFIX_BYTES: Final = 5
 _MAX_MESSAGE_BYTES: Final = 4 << 20
 """The limit of grpc-go, which checks the length prefix alone."""
@@ -59,6 +66,7 @@ MAX_FRAMES: Final = 100
 _FRAME_HEAD_BYTES: Final = 9
 _MAX_FRAME_BYTES: Final = 16 * 1024
 """Limit of one frame: the default of HTTP/2."""
+_SETTINGS: Final = 4
 _GOAWAY: Final = 7
 
 Header = tuple[bytes, bytes]
@@ -75,38 +83,44 @@ class _Frames:
         self._incomplete = bytearray()
         self._count = 0
 
-    def without_graceful_goaway(self, data: bytes) -> bytes:
-        """Return all complete frames without a graceful GOAWAY; keep an incomplete frame for the next call.
+    def complete(self, data: bytes) -> Iterator[bytes]:
+        """Yield each complete frame, except a GOAWAY that includes our call; keep an incomplete frame for the next call.
 
         A frame over the size limit is passed on as it is, so that h2 reports the error.
 
         Raises:
+            ProtocolError: the first frame is not SETTINGS.
             _TooManyFrames: the connection had more than `MAX_FRAMES` frames.
         """
         self._incomplete += data
-        passed = bytearray()
         while len(self._incomplete) >= _FRAME_HEAD_BYTES:
             size = _FRAME_HEAD_BYTES + int.from_bytes(self._incomplete[:3])
             if size > _FRAME_HEAD_BYTES + _MAX_FRAME_BYTES:
-                passed += self._incomplete
-                self._incomplete.clear()
+                yield self._take(len(self._incomplete))
             elif len(self._incomplete) < size:
                 break
             else:
+                frame = self._take(size)
                 self._count += 1
                 if self._count > MAX_FRAMES:
                     raise _TooManyFrames(f"the server sent more than {MAX_FRAMES} HTTP/2 frames")
-                frame = self._incomplete[:size]
-                del self._incomplete[:size]
-                if not _is_graceful_goaway(frame):
-                    passed += frame
-        return bytes(passed)
+                if self._count == 1 and frame[3] != _SETTINGS:
+                    raise h2.exceptions.ProtocolError(
+                        "initial frame from server is not a settings frame"
+                    )
+                if not _is_goaway_that_includes_our_call(frame):
+                    yield frame
+
+    def _take(self, size: int) -> bytes:
+        taken = bytes(self._incomplete[:size])
+        del self._incomplete[:size]
+        return taken
 
 
-def _is_graceful_goaway(frame: bytearray) -> bool:
-    """Whether the frame is a GOAWAY with NO_ERROR whose last stream includes ours."""
+def _is_goaway_that_includes_our_call(frame: bytes) -> bool:
+    """Whether the frame is a GOAWAY whose last stream is ours or a later one: the server still responds."""
     last_stream = int.from_bytes(frame[9:13]) & 0x7FFF_FFFF
-    return frame[3] == _GOAWAY and len(frame) >= 17 and last_stream >= 1 and not any(frame[13:17])
+    return frame[3] == _GOAWAY and len(frame) >= 17 and last_stream >= 1
 
 
 class CallResult(msgspec.Struct, frozen=True):
@@ -138,7 +152,12 @@ class HealthCall:
         self._frames = _Frames()
         self._response = bytearray()
         self._http2 = _Http2Connection(
-            h2.config.H2Configuration(client_side=True, header_encoding=None)
+            h2.config.H2Configuration(
+                client_side=True,
+                header_encoding=None,
+                validate_inbound_headers=False,
+                normalize_inbound_headers=False,
+            )
         )
         self._http2.initiate_connection()
         headers = [
@@ -158,38 +177,46 @@ class HealthCall:
         return self._http2.data_to_send()
 
     def feed(self, data: bytes) -> None:
-        """Add received bytes; empty means end of the connection."""
+        """Add received bytes; empty means end of the connection. Bytes after the result are ignored."""
         if not data:
             self._end("Unavailable", "error reading from server: EOF")
             return
         try:
-            events = self._http2.receive_data(self._frames.without_graceful_goaway(data))
+            # One at a time: if h2 rejects a frame, it returns no events of the frames before it.
+            for frame in self._frames.complete(data):
+                for event in self._http2.receive_data(frame):
+                    self._handle(event)
+                if self.result is not None:
+                    return
         except _TooManyFrames as error:
             self._end("ResourceExhausted", str(error))
-            return
         except h2.exceptions.ProtocolError as error:
-            self._end("Unavailable", f"error reading server preface: {_error_text(error)}")
-            return
-        for event in events:
-            self._handle(event)
+            source = "from server" if self.connected else "server preface"
+            self._end("Unavailable", f"error reading {source}: {_error_text(error)}")
 
     def _handle(self, event: h2.events.Event) -> None:
         match event:
-            case h2.events.RemoteSettingsChanged():
+            case h2.events.RemoteSettingsChanged() | h2.events.SettingsAcknowledged():
                 self.connected = True
-            case h2.events.ResponseReceived(headers=headers):
-                self._handle_headers(headers or ())
-            case h2.events.DataReceived(data=data):
+            case (
+                h2.events.InformationalResponseReceived(stream_id=1, headers=headers)
+                | h2.events.ResponseReceived(stream_id=1, headers=headers)
+                | h2.events.TrailersReceived(stream_id=1, headers=headers)
+            ) if problem := _header_error(headers or ()):
+                self._end("Internal", problem)
+            case h2.events.ResponseReceived(stream_id=1, headers=headers, stream_ended=ended):
+                self._handle_headers(headers or (), ended=ended is not None)
+            case h2.events.DataReceived(stream_id=1, data=data):
                 self._response += data or b""
                 if len(self._response) > _MAX_RESPONSE_BYTES:
                     self._end("ResourceExhausted", "grpc: received message larger than max")
-            case h2.events.TrailersReceived(headers=headers):
+            case h2.events.TrailersReceived(stream_id=1, headers=headers):
                 self._handle_trailers(dict(headers or ()))
-            case h2.events.StreamReset(error_code=code):
+            case h2.events.StreamReset(stream_id=1, error_code=code):
                 self._handle_reset(int(code or 0))
             case h2.events.ConnectionTerminated():
                 self._end("Unavailable", "the connection is draining")
-            case h2.events.StreamEnded():
+            case h2.events.StreamEnded(stream_id=1):
                 self._end("Internal", "server closed the stream without sending trailers")
             case _:
                 pass
@@ -200,14 +227,13 @@ class HealthCall:
             name, code = _RESETS[number]
         self._end(code, f"stream terminated by RST_STREAM with error code: {name}")
 
-    def _handle_headers(self, headers: Sequence[Header]) -> None:
+    def _handle_headers(self, headers: Sequence[Header], *, ended: bool) -> None:
         fields = dict(headers)
-        status = _int32(fields.get(b":status", b"")) or 0
-        content_type = fields.get(b"content-type", b"")
-        if status != HTTPStatus.OK or not _GRPC.fullmatch(content_type):
+        if not any(name == b"content-type" and _GRPC.fullmatch(value) for name, value in headers):
+            status = _int32(fields.get(b":status", b"")) or 0
             code = _CODE_OF_HTTP_STATUS.get(status, "Unknown")
-            self._end(code, _http_error(status, content_type))
-        elif b"grpc-status" in fields:
+            self._end(code, _http_error(status, fields.get(b"content-type", b"")))
+        elif ended:
             self._handle_trailers(fields)
 
     def _handle_trailers(self, trailers: dict[bytes, bytes]) -> None:
@@ -234,6 +260,28 @@ class HealthCall:
 
     def _end(self, code: str, description: str) -> None:
         self.result = self.result or CallResult(code, description)
+
+
+def _header_error(headers: Sequence[Header]) -> str | None:
+    """Why golang.org/x/net rejects the headers, or None."""
+    pseudo_headers: list[bytes] = []
+    for at, (name, value) in enumerate(headers):
+        if name.startswith(b":"):
+            if len(pseudo_headers) < at:
+                return "pseudo header field after regular"
+            pseudo_headers.append(name)
+        elif not _HEADER_NAME.fullmatch(name):
+            return f"invalid header field name {quote(name)}"
+        if _INVALID_IN_VALUE.search(value):
+            return f"invalid header field value for {quote(name)}"
+    for at, name in enumerate(pseudo_headers):
+        if name not in _PSEUDO_HEADERS:
+            return f"invalid pseudo-header {quote(name)}"
+        if name in pseudo_headers[:at]:
+            return f"duplicate pseudo-header {quote(name)}"
+    if b":status" in pseudo_headers and len(pseudo_headers) > 1:
+        return "mix of request and response pseudo headers"
+    return None
 
 
 def _http_error(status: int, content_type: bytes) -> str:

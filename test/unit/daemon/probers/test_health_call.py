@@ -178,8 +178,14 @@ def test_end_before_any_response_is_not_connected() -> None:
 
 
 SERVING = CallResult("OK", serving="SERVING")
-GRACEFUL_GOAWAY = b"\0\0\x08\x07\0\0\0\0\0" + (1).to_bytes(4) + (0).to_bytes(4)
-GRACEFUL_GOAWAY_WITH_TEXT = b"\0\0\x0b" + GRACEFUL_GOAWAY[3:] + b"bye"
+
+
+def frame(kind: int, flags: int, stream: int, content: bytes = b"") -> bytes:
+    return len(content).to_bytes(3) + bytes([kind, flags]) + stream.to_bytes(4) + content
+
+
+def goaway_frame(*, last_stream: int, error: int, text: bytes = b"") -> bytes:
+    return frame(7, 0, 0, last_stream.to_bytes(4) + error.to_bytes(4) + text)
 
 
 def response_to(call_in_flight: HealthCall, *, goaway: bytes) -> bytes:
@@ -194,9 +200,17 @@ def response_to(call_in_flight: HealthCall, *, goaway: bytes) -> bytes:
     return bytes(greeting + goaway + server.data_to_send())
 
 
-@given(st.integers(1, 200), st.sampled_from([GRACEFUL_GOAWAY, GRACEFUL_GOAWAY_WITH_TEXT]))
-def test_response_after_a_graceful_goaway_counts(piece_bytes: int, goaway: bytes) -> None:
+@given(
+    st.integers(1, 200),
+    st.sampled_from([1, 3, 2**31 - 1]),
+    st.sampled_from([0, 2, 11]),
+    st.sampled_from([b"", b"bye"]),
+)
+def test_response_after_a_goaway_that_includes_the_call_counts(
+    piece_bytes: int, last_stream: int, error: int, text: bytes
+) -> None:
     call_in_flight = call()
+    goaway = goaway_frame(last_stream=last_stream, error=error, text=text)
     response = response_to(call_in_flight, goaway=goaway)
     for at in range(0, len(response), piece_bytes):
         call_in_flight.feed(response[at : at + piece_bytes])
@@ -205,18 +219,14 @@ def test_response_after_a_graceful_goaway_counts(piece_bytes: int, goaway: bytes
     assert call_in_flight.result == SERVING
 
 
-@pytest.mark.parametrize(
-    ("last_stream", "error"), [(0, 0), (1, 2)], ids=["before our call", "for an error"]
-)
-def test_goaway_before_the_call_or_with_an_error_is_unavailable(
-    last_stream: int, error: int
-) -> None:
+@pytest.mark.parametrize("error", [0, 11])
+def test_goaway_before_the_call_is_unavailable(error: int) -> None:
     call_in_flight = call()
-    goaway = b"\0\0\x08\x07\0\0\0\0\0" + last_stream.to_bytes(4) + error.to_bytes(4)
+    goaway = goaway_frame(last_stream=0, error=error)
     call_in_flight.feed(response_to(call_in_flight, goaway=goaway))
 
-    assert call_in_flight.result is not None
-    assert call_in_flight.result.code == "Unavailable"
+    assert call_in_flight.connected
+    assert call_in_flight.result == CallResult("Unavailable", "the connection is draining")
 
 
 @pytest.mark.parametrize(
@@ -240,16 +250,17 @@ def test_reset_is_reported_with_name_and_code(error: int, code: str, name: str) 
     assert call_in_flight.result == CallResult(code, text)
 
 
-def headers_frame(*headers: tuple[bytes, bytes], ends: bool = False) -> bytes:
+def headers_frame(*headers: tuple[bytes, bytes], ends: bool = False, stream: int = 1) -> bytes:
     block = b"".join(
         b"\0" + bytes([len(name)]) + name + bytes([len(value)]) + value for name, value in headers
     )
-    return len(block).to_bytes(3) + bytes((1, 5 if ends else 4)) + (1).to_bytes(4) + block
+    return frame(1, 5 if ends else 4, stream, block)
 
 
 GREETING = b"\0\0\0\4\0\0\0\0\0"
 STATUS_200 = (b":status", b"200")
 GRPC = (b"content-type", b"application/grpc")
+OK_TRAILERS = headers_frame((b"grpc-status", b"0"), ends=True)
 
 
 @pytest.mark.parametrize("content_type", ["application/grpc+proto", "application/grpc;x=y"])
@@ -351,8 +362,178 @@ def test_response_of_another_protocol_has_the_text_of_go(
     )
 
 
-def data_frame(data: bytes) -> bytes:
-    return len(data).to_bytes(3) + b"\0\0" + (1).to_bytes(4) + data
+def data_frame(data: bytes, *, stream: int = 1) -> bytes:
+    return frame(0, 0, stream, data)
+
+
+SERVING_MESSAGE = b"\0\0\0\0\x02\x08\x01"
+PING = frame(6, 0, 0, b"are you?")
+ZERO_WINDOW_UPDATE = frame(8, 0, 0, bytes(4))
+"""HTTP/2 forbids it."""
+
+
+@pytest.mark.parametrize(
+    "rest",
+    [
+        pytest.param(ZERO_WINDOW_UPDATE, id="window-update-0"),
+        pytest.param(headers_frame((b"x", b"y")), id="headers"),
+        pytest.param(goaway_frame(last_stream=0, error=11) + PING, id="goaway"),
+        pytest.param(120 * PING, id="too-many-frames"),
+    ],
+)
+def test_bytes_after_the_response_do_not_count(rest: bytes) -> None:
+    call_in_flight = call()
+    response = headers_frame(STATUS_200, GRPC) + data_frame(SERVING_MESSAGE) + OK_TRAILERS
+    call_in_flight.feed(GREETING + response + rest)
+
+    assert call_in_flight.connected
+    assert call_in_flight.result == SERVING
+
+
+@pytest.mark.parametrize("reads", [[GREETING + ZERO_WINDOW_UPDATE], [GREETING, ZERO_WINDOW_UPDATE]])
+def test_error_does_not_depend_on_the_reads(reads: list[bytes]) -> None:
+    call_in_flight = call()
+    for data in reads:
+        call_in_flight.feed(data)
+
+    text = "error reading from server: http2: Received frame with non-compliant data"
+    assert call_in_flight.connected
+    assert call_in_flight.result == CallResult("Unavailable", text)
+
+
+def test_server_begins_with_its_settings() -> None:
+    call_in_flight = call()
+    response = headers_frame(STATUS_200, GRPC) + data_frame(SERVING_MESSAGE) + OK_TRAILERS
+    call_in_flight.feed(response + GREETING)
+
+    text = "error reading server preface: http2: initial frame from server is not a settings frame"
+    assert not call_in_flight.connected
+    assert call_in_flight.result == CallResult("Unavailable", text)
+
+
+def test_response_on_another_stream_does_not_count() -> None:
+    call_in_flight = call()
+    call_in_flight.feed(
+        GREETING
+        + headers_frame(STATUS_200, GRPC, stream=2)
+        + data_frame(b"x", stream=2)
+        + headers_frame((b"grpc-status", b"5"), ends=True, stream=2)
+    )
+    assert call_in_flight.result is None
+    call_in_flight.feed(headers_frame(STATUS_200, GRPC) + data_frame(SERVING_MESSAGE) + OK_TRAILERS)
+
+    assert call_in_flight.result == SERVING
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        pytest.param([STATUS_200, GRPC, (b"connection", b"keep-alive")], id="connection"),
+        pytest.param([STATUS_200, GRPC, (b"te", b"x")], id="te"),
+        pytest.param([STATUS_200, GRPC, (b"x", b" y")], id="leading-blank"),
+        pytest.param([STATUS_200, GRPC, (b"x", b"y\t")], id="trailing-tab"),
+        pytest.param([(b":status", b"503"), GRPC], id="http-status"),
+        pytest.param([GRPC], id="no-http-status"),
+        pytest.param([STATUS_200, GRPC, (b"content-type", b"text/html")], id="content-types"),
+        pytest.param([STATUS_200, GRPC, (b"grpc-status", b"5")], id="grpc-status-too-early"),
+    ],
+)
+def test_grpc_accepts_headers_that_http_2_forbids(headers: list[tuple[bytes, bytes]]) -> None:
+    call_in_flight = call()
+    call_in_flight.feed(
+        GREETING + headers_frame(*headers) + data_frame(SERVING_MESSAGE) + OK_TRAILERS
+    )
+
+    assert call_in_flight.result == SERVING
+
+
+@pytest.mark.parametrize("trailer", [(b"connection", b"x"), (b"x", b" y")])
+def test_grpc_accepts_trailers_that_http_2_forbids(trailer: tuple[bytes, bytes]) -> None:
+    call_in_flight = call()
+    trailers = headers_frame(trailer, (b"grpc-status", b"0"), ends=True)
+    call_in_flight.feed(
+        GREETING + headers_frame(STATUS_200, GRPC) + data_frame(SERVING_MESSAGE) + trailers
+    )
+
+    assert call_in_flight.result == SERVING
+
+
+INVALID_HEADERS = [
+    ([GRPC, STATUS_200], "pseudo header field after regular"),
+    ([(b"cookie", b"a"), STATUS_200, GRPC], "pseudo header field after regular"),
+    ([STATUS_200, GRPC, (b"Upper", b"x")], 'invalid header field name "Upper"'),
+    ([STATUS_200, GRPC, (b"", b"x")], 'invalid header field name ""'),
+    ([STATUS_200, GRPC, (b"a(b", b"x")], 'invalid header field name "a(b"'),
+    ([STATUS_200, GRPC, (b"x", b"a\nb")], 'invalid header field value for "x"'),
+    ([STATUS_200, GRPC, (b"x", b"\x7f")], 'invalid header field value for "x"'),
+    ([(b":status", b"\0"), GRPC], 'invalid header field value for ":status"'),
+    ([STATUS_200, (b":foo", b"x"), GRPC], 'invalid pseudo-header ":foo"'),
+    ([STATUS_200, STATUS_200, GRPC], 'duplicate pseudo-header ":status"'),
+    ([STATUS_200, (b":path", b"/"), GRPC], "mix of request and response pseudo headers"),
+    ([(b":status", b"103"), (b"Upper", b"x")], 'invalid header field name "Upper"'),
+]
+
+
+@pytest.mark.parametrize(("headers", "text"), INVALID_HEADERS)
+def test_invalid_headers_have_the_text_of_go(headers: list[tuple[bytes, bytes]], text: str) -> None:
+    call_in_flight = call()
+    call_in_flight.feed(GREETING + headers_frame(*headers))
+
+    assert call_in_flight.result == CallResult("Internal", text)
+
+
+def test_invalid_trailers_have_the_text_of_go() -> None:
+    call_in_flight = call()
+    trailers = headers_frame((b"grpc-status", b"0"), (b"Upper", b"x"), ends=True)
+    call_in_flight.feed(
+        GREETING + headers_frame(STATUS_200, GRPC) + data_frame(SERVING_MESSAGE) + trailers
+    )
+
+    assert call_in_flight.result == CallResult("Internal", 'invalid header field name "Upper"')
+
+
+@pytest.mark.parametrize(
+    ("headers", "result"),
+    [
+        (
+            [(b":status", b"503"), GRPC, (b"grpc-status", b"14"), (b"grpc-message", b"hi")],
+            CallResult("Unavailable", "hi"),
+        ),
+        ([STATUS_200, GRPC], CallResult("Unknown", "")),
+    ],
+    ids=["http status", "no grpc-status"],
+)
+def test_response_of_trailers_only(headers: list[tuple[bytes, bytes]], result: CallResult) -> None:
+    call_in_flight = call()
+    call_in_flight.feed(GREETING + headers_frame(*headers, ends=True))
+
+    assert call_in_flight.result == result
+
+
+NAMES = st.sampled_from(
+    [b":status", b":path", b"content-type", b"content-length", b"cookie", b"te", b"grpc-status"]
+)
+VALUES = st.sampled_from([b"", b"0", b"100", b"200", b"\xb2", b"application/grpc"])
+HEADERS = st.tuples(NAMES | st.binary(max_size=4), VALUES | st.binary(max_size=8))
+
+
+@given(
+    st.lists(
+        st.one_of(
+            st.tuples(st.lists(HEADERS, max_size=4), st.booleans(), st.sampled_from([1, 2])).map(
+                lambda drawn: headers_frame(*drawn[0], ends=drawn[1], stream=drawn[2])
+            ),
+            st.sampled_from([data_frame(SERVING_MESSAGE), data_frame(b"x", stream=2)]),
+        ),
+        max_size=5,
+    )
+)
+def test_any_headers_and_an_end_make_a_result(frames: list[bytes]) -> None:
+    call_in_flight = call()
+    for data in (GREETING, *frames, b""):
+        call_in_flight.feed(data)
+
+    assert isinstance(call_in_flight.result, CallResult)
 
 
 def test_stream_that_ends_without_trailers_is_an_error() -> None:
