@@ -40,7 +40,7 @@ class Edit(NamedTuple):
 
     Attributes:
         handler: results of the old handler do not count; the new one runs at once.
-        timeout: the attempt in flight is discarded and repeated at once.
+        timeout: the attempt in flight is discarded; the probe runs at once. The results counted so far stay.
         timing: period or initial delay; the timer is set again.
         thresholds: apply to the results counted so far.
     """

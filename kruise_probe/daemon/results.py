@@ -22,7 +22,10 @@ from kruise_probe.daemon.threshold import Record
 
 
 class ResultChange(IntEnum):
-    """What changed in a result; the greater, the more urgent."""
+    """What changed in a result; the greater, the more urgent.
+
+    STATE is also the first result of an edited handler: the manager waits for it to apply the policies.
+    """
 
     NOTHING = 0
     MESSAGE = 1
@@ -91,7 +94,7 @@ class Results:
         change = _change(old, result)
         if change:
             self.on_change(change)
-        return change is ResultChange.STATE
+        return old is None or old.state is not result.state
 
     def remove(self, key: ProbeKey) -> None:
         """Remove the result of a probe that no longer runs."""
@@ -100,13 +103,9 @@ class Results:
 
 
 def _change(old: PublishedResult | None, new: PublishedResult) -> ResultChange:
-    if old is None or old.state is not new.state:
+    if old is None or (old.state, old.probe_hash) != (new.state, new.probe_hash):
         return ResultChange.STATE
-    if (
-        old.message == new.message
-        and old.container_id == new.container_id
-        and old.probe_hash == new.probe_hash
-    ):
+    if old.message == new.message and old.container_id == new.container_id:
         return ResultChange.NOTHING
     return ResultChange.MESSAGE
 

@@ -152,7 +152,7 @@ class Worker:
         edit = edit_of(old.probe, desired.probe)
         probe_again = (
             edit.handler
-            or (edit.timeout and self._attempt is not None)
+            or edit.timeout
             or (old.ip != desired.ip and self._state.record.blocked is not None)
         )
         if any(edit):

@@ -140,11 +140,10 @@ _STATE_OF_CONDITION: Final = {"True": ProbeState.SUCCEEDED, "False": ProbeState.
 
 
 def _counts(pods: Sequence[PodView]) -> CountsView:
-    failed = sum(any(each.state == ProbeState.FAILED for each in pod.results) for pod in pods)
-    succeeded = sum(
-        bool(pod.results) and all(each.state == ProbeState.SUCCEEDED for each in pod.results)
-        for pod in pods
-    )
+    """Count as the marker's status: the result of a probe before its last edit does not count."""
+    states = [{"" if each.outdated else each.state for each in pod.results} for pod in pods]
+    failed = sum(ProbeState.FAILED in each for each in states)
+    succeeded = sum(each == {ProbeState.SUCCEEDED} for each in states)
     return CountsView(
         pods=len(pods), succeeded=succeeded, failed=failed, unknown=len(pods) - failed - succeeded
     )

@@ -213,7 +213,7 @@ class MarkerReconciler:
             return PodObservation(pod, None, {}, left_out=limit.reason)
         stale = bool(caches.stale_message(pod.node))
         checks_entry = results.altered(pod.node) is None
-        compared = markers if checks_entry else ()
+        compared = (compiled,) if checks_entry else ()
         states = {} if stale else caches.node_index.states_of(pod, compared)
         return PodObservation(
             pod,

@@ -26,6 +26,7 @@ from kruise_probe.api.v1alpha1 import NodePodProbe, PodProbe
 from kruise_probe.controllers.caches import Caches
 from kruise_probe.controllers.compiled import CompiledMarker
 from kruise_probe.controllers.limits import left_out_of, may_leave_out
+from kruise_probe.controllers.mapping.nodes import enqueue_pods_on
 from kruise_probe.controllers.nodes.budget import fit
 from kruise_probe.controllers.nodes.plan import is_probed, plan, same_entries
 from kruise_probe.controllers.queues import Queues
@@ -101,7 +102,7 @@ class NodeReconciler:
         stored = self._caches.node_pod_probes.get(NamespacedName("", name))
         try:
             if node is None or is_virtual(node):
-                self._results.set_altered(name, None)
+                self._set_altered(name, None)
                 await self._delete(stored)
             else:
                 current = (stored.spec.pod_probes or ()) if stored is not None else ()
@@ -180,7 +181,14 @@ class NodeReconciler:
     ) -> None:
         """Forget what the API server stored differently once it stores the wanted entries."""
         if same_entries(wanted, current):
-            self._results.set_altered(name, None)
+            self._set_altered(name, None)
+
+    def _set_altered(self, name: str, altered: StoredEntries | None) -> None:
+        """Record what the API server stores. It decides which results count, so the pods are enqueued if it changes."""
+        changed = (self._results.altered(name) is None) != (altered is None)
+        self._results.set_altered(name, altered)
+        if changed:
+            enqueue_pods_on(name, self._caches, self._queues)
 
     async def _create(self, node: Node, wanted: tuple[PodProbe, ...]) -> Result | None:
         name = node.metadata.name
@@ -244,7 +252,7 @@ class NodeReconciler:
         self._caches.node_pod_probes.record_write(response)
         stored = response.spec.pod_probes or ()
         altered = None if same_entries(stored, wanted) else StoredEntries(wanted, stored)
-        self._results.set_altered(response.key.name, altered)
+        self._set_altered(response.key.name, altered)
 
     async def _delete(self, stored: NodePodProbe | None) -> None:
         if stored is None or stored.deleting:

@@ -29,6 +29,8 @@ def only(there: Snapshot) -> MarkerView:
         pytest.param([state_wire(state="Failed")], (0, 1, 0), id="failed"),
         pytest.param([state_wire(state="Unknown")], (0, 0, 1), id="unknown"),
         pytest.param([], (0, 0, 1), id="pending"),
+        pytest.param([state_wire(probe_hash="0")], (0, 0, 1), id="succeeded-before-an-edit"),
+        pytest.param([state_wire(state="Failed", probe_hash="0")], (0, 0, 1), id="failed-before"),
     ],
 )
 def test_pods_are_counted_by_the_states_of_all_probes(

@@ -24,7 +24,9 @@ from support.builders import (
 from support.fake_api import LATENCY_SECONDS, FakeApi, FakeGetter, Write
 from support.running_manager import loop_clock, running_manager, settle
 
+from kruise_probe.api.core import ExecAction, GRPCAction, Probe
 from kruise_probe.api.errors import ConnectionFailed, Forbidden, Invalid, ServerError
+from kruise_probe.api.handlers import probe_hash
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.names import agent_lease_name
 from kruise_probe.api.resources import LEASES, MARKERS, NODE_POD_PROBES, NODES, PODS
@@ -93,6 +95,49 @@ async def test_a_result_becomes_a_condition_and_marks_in_one_patch(api: FakeApi)
             "lastTransitionTime": "2026-01-01T00:01:00Z",
         }
         assert api.count("Pod") == {"Pod/status": 1}
+
+
+async def test_result_of_another_handler_is_neither_written_nor_counted(api: FakeApi) -> None:
+    async with running_manager(api):
+        await settle()
+        report(api, state_wire(probe_hash="of another command"))
+        await settle()
+        assert shown(api) == ({}, {}, {})
+        assert _counted(api) == (0, 1)
+
+        report(api, state_wire(probe_hash=probe_hash(Probe(exec=ExecAction(("true",))))))
+        await settle()
+        assert shown(api)[0] == {"healthy": "true"}
+        assert _counted(api) == (1, 0)
+
+
+def _counted(api: FakeApi) -> tuple[int, int]:
+    """How many pods the marker's status counts as succeeded, and as unknown."""
+    marker = api.get(MARKERS, "web")
+    assert marker is not None
+    return marker["status"]["succeeded"], marker["status"]["unknown"]
+
+
+async def test_result_counts_where_the_api_server_alters_the_probe(api: FakeApi) -> None:
+    """The daemon reports the hash of what the API server stores. Also if it changed while no manager ran."""
+
+    def prune_mode(wire: dict[str, Any]) -> None:
+        for entry in (wire.get("spec") or {}).get("podProbes", ()):
+            entry["probes"][0]["probe"]["grpc"].pop("mode", None)
+
+    api.prune = prune_mode
+    handler = {"grpc": {"port": 80, "mode": "TLS"}}
+    api.put(MARKERS, marker_wire(probes=[probe_wire(handler=handler, policies=POLICIES)]))
+    stored_hash = probe_hash(Probe(grpc=GRPCAction(port=80, service="")))
+    async with running_manager(api):
+        await settle()
+        report(api, state_wire(probe_hash=stored_hash))
+        await settle()
+        assert (shown(api)[0], _counted(api)) == ({"healthy": "true"}, (1, 0))
+    report(api, state_wire(state="Failed", probe_hash=stored_hash))
+    async with running_manager(api):
+        await settle()
+        assert (shown(api)[0], _counted(api)) == ({"sick": "true"}, (0, 0))
 
 
 async def test_the_opposite_state_removes_the_other_keys(api: FakeApi) -> None:
