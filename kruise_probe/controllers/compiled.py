@@ -50,7 +50,7 @@ from kruise_probe.api.validation import (
 )
 
 HASHES: Final = 1024
-"""Bound of the cache of hashes of probes with a port name: one per probe and ports of a container."""
+"""Bound of the cache of hashes of probes with a port name: one per probe and number of its port."""
 
 _NO_SELECTOR: Final = Selector(())
 _next_serial: Final = count().__next__
@@ -97,13 +97,17 @@ class CompiledProbe(NamedTuple):
 
     def on(self, container: Container) -> ContainerProbe:
         """The probe for this container: with the number of its port, if the container has a port of that name."""
-        number = container.port_number(self.port_name) if self.port_name else None
+        number = self._port_number(container)
         return self.container_probe if number is None else _with_port(self.container_probe, number)
 
     def hash_on(self, pod: Pod) -> str:
         """The hash of the probe on this pod, as the daemon reports it with a result."""
         container = pod.container(self.container) if self.port_name else None
-        return self.hash if container is None else _hash_on(self, container)
+        number = self._port_number(container) if container is not None else None
+        return self.hash if number is None else _hash_with_port(self, number)
+
+    def _port_number(self, container: Container) -> int | None:
+        return container.port_number(self.port_name) if self.port_name else None
 
 
 class CompiledMarker(msgspec.Struct, frozen=True, eq=False):
@@ -311,11 +315,9 @@ def _container_probe(marker: str, probe: PodContainerProbe) -> tuple[ContainerPr
     )
 
 
-@cached(
-    LRUCache(HASHES), key=lambda probe, container: (probe.hash, probe.port_name, container.ports)
-)
-def _hash_on(probe: CompiledProbe, container: Container) -> str:
-    return probe_hash(probe.on(container).probe)
+@cached(LRUCache(HASHES), key=lambda probe, number: (probe.hash, number))
+def _hash_with_port(probe: CompiledProbe, number: int) -> str:
+    return probe_hash(_with_port(probe.container_probe, number).probe)
 
 
 def _with_port(container_probe: ContainerProbe, number: int) -> ContainerProbe:
