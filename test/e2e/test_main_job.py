@@ -241,6 +241,32 @@ def test_values_from_a_message_follow_it(namespace: Kubectl, pods: KubectlWatch,
     reports("AsExpected")
 
 
+def test_new_policy_is_not_applied_to_the_result_of_an_old_command(
+    namespace: Kubectl, pods: KubectlWatch
+) -> None:
+    def apply(script: str, succeeded: str) -> None:
+        policies = [
+            {"state": "Succeeded", "labels": {"edited": succeeded}},
+            {"state": "Failed", "labels": {"edited": "failed"}},
+        ]
+        how = {"exec": {"command": ["sh", "-c", script]}}
+        spec = {**MARKER["spec"], "probes": [probe("edited", how, markerPolicy=policies)]}
+        namespace.apply({**MARKER, "metadata": {"name": "edited"}, "spec": spec})
+
+    def show(value: str) -> None:
+        pods.until(
+            f"label edited={value} on every pod",
+            lambda newest: all(labels(each).get("edited") == value for each in newest.values()),
+        )
+
+    apply("true", succeeded="old")
+    show("old")
+    apply("sleep 2; false", succeeded="new")
+    show("failed")
+    assert "new" not in [labels(each).get("edited") for _, each in pods.versions]
+    namespace.run("delete", "podprobemarker", "edited", "--timeout=60s")
+
+
 def test_a_policy_for_unknown_is_applied_to_a_probe_that_cannot_run(
     namespace: Kubectl, pods: KubectlWatch
 ) -> None:
