@@ -22,6 +22,8 @@ EXEC = {
     "timeoutSeconds": 10,  # the runtime is in this process, which may stall for a second
 }
 
+WITHOUT_RESULT = {"exec": {"command": ["false"]}, "failureThreshold": 3600}
+
 
 def probe(how: Json, *policies: Json, kind: str | None = KIND, name: str = "checked") -> Json:
     wanted: Json = {"name": name, "containerName": "main", "probe": how}
@@ -64,6 +66,14 @@ async def serving(ip: str, port: int, answer: Callable[[], int]) -> AsyncIterato
     await web.TCPSite(runner, ip, port).start()
     yield
     await runner.cleanup()
+
+
+async def marked_pod(ns: PlaygroundNamespace) -> Json:
+    """A pod with the marks of Succeeded."""
+    await ns.pod()
+    write_at_once(ns.folder() / "state", "good")
+    await ns.marker(probe(EXEC, *BOTH))
+    return await ns.until("is marked", lambda pod: labels(pod).get("state") == "good")
 
 
 async def test_exec_results_stand_on_the_pod_as_condition_labels_annotations_and_events(
@@ -186,10 +196,7 @@ async def test_a_readiness_gate_makes_the_pod_ready_and_not_ready(ns: Playground
 async def test_a_deleted_marker_takes_its_marks_and_entries_with_it(
     ns: PlaygroundNamespace,
 ) -> None:
-    await ns.pod()
-    write_at_once(ns.folder() / "state", "good")
-    await ns.marker(probe(EXEC, *BOTH))
-    await ns.until("is marked", lambda pod: labels(pod).get("state") == "good")
+    await marked_pod(ns)
 
     await ns.playground.api.delete(ns.marker_path())
     await ns.watched.markers.until_gone("marker", ns.namespace)
@@ -205,15 +212,11 @@ async def test_a_deleted_marker_takes_its_marks_and_entries_with_it(
 async def test_recreated_marker_does_not_show_the_result_of_its_old_command(
     ns: PlaygroundNamespace,
 ) -> None:
-    await ns.pod()
-    write_at_once(ns.folder() / "state", "good")
-    await ns.marker(probe(EXEC, *BOTH))
-    pod = await ns.until("is marked", lambda pod: labels(pod).get("state") == "good")
+    pod = await marked_pod(ns)
     await ns.playground.api.delete(ns.marker_path())
     await ns.watched.markers.until_gone("marker", ns.namespace)
 
-    without_result = {"exec": {"command": ["false"]}, "failureThreshold": 3600}
-    await ns.marker(probe(without_result, *BOTH))
+    await ns.marker(probe(WITHOUT_RESULT, *BOTH))
 
     await ns.watched.node_pod_probes.until(
         "has the new entry, and no longer the old result",
@@ -230,14 +233,10 @@ async def test_recreated_marker_does_not_show_the_result_of_its_old_command(
 async def test_new_policy_is_not_applied_to_the_result_of_an_old_command(
     ns: PlaygroundNamespace,
 ) -> None:
-    await ns.pod()
-    write_at_once(ns.folder() / "state", "good")
-    await ns.marker(probe(EXEC, *BOTH))
-    await ns.until("is marked", lambda pod: labels(pod).get("state") == "good")
+    await marked_pod(ns)
 
-    without_result = {"exec": {"command": ["false"]}, "failureThreshold": 3600}
     edited = probe(
-        without_result, policy("Succeeded", labels={"state": "fine"}), kind="example.com/other"
+        WITHOUT_RESULT, policy("Succeeded", labels={"state": "fine"}), kind="example.com/other"
     )
     await ns.playground.api.merge(ns.marker_path(), {"spec": {"probes": [edited]}})
 
@@ -253,10 +252,7 @@ def entries(report: Json, pod: Json) -> list[Json]:
 
 @pytest.mark.parametrize("of", ["marker", "pod"])
 async def test_a_paused_probe_keeps_its_marks_and_resumes(ns: PlaygroundNamespace, of: str) -> None:
-    await ns.pod()
-    write_at_once(ns.folder() / "state", "good")
-    await ns.marker(probe(EXEC, *BOTH))
-    await ns.until("is marked", lambda pod: labels(pod).get("state") == "good")
+    await marked_pod(ns)
     path = ns.marker_path() if of == "marker" else ns.pod_path()
 
     async def pause(value: str | None) -> None:
@@ -285,10 +281,7 @@ async def test_a_paused_probe_keeps_its_marks_and_resumes(ns: PlaygroundNamespac
 
 
 async def test_a_pod_that_is_no_longer_selected_loses_its_marks(ns: PlaygroundNamespace) -> None:
-    await ns.pod()
-    write_at_once(ns.folder() / "state", "good")
-    await ns.marker(probe(EXEC, *BOTH))
-    await ns.until("is marked", lambda pod: labels(pod).get("state") == "good")
+    await marked_pod(ns)
 
     await ns.playground.api.merge(ns.pod_path(), {"metadata": {"labels": {"app": "other"}}})
 

@@ -119,7 +119,7 @@ def _counted(api: FakeApi) -> tuple[int, int]:
 
 
 async def test_result_counts_where_the_api_server_alters_the_probe(api: FakeApi) -> None:
-    """The daemon reports the hash of what the API server stores. Also if it changed while no manager ran."""
+    """The daemon reports the hash of the stored probe. The second result arrives while no manager runs."""
 
     def prune_mode(wire: dict[str, Any]) -> None:
         for entry in (wire.get("spec") or {}).get("podProbes", ()):
