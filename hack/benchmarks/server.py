@@ -31,7 +31,7 @@ from benchmarks.manager import control_plane, crds_in
 from benchmarks.reporting import Row, emit, machine_speed, progress
 from kruise_probe.api.core import ExecAction, Probe
 from kruise_probe.api.meta import ApiObject
-from kruise_probe.api.names import agent_lease_name
+from kruise_probe.api.names import daemon_lease_name
 from kruise_probe.api.resources import NODE_POD_PROBES
 from kruise_probe.api.v1alpha1 import (
     ContainerProbe,
@@ -46,7 +46,7 @@ from kruise_probe.daemon.status import patch_of, update_of
 
 PROBES: Final = ("game#idle", "game#healthy", "game#players")
 NODE: Final = node_name(0)
-LEASE: Final = agent_lease_name(NODE)
+LEASE: Final = daemon_lease_name(NODE)
 MESSAGE: Final = "x" * 60
 CONTAINER_ID: Final = "containerd://" + "0123456789abcdef" * 4
 PROBE_HASH: Final = "0123456789abcdef"

@@ -25,7 +25,7 @@ ALERTS: Final = (
     ),
     Alert(
         "KruiseProbeAgentsSilent",
-        "max(kruise_probe_agents_stale) > 0",
+        "max(kruise_probe_daemons_stale) > 0",
         5,
         "warning",
         "Daemons of some nodes do not renew their Leases. Conditions of their pods are Unknown.",

@@ -68,7 +68,7 @@ PANELS: Final = (
     _stat(
         "Stale daemons",
         "Nodes whose daemon does not renew its Lease; their conditions are Unknown.",
-        f"max(kruise_probe_agents_stale{{{JOBS}}})",
+        f"max(kruise_probe_daemons_stale{{{JOBS}}})",
     ),
     _stat(
         "Probes",

@@ -29,14 +29,14 @@ DAEMON_FIELD_MANAGER: Final = "kruise-probe-daemon"
 
 SYSTEM_NAMESPACE: Final = "kruise-system"
 LEADER_ELECTION_ID: Final = "kruise-probe-manager"
-AGENT_LEASE_PREFIX: Final = "kruise-probe-"
+DAEMON_LEASE_PREFIX: Final = "kruise-probe-"
 
 EVENT_COMPONENT: Final = "kruise-daemon-podprobe"
 EVENT_SUCCEEDED: Final = "KruiseProbeSucceeded"
 EVENT_FAILED: Final = "KruiseProbeFailed"
 EVENT_UNKNOWN: Final = "KruiseProbeUnknown"
 
-REASON_AGENT_STALE: Final = "ProbeAgentStale"
+REASON_DAEMON_STALE: Final = "ProbeDaemonStale"
 REASON_PROBE_REMOVED: Final = "ProbeRemoved"
 REASON_PAUSED: Final = "ProbePaused"
 REASON_NO_ROOM: Final = "NoRoom"
@@ -60,19 +60,19 @@ NATIVE_POD_CONDITIONS: Final = frozenset(
 )
 
 
-LEADER_LEASE_NODE: Final = LEADER_ELECTION_ID.removeprefix(AGENT_LEASE_PREFIX)
+LEADER_LEASE_NODE: Final = LEADER_ELECTION_ID.removeprefix(DAEMON_LEASE_PREFIX)
 """Node name whose agent Lease would collide with the managers' leader election Lease."""
 
 
-def agent_lease_name(node: str) -> str:
+def daemon_lease_name(node: str) -> str:
     """Name of the heartbeat Lease of the daemon on `node`.
 
     `LEADER_LEASE_NODE` gets one more hyphen. That never collides, as no node name begins with a hyphen.
     """
-    return f"{AGENT_LEASE_PREFIX}{'-' if node == LEADER_LEASE_NODE else ''}{node}"
+    return f"{DAEMON_LEASE_PREFIX}{'-' if node == LEADER_LEASE_NODE else ''}{node}"
 
 
-def node_of_agent_lease(name: str) -> str:
+def node_of_daemon_lease(name: str) -> str:
     """Node whose daemon renews the Lease of this name; empty if it is not an agent Lease."""
-    node = name.removeprefix(AGENT_LEASE_PREFIX).removeprefix("-")
-    return node if agent_lease_name(node) == name else ""
+    node = name.removeprefix(DAEMON_LEASE_PREFIX).removeprefix("-")
+    return node if daemon_lease_name(node) == name else ""

@@ -16,7 +16,7 @@ from typing import Final
 import structlog
 from prometheus_client import Gauge
 
-from kruise_probe.api.names import agent_lease_name, node_of_agent_lease
+from kruise_probe.api.names import daemon_lease_name, node_of_daemon_lease
 from kruise_probe.api.resources import LEASES
 from kruise_probe.client.interfaces import Getter
 from kruise_probe.controllers.caches import Caches
@@ -45,7 +45,7 @@ READ_SECONDS: Final = 10.0
 """Deadline of the read of a Lease."""
 
 _stale_nodes: Final = Gauge(
-    "kruise_probe_agents_stale",
+    "kruise_probe_daemons_stale",
     "Nodes whose daemon let its Lease expire and reports nothing.",
 )
 
@@ -62,7 +62,7 @@ class LeaseEvents:
         self._now = now
 
     def on_add(self, obj: Lease, is_initial: bool) -> None:
-        node = node_of_agent_lease(obj.key.name)
+        node = node_of_daemon_lease(obj.key.name)
         if node:
             # Daemons may not have been able to renew their Leases either.
             after_outage = self._caches.seconds_since_lease_outage() < RECOVERY_SECONDS
@@ -71,7 +71,7 @@ class LeaseEvents:
             self._queues.enqueue_lease(node, Priority.LOW if is_initial else Priority.NORMAL)
 
     def on_update(self, old: Lease, new: Lease) -> None:
-        node = node_of_agent_lease(new.key.name)
+        node = node_of_daemon_lease(new.key.name)
         if not node or old is new:  # a resync tells nothing new
             return
         before, now = self._caches.renewals.get(node), self._now()
@@ -83,7 +83,7 @@ class LeaseEvents:
             self._queues.enqueue_lease(node)
 
     def on_delete(self, last_known: Lease) -> None:
-        node = node_of_agent_lease(last_known.key.name)
+        node = node_of_daemon_lease(last_known.key.name)
         if node:
             self._caches.renewals.forget(node)
             self._queues.enqueue_lease(node)
@@ -133,7 +133,7 @@ class LeaseReconciler:
         Raises:
             KubeError: it cannot be read.
         """
-        key = NamespacedName(self._system_namespace, agent_lease_name(node))
+        key = NamespacedName(self._system_namespace, daemon_lease_name(node))
         known = self._caches.renewals.get(node)
         try:
             async with asyncio.timeout(READ_SECONDS):

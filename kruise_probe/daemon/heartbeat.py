@@ -21,7 +21,7 @@ from kruise_probe.api.core import Lease, LeaseSpec
 from kruise_probe.api.errors import AlreadyExists, Forbidden, KubeError, NotFound
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.meta import ObjectMeta, OwnerReference, with_node_owner
-from kruise_probe.api.names import agent_lease_name
+from kruise_probe.api.names import daemon_lease_name
 from kruise_probe.api.resources import LEASES
 from kruise_probe.api.times import format_micro_time
 from kruise_probe.client.interfaces import Creator, Patcher
@@ -53,7 +53,7 @@ class Heartbeat:
     ) -> None:
         self._client = client
         self._node_name = node_name
-        self._key = NamespacedName(system_namespace, agent_lease_name(node_name))
+        self._key = NamespacedName(system_namespace, daemon_lease_name(node_name))
         self._now = now
         self._log = structlog.get_logger().bind(lease=str(self._key))
         self._failures = 0

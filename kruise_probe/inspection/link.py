@@ -128,7 +128,7 @@ _REMEDIES: Final = {
     "NoDaemon": "check that the DaemonSet has a pod on this node, and the node's taints: "
     "kubectl -n kruise-system get pods -o wide; "
     "if kruise-probe runs in another namespace, set --system-namespace",
-    "ProbeAgentStale": "check the daemon's pod on that node, and that the node is Ready",
+    "ProbeDaemonStale": "check the daemon's pod on that node, and that the node is Ready",
     "NoResultYet": "look again after that time",
     "ResultOutdated": "look again after the next period of the probe",
     "ExecStuck": "make the command faster, or raise timeoutSeconds (default 1); if it ends in time, end its child processes, "

@@ -74,7 +74,7 @@ EVERY_MARKER: Final = tuple(
         ("Pod's labels change", "probing starts and stops with the labels"),
         ("Edited period", "takes effect at once"),
         ("A message changes, the state stays", "a pod is written at most three times, then once per 10 s"),
-        ("Daemon stops", "the condition is Unknown, ProbeAgentStale, after 60 s"),
+        ("Daemon stops", "the condition is Unknown, ProbeDaemonStale, after 60 s"),
         ("Daemon restarts", "states do not change"),
         ("Container with a startupProbe", "it is probed after its startupProbe has succeeded"),
         ("Events", "one for each change of state, with the name of the probe; a Warning for Unknown"),

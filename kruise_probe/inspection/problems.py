@@ -6,7 +6,7 @@ from typing import Final
 from kruise_probe.api.names import (
     LEFT_OUT_REASONS,
     MARKER_FINALIZER,
-    REASON_AGENT_STALE,
+    REASON_DAEMON_STALE,
     REASON_PAUSED,
 )
 from kruise_probe.api.v1alpha1 import PodProbeMarker
@@ -89,7 +89,7 @@ _REPORTED_BY_LINKS: Final = {
     SELECTOR_CYCLE: frozenset({"marker"}),
     "ContainerNotFound": frozenset({"container"}),
     "PodNotMarked": frozenset({"condition", "marks"}),
-    REASON_AGENT_STALE: frozenset({"daemon"}),
+    REASON_DAEMON_STALE: frozenset({"daemon"}),
     "ClaimedByAnother": frozenset({"condition", "marks"}),
     VALUE_INVALID: frozenset({"marks"}),
     **dict.fromkeys(LEFT_OUT_REASONS, frozenset({"NodePodProbe"})),

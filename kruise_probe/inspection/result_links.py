@@ -9,7 +9,7 @@ from typing import Final
 from kruise_probe.api.core import MAX_SECONDS, Probe
 from kruise_probe.api.extraction import FromMessage
 from kruise_probe.api.handlers import probe_hash
-from kruise_probe.api.names import REASON_AGENT_STALE
+from kruise_probe.api.names import REASON_DAEMON_STALE
 from kruise_probe.api.times import parse_time
 from kruise_probe.api.v1alpha1 import ContainerProbeState, ProbeState
 from kruise_probe.controllers.markers.conditions import VALUE_INVALID, listed
@@ -42,7 +42,7 @@ def daemon_link(context: ProbeContext) -> Link:
     node, snapshot = context.seen.pod.node, context.snapshot
     stale = snapshot.stale_reason(node)
     if stale:
-        return broken("daemon", REASON_AGENT_STALE, stale)
+        return broken("daemon", REASON_DAEMON_STALE, stale)
     if snapshot.has_no_daemon(node):
         text = f"no daemon runs on {node}: it has neither a Lease nor results"
         return broken("daemon", "NoDaemon", text)

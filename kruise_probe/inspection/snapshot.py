@@ -16,7 +16,7 @@ import msgspec
 from kruise_probe.api.core import Lease, Node
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.kinds import KubeObject
-from kruise_probe.api.names import LEADER_ELECTION_ID, SHARED_PORTS_ANNOTATION, agent_lease_name
+from kruise_probe.api.names import LEADER_ELECTION_ID, SHARED_PORTS_ANNOTATION, daemon_lease_name
 from kruise_probe.api.pods import Pod
 from kruise_probe.api.times import parse_time
 from kruise_probe.api.v1alpha1 import (
@@ -171,7 +171,7 @@ class Snapshot:
     def _stale_reasons(self) -> Mapping[str, str]:
         found = {}
         for node in {each.pod.node for each in self.pods}:
-            lease = (self.leases or {}).get(agent_lease_name(node))
+            lease = (self.leases or {}).get(daemon_lease_name(node))
             renewal = observed_renewal(lease, None, self.now) if lease else None
             report = (self.node_pod_probes or {}).get(node)
             newest = newest_result_at(report.status if report else None)
@@ -185,7 +185,7 @@ class Snapshot:
         report = self.node_pod_probes.get(node)
         reports = (report and report.status and report.status.pod_probe_statuses) or ()
         reported = any(each.probe_states for each in reports)
-        return agent_lease_name(node) not in self.leases and not reported
+        return daemon_lease_name(node) not in self.leases and not reported
 
     def shared_port_owner(self, pod: Pod, port: int) -> str:
         """The other pod whose process answers for `pod` at this port, or empty. Only the playground reports any."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Final
 
 from kruise_probe.api.core import ExecAction, GRPCAction, HTTPGetAction, Probe, TCPSocketAction
-from kruise_probe.api.names import LEFT_OUT_REASONS, REASON_AGENT_STALE, REASON_PAUSED
+from kruise_probe.api.names import LEFT_OUT_REASONS, REASON_DAEMON_STALE, REASON_PAUSED
 from kruise_probe.api.times import format_time
 from kruise_probe.api.v1alpha1 import PodContainerProbe, PodProbeMarker, ProbeState
 from kruise_probe.controllers.compiled import CompiledMarker
@@ -117,7 +117,7 @@ def result_view(snapshot: Snapshot, seen: SeenPod, trace: ProbeTrace) -> ResultV
         state = _STATE_OF_CONDITION.get(condition.status, ProbeState.UNKNOWN)
         since, message = condition.last_transition_time or "", condition.message or ""
         at = condition.last_probe_time or ""
-    stale = end is not None and end.reason == REASON_AGENT_STALE and trace.result is not None
+    stale = end is not None and end.reason == REASON_DAEMON_STALE and trace.result is not None
     if end is not None and (stale or end.reason in LEFT_OUT_REASONS):
         state, message = ProbeState.UNKNOWN, end.text
         since = (condition and condition.last_transition_time) or ""

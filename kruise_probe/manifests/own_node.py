@@ -10,11 +10,11 @@ Differs: also restricts the daemon's heartbeat Lease, and the source host of its
 from typing import Any, Final
 
 from kruise_probe.api.names import (
-    AGENT_LEASE_PREFIX,
+    DAEMON_LEASE_PREFIX,
     GROUP,
     LEADER_LEASE_NODE,
     VERSION,
-    agent_lease_name,
+    daemon_lease_name,
 )
 from kruise_probe.manifests.rbac import DAEMON
 
@@ -76,9 +76,9 @@ def _node() -> str:
 
 
 def _lease() -> str:
-    """CEL: `agent_lease_name` of the node."""
-    leader_lease = f"'{agent_lease_name(LEADER_LEASE_NODE)}'"
-    return f"variables.node == '{LEADER_LEASE_NODE}' ? {leader_lease} : '{AGENT_LEASE_PREFIX}' + variables.node"
+    """CEL: `daemon_lease_name` of the node."""
+    leader_lease = f"'{daemon_lease_name(LEADER_LEASE_NODE)}'"
+    return f"variables.node == '{LEADER_LEASE_NODE}' ? {leader_lease} : '{DAEMON_LEASE_PREFIX}' + variables.node"
 
 
 def _validations() -> list[dict[str, str]]:

@@ -123,7 +123,7 @@ async def test_the_search_finds_a_page_by_a_word_in_it(site: Site) -> None:
     await site.browser.open(site.page("index"), DESKTOP)
     await site.browser.evaluate("document.querySelector('.md-search__button').click()")
     await site.browser.until(f"{SEARCH}('input').length")
-    await site.browser.call("Input.insertText", text="ProbeAgentStale")
+    await site.browser.call("Input.insertText", text="ProbeDaemonStale")
     await site.browser.until(f"{SEARCH}('a[href*=troubleshooting]').length")
 
 

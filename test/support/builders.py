@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from kruise_probe.api.core import Lease, Node
-from kruise_probe.api.names import MANAGER_FIELD_MANAGER, agent_lease_name
+from kruise_probe.api.names import MANAGER_FIELD_MANAGER, daemon_lease_name
 from kruise_probe.api.pods import Pod
 from kruise_probe.api.resources import LEASES, MARKERS, NODE_POD_PROBES, NODES, PODS
 from kruise_probe.api.v1alpha1 import ContainerProbeState, NodePodProbe, PodProbeMarker
@@ -327,7 +327,7 @@ def lease_wire(
         "apiVersion": "coordination.k8s.io/v1",
         "kind": "Lease",
         "metadata": {
-            "name": name or agent_lease_name(node),
+            "name": name or daemon_lease_name(node),
             "namespace": "kruise-system",
             "uid": f"uid-lease-{node}",
             "resourceVersion": "1",

@@ -13,7 +13,7 @@ from support.raw_api import RawApi, marker_path, node_pod_probe_path, pod_path
 from support.watched import WatchedObjects, results_of
 
 from kruise_probe.api.errors import AlreadyExists, KubeError, NotFound
-from kruise_probe.api.names import SYSTEM_NAMESPACE, agent_lease_name
+from kruise_probe.api.names import SYSTEM_NAMESPACE, daemon_lease_name
 from kruise_probe.api.times import format_time, utc_now
 
 Json = dict[str, Any]
@@ -308,7 +308,7 @@ class Daemons:
             "leaseDurationSeconds": seconds,
             "renewTime": at.strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
         }
-        name = agent_lease_name(node)
+        name = daemon_lease_name(node)
         try:
             await self._api.create(LEASES, {"metadata": {"name": name}, "spec": spec})
         except AlreadyExists:

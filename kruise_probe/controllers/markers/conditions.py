@@ -15,7 +15,7 @@ from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.meta import Condition
 from kruise_probe.api.names import (
     PAUSED_ANNOTATION,
-    REASON_AGENT_STALE,
+    REASON_DAEMON_STALE,
     REASON_ENTRY_TOO_LARGE,
     REASON_NO_ROOM,
     REASON_PAUSED,
@@ -106,7 +106,7 @@ def degraded(counts: StatusCounts, refusals: Mapping[NamespacedName, str]) -> Co
             f"Results are unknown, because the daemons on these nodes do not renew their Lease: {_pods_by_node(counts.stale)}. "
             "Check the kruise-probe-daemon pod on each node, and the node itself."
         )
-        return Condition(DEGRADED, "True", REASON_AGENT_STALE, message)
+        return Condition(DEGRADED, "True", REASON_DAEMON_STALE, message)
     if counts.containers_missing:
         sentences = [
             f"container {container!r} of probe {probe!r} is not a container or sidecar of {count} of {counts.matched} pods"

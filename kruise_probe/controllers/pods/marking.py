@@ -11,7 +11,7 @@ and it is idempotent: a pod with the changes applied needs no change.
   matched before, or from an older policy.
 - A condition that a readiness gate needs keeps its status, with reason `ProbeRemoved`. So deleting a marker makes no
   pod unready. A reserved condition of an older manager stays: its controller would undo each of our writes.
-- While the results of the node are stale, conditions are Unknown with reason `ProbeAgentStale`, and the policy for
+- While the results of the node are stale, conditions are Unknown with reason `ProbeDaemonStale`, and the policy for
   Unknown is applied without a message. This includes our conditions and marks without a recorded state; they stay
   Unknown until there is a state again.
 - A probe that a limit leaves out (`limits`) is Unknown with the limit's reason, whatever the last state.
@@ -29,7 +29,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from kruise_probe.api.keys import ProbeName
-from kruise_probe.api.names import REASON_AGENT_STALE, REASON_PAUSED, REASON_PROBE_REMOVED
+from kruise_probe.api.names import REASON_DAEMON_STALE, REASON_PAUSED, REASON_PROBE_REMOVED
 from kruise_probe.api.pods import NOTHING_OWNED, Pod, PodCondition
 from kruise_probe.api.reserved import reserved_condition_error
 from kruise_probe.api.times import format_time, parse_time
@@ -106,7 +106,7 @@ def _apply_states(
         if claim.paused:
             continue
         limit = left_out.get(ProbeName.parse(claim.name).marker) if left_out else None
-        why_unknown = (REASON_AGENT_STALE, stale) if stale else None
+        why_unknown = (REASON_DAEMON_STALE, stale) if stale else None
         if limit is not None:
             why_unknown = limit.reason, limit.message
         state = _NO_STATE if limit else _state(pod, claim, states, stale)

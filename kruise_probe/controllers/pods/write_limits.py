@@ -14,7 +14,7 @@ from itertools import islice
 from typing import Final, NamedTuple
 
 from kruise_probe.api.keys import NamespacedName
-from kruise_probe.api.names import REASON_AGENT_STALE
+from kruise_probe.api.names import REASON_DAEMON_STALE
 from kruise_probe.api.pods import Pod, PodCondition
 from kruise_probe.api.times import CLOCK_SLACK_SECONDS
 from kruise_probe.api.token_bucket import TokenBucket
@@ -70,8 +70,8 @@ def _staleness_changed(pod: Pod, changes: Changes) -> bool:
     """Whether a daemon became stale or recovered. That changes at most once per Lease duration."""
     for new in changes.conditions:
         current = pod.condition(new.type)
-        was_stale = current is not None and current.reason == REASON_AGENT_STALE
-        if was_stale != (new.reason == REASON_AGENT_STALE):
+        was_stale = current is not None and current.reason == REASON_DAEMON_STALE
+        if was_stale != (new.reason == REASON_DAEMON_STALE):
             return True
     return False
 

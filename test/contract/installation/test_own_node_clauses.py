@@ -16,7 +16,7 @@ from support import programs
 from support.contract_api import MERGE, Api, ApiResponse, node_pod_probe, target_of
 from support.kubectl import Kubectl
 
-from kruise_probe.api.names import LEADER_ELECTION_ID, LEADER_LEASE_NODE, agent_lease_name
+from kruise_probe.api.names import LEADER_ELECTION_ID, LEADER_LEASE_NODE, daemon_lease_name
 from kruise_probe.manifests.crds import all_crds
 from kruise_probe.manifests.own_node import own_node_policy
 from kruise_probe.manifests.rbac import DAEMON
@@ -81,7 +81,7 @@ SOURCES: dict[str, Json | None] = {
 }
 COUNT = {"count": 2}
 LABELS = {"metadata": {"labels": {"a": "b"}}}
-SPECIAL = agent_lease_name(LEADER_LEASE_NODE)
+SPECIAL = daemon_lease_name(LEADER_LEASE_NODE)
 AS_SPECIAL = ((CLAIM, LEADER_LEASE_NODE),)
 
 ROWS = (
@@ -93,12 +93,12 @@ ROWS = (
     Row("delete-other-node", "DELETE", f"{NPP}/{OTHER}", None, NOT_ITS_NODE),
     Row("status-of-own-node", "PATCH", f"{NPP}/{NODE}/status", {"status": {}}),
     Row("status-of-other-node", "PATCH", f"{NPP}/{OTHER}/status", {"status": {}}, NOT_ITS_NODE),
-    Row("create-own-lease", "POST", LEASES, lease(agent_lease_name("zz-new")), "", ((CLAIM, "zz-new"),)),
-    Row("create-other-lease", "POST", LEASES, lease(agent_lease_name("zz-third")), NOT_ITS_LEASE),
-    Row("update-own-lease", "PATCH", f"{LEASES}/{agent_lease_name(NODE)}", LABELS),
-    Row("update-other-lease", "PATCH", f"{LEASES}/{agent_lease_name(OTHER)}", LABELS, NOT_ITS_LEASE),
-    Row("delete-own-lease", "DELETE", f"{LEASES}/{agent_lease_name(NODE)}"),
-    Row("delete-other-lease", "DELETE", f"{LEASES}/{agent_lease_name(OTHER)}", None, NOT_ITS_LEASE),
+    Row("create-own-lease", "POST", LEASES, lease(daemon_lease_name("zz-new")), "", ((CLAIM, "zz-new"),)),
+    Row("create-other-lease", "POST", LEASES, lease(daemon_lease_name("zz-third")), NOT_ITS_LEASE),
+    Row("update-own-lease", "PATCH", f"{LEASES}/{daemon_lease_name(NODE)}", LABELS),
+    Row("update-other-lease", "PATCH", f"{LEASES}/{daemon_lease_name(OTHER)}", LABELS, NOT_ITS_LEASE),
+    Row("delete-own-lease", "DELETE", f"{LEASES}/{daemon_lease_name(NODE)}"),
+    Row("delete-other-lease", "DELETE", f"{LEASES}/{daemon_lease_name(OTHER)}", None, NOT_ITS_LEASE),
     Row("lease-of-the-node-named-as-the-leader", "PATCH", f"{LEASES}/{SPECIAL}", LABELS, "", AS_SPECIAL),
     Row("lease-of-the-leader", "PATCH", f"{LEASES}/{LEADER_ELECTION_ID}", LABELS, NOT_ITS_LEASE, AS_SPECIAL),
     *(
@@ -145,7 +145,7 @@ def installed(admin: Kubectl, namespace: str) -> Iterator[None]:
         policy,
         binding,
     ]
-    leases = (agent_lease_name(NODE), agent_lease_name(OTHER), SPECIAL, LEADER_ELECTION_ID)
+    leases = (daemon_lease_name(NODE), daemon_lease_name(OTHER), SPECIAL, LEADER_ELECTION_ID)
     objects = [
         *({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", **lease(name)} for name in leases),
         *({"apiVersion": "v1", "kind": "Event", **event(*each)} for each in SOURCES.items()),

@@ -264,7 +264,7 @@ async def test_a37_results_are_unknown_while_the_daemon_does_not_renew_its_lease
             name=pod_name(0),
             namespace="default",
         )
-        assert condition(stale, CONDITION)["reason"] == "ProbeAgentStale"
+        assert condition(stale, CONDITION)["reason"] == "ProbeDaemonStale"
         assert labels(stale)[LABEL] == "good", "marks are kept"
         assert is_good(cluster.watched.pods.current(pod_name(1), "default")), "the other is well"
         await cluster.daemons.renew_lease(silent, seconds=3600)

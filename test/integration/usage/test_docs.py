@@ -15,7 +15,7 @@ from support.playground import ControlledPlayground
 from support.shell import Ran, run
 from support.usage_namespace import UsageNamespace
 
-from kruise_probe.api.names import REASON_AGENT_STALE
+from kruise_probe.api.names import REASON_DAEMON_STALE
 from kruise_probe_playground.documents import SAMPLE, objects_for
 
 TRANSLATED = "README.zh-CN.md"  # its blocks are held to README.md's
@@ -174,7 +174,7 @@ def test_every_condition_and_reason_of_a_marker_is_explained() -> None:
     source = (ROOT / "kruise_probe/controllers/markers/conditions.py").read_text()
     reasons = set(re.findall(r'"([A-Z][a-z]+(?:[A-Z][a-z]+)*)"', source)) - {"True", "False"}
     text = (ROOT / "docs/concepts.md").read_text()
-    assert {each for each in {*reasons, REASON_AGENT_STALE} if each not in text} == set()
+    assert {each for each in {*reasons, REASON_DAEMON_STALE} if each not in text} == set()
 
 
 def test_the_alerts_of_the_page_are_those_of_the_prometheus_rule() -> None:

@@ -234,7 +234,7 @@ async def test_stale_daemon_is_named(ns: UsageNamespace, playground: ControlledP
                 state["lastProbeTime"] = "2020-01-01T00:00:00Z"
         await playground.api.merge(f"{node_pod_probe_path('node-1')}/status", {"status": status})
 
-        trace = await ns.explained("web", "ProbeAgentStale")
+        trace = await ns.explained("web", "ProbeDaemonStale")
 
         assert trace.first_broken == "daemon"
         assert "has not renewed its Lease since 2020" in trace.links[-1].text

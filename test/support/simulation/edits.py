@@ -17,7 +17,7 @@ from kruise_probe.api.names import (
     MANAGER_FIELD_MANAGER,
     PAUSED_ANNOTATION,
     SYSTEM_NAMESPACE,
-    agent_lease_name,
+    daemon_lease_name,
 )
 from kruise_probe.api.resources import LEASES, MARKERS, NODE_POD_PROBES, NODES, PODS
 from kruise_probe.api.times import format_time
@@ -178,14 +178,14 @@ def recreate_node(world: World, node: str, down_seconds: float) -> None:
 
 
 def delete_lease(world: World, node: str) -> None:
-    path = LEASES.path(SYSTEM_NAMESPACE, agent_lease_name(node))
+    path = LEASES.path(SYSTEM_NAMESPACE, daemon_lease_name(node))
     world.request("DELETE", path)
 
 
 def age_lease(world: World, node: str) -> None:
     """Set the renewal of a daemon's Lease two minutes back."""
     stamp = format_time(world.clock() - timedelta(seconds=120)).replace("Z", ".000000Z")
-    path = LEASES.path(SYSTEM_NAMESPACE, agent_lease_name(node))
+    path = LEASES.path(SYSTEM_NAMESPACE, daemon_lease_name(node))
     world.request("PATCH", path, {"spec": {"renewTime": stamp}}, PatchType.MERGE)
 
 

@@ -126,7 +126,7 @@ def kill_a_daemon() -> None:
 
 def _wrong_staleness(found: Json, before: Json) -> list[str]:
     problems = []
-    for name, expected in (("web-0", ("Unknown", "ProbeAgentStale")), ("web-1", ("True", ""))):
+    for name, expected in (("web-0", ("Unknown", "ProbeDaemonStale")), ("web-1", ("True", ""))):
         status, reason, _ = found[f"pod {name}"]["conditions"]["c/one"]
         if (status, reason) != expected:
             problems.append(f"pod {name}: is {(status, reason)}, should be {expected}")

@@ -16,7 +16,7 @@ from support.simulation.processes import own_metrics
 from support.simulation.safety import Safety
 from support.simulation.world import NODE_NAMES, SimulationEvent, World
 
-from kruise_probe.api.names import agent_lease_name
+from kruise_probe.api.names import daemon_lease_name
 from kruise_probe.api.resources import MARKERS, NODES, PODS
 from kruise_probe.api.times import parse_time
 
@@ -184,7 +184,7 @@ def history_differences(world: World, start: int) -> list[str]:
     stale = {
         node
         for node in NODE_NAMES
-        if world.lease_gaps.longest_seconds.get(agent_lease_name(node), STALE_AFTER_SECONDS)
+        if world.lease_gaps.longest_seconds.get(daemon_lease_name(node), STALE_AFTER_SECONDS)
         >= STALE_AFTER_SECONDS
     }
     found = []

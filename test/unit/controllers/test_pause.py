@@ -195,7 +195,7 @@ async def test_a_paused_probe_does_not_become_stale(api: FakeApi, where: Annotat
         await settle()
         assert (condition(api)["status"], condition(api)["reason"]) == (
             "Unknown",
-            "ProbeAgentStale",
+            "ProbeDaemonStale",
         )
 
 

@@ -144,7 +144,7 @@ def test_stale_result_is_unknown_with_the_reason() -> None:
     (result,) = view.pods[0].results
     assert result.state == "Unknown"
     assert "has not renewed its Lease since" in result.message
-    assert [each.reason for each in view.problems] == ["ProbeAgentStale"]
+    assert [each.reason for each in view.problems] == ["ProbeDaemonStale"]
 
 
 @pytest.mark.parametrize(

@@ -151,7 +151,7 @@ def test_crash_loop_has_the_end_of_the_last_attempt() -> None:
         pytest.param(
             {"renewed": OLD, "states": []},
             "daemon",
-            "ProbeAgentStale",
+            "ProbeDaemonStale",
             "has not renewed its Lease since",
             id="silent",
         ),

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from kruise_probe.api.names import agent_lease_name
+from kruise_probe.api.names import daemon_lease_name
 from kruise_probe.manifests.crds import marker_crd, node_pod_probe_crd
 from kruise_probe.manifests.install import default_install
 from kruise_probe.manifests.own_node import own_node_policy
@@ -135,7 +135,7 @@ def test_a_node_called_manager_has_a_lease_other_than_the_managers() -> None:
         "variables.node == 'manager' ? 'kruise-probe--manager' : 'kruise-probe-' + variables.node"
     )
 
-    assert agent_lease_name("manager") == "kruise-probe--manager"
+    assert daemon_lease_name("manager") == "kruise-probe--manager"
     assert f"request.resource.resource != 'leases' || request.name == ({lease})" in rules
 
 

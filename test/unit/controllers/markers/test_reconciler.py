@@ -287,7 +287,7 @@ async def test_a_stale_daemon_sets_pods_unknown_and_the_marker_reports_it(api: F
         await settle(50)
         assert numbers(api) == (2, 1, 0, 1, 0)
         status, reason, message = condition(api, "Degraded")
-        assert (status, reason) == ("True", "ProbeAgentStale")
+        assert (status, reason) == ("True", "ProbeDaemonStale")
         assert "renew their Lease: node-1 (1 pods). Check the kruise-probe-daemon pod" in message
 
 

@@ -187,13 +187,13 @@ class TestStaleness:
         (condition,) = changes.conditions
         assert (condition.status, condition.reason, condition.message) == (
             "Unknown",
-            "ProbeAgentStale",
+            "ProbeDaemonStale",
             "expired",
         )
 
     def test_the_warning_is_recorded_once(self) -> None:
         there = pod(
-            conditions=[condition_wire(C, "Unknown", reason="ProbeAgentStale", message="expired")]
+            conditions=[condition_wire(C, "Unknown", reason="ProbeDaemonStale", message="expired")]
         )
         assert mark(there, claims(), states(state()), stale="expired") is None
 
@@ -210,7 +210,7 @@ class TestStaleness:
         (condition,) = changes.conditions
         assert (condition.status, condition.reason, condition.message) == (
             "Unknown",
-            "ProbeAgentStale",
+            "ProbeDaemonStale",
             "expired",
         )
         assert condition.last_probe_time is None
@@ -219,7 +219,7 @@ class TestStaleness:
     @pytest.mark.parametrize("stale", ["expired", ""])
     def test_without_a_state_a_stale_condition_stays_unknown(self, stale: str) -> None:
         there = pod(
-            conditions=[condition_wire(C, "Unknown", reason="ProbeAgentStale", message="expired")],
+            conditions=[condition_wire(C, "Unknown", reason="ProbeDaemonStale", message="expired")],
             owned=owned_fields(conditions=[C]),
         )
         assert mark(there, claims(), {}, stale=stale) is None
@@ -228,7 +228,7 @@ class TestStaleness:
         assert mark(pod(conditions=[condition_wire(C)]), claims(), {}, stale="expired") is None
 
     def test_an_unknown_result_replaces_the_reason(self) -> None:
-        there = pod(conditions=[condition_wire(C, "Unknown", reason="ProbeAgentStale")])
+        there = pod(conditions=[condition_wire(C, "Unknown", reason="ProbeDaemonStale")])
         changes = mark(there, claims(), states(state(state="Unknown")))
         assert changes is not None
         assert changes.conditions[0].reason == ""

@@ -28,7 +28,7 @@ from kruise_probe.api.core import ExecAction, GRPCAction, Probe
 from kruise_probe.api.errors import ConnectionFailed, Forbidden, Invalid, ServerError
 from kruise_probe.api.handlers import probe_hash
 from kruise_probe.api.keys import NamespacedName
-from kruise_probe.api.names import agent_lease_name
+from kruise_probe.api.names import daemon_lease_name
 from kruise_probe.api.resources import LEASES, MARKERS, NODE_POD_PROBES, NODES, PODS
 from kruise_probe.api.times import format_micro_time
 from kruise_probe.controllers.pods.reconciler import CONTESTED_SECONDS
@@ -692,14 +692,14 @@ class TestSilentAgents:
             labels, annotations, conditions = shown(api)
             assert (labels, annotations) == ({"healthy": "true"}, {"cost": "10"})
             condition = conditions["example.com/healthy"]
-            assert (condition["status"], condition["reason"]) == ("Unknown", "ProbeAgentStale")
+            assert (condition["status"], condition["reason"]) == ("Unknown", "ProbeDaemonStale")
             assert condition["lastTransitionTime"] == "2026-01-01T00:01:00Z"
-            assert REGISTRY.get_sample_value("kruise_probe_agents_stale") == 1
+            assert REGISTRY.get_sample_value("kruise_probe_daemons_stale") == 1
             assert "node-1" in condition["message"]
 
             api.put(LEASES, lease_wire(renewed="2026-01-01T00:01:08Z"))
             await settle(1)
-            assert REGISTRY.get_sample_value("kruise_probe_agents_stale") == 0
+            assert REGISTRY.get_sample_value("kruise_probe_daemons_stale") == 0
             condition = shown(api)[2]["example.com/healthy"]
             assert condition["status"] == "True"
             assert "reason" not in condition
@@ -717,7 +717,7 @@ class TestSilentAgents:
             labels, annotations, conditions = shown(api)
             assert (labels, annotations) == ({"healthy": "true"}, {"cost": "10"})
             condition = conditions["example.com/healthy"]
-            assert (condition["status"], condition["reason"]) == ("Unknown", "ProbeAgentStale")
+            assert (condition["status"], condition["reason"]) == ("Unknown", "ProbeDaemonStale")
         before = len(api.writes)
         async with running_manager(api):
             await settle(70)
@@ -763,7 +763,7 @@ class TestSilentAgents:
             assert shown(api)[2]["example.com/healthy"]["status"] == "True"
             api.put(LEASES, edited)
             await settle(1)
-            assert shown(api)[2]["example.com/healthy"]["reason"] == "ProbeAgentStale"
+            assert shown(api)[2]["example.com/healthy"]["reason"] == "ProbeDaemonStale"
 
     async def test_a_lease_that_became_malformed_expires_and_is_read_once(
         self, api: FakeApi
@@ -778,7 +778,7 @@ class TestSilentAgents:
             await settle()
             api.put(LEASES, lease_wire(renewed="soon"))
             await settle(60)
-            assert shown(api)[2]["example.com/healthy"]["reason"] == "ProbeAgentStale"
+            assert shown(api)[2]["example.com/healthy"]["reason"] == "ProbeDaemonStale"
         assert len(read) == 1
 
     async def test_a_dead_daemon_on_a_node_with_a_clock_ahead_is_stale(self, api: FakeApi) -> None:
@@ -787,7 +787,7 @@ class TestSilentAgents:
             await settle()
             report(api, state_wire(probed="2026-01-01T02:00:05Z"))
             await settle(70)
-            assert shown(api)[2]["example.com/healthy"]["reason"] == "ProbeAgentStale"
+            assert shown(api)[2]["example.com/healthy"]["reason"] == "ProbeDaemonStale"
 
     async def test_a_silent_watch_of_leases_makes_no_daemon_stale(self, api: FakeApi) -> None:
         """But a daemon that stops meanwhile becomes stale in time."""
@@ -804,7 +804,7 @@ class TestSilentAgents:
                 api.edit(PODS, "web-0", {"metadata": {"labels": {"looked": str(loop_clock())}}})
             assert api.count(since=before) == {}
             await settle(125)  # each read of a Lease counts as a renewal
-            assert shown(api)[2]["example.com/healthy"]["reason"] == "ProbeAgentStale"
+            assert shown(api)[2]["example.com/healthy"]["reason"] == "ProbeDaemonStale"
 
     @pytest.mark.parametrize("away", ["reads", "watches"])
     async def test_after_an_outage_daemons_have_time_to_renew_their_leases(
@@ -836,7 +836,7 @@ class TestSilentAgents:
             await settle(40)
             assert api.count("Pod", since=before) == {}
             await settle(60)
-            assert shown(api)[2]["example.com/healthy"]["reason"] == "ProbeAgentStale"
+            assert shown(api)[2]["example.com/healthy"]["reason"] == "ProbeDaemonStale"
 
     async def test_marks_without_an_owner_go_while_the_lease_cannot_be_read(
         self, api: FakeApi
@@ -882,7 +882,7 @@ class TestSilentAgents:
             await settle()
             report(api, state_wire(probed="2026-01-01T00:00:05Z"))
             await settle(60)
-            assert shown(api)[2]["example.com/healthy"]["reason"] == "ProbeAgentStale"
+            assert shown(api)[2]["example.com/healthy"]["reason"] == "ProbeDaemonStale"
 
     async def test_a_read_of_a_lease_without_a_response_is_an_outage(self, api: FakeApi) -> None:
         reader = FakeGetter(api)
@@ -897,7 +897,7 @@ class TestSilentAgents:
             await settle(30)
             assert api.count("Pod", since=before) == {}
             await settle(20)
-            assert shown(api)[2]["example.com/healthy"]["reason"] == "ProbeAgentStale"
+            assert shown(api)[2]["example.com/healthy"]["reason"] == "ProbeDaemonStale"
 
     async def test_a_resync_is_no_read_of_a_lease(self, api: FakeApi) -> None:
         reader = FakeGetter(api)
@@ -939,7 +939,7 @@ class TestSilentAgents:
             assert shown(api)[2]["example.com/healthy"]["status"] == "True"
             renew(api)
             await settle(65)
-            assert shown(api)[2]["example.com/healthy"]["reason"] == "ProbeAgentStale"
+            assert shown(api)[2]["example.com/healthy"]["reason"] == "ProbeDaemonStale"
 
     async def test_a_lease_that_is_gone_while_its_watch_is_silent_is_forgotten(
         self, api: FakeApi
@@ -950,7 +950,7 @@ class TestSilentAgents:
             report(api, state_wire(probed="2026-01-01T00:00:05Z"))
             await settle()
             api.sources["leases"].hold()
-            api.remove(LEASES, agent_lease_name("node-1"), "kruise-system")
+            api.remove(LEASES, daemon_lease_name("node-1"), "kruise-system")
             await settle(70)
             report(api, state_wire(state="Failed", probed="2026-01-01T00:00:30Z"))
             await settle()
@@ -976,13 +976,13 @@ class TestSilentAgents:
         api.put(LEASES, lease_wire())
         async with running_manager(api):
             await settle(70)
-            assert REGISTRY.get_sample_value("kruise_probe_agents_stale") == 1
+            assert REGISTRY.get_sample_value("kruise_probe_daemons_stale") == 1
             api.remove(NODES, "node-1")
             await settle(1)
-            assert REGISTRY.get_sample_value("kruise_probe_agents_stale") == 0
+            assert REGISTRY.get_sample_value("kruise_probe_daemons_stale") == 0
             api.put(NODES, node_wire(uid="another"))
             await settle(1)
-            assert REGISTRY.get_sample_value("kruise_probe_agents_stale") == 1
+            assert REGISTRY.get_sample_value("kruise_probe_daemons_stale") == 1
 
     async def test_a_daemon_without_a_lease_is_never_stale(self, api: FakeApi) -> None:
         async with running_manager(api):
@@ -1014,7 +1014,7 @@ class TestSilentAgents:
                 lambda api: report(api, state_wire(probed="2026-01-01T00:02:10Z")), id="result"
             ),
             pytest.param(
-                lambda api: api.remove(LEASES, agent_lease_name("node-1"), "kruise-system"),
+                lambda api: api.remove(LEASES, daemon_lease_name("node-1"), "kruise-system"),
                 id="no-lease-any-more",
             ),
         ],
@@ -1032,7 +1032,7 @@ class TestSilentAgents:
             step = timedelta(seconds=120)
             api.edit(PODS, "web-0", {"metadata": {"labels": {"looked": "at"}}})
             await settle(1)
-            assert shown(api)[2]["example.com/healthy"]["reason"] == "ProbeAgentStale"
+            assert shown(api)[2]["example.com/healthy"]["reason"] == "ProbeDaemonStale"
             if back:
                 step = timedelta()
             heard(api)
@@ -1065,7 +1065,7 @@ class TestSilentAgents:
             assert shown(api)[2]["example.com/healthy"]["status"] == "True"
             lose(api)
             await settle()
-            assert shown(api)[2]["example.com/healthy"]["reason"] == "ProbeAgentStale"
+            assert shown(api)[2]["example.com/healthy"]["reason"] == "ProbeDaemonStale"
 
     async def test_newer_results_of_another_daemon_end_staleness(self, api: FakeApi) -> None:
         api.put(LEASES, lease_wire(renewed="2025-12-31T23:00:00Z"))

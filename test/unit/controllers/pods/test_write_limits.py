@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from support.builders import condition_wire, marker, pod, policy_wire, probe_wire
 
 from kruise_probe.api.keys import NamespacedName
-from kruise_probe.api.names import REASON_AGENT_STALE
+from kruise_probe.api.names import REASON_DAEMON_STALE
 from kruise_probe.api.pods import PodCondition
 from kruise_probe.controllers.compiled import compile_marker
 from kruise_probe.controllers.node_index import PodResultChange
@@ -89,7 +89,11 @@ def changes(*conditions: PodCondition, **more: Any) -> Changes:
         pytest.param("True", changes(deleted=[TYPE]), None, MARKS, id="condition-removed"),
         pytest.param(None, changes(condition()), None, MARKS, id="condition-that-is-new"),
         pytest.param(
-            "True", changes(condition("Unknown", REASON_AGENT_STALE)), None, STATE, id="agent-stale"
+            "True",
+            changes(condition("Unknown", REASON_DAEMON_STALE)),
+            None,
+            STATE,
+            id="agent-stale",
         ),
     ],
 )
@@ -101,7 +105,7 @@ def test_cause_of_a_write(
 
 
 def test_a_recovered_daemon_is_a_new_state() -> None:
-    stale = pod(conditions=[condition_wire(TYPE, "Unknown", reason=REASON_AGENT_STALE)])
+    stale = pod(conditions=[condition_wire(TYPE, "Unknown", reason=REASON_DAEMON_STALE)])
     assert cause_of(stale, changes(condition()), CLAIMS, None) is STATE
 
 
