@@ -158,7 +158,7 @@ COMMANDS = """# Commands and flags
 | Exit code | Meaning |
 |---|---|
 | 0 | success; for `status` and `explain` also if they found a problem |
-| 1 | failure; one line on standard error says what is wrong, where, and what to do; for `lint`: it found something; for `migrate --check`: it found a marker that is refused |
+| 1 | failure; one line on standard error says what is wrong, where, and what to do; for `lint`: it found something |
 | 2 | wrong command line |
 | 130 | interrupted by Ctrl-C: `playground --check` and `status --watch` |
 | 129, 143 | `status --watch` was ended by SIGHUP (its terminal was closed) or by SIGTERM |

@@ -32,7 +32,6 @@ _COMMANDS: Final = {
     "status": "kruise_probe.cli.status:status",
     "explain": "kruise_probe.cli.explain:explain",
     "lint": "kruise_probe.cli.lint:lint",
-    "migrate": "kruise_probe.cli.migrate:migrate",
     "try": "kruise_probe.cli.try_pod:try_pod",
     "manifests": "kruise_probe.cli.manifests:manifests",
     "completion": "kruise_probe.cli.completion:completion",

@@ -1,4 +1,4 @@
-"""The connection of `status`, `explain`, `try` and `migrate`: configuration, client, and errors with a remedy."""
+"""The connection of `status`, `explain` and `try`: configuration, client, and errors with a remedy."""
 
 import asyncio
 from collections.abc import Coroutine, Mapping

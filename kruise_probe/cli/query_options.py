@@ -1,4 +1,4 @@
-"""Options and output shared by `status`, `explain`, `try` and `migrate`. The options have kubectl's names and meanings."""
+"""Options and output shared by `status`, `explain` and `try`. The options have kubectl's names and meanings."""
 
 import json
 import shutil
@@ -139,19 +139,14 @@ MARKER_KINDS: Final = frozenset(
 )
 
 
-def query_flags(
-    *forms: str, namespace: str = "that of the context", selector: bool = True
-) -> Decorator:
-    """Adds the options of `QueryFlags`; the first form of output is the default.
-
-    `namespace` describes what the command reads without -n. `selector` adds -l.
-    """
+def query_flags(*forms: str, selector: bool = True) -> Decorator:
+    """Adds the options of `QueryFlags`; the first form of output is the default. `selector` adds -l."""
     in_namespace: Decorator = click.option(
         "-n",
         "--namespace",
         type=NAMESPACE,
         shell_complete=complete_namespaces,
-        help=f"Namespace to read.  [default: {namespace}]",
+        help="Namespace to read.  [default: that of the context]",
     )
     output: Decorator = click.option(
         "-o",

@@ -1,4 +1,4 @@
-"""Reads the objects for `status`, `explain`, `try` and `migrate` with the user's permissions.
+"""Reads the objects for `status`, `explain` and `try` with the user's permissions.
 
 Only markers and pods are required. A kind that the user may not list is left out with a note, because many users
 have permissions in one namespace only.
@@ -19,12 +19,6 @@ from kruise_probe.cli.following import Following
 from kruise_probe.cli.query_client import DEADLINE_SECONDS
 from kruise_probe.client.rest import ResourceListerWatcher, RestClient
 from kruise_probe.informers.shared_informer import SharedInformer
-from kruise_probe.inspection.kruise_objects import (
-    DAEMON_SETS,
-    DEFINITIONS,
-    DEPLOYMENTS,
-    WEBHOOK_CONFIGURATIONS,
-)
 from kruise_probe.inspection.seen_pods import SEEN_PODS, SeenPod
 from kruise_probe.inspection.snapshot import Snapshot
 
@@ -34,10 +28,6 @@ _HIDDEN_WITHOUT: Final = {
     NODES.kind: "whether nodes exist or are virtual",
     NODE_POD_PROBES.kind: "the results that nodes reported; the states shown are those of pod conditions",
     LEASES.kind: "whether manager and daemons run",
-    DEPLOYMENTS.kind: "whether Kruise's manager is installed",
-    DAEMON_SETS.kind: "whether Kruise's daemon is installed",
-    WEBHOOK_CONFIGURATIONS.kind: "whether Kruise's webhook is installed",
-    DEFINITIONS.kind: "whose CRDs are installed",
 }
 
 
@@ -65,11 +55,11 @@ class Reader:
             KubeError: markers or pods cannot be listed.
         """
         async with asyncio.timeout(DEADLINE_SECONDS), asyncio.TaskGroup() as group:
-            markers = group.create_task(self.list_all(MARKERS, self._namespace))
-            pods = group.create_task(self.list_all(SEEN_PODS, self._namespace))
-            nodes = group.create_task(self.list_if_allowed(NODES))
-            node_pod_probes = group.create_task(self.list_if_allowed(NODE_POD_PROBES))
-            leases = group.create_task(self.list_if_allowed(LEASES, self._system_namespace))
+            markers = group.create_task(self._list(MARKERS, self._namespace))
+            pods = group.create_task(self._list(SEEN_PODS, self._namespace))
+            nodes = group.create_task(self._list_if_allowed(NODES))
+            node_pod_probes = group.create_task(self._list_if_allowed(NODE_POD_PROBES))
+            leases = group.create_task(self._list_if_allowed(LEASES, self._system_namespace))
         return Snapshot.of_lists(
             markers.result(),
             pods.result(),
@@ -90,7 +80,7 @@ class Reader:
         """
         async with asyncio.timeout(DEADLINE_SECONDS):
             try:
-                markers = await self.list_all(MARKERS, self._namespace)
+                markers = await self._list(MARKERS, self._namespace)
             except (Forbidden, NotFound) as error:
                 if not markers_optional:
                     raise
@@ -108,16 +98,14 @@ class Reader:
         """The names of the namespace's pods, or none if the user may not list them."""
         try:
             async with asyncio.timeout(DEADLINE_SECONDS):
-                return [each.key.name for each in await self.list_all(SEEN_PODS, self._namespace)]
+                return [each.key.name for each in await self._list(SEEN_PODS, self._namespace)]
         except Forbidden:
             return []
 
-    async def list_all(
-        self, resource: Resource[T], namespace: str = "", *, name: str = ""
-    ) -> list[T]:
-        """List a kind, or its objects of one name; append to `notes` what cannot be decoded."""
+    async def _list(self, resource: Resource[T], namespace: str = "") -> list[T]:
+        """List a kind; append to `notes` what cannot be decoded."""
         items: list[T] = []
-        async for page in self._pages(resource, namespace, name=name):
+        async for page in self._pages(resource, namespace):
             items += page.items
             self.notes += [
                 f"{resource.kind} {each.key} cannot be read and is left out: {each.error}"
@@ -126,26 +114,19 @@ class Reader:
         return items
 
     async def _pages(
-        self, resource: Resource[T], namespace: str = "", *, name: str = ""
+        self, resource: Resource[T], namespace: str = ""
     ) -> AsyncIterator[ListPage[T]]:
         token, more = "", True
         while more:
-            page = await self._client.list_page(
-                resource,
-                namespace=namespace,
-                continue_token=token,
-                field_selector=f"metadata.name={name}" if name else "",
-            )
+            page = await self._client.list_page(resource, namespace=namespace, continue_token=token)
             yield page
             token = page.continue_token
             more = bool(token)
 
-    async def list_if_allowed(
-        self, resource: Resource[T], namespace: str = "", *, name: str = ""
-    ) -> list[T] | None:
-        """As `list_all`; None, with a note, if the user may not."""
+    async def _list_if_allowed(self, resource: Resource[T], namespace: str = "") -> list[T] | None:
+        """As `_list`; None, with a note, if the user may not."""
         try:
-            return await self.list_all(resource, namespace, name=name)
+            return await self._list(resource, namespace)
         except Forbidden:
             self.notes.append(
                 f"no permission to list {resource.plural}; unknown: {_HIDDEN_WITHOUT[resource.kind]}"

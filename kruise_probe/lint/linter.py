@@ -24,7 +24,7 @@ from kruise_probe.lint.nodes import (
     YamlNode,
     documents,
 )
-from kruise_probe.lint.places import items_of, path_to
+from kruise_probe.lint.places import below, items_of, path_to
 from kruise_probe.lint.scalars import text_of
 from kruise_probe.lint.sources import Source
 from kruise_probe.lint.syntax import syntax_flaw
@@ -147,7 +147,10 @@ class _Linter:
             self._flaw(source, flaw, _path_of(flaw, document.root))
         if not any(each.rule is Rule.TEMPLATE for each in document.flaws):
             for each in objects:
+                first = len(self._findings)
                 self._object(source.name, each)
+                if each is not document.root:
+                    self._findings[first:] = [_of_item(x, each) for x in self._findings[first:]]
 
     def _object(self, file: str, root: MappingNode) -> None:
         wrong = list(kind_findings(file, root))
@@ -175,6 +178,14 @@ class _Linter:
 
 def _shown(finding: Finding) -> Finding:
     return finding._replace(message=escaped(finding.message), path=escaped(finding.path))
+
+
+def _of_item(finding: Finding, item: MappingNode) -> Finding:
+    """The finding with the name of its object: in the output of `kubectl get`, a line says little."""
+    kind = text_of(item.get("kind"))
+    name, namespace = (text_of(below(item, "metadata", each)) for each in ("name", "namespace"))
+    key = f"{namespace}/{name}" if namespace else name
+    return finding._replace(message=f"{kind} {key}: {finding.message}")
 
 
 def _path_of(flaw: Flaw, root: YamlNode) -> str:

@@ -101,11 +101,6 @@ WITHOUT_SERVERS = ["--metrics-addr=0", "--health-probe-addr=0"]
             id="option-without-a-value",
         ),
         pytest.param(["status", "--watch=maybe"], "write true or false", id="value-of-a-flag"),
-        pytest.param(
-            ["migrate", "--check=false"],
-            "add --check; migrate only reports",
-            id="migrate-without-check",
-        ),
         pytest.param(["explain"], "name pods, or select them with -l", id="no-pod"),
         pytest.param(["explain", "a", "-l", "b"], "or select them with -l", id="pod-and-labels"),
         pytest.param(

@@ -6,7 +6,6 @@ import click
 import pytest
 import yaml
 
-from kruise_probe.cli.migrate import migrate
 from kruise_probe.cli.query_client import config_of
 from kruise_probe.cli.status import status
 from kruise_probe.client import config
@@ -37,11 +36,6 @@ def test_flags_of_status_take_a_value_after_the_equals_sign(
         watch,
         markers,
     )
-
-
-@pytest.mark.parametrize(("argument", "check"), [("--check", True), ("--check=true", True)])
-def test_check_of_migrate_takes_a_value_after_the_equals_sign(argument: str, check: bool) -> None:
-    assert migrate.make_context("migrate", [argument]).params["check"] == check
 
 
 def test_completion_ignores_a_malformed_value_of_a_flag() -> None:
