@@ -23,8 +23,7 @@ from kruise_probe.inspection.selectors import (
 from kruise_probe.lint.findings import Finding, Position, Rule
 from kruise_probe.lint.markers import WrittenMarker
 from kruise_probe.lint.matching import Selections, may_share_namespace, selecting
-from kruise_probe.lint.places import below, items_of, locate, occurrences
-from kruise_probe.lint.scalars import text_of
+from kruise_probe.lint.nodes import below, items_of, locate, occurrences, text_of
 from kruise_probe.lint.templates import PodTemplate
 
 INJECTED_CONTAINERS: Final = frozenset(

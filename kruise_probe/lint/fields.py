@@ -11,8 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from kruise_probe.inspection.selectors import did_you_mean
 from kruise_probe.lint.findings import Position, Rule
-from kruise_probe.lint.nodes import MappingNode, ScalarNode, SequenceNode, YamlNode
-from kruise_probe.lint.scalars import scalar_value, value_of
+from kruise_probe.lint.nodes import MappingNode, Node, ScalarNode, SequenceNode, value_of
 from kruise_probe.manifests.schema import Schema
 
 MAX_PROBLEMS: Final = 20
@@ -62,7 +61,7 @@ class FieldCheck:
         if len(self.problems) < MAX_PROBLEMS:
             self.problems.append(problem)
 
-    def _value(self, node: YamlNode, schema: Schema, path: str, parent: str) -> Any:
+    def _value(self, node: Node, schema: Schema, path: str, parent: str) -> Any:
         """The value of a node of any schema; its empty value if the type is wrong."""
         kinds = [schema["type"]] if "type" in schema else [x["type"] for x in schema["anyOf"]]
         if kinds == ["object"] and isinstance(node, MappingNode):
@@ -73,7 +72,7 @@ class FieldCheck:
                 for index, each in enumerate(node.items)
             ]
         if isinstance(node, ScalarNode):
-            value = scalar_value(node)
+            value = node.value
             if isinstance(value, float) and value.is_integer():
                 value = int(value)
             if _is_of(value, kinds):
@@ -157,8 +156,8 @@ def _template_of(path: str) -> str:
     )
 
 
-def _is_null(node: YamlNode) -> bool:
-    return isinstance(node, ScalarNode) and scalar_value(node) is None
+def _is_null(node: Node) -> bool:
+    return isinstance(node, ScalarNode) and node.value is None
 
 
 def _is_of(value: object, kinds: list[str]) -> bool:
@@ -169,12 +168,12 @@ def _is_of(value: object, kinds: list[str]) -> bool:
     )
 
 
-def _description(node: YamlNode) -> str:
+def _description(node: Node) -> str:
     if isinstance(node, MappingNode):
         return "a mapping"
     if isinstance(node, SequenceNode):
         return "a list"
-    value = scalar_value(node)
+    value = node.value
     if value is None:
         return "empty"
     if isinstance(value, bool):
@@ -186,7 +185,7 @@ def _description(node: YamlNode) -> str:
     )
 
 
-def _remedy(node: YamlNode, kinds: list[str]) -> str:
+def _remedy(node: Node, kinds: list[str]) -> str:
     if isinstance(node, ScalarNode):
         if "string" in kinds:
             return f'write "{_short(node.text)}" in quotes'

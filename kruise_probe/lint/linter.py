@@ -4,8 +4,6 @@ from collections.abc import Collection, Iterable, Iterator
 from pathlib import PurePath
 from typing import Final, NamedTuple
 
-import yaml
-
 from kruise_probe.lint.across import FileContents, across_files
 from kruise_probe.lint.findings import ACCEPTED, Finding, Rule, escaped
 from kruise_probe.lint.markers import (
@@ -17,17 +15,14 @@ from kruise_probe.lint.markers import (
 )
 from kruise_probe.lint.nodes import (
     Document,
-    Flaw,
-    Lines,
     Malformed,
     MappingNode,
-    YamlNode,
-    documents,
+    Node,
+    below,
+    items_of,
+    text_of,
 )
-from kruise_probe.lint.places import below, items_of, path_to
-from kruise_probe.lint.scalars import text_of
-from kruise_probe.lint.sources import Source
-from kruise_probe.lint.syntax import syntax_flaw
+from kruise_probe.lint.sources import Source, documents
 from kruise_probe.lint.templates import PodTemplate, described_pods
 
 _KUSTOMIZATIONS: Final = frozenset({"kustomization.yaml", "kustomization.yml"})
@@ -35,6 +30,11 @@ _PLAIN_KUSTOMIZATION: Final = frozenset(
     {"apiVersion", "kind", "metadata", "resources", "namespace", "namePrefix", "nameSuffix"}
 )
 """Fields of a kustomization that change neither labels nor containers."""
+
+_LIST: Final = (
+    "kubectl refuses a list of objects; write each as a document of its own, or below items of an object with "
+    "apiVersion: v1 and kind: List"
+)
 
 
 class LintReport(NamedTuple):
@@ -113,27 +113,19 @@ class _Linter:
 
     def check(self, source: Source) -> None:
         self._files.append(source.name)
-        if source.flaw:
-            self._flaw(source, source.flaw)
-            return
-        lines = Lines(source.text)
         try:
-            for document in documents(source.text, lines):
+            for document in documents(source):
                 self._document(source, document)
         except Malformed as error:
-            self._flaw(source, Flaw(error.position, Rule.SYNTAX, error.message))
-        except yaml.YAMLError as error:
-            self._flaw(source, syntax_flaw(error, source.text, lines))
+            self._flaw(source, error.finding)
 
-    def _flaw(self, source: Source, flaw: Flaw, path: str = "") -> None:
+    def _flaw(self, source: Source, flaw: Finding) -> None:
         """Add a flaw of the file to the findings. A file of a folder that is not for Kubernetes has none."""
         self._mark_unclear(source.name)
         is_template = flaw.rule is Rule.TEMPLATE
         concerned = source.mentions_markers if is_template else source.looks_like_kubernetes
         if source.named or concerned:
-            self._findings.append(
-                Finding(source.name, flaw.position, path, flaw.rule, flaw.message)
-            )
+            self._findings.append(flaw)
 
     def _mark_unclear(self, file: str) -> None:
         """Note that not all objects of a file are known."""
@@ -143,8 +135,11 @@ class _Linter:
         if _changes_labels(source.name, document.root):
             self._mark_unclear(source.name)
         objects = list(_objects(document.root))
+        if any(True for item in items_of(document.root) for _ in _objects(item)):
+            at = document.root.position
+            self._flaw(source, Finding(source.name, at, "", Rule.SYNTAX, _LIST))
         for flaw in document.flaws if objects else ():
-            self._flaw(source, flaw, _path_of(flaw, document.root))
+            self._flaw(source, flaw)
         if not any(each.rule is Rule.TEMPLATE for each in document.flaws):
             for each in objects:
                 first = len(self._findings)
@@ -188,12 +183,7 @@ def _of_item(finding: Finding, item: MappingNode) -> Finding:
     return finding._replace(message=f"{kind} {key}: {finding.message}")
 
 
-def _path_of(flaw: Flaw, root: YamlNode) -> str:
-    parent = path_to(root, flaw.mapping) if flaw.mapping else None
-    return f"{parent}.{flaw.key}".strip(".") if parent is not None else ""
-
-
-def _objects(root: YamlNode) -> Iterator[MappingNode]:
+def _objects(root: Node) -> Iterator[MappingNode]:
     """The Kubernetes objects of a document, also the items of lists. Other YAML has none."""
     if not isinstance(root, MappingNode):
         return
@@ -205,7 +195,7 @@ def _objects(root: YamlNode) -> Iterator[MappingNode]:
         yield root
 
 
-def _changes_labels(name: str, root: YamlNode) -> bool:
+def _changes_labels(name: str, root: Node) -> bool:
     """Whether this is a kustomization that may change labels or containers, or reads files of other folders."""
     if PurePath(name).name not in _KUSTOMIZATIONS or not isinstance(root, MappingNode):
         return False

@@ -19,9 +19,7 @@ from kruise_probe.controllers.compiled import CompiledMarker, compile_marker
 from kruise_probe.inspection.selectors import did_you_mean
 from kruise_probe.lint.fields import FieldCheck, parents_of
 from kruise_probe.lint.findings import Finding, Position, Rule
-from kruise_probe.lint.nodes import MappingNode, YamlNode
-from kruise_probe.lint.places import below, items_of, locate
-from kruise_probe.lint.scalars import text_of
+from kruise_probe.lint.nodes import MappingNode, Node, below, items_of, locate, text_of
 from kruise_probe.manifests.json_schema import marker_json_schema
 
 NO_EFFECT: Final = "has no effect: probes of a marker never restart a container; remove it"
@@ -54,7 +52,7 @@ class WrittenMarker(NamedTuple):
         """The path of the first probe of this name."""
         return f"spec.probes[{self._index(name)}]"
 
-    def probe_node(self, name: str) -> YamlNode:
+    def probe_node(self, name: str) -> Node:
         """The first probe of this name."""
         return _probes(self.root)[self._index(name)]
 
@@ -62,7 +60,7 @@ class WrittenMarker(NamedTuple):
         return [text_of(below(each, "name")) for each in _probes(self.root)].index(name)
 
 
-def _probes(root: MappingNode) -> tuple[YamlNode, ...]:
+def _probes(root: MappingNode) -> tuple[Node, ...]:
     return items_of(below(root, "spec", "probes"))
 
 

@@ -4,23 +4,21 @@ A path that cannot be read is a finding, so that the other files are still check
 """
 
 import os
-import re
 import sys
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
-from kruise_probe.lint.findings import Position, Rule
-from kruise_probe.lint.nodes import Flaw, Lines
+from kruise_probe.lint.findings import Finding, Position, Rule
+from kruise_probe.lint.json_text import json_documents
+from kruise_probe.lint.nodes import Document, Malformed, NodeBuilder
+from kruise_probe.lint.yaml_text import yaml_documents
 
 MAX_FILE_BYTES: Final = 8 * 1024 * 1024
 STANDARD_INPUT: Final = "-"
 STANDARD_INPUT_NAME: Final = "stdin"
 SUFFIXES: Final = (".yaml", ".yml", ".json")
 
-_FORBIDDEN: Final = re.compile(
-    "[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"
-)
-"""Characters that YAML does not allow."""
+_TEMPLATES: Final = ("{{", "{%")
 
 
 class Source(NamedTuple):
@@ -35,7 +33,7 @@ class Source(NamedTuple):
     text: str
     raw: bytes = b""
     named: bool = True
-    flaw: Flaw | None = None
+    flaw: Finding | None = None
 
     @property
     def mentions_markers(self) -> bool:
@@ -103,25 +101,33 @@ def _unreadable_path(kind: str, path: str, error: Exception) -> Source:
 
 
 def _unreadable(name: str, message: str) -> Source:
-    return Source(name, "", flaw=Flaw(Position(1, 1), Rule.UNREADABLE, message))
+    return Source(name, "", flaw=Finding(name, Position(1, 1), "", Rule.UNREADABLE, message))
 
 
 def decoded(name: str, raw: bytes) -> Source:
     """Decode the bytes of a file; the source has a flaw if they are too many or not text."""
     if len(raw) > MAX_FILE_BYTES:
         message = f"the file is larger than {MAX_FILE_BYTES // 1024 // 1024} MiB; split the file"
-        return Source(name, "", raw, flaw=Flaw(Position(1, 1), Rule.UNREADABLE, message))
+        return _unreadable(name, message)._replace(raw=raw)
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         before = raw[: error.start].decode("utf-8-sig", errors="replace")
         message = f"the byte 0x{raw[error.start]:02x} is not UTF-8; save the file as UTF-8"
-        return Source(name, "", raw, flaw=_flaw_at(before, len(before), message))
-    if match := _FORBIDDEN.search(text):
-        message = f"the character U+{ord(match[0]):04X} is not allowed in YAML; remove it"
-        return Source(name, "", raw, flaw=_flaw_at(text, match.start(), message))
+        found = NodeBuilder(name, before).malformed(len(before), message, Rule.UNREADABLE)
+        return Source(name, "", raw, flaw=found.finding)
     return Source(name, text, raw)
 
 
-def _flaw_at(text: str, offset: int, message: str) -> Flaw:
-    return Flaw(Lines(text).at(offset), Rule.UNREADABLE, message)
+def documents(source: Source) -> Iterator[Document]:
+    """The documents of a file, as kubectl reads it: JSON if the first character is `{`, otherwise YAML.
+
+    Raises:
+        Malformed: the rest cannot be read.
+    """
+    if source.flaw:
+        raise Malformed(source.flaw)
+    builder, start = NodeBuilder(source.name, source.text), source.text.lstrip()
+    if start.startswith("{") and not start.startswith(_TEMPLATES):
+        return json_documents(builder)
+    return yaml_documents(builder)

@@ -5,8 +5,10 @@ from typing import Final
 
 import yaml
 
-from kruise_probe.lint.findings import Position, Rule
-from kruise_probe.lint.nodes import OPEN_TEMPLATE, Flaw, Lines
+from kruise_probe.lint.findings import Rule
+from kruise_probe.lint.nodes import Malformed, NodeBuilder
+
+OPEN_TEMPLATE: Final = "this is a template, not YAML; render it first: helm template CHART >FILE"
 
 _TEMPLATE: Final = re.compile(r"^[ \t]*(?:- +)?(?:[^\s#'\"]+: +)?(\{\{|\{%)", re.MULTILINE)
 """An expression of a template without quotes around it."""
@@ -22,46 +24,43 @@ _REMEDIES: Final = (
     ("unexpected end of stream", "close the quote"),
     ("unknown escape character", "use single quotes, or write the backslash twice"),
     ("sequence entries are not allowed", "begin the list in a new line, or quote the text"),
+    ("found undefined alias", "define the anchor of this name above, in the same document"),
 )
 _CORRECT_IT: Final = "correct the YAML here"
 
 
-def syntax_flaw(error: yaml.YAMLError, text: str, lines: Lines) -> Flaw:
+def syntax_error(error: yaml.YAMLError, builder: NodeBuilder) -> Malformed:
     """Describe a syntax error. If a template's expression precedes it, the file is a template."""
+    text = builder.text
     problem = str(getattr(error, "problem", "") or error)
     context = str(getattr(error, "context", "") or "")
     mark = getattr(error, "problem_mark", None)
     if context.startswith("while scanning a") and _TAB not in problem:
         mark = getattr(error, "context_mark", None) or mark
-    position = lines.at(min(mark.index, len(text))) if mark else Position(1, 1)
+    offset = min(mark.index, len(text)) if mark else 0
+    start = text.rfind("\n", 0, offset) + 1
+    end = (text.find("\n", offset) + 1 or len(text) + 1) - 1
     template = _TEMPLATE.search(text)
-    if template and lines.at(template.start(1)).line <= position.line:
-        return Flaw(lines.at(template.start(1)), Rule.TEMPLATE, OPEN_TEMPLATE)
-    written = text.split("\n")
-    if _indented_with_tab(written, position) or _TAB in problem:
-        return Flaw(position, Rule.SYNTAX, "a tab indents this line; indent with spaces")
+    if template and template.start(1) <= end:
+        return builder.malformed(template.start(1), OPEN_TEMPLATE, Rule.TEMPLATE)
+    before = text[start : offset + 1]
+    if (before.isspace() and "\t" in before) or _TAB in problem:
+        return builder.malformed(offset, "a tab indents this line; indent with spaces")
     if problem.startswith(_UNTIL_NEXT_COLON):
-        return _second_colon(written, position)
+        return _second_colon(builder, start, offset)
     remedy = next((remedy for start, remedy in _REMEDIES if start in problem), _CORRECT_IT)
     said = f"{problem} {context}".strip() if context.startswith("while parsing") else problem
-    return Flaw(position, Rule.SYNTAX, f"not valid YAML: {said}; {remedy}")
+    return builder.malformed(offset, f"not valid YAML: {said}; {remedy}")
 
 
-def _indented_with_tab(written: list[str], position: Position) -> bool:
-    before = written[position.line - 1][: position.column]
-    return before.isspace() and "\t" in before
-
-
-def _second_colon(written: list[str], position: Position) -> Flaw:
-    """Describe an unexpected colon: its line has another one before it, or the previous line lacks one."""
-    line = written[position.line - 1]
-    if re.search(r":\s", line[: position.column - 1]):
+def _second_colon(builder: NodeBuilder, start: int, offset: int) -> Malformed:
+    """Describe an unexpected colon: its line has another one before it, or a previous line lacks one."""
+    text = builder.text
+    if re.search(r":\s", text[start:offset]):
         message = "a second ': ' in one line; quote the text that contains it"
-        return Flaw(position, Rule.SYNTAX, message)
-    for number in range(position.line - 1, 0, -1):
-        before = written[number - 1]
-        if before.strip() and not before.lstrip().startswith("#"):
-            column = len(before) - len(before.lstrip()) + 1
-            message = "this line has no ': ' between a key and a value; add the colon and a space"
-            return Flaw(Position(number, column), Rule.SYNTAX, message)
-    return Flaw(position, Rule.SYNTAX, f"not valid YAML: unexpected ':'; {_CORRECT_IT}")
+        return builder.malformed(offset, message)
+    lines = list(re.finditer(r"^[ \t]*(?!#)(\S)", text[:start], re.MULTILINE))
+    if lines:
+        message = "this line has no ': ' between a key and a value; add the colon and a space"
+        return builder.malformed(lines[-1].start(1), message)
+    return builder.malformed(offset, f"not valid YAML: unexpected ':'; {_CORRECT_IT}")

@@ -8,9 +8,15 @@ import msgspec
 from kruise_probe.api.meta import DECODE_ERRORS
 from kruise_probe.api.pods import Pod
 from kruise_probe.api.resources import PODS
-from kruise_probe.lint.nodes import MappingNode, SequenceNode, YamlNode
-from kruise_probe.lint.places import below, items_of
-from kruise_probe.lint.scalars import text_of, value_of
+from kruise_probe.lint.nodes import (
+    MappingNode,
+    Node,
+    SequenceNode,
+    below,
+    items_of,
+    text_of,
+    value_of,
+)
 
 SIDECAR_SET: Final = "SidecarSet"
 """Kruise's kind that adds its containers to pods."""
@@ -77,7 +83,7 @@ def _is_built_in(version: str) -> bool:
     return not slash or "." not in group or group.endswith(_BUILT_IN_GROUPS)
 
 
-def _templates(node: YamlNode, path: str) -> Iterator[tuple[str, MappingNode]]:
+def _templates(node: Node, path: str) -> Iterator[tuple[str, MappingNode]]:
     """The outermost mappings with `spec.containers`."""
     if isinstance(node, MappingNode):
         if isinstance(below(node, "spec", "containers"), SequenceNode):
@@ -99,8 +105,8 @@ def _pod(template: MappingNode) -> Pod | None:
     spec = template.get("spec")
     fields = ("containers", "initContainers", "readinessGates")
     document = {
-        "metadata": {"labels": _plain(below(template, "metadata", "labels"))},
-        "spec": {each: _plain(below(spec, each)) for each in fields if spec},
+        "metadata": {"labels": value_of(below(template, "metadata", "labels"))},
+        "spec": {each: value_of(below(spec, each)) for each in fields if spec},
     }
     try:
         return PODS.decode(msgspec.json.encode(document))
@@ -108,17 +114,13 @@ def _pod(template: MappingNode) -> Pod | None:
         return None
 
 
-def _plain(node: YamlNode | None) -> object:
-    return value_of(node) if node else None
-
-
-def _containers(spec: YamlNode | None) -> list[YamlNode]:
+def _containers(spec: Node | None) -> list[Node]:
     if spec is None:
         return []
     return [*items_of(below(spec, "containers")), *items_of(below(spec, "initContainers"))]
 
 
-def _name(container: YamlNode) -> str:
+def _name(container: Node) -> str:
     return text_of(below(container, "name"))
 
 

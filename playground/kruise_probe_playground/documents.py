@@ -10,16 +10,14 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import msgspec
-import yaml
 
 from kruise_probe.api.errors import AlreadyExists, ApiError, NotFound
 from kruise_probe.client.request import PatchType
 from kruise_probe.client.rest import RestClient
-from kruise_probe.lint.nodes import Flaw, Lines, Malformed, ScalarNode, SequenceNode, YamlNode
-from kruise_probe.lint.nodes import documents as yaml_documents
-from kruise_probe.lint.scalars import scalar_value
+from kruise_probe.lint.findings import Position
+from kruise_probe.lint.nodes import Malformed, Node, ScalarNode, SequenceNode
 from kruise_probe.lint.sources import Source, read_sources
-from kruise_probe.lint.syntax import syntax_flaw
+from kruise_probe.lint.sources import documents as documents_of
 from kruise_probe_playground.apiserver.schema import Json
 from kruise_probe_playground.replicas import MOST_REPLICAS
 
@@ -118,42 +116,37 @@ def load(files: Sequence[Path]) -> list[LoadedObject]:
 
 
 def _load_one(source: Source) -> Iterator[LoadedObject]:
-    file, lines = source.name, Lines(source.text)
-    if source.flaw:
-        raise BadFile(f"{file}: {source.flaw.message}")
+    file = source.name
     try:
-        parsed = list(yaml_documents(source.text, lines))
-    except yaml.YAMLError as error:
-        raise _at(file, syntax_flaw(error, source.text, lines)) from error
+        parsed = list(documents_of(source))
     except Malformed as error:
-        raise _at(file, error) from error
+        raise _at(file, error.finding.position, error.finding.message) from error
     for number, document in enumerate(parsed, start=1):
         if document.flaws:
-            raise _at(file, document.flaws[0])
+            raise _at(file, document.flaws[0].position, document.flaws[0].message)
         value = _value(file, document.root)
         if value is not None:
             yield from _objects(f"{file}, document {number}", value)
 
 
-def _at(file: str, flaw: Flaw | Malformed) -> BadFile:
-    line, column = flaw.position
-    return BadFile(f"{file}, line {line}, column {column}: {flaw.message}")
+def _at(file: str, position: Position, message: str) -> BadFile:
+    return BadFile(f"{file}, line {position.line}, column {position.column}: {message}")
 
 
-def _value(file: str, node: YamlNode) -> Any:
+def _value(file: str, node: Node) -> Any:
     """The node as JSON. Keys become strings as kubectl converts them: the label `on:` or `yes:` is named "true"."""
     if isinstance(node, SequenceNode):
         return [_value(file, each) for each in node.items]
     if isinstance(node, ScalarNode):
-        return scalar_value(node)
+        return node.value
     made: Json = {}
     for entry in node.entries.values():
-        key = scalar_value(entry.key)
+        key = entry.key.value
         name = str(key).lower() if isinstance(key, bool) else str(key)
         if key is None or name in made:
             problem = "is null" if key is None else f"becomes {name!r}, which is already a key"
             message = f"the key {entry.key.text!r} {problem}; write another key, or quote it"
-            raise _at(file, Malformed(entry.key.position, message))
+            raise _at(file, entry.key.position, message)
         made[name] = _value(file, entry.value)
     return made
 

@@ -1,6 +1,7 @@
 """Files of objects."""
 
 import io
+import json
 from pathlib import Path
 
 import msgspec
@@ -44,9 +45,10 @@ def test_documents_keep_their_order_and_lists_are_flattened(tmp_path: Path) -> N
         pytest.param(f"{POD}spec: {{a: 1, a: 2}}", "line 4, column 14: the key 'a' is already in line 4; remove one of the two", id="key-twice"),
         pytest.param(f"{POD}{POD}", "line 4, column 1: the key 'apiVersion' is already in line 1; write '---'", id="object-without-separator"),
         pytest.param(f"{POD}spec: {{on: 1, yes: 2}}", "line 4, column 15: the key 'yes' becomes 'true', which is already a key", id="equal-booleans-as-keys"),
-        pytest.param("[" * 5000, "line 1, column 65: the file is nested more than 64 levels deep", id="deep"),
-        pytest.param(f"{POD}spec: &a {{again: *a}}", "line 4, column 18: the anchor &a contains itself", id="holds-itself"),
+        pytest.param("[" * 5000, "line 1, column 66: the file is nested more than 64 levels deep", id="deep"),
+        pytest.param(f"{POD}spec: &a {{again: *a}}", "line 4, column 7: the file is nested more than 64 levels deep", id="holds-itself"),
         pytest.param(f"{DEPLOYMENT}\nspec: {{template: {{metadata: web, spec: {{}}}}}}", "spec.template.metadata is not a mapping", id="no-metadata"),
+        pytest.param('{"kind": "Pod",\n }', "line 2, column 2: not valid JSON: a key in double quotes", id="broken-json"),
         pytest.param(f"{DEPLOYMENT}\nspec: {{}}", "has no spec.template.spec", id="no-template"),
         pytest.param(f"{DEPLOYMENT}\nspec: {{replicas: 1000, template: {{spec: {{}}}}}}", "0 to 100", id="too-many-pods"),
     ],
@@ -91,8 +93,22 @@ def test_typed_list_is_flattened(tmp_path: Path) -> None:
     assert found.object["metadata"]["name"] == "web"
 
 
+def test_stream_of_json_is_read_as_kubectl_reads_it(tmp_path: Path) -> None:
+    pods = [
+        json.dumps(
+            {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": each, "labels": {"a": "😀"}}}
+        )
+        for each in ("a", "b")
+    ]
+
+    found = load([written(tmp_path, "\n".join(pods))])
+
+    assert [each.object["metadata"]["name"] for each in found] == ["a", "b"]
+    assert found[0].object["metadata"]["labels"] == {"a": "😀"}
+
+
 def test_unreadable_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(BadFile, match=r"absent\.yaml: .*cannot be read"):
+    with pytest.raises(BadFile, match=r"absent\.yaml, .*cannot be read"):
         load([tmp_path / "absent.yaml"])
 
 

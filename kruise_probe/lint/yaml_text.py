@@ -1,0 +1,176 @@
+"""YAML as nodes, with the types that kubectl gives to scalars. Merge keys (`<<`) are resolved.
+
+Source: PyYAML's composer; sigs.k8s.io/yaml goyaml.v2/resolve.go (YAML 1.1 booleans and octal numbers, no sexagesimal
+numbers; a time stays text).
+"""
+
+import base64
+import binascii
+import re
+from collections.abc import Iterator
+from types import NoneType
+from typing import Any, Final
+
+import yaml
+from yaml.composer import Composer
+
+from kruise_probe.lint.findings import Rule
+from kruise_probe.lint.nodes import (
+    Document,
+    Malformed,
+    MappingNode,
+    Node,
+    NodeBuilder,
+    Plain,
+    ScalarNode,
+    SequenceNode,
+    child_path,
+)
+from kruise_probe.lint.syntax import OPEN_TEMPLATE, syntax_error
+
+_FORBIDDEN: Final = re.compile(
+    "[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"
+)
+"""Characters that YAML does not allow."""
+_COMPLEX_KEY: Final = "the key of this entry is not a text; write a text before the colon"
+_MERGED_SCALAR: Final = "the value of << is not a mapping; use an alias of one"
+
+_PLAIN, _QUOTED = "plain", "quoted"
+"""Instead of the tag of a scalar that has none."""
+_TAG: Final = "tag:yaml.org,2002:"
+_TYPES: Final[dict[str, tuple[type, ...]]] = {
+    "int": (int,), "float": (int, float), "bool": (bool,), "null": (NoneType,),
+}  # fmt: skip
+_WORDS: Final[dict[str, Plain]] = {
+    **dict.fromkeys(("", "~", "null", "Null", "NULL"), None),
+    **dict.fromkeys(("y", "Y", "yes", "Yes", "YES", "true", "True", "TRUE", "on", "On", "ON"), True),
+    **dict.fromkeys(("n", "N", "no", "No", "NO", "false", "False", "FALSE", "off", "Off", "OFF"), False),
+}  # fmt: skip
+_NUMBER: Final = re.compile(r"[-+]?[0-9][-+0-9A-Za-z_.]*|[-+]?\.[0-9][-+0-9eE]*")
+_OCTAL: Final = re.compile(r"[-+]?0[0-7]+")
+_TOO_LARGE: Final = 2**64
+_FLOAT: Final = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
+
+
+def yaml_documents(builder: NodeBuilder) -> Iterator[Document]:
+    """The documents of a text.
+
+    Raises:
+        Malformed: the rest is not valid YAML, or too large.
+    """
+    if match := _FORBIDDEN.search(builder.text):
+        message = f"the character U+{ord(match[0]):04X} is not allowed in YAML; remove it"
+        raise builder.malformed(match.start(), message, Rule.UNREADABLE)
+    try:
+        composer = _Composer(builder)
+        while composer.check_node():
+            yield builder.document(_node(builder, composer.get_node(), "", 0))
+    except yaml.YAMLError as error:
+        raise syntax_error(error, builder) from error
+
+
+class _Composer(Composer, yaml.CSafeLoader):
+    """PyYAML's composer on its parser in C. The composer in C recurses without a limit."""
+
+    def __init__(self, builder: NodeBuilder) -> None:
+        yaml.CSafeLoader.__init__(self, builder.text)
+        Composer.__init__(self)
+        self._builder = builder
+        self._depth = 0
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        event: Any = self.peek_event()
+        self._builder.check_depth(event.start_mark.index, self._depth)
+        if event.anchor and not isinstance(event, yaml.AliasEvent):
+            self.anchors.pop(event.anchor, None)  # an anchor may be defined again
+        self._depth += 1
+        node: Any = super().compose_node(parent, index)
+        self._depth -= 1
+        if isinstance(event, yaml.ScalarEvent) and event.tag == "!":
+            node.tag = _QUOTED
+        return node
+
+    def resolve(self, kind: Any, value: Any, implicit: Any) -> str:
+        return _PLAIN if kind is yaml.ScalarNode and implicit[0] else _QUOTED
+
+
+def _node(builder: NodeBuilder, node: Any, path: str, depth: int) -> Node:
+    """Convert a node of PyYAML, with aliases expanded; a cycle of aliases is too deep."""
+    start = node.start_mark.index
+    position = builder.count(start, depth)
+    if isinstance(node, yaml.ScalarNode):
+        return ScalarNode(position, node.value, _value(builder, node))
+    if isinstance(node, yaml.SequenceNode):
+        items = (
+            _node(builder, each, f"{path}[{index}]", depth + 1)
+            for index, each in enumerate(node.value)
+        )
+        return SequenceNode(position, tuple(items))
+    pairs: list[tuple[ScalarNode, Node]] = []
+    merged: list[Node] = []
+    for key, value in node.value:
+        if not isinstance(key, yaml.ScalarNode):
+            _complex_key(builder, key.start_mark.index, path)
+            continue
+        name = ScalarNode(builder.position(key.start_mark.index), key.value, _value(builder, key))
+        made = _node(builder, value, child_path(path, key.value), depth + 1)
+        if key.tag == _PLAIN and key.value == "<<":
+            merged.append(made)
+        else:
+            pairs.append((name, made))
+    mapping = builder.mapping(position, pairs, path)
+    for each in merged:
+        for source in each.items if isinstance(each, SequenceNode) else (each,):
+            if not isinstance(source, MappingNode):
+                raise builder.malformed(start, _MERGED_SCALAR)
+            for key, entry in source.entries.items():  # explicit and earlier entries win
+                mapping.entries.setdefault(key, entry)
+    return mapping
+
+
+def _complex_key(builder: NodeBuilder, start: int, path: str) -> None:
+    """`name: {{ .Values.name }}` is a mapping whose key is a mapping."""
+    if builder.text.startswith("{{", max(start - 1, 0)):
+        builder.add_flaw(builder.position(start - 1), path, Rule.TEMPLATE, OPEN_TEMPLATE)
+    else:
+        builder.add_flaw(builder.position(start), path, Rule.SYNTAX, _COMPLEX_KEY)
+
+
+def _value(builder: NodeBuilder, node: Any) -> Plain:
+    """The value of a scalar: text, number, boolean or None."""
+    text: str = node.value
+    if node.tag == _PLAIN:
+        return _plain(text)
+    kind = node.tag.removeprefix(_TAG)
+    if kind == "binary":
+        try:
+            return base64.b64decode(text, validate=True).decode(errors="replace")
+        except binascii.Error as error:
+            raise _mistagged(builder, node, kind) from error
+    if kind not in _TYPES:
+        return text
+    value = _plain(text)
+    if type(value) not in _TYPES[kind]:
+        raise _mistagged(builder, node, kind)
+    return value
+
+
+def _mistagged(builder: NodeBuilder, node: Any, kind: str) -> Malformed:
+    message = f"the text is not of the type that !!{kind} requires; remove the tag"
+    return builder.malformed(node.start_mark.index, message)
+
+
+def _plain(text: str) -> Plain:
+    """The value of a text without quotes."""
+    if text in _WORDS:
+        return _WORDS[text]
+    if not _NUMBER.fullmatch(text):
+        return text
+    digits = text.replace("_", "")
+    try:
+        value = int(digits, 8 if _OCTAL.fullmatch(digits) else 0)
+    except ValueError:
+        value = _TOO_LARGE
+    if -(2**63) <= value < _TOO_LARGE:
+        return value
+    return float(digits) if _FLOAT.fullmatch(digits) else text
