@@ -44,7 +44,7 @@ class FromMessage(NamedTuple):
     """A value to extract from the message of a result.
 
     Attributes:
-        pattern: the value is group 1 of its first match, or the match if it has no group. Empty for the first line.
+        pattern: the value is group 1 of its first match, or the match if it has no group. Empty for the first line that is not blank.
         static: the value if the message has no valid one; None removes the key.
         instructions: the size of the compiled pattern.
         over_limit: whether the patterns of the pod exceed `MAX_INSTRUCTIONS`, so that this one is not matched.
@@ -103,16 +103,14 @@ class PatternBudget:
         return size
 
 
-def extract(message: str, pattern: str, first_line: str | None = None) -> str | None:
+def extract(message: str, pattern: str) -> str | None:
     """Extract the value that `pattern` finds in `message`, or None.
 
-    Without a pattern it is the first line, trimmed: `first_line` if the message has no line ends any more.
+    Without a pattern it is the first line that is not blank, trimmed.
     """
-    text = _searched(message)
+    text = message.encode(errors="replace")[:SEARCHED_BYTES].decode(errors="ignore")
     if not pattern:
-        if first_line is None:
-            first_line = text.partition("\n")[0]
-        return _searched(first_line).strip() or None
+        return text.strip().partition("\n")[0].rstrip() or None
     compiled = re2.compile(pattern, _OPTIONS)
     match = compiled.search(text.encode())
     value = match[1 if compiled.groups else 0] if match is not None else None
@@ -122,21 +120,15 @@ def extract(message: str, pattern: str, first_line: str | None = None) -> str | 
         return None
 
 
-def _searched(text: str) -> str:
-    return text.encode(errors="replace")[:SEARCHED_BYTES].decode(errors="ignore")
-
-
-def label_value(wanted: FromMessage, message: str, first_line: str | None = None) -> str | None:
+def label_value(wanted: FromMessage, message: str) -> str | None:
     """Extract the value of a label; None if the message has no valid one."""
-    value = None if wanted.over_limit else extract(message, wanted.pattern, first_line)
+    value = None if wanted.over_limit else extract(message, wanted.pattern)
     return None if value is None or label_value_error(value) else value
 
 
-def annotation_value(
-    wanted: FromMessage, key: str, message: str, first_line: str | None = None
-) -> str | None:
+def annotation_value(wanted: FromMessage, key: str, message: str) -> str | None:
     """Extract the value of the annotation `key`; None if the message has no valid one."""
-    value = None if wanted.over_limit else extract(message, wanted.pattern, first_line)
+    value = None if wanted.over_limit else extract(message, wanted.pattern)
     if value is None or len(value.encode()) > MAX_VALUE_BYTES:
         return None
     return None if annotation_value_error(key, value) else value

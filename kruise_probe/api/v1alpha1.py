@@ -111,9 +111,8 @@ class NodePodProbeSpec(_Wire, frozen=True):
 class ContainerProbeState(_Wire, frozen=True):
     """The newest published result of one probe.
 
-    `container_id`, `probe_hash` and `first_line_length` are our additions (Kruise's CRD prunes them). With the first
-    two a restarted daemon checks whether the result is still of the same container and the same probe. The third is
-    set if the output had several lines: the number of characters of `message` that were the first one.
+    `container_id` and `probe_hash` are our additions (Kruise's CRD prunes them). A restarted daemon uses them to check
+    whether the result is still of the same container and the same probe.
     """
 
     name: str
@@ -123,12 +122,6 @@ class ContainerProbeState(_Wire, frozen=True):
     message: str | None = None
     container_id: str | None = msgspec.field(default=None, name="containerID")
     probe_hash: str | None = None
-    first_line_length: int | None = None
-
-    @property
-    def first_line(self) -> str:
-        """The first line of the message. Kruise's daemon and serverless providers keep line ends in the message."""
-        return (self.message or "")[: self.first_line_length].partition("\n")[0]
 
 
 class PodProbeStatus(_Wire, frozen=True):

@@ -217,7 +217,6 @@ def _differs(left: ContainerProbeState, right: ContainerProbeState) -> bool:
         or left.message != right.message
         or left.name != right.name
         or left.probe_hash != right.probe_hash
-        or left.first_line_length != right.first_line_length
     )
 
 

@@ -19,7 +19,6 @@ from kruise_probe.client.event_series import ObjectReference
 from kruise_probe.daemon.diff import DesiredProbe
 from kruise_probe.daemon.heartbeat import Heartbeat, LeaseClient
 from kruise_probe.daemon.metrics import ProbeCollector
-from kruise_probe.daemon.probers.messages import one_line
 from kruise_probe.daemon.probers.prober import Prober
 from kruise_probe.daemon.reporter import Reporter, StatusClient
 from kruise_probe.daemon.results import PublishedResult, Results
@@ -199,7 +198,7 @@ class Agent:
             ObjectReference(desired.pod.namespace, desired.pod.name, desired.key.pod_uid),
             type,
             reason,
-            f"{probe}: {one_line(result.message)}" if result.message else probe,
+            f"{probe}: {result.message}" if result.message else probe,
             container=desired.key.container,
             probe=probe,
         )

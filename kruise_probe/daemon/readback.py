@@ -11,7 +11,6 @@ from typing import Final
 from kruise_probe.api.keys import ProbeKey
 from kruise_probe.api.times import parse_time
 from kruise_probe.api.v1alpha1 import ContainerProbeState, NodePodProbeStatus, ProbeState
-from kruise_probe.daemon.probers.messages import with_first_line
 from kruise_probe.daemon.results import PublishedResult
 
 _STATES: Final = frozenset(each.value for each in ProbeState)
@@ -44,7 +43,7 @@ def result_for(key: ProbeKey, recorded: Recorded) -> PublishedResult | None:
         return None
     return PublishedResult(
         ProbeState(state.state),
-        with_first_line(state.message or "", state.first_line_length),
+        state.message or "",
         state.container_id or "",
         state.probe_hash or "",
         parse_time(state.last_probe_time),

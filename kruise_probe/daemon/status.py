@@ -25,7 +25,6 @@ from kruise_probe.api.v1alpha1 import (
     PodProbeStatus,
     stored_bytes,
 )
-from kruise_probe.daemon.probers.messages import first_line_length, one_line
 from kruise_probe.daemon.results import PublishedResult
 
 METADATA_BYTES: Final = 8 << 10
@@ -75,10 +74,9 @@ def _states(
             result.state,
             _stamp(result.last_probe_at),
             _stamp(result.last_transition_at),
-            one_line(result.message) or None,
+            result.message or None,
             result.container_id or None,
             result.probe_hash or None,
-            first_line_length(result.message),
         )
 
 
@@ -132,12 +130,7 @@ def _shortened(status: NodePodProbeStatus, step: int) -> NodePodProbeStatus:
 def _cut(state: ContainerProbeState, step: int) -> ContainerProbeState:
     text = (state.message or "").encode()
     message = text[: len(text) * step // STEPS].decode(errors="ignore")
-    length = state.first_line_length
-    return msgspec.structs.replace(
-        state,
-        message=message or None,
-        first_line_length=length if length and length < len(message) else None,
-    )
+    return msgspec.structs.replace(state, message=message.rstrip() or None)
 
 
 def update_of(status: NodePodProbeStatus, name: str, resource_version: str) -> bytes:
@@ -161,7 +154,7 @@ def differs(wanted: NodePodProbeStatus, stored: NodePodProbeStatus | None) -> bo
     """Whether `wanted` differs from the stored status; the order and `lastProbeTime` are ignored.
 
     Kruise's daemon writes in no fixed order. Kruise's CRD prunes container id and probe hash, so they are compared only
-    if both are set. An older CRD prunes the length of the first line, so a missing one is no difference.
+    if both are set.
     """
     mine = wanted.pod_probe_statuses or ()
     theirs = (stored and stored.pod_probe_statuses) or ()
@@ -202,7 +195,6 @@ def _state_differs(mine: ContainerProbeState, theirs: ContainerProbeState) -> bo
         or (mine.message or "") != (theirs.message or "")
         or _both_set_and_differ(mine.container_id, theirs.container_id)
         or _both_set_and_differ(mine.probe_hash, theirs.probe_hash)
-        or theirs.first_line_length not in (None, mine.first_line_length)
         or _transition_differs(mine.last_transition_time, theirs.last_transition_time)
     )
 

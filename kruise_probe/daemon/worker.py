@@ -17,6 +17,7 @@ import structlog
 
 from kruise_probe.api.core import Probe
 from kruise_probe.api.handlers import handler_type
+from kruise_probe.api.messages import normalise_message
 from kruise_probe.api.v1alpha1 import ProbeState
 from kruise_probe.daemon import metrics, schedule
 from kruise_probe.daemon.cri.containers import ContainerView
@@ -24,7 +25,6 @@ from kruise_probe.daemon.diff import DesiredProbe, edit_of, invalid_reason
 from kruise_probe.daemon.metrics import ProbeSeries
 from kruise_probe.daemon.probers.dialing import end_of_round
 from kruise_probe.daemon.probers.exec import stuck_message
-from kruise_probe.daemon.probers.messages import clean_message
 from kruise_probe.daemon.probers.prober import (
     CouldNotProbe,
     PendingResponse,
@@ -380,20 +380,20 @@ class Worker:
             text = (
                 f"ProberError: {type(error).__name__}: {error}; report this defect of kruise-probe"
             )
-            self._state.block(clean_message(text), by_container=False)
+            self._state.block(normalise_message(text), by_container=False)
             return
         self.series.unknown += 1
         if error.reason == Reason.RUNTIME_UNAVAILABLE and not self._context.containers.available:
             return  # On hold since it became unavailable.
         if error.reason == Reason.INVALID_PROBE:
-            self._state.become_unknown(clean_message(str(error)))
+            self._state.become_unknown(normalise_message(str(error)))
         else:
             if error.reason in _REASONS_TO_LIST and self._state.record.blocked is None:
                 # The container may be gone or the runtime unavailable: a new list shows which.
                 self._context.containers.request_list()
             # Not `by_container`, whatever the reason: in the list the container runs. A container whose shim has died
             # may stay in the list as running; a blocking reason of the container would then be cleared every time.
-            self._state.block(clean_message(str(error)), by_container=False)
+            self._state.block(normalise_message(str(error)), by_container=False)
 
     def _report_queued(self) -> None:
         """Publish Unknown if the attempt in flight has waited too long in the exec queue; it keeps waiting."""

@@ -96,7 +96,6 @@ class TrialResult(NamedTuple):
 
     Attributes:
         duration_seconds: None if it was not measured.
-        first_line_length: of a message that had several lines; see `ContainerProbeState`.
         ran: False if the probe could not run from here. The daemon may still have a result, so no marks are shown.
     """
 
@@ -104,7 +103,6 @@ class TrialResult(NamedTuple):
     message: str
     duration_seconds: float | None = None
     ran: bool = True
-    first_line_length: int | None = None
 
 
 def not_run(message: str) -> TrialResult:
@@ -195,12 +193,7 @@ def _marks(context: ProbeContext, result: TrialResult, claims: Claims, now: date
 
 def _state_of(context: ProbeContext, result: TrialResult) -> ContainerProbeState:
     """The result as the daemon would report it."""
-    return ContainerProbeState(
-        context.name,
-        result.state,
-        message=result.message,
-        first_line_length=result.first_line_length,
-    )
+    return ContainerProbeState(context.name, result.state, message=result.message)
 
 
 def _notes_on(context: ProbeContext, result: TrialResult) -> list[str]:

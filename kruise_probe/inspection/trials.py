@@ -11,12 +11,12 @@ from typing import Final
 from kruise_probe.api.core import ExecAction, Probe, TCPSocketAction
 from kruise_probe.api.errors import Forbidden, KubeError, NotFound
 from kruise_probe.api.keys import NamespacedName
+from kruise_probe.api.messages import normalise_message
 from kruise_probe.api.v1alpha1 import ProbeState
 from kruise_probe.client.pod_streams import CommandNotStarted, OutputTooLarge, run_command
 from kruise_probe.client.rest import RestClient
 from kruise_probe.daemon.cri.runtime import (
     MAX_EXEC_RESPONSE_BYTES,
-    MAX_OUTPUT_BYTES,
     ExecImpossible,
     ExecOutputTooLarge,
     ExecResult,
@@ -25,7 +25,6 @@ from kruise_probe.daemon.cri.runtime import (
 from kruise_probe.daemon.probers.exec import CommandGate
 from kruise_probe.daemon.probers.exec_gate import ExecKey
 from kruise_probe.daemon.probers.exec_shares import Tenant
-from kruise_probe.daemon.probers.messages import clean_message, first_line_length, one_line
 from kruise_probe.daemon.probers.prober import (
     CouldNotProbe,
     PendingResponse,
@@ -78,9 +77,7 @@ class PodCommands(CommandGate):
             for words in _EXEC_FAILED:
                 text = text.removeprefix(words)
             raise ExecImpossible(text) from error
-        return ExecResult(
-            output.exit_code, output.stdout[:MAX_OUTPUT_BYTES], output.stderr[:MAX_OUTPUT_BYTES]
-        )
+        return ExecResult(output.exit_code, output.stdout, output.stderr)
 
     def queued_too_long(self, waiter: Hashable) -> str:
         return ""
@@ -105,7 +102,7 @@ async def run_probe(
             await _prepare(forwarder, probe, target)
             return await _attempt(prober, probe, target)
         except CouldNotProbe as error:
-            return TrialResult(ProbeState.UNKNOWN, clean_message(str(error)))
+            return TrialResult(ProbeState.UNKNOWN, normalise_message(str(error)))
         except ForwardFailed as error:
             message = f"PortForwardFailed: {error}"
         except Forbidden as error:
@@ -116,7 +113,7 @@ async def run_probe(
                 message = f"StreamNotServed: this API server has no pods/{subresource}; use one with real nodes, not the playground"
         except KubeError as error:
             message = f"StreamFailed: {error}"
-    return not_run(clean_message(message))
+    return not_run(normalise_message(message))
 
 
 async def _prepare(forwarder: Forwarder, probe: Probe, target: Target) -> None:
@@ -139,7 +136,6 @@ async def _attempt(prober: Prober, probe: Probe, target: Target) -> TrialResult:
     seconds = None if isinstance(probe.handler, TCPSocketAction) else loop.time() - began
     return TrialResult(
         state,
-        one_line(result.message),
+        result.message,
         seconds,
-        first_line_length=first_line_length(result.message),
     )

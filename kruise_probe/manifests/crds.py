@@ -266,7 +266,7 @@ def _message_value(allowed_labels: Collection[str]) -> Schema:
             ),
             "regex": described(
                 "RE2 pattern. The value is group 1 of its first match, or the whole match if it has no group. "
-                "Without a pattern the value is the first line of the message, trimmed.",
+                "Without a pattern the value is the first line of the message that is not blank, trimmed.",
                 ruled(text(maximum=MAX_PATTERN), rules.PATTERN),
             ),
         }
@@ -339,6 +339,6 @@ def _node_status() -> Schema:
     return described(
         "Written by the daemon. podProbeStatuses[] contains the newest results by pod: name, namespace, uid and "
         "probeStates[], of which each has name (<marker>#<probe>), state (Succeeded, Failed or Unknown), lastProbeTime, "
-        "lastTransitionTime, message, containerID, probeHash and firstLineLength.",
+        "lastTransitionTime, message, containerID and probeHash.",
         anything(),
     )

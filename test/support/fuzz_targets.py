@@ -30,6 +30,12 @@ from kruise_probe.api.extraction import (
 from kruise_probe.api.host_port import HostPort
 from kruise_probe.api.kinds import Resource
 from kruise_probe.api.labels import label_value_error
+from kruise_probe.api.messages import (
+    MAX_MESSAGE_BYTES,
+    command_message,
+    normalise_message,
+    quote,
+)
 from kruise_probe.api.meta import DECODE_ERRORS
 from kruise_probe.api.resources import LEASES, MARKERS, NODE_POD_PROBES, NODES, PODS
 from kruise_probe.api.v1alpha1 import NodePodProbe
@@ -48,7 +54,6 @@ from kruise_probe.daemon.probers.http_response import (
     MalformedResponse,
     ResponseReader,
 )
-from kruise_probe.daemon.probers.messages import MAX_MESSAGE_BYTES, clean_message, quote
 from kruise_probe.daemon.probers.urls import InvalidRequest, Url
 from kruise_probe.daemon.readback import recorded_in
 from kruise_probe.lint.findings import Position
@@ -129,9 +134,10 @@ def redirect(data: bytes) -> None:
 
 def command_output(data: bytes) -> None:
     """What a command prints, and words of errors."""
-    message = clean_message(data)
-    assert len(message.encode()) <= MAX_MESSAGE_BYTES
-    json.loads(msgspec.json.encode(message))
+    for message in (normalise_message(data), command_message(1, data, data[::-1])):
+        assert len(message.encode()) <= MAX_MESSAGE_BYTES
+        assert normalise_message(message) == message
+        json.loads(msgspec.json.encode(message))
     quote(data).encode()
 
 

@@ -489,7 +489,6 @@ def _prune(status: dict[str, Any]) -> None:
         for state in pod["probeStates"]:
             state.pop("containerID", None)
             state.pop("probeHash", None)
-            state.pop("firstLineLength", None)
 
 
 class SentEvent(NamedTuple):

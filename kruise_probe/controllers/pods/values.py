@@ -62,22 +62,22 @@ def invalid_values(
     return found
 
 
-def _label_value(source: FromMessage, _: str, message: str, first_line: str) -> str | None:
-    return label_value(source, message, first_line)
+def _label_value(source: FromMessage, _: str, message: str) -> str | None:
+    return label_value(source, message)
 
 
 def _resolve(
     items: WantedItems,
     result: ContainerProbeState | None,
-    value_of: Callable[[FromMessage, str, str, str], str | None],
+    value_of: Callable[[FromMessage, str, str], str | None],
 ) -> tuple[dict[str, str | None], tuple[str, ...]]:
     """Return the values, and the keys for which the message has no valid one."""
     values: dict[str, str | None] = {}
     invalid: list[str] = []
+    message = (result.message or "") if result else ""
     for key, wanted in items:
         if isinstance(wanted, FromMessage):
-            message, first_line = (result.message or "", result.first_line) if result else ("", "")
-            values[key] = value_of(wanted, key, message, first_line)
+            values[key] = value_of(wanted, key, message)
             if values[key] is None:
                 values[key] = wanted.static
                 invalid.append(key)

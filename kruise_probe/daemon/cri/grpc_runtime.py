@@ -19,7 +19,6 @@ from kruise_probe.daemon.cri._pb import cri_pb2 as pb
 from kruise_probe.daemon.cri._pb.cri_pb2_grpc import RuntimeServiceStub
 from kruise_probe.daemon.cri.runtime import (
     MAX_EXEC_RESPONSE_BYTES,
-    MAX_OUTPUT_BYTES,
     ContainerNotFound,
     ContainerNotRunning,
     ContainerState,
@@ -165,11 +164,7 @@ class GrpcRuntime:
             raise _exec_failure(error, timeout_seconds) from error
         if (response.exit_code, response.stderr) == _CRIO_TIMED_OUT:
             raise ExecTimeout(timeout_seconds)
-        return ExecResult(
-            response.exit_code,
-            response.stdout[:MAX_OUTPUT_BYTES],
-            response.stderr[:MAX_OUTPUT_BYTES],
-        )
+        return ExecResult(response.exit_code, response.stdout, response.stderr)
 
     async def events(self) -> AsyncIterator[str]:
         try:

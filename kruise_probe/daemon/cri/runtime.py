@@ -21,9 +21,6 @@ from typing import Final, Protocol
 
 import msgspec
 
-MAX_OUTPUT_BYTES: Final = 10 * 1024
-"""How much of stdout and of stderr is kept, as in kubelet."""
-
 MAX_EXEC_RESPONSE_BYTES: Final = 1 << 20
 """Limit of stdout and stderr together. Runtimes send up to 16 MiB of each, and many commands may end at once."""
 

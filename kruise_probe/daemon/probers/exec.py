@@ -1,9 +1,8 @@
 """exec: succeeds when a command in the container exits with 0.
 
-The message of a success is stdout. The message of a failure is stderr, or stdout if stderr is empty. A timeout is a
-failure.
+The message of a success is stdout; see `command_message` for that of a failure. A timeout is a failure.
 
-Source: kubelet pkg/probe/exec/exec.go; Kruise pkg/daemon/podprobe/prober.go for which output is the message.
+Source: kubelet pkg/probe/exec/exec.go.
 Differs: Kruise drops the stdout of a failing command. A command that prints more than 1 MiB has no result, where kubelet
 reads up to 16 MiB of each output.
 """
@@ -11,6 +10,7 @@ reads up to 16 MiB of each output.
 from typing import Final, Protocol
 
 from kruise_probe.api.core import ExecAction
+from kruise_probe.api.messages import command_message, duration, normalise_message
 from kruise_probe.daemon.cri.runtime import (
     ContainerNotFound,
     ContainerNotRunning,
@@ -22,7 +22,6 @@ from kruise_probe.daemon.cri.runtime import (
 )
 from kruise_probe.daemon.probers.exec_gate import ExecKey, Waiter
 from kruise_probe.daemon.probers.exec_shares import Tenant
-from kruise_probe.daemon.probers.messages import clean_message, clean_output, duration
 from kruise_probe.daemon.probers.prober import (
     CouldNotProbe,
     Prober,
@@ -30,7 +29,6 @@ from kruise_probe.daemon.probers.prober import (
     Reason,
     Target,
     failure,
-    success,
 )
 
 _REASONS: Final[dict[type[RuntimeFailure], Reason]] = {
@@ -87,7 +85,7 @@ class ExecProber(Prober):
             return failure(text, timed_out=True)
         except RuntimeFailure as error:
             reason = _REASONS.get(type(error), Reason.EXEC_IMPOSSIBLE)
-            raise CouldNotProbe(reason, clean_message(str(error))) from error
+            raise CouldNotProbe(reason, normalise_message(str(error))) from error
         return probe_result(result)
 
     def set_period(self, period_seconds: float) -> None:
@@ -95,19 +93,18 @@ class ExecProber(Prober):
 
     def queued_too_long(self) -> str:
         why = self._gate.queued_too_long(self)
-        return f"{Reason.EXEC_QUEUED}: {clean_message(why)}" if why else ""
+        return f"{Reason.EXEC_QUEUED}: {normalise_message(why)}" if why else ""
 
 
 def probe_result(result: ExecResult) -> ProbeResult:
     """The result of a command that has exited."""
-    if result.exit_code == 0:
-        return success(clean_output(result.stdout))
-    return failure(clean_output(result.stderr) or clean_output(result.stdout))
+    message = command_message(result.exit_code, result.stdout, result.stderr)
+    return ProbeResult(result.exit_code == 0, message)
 
 
 def stuck_message(message: str, period_seconds: float) -> str:
     """The message of a command that times out every time, with its longer period and what its author can do."""
-    return clean_message(
+    return normalise_message(
         f"{message} (ExecStuck: the command times out every time; it now runs every {period_seconds:g} s; "
         "make it faster, or raise timeoutSeconds; if it ends in time, end its child processes, or run an init process in the container)"
     )

@@ -11,6 +11,7 @@ from typing import Final
 
 from kruise_probe.api.core import GRPCAction
 from kruise_probe.api.host_port import HostPort
+from kruise_probe.api.messages import duration, normalise_message, quote
 from kruise_probe.daemon.probers.dialing import (
     BrokenConnection,
     Connection,
@@ -20,7 +21,6 @@ from kruise_probe.daemon.probers.dialing import (
     new_socket,
 )
 from kruise_probe.daemon.probers.health_call import CallResult, HealthCall
-from kruise_probe.daemon.probers.messages import clean_message, duration, quote
 from kruise_probe.daemon.probers.prober import (
     Prober,
     ProbeResult,
@@ -111,7 +111,7 @@ async def _exchange(call: HealthCall, connection: Connection) -> CallResult:
 
 def _not_connected(address: HostPort, problem: str) -> ProbeResult:
     text = f"error: failed to connect service at {quote(str(address))}: {problem}"
-    return failure(clean_message(text))
+    return failure(normalise_message(text))
 
 
 def _result_of(result: CallResult, timeout_seconds: float) -> ProbeResult:
@@ -133,4 +133,4 @@ def _result_of(result: CallResult, timeout_seconds: float) -> ProbeResult:
             "error: health rpc probe failed: "
             f"rpc error: code = {result.code} desc = {result.description}"
         )
-    return failure(clean_message(text))
+    return failure(normalise_message(text))

@@ -22,8 +22,8 @@ import h2.exceptions
 import msgspec
 from google.protobuf.message import DecodeError
 
+from kruise_probe.api.messages import quote
 from kruise_probe.daemon.probers._pb.health_pb2 import HealthCheckRequest, HealthCheckResponse
-from kruise_probe.daemon.probers.messages import quote
 
 HEALTH_PATH: Final = "/grpc.health.v1.Health/Check"
 

@@ -13,6 +13,7 @@ from collections.abc import Coroutine
 from typing import Any, Final, NamedTuple
 
 from kruise_probe.api.core import HTTPGetAction
+from kruise_probe.api.messages import normalise_message, quote
 from kruise_probe.api.probe_validation import MAX_PORT
 from kruise_probe.daemon.probers.dialing import (
     BrokenConnection,
@@ -25,7 +26,6 @@ from kruise_probe.daemon.probers.dialing import (
 )
 from kruise_probe.daemon.probers.http_request import Headers
 from kruise_probe.daemon.probers.http_response import Head, MalformedResponse, ResponseReader
-from kruise_probe.daemon.probers.messages import clean_message, clean_output, quote
 from kruise_probe.daemon.probers.prober import (
     PendingResponse,
     Prober,
@@ -74,7 +74,7 @@ class HttpProber(Prober):
         try:
             url, request = self._prepare(target)
         except InvalidRequest as problem:
-            return failure(clean_message(str(problem)))
+            return failure(normalise_message(str(problem)))
         return _Attempt(
             url, request, self._headers, self._timeout_seconds, self._open_socket
         ).start()
@@ -121,14 +121,14 @@ def _is_failure(status: int) -> bool:
 def _failure_of_status(status: int, line: bytes) -> ProbeResult:
     """Kubelet's text, and the first line of the body if it has a visible character."""
     text = f"HTTP probe failed with statuscode: {status}"
-    shown = clean_message(line)
-    return failure(clean_message(f"{text}: {shown}") if shown else text)
+    shown = normalise_message(line)
+    return failure(normalise_message(f"{text}: {shown}") if shown else text)
 
 
 def _success(status: int, body: bytes) -> ProbeResult:
     if status < 300:
-        return success(clean_output(body))
-    text = clean_output(b"Probe terminated redirects, Response body: " + body)
+        return success(normalise_message(body))
+    text = normalise_message(b"Probe terminated redirects, Response body: " + body)
     return success(text, warning=True)
 
 
@@ -187,7 +187,7 @@ class _Attempt(PendingResponse):
                     self._reader.feed(await connection.receive())
         except TimeoutError:
             result = self._failure_within_body() or failure(
-                clean_message(self._timeout_text()), timed_out=True
+                normalise_message(self._timeout_text()), timed_out=True
             )
         except _FAILURES as problem:
             result = self._failure_of(problem)
@@ -267,7 +267,9 @@ class _Attempt(PendingResponse):
         return _failure_of_status(head.status, self._reader.first_line()[0])
 
     def _failure_of(self, problem: Exception) -> ProbeResult:
-        return self._failure_within_body() or failure(clean_message(self._with_url(str(problem))))
+        return self._failure_within_body() or failure(
+            normalise_message(self._with_url(str(problem)))
+        )
 
     def _with_url(self, problem: str) -> str:
         """As Go: a problem with the body has no URL."""

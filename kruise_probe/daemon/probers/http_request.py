@@ -8,9 +8,9 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
+from kruise_probe.api import messages
 from kruise_probe.api.core import HTTPHeader
 from kruise_probe.api.probe_validation import HEADER_VALUE_CONTROL_PATTERN
-from kruise_probe.daemon.probers import messages
 from kruise_probe.daemon.probers.urls import Url
 
 _TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")

@@ -15,7 +15,7 @@ end after 101. And a failure has the text of Go's error (rows `garbage` to `anot
 import re
 from typing import Final, NamedTuple
 
-from kruise_probe.daemon.probers.messages import quote
+from kruise_probe.api.messages import quote
 
 MAX_BODY_BYTES: Final = 10 * 1024
 MAX_HEAD_BYTES: Final = 64 * 1024

@@ -25,7 +25,7 @@ class ProbeResult(msgspec.Struct, frozen=True, gc=False):
     """The result of one attempt; see `success` and `failure`.
 
     Attributes:
-        message: at most 1,024 bytes, without control characters except `LINE_END` of `messages`.
+        message: at most 1,024 bytes, as `normalise_message` returns it.
         warning: a success whose message needs attention.
         timed_out: the timeout ended before the response was complete.
     """

@@ -8,10 +8,10 @@ the webhook.
 from typing import Final
 
 from kruise_probe.api.core import ExecAction, GRPCAction, HTTPGetAction, Probe, TCPSocketAction
+from kruise_probe.api.messages import normalise_message
 from kruise_probe.daemon.probers.dialing import OpenSocket, new_socket
 from kruise_probe.daemon.probers.exec import CommandGate, ExecProber
 from kruise_probe.daemon.probers.http import HttpProber
-from kruise_probe.daemon.probers.messages import clean_message
 from kruise_probe.daemon.probers.prober import Prober, ProbeResult, Target, failure
 from kruise_probe.daemon.probers.tcp import TcpProber
 
@@ -25,7 +25,7 @@ class RefusedProber(Prober):
     """The prober of a probe that is not allowed: fails every attempt with the same message and sends nothing."""
 
     def __init__(self, message: str) -> None:
-        self._result = failure(clean_message(message))
+        self._result = failure(normalise_message(message))
 
     def probe(self, target: Target) -> ProbeResult:
         return self._result

@@ -12,8 +12,8 @@ from base64 import b64encode
 from typing import Final, NamedTuple, Self
 from urllib.parse import quote, unquote_to_bytes
 
+from kruise_probe.api import messages
 from kruise_probe.api.host_port import HostPort
-from kruise_probe.daemon.probers import messages
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+\-.]*):")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")

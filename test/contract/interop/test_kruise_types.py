@@ -39,7 +39,6 @@ OURS_IN_A_REPORT = {
     "spec.podProbes[].probes[].probe.grpc.mode",
     "status.podProbeStatuses[].probeStates[].containerID",
     "status.podProbeStatuses[].probeStates[].probeHash",
-    "status.podProbeStatuses[].probeStates[].firstLineLength",
 }
 OURS_IN_A_MARKER = {
     "spec.probes[].probe.grpc.mode",

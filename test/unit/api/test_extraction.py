@@ -40,7 +40,7 @@ def wanted(pattern: str = "", *, over_limit: bool = False) -> FromMessage:
         pytest.param("b", "(a)|b", None, id="group-outside-the-match"),
         pytest.param("idle", "busy", None, id="no-match"),
         pytest.param("  primary \r\nsecond", "", "primary", id="first-line-trimmed"),
-        pytest.param("\nsecond", "", None, id="empty-first-line"),
+        pytest.param("\n \n second\n", "", "second", id="first-line-that-is-not-blank"),
         pytest.param("", "", None, id="empty-message"),
         pytest.param("one\ntwo", "t.*", "two", id="other-lines-are-searched"),
         pytest.param("модель=é", "модель=(.)", "é", id="characters-not-bytes"),

@@ -10,7 +10,6 @@ from kruise_probe.api.v1alpha1 import (
     PodProbeStatus,
     ProbeState,
 )
-from kruise_probe.daemon.probers.messages import LINE_END
 from kruise_probe.daemon.readback import ReadbackMatch, readback_match, recorded_in, result_for
 from kruise_probe.daemon.results import PublishedResult
 
@@ -52,31 +51,6 @@ def test_state_is_read_back_with_all_fields() -> None:
 )
 def test_empty_status_gives_no_results(kept: NodePodProbeStatus | None) -> None:
     assert result_for(KEY, recorded_in(kept)) is None
-
-
-def test_first_line_is_read_back() -> None:
-    state = ContainerProbeState("m#p", "Succeeded", message="7 x", first_line_length=1)
-    read = result_for(KEY, recorded_in(status(state)))
-    assert read is not None
-    assert read.message == f"7{LINE_END}x"
-
-
-@pytest.mark.parametrize(
-    ("message", "length"),
-    [
-        pytest.param("7\nx", None, id="of-kruises-daemon"),
-        pytest.param("7 x", 3, id="shortened"),
-        pytest.param("7 x", 2, id="edited-by-hand"),
-        pytest.param("7 x", -2, id="negative"),
-    ],
-)
-def test_message_without_a_line_end_at_its_first_line_stays(
-    message: str, length: int | None
-) -> None:
-    state = ContainerProbeState("m#p", "Succeeded", message=message, first_line_length=length)
-    read = result_for(KEY, recorded_in(status(state)))
-    assert read is not None
-    assert read.message == message
 
 
 def test_unreadable_times_are_absent() -> None:

@@ -18,7 +18,6 @@ from kruise_probe.api.v1alpha1 import (
     ProbeState,
     stored_bytes,
 )
-from kruise_probe.daemon.probers.messages import LINE_END, one_line
 from kruise_probe.daemon.results import PublishedResult
 from kruise_probe.daemon.status import (
     differs,
@@ -103,15 +102,6 @@ def test_the_wire_format_is_that_of_kruise() -> None:
     }
 
 
-def test_output_of_several_lines_is_one_line_with_the_length_of_the_first() -> None:
-    status = status_of(
-        spec_of(pod_of(probe_of(exec_probe()))),
-        {key("pod", "marker#probe"): result(message=f"7{LINE_END}x")},
-    )
-    ((state,),) = (pod.probe_states or () for pod in status.pod_probe_statuses or ())
-    assert (state.message, state.first_line_length, state.first_line) == ("7 x", 1, "7")
-
-
 def test_no_results_are_an_empty_list() -> None:
     assert patch_of(status_of(SPEC, {})) == b'{"status":{"podProbeStatuses":[]}}'
 
@@ -144,7 +134,6 @@ def of(**fields: str | int | None) -> NodePodProbeStatus:
         pytest.param(of(container_id=None, probe_hash=None), False, id="kruises-crd-prunes"),
         pytest.param(of(container_id="c0"), True, id="another-container"),
         pytest.param(of(probe_hash="h0"), True, id="another-probe"),
-        pytest.param(of(first_line_length=2), True, id="another-first-line"),
         pytest.param(of(name="m#q"), True, id="name"),
         pytest.param(None, True, id="nothing-kept"),
         pytest.param(NodePodProbeStatus(), True, id="emptied-by-hand"),
@@ -152,17 +141,6 @@ def of(**fields: str | int | None) -> NodePodProbeStatus:
 )  # fmt: skip
 def test_a3_only_new_content_differs(kept: NodePodProbeStatus | None, different: bool) -> None:
     assert differs(of(), kept) is different
-
-
-@pytest.mark.parametrize(
-    "kept",
-    [
-        pytest.param(of(container_id=None, probe_hash=None), id="kruises-crd"),
-        pytest.param(of(), id="our-crd-before-the-field"),
-    ],
-)
-def test_a_pruned_first_line_is_not_written_again_and_again(kept: NodePodProbeStatus) -> None:
-    assert not differs(of(first_line_length=2), kept)
 
 
 def test_empty_statuses_do_not_differ() -> None:
@@ -257,8 +235,8 @@ def test_a39_a_status_over_the_limit_has_shorter_messages_and_every_state(
     shortened = 0
     for pod in fitted.status.pod_probe_statuses or ():
         for state, text in zip(pod.probe_states or (), texts, strict=True):
-            assert one_line(text).startswith(state.message or "")
-            shortened += (state.message or "") != one_line(text)
+            assert text.startswith(state.message or "")
+            shortened += (state.message or "") != text
     assert fitted.shortened == shortened
 
 
@@ -328,19 +306,3 @@ def test_messages_are_cut_to_a_64th_of_their_length() -> None:
         fitted = fit(whole, MAX_OBJECT_BYTES - (8 << 10) - (size - 640) - room)
         ((state,),) = (pod.probe_states or () for pod in fitted.status.pod_probe_statuses or ())
         assert len(state.message or "") == length
-
-
-def test_a_first_line_that_is_cut_has_no_length() -> None:
-    """Of 64 bytes of a message as many remain as there is room for."""
-    whole = of(message="a" * 32 + " " + "b" * 31, first_line_length=32)
-    size = stored_bytes(whole)
-
-    def first_line_of(room: int) -> tuple[int, int | None]:
-        fitted = fit(whole, MAX_OBJECT_BYTES - (8 << 10) - (size - 64) - room)
-        ((state,),) = (pod.probe_states or () for pod in fitted.status.pod_probe_statuses or ())
-        return len(state.message or ""), state.first_line_length
-
-    assert first_line_of(64) == (64, 32)
-    assert first_line_of(33) == (33, 32)
-    assert first_line_of(32) == (32, None)
-    assert first_line_of(5) == (5, None)

@@ -208,7 +208,7 @@ def test_value_without_a_pattern_is_the_first_line() -> None:
     there, seen = cluster(marker_wire(probes=[probe_wire(policies=[policy])]))
     (marker,) = there.markers_of(seen.pod)
     (trial,) = trials_of(there, seen, marker)
-    result = TrialResult(ProbeState.SUCCEEDED, "3 map forest", first_line_length=1)
+    result = TrialResult(ProbeState.SUCCEEDED, "3\nmap forest")
     (attempt,) = attempts_view(there, seen, [(trial, result)], []).attempts
     assert attempt.labels == {"players": "3"}
 

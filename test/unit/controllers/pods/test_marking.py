@@ -438,16 +438,6 @@ def test_values_come_from_the_message_of_the_result(
     assert (changes.labels, changes.annotations) == (labels, annotations) if changes else not labels
 
 
-def test_first_line_of_a_message_without_line_ends_has_the_length_that_the_node_reports() -> None:
-    result = ContainerProbeState(
-        "web#healthy", "Failed", message="no disk left more", first_line_length=7
-    )
-    changes = mark(pod(), claims(*ROLE), states(result))
-    assert changes is not None
-    assert changes.annotations == {"why": "no disk"}
-    assert [each.message for each in changes.conditions] == ["no disk left more"]
-
-
 def test_a_value_that_is_missing_now_is_removed() -> None:
     owned = owned_fields(annotations=["why"])
     marked = pod(annotations={"why": "no disk"}, owned=owned)

@@ -31,7 +31,6 @@ from kruise_probe.daemon.cri.runtime import (
 from kruise_probe.daemon.probers.exec_gate import ALIVE_SECONDS
 
 MAX_EXEC_RESPONSE_BYTES = 1 << 20
-MAX_OUTPUT_BYTES = 10 * 1024
 
 pytestmark = pytest.mark.sockets
 
@@ -115,7 +114,7 @@ async def test_e7_an_output_at_the_limit_is_read(socket: Path) -> None:
     async with served(scripted, socket) as endpoint, GrpcRuntime(endpoint) as runtime:
         result = await runtime.exec_sync(container.id, ["check"], timeout_seconds=5)
 
-    assert (result.exit_code, len(result.stdout)) == (3, MAX_OUTPUT_BYTES)
+    assert (result.exit_code, len(result.stdout)) == (3, MAX_EXEC_RESPONSE_BYTES - 100)
 
 
 async def test_a_list_of_a_large_node_fits(socket: Path) -> None:

@@ -1,0 +1,126 @@
+"""Messages of results: output of programs as a status holds it, and values formatted as in Go. Pure functions.
+
+The daemon, the manager and `kruise-probe try` normalise with the same function, so a message is the same whoever probed.
+
+Source: kubelet pkg/kubelet/prober; ECMA-48 for terminal sequences; Go strconv.Quote and time.Duration.String.
+Differs: Kruise cuts a message at a byte and lets control characters through.
+"""
+
+import re
+from typing import Final
+
+MAX_MESSAGE_BYTES: Final = 1024
+"""Size limit of a message in UTF-8, as in Kruise."""
+
+_END_BYTES: Final = 8 * MAX_MESSAGE_BYTES
+"""How much of each end of an output is decoded. The rest would be cut off anyway."""
+
+_CUT: Final = "…"
+_CUT_BYTES: Final = len(_CUT.encode())
+
+_HIDDEN: Final = bytes(set(range(0x21)) - {0x1B}) + b"\x7f"
+"""Spaces and control bytes that begin no terminal sequence. A right-aligned table begins with many."""
+
+_LINE_END = re.compile(r"\r\n?")
+_BLANK = re.compile(r"[\t\v\f]")
+_CONTROL = re.compile(
+    r"(?:\x1b\[|\x9b)[0-?]*+[ -/]*+[@-~]"  # CSI: colours, the cursor
+    r"|(?:\x1b\]|\x9d)[^\x00-\x1f\x7f-\x9f]*+(?:\x07|\x1b\\|\x9c)"  # OSC: titles, links
+    r"|\x1b[(-/][0-~]"  # a character set, as `tput sgr0` prints it
+    r"|[\x00-\x09\x0b-\x1f\x7f-\x9f\ufeff]"
+)
+"""What is not shown: whole terminal sequences, and other control characters but the line feed."""
+
+
+def normalise_message(text: bytes | str) -> str:
+    """At most 1,024 bytes of valid text, without terminal sequences and control characters, trimmed.
+
+    Line ends stay, as line feeds. A tab becomes a space. Invalid UTF-8 becomes U+FFFD. Idempotent.
+    """
+    return _head(_shown(text), MAX_MESSAGE_BYTES).rstrip()
+
+
+def command_message(exit_code: int, stdout: bytes, stderr: bytes) -> str:
+    """The message of a command that has exited: stdout of a success, all that there is of a failure.
+
+    For a failure that is stderr, then stdout on the next line. Of what does not fit, the beginning and the end stay: the last line
+    of a traceback is the error.
+    """
+    if exit_code == 0:
+        return normalise_message(stdout)
+    outputs = [text for text in map(_shown, (stderr, stdout)) if text]
+    if not outputs:
+        signal = f" (signal {exit_code - 128})" if 128 < exit_code < 160 else ""
+        return f"exit code {exit_code}{signal}"
+    room = MAX_MESSAGE_BYTES - len("\n") * (len(outputs) - 1)
+    sizes = [len(text.encode()) for text in outputs]
+    return "\n".join(
+        _both_ends(text, max(room // len(outputs), room - (sum(sizes) - size)))
+        for text, size in zip(outputs, sizes, strict=True)
+    )
+
+
+def _shown(output: bytes | str) -> str:
+    """The text as it is shown. Of a long one only both ends."""
+    if isinstance(output, str):
+        output = output.encode(errors="ignore")
+    output = output.strip(_HIDDEN)
+    if len(output) > 2 * _END_BYTES:
+        output = output[:_END_BYTES] + output[-_END_BYTES:]
+    text = output.decode(errors="replace")
+    if not (text.isascii() and text.isprintable()):
+        text = _CONTROL.sub("", _BLANK.sub(" ", _LINE_END.sub("\n", text)))
+    return text.strip()
+
+
+def _head(text: str, size: int) -> str:
+    return text.encode()[:size].decode(errors="ignore")
+
+
+def _both_ends(text: str, size: int) -> str:
+    """`text` in at most `size` bytes."""
+    encoded = text.encode()
+    if len(encoded) <= size:
+        return text
+    head = (size - _CUT_BYTES) // 2
+    tail = size - _CUT_BYTES - head
+    return f"{_head(text, head)}{_CUT}{encoded[-tail:].decode(errors='ignore')}"
+
+
+_ESCAPES: Final = {
+    '"': '\\"', "\\": "\\\\", "\a": "\\a", "\b": "\\b", "\f": "\\f",
+    "\n": "\\n", "\r": "\\r", "\t": "\\t", "\v": "\\v",
+}  # fmt: skip
+
+
+def quote(text: bytes | str) -> str:
+    """`text` in double quotes with unprintable characters escaped, as Go's `%q`; truncated to the size of a message."""
+    text = text[:MAX_MESSAGE_BYTES]
+    if isinstance(text, bytes):
+        text = text.decode(errors="surrogateescape")
+    return f'"{"".join(map(_escaped, text))}"'
+
+
+def _escaped(character: str) -> str:
+    if escape := _ESCAPES.get(character):
+        return escape
+    if character.isprintable():
+        return character
+    code = ord(character)
+    if 0xDC80 <= code <= 0xDCFF:  # an invalid UTF-8 byte, as surrogateescape encodes it
+        return f"\\x{code - 0xDC00:02x}"
+    if code < 0x80:
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def duration(seconds: float) -> str:
+    """A duration as Go prints it: `500ms`, `1s`, `1m30s`, `1h0m0s`."""
+    if 0 < seconds < 1:
+        return f"{seconds * 1000:g}ms"
+    whole, fraction = divmod(round(seconds, 6), 60)
+    text = f"{fraction:g}s"
+    if not whole:
+        return text
+    hours, minutes = divmod(int(whole), 60)
+    return f"{hours}h{minutes}m{text}" if hours else f"{minutes}m{text}"

@@ -1,0 +1,144 @@
+"""Messages: normalised output of programs, and values as Go formats them."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kruise_probe.api.messages import command_message, duration, normalise_message, quote
+
+MAX_MESSAGE_BYTES = 1024
+
+OUTPUTS = st.binary(max_size=3000) | st.lists(
+    st.sampled_from(
+        [b"\x1b", b"[3", b"1m", b"]0;", b"\x07", b"\\", b"\r", b"\n", b"\t", b" ", b"\0", b"a",
+         b"\xc2\x9b", "\u00fc\u20ac\U0001f642".encode(), b"\xff", b"x" * 500, b"\xef\xbb\xbf"]
+    ),
+    max_size=30,
+).map(b"".join)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("output", "message"),
+    [
+        pytest.param(b"", "", id="nothing"),
+        pytest.param(b"full\n", "full", id="line-end-of-echo"),
+        pytest.param(b"\n\n one \n\n two\n", "one \n\n two", id="line-ends-stay"),
+        pytest.param(b"one\r\ntwo\rthree", "one\ntwo\nthree", id="other-line-ends"),
+        pytest.param(b"a\tb", "a b", id="tab"),
+        pytest.param(b"a\x00b\x7fc", "abc", id="nul-and-delete"),
+        pytest.param(b"\x1b[1;31mred\x1b[0m \x1b[2K!", "red !", id="csi"),
+        pytest.param(b"\x1b]0;title\x07a\x1b]8;;http://x\x1b\\b", "ab", id="osc"),
+        pytest.param(b"\x1b]0;no end\nfull", "]0;no end\nfull", id="osc-without-end"),
+        pytest.param(b"\x1b(B\x1b[mfull", "full", id="character-set"),
+        pytest.param(b"\x1b\x1b[31m[31mred", "[31mred", id="sequence-within-a-sequence"),
+        pytest.param("gr\u00fcn".encode(), "gr\u00fcn", id="umlaut"),
+        pytest.param(b"a\xffb", "a\ufffdb", id="no-utf-8"),
+        pytest.param(b"\xc2\x85x\xc2\x9b31my\xc2\x9d0;t\xc2\x9c", "xy", id="c1-controls"),
+        pytest.param("a\ud800b", "ab", id="half-a-surrogate"),
+        pytest.param(b"\xef\xbb\xbffull", "full", id="byte-order-mark"),
+    ],
+)
+def test_normalised_message_is_readable_text(output: bytes | str, message: str) -> None:
+    assert normalise_message(output) == message
+
+
+@pytest.mark.parametrize("character", ["x", "\u00fc", "\u20ac", "\U0001f642"])
+def test_long_message_is_cut_at_a_character(character: str) -> None:
+    count = MAX_MESSAGE_BYTES // len(character.encode())
+    assert normalise_message(character.encode() * 5000) == character * count
+
+
+@given(OUTPUTS, OUTPUTS, st.integers(0, 255))
+def test_normalising_twice_changes_nothing(stdout: bytes, stderr: bytes, exit_code: int) -> None:
+    for message in (normalise_message(stdout), command_message(exit_code, stdout, stderr)):
+        assert len(message.encode()) <= MAX_MESSAGE_BYTES
+        assert not any(
+            (ord(each) < 0x20 and each != "\n") or 0x7F <= ord(each) < 0xA0 for each in message
+        )
+        assert json.loads(json.dumps(message)) == message
+        assert normalise_message(message) == message
+
+
+@given(st.text(max_size=300) | OUTPUTS.map(lambda output: output.decode(errors="replace")))
+def test_kruises_raw_message_of_a_success_normalises_to_ours(raw: str) -> None:
+    output = raw.encode(errors="ignore")[:MAX_MESSAGE_BYTES].decode(errors="ignore")
+    assert normalise_message(output) == command_message(0, output.encode(), b"a warning")
+
+
+@pytest.mark.parametrize("hidden", [" ", "\n", "\x00", "\x7f", " \t\x0e\r\n"])
+def test_invisible_bytes_do_not_hide_later_text(hidden: str) -> None:
+    output = (hidden * (1 << 20))[: 1 << 20] + "full\n"
+    assert normalise_message(output) == normalise_message(output.encode()) == "full"
+
+
+@pytest.mark.parametrize(
+    ("exit_code", "stdout", "stderr", "message"),
+    [
+        pytest.param(1, b"role=standby\n", b"Warning: insecure\n", "Warning: insecure\nrole=standby", id="both"),
+        pytest.param(1, b"role=standby", b" \n\x1b[0m", "role=standby", id="stderr-without-text"),
+        pytest.param(1, b"", b"no route", "no route", id="stderr-alone"),
+        pytest.param(3, b"", b"", "exit code 3", id="no-output"),
+        pytest.param(3, b"\n", b"\t\0", "exit code 3", id="no-text"),
+        pytest.param(128, b"", b"", "exit code 128", id="below-the-signals"),
+        pytest.param(129, b"", b"", "exit code 129 (signal 1)", id="first-signal"),
+        pytest.param(137, b"", b"", "exit code 137 (signal 9)", id="killed"),
+        pytest.param(159, b"", b"", "exit code 159 (signal 31)", id="last-signal"),
+        pytest.param(160, b"", b"", "exit code 160", id="above-the-signals"),
+        pytest.param(0, b"", b"a warning", "", id="success-without-output"),
+        pytest.param(1, b"", b"a" * 600 + b"b" * 425, f"{'a' * 510}\u2026{'a' * 86}{'b' * 425}", id="one-byte-too-long"),
+        pytest.param(1, b"s" * 2000, b"e" * 2000, f"{'e' * 254}\u2026{'e' * 254}\n{'s' * 254}\u2026{'s' * 254}", id="both-too-long"),
+        pytest.param(1, b"s" * 2000, b"warn", f"warn\n{'s' * 508}\u2026{'s' * 508}", id="one-takes-what-the-other-leaves"),
+    ],
+)  # fmt: skip
+def test_failing_command_says_all_it_can(
+    exit_code: int, stdout: bytes, stderr: bytes, message: str
+) -> None:
+    assert command_message(exit_code, stdout, stderr) == message
+
+
+def test_last_line_of_a_megabyte_of_output_stays() -> None:
+    trace = b"Traceback\n" + b"  File x\n" * (1 << 16) + "ValueError: gr\u00fcn\n".encode()
+    message = command_message(1, trace, trace)
+    assert message.startswith("Traceback\n")
+    assert message.count("ValueError: gr\u00fcn") == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "quoted"),
+    [
+        pytest.param(b"ok", '"ok"', id="plain"),
+        pytest.param(b'a"b\\', r'"a\"b\\"', id="quote-and-backslash"),
+        pytest.param(b"A: \x00", r'"A: \x00"', id="control"),
+        pytest.param(b"\r\n", r'"\r\n"', id="line-end"),
+        pytest.param(b"\xff", r'"\xff"', id="no-utf-8"),
+        pytest.param("ü", '"ü"', id="printable"),
+        pytest.param("\u200b", r'"\u200b"', id="invisible"),
+        pytest.param(b"\x80\xfe", r'"\x80\xfe"', id="no-utf-8-from-0x80-on"),
+        pytest.param(b"\x1f\x7f", r'"\x1f\x7f"', id="ascii-controls"),
+        pytest.param("\x80\x9f", r'"\u0080\u009f"', id="controls-above-ascii"),
+        pytest.param("\uffff", r'"\uffff"', id="last-of-four-digits"),
+        pytest.param("\U0001d173", r'"\U0001d173"', id="eight-digits"),
+        pytest.param("x" * 2000, f'"{"x" * 1024}"', id="truncated"),
+    ],
+)
+def test_quote_is_as_in_go(text: bytes | str, quoted: str) -> None:
+    assert quote(text) == quoted
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0, "0s"),
+        (0.5, "500ms"),
+        (1, "1s"),
+        (1.5, "1.5s"),
+        (59.9999999, "1m0s"),
+        (60, "1m0s"),
+        (90, "1m30s"),
+        (3600, "1h0m0s"),
+    ],
+)
+def test_duration_is_as_in_go(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
