@@ -5,7 +5,6 @@ command line and 1 for any other failure. A traceback is a defect. If the reader
 is printed.
 """
 
-import difflib
 import importlib
 import os
 import signal
@@ -67,9 +66,10 @@ class LazyGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]
         if name not in _NAMES and not ctx.resilient_parsing and not name.startswith("-"):
-            close = difflib.get_close_matches(name, _NAMES, n=1)
-            hint = f"Did you mean {close[0]!r}?" if close else f"Choose from {', '.join(_NAMES)}."
-            ctx.fail(f"No such command {name!r}. {hint}")
+            from kruise_probe.api.spelling import did_you_mean  # lazy: only after a mistake
+
+            hint = did_you_mean(name, _NAMES) or f" Choose from {', '.join(_NAMES)}."
+            ctx.fail(f"No such command {name!r}.{hint}")
         return super().resolve_command(ctx, args)
 
 

@@ -13,6 +13,7 @@ import yaml
 
 from kruise_probe.api.labels import Selector, compile_selector
 from kruise_probe.api.names import GROUP, SYSTEM_NAMESPACE
+from kruise_probe.api.spelling import did_you_mean
 from kruise_probe.cli.completion import complete_namespaces
 from kruise_probe.cli.flag_types import (
     GO_BOOL,
@@ -24,7 +25,7 @@ from kruise_probe.cli.flag_types import (
 )
 from kruise_probe.cli.query_client import config_of
 from kruise_probe.client.config import ClusterConfig
-from kruise_probe.inspection.selectors import did_you_mean, parse_selector
+from kruise_probe.inspection.selectors import parse_selector
 
 
 class LabelSelectorType(click.ParamType[Selector]):

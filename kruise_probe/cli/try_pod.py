@@ -12,6 +12,7 @@ import msgspec
 from kruise_probe import version
 from kruise_probe.api.errors import FatalError
 from kruise_probe.api.keys import NamespacedName
+from kruise_probe.api.spelling import did_you_mean
 from kruise_probe.api.times import format_time, utc_now
 from kruise_probe.api.v1alpha1 import PodProbeMarker
 from kruise_probe.cli.completion import complete_markers, complete_pods
@@ -44,7 +45,7 @@ from kruise_probe.inspection.attempts import (
 )
 from kruise_probe.inspection.link import Link
 from kruise_probe.inspection.seen_pods import SeenPod
-from kruise_probe.inspection.selectors import did_you_mean, why_not
+from kruise_probe.inspection.selectors import why_not
 from kruise_probe.inspection.snapshot import Snapshot
 from kruise_probe.inspection.trials import run_probe
 from kruise_probe.lint.formats import findings_text

@@ -1,6 +1,5 @@
 """The links from the daemon to the marks on the pod, one function for each. Pure."""
 
-import json
 import re
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
@@ -16,6 +15,7 @@ from kruise_probe.controllers.markers.conditions import VALUE_INVALID, listed
 from kruise_probe.controllers.pods.claims import Claim, WantedMarks
 from kruise_probe.controllers.pods.marking import CONDITION_STATUS
 from kruise_probe.controllers.pods.values import values_of
+from kruise_probe.inspection.commands import split_hint
 from kruise_probe.inspection.link import (
     Link,
     ProbeContext,
@@ -112,11 +112,7 @@ def is_outdated(context: ProbeContext) -> bool:
 def _command_hint(context: ProbeContext) -> str:
     """What to do if an exec command is one word with spaces: the runtime looks for a program of that name."""
     action = context.probe.probe.exec
-    command = (action.command if action else None) or ()
-    if len(command) != 1 or len(command[0].split()) < 2:
-        return ""
-    words = ", ".join(json.dumps(each) for each in command[0].split())
-    return f"split the command into its words: [{words}], or run it in a shell: [sh, -c, ...]"
+    return split_hint((action.command if action else None) or ())
 
 
 def _no_result(context: ProbeContext) -> Link:

@@ -1,11 +1,12 @@
 """Selectors as text, and the requirements that a pod does not meet. Pure."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 from kruise_probe.api.labels import Requirement, Selector
 from kruise_probe.api.meta import LabelSelector, LabelSelectorRequirement
+from kruise_probe.api.spelling import closest_name
 
 
 def requirement_text(requirement: Requirement) -> str:
@@ -31,12 +32,6 @@ def parse_selector(text: str) -> LabelSelector:
     """
     return LabelSelector(match_expressions=tuple(map(_expression, _COMMA.split(text))))
 
-
-MAX_COMPARED: Final = 320
-"""Longest name that is compared for typing errors, a little more than the longest valid key."""
-
-MAX_EDITS: Final = 2
-"""Largest edit distance of a typing error."""
 
 _COMMA: Final = re.compile(r",(?![^(]*\))")
 _SET: Final = re.compile(r"(?P<key>\S+)\s+(?P<operator>in|notin)\s*\((?P<values>[^()]*)\)")
@@ -80,10 +75,10 @@ def why_not(selector: Selector, labels: Mapping[str, str]) -> str:
 def _actual(requirement: Requirement, labels: Mapping[str, str]) -> str:
     key, values, negated = requirement
     if key not in labels:
-        close = _closest_name(key, labels)
+        close = closest_name(key, labels)
         return f"no label {key} (did you mean {close!r}?)" if close else f"no label {key}"
     actual = f"{key}={labels[key]}"
-    typo = not negated and _closest_name(labels[key], values or ())
+    typo = not negated and closest_name(labels[key], values or ())
     return f"{actual} (did you mean {labels[key]!r}?)" if typo else actual
 
 
@@ -104,31 +99,5 @@ def _has_typo(requirement: Requirement, labels: Mapping[str, str]) -> bool:
     if negated:
         return False
     if key not in labels:
-        return bool(_closest_name(key, labels))
-    return bool(_closest_name(labels[key], values or ()))
-
-
-def did_you_mean(wrong: str, names: Iterable[str]) -> str:
-    """` Did you mean 'x'?` if exactly one name differs from `wrong` only by a typo or in case; otherwise empty."""
-    close = _closest_name(wrong, names)
-    return f" Did you mean {close!r}?" if close else ""
-
-
-def _closest_name(wrong: str, names: Iterable[str]) -> str:
-    """The only name that differs from `wrong` only by a typo or in case; empty if there is none or several."""
-    close = [each for each in names if each != wrong and _close(wrong.lower(), each.lower())]
-    return close[0] if len(close) == 1 else ""
-
-
-def _close(left: str, right: str) -> bool:
-    """True for the same letters in another order, or a few edits: at most MAX_EDITS and at most half the length."""
-    if abs(len(left) - len(right)) > MAX_EDITS or len(left) > MAX_COMPARED:
-        return False
-    if sorted(left) == sorted(right):
-        return True
-    row = list(range(len(right) + 1))
-    for i, a in enumerate(left, start=1):
-        before, row[0] = row[0], i
-        for j, b in enumerate(right, start=1):
-            before, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, before + (a != b))
-    return row[-1] <= min(MAX_EDITS, max(len(left), len(right)) // 2)
+        return bool(closest_name(key, labels))
+    return bool(closest_name(labels[key], values or ()))

@@ -5,6 +5,7 @@ from typing import Final
 
 from kruise_probe.api.names import PAUSED_ANNOTATION, REASON_NO_ROOM, REASON_PAUSED
 from kruise_probe.api.pods import Pod
+from kruise_probe.api.spelling import did_you_mean
 from kruise_probe.api.v1alpha1 import PodProbeMarker
 from kruise_probe.controllers.markers.conditions import SELECTOR_CYCLE, listed
 from kruise_probe.controllers.nodes.plan import probes_of_marker
@@ -17,7 +18,7 @@ from kruise_probe.inspection.link import (
     paused_remedy,
     waiting,
 )
-from kruise_probe.inspection.selectors import did_you_mean, selector_text
+from kruise_probe.inspection.selectors import selector_text
 
 
 def marker_link(context: ProbeContext) -> Link:

@@ -9,6 +9,7 @@ from itertools import takewhile
 from typing import Final, NamedTuple
 
 from kruise_probe.api.pods import Pod
+from kruise_probe.api.spelling import did_you_mean
 from kruise_probe.api.v1alpha1 import ContainerProbeState, PodContainerProbe
 from kruise_probe.controllers.compiled import CompiledMarker
 from kruise_probe.controllers.limits import left_out_of, reported_without_room
@@ -18,7 +19,7 @@ from kruise_probe.inspection import result_links, spec_links
 from kruise_probe.inspection.link import Link, LinkState, ProbeContext, broken, ok, waiting
 from kruise_probe.inspection.provider_link import provider_link
 from kruise_probe.inspection.seen_pods import SeenPod
-from kruise_probe.inspection.selectors import did_you_mean, why_not
+from kruise_probe.inspection.selectors import why_not
 from kruise_probe.inspection.snapshot import Snapshot
 
 

@@ -5,16 +5,16 @@ Correct files must have no findings. Something missing is reported only if all f
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import combinations, islice
+from itertools import combinations
 from pathlib import PurePath
 from typing import Final, NamedTuple
 
 from kruise_probe.api.reserved import reserved_condition_error
+from kruise_probe.api.spelling import closest_name, did_you_mean
 from kruise_probe.api.validation import MAX_PROBES
 from kruise_probe.controllers.compiled import CompiledProbe
 from kruise_probe.controllers.pods.claims import ClaimConflict, claims_of, conflicts_of
 from kruise_probe.inspection.selectors import (
-    did_you_mean,
     distance,
     misses_by_typos,
     unmet,
@@ -30,14 +30,6 @@ INJECTED_CONTAINERS: Final = frozenset(
     {"istio-proxy", "linkerd-proxy", "kuma-sidecar", "consul-dataplane", "daprd", "vault-agent"}
 )
 """Containers that webhooks of common products add to pods."""
-
-MAX_UNMATCHED: Final = 20
-"""Maximum markers without pods for which the closest template is searched."""
-MAX_GATES: Final = 20
-"""Maximum readiness gates without a probe that are compared with the conditions of all probes."""
-MAX_PAIRS: Final = 10_000
-"""Maximum pairs of markers with a common name that are compared."""
-MAX_CONFLICTS: Final = 100
 
 
 class FileContents(NamedTuple):
@@ -59,28 +51,25 @@ class FileContents(NamedTuple):
 def across_files(contents: FileContents) -> Iterator[Finding]:
     """The findings that concern more than one object."""
     selections = Selections(contents.markers, contents.templates)
-    if contents.complete and selections.complete:
+    if contents.complete:
         yield from _pods_and_containers(contents, selections)
         yield from _gates(contents, selections)
-    yield from islice(_conflicts(contents.markers, selections), MAX_CONFLICTS)
+    yield from _conflicts(contents.markers, selections)
 
 
 def _pods_and_containers(contents: FileContents, selections: Selections) -> Iterator[Finding]:
-    unmatched: list[WrittenMarker] = []
     added = INJECTED_CONTAINERS | contents.added_containers
     for marker in contents.markers:
         possible, certain = selections.of(marker)
         if not possible:
-            unmatched.append(marker)
+            yield from _no_pod(marker, contents)
         elif certain:
             for probe in marker.compiled.probes[:MAX_PROBES]:
                 having = [each for each in possible if each.pod.container(probe.container)]
                 if having:
                     yield from _port(marker, probe, having)
                 elif probe.container not in added:
-                    yield _no_container(marker, probe, possible)
-    for marker in unmatched[:MAX_UNMATCHED]:
-        yield from _no_pod(marker, contents)
+                    yield from _no_container(marker, probe, possible)
 
 
 def _no_pod(marker: WrittenMarker, contents: FileContents) -> Iterator[Finding]:
@@ -112,7 +101,7 @@ def _is_beside(marker: WrittenMarker, templates: Iterable[PodTemplate]) -> bool:
 
 def _no_container(
     marker: WrittenMarker, probe: CompiledProbe, templates: Sequence[PodTemplate]
-) -> Finding:
+) -> Iterator[Finding]:
     path = f"{marker.probe_path(probe.probe)}.containerName"
     name, template = probe.container, templates[0]
     names = [each.name for each in template.pod.containers]
@@ -121,12 +110,19 @@ def _no_container(
             f"{name!r} of {template.place} is an init container, which ends before the pod runs; "
             "name another container, or set restartPolicy: Always on it"
         )
-    else:
+    elif not _may_have(name, names, templates):
         message = (
             f"{template.place} has no container {name!r}, only {', '.join(names)}"
             f"{_remedy(name, names, 'correct containerName')}"
         )
-    return Finding(marker.file, locate(marker.root, path), path, Rule.NO_CONTAINER, message)
+    else:
+        return
+    yield Finding(marker.file, locate(marker.root, path), path, Rule.NO_CONTAINER, message)
+
+
+def _may_have(name: str, names: Iterable[str], templates: Iterable[PodTemplate]) -> bool:
+    """Whether a controller or a webhook may add `name`; not if it is a typing error of one that the template has."""
+    return not all(each.is_exact for each in templates) and not closest_name(name, names)
 
 
 def _port(
@@ -137,6 +133,8 @@ def _port(
     if not name or any(each and each.port_number(name) for each in containers):
         return
     names = [port for each in containers[:1] if each for port, _ in each.ports]
+    if _may_have(name, names, templates):
+        return
     handler = "httpGet" if probe.container_probe.probe.http_get else "tcpSocket"
     path = f"{marker.probe_path(probe.probe)}.probe.{handler}.port"
     message = (
@@ -149,7 +147,7 @@ def _port(
 
 def _gates(contents: FileContents, selections: Selections) -> Iterator[Finding]:
     """Readiness gates whose name resembles a condition of a probe. Other gates may belong to other controllers."""
-    for template, index, gate in islice(_unwritten_gates(contents, selections), MAX_GATES):
+    for template, index, gate in _unwritten_gates(contents, selections):
         near = [each for each in contents.markers if may_share_namespace(each, template)]
         if why := _why_unwritten(gate, template, near):
             path = f"spec.readinessGates[{index}].conditionType"
@@ -221,7 +219,7 @@ def _pairs_with_a_common_name(
                 by_name.setdefault((each.namespace, kind, name), {}).setdefault(each.name, each)
     pairs = (pair for sharing in by_name.values() for pair in combinations(sharing.values(), 2))
     seen = set[tuple[int, int]]()
-    for first, second in islice(pairs, MAX_PAIRS):
+    for first, second in pairs:
         pair = (first.compiled.serial, second.compiled.serial)
         if pair not in seen:
             seen.add(pair)

@@ -9,7 +9,7 @@ Source: apiextensions-apiserver pkg/apiserver/validation; kubectl's strict field
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
-from kruise_probe.inspection.selectors import did_you_mean
+from kruise_probe.api.spelling import did_you_mean
 from kruise_probe.lint.findings import Position, Rule
 from kruise_probe.lint.nodes import MappingNode, Node, ScalarNode, SequenceNode, value_of
 from kruise_probe.manifests.schema import Schema

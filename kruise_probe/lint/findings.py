@@ -18,6 +18,8 @@ class Rule(StrEnum):
     INVALID = "invalid"
     NO_EFFECT = "no-effect"
     NO_STATIC_VALUE = "no-static-value"
+    NO_MATCH = "no-match"
+    COMMAND = "command"
     NO_POD = "no-pod"
     NO_CONTAINER = "no-container"
     NO_PORT = "no-port"
@@ -28,7 +30,7 @@ class Rule(StrEnum):
 MISSING: Final = (Rule.NO_POD, Rule.NO_CONTAINER, Rule.NO_PORT, Rule.READINESS_GATE)
 """Rules that something is missing in all files; not checked unless all files could be read."""
 
-ACCEPTED: Final = frozenset({Rule.NO_EFFECT, Rule.NO_STATIC_VALUE})
+ACCEPTED: Final = frozenset({Rule.NO_EFFECT, Rule.NO_STATIC_VALUE, Rule.NO_MATCH, Rule.COMMAND})
 """Rules about one marker whose findings the API server accepts."""
 
 SUMMARIES: Final[Mapping[Rule, str]] = {
@@ -42,6 +44,8 @@ SUMMARIES: Final[Mapping[Rule, str]] = {
     Rule.INVALID: "A field breaks a rule of PodProbeMarkers.",
     Rule.NO_EFFECT: "A field has no effect.",
     Rule.NO_STATIC_VALUE: "A deletion cost from the message has no static value.",
+    Rule.NO_MATCH: "A pattern matches no message.",
+    Rule.COMMAND: "A command cannot work, often because it needs a shell.",
     Rule.NO_POD: "The selector matches no pod template of the files.",
     Rule.NO_CONTAINER: "The selected pods have no such container.",
     Rule.NO_PORT: "The container has no port of this name.",

@@ -1,6 +1,7 @@
 """Checks files: each document alone, then all of them together."""
 
 from collections.abc import Collection, Iterable, Iterator
+from itertools import islice
 from pathlib import PurePath
 from typing import Final, NamedTuple
 
@@ -31,6 +32,8 @@ _PLAIN_KUSTOMIZATION: Final = frozenset(
 )
 """Fields of a kustomization that change neither labels nor containers."""
 
+MAX_ACROSS: Final = 200
+"""Maximum findings about several objects; so many have one cause."""
 _LIST: Final = (
     "kubectl refuses a list of objects; write each as a document of its own, or below items of an object with "
     "apiVersion: v1 and kind: List"
@@ -100,7 +103,7 @@ class _Linter:
         )
         order = {name: number for number, name in enumerate(self._files)}
         found = sorted(
-            {*self._findings, *across_files(contents)},
+            {*self._findings, *islice(across_files(contents), MAX_ACROSS)},
             key=lambda each: (order[each.file], each[1:]),
         )
         return LintReport(

@@ -1,5 +1,6 @@
 """Checks one PodProbeMarker: kind, fields, and the rules of `api.validation`."""
 
+import re
 from collections.abc import Collection, Iterator
 from typing import Any, Final, NamedTuple
 
@@ -10,13 +11,14 @@ from kruise_probe.api.labels import KEY_PREFIX, label_key_error
 from kruise_probe.api.meta import DECODE_ERRORS
 from kruise_probe.api.names import DELETION_COST_ANNOTATION, GROUP, PAUSED_ANNOTATION
 from kruise_probe.api.resources import MARKERS
+from kruise_probe.api.spelling import did_you_mean
 from kruise_probe.api.v1alpha1 import PodProbeMarker, PodProbeMarkerSpec
 from kruise_probe.api.validation import (
     fields_without_effect,
     validate_marker,
 )
 from kruise_probe.controllers.compiled import CompiledMarker, compile_marker
-from kruise_probe.inspection.selectors import did_you_mean
+from kruise_probe.inspection.commands import command_problem
 from kruise_probe.lint.fields import FieldCheck, parents_of
 from kruise_probe.lint.findings import Finding, Position, Rule
 from kruise_probe.lint.nodes import MappingNode, Node, below, items_of, locate, text_of
@@ -27,6 +29,11 @@ NO_STATIC_VALUE: Final = (
     "if the message has no valid value, the annotation is removed and the deletion cost is 0; "
     "add a static value for it to annotations of this policy"
 )
+NO_LINE_END: Final = "matches no message: line ends at the beginning and end of a message are removed; remove them from the pattern"
+_ALTERNATIVES: Final = re.compile(r"[|]|[(][?][a-z]*m")
+"""In patterns that are not judged: alternatives and the multi-line mode."""
+_LINE_END_FIRST: Final = re.compile(r"[(]*(\^|\\A)[(]*(\\[nr]|[\n\r])(?![*?{])")
+_LINE_END_LAST: Final = re.compile(r"(?<!\\)(\\\\)*(\\[nr]|[\n\r])[+]?[)]*([$]|\\z)[)]*\Z")
 
 
 class WrittenMarker(NamedTuple):
@@ -141,6 +148,8 @@ class MarkerChecker:
             findings.append(Finding(file, locate(root, path), path, Rule.NO_EFFECT, NO_EFFECT))
         findings += _pause_findings(file, root)
         findings += _deletion_cost_findings(file, root, marker.spec)
+        findings += _pattern_findings(file, root, marker.spec)
+        findings += _command_findings(file, root, marker.spec)
         compiled = compile_marker(marker, allowed_labels=self._allowed)
         types = {text_of(below(each, "podConditionType")) for each in _probes(root)} - {""}
         return Checked(
@@ -176,6 +185,29 @@ def _deletion_cost_findings(
                     yield Finding(
                         file, locate(root, path), path, Rule.NO_STATIC_VALUE, NO_STATIC_VALUE
                     )
+
+
+def _pattern_findings(file: str, root: MappingNode, spec: PodProbeMarkerSpec) -> Iterator[Finding]:
+    """Patterns that need a line end at the beginning or end of a message, which has no blanks there."""
+    for number, probe in enumerate(spec.probes or ()):
+        for place, policy in enumerate(probe.marker_policy or ()):
+            for index, each in enumerate(policy.from_message or ()):
+                if _needs_line_end(each.regex or ""):
+                    path = f"spec.probes[{number}].markerPolicy[{place}].fromMessage[{index}].regex"
+                    yield Finding(file, locate(root, path), path, Rule.NO_MATCH, NO_LINE_END)
+
+
+def _needs_line_end(pattern: str) -> bool:
+    if _ALTERNATIVES.search(pattern):
+        return False
+    return bool(_LINE_END_FIRST.match(pattern) or _LINE_END_LAST.search(pattern))
+
+
+def _command_findings(file: str, root: MappingNode, spec: PodProbeMarkerSpec) -> Iterator[Finding]:
+    for number, probe in enumerate(spec.probes or ()):
+        if problem := command_problem((probe.probe.exec and probe.probe.exec.command) or ()):
+            path = f"spec.probes[{number}].probe.exec.command[{problem.word}]"
+            yield Finding(file, locate(root, path), path, Rule.COMMAND, problem.message)
 
 
 def _name_findings(

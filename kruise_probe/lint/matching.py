@@ -5,18 +5,14 @@ The cluster may have objects that are not in the files. A controller or a probe 
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import islice
 from pathlib import PurePath
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
-from kruise_probe.api.labels import Selector
 from kruise_probe.api.reserved import reserved_label_error
+from kruise_probe.api.spelling import closest_name
 from kruise_probe.inspection.selectors import unmet
 from kruise_probe.lint.markers import WrittenMarker
 from kruise_probe.lint.templates import PodTemplate
-
-MAX_COMPARISONS: Final = 1_000_000
-"""Maximum comparisons of a selector and a template in one run: some seconds."""
 
 
 class Selection(NamedTuple):
@@ -32,22 +28,12 @@ class Selection(NamedTuple):
 
 
 class Selections:
-    """The selections of all markers, found through an index of labels.
-
-    Attributes:
-        complete: False if there were too many comparisons; selections are then missing.
-    """
+    """The selections of all markers."""
 
     def __init__(self, markers: Sequence[WrittenMarker], templates: Sequence[PodTemplate]) -> None:
         self._templates = templates
         self._written = frozenset(key for each in markers for key in each.compiled.labels)
-        self._by_label: dict[tuple[str, str], list[int]] = {}
-        for number, template in enumerate(templates):
-            for label in template.pod.labels.items():
-                self._by_label.setdefault(label, []).append(number)
-        self._comparisons = 0
         self._selections = {id(each): self._selection(each) for each in markers}
-        self.complete = self._comparisons < MAX_COMPARISONS
 
     def of(self, marker: WrittenMarker) -> Selection:
         return self._selections[id(marker)]
@@ -68,30 +54,22 @@ class Selections:
 
     def _selection(self, marker: WrittenMarker) -> Selection:
         selector, possible, certain = marker.compiled.selector, [], []
-        for number in islice(self._candidates(selector), MAX_COMPARISONS - self._comparisons):
-            self._comparisons += 1
-            template = self._templates[number]
+        for number, template in enumerate(self._templates if selector.requirements else ()):
             missing = unmet(selector, template.pod.labels)
-            if may_share_namespace(marker, template) and self._are_set_later(
-                each.key for each in missing
+            if may_share_namespace(marker, template) and all(
+                self._may_be_set_later(each.key, template) for each in missing
             ):
                 possible.append(template)
                 if not missing and marker.namespace == template.namespace:
                     certain.append(number)
         return Selection(tuple(possible), frozenset(certain))
 
-    def _candidates(self, selector: Selector) -> Iterable[int]:
-        if not selector.requirements:
-            return ()
-        anchor = selector.anchor
-        if anchor is None or self._are_set_later([anchor[0]]):
-            return range(len(self._templates))
-        key, values = anchor
-        return [number for each in sorted(values) for number in self._by_label.get((key, each), ())]
-
-    def _are_set_later(self, keys: Iterable[str]) -> bool:
-        """Whether controllers or probes may set all these labels on running pods."""
-        return all(key in self._written or reserved_label_error(key) is not None for key in keys)
+    def _may_be_set_later(self, key: str, template: PodTemplate) -> bool:
+        """Whether a controller or a probe may set this label on running pods."""
+        if key in self._written or reserved_label_error(key) is not None:
+            return True
+        labels = template.pod.labels
+        return not (template.is_exact or key in labels or closest_name(key, labels))
 
 
 def may_share_namespace(marker: WrittenMarker, template: PodTemplate) -> bool:

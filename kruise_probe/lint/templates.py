@@ -1,5 +1,6 @@
 """Pod templates of any object: a Pod, or any mapping with `spec.containers`, also in custom resources."""
 
+import re
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
@@ -21,7 +22,8 @@ from kruise_probe.lint.nodes import (
 SIDECAR_SET: Final = "SidecarSet"
 """Kruise's kind that adds its containers to pods."""
 
-_BUILT_IN_GROUPS: Final = ("k8s.io", "apps.kruise.io")
+_INJECTED: Final = re.compile(r"inject|^dapr\.io/enabled$|^gke-gcsfuse/volumes$")
+"""In keys of labels and annotations that ask a webhook for more containers."""
 
 
 class PodTemplate(NamedTuple):
@@ -32,6 +34,8 @@ class PodTemplate(NamedTuple):
         namespace: empty if the file does not set it.
         path: of the template in the object; empty for a Pod.
         init_containers: names of init containers that end before the others start.
+        is_exact: pods have these labels, containers and ports only. Controllers of custom resources, and webhooks
+            that an annotation asks for, add others.
     """
 
     file: str
@@ -41,6 +45,7 @@ class PodTemplate(NamedTuple):
     path: str
     pod: Pod
     init_containers: frozenset[str]
+    is_exact: bool
 
 
 class DescribedPods(NamedTuple):
@@ -59,11 +64,12 @@ class DescribedPods(NamedTuple):
 
 
 def described_pods(file: str, root: MappingNode) -> DescribedPods:
-    """The pods that an object describes. A custom resource without a template may create pods that no file contains."""
+    """The pods that an object describes. A custom resource may create pods that no file contains."""
     kind, version = text_of(root.get("kind")), text_of(root.get("apiVersion"))
     if kind == SIDECAR_SET:
         names = [_name(each) for each in _containers(root.get("spec"))]
         return DescribedPods(added_containers=frozenset(names))
+    is_built_in = _is_built_in(version)
     place = f"{kind} {text_of(below(root, 'metadata', 'name'))}".rstrip()
     namespace = text_of(below(root, "metadata", "namespace"))
     found, readable = [], True
@@ -72,15 +78,25 @@ def described_pods(file: str, root: MappingNode) -> DescribedPods:
         if pod is None:
             readable = False
         elif pod.labels:
-            found.append(
-                PodTemplate(file, place, namespace, node, path, pod, _init_containers(node, pod))
-            )
-    return DescribedPods(tuple(found), readable, bool(found) or _is_built_in(version))
+            exact = is_built_in and not _is_injected(node)
+            inits = _init_containers(node, pod)
+            found.append(PodTemplate(file, place, namespace, node, path, pod, inits, exact))
+    return DescribedPods(tuple(found), readable, is_built_in)
 
 
 def _is_built_in(version: str) -> bool:
     group, slash, _ = version.partition("/")
-    return not slash or "." not in group or group.endswith(_BUILT_IN_GROUPS)
+    return (
+        not slash
+        or "." not in group
+        or (group.endswith(".k8s.io") and not group.endswith(".x-k8s.io"))
+    )
+
+
+def _is_injected(template: MappingNode) -> bool:
+    maps = (below(template, "metadata", each) for each in ("labels", "annotations"))
+    keys = (key for each in maps if isinstance(each, MappingNode) for key in each.entries)
+    return any(map(_INJECTED.search, keys))
 
 
 def _templates(node: Node, path: str) -> Iterator[tuple[str, MappingNode]]:

@@ -6,8 +6,6 @@ from hypothesis import strategies as st
 from kruise_probe.api.labels import Selector, compile_selector
 from kruise_probe.api.meta import LabelSelector
 from kruise_probe.inspection.selectors import (
-    MAX_COMPARED,
-    did_you_mean,
     distance,
     misses_by_typos,
     parse_selector,
@@ -139,47 +137,6 @@ def test_empty_selector_reports_that_it_selects_no_pod() -> None:
 )
 def test_why_not_suggests_the_closest_key_or_value(requirement: object, text: str) -> None:
     assert why_not(selector(requirement), {"app": "web"}) == text
-
-
-@pytest.mark.parametrize(
-    ("wrong", "names", "closest"),
-    [
-        pytest.param("mian", ["main", "sidecar"], "main", id="two-letters-swapped"),
-        pytest.param("wbe", ["web"], "web", id="letters-in-another-order"),
-        pytest.param("App", ["app"], "app", id="case"),
-        pytest.param("main", ["proxy"], "", id="no-similar-name"),
-        pytest.param("web", ["web1", "web2"], "", id="more-than-one"),
-        pytest.param("a", ["b"], "", id="too-short-to-tell"),
-        pytest.param("main", [], "", id="no-names"),
-        pytest.param("x" * MAX_COMPARED, ["x" * 322], "x" * 322, id="longest-that-is-compared"),
-        pytest.param("x" * (MAX_COMPARED + 1), ["x" * 322], "", id="too-long"),
-    ],
-)
-def test_did_you_mean_names_the_only_similar_name(
-    wrong: str, names: list[str], closest: str
-) -> None:
-    assert did_you_mean(wrong, names) == (f" Did you mean {closest!r}?" if closest else "")
-
-
-def edits(left: str, right: str) -> int:
-    """The edit distance by its definition."""
-    if not left or not right:
-        return len(left) + len(right)
-    return min(
-        edits(left[1:], right) + 1,
-        edits(left, right[1:]) + 1,
-        edits(left[1:], right[1:]) + (left[0] != right[0]),
-    )
-
-
-WORDS = st.text("abc", min_size=1, max_size=5)
-
-
-@given(WORDS, WORDS)
-def test_names_are_similar_up_to_two_edits_and_half_of_their_letters(one: str, other: str) -> None:
-    reordered = sorted(one) == sorted(other)
-    similar = reordered or edits(one, other) <= min(2, max(len(one), len(other)) // 2)
-    assert bool(did_you_mean(one, [other])) == (similar and one != other)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,107 @@
+"""Commands that need a shell: the runtime runs the words of a command as they are, without a shell."""
+
+import json
+import re
+from collections.abc import Sequence
+from pathlib import PurePosixPath
+from typing import Final, NamedTuple
+
+_SHELLS: Final = frozenset({"sh", "bash", "dash", "ash", "zsh", "ksh"})
+_TAKE_ANY_WORD: Final = frozenset(
+    {
+        *("awk", "column", "cut", "echo", "egrep", "expr", "fgrep", "find", "gawk", "grep", "jq", "mawk", "paste"),
+        *("printf", "rg", "sed", "sort", "test", "tr", "["),
+        *("cmd", "cmd.exe", "powershell", "powershell.exe", "pwsh", "pwsh.exe"),
+    }
+)  # fmt: skip
+"""Programs to which `|` or `>` may be an argument, and the shells of Windows."""
+_OPERATOR: Final = re.compile(r"\|\|?|&&|;|<|(?:[0-9]|&)?>>?(?:&[0-9]|/\S*)?")
+_VARIABLE: Final = re.compile(r"(?<!\$)\$\([A-Za-z_][A-Za-z0-9_.-]*\)")
+_CONSTANT: Final = re.compile(r"(?<!\$)\$\([A-Z_][A-Z0-9_]*\)")
+"""In a script, `$(name)` is a substitution of a command; commands are not written in capitals."""
+_WITH_VALUE: Final = ("-o", "-O", "+o", "+O", "--rcfile", "--init-file")
+
+
+class CommandProblem(NamedTuple):
+    """Why a command cannot work; `word` is its number."""
+
+    word: int
+    message: str
+
+
+def command_problem(command: Sequence[str]) -> CommandProblem | None:
+    """The first problem of a command; None if it may work."""
+    if not command:
+        return None
+    if hint := split_hint(command):
+        return CommandProblem(0, f"the runtime looks for a program of this whole name; {hint}")
+    program = PurePosixPath(command[0]).name
+    if program in _SHELLS:
+        return _shell_problem(command)
+    shell = next((n for n, each in enumerate(command) if PurePosixPath(each).name in _SHELLS), None)
+    for index, word in enumerate(command[:shell]):
+        if variable := _VARIABLE.search(word):
+            return CommandProblem(index, _variable(variable[0]))
+        if word == "~" or word.startswith("~/"):
+            message = f"only a shell replaces ~ in {word!r}; write the path of the folder"
+            return CommandProblem(index, message)
+        if index and program not in _TAKE_ANY_WORD and _OPERATOR.fullmatch(word):
+            return CommandProblem(
+                index,
+                f"without a shell, {word!r} is an argument of {program}; "
+                f"write the whole as one script: {_script(command)}",
+            )
+    return None
+
+
+def split_hint(command: Sequence[str]) -> str:
+    """What to do about a command of one word that has spaces; empty for any other command."""
+    words = command[0].split() if len(command) == 1 else []
+    if len(words) < 2 or _is_path_with_spaces(words):
+        return ""
+    listed = ", ".join(map(json.dumps, words))
+    return f"split the command into its words: [{listed}], or run it in a shell: [sh, -c, ...]"
+
+
+def _is_path_with_spaces(words: Sequence[str]) -> bool:
+    return words[0].startswith("/") and "/" in words[1] and not words[1].startswith(("/", "-"))
+
+
+def _shell_problem(command: Sequence[str]) -> CommandProblem | None:
+    index = 1
+    while index < len(command) and command[index].startswith(("-", "+")):
+        option = command[index]
+        if option.startswith("-") and not option.startswith("--") and {"c", "s"} & set(option):
+            return _script_problem(command, index + 1) if "c" in option else None
+        index += 2 if option.startswith(_WITH_VALUE) or option.endswith("o") else 1
+    if index >= len(command):
+        return None
+    word = command[index]
+    parts = word.split()
+    if re.search(r"[/.]", word) if len(parts) < 2 else _is_path_with_spaces(parts):
+        return None
+    shell = PurePosixPath(command[0]).name
+    message = f"{shell} takes {word!r} as the name of a file with a script; write -c before it: {_script(command[index:], shell)}"
+    return CommandProblem(index, message)
+
+
+def _script_problem(command: Sequence[str], index: int) -> CommandProblem | None:
+    script = command[index] if index < len(command) else ""
+    if variable := _CONSTANT.search(script):
+        return CommandProblem(index, _variable(variable[0]))
+    if "\r\n" in script:
+        return CommandProblem(
+            index, "the script has CRLF line ends, which a shell takes as part of the words; use LF"
+        )
+    return None
+
+
+def _variable(text: str) -> str:
+    return (
+        f"the kubelet replaces {text} in a probe's command, kruise-probe does not; "
+        f'use a variable of the shell: [sh, -c, ...] with "${text[2:-1]}"'
+    )
+
+
+def _script(words: Sequence[str], shell: str = "sh") -> str:
+    return json.dumps([shell, "-c", " ".join(words)], ensure_ascii=False)
