@@ -60,6 +60,15 @@ def command_message(exit_code: int, stdout: bytes, stderr: bytes) -> str:
     )
 
 
+def searched_part(message: str, *, failed: bool) -> str:
+    """What part of an output the message is, if it is as long as one that was cut; empty for a whole output."""
+    if len(message.encode()) < MAX_MESSAGE_BYTES - _CUT_BYTES:
+        return ""
+    both_ends = failed and _CUT in message
+    part = "the beginning and the end" if both_ends else f"the first {MAX_MESSAGE_BYTES:,} bytes"
+    return f"only {part} of the output are searched"
+
+
 def _shown(output: bytes | str) -> str:
     """The text as it is shown. Of a long one only both ends."""
     if isinstance(output, str):

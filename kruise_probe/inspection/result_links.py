@@ -8,6 +8,7 @@ from typing import Final
 from kruise_probe.api.core import MAX_SECONDS, Probe
 from kruise_probe.api.extraction import FromMessage
 from kruise_probe.api.handlers import probe_hash
+from kruise_probe.api.messages import searched_part
 from kruise_probe.api.names import REASON_DAEMON_STALE
 from kruise_probe.api.times import parse_time
 from kruise_probe.api.v1alpha1 import ContainerProbeState, ProbeState
@@ -34,6 +35,7 @@ MAX_VALUE_DELAY: Final = timedelta(seconds=15)
 """How much later than its message a value may be written: 1.5 times the default of --message-update-interval."""
 SHOWN_MESSAGE: Final = 80
 """Maximum characters of a message without a valid value."""
+PRINT_LESS: Final = "print less, with the value at the beginning"
 EXEC_STUCK: Final = "ExecStuck"
 """In the message of a command that times out every time, so that the daemon runs it less often."""
 
@@ -202,17 +204,20 @@ def _values_link(
     ]
     text = ", ".join(shown)
     if invalid := invalid_values(wanted, result):
-        return broken("marks", VALUE_INVALID, "; ".join(filter(None, (text, listed(invalid)))))
+        remedy = PRINT_LESS if _searched_part(result) else ""
+        text = "; ".join(filter(None, (text, listed(invalid))))
+        return broken("marks", VALUE_INVALID, text, remedy)
     return ok("marks", text or f"no marks in state {result.state}")
 
 
 def invalid_values(wanted: WantedMarks, result: ContainerProbeState) -> list[str]:
     """For each key without a valid value in the message: what the pod has instead, the pattern and the message."""
     values, message = values_of(wanted, result), result.message or ""
+    searched = f" ({part})" if (part := _searched_part(result)) else ""
     if len(message) > SHOWN_MESSAGE:
         message = f"{message[:SHOWN_MESSAGE]}…"
     return [
-        f'{kind} {key} {_instead(source)}: {_why_invalid(source)} "{message}"'
+        f'{kind} {key} {_instead(source)}: {_why_invalid(source)} "{message}"{searched}'
         for kind, items, invalid in (
             ("label", wanted.labels, values.invalid_labels),
             ("annotation", wanted.annotations, values.invalid_annotations),
@@ -220,6 +225,10 @@ def invalid_values(wanted: WantedMarks, result: ContainerProbeState) -> list[str
         for key, source in items
         if key in invalid and isinstance(source, FromMessage)
     ]
+
+
+def _searched_part(result: ContainerProbeState) -> str:
+    return searched_part(result.message or "", failed=result.state == ProbeState.FAILED)
 
 
 def _instead(source: FromMessage) -> str:

@@ -119,13 +119,19 @@ def degraded(counts: StatusCounts, refusals: Mapping[NamespacedName, str]) -> Co
         return Condition(DEGRADED, "True", "ContainerNotFound", message)
     if counts.invalid_values:
         keys = [
-            f"{each.kind} {each.key!r} of probe {each.probe!r} ({count} pods)"
+            f"{each.kind} {each.key!r} of probe {each.probe!r} ({', '.join(filter(None, (f'{count} pods', each.searched)))})"
             for each, count in sorted(counts.invalid_values.items())
         ]
+        cut = any(each.searched for each in counts.invalid_values)
+        remedy = (
+            "Print less, with the value at the beginning"
+            if cut
+            else "Correct regex in the marker, or what the probe prints"
+        )
         message = (
             f"The messages of {counts.pods_with_invalid_values} of {counts.matched} pods have no valid value: "
             f"{listed(keys)}. These pods have the static value, or none. "
-            "Correct regex in the marker, or what the probe prints; kruise-probe explain shows the message."
+            f"{remedy}; kruise-probe explain shows the message."
         )
         return Condition(DEGRADED, "True", VALUE_INVALID, message)
     if compiled.paused or counts.paused:

@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from kruise_probe.api.extraction import FromMessage, annotation_value, label_value
+from kruise_probe.api.messages import searched_part
 from kruise_probe.api.pods import Pod
-from kruise_probe.api.v1alpha1 import ContainerProbeState
+from kruise_probe.api.v1alpha1 import ContainerProbeState, ProbeState
 from kruise_probe.controllers.compiled import CompiledMarker
 from kruise_probe.controllers.pods.claims import (
     Claims,
@@ -19,11 +20,17 @@ from kruise_probe.controllers.pods.claims import (
 
 
 class InvalidValue(NamedTuple):
-    """A key for which the message of `probe` has no valid value. `kind` is "label" or "annotation"."""
+    """A key for which the message of `probe` has no valid value.
+
+    Attributes:
+        kind: "label" or "annotation".
+        searched: what part of the output the message is; empty for a whole one.
+    """
 
     probe: str
     kind: str
     key: str
+    searched: str = ""
 
 
 class Values(NamedTuple):
@@ -57,8 +64,15 @@ def invalid_values(
         if claim.name not in names or state is None or wanted is None:
             continue
         probe, values = names[claim.name], values_of(wanted, state)
-        found += [InvalidValue(probe, "label", key) for key in values.invalid_labels]
-        found += [InvalidValue(probe, "annotation", key) for key in values.invalid_annotations]
+        searched = searched_part(state.message or "", failed=state.state == ProbeState.FAILED)
+        found += [
+            InvalidValue(probe, kind, key, searched)
+            for kind, keys in (
+                ("label", values.invalid_labels),
+                ("annotation", values.invalid_annotations),
+            )
+            for key in keys
+        ]
     return found
 
 

@@ -6,7 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kruise_probe.api.messages import command_message, duration, normalise_message, quote
+from kruise_probe.api.messages import (
+    command_message,
+    duration,
+    normalise_message,
+    quote,
+    searched_part,
+)
 
 MAX_MESSAGE_BYTES = 1024
 
@@ -142,3 +148,19 @@ def test_quote_is_as_in_go(text: bytes | str, quoted: str) -> None:
 )
 def test_duration_is_as_in_go(seconds: float, text: str) -> None:
     assert duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("message", "failed", "part"),
+    [
+        pytest.param("x" * 1020, False, "", id="whole"),
+        pytest.param("x" * 1021, False, "the first 1,024 bytes", id="cut"),
+        pytest.param("é" * 511, False, "the first 1,024 bytes", id="counted-in-bytes"),
+        pytest.param("x" * 600 + "…" + "x" * 421, True, "the beginning and the end", id="failed"),
+        pytest.param("x" * 1021 + "…", False, "the first 1,024 bytes", id="succeeded"),
+    ],
+)
+def test_message_that_was_cut_names_what_is_searched(message: str, failed: bool, part: str) -> None:
+    expected = f"only {part} of the output are searched" if part else ""
+
+    assert searched_part(message, failed=failed) == expected

@@ -412,6 +412,12 @@ def test_values_must_be_those_of_the_newest_message(
             f"annotation n is removed: regex 'n=.+' finds no valid value in the message \"{'x' * SHOWN_MESSAGE}…\"",
             id="long-message",
         ),
+        pytest.param(
+            {"annotation": "n", "regex": "n=.+"},
+            "x" * 1021,
+            f"annotation n is removed: regex 'n=.+' finds no valid value in the message \"{'x' * SHOWN_MESSAGE}…\" (only the first 1,024 bytes of the output are searched)",
+            id="message-that-was-cut",
+        ),
     ],
 )
 def test_invalid_value_has_its_pattern_its_message_and_what_happens(
@@ -425,6 +431,7 @@ def test_invalid_value_has_its_pattern_its_message_and_what_happens(
     found = end_of(there)
     assert found is not None
     assert found.text == says
+    assert found.remedy.startswith("print less" if "searched" in says else "correct regex")
 
 
 @pytest.mark.parametrize(

@@ -42,12 +42,14 @@ def api() -> FakeApi:
     return api
 
 
-def report(api: FakeApi, results: dict[str, str], probe: str = "web#healthy") -> None:
+def report(
+    api: FakeApi, results: dict[str, str], probe: str = "web#healthy", message: str = ""
+) -> None:
     """Publishes the state of the pods `web-<number>` on their nodes."""
     for pod, state in results.items():
         wire = api.get(PODS, pod)
         assert wire is not None
-        statuses = [pod_status_wire(wire, state_wire(probe, state))]
+        statuses = [pod_status_wire(wire, state_wire(probe, state, message=message))]
         api.edit(
             NODE_POD_PROBES, wire["spec"]["nodeName"], {"status": {"podProbeStatuses": statuses}}
         )
@@ -118,6 +120,18 @@ async def test_pods_without_a_valid_value_are_counted(api: FakeApi) -> None:
         report(api, {"web-1": "Failed"})
         await settle()
         assert condition(api, "Degraded")[1] == "AsExpected"
+
+
+async def test_value_that_a_cut_message_lacks_is_not_blamed_on_the_pattern(api: FakeApi) -> None:
+    policies = [policy_wire("Succeeded", from_message=[{"label": "role", "regex": "role=(.*)"}])]
+    api.put(MARKERS, marker_wire(probes=[probe_wire(policies=policies)]))
+    async with running_manager(api):
+        await settle()
+        report(api, {"web-1": "Succeeded"}, message="x" * 1021)
+        await settle()
+        message = condition(api, "Degraded")[2]
+        assert "(1 pods, only the first 1,024 bytes of the output are searched)" in message
+        assert "Print less, with the value at the beginning; " in message
 
 
 async def test_counting_in_slices_counts_every_pod_once(
