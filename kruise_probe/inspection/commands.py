@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import PurePosixPath
 from typing import Final, NamedTuple
 
-_SHELLS: Final = frozenset({"sh", "bash", "dash", "ash", "zsh", "ksh"})
+SHELLS: Final = frozenset({"sh", "bash", "dash", "ash", "zsh", "ksh"})
 _TAKE_ANY_WORD: Final = frozenset(
     {
         *("awk", "column", "cut", "echo", "egrep", "expr", "fgrep", "find", "gawk", "grep", "jq", "mawk", "paste"),
@@ -20,6 +20,22 @@ _VARIABLE: Final = re.compile(r"(?<!\$)\$\([A-Za-z_][A-Za-z0-9_.-]*\)")
 _CONSTANT: Final = re.compile(r"(?<!\$)\$\([A-Z_][A-Z0-9_]*\)")
 """In a script, `$(name)` is a substitution of a command; commands are not written in capitals."""
 _WITH_VALUE: Final = ("-o", "-O", "+o", "+O", "--rcfile", "--init-file")
+
+
+_CAUSES: Final = (
+    (
+        re.compile("exec format error", re.IGNORECASE),
+        "begin the script with a line such as #!/bin/sh; a program must be built for the CPU of the node",
+    ),
+    (
+        re.compile(
+            r"\^M:|\w\\r\W{1,3}No such|bad interpreter|\bexec /\S+: no such file or directory"
+        ),
+        "the file exists, but not the interpreter that its first line names: often it has CRLF line ends; write it with LF, "
+        "or name an interpreter of the image",
+    ),
+)
+"""In the messages of runc, crun, shells and env."""
 
 
 class CommandProblem(NamedTuple):
@@ -36,9 +52,9 @@ def command_problem(command: Sequence[str]) -> CommandProblem | None:
     if hint := split_hint(command):
         return CommandProblem(0, f"the runtime looks for a program of this whole name; {hint}")
     program = PurePosixPath(command[0]).name
-    if program in _SHELLS:
+    if program in SHELLS:
         return _shell_problem(command)
-    shell = next((n for n, each in enumerate(command) if PurePosixPath(each).name in _SHELLS), None)
+    shell = next((n for n, each in enumerate(command) if PurePosixPath(each).name in SHELLS), None)
     for index, word in enumerate(command[:shell]):
         if variable := _VARIABLE.search(word):
             return CommandProblem(index, _variable(variable[0]))
@@ -52,6 +68,11 @@ def command_problem(command: Sequence[str]) -> CommandProblem | None:
                 f"write the whole as one script: {_script(command)}",
             )
     return None
+
+
+def start_hint(message: str) -> str:
+    """What to do about a script that a runtime or a shell could not start; empty if the message has no cause."""
+    return next((hint for pattern, hint in _CAUSES if pattern.search(message)), "")
 
 
 def split_hint(command: Sequence[str]) -> str:

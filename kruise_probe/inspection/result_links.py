@@ -16,7 +16,7 @@ from kruise_probe.controllers.markers.conditions import VALUE_INVALID, listed
 from kruise_probe.controllers.pods.claims import Claim, WantedMarks
 from kruise_probe.controllers.pods.marking import CONDITION_STATUS
 from kruise_probe.controllers.pods.values import values_of
-from kruise_probe.inspection.commands import split_hint
+from kruise_probe.inspection.commands import split_hint, start_hint
 from kruise_probe.inspection.link import (
     Link,
     ProbeContext,
@@ -70,7 +70,8 @@ def result_link(context: ProbeContext) -> Link:
             text = "Unknown: the daemon gave no reason"
         if reason == "ContainerRestarted":
             return waiting("result", reason, text)
-        return broken("result", reason, text, _command_hint(context) or unknown_remedy(reason))
+        hint = _command_hint(context) or (start_hint(text) if probe.exec else "")
+        return broken("result", reason, text, hint or unknown_remedy(reason))
     if EXEC_STUCK in (result.message or ""):
         return broken("result", EXEC_STUCK, text)
     if _NO_PROGRAM.search(result.message or "") and (hint := _command_hint(context)):
@@ -84,6 +85,8 @@ def not_started_note(probe: Probe, state: str, message: str) -> str:
     """That a shell or runtime could not start a program, if the message of a failed command says so; else empty."""
     if probe.exec is None or state != ProbeState.FAILED:
         return ""
+    if hint := start_hint(message):
+        return hint
     if _NOT_FOUND.search(message):
         return "usually exit code 127: the program is not in the container's image"
     if _NOT_EXECUTABLE.search(message):

@@ -24,6 +24,7 @@ from kruise_probe.lint.findings import Finding, Position, Rule
 from kruise_probe.lint.markers import WrittenMarker
 from kruise_probe.lint.matching import Selections, may_share_namespace, selecting
 from kruise_probe.lint.nodes import below, items_of, locate, occurrences, text_of
+from kruise_probe.lint.scripts import ConfigMaps, script_problem
 from kruise_probe.lint.templates import PodTemplate
 
 INJECTED_CONTAINERS: Final = frozenset(
@@ -46,6 +47,7 @@ class FileContents(NamedTuple):
     complete: bool
     all_pods: bool
     added_containers: frozenset[str]
+    config_maps: ConfigMaps
 
 
 def across_files(contents: FileContents) -> Iterator[Finding]:
@@ -68,6 +70,7 @@ def _pods_and_containers(contents: FileContents, selections: Selections) -> Iter
                 having = [each for each in possible if each.pod.container(probe.container)]
                 if having:
                     yield from _port(marker, probe, having)
+                    yield from _script(marker, probe, having, contents.config_maps)
                 elif probe.container not in added:
                     yield from _no_container(marker, probe, possible)
 
@@ -143,6 +146,20 @@ def _port(
         f"{_remedy(name, names, 'write the name or the number of one of its ports')}"
     )
     yield Finding(marker.file, locate(marker.root, path), path, Rule.NO_PORT, message)
+
+
+def _script(
+    marker: WrittenMarker,
+    probe: CompiledProbe,
+    templates: Sequence[PodTemplate],
+    config_maps: ConfigMaps,
+) -> Iterator[Finding]:
+    action = probe.container_probe.probe.exec
+    command = (action.command if action else None) or ()
+    found = [script_problem(each, probe.container, command, config_maps) for each in templates]
+    if found and all(found):
+        path = f"{marker.probe_path(probe.probe)}.probe.exec.command"
+        yield Finding(marker.file, locate(marker.root, path), path, Rule.COMMAND, found[0])
 
 
 def _gates(contents: FileContents, selections: Selections) -> Iterator[Finding]:

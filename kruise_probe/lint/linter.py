@@ -86,6 +86,7 @@ class _Linter:
         self._markers: list[WrittenMarker] = []
         self._templates: list[PodTemplate] = []
         self._added = frozenset[str]()
+        self._config_maps: dict[tuple[str, str], MappingNode] = {}
         self._unclear_file = ""
         self._all_pods = True
 
@@ -100,6 +101,7 @@ class _Linter:
             not self._unclear_file,
             self._all_pods,
             self._added,
+            self._config_maps,
         )
         order = {name: number for number, name in enumerate(self._files)}
         found = sorted(
@@ -158,12 +160,21 @@ class _Linter:
         elif wrong:
             self._mark_unclear(file)
         else:
+            self._add_config_map(root)
             found = described_pods(file, root)
             self._templates += found.templates
             self._added |= found.added_containers
             if not found.readable:
                 self._mark_unclear(file)
             self._all_pods &= found.shows_all_pods
+
+    def _add_config_map(self, root: MappingNode) -> None:
+        data = root.get("data")
+        if text_of(root.get("kind")) == "ConfigMap" and isinstance(data, MappingNode):
+            namespace, name = (
+                text_of(below(root, "metadata", each)) for each in ("namespace", "name")
+            )
+            self._config_maps[namespace, name] = data
 
     def _marker(self, file: str, root: MappingNode) -> None:
         findings, marker = self._checker.check(file, root)

@@ -702,6 +702,30 @@ def test_failed_result_that_needs_action_is_broken(
 
 
 @pytest.mark.parametrize(
+    ("state", "message", "hint"),
+    [
+        pytest.param("Unknown", "ExecImpossible: exec /check.sh: no such file or directory", "CRLF", id="runc"),
+        pytest.param("Unknown", 'ExecImpossible: exec: "/x": stat /x: no such file or directory', "the program exists in", id="no-program"),
+        pytest.param("Unknown", "ExecImpossible: exec /check.sh: exec format error", "#!/bin/sh", id="no-interpreter"),
+        pytest.param("Failed", "sh: /check.sh: /bin/bash^M: bad interpreter: No such file or directory", "CRLF", id="shell"),
+        pytest.param("Failed", "env: 'bash\\r': No such file or directory", "CRLF", id="env"),
+        pytest.param("Failed", "sh: /check.sh: not found", "exit code 127", id="no-file"),
+    ],
+)  # fmt: skip
+def test_script_that_cannot_start_has_its_cause(state: str, message: str, hint: str) -> None:
+    pod = healthy_pod(conditions=[condition_wire("example.com/healthy", "False")])
+    probe = probe_wire(handler={"exec": {"command": ["/check.sh"]}})
+    there = snapshot(
+        markers=[marker(probes=[probe])],
+        pods=[pod],
+        states=[state_wire(state=state, message=message)],
+    )
+    (trace,) = traces_of(there, there.pods[0], there.compiled[there.markers[0].key])
+    result = next(each for each in trace.links if each.name == "result")
+    assert hint in f"{result.text} {result.remedy}"
+
+
+@pytest.mark.parametrize(
     ("command", "states", "hinted"),
     [
         pytest.param(
