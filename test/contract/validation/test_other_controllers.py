@@ -1,0 +1,40 @@
+"""Markers of other controllers: the API server stores them exactly as they were sent."""
+
+from typing import Any
+
+from support.contract_api import Api
+from support.other_controllers import GAME, HASH, SANDBOX
+
+
+def test_exec_probe_comes_back_exactly_as_it_was_sent(with_api: Any) -> None:
+    """openkruise/agents encodes both specs and updates the marker as long as they differ."""
+
+    async def create(api: Api) -> None:
+        for marker in (GAME, SANDBOX):
+            path = api.path("podprobemarkers", marker["metadata"]["name"])
+            created = await api.create("podprobemarkers", marker)
+            stored = (await api.get(path)).body
+
+            assert stored["spec"] == marker["spec"]
+            assert stored["metadata"]["ownerReferences"] == marker["metadata"]["ownerReferences"]
+
+            again = await api.put(path, {**stored, "spec": marker["spec"]})
+            assert again.meta["generation"] == created.meta["generation"] == 1
+
+    with_api(create)
+
+
+def test_new_hash_without_a_new_spec_is_no_new_generation(with_api: Any) -> None:
+    """kruise-game writes hash and spec in one update, and then waits for status.observedGeneration."""
+
+    async def edit(api: Api) -> None:
+        path = api.path("podprobemarkers", "minecraft")
+        await api.create("podprobemarkers", GAME)
+        same = await api.merge(path, {"metadata": {"annotations": {HASH: "0"}}})
+        probes = [{**GAME["spec"]["probes"][0], "probe": {"exec": {"command": ["true"]}}}]
+        edited = await api.merge(path, {"spec": {"probes": probes}})
+
+        assert same.meta["generation"] == 1
+        assert edited.meta["generation"] == 2
+
+    with_api(edit)
