@@ -13,7 +13,6 @@ from rich.live import Live
 from rich.text import Text
 
 from kruise_probe.api.errors import FatalError
-from kruise_probe.api.names import GROUP
 from kruise_probe.cli.completion import complete_markers
 from kruise_probe.cli.query_client import client_of, run_query
 from kruise_probe.cli.query_options import (
@@ -77,7 +76,7 @@ class StatusQuery(NamedTuple):
 @click.argument("markers", metavar="[MARKER]...", nargs=-1, shell_complete=complete_markers)
 @click.option("-A", "--all-namespaces", is_flag=True, help="Read all namespaces.")
 @click.option("-w", "--watch", is_flag=True, help="Continue and show every change.")
-@query_flags("table", "wide", "json", "yaml", "name")
+@query_flags("table", "wide", "json", "yaml")
 def status(markers: tuple[str, ...], all_namespaces: bool, watch: bool, **options: Any) -> int:
     flags = QueryFlags(**options)
     if all_namespaces and (flags.namespace or markers):
@@ -218,8 +217,6 @@ def _view(snapshot: Snapshot, query: StatusQuery, notes: list[str]) -> StatusVie
 
 
 def _text(view: StatusView, query: StatusQuery) -> str:
-    if query.flags.output == "name":
-        return "".join(f"podprobemarker.{GROUP}/{each.name}\n" for each in view.markers)
     if query.flags.output in ("json", "yaml"):
         return document_text(view, query.flags.output)
     return status_text(

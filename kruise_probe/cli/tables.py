@@ -17,7 +17,8 @@ from rich.text import Text
 
 from kruise_probe.api.times import parse_time
 from kruise_probe.inspection.attempts import AttemptsView, AttemptView
-from kruise_probe.inspection.explanation import ExplanationView, LinkView, TraceView
+from kruise_probe.inspection.explanation import ExplanationView, TraceView
+from kruise_probe.inspection.link import Link, LinkState
 from kruise_probe.inspection.views import MarkerView, PodView, Problem, ResultView, StatusView
 
 WIDE_COLUMNS: Final = 110
@@ -29,6 +30,8 @@ MIN_CELL: Final = 8
 NARROW_CELL: Final = 4
 GAP: Final = "  "
 INDENT: Final = "  "
+LAST_RESULT: Final = "last result"
+"""Instead of the name of a link; it has no state of its own."""
 
 _STYLES: Final = {
     "Succeeded": "green", "Failed": "red", "Unknown": "yellow", "Pending": "dim",
@@ -325,33 +328,33 @@ def _print_trace(console: Console, trace: TraceView, *, wide: bool) -> None:
     _print_links(console, links, indent=4)
 
 
-def _last_result(trace: TraceView) -> Iterator[LinkView]:
+def _last_result(trace: TraceView) -> Iterator[Link]:
     """What the pod still shows of a probe whose links end before the result, such as a paused one."""
-    if not trace.first_broken or any(each.link == "result" for each in trace.links):
+    if not trace.first_broken or any(each.name == "result" for each in trace.links):
         return
     result, marks = trace.result, _marks(trace.result)
     known = result.state in ("Succeeded", "Failed")
     state = f"{result.state}: {result.message}".rstrip(": ") if known else ""
     if text := "; ".join(filter(None, (state, marks))):
-        yield LinkView(link="last result", state="", text=text, reason="", remedy="")
+        yield Link(LAST_RESULT, LinkState.OK, text)
 
 
-def _folded(links: Sequence[LinkView]) -> list[LinkView]:
+def _folded(links: Sequence[Link]) -> list[Link]:
     """The links that are OK as one line: with their results if all are OK, otherwise only their names."""
     working = [each for each in links if each.state == "ok"]
     if not working:
         return list(links)
     if len(working) == len(links):
         text = "; ".join(
-            each.text for each in links if each.link in ("provider", "result", "condition", "marks")
+            each.text for each in links if each.name in ("provider", "result", "condition", "marks")
         )
     else:
-        text = ", ".join(each.link for each in working)
-    folded = msgspec.structs.replace(working[0], link=plural(len(working), "link"), text=text)
+        text = ", ".join(each.name for each in working)
+    folded = msgspec.structs.replace(working[0], name=plural(len(working), "link"), text=text)
     return [folded, *(each for each in links if each.state != "ok")]
 
 
-def _print_links(console: Console, links: Iterable[LinkView], *, indent: int) -> None:
+def _print_links(console: Console, links: Iterable[Link], *, indent: int) -> None:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=False)
     table.add_column(no_wrap=True)
     table.add_column(no_wrap=True)
@@ -359,7 +362,8 @@ def _print_links(console: Console, links: Iterable[LinkView], *, indent: int) ->
     for link in links:
         style = _STYLES.get(link.state, "")
         reason = f" ({link.reason})" if link.reason else ""
-        table.add_row(Text(link.state, style=style), link.link, printable(f"{link.text}{reason}"))
+        state = "" if link.name == LAST_RESULT else link.state
+        table.add_row(Text(state, style=style), link.name, printable(f"{link.text}{reason}"))
         if link.remedy:
             table.add_row("", "", Text(f"-> {link.remedy}", style="cyan"))
     console.print(Padding(table, (0, 0, 0, indent), expand=False))

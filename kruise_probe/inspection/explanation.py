@@ -26,23 +26,13 @@ MAX_UNMATCHED: Final = 10
 """Maximum listed markers that do not select the pod, closest first."""
 
 
-class LinkView(JsonView, frozen=True):
-    """`state` is ok, waiting or broken."""
-
-    link: str
-    state: str = msgspec.field(name="standing")
-    text: str
-    reason: str
-    remedy: str
-
-
 class TraceView(JsonView, frozen=True):
     """`first_broken` is the first link that is not ok, or empty; it may be waiting. `result` is the newest one."""
 
     probe: str
     container_name: str
     check: str
-    links: list[LinkView]
+    links: list[Link]
     first_broken: str
     reason: str
     result: ResultView
@@ -76,7 +66,7 @@ class ExplanationView(JsonView, frozen=True):
     matching: list[MatchView]
     not_matching: list[UnmatchedView]
     more_not_matching: int = msgspec.field(name="strangersLeftOut")
-    readiness_gates: list[LinkView]
+    readiness_gates: list[Link]
     elsewhere: list[str]
 
 
@@ -132,7 +122,7 @@ def explanation(
             for each in not_matching[:MAX_UNMATCHED]
         ],
         more_not_matching=max(len(not_matching) - MAX_UNMATCHED, 0),
-        readiness_gates=[_link_view(each) for each in readiness_gates_of(snapshot, seen)],
+        readiness_gates=readiness_gates_of(snapshot, seen),
         elsewhere=[]
         if matching
         else sorted(
@@ -173,20 +163,8 @@ def _trace_view(snapshot: Snapshot, seen: SeenPod, trace: ProbeTrace) -> TraceVi
         probe=trace.probe.name,
         container_name=trace.probe.container_name,
         check=handler_text(trace.probe.probe),
-        links=[
-            _link_view(each) for each in trace.links if each.text or each.state is not LinkState.OK
-        ],
+        links=[each for each in trace.links if each.text or each.state is not LinkState.OK],
         first_broken=end.name if end else "",
         reason=end.reason if end else "",
         result=result_view(snapshot, seen, trace),
-    )
-
-
-def _link_view(link: Link) -> LinkView:
-    return LinkView(
-        link=link.name,
-        state=link.state,
-        text=link.text,
-        reason=link.reason,
-        remedy=link.remedy,
     )

@@ -3,6 +3,8 @@
 from enum import StrEnum
 from typing import Final, NamedTuple
 
+import msgspec
+
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.names import PAUSED_ANNOTATION
 from kruise_probe.api.v1alpha1 import ContainerProbeState, PodContainerProbe, PodProbeMarker
@@ -11,6 +13,7 @@ from kruise_probe.controllers.limits import ENTRY_TOO_LARGE, NO_ROOM, TOO_MANY_M
 from kruise_probe.controllers.pods.claims import Claim, ClaimConflict
 from kruise_probe.inspection.seen_pods import SeenPod
 from kruise_probe.inspection.snapshot import Snapshot
+from kruise_probe.inspection.views import JsonView
 
 
 class LinkState(StrEnum):
@@ -21,8 +24,8 @@ class LinkState(StrEnum):
     BROKEN = "broken"
 
 
-class Link(NamedTuple):
-    """One step from a marker to its marks.
+class Link(JsonView, frozen=True):
+    """One step from a marker to its marks, also in `-o json`.
 
     Attributes:
         text: what was found.
@@ -30,8 +33,8 @@ class Link(NamedTuple):
         remedy: what to do; empty if the link is OK.
     """
 
-    name: str
-    state: LinkState
+    name: str = msgspec.field(name="link")
+    state: LinkState = msgspec.field(name="standing")
     text: str
     reason: str = ""
     remedy: str = ""

@@ -3,6 +3,8 @@
 from collections.abc import Iterable
 from typing import Final
 
+import msgspec
+
 from kruise_probe.api.names import (
     LEFT_OUT_REASONS,
     MARKER_FINALIZER,
@@ -16,7 +18,7 @@ from kruise_probe.controllers.markers.conditions import (
     SELECTOR_CYCLE,
     VALUE_INVALID,
 )
-from kruise_probe.inspection.link import Link, LinkState, paused_remedy, remedy_of
+from kruise_probe.inspection.link import Link, LinkState, broken, paused_remedy, remedy_of, waiting
 from kruise_probe.inspection.seen_pods import SeenPod
 from kruise_probe.inspection.selectors import distance, selector_text, why_not
 from kruise_probe.inspection.snapshot import Snapshot
@@ -35,21 +37,16 @@ def marker_problems(
         text = f"is being deleted since {since}; held by {', '.join(finalizers) or 'nothing'}"
         held_by_us = not finalizers or MARKER_FINALIZER in finalizers
         remedy = remedy_of("MarkerDeleting" if held_by_us else "MarkerHeld")
-        return [_problem(LinkState.WAITING, "marker", "MarkerDeleting", text, remedy)]
-    remedy = remedy_of(INVALID_SPEC)
-    problems = [
-        _problem(LinkState.BROKEN, "marker", INVALID_SPEC, str(error), remedy)
-        for error in compiled.errors
-    ]
+        return [_of_marker(waiting("marker", "MarkerDeleting", text, remedy))]
+    links = [broken("marker", INVALID_SPEC, str(error)) for error in compiled.errors]
     if compiled.paused:
         text = paused_text("this PodProbeMarker")
         remedy = paused_remedy("podprobemarker", marker.key)
-        problems.append(_problem(LinkState.WAITING, "marker", REASON_PAUSED, text, remedy))
+        links.append(waiting("marker", REASON_PAUSED, text, remedy))
     cycle = snapshot.cycle_through(marker.key)
     if cycle:
-        remedy = remedy_of(SELECTOR_CYCLE)
-        problems.append(_problem(LinkState.BROKEN, "marker", SELECTOR_CYCLE, cycle, remedy))
-    return problems
+        links.append(broken("marker", SELECTOR_CYCLE, cycle))
+    return [_of_marker(each) for each in links]
 
 
 def no_pods(snapshot: Snapshot, marker: CompiledMarker) -> Problem:
@@ -61,7 +58,7 @@ def no_pods(snapshot: Snapshot, marker: CompiledMarker) -> Problem:
         text += f"; closest is pod {closest.name}: {why_not(selector, closest.labels)}"
     else:
         text += "; the namespace has no pods"
-    return _problem(LinkState.WAITING, "selector", "NoPods", text, remedy_of("NoPods"))
+    return _of_marker(waiting("selector", "NoPods", text))
 
 
 def reported_problems(snapshot: Snapshot, marker: PodProbeMarker, links: set[str]) -> list[Problem]:
@@ -71,7 +68,7 @@ def reported_problems(snapshot: Snapshot, marker: PodProbeMarker, links: set[str
     """
     covered = frozenset() if snapshot.node_pod_probes is None else _VISIBLE_IN_NODE_POD_PROBES
     return [
-        _problem(LinkState.BROKEN, "marker", each.reason, each.message, remedy_of(each.reason))
+        _of_marker(broken("marker", each.reason, each.message))
         for each in (marker.status and marker.status.conditions) or ()
         if each.status == _BAD_STATUS.get(each.type)
         and each.reason not in covered
@@ -100,12 +97,12 @@ _REPORTED_BY_LINKS: Final = {
 def pod_problems(snapshot: Snapshot, seen: SeenPod, traces: Iterable[ProbeTrace]) -> list[Problem]:
     """The first broken link of each probe on the pod, and readiness gates that nothing sets."""
     problems = [
-        _link_problem(trace.end, seen, trace.probe.name)
+        _of_pod(trace.end, seen, trace.probe.name)
         for trace in traces
         if trace.end is not None and not _is_of_marker(trace.end.reason, trace.marker)
     ]
     problems += [
-        _link_problem(each, seen)
+        _of_pod(each, seen)
         for each in readiness_gates_of(snapshot, seen)
         if each.state is LinkState.BROKEN
     ]
@@ -124,28 +121,10 @@ def _is_of_marker(reason: str, marker: CompiledMarker) -> bool:
 _NOT_OF_POD: Final = frozenset({"MarkerDeleting", "PodFinished", "PodTerminating", SELECTOR_CYCLE})
 
 
-def _link_problem(link: Link, seen: SeenPod, probe: str = "") -> Problem:
-    return Problem(
-        severity=link.state,
-        link=link.name,
-        reason=link.reason,
-        message=link.text,
-        remedy=link.remedy,
-        pod=seen.pod.name,
-        probe=probe,
-        node=seen.pod.node,
-    )
+def _of_pod(link: Link, seen: SeenPod, probe: str = "") -> Problem:
+    problem = _of_marker(link)
+    return msgspec.structs.replace(problem, pod=seen.pod.name, probe=probe, node=seen.pod.node)
 
 
-def _problem(severity: str, link: str, reason: str, message: str, remedy: str) -> Problem:
-    """A problem of the marker."""
-    return Problem(
-        severity=severity,
-        link=link,
-        reason=reason,
-        message=message,
-        remedy=remedy,
-        pod="",
-        probe="",
-        node="",
-    )
+def _of_marker(link: Link) -> Problem:
+    return Problem(link.state, link.name, link.reason, link.text, link.remedy)

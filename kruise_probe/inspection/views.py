@@ -26,9 +26,9 @@ class Problem(JsonView, frozen=True):
     reason: str
     message: str
     remedy: str
-    pod: str
-    probe: str
-    node: str
+    pod: str = ""
+    probe: str = ""
+    node: str = ""
 
 
 class ProbeView(JsonView, frozen=True):

@@ -130,7 +130,7 @@ async def test_the_first_broken_link_is_named(
 
     trace = await ns.explained("web", reason)
 
-    assert (trace.first_broken, trace.links[-1].link) == (link, link)
+    assert (trace.first_broken, trace.links[-1].name) == (link, link)
     assert text in trace.links[-1].text
     assert remedy in trace.links[-1].remedy
     assert all(each.state == "ok" for each in trace.links[:-1])
@@ -140,7 +140,7 @@ async def test_working_probe_shows_all_links(ns: UsageNamespace) -> None:
     await ns.apply(pod())
     await ns.apply(marker(result="markerPolicy: [{state: Succeeded, labels: {state: good}}]"))
     trace = await ns.explained("web", "")
-    assert [each.link for each in trace.links] == [
+    assert [each.name for each in trace.links] == [
         "marker", "pod", "container", "NodePodProbe", "daemon", "result", "marks",
     ]  # fmt: skip
     assert trace.links[-1].text == "state=good"
@@ -315,7 +315,7 @@ async def test_absent_leader_is_named_if_a_write_is_missing(
 
         trace = await ns.explained("web", "ManagerNotRunning")
 
-        assert [each.link for each in trace.links] == ["marker", "pod", "container", "manager"]
+        assert [each.name for each in trace.links] == ["marker", "pod", "container", "manager"]
         assert f"no manager has renewed its Lease since {PAST}" in trace.links[-1].text
         assert "but the result is Failed" in trace.links[-1].text
     finally:

@@ -123,10 +123,10 @@ async def test_error_is_one_line(
 @pytest.mark.parametrize(
     ("arguments", "lines"),
     [
-        pytest.param("status -o name -l team=a", [], id="markers-without-the-label"),
-        pytest.param("status -o name -l '!team'", ["podprobemarker.{}/marker"], id="markers"),
-        pytest.param("status -o name ppm/marker", ["podprobemarker.{}/marker"], id="kind-and-name"),
-        pytest.param("status -o name marker ppm/marker", ["podprobemarker.{}/marker"], id="names"),
+        pytest.param("status -l team=a", [], id="markers-without-the-label"),
+        pytest.param("status -l '!team'", ["{}/marker "], id="markers"),
+        pytest.param("status ppm/marker", ["{}/marker "], id="kind-and-name"),
+        pytest.param("status marker ppm/marker", ["{}/marker "], id="names"),
         pytest.param(
             "explain -l app=web", ["{}/web: 1 of 1 probes works (1 Succeeded)"], id="pods"
         ),
@@ -139,8 +139,8 @@ async def test_labels_and_kinds_select_objects_as_in_kubectl(
 ) -> None:
     ran = await shell(f"kruise-probe {arguments} -n {ns.namespace}")
     assert ran.code == 0
-    owner = ns.namespace if arguments.startswith("explain") else "apps.kruise.io"
-    assert ran.out.splitlines()[:1] == [each.format(owner) for each in lines]
+    assert len(ran.out.splitlines()[:1]) == len(lines)
+    assert ran.out.startswith(tuple(each.format(ns.namespace) for each in lines) or "")
     assert bool(ran.err) == (not lines)
 
 

@@ -308,7 +308,7 @@ def test_a_pod_that_is_being_deleted_is_terminating() -> None:
 
 def test_links_without_text_are_left_out_unless_they_need_action() -> None:
     (probe,) = view_of().matching[0].probes
-    shown = [each.link for each in probe.links]
+    shown = [each.name for each in probe.links]
 
     assert shown == [name for name in ORDER if name not in ("port", "manager", "marks")]
     assert (probe.first_broken, probe.reason) == ("", "")
