@@ -49,7 +49,7 @@ from kruise_probe.inspection.selectors import why_not
 from kruise_probe.inspection.snapshot import Snapshot
 from kruise_probe.inspection.trials import run_probe
 from kruise_probe.lint.formats import findings_text
-from kruise_probe.lint.linter import read_markers
+from kruise_probe.lint.linter import lint
 from kruise_probe.lint.sources import read_sources
 
 MAX_CONCURRENT: Final = 8
@@ -126,12 +126,12 @@ def _marker_of_file(filename: str, name: str, allowed_labels: frozenset[str]) ->
         FatalError: the file has no such marker, or several.
         click.exceptions.Exit: the API server would refuse the file; the findings are printed.
     """
-    findings, markers = read_markers(read_sources([filename]), allowed_labels=allowed_labels)
-    if findings:
-        click.echo(findings_text(findings), err=True, nl=False)
+    report = lint(read_sources([filename]), allowed_labels=allowed_labels)
+    if report.refused:
+        click.echo(findings_text(report.refused), err=True, nl=False)
         raise click.exceptions.Exit(EXIT_NOT_SUCCEEDED)
-    names = [each.name for each in markers]
-    found = [each for each in markers if name in ("", each.name)]
+    names = [each.name for each in report.markers]
+    found = [each for each in report.markers if name in ("", each.name)]
     if not found:
         what = f"PodProbeMarker {name}" if name else "PodProbeMarker"
         hint = did_you_mean(name, names) if name else ""

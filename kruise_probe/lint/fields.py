@@ -6,15 +6,24 @@ left out or replaced by an empty one. Rules that such a value breaks are not rep
 Source: apiextensions-apiserver pkg/apiserver/validation; kubectl's strict field validation.
 """
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from kruise_probe.api.spelling import did_you_mean
-from kruise_probe.lint.findings import Position, Rule
-from kruise_probe.lint.nodes import MappingNode, Node, ScalarNode, SequenceNode, value_of
+from kruise_probe.lint.findings import Finding, Position, Rule
+from kruise_probe.lint.nodes import (
+    MappingNode,
+    Node,
+    ScalarNode,
+    SequenceNode,
+    child_path,
+    value_of,
+)
 from kruise_probe.manifests.schema import Schema
 
-MAX_PROBLEMS: Final = 20
+MAX_FINDINGS: Final = 20
+_LAST_STEP: Final = re.compile(r"(\.?[^.\[\]]+|\[[^\]]*\])\Z")
 _MAX_LISTED: Final = 12
 _TYPES: Final = {
     "object": "a mapping",
@@ -25,50 +34,44 @@ _TYPES: Final = {
 }
 
 
-class FieldProblem(NamedTuple):
-    """A field that does not fit its schema. `parent` is the path of the mapping or list around it."""
-
-    position: Position
-    path: str
-    rule: Rule
-    message: str
-    parent: str
-
-
 class FieldCheck:
     """Checks one object against its JSON Schema.
 
     `parents`: by name, where the schema has a field of that name (`parents_of`).
 
     Attributes:
-        problems: at most MAX_PROBLEMS.
-        value: the plain object without the fields that have problems.
+        findings: at most MAX_FINDINGS.
+        value: the plain object without the fields that have findings.
     """
 
-    def __init__(self, root: MappingNode, schema: Schema, parents: dict[str, list[str]]) -> None:
+    def __init__(
+        self, file: str, root: MappingNode, schema: Schema, parents: dict[str, list[str]]
+    ) -> None:
+        self._file = file
         self._parents = parents
-        self.problems: list[FieldProblem] = []
+        self.findings: list[Finding] = []
         self.value: dict[str, Any] = self._mapping(root, schema, "")
 
     def covers(self, path: str) -> bool:
-        """Whether an error at `path` may be a consequence of a problem at, above or directly below it."""
+        """Whether an error at `path` may be a consequence of a finding at, above or directly below it."""
         return any(
-            path in (each.path, each.parent) or path.startswith((f"{each.path}.", f"{each.path}["))
-            for each in self.problems
+            path in (each.path, _LAST_STEP.sub("", each.path))
+            or path.startswith((f"{each.path}.", f"{each.path}["))
+            for each in self.findings
         )
 
-    def _report(self, problem: FieldProblem) -> None:
-        if len(self.problems) < MAX_PROBLEMS:
-            self.problems.append(problem)
+    def _report(self, position: Position, path: str, rule: Rule, message: str) -> None:
+        if len(self.findings) < MAX_FINDINGS:
+            self.findings.append(Finding(self._file, position, path, rule, message))
 
-    def _value(self, node: Node, schema: Schema, path: str, parent: str) -> Any:
+    def _value(self, node: Node, schema: Schema, path: str) -> Any:
         """The value of a node of any schema; its empty value if the type is wrong."""
         kinds = [schema["type"]] if "type" in schema else [x["type"] for x in schema["anyOf"]]
         if kinds == ["object"] and isinstance(node, MappingNode):
             return self._mapping(node, schema, path)
         if kinds == ["array"] and isinstance(node, SequenceNode):
             return [
-                self._value(each, schema["items"], f"{path}[{index}]", path)
+                self._value(each, schema["items"], f"{path}[{index}]")
                 for index, each in enumerate(node.items)
             ]
         if isinstance(node, ScalarNode):
@@ -79,7 +82,7 @@ class FieldCheck:
                 return value
         wanted = " or ".join(_TYPES[each] for each in kinds)
         message = f"must be {wanted}, but is {_description(node)}; {_remedy(node, kinds)}"
-        self._report(FieldProblem(node.position, path, Rule.WRONG_TYPE, message, parent))
+        self._report(node.position, path, Rule.WRONG_TYPE, message)
         return _empty(schema)
 
     def _mapping(self, node: MappingNode, schema: Schema, path: str) -> dict[str, Any]:
@@ -88,26 +91,26 @@ class FieldCheck:
         value: dict[str, Any] = {}
         for key, entry in node.entries.items():
             each = properties.get(key)
-            where = f"{path}.{key}" if path else key
+            where = child_path(path, key)
             if each is not None:
                 if not _is_null(entry.value):
-                    value[key] = self._value(entry.value, each, where, path)
+                    value[key] = self._value(entry.value, each, where)
             elif isinstance(extra, dict):
-                value[key] = self._value(entry.value, extra, f"{path}[{key}]", path)
+                value[key] = self._value(entry.value, extra, f"{path}[{key}]")
             elif extra:
                 value[key] = value_of(entry.value)
             else:
                 message = self._unknown(key, path, properties)
                 at = entry.key.position
-                self._report(FieldProblem(at, where, Rule.UNKNOWN_FIELD, message, path))
+                self._report(at, where, Rule.UNKNOWN_FIELD, message)
         for key in schema.get("required", ()):
             if key not in value:
                 value[key] = _empty(properties[key])
                 about = properties[key].get("description", "")
                 message = f"Required value: add this field. {about}".rstrip()
                 at = node.entries[key].key.position if key in node.entries else node.position
-                where = f"{path}.{key}" if path else key
-                self._report(FieldProblem(at, where, Rule.INVALID, message, path))
+                where = child_path(path, key)
+                self._report(at, where, Rule.INVALID, message)
         return value
 
     def _unknown(self, key: str, path: str, properties: Mapping[str, Schema]) -> str:

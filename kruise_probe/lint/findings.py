@@ -30,8 +30,10 @@ class Rule(StrEnum):
 MISSING: Final = (Rule.NO_POD, Rule.NO_CONTAINER, Rule.NO_PORT, Rule.READINESS_GATE)
 """Rules that something is missing in all files; not checked unless all files could be read."""
 
-ACCEPTED: Final = frozenset({Rule.NO_EFFECT, Rule.NO_STATIC_VALUE, Rule.NO_MATCH, Rule.COMMAND})
-"""Rules about one marker whose findings the API server accepts."""
+ACCEPTED: Final = frozenset(
+    {*MISSING, Rule.CONFLICT, Rule.NO_EFFECT, Rule.NO_STATIC_VALUE, Rule.NO_MATCH, Rule.COMMAND}
+)
+"""Rules whose findings the API server accepts."""
 
 SUMMARIES: Final[Mapping[Rule, str]] = {
     Rule.UNREADABLE: "The file cannot be read, or is too large.",

@@ -39,7 +39,7 @@ def summary(report: LintReport) -> str:
     """What was checked, for standard error."""
     findings = _counted(len(report.findings), "finding").capitalize()
     checked = (
-        f"{findings} in {_counted(report.files, 'file')} ({_counted(report.markers, 'PodProbeMarker')}, "
+        f"{findings} in {_counted(report.files, 'file')} ({_counted(len(report.markers), 'PodProbeMarker')}, "
         f"{_counted(report.templates, 'pod template')})"
     )
     if not report.unclear_file or not report.markers:
@@ -57,7 +57,7 @@ def as_json(report: LintReport) -> str:
         {
             "version": JSON_VERSION,
             "files": report.files,
-            "markers": report.markers,
+            "markers": len(report.markers),
             "podTemplates": report.templates,
             "findings": [
                 {

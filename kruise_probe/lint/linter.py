@@ -48,9 +48,14 @@ class LintReport(NamedTuple):
 
     findings: tuple[Finding, ...]
     files: int
-    markers: int
+    markers: tuple[WrittenMarker, ...]
     templates: int
     unclear_file: str
+
+    @property
+    def refused(self) -> tuple[Finding, ...]:
+        """What an API server would refuse, and what cannot be read."""
+        return tuple(each for each in self.findings if each.rule not in ACCEPTED)
 
 
 def lint(sources: Iterable[Source], *, allowed_labels: Collection[str] = ()) -> LintReport:
@@ -59,21 +64,6 @@ def lint(sources: Iterable[Source], *, allowed_labels: Collection[str] = ()) -> 
     for source in sources:
         linter.check(source)
     return linter.report()
-
-
-class ReadMarkers(NamedTuple):
-    """The markers of files, and what an API server would refuse in these files."""
-
-    findings: tuple[Finding, ...]
-    markers: tuple[WrittenMarker, ...]
-
-
-def read_markers(sources: Iterable[Source], *, allowed_labels: Collection[str] = ()) -> ReadMarkers:
-    """Read the markers of the files and check each alone."""
-    linter = _Linter(allowed_labels)
-    for source in sources:
-        linter.check(source)
-    return linter.read_markers()
 
 
 class _Linter:
@@ -89,10 +79,6 @@ class _Linter:
         self._config_maps: dict[tuple[str, str], MappingNode] = {}
         self._unclear_file = ""
         self._all_pods = True
-
-    def read_markers(self) -> ReadMarkers:
-        findings = [each for each in self._findings if each.rule not in ACCEPTED]
-        return ReadMarkers(tuple(map(_shown, findings)), tuple(self._markers))
 
     def report(self) -> LintReport:
         contents = FileContents(
@@ -111,7 +97,7 @@ class _Linter:
         return LintReport(
             tuple(map(_shown, found)),
             len(self._files),
-            len(self._markers),
+            tuple(self._markers),
             len(self._templates),
             escaped(self._unclear_file),
         )

@@ -123,11 +123,8 @@ class MarkerChecker:
         self._parents = parents_of(self._schema)
 
     def check(self, file: str, root: MappingNode) -> Checked:
-        fields = FieldCheck(root, self._schema, self._parents)
-        findings = [
-            Finding(file, each.position, each.path, each.rule, each.message)
-            for each in fields.problems
-        ]
+        fields = FieldCheck(file, root, self._schema, self._parents)
+        findings = list(fields.findings)
         metadata: dict[str, Any] = fields.value["metadata"]
         name, namespace = metadata.get("name", ""), metadata.get("namespace", "")
         findings += _name_findings(file, root, fields, name or metadata.get("generateName", ""))
