@@ -71,13 +71,6 @@ def _probes(root: MappingNode) -> tuple[Node, ...]:
     return items_of(below(root, "spec", "probes"))
 
 
-class Checked(NamedTuple):
-    """The findings of a marker. `marker` is None if it cannot be decoded."""
-
-    findings: list[Finding]
-    marker: WrittenMarker | None
-
-
 def is_marker(root: MappingNode) -> bool:
     """Whether the object is a PodProbeMarker, whatever its apiVersion."""
     return text_of(root.get("kind")) == MARKERS.kind
@@ -122,7 +115,8 @@ class MarkerChecker:
         self._schema = marker_json_schema(allowed_labels)
         self._parents = parents_of(self._schema)
 
-    def check(self, file: str, root: MappingNode) -> Checked:
+    def check(self, file: str, root: MappingNode) -> tuple[list[Finding], WrittenMarker | None]:
+        """The findings of a marker, and the marker if it can be decoded."""
         fields = FieldCheck(file, root, self._schema, self._parents)
         findings = list(fields.findings)
         metadata: dict[str, Any] = fields.value["metadata"]
@@ -137,21 +131,18 @@ class MarkerChecker:
         except DECODE_ERRORS as error:
             at = locate(root, "spec")
             findings.append(Finding(file, at, "spec", Rule.INVALID, f"cannot be decoded: {error}"))
-            return Checked(findings, None)
+            return findings, None
         for each in first_errors(validate_marker(marker.spec, allowed_labels=self._allowed)):
             if not fields.covers(each.path):
                 findings.append(_finding(file, root, each))
         for path in fields_without_effect(marker.spec):
             findings.append(Finding(file, locate(root, path), path, Rule.NO_EFFECT, NO_EFFECT))
         findings += _pause_findings(file, root)
-        findings += _deletion_cost_findings(file, root, marker.spec)
-        findings += _pattern_findings(file, root, marker.spec)
+        findings += _from_message_findings(file, root, marker.spec)
         findings += _command_findings(file, root, marker.spec)
         compiled = compile_marker(marker, allowed_labels=self._allowed)
         types = {text_of(below(each, "podConditionType")) for each in _probes(root)} - {""}
-        return Checked(
-            findings, WrittenMarker(file, root, namespace, marker, compiled, frozenset(types))
-        )
+        return findings, WrittenMarker(file, root, namespace, marker, compiled, frozenset(types))
 
 
 def _finding(file: str, root: MappingNode, error: FieldError) -> Finding:
@@ -168,29 +159,22 @@ def _pause_findings(file: str, root: MappingNode) -> Iterator[Finding]:
         yield Finding(file, position, path, Rule.NO_EFFECT, message)
 
 
-def _deletion_cost_findings(
+def _from_message_findings(
     file: str, root: MappingNode, spec: PodProbeMarkerSpec
 ) -> Iterator[Finding]:
-    """Deletion costs from the message without a static value: a pod without the annotation has the cost 0."""
+    """Deletion costs without a static value, because a pod without the annotation has the cost 0; patterns that need
+    a line end at the beginning or end of a message, which has no blanks there.
+    """
     for number, probe in enumerate(spec.probes or ()):
         for place, policy in enumerate(probe.marker_policy or ()):
-            if DELETION_COST_ANNOTATION in (policy.annotations or {}):
-                continue
+            is_static = DELETION_COST_ANNOTATION in (policy.annotations or {})
             for index, each in enumerate(policy.from_message or ()):
-                if each.annotation == DELETION_COST_ANNOTATION:
-                    path = f"spec.probes[{number}].markerPolicy[{place}].fromMessage[{index}]"
-                    yield Finding(
-                        file, locate(root, path), path, Rule.NO_STATIC_VALUE, NO_STATIC_VALUE
-                    )
-
-
-def _pattern_findings(file: str, root: MappingNode, spec: PodProbeMarkerSpec) -> Iterator[Finding]:
-    """Patterns that need a line end at the beginning or end of a message, which has no blanks there."""
-    for number, probe in enumerate(spec.probes or ()):
-        for place, policy in enumerate(probe.marker_policy or ()):
-            for index, each in enumerate(policy.from_message or ()):
+                path = f"spec.probes[{number}].markerPolicy[{place}].fromMessage[{index}]"
+                if each.annotation == DELETION_COST_ANNOTATION and not is_static:
+                    at = locate(root, path)
+                    yield Finding(file, at, path, Rule.NO_STATIC_VALUE, NO_STATIC_VALUE)
                 if _needs_line_end(each.regex or ""):
-                    path = f"spec.probes[{number}].markerPolicy[{place}].fromMessage[{index}].regex"
+                    path = f"{path}.regex"
                     yield Finding(file, locate(root, path), path, Rule.NO_MATCH, NO_LINE_END)
 
 
