@@ -9,6 +9,7 @@ import importlib
 import os
 import signal
 import sys
+import traceback
 from collections.abc import Mapping, Sequence
 from importlib.metadata import entry_points
 from typing import Any, Final
@@ -16,8 +17,7 @@ from typing import Any, Final
 import click
 
 from kruise_probe import version
-from kruise_probe.api.errors import FatalError
-from kruise_probe.cli.failures import output_failure
+from kruise_probe.api.errors import FatalError, first_of
 
 MODE_VARIABLE: Final = "KRUISE_PROBE_MODE"
 MODES: Final = ("manager", "daemon")
@@ -171,7 +171,6 @@ def with_mode(arguments: Sequence[str], environment: Mapping[str, str]) -> list[
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit with its exit code."""
-    _open_closed_streams()
     os.environ.setdefault(
         "GRPC_VERBOSITY", "NONE"
     )  # or grpcio writes to stderr when a runtime restarts
@@ -188,16 +187,6 @@ def complete_for_kubectl() -> None:
     from kruise_probe.cli.completion import completions_for_kubectl  # lazy: imports the client
 
     click.echo(completions_for_kubectl(cli, sys.argv[1:]), nl=False)
-
-
-def _open_closed_streams() -> None:
-    """Open the null device for each standard stream that is closed (`>&-`), as Go does.
-
-    Otherwise sys.stdout is None, and the first socket gets the stream's file descriptor.
-    """
-    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
-        if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 - stays open until exit
 
 
 def _all_written() -> bool:
@@ -240,13 +229,22 @@ def run(arguments: Sequence[str], environment: Mapping[str, str]) -> int:
         click.echo(f"kruise-probe: {_one_line(str(error))}", err=True)
         return EXIT_FAILURE
     except (OSError, BaseExceptionGroup) as error:
-        failure = output_failure(error)
+        failure = _output_failure(error)
         if failure is None:
             raise
         if not isinstance(failure, BrokenPipeError):
             click.echo(f"kruise-probe: cannot write the output: {failure.strerror}", err=True)
         return EXIT_FAILURE
     return result if isinstance(result, int) else 0
+
+
+def _output_failure(error: BaseException) -> OSError | None:
+    """The error if `click.echo` raised it, as all output goes through it; None for other errors, such as of sockets."""
+    first = first_of(error)
+    if not isinstance(first, OSError):
+        return None
+    called = [frame.f_code for frame, _ in traceback.walk_tb(first.__traceback__)]
+    return first if called[-1:] == [click.echo.__code__] else None
 
 
 def _command_path(words: Sequence[str]) -> str:

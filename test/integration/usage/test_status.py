@@ -301,13 +301,6 @@ async def test_write_error_of_the_output_is_one_line(
     assert (ran.code, ran.err) == (1, error)
 
 
-@pytest.mark.parametrize("command", ["status", "explain pod/web"])
-async def test_closed_output_is_no_error(shell: Shell, ns: UsageNamespace, command: str) -> None:
-    ran = await shell(f"kruise-probe {command} -n {ns.namespace} >&-")
-
-    assert (ran.code, ran.err) == (0, "")
-
-
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 async def test_watch_restores_the_terminal_on_a_signal(
     shell: Shell, playground: ControlledPlayground, ns: UsageNamespace, number: int
