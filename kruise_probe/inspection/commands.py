@@ -55,13 +55,15 @@ def command_problem(command: Sequence[str]) -> CommandProblem | None:
     if program in SHELLS:
         return _shell_problem(command)
     shell = next((n for n, each in enumerate(command) if PurePosixPath(each).name in SHELLS), None)
+    takes_any = False
     for index, word in enumerate(command[:shell]):
         if variable := _VARIABLE.search(word):
             return CommandProblem(index, _variable(variable[0]))
         if word == "~" or word.startswith("~/"):
             message = f"only a shell replaces ~ in {word!r}; write the path of the folder"
             return CommandProblem(index, message)
-        if index and program not in _TAKE_ANY_WORD and _OPERATOR.fullmatch(word):
+        takes_any |= PurePosixPath(word).name in _TAKE_ANY_WORD
+        if index and not takes_any and _OPERATOR.fullmatch(word):
             return CommandProblem(
                 index,
                 f"without a shell, {word!r} is an argument of {program}; "
@@ -85,6 +87,8 @@ def split_hint(command: Sequence[str]) -> str:
 
 
 def _is_path_with_spaces(words: Sequence[str]) -> bool:
+    if "\\" in words[0]:  # of Windows
+        return True
     return words[0].startswith("/") and "/" in words[1] and not words[1].startswith(("/", "-"))
 
 

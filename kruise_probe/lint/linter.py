@@ -76,7 +76,7 @@ class _Linter:
         self._markers: list[WrittenMarker] = []
         self._templates: list[PodTemplate] = []
         self._added = frozenset[str]()
-        self._config_maps: dict[tuple[str, str], MappingNode] = {}
+        self._config_maps: dict[tuple[str, str], MappingNode | None] = {}
         self._unclear_file = ""
         self._all_pods = True
 
@@ -160,7 +160,9 @@ class _Linter:
             namespace, name = (
                 text_of(below(root, "metadata", each)) for each in ("namespace", "name")
             )
-            self._config_maps[namespace, name] = data
+            key = (namespace, name)
+            is_known = key not in self._config_maps and not root.get("binaryData")
+            self._config_maps[key] = data if is_known else None
 
     def _marker(self, file: str, root: MappingNode) -> None:
         findings, marker = self._checker.check(file, root)

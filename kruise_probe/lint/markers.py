@@ -32,7 +32,7 @@ NO_STATIC_VALUE: Final = (
 NO_LINE_END: Final = "matches no message: line ends at the beginning and end of a message are removed; remove them from the pattern"
 _ALTERNATIVES: Final = re.compile(r"[|]|[(][?][a-z]*m")
 """In patterns that are not judged: alternatives and the multi-line mode."""
-_LINE_END_FIRST: Final = re.compile(r"[(]*(\^|\\A)[(]*(\\[nr]|[\n\r])(?![*?{])")
+_LINE_END_FIRST: Final = re.compile(r"[(]*(\^|\\A)[(]*(\\[nr]|[\n\r])(?![)]*[*?{])")
 _LINE_END_LAST: Final = re.compile(r"(?<!\\)(\\\\)*(\\[nr]|[\n\r])[+]?[)]*([$]|\\z)[)]*\Z")
 
 

@@ -9,8 +9,8 @@ from kruise_probe.inspection.commands import SHELLS
 from kruise_probe.lint.nodes import MappingNode, Node, below, items_of, text_of, value_of
 from kruise_probe.lint.templates import PodTemplate
 
-ConfigMaps = Mapping[tuple[str, str], MappingNode]
-"""The `data` of ConfigMaps, by namespace and name."""
+ConfigMaps = Mapping[tuple[str, str], MappingNode | None]
+"""The `data` of ConfigMaps, by namespace and name; None if several files have one of this name."""
 
 _ANY_EXECUTE: Final = 0o111
 _DEFAULT_MODE: Final = 0o644

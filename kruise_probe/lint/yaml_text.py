@@ -144,7 +144,7 @@ def _value(builder: NodeBuilder, node: Any) -> Plain:
     kind = node.tag.removeprefix(_TAG)
     if kind == "binary":
         try:
-            return base64.b64decode(text, validate=True).decode(errors="replace")
+            return base64.b64decode(text.replace("\n", ""), validate=True).decode(errors="replace")
         except binascii.Error as error:
             raise _mistagged(builder, node, kind) from error
     if kind not in _TYPES:

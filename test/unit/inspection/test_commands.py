@@ -1,0 +1,65 @@
+"""Commands that may work have no problem, whatever their arguments look like."""
+
+import pytest
+
+from kruise_probe.inspection.commands import command_problem
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        [],
+        ["sh"],
+        ["sh", "-c"],
+        ["/bin/sh", "-c", "a | b && c > /dev/null; cd ~"],
+        ["sh", "-c", "kill -0 $(cat /pid) $(hostname)"],
+        ["sh", "-eu", "/check.sh", "|"],
+        ["bash", "./check.sh"],
+        ["bash", "check.sh"],
+        ["bash", "-euo", "pipefail", "-c", "a"],
+        ["bash", "--login", "-c", "a"],
+        ["bash", "-s"],
+        ["busybox", "sh", "-c", "a | b"],
+        ["env", "A=b", "sh", "-c", "a && b"],
+        ["timeout", "2", "find", "/", "-exec", "test", "{}", ";"],
+        ["find", "/", "-name", "a", "-exec", "ls", "{}", ";"],
+        ["grep", "-q", "|", "/a"],
+        ["cut", "-d", "|", "-f1", "/a"],
+        ["test", "a", "<", "b"],
+        ["cmd", "/c", "dir", "|", "find", "a"],
+        ["python3", "-c", "import os; print(1 > 0)"],
+        ["psql", "-c", "select a || b from c"],
+        ["curl", "http://127.0.0.1/a?b=c&d=e"],
+        ["echo", "$$(A)"],
+        ["/opt/my app/check"],
+        ["C:\\Program Files\\check.exe"],
+        ["cat", "/a~", "~user"],
+    ],
+    ids=" ".join,
+)
+def test_command_that_may_work_has_no_problem(command: list[str]) -> None:
+    assert command_problem(command) is None
+
+
+@pytest.mark.parametrize(
+    ("command", "word", "message"),
+    [
+        pytest.param(["a b"], 0, 'its words: ["a", "b"]', id="one-word"),
+        pytest.param(["ps", "-ef", "|", "grep", "a"], 2, '["sh", "-c", "ps -ef | grep a"]', id="pipe"),
+        pytest.param(["a", ">/dev/null"], 1, "is an argument of a", id="redirection"),
+        pytest.param(["a", "2>&1"], 1, "is an argument of a", id="descriptor"),
+        pytest.param(["timeout", "1", "a", "&&", "b"], 3, "an argument of timeout", id="and"),
+        pytest.param(["a", "$(B)"], 1, '"$B"', id="variable"),
+        pytest.param(["cat", "~/a"], 1, "only a shell replaces ~", id="home"),
+        pytest.param(["bash", "-e", "pg_isready -q"], 2, "write -c before it", id="no-c"),
+        pytest.param(["sh", "-c", "a\r\nb"], 2, "CRLF", id="crlf"),
+    ],
+)  # fmt: skip
+def test_command_that_needs_a_shell_names_the_word_and_what_to_write(
+    command: list[str], word: int, message: str
+) -> None:
+    problem = command_problem(command)
+
+    assert problem is not None
+    assert problem.word == word
+    assert message in problem.message
