@@ -37,11 +37,11 @@ def _time_limit() -> Iterator[None]:
         raise FatalError(f"lint takes more than {MAX_SECONDS} s; name fewer files at once")
 
     before = signal.signal(signal.SIGALRM, stop)
-    signal.alarm(MAX_SECONDS)
+    signal.setitimer(signal.ITIMER_REAL, MAX_SECONDS)
     try:
         yield
     finally:
-        signal.alarm(0)
+        signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
 
 

@@ -1,10 +1,14 @@
 """`kruise-probe lint`: exit codes and flags."""
 
 import json
+import os
+from pathlib import Path
 
 import pytest
 from support.linting import BROKEN, GOOD
 
+from kruise_probe.api.errors import FatalError
+from kruise_probe.cli import lint
 from kruise_probe.cli.main import run
 
 MARKER = str(GOOD / "kruise-idle.yaml")
@@ -53,3 +57,13 @@ def test_allowed_label_keys_may_come_from_the_environment(monkeypatch: pytest.Mo
     monkeypatch.setenv("KRUISE_PROBE_ALLOWED_LABEL_KEYS", "topology.kubernetes.io/zone")
 
     assert run(["lint", str(BROKEN / "reserved-label.yaml")], {}) == 0
+
+
+def test_run_that_takes_too_long_ends_with_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lint, "MAX_SECONDS", 0.05)
+    os.mkfifo(tmp_path / "a.yaml")  # nobody writes to it, so it never opens
+
+    with pytest.raises(FatalError, match="name fewer files at once"):
+        lint.lint.main(["-f", str(tmp_path / "a.yaml")], standalone_mode=False)
