@@ -116,6 +116,17 @@ async def test_file_replaces_the_marker_of_the_same_name(tmp_path: Path) -> None
     assert "stored" not in ran.out
 
 
+async def test_one_marker_of_a_stream_of_json_is_tried(tmp_path: Path) -> None:
+    emoji = with_policies("web")
+    emoji["metadata"]["annotations"] = {"about": "😀"}
+    stream = f"{json.dumps(with_policies('other'))}\n{json.dumps(emoji)}\n"
+
+    ran, _ = await try_it(tmp_path, "web-0 web -f - < marker.yaml", stream)
+
+    assert (ran.code, ran.err) == (0, "")
+    assert "healthy=True" in ran.out
+
+
 @pytest.mark.parametrize(
     ("code", "note"), [(403, "no podprobemarkers here"), (404, "the CRDs are not installed")]
 )
