@@ -16,7 +16,7 @@ from kruise_probe.controllers.markers.conditions import VALUE_INVALID, listed
 from kruise_probe.controllers.pods.claims import Claim, WantedMarks
 from kruise_probe.controllers.pods.marking import CONDITION_STATUS
 from kruise_probe.controllers.pods.values import values_of
-from kruise_probe.inspection.commands import split_hint, start_hint
+from kruise_probe.inspection.commands import command_problem, split_hint, start_hint
 from kruise_probe.inspection.link import (
     Link,
     ProbeContext,
@@ -82,7 +82,7 @@ def result_link(context: ProbeContext) -> Link:
 
 
 def not_started_note(probe: Probe, state: str, message: str) -> str:
-    """That a shell or runtime could not start a program, if the message of a failed command says so; else empty."""
+    """Why a failed command cannot work: no program, no interpreter, or no shell; empty if nothing says so."""
     if probe.exec is None or state != ProbeState.FAILED:
         return ""
     if hint := start_hint(message):
@@ -91,12 +91,14 @@ def not_started_note(probe: Probe, state: str, message: str) -> str:
         return "usually exit code 127: the program is not in the container's image"
     if _NOT_EXECUTABLE.search(message):
         return "usually exit code 126: the file is not executable in the container"
-    return ""
+    problem = command_problem(probe.exec.command or ())
+    return problem.message if problem else ""
 
 
-_NOT_FOUND: Final = re.compile(r"^\S*sh: .*not found$|executable file not found")
+_NOT_FOUND: Final = re.compile(r"^\S*sh: .*not found$|executable file not found", re.MULTILINE)
 _NOT_EXECUTABLE: Final = re.compile(
-    r"^\S*sh: (?!.*can(?:not|'t) (?:create|open)).*(?:Permission denied|cannot execute.*)$"
+    r"^\S*sh: (?!.*can(?:not|'t) (?:create|open)).*(?:Permission denied|cannot execute.*)$",
+    re.MULTILINE,
 )
 """What dash, busybox and bash print, and CRI-O. NodePodProbe has no exit codes."""
 

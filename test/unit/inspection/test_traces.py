@@ -710,6 +710,8 @@ def test_failed_result_that_needs_action_is_broken(
         pytest.param("Failed", "sh: /check.sh: /bin/bash^M: bad interpreter: No such file or directory", "CRLF", id="shell"),
         pytest.param("Failed", "env: 'bash\\r': No such file or directory", "CRLF", id="env"),
         pytest.param("Failed", "sh: /check.sh: not found", "exit code 127", id="no-file"),
+        pytest.param("Failed", "sh: 1: a: not found\nidle", "exit code 127", id="no-file-and-an-output"),
+        pytest.param("Failed", "sh: 1: /a: Permission denied\nidle", "exit code 126", id="not-executable"),
     ],
 )  # fmt: skip
 def test_script_that_cannot_start_has_its_cause(state: str, message: str, hint: str) -> None:
@@ -723,6 +725,18 @@ def test_script_that_cannot_start_has_its_cause(state: str, message: str, hint: 
     (trace,) = traces_of(there, there.pods[0], there.compiled[there.markers[0].key])
     result = next(each for each in trace.links if each.name == "result")
     assert hint in f"{result.text} {result.remedy}"
+
+
+def test_failed_command_that_needs_a_shell_is_explained() -> None:
+    pod = healthy_pod(conditions=[condition_wire("example.com/healthy", "False")])
+    probe = probe_wire(handler={"exec": {"command": ["test", "-e", "$(DIR)/idle"]}})
+    states = [state_wire(state="Failed", message="exit code 1")]
+    there = snapshot(markers=[marker(probes=[probe])], pods=[pod], states=states)
+
+    (trace,) = traces_of(there, there.pods[0], there.compiled[there.markers[0].key])
+
+    result = next(each for each in trace.links if each.name == "result")
+    assert "the kubelet replaces $(DIR) in a probe's command, kruise-probe does not" in result.text
 
 
 @pytest.mark.parametrize(
