@@ -169,3 +169,12 @@ def _requirement(key: str, operator: str, values: tuple[str, ...]) -> Requiremen
             case _:
                 problem = f"unknown operator {operator!r}; use In, NotIn, Exists or DoesNotExist"
     raise ValueError(f"selector requirement on {key!r}: {problem}")
+
+
+MAX_ANNOTATION_BYTES: Final = 256 * 1024
+"""The API server refuses an object with more bytes in the keys and values of its annotations."""
+
+
+def annotation_bytes(annotations: Mapping[str, str]) -> int:
+    """The size of annotations as the API server counts it."""
+    return sum(len(key.encode()) + len(value.encode()) for key, value in annotations.items())

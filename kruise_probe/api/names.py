@@ -42,6 +42,7 @@ REASON_PAUSED: Final = "ProbePaused"
 REASON_NO_ROOM: Final = "NoRoom"
 REASON_TOO_MANY_MARKERS: Final = "TooManyMarkers"
 REASON_ENTRY_TOO_LARGE: Final = "EntryTooLarge"
+REASON_ANNOTATIONS_FULL: Final = "AnnotationsFull"
 LEFT_OUT_REASONS: Final = (REASON_NO_ROOM, REASON_TOO_MANY_MARKERS, REASON_ENTRY_TOO_LARGE)
 """Condition reasons of probes that do not run because of a limit."""
 

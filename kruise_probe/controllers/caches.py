@@ -7,25 +7,18 @@ Source: controller-runtime pkg/cache; Kruise's listers.
 Differs: keeps derived indexes beside the stores; reads our own writes before their events arrive.
 """
 
-from collections.abc import Callable, Collection
-from datetime import datetime
+from collections.abc import Collection
 from typing import Final, NamedTuple
 
 from kruise_probe.api.pods import Pod
 from kruise_probe.api.resources import LEASES, MARKERS, NODE_POD_PROBES, NODES, PODS
 from kruise_probe.api.v1alpha1 import NodePodProbe, PodProbeMarker
 from kruise_probe.controllers.compiled import CompiledMarker, compile_marker
+from kruise_probe.controllers.daemon_leases import DaemonLeases
 from kruise_probe.controllers.marked_pods import MarkedPods
 from kruise_probe.controllers.matching import Matching
 from kruise_probe.controllers.node_index import NodePodProbeIndex, ProbesChange
-from kruise_probe.controllers.selector_cycles import SelectorCycles
 from kruise_probe.controllers.serverless import is_virtual
-from kruise_probe.controllers.staleness import (
-    LeaseRenewals,
-    StaleNodes,
-    newest_result_at,
-    stale_message,
-)
 from kruise_probe.runtime import Lease, Manager, MutationCache, NamespacedName, Node, SharedInformer
 
 BY_NODE: Final = "node"
@@ -70,7 +63,6 @@ class Caches:
         *,
         namespace: str = "",
         allowed_labels: Collection[str] = (),
-        now: Callable[[], datetime],
     ) -> None:
         self.namespace: Final = namespace
         self.pods: Final = MutationCache(informers.pods.lister)
@@ -78,18 +70,13 @@ class Caches:
         self.node_pod_probes: Final = MutationCache(informers.node_pod_probes.lister)
         self.matching: Final = Matching(informers.pods.lister.list)
         self.marked: Final = MarkedPods(self.pods)
-        self.cycles: Final = SelectorCycles()
-        self.renewals: Final = LeaseRenewals()
-        self.stale_nodes: Final = StaleNodes()
+        self.leases: Final = DaemonLeases()
         self.node_index: Final = NodePodProbeIndex()
         self._allowed_labels = allowed_labels
         self._marker_informer = informers.markers
         self._lease_informer = informers.leases
         self._pod_lister = informers.pods.lister
         self._node_lister = informers.nodes.lister
-        self._node_pod_probe_lister = informers.node_pod_probes.lister
-        self._newest: dict[str, tuple[str, datetime | None]] = {}
-        self._now = now
 
     @property
     def marker_watches(self) -> int:
@@ -109,39 +96,6 @@ class Caches:
         """Return the seconds since Leases could be read again after an outage; see `SharedInformer`."""
         return self._lease_informer.seconds_since_outage()
 
-    def is_expired(self, node: str) -> bool:
-        """Whether the Lease of the node's daemon has expired. Its newest result then decides whether it is stale."""
-        renewal = self.renewals.get(node)
-        return renewal is not None and self._now() >= renewal.expires_at
-
-    def stale_message(self, node: str) -> str:
-        """Return why the results of `node` are stale, or an empty string.
-
-        A reconcile that acts on the message calls `stale_nodes.record` in the same step.
-        """
-        message = self._expiry_message(node)
-        return message if message and self.renewals.expiry_is_observed(node) else ""
-
-    def staleness_is_unknown(self, node: str) -> bool:
-        """Whether the Lease has expired by our clock, but the watch may have missed a renewal."""
-        return bool(self._expiry_message(node)) and not self.renewals.expiry_is_observed(node)
-
-    def _expiry_message(self, node: str) -> str:
-        if not self.is_expired(node):
-            return ""
-        newest = self._newest_result_at(node)
-        return stale_message(node, self.renewals.get(node), newest, self._now())
-
-    def _newest_result_at(self, node: str) -> datetime | None:
-        """Computed once per resourceVersion, as every pod of a stale node needs it."""
-        found = self._node_pod_probe_lister.get(NamespacedName("", node))
-        if found is None:
-            return None
-        known = self._newest.get(node)
-        if known is None or known[0] != found.resource_version:
-            known = self._newest[node] = (found.resource_version, newest_result_at(found.status))
-        return known[1]
-
     def index_pod(self, old: Pod | None, new: Pod) -> None:
         """Index a new or changed pod."""
         self.matching.set_pod(old, new)
@@ -158,7 +112,6 @@ class Caches:
         before = self.matching.markers.get(marker.key)
         after = self._compiled(marker)
         self.matching.set_marker(after)
-        self.cycles.set_marker(after)
         return before, after
 
     def remove_marker(self, marker: PodProbeMarker) -> tuple[CompiledMarker, list[Pod]]:
@@ -167,7 +120,6 @@ class Caches:
         pods = self.matching.pods_of(removed)  # while they are indexed for it
         self.matching.remove_marker(marker.key)
         self.markers.observe_deletion(marker)
-        self.cycles.remove_marker(marker.key)
         return removed, pods
 
     def _compiled(self, marker: PodProbeMarker) -> CompiledMarker:
@@ -181,5 +133,4 @@ class Caches:
     def remove_node_pod_probe(self, last_known: NodePodProbe) -> ProbesChange:
         name = last_known.key.name
         self.node_pod_probes.observe_deletion(last_known)
-        self._newest.pop(name, None)
         return self.node_index.remove(name)

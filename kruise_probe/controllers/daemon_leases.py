@@ -1,174 +1,145 @@
-"""Detects daemons that stop or resume renewing their Lease. Key: the node's name.
+"""The Leases of the daemons, and whether the results of a node are stale.
 
-Decides nothing about pods: it only enqueues them when the result of `staleness` has changed.
+Each daemon renews a Lease. Its results are stale once the Lease has expired. Kruise's daemon has no Lease. If one of ours is
+left on its node, its newer results, which have no hash of their probe, prove that it works.
 
-Source: kubernetes pkg/controller/nodelifecycle (monitorNodeHealth).
-Differs: one timer per daemon, which fires when its Lease expires, instead of a periodic check of all nodes. An expiry
-that the watch did not show is checked by reading the Lease: a watch can be silent while the server works.
+Source: kubernetes pkg/controller/nodelifecycle (probeTimestamp, Lease of the node).
+Differs: uses the daemon's own Lease and results instead of the Node's conditions. renewTime is a stamp of the node's clock, so
+a renewal counts from when the manager sees it.
 """
 
-import asyncio
-import math
-from collections.abc import Callable
-from datetime import datetime
-from typing import Final
+from datetime import datetime, timedelta
+from enum import Enum, auto
+from typing import Final, NamedTuple
 
-import structlog
-from prometheus_client import Gauge
+from kruise_probe.api.core import Lease
+from kruise_probe.api.times import parse_time
+from kruise_probe.api.v1alpha1 import NodePodProbeStatus
 
-from kruise_probe.api.names import daemon_lease_name, node_of_daemon_lease
-from kruise_probe.api.resources import LEASES
-from kruise_probe.client.interfaces import Getter
-from kruise_probe.controllers.caches import Caches
-from kruise_probe.controllers.mapping.nodes import enqueue_pods_on
-from kruise_probe.controllers.queues import Queues
-from kruise_probe.runtime import (
-    ConnectionFailed,
-    Forbidden,
-    KubeError,
-    Lease,
-    NamespacedName,
-    NotFound,
-    Priority,
-    Result,
-)
+DEFAULT_LEASE_SECONDS: Final = 60
 
-_log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
-
-MARGIN_SECONDS: Final = 0.1
-"""Added to the expiry, so that rounding never fires the timer before it."""
-RECOVERY_SECONDS: Final = 30.0
-"""After the manager could not reach the API server, daemons have this long to renew their Leases."""
-CHECK_AGAIN_SECONDS: Final = 5.0
-"""Between two reads of a Lease in that time."""
-READ_SECONDS: Final = 10.0
-"""Deadline of the read of a Lease."""
-
-_stale_nodes: Final = Gauge(
-    "kruise_probe_daemons_stale",
-    "Nodes whose daemon let its Lease expire and reports nothing.",
-)
+FIRST_SIGHT: Final = timedelta(seconds=20)
+"""Two renewal periods. In this time a daemon that works renews a Lease that the manager sees for the first time."""
 
 
-class LeaseEvents:
-    """Records renewals. One in time only updates a dictionary: the timer at the old expiry is still set.
+class Verdict(Enum):
+    """What is known of the results of a node."""
 
-    A change that makes the Lease expire earlier enqueues the check at once.
+    FRESH = auto()
+    UNDECIDED = auto()
+    STALE = auto()
+
+
+class Renewal(NamedTuple):
+    """The last observed renewal of a daemon's Lease.
+
+    Attributes:
+        renewed: renewTime of the Lease as text, for messages.
+        renewed_at: renewTime, parsed; a time of the node's clock.
+        counts_from: the time of the renewal on our own clock.
+        undecided_until: before this time the expiry proves nothing.
+        duration: the duration of the Lease.
     """
 
-    def __init__(self, caches: Caches, queues: Queues, *, now: Callable[[], datetime]) -> None:
-        self._caches = caches
-        self._queues = queues
-        self._now = now
+    renewed: str
+    renewed_at: datetime
+    counts_from: datetime
+    undecided_until: datetime
+    duration: timedelta
 
-    def on_add(self, obj: Lease, is_initial: bool) -> None:
-        node = node_of_daemon_lease(obj.key.name)
-        if node:
-            # Daemons may not have been able to renew their Leases either.
-            after_outage = self._caches.seconds_since_lease_outage() < RECOVERY_SECONDS
-            is_current = not (is_initial and after_outage)
-            self._caches.renewals.observe(node, obj, self._now(), is_current=is_current)
-            self._queues.enqueue_lease(node, Priority.LOW if is_initial else Priority.NORMAL)
+    @property
+    def expires_at(self) -> datetime:
+        """When the Lease expires, by our own clock."""
+        return self.counts_from + self.duration
 
-    def on_update(self, old: Lease, new: Lease) -> None:
-        node = node_of_daemon_lease(new.key.name)
-        if not node or old is new:  # a resync tells nothing new
+    def is_outlived(self, result_at: datetime | None) -> bool:
+        """Whether a result is newer than the expiry. Compares two stamps of the node's clock, so skew has no effect."""
+        return result_at is not None and result_at - self.renewed_at > self.duration
+
+
+def observed_renewal(lease: Lease, previous: Renewal | None, now: datetime) -> Renewal | None:
+    """Read a Lease; return None if it was never renewed.
+
+    A newer renewal counts from `now`. A Lease that is seen for the first time, or whose stamp was set back, counts from its
+    stamp: the daemon may have ended long ago. Until `undecided_until`, the clock of the node may as well be behind.
+    """
+    spec = lease.spec
+    renewed_at = parse_time(spec.renew_time) if spec else None
+    if spec is None or renewed_at is None:
+        return None
+    counts_from, undecided_until = min(renewed_at, now), now + FIRST_SIGHT
+    if previous is not None and renewed_at > previous.renewed_at:
+        counts_from = undecided_until = now
+    elif previous is not None and renewed_at == previous.renewed_at:
+        counts_from, undecided_until = previous.counts_from, previous.undecided_until
+    duration = timedelta(seconds=max(spec.lease_duration_seconds or DEFAULT_LEASE_SECONDS, 1))
+    return Renewal(spec.renew_time or "", renewed_at, counts_from, undecided_until, duration)
+
+
+def newest_result_without_hash(status: NodePodProbeStatus | None, now: datetime) -> datetime | None:
+    """The newest `lastProbeTime` of Kruise's daemon; None if there is none. A stamp of the future proves nothing."""
+    stamps = [
+        stamp
+        for pod in (status and status.pod_probe_statuses) or ()
+        for state in pod.probe_states or ()
+        if not state.probe_hash
+        and (stamp := parse_time(state.last_probe_time)) is not None
+        and stamp <= now
+    ]
+    return max(stamps, default=None)
+
+
+def stale_message(node: str, renewal: Renewal) -> str:
+    """Why the results of the node are stale. The message does not change while they are."""
+    return (
+        f"The daemon on node {node} has not renewed its Lease since {renewal.renewed}, so its last results may be out of "
+        "date. Check the kruise-probe-daemon pod on this node, and the node itself."
+    )
+
+
+class DaemonLeases:
+    """The newest renewal of each daemon, by node, and the last verdict on it."""
+
+    def __init__(self) -> None:
+        self._renewals: dict[str, Renewal] = {}
+        self._verdicts: dict[str, Verdict] = {}
+        """Those that are not FRESH."""
+
+    def get(self, node: str) -> Renewal | None:
+        return self._renewals.get(node)
+
+    def verdict(self, node: str) -> Verdict:
+        return self._verdicts.get(node, Verdict.FRESH)
+
+    def stale_message(self, node: str) -> str:
+        """Why the results of the node are stale, or an empty string."""
+        renewal = self._renewals.get(node)
+        is_stale = renewal is not None and self.verdict(node) is Verdict.STALE
+        return stale_message(node, renewal) if renewal is not None and is_stale else ""
+
+    def stale_nodes(self) -> int:
+        return sum(each is Verdict.STALE for each in self._verdicts.values())
+
+    def observe(self, node: str, lease: Lease, now: datetime) -> None:
+        """Record a Lease. Nothing is decided here, but an expired Lease at its first sight is undecided at once."""
+        previous = self._renewals.get(node)
+        renewal = observed_renewal(lease, previous, now)
+        if renewal is None:
             return
-        before, now = self._caches.renewals.get(node), self._now()
-        self._caches.renewals.observe(node, new, now)
-        after = self._caches.renewals.get(node)
-        sooner = before is None or after is None or after.expires_at < before.expires_at
-        no_timer = before is not None and before.expires_at <= now
-        if sooner or no_timer or node in self._caches.stale_nodes:
-            self._queues.enqueue_lease(node)
+        self._renewals[node] = renewal
+        if previous is None and renewal.expires_at <= now:
+            self._verdicts[node] = Verdict.UNDECIDED
 
-    def on_delete(self, last_known: Lease) -> None:
-        node = node_of_daemon_lease(last_known.key.name)
-        if node:
-            self._caches.renewals.forget(node)
-            self._queues.enqueue_lease(node)
+    def forget(self, node: str) -> None:
+        """Remove the renewal of a deleted Lease: the node may now run Kruise's daemon, which has none."""
+        self._renewals.pop(node, None)
 
-
-class LeaseReconciler:
-    """Checks a node when the Lease of its daemon expires; enqueues the pods of a node that became or ceased to be stale.
-
-    The Leases are in `system_namespace`.
-    """
-
-    def __init__(
-        self,
-        caches: Caches,
-        client: Getter,
-        queues: Queues,
-        *,
-        system_namespace: str,
-        now: Callable[[], datetime],
-    ) -> None:
-        self._caches = caches
-        self._client = client
-        self._queues = queues
-        self._system_namespace = system_namespace
-        self._now = now
-        self._failed_at = -math.inf
-        self._may_read = True
-
-    async def reconcile(self, node: str) -> Result | None:
-        caches = self._caches
-        if caches.staleness_is_unknown(node) and not await self._observe(node):
-            return Result(CHECK_AGAIN_SECONDS)
-        # First, so that an expiry between two looks at the clock causes another check instead of none.
-        expired = caches.is_expired(node)
-        stale = caches.node(node) is not None and bool(caches.stale_message(node))
-        if caches.stale_nodes.confirm(node, stale=stale):
-            _stale_nodes.set(len(caches.stale_nodes))
-            enqueue_pods_on(node, caches, self._queues)
-        renewal = caches.renewals.get(node)
-        if renewal is None or (expired and not caches.staleness_is_unknown(node)):
-            return None
-        return Result(max((renewal.expires_at - self._now()).total_seconds(), 0.0) + MARGIN_SECONDS)
-
-    async def _observe(self, node: str) -> bool:
-        """Read the Lease. Return False if it is unchanged and an outage is recent.
-
-        Raises:
-            KubeError: it cannot be read.
-        """
-        key = NamespacedName(self._system_namespace, daemon_lease_name(node))
-        known = self._caches.renewals.get(node)
-        try:
-            async with asyncio.timeout(READ_SECONDS):
-                lease = await self._client.get(LEASES, key)
-        except NotFound:
-            lease = None
-        except Forbidden as error:
-            self._report_forbidden(error)
-            self._caches.renewals.accept_expiry(node, self._now())
-            return True
-        except (KubeError, TimeoutError) as error:
-            self._failed_at = asyncio.get_running_loop().time()
-            why = str(error) or f"no response within {READ_SECONDS:g} s"
-            raise ConnectionFailed(f"cannot read Lease {key}: {why}") from error
-        if known is None or self._caches.renewals.get(node) is not known:
-            return True  # an event came first
-        if lease is None:
-            self._caches.renewals.forget(node)
-            return True
-        renewed = lease.spec.renew_time if lease.spec else None
-        if renewed == known.renewed and self._outage_is_recent():
+    def decide(self, node: str, verdict: Verdict) -> bool:
+        """Record the verdict; return whether it changed."""
+        if verdict is self.verdict(node):
             return False
-        self._caches.renewals.observe(node, lease, self._now())
+        if verdict is Verdict.FRESH:
+            del self._verdicts[node]
+        else:
+            self._verdicts[node] = verdict
         return True
-
-    def _outage_is_recent(self) -> bool:
-        """Whether the API server is or was unavailable, so that daemons could not renew their Leases either."""
-        since_failed_read = asyncio.get_running_loop().time() - self._failed_at
-        since_outage = self._caches.seconds_since_lease_outage()
-        return min(since_failed_read, since_outage) < RECOVERY_SECONDS
-
-    def _report_forbidden(self, error: Forbidden) -> None:
-        if self._may_read:
-            self._may_read = False
-            _log.warning(
-                "a Lease expires without a read, as its read is forbidden; add get to the rule for leases",
-                error=str(error),
-            )

@@ -67,11 +67,13 @@ class ProbesChange(NamedTuple):
         spec: whether the entries changed.
         pods: the pods of which a state or message changed, with the kind of change. A newer time alone is no change.
         markers: the markers of all changed entries and results.
+        edited: by pod, the probes with the first result of another handler.
     """
 
     spec: bool
     pods: Mapping[NamespacedName, PodResultChange]
     markers: frozenset[NamespacedName]
+    edited: Mapping[NamespacedName, frozenset[str]] = {}
 
 
 class NodePodProbeIndex:
@@ -122,6 +124,7 @@ class NodePodProbeIndex:
             removed |= _removed_probes(before.entries, entries)
             markers |= self._index_entries(name, before.entries, entries)
         pods: dict[NamespacedName, PodResultChange] = {}
+        edited: dict[NamespacedName, frozenset[str]] = {}
         for identity, status in statuses.items():
             previous = before.statuses.get(identity)
             change = result_change(previous, status, removed)
@@ -130,13 +133,15 @@ class NodePodProbeIndex:
                 markers.update(_markers_of_states(status))
                 if previous is not None:  # markers of removed states must update their counts
                     markers.update(_markers_of_states(previous))
+                    if names := _edited_probes(previous, status):
+                        edited[NamespacedName(status.namespace, status.name)] = names
         for identity, status in before.statuses.items():
             if identity not in statuses:
                 markers.update(_markers_of_states(status))
         if removed:
             removed = _still_removed(removed, before.statuses, statuses)
         self._views[name] = NodeView(entries, statuses, removed)
-        return ProbesChange(spec, pods, frozenset(markers))
+        return ProbesChange(spec, pods, frozenset(markers), edited)
 
     def remove(self, name: str) -> ProbesChange:
         """Remove the NodePodProbe of a node; return what changed."""
@@ -191,6 +196,16 @@ def result_change(
             return PodResultChange.STATE
         change = PodResultChange.FIRST_RESULT
     return change
+
+
+def _edited_probes(before: PodProbeStatus, after: PodProbeStatus) -> frozenset[str]:
+    """The probes whose result is the first one of another handler."""
+    hashes = {each.name: each.probe_hash for each in before.probe_states or ()}
+    return frozenset(
+        each.name
+        for each in after.probe_states or ()
+        if each.probe_hash and (hashes.get(each.name) or each.probe_hash) != each.probe_hash
+    )
 
 
 def _still_removed(

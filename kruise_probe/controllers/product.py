@@ -10,16 +10,16 @@ from typing import NamedTuple
 
 from kruise_probe.client.interfaces import Getter
 from kruise_probe.controllers.caches import Caches, Informers, informers_of
-from kruise_probe.controllers.daemon_leases import LeaseEvents, LeaseReconciler
+from kruise_probe.controllers.lease_reconciler import LeaseEvents, LeaseReconciler
 from kruise_probe.controllers.mapping.markers import MarkerEvents
 from kruise_probe.controllers.mapping.nodes import NodeEvents, NodePodProbeEvents
 from kruise_probe.controllers.mapping.pods import PodEvents
-from kruise_probe.controllers.markers.reconciler import MarkerReconciler, WarningRecorder
+from kruise_probe.controllers.markers.reconciler import MarkerReconciler
 from kruise_probe.controllers.nodes.reconciler import NodeReconciler
 from kruise_probe.controllers.pods.reconciler import PodReconciler
 from kruise_probe.controllers.pods.write_limits import WriteLimits
 from kruise_probe.controllers.queues import Queues
-from kruise_probe.controllers.writes import Writer, WriteResults
+from kruise_probe.controllers.writes import Recorder, Writer, WriteResults
 from kruise_probe.runtime import Builder, Manager, NamespacedName, utc_now
 
 
@@ -49,7 +49,7 @@ def build(
     *,
     reader: Getter | None = None,
     writer: Writer | None = None,
-    recorder: WarningRecorder | None = None,
+    recorder: Recorder | None = None,
     now: Callable[[], datetime] = utc_now,
 ) -> Informers:
     """Add the controllers to `manager`; start nothing. Tests may replace the reader, the writer and the recorder."""
@@ -60,9 +60,7 @@ def build(
     )
     serverless = options.serverless
     informers = informers_of(manager, system_namespace=options.system_namespace)
-    caches = Caches(
-        informers, namespace=manager.namespace, allowed_labels=options.allowed_labels, now=now
-    )
+    caches = Caches(informers, namespace=manager.namespace, allowed_labels=options.allowed_labels)
     queues = Queues()
     limits = WriteLimits(message_interval_seconds=options.message_update_interval_seconds)
     results = WriteResults(caches)
@@ -70,15 +68,29 @@ def build(
     informers.markers.add_event_handler(MarkerEvents(caches, queues))
     informers.pods.add_event_handler(PodEvents(caches, queues, limits, results))
     informers.nodes.add_event_handler(NodeEvents(caches, queues))
-    informers.node_pod_probes.add_event_handler(NodePodProbeEvents(caches, queues, limits))
+    informers.node_pod_probes.add_event_handler(NodePodProbeEvents(caches, queues, limits, now=now))
     informers.leases.add_event_handler(LeaseEvents(caches, queues, now=now))
 
     nodes = NodeReconciler(caches, writer, queues, results=results)
     pods = PodReconciler(
-        caches, writer, queues, limits=limits, results=results, serverless=serverless, now=now
+        caches,
+        writer,
+        queues,
+        limits=limits,
+        results=results,
+        recorder=recorder,
+        serverless=serverless,
+        now=now,
     )
     markers = MarkerReconciler(
-        caches, writer, queues, results=results, recorder=recorder, serverless=serverless, now=now
+        caches,
+        writer,
+        queues,
+        limits=limits,
+        results=results,
+        recorder=recorder,
+        serverless=serverless,
+        now=now,
     )
     leases = LeaseReconciler(
         caches,

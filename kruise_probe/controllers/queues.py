@@ -123,7 +123,7 @@ class StatusThrottle:
         self._waiting.add(key)
         self._queue.add_after(
             key,
-            max(self._pause_left(key), delay_seconds),
+            max(self.pause_left(key), delay_seconds),
             Priority.LOW if delay_seconds else Priority.NORMAL,
         )
 
@@ -136,14 +136,12 @@ class StatusThrottle:
         pause = max(STATUS_INTERVAL_SECONDS, seconds * STATUS_PAUSE_PER_SECOND)
         self._not_before[key] = asyncio.get_running_loop().time() + pause
 
-    def is_due(self, key: NamespacedName) -> bool:
-        """Whether the pause after the last status update is over, within the tolerance of timers."""
-        return self._pause_left(key) <= CLOCK_SLACK_SECONDS
+    def pause_left(self, key: NamespacedName) -> float:
+        """Seconds of the pause after the last status update; 0.0 if it is over, within the tolerance of timers."""
+        left = self._not_before.get(key, -math.inf) - asyncio.get_running_loop().time()
+        return left if left > CLOCK_SLACK_SECONDS else 0.0
 
     def forget(self, key: NamespacedName) -> None:
         """Remove a deleted marker."""
         self._waiting.discard(key)
         self._not_before.pop(key, None)
-
-    def _pause_left(self, key: NamespacedName) -> float:
-        return self._not_before.get(key, -math.inf) - asyncio.get_running_loop().time()

@@ -7,9 +7,15 @@ Differs: both paths share one policy engine, so keys of the opposite state are r
 from typing import Final
 
 from kruise_probe.api.core import Node
-from kruise_probe.api.names import VIRTUAL_NODE_LABEL, VIRTUAL_NODE_VALUE
+from kruise_probe.api.labels import MAX_ANNOTATION_BYTES, annotation_bytes
+from kruise_probe.api.names import (
+    SERVERLESS_MARKERS_ANNOTATION,
+    VIRTUAL_NODE_LABEL,
+    VIRTUAL_NODE_VALUE,
+)
 from kruise_probe.api.pods import Pod
 from kruise_probe.api.v1alpha1 import ContainerProbeState, ProbeState
+from kruise_probe.controllers.compiled import CompiledMarker
 from kruise_probe.controllers.pods.claims import Claims
 from kruise_probe.controllers.pods.marking import States
 
@@ -20,6 +26,14 @@ def is_virtual(node: Node | None) -> bool:
     """Whether a node is virtual: it represents a serverless provider and has no daemon and no NodePodProbe."""
     labels = node.metadata.labels if node is not None else None
     return labels is not None and labels.get(VIRTUAL_NODE_LABEL) == VIRTUAL_NODE_VALUE
+
+
+def has_no_place_in_annotations(pod: Pod, marker: CompiledMarker) -> bool:
+    """Whether the webhook left out the marker, because the pod's annotations would have exceeded their limit."""
+    listed = pod.annotations.get(SERVERLESS_MARKERS_ANNOTATION, "").split(",")
+    if marker.key.name in listed or not marker.condition_types:
+        return False
+    return annotation_bytes(pod.annotations) + marker.entry_bytes >= MAX_ANNOTATION_BYTES
 
 
 def states_of(pod: Pod, claims: Claims) -> States:

@@ -7,6 +7,7 @@ from typing import Final, NamedTuple, Protocol
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.pods import Pod
 from kruise_probe.api.v1alpha1 import PodProbe
+from kruise_probe.client.event_series import ObjectReference
 from kruise_probe.client.interfaces import Creator, Deleter, Patcher
 from kruise_probe.controllers.caches import Caches
 from kruise_probe.controllers.limits import reported_without_room
@@ -24,6 +25,12 @@ NO_REFUSALS: Final[Refusals] = MappingProxyType({})
 
 class Writer(Creator, Patcher, Deleter, Protocol):
     """What the reconcilers write with: a `RestClient`."""
+
+
+class Recorder(Protocol):
+    """Records events, such as `EventRecorder`."""
+
+    def event(self, involved: ObjectReference, type: str, reason: str, message: str) -> None: ...
 
 
 class NodeResult(NamedTuple):

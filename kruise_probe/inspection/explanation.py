@@ -148,13 +148,7 @@ def _summary(traces: Sequence[ProbeTrace]) -> str:
 
 
 def _why_not(snapshot: Snapshot, marker: CompiledMarker, seen: SeenPod) -> str:
-    why = why_not(marker.selector, seen.pod.labels)
-    cycle = snapshot.cycle_through(marker.key)
-    return (
-        f"{why}; labels that probes write select and deselect the pod repeatedly: {cycle}"
-        if cycle
-        else why
-    )
+    return why_not(marker.selector, seen.pod.labels)
 
 
 def _trace_view(snapshot: Snapshot, seen: SeenPod, trace: ProbeTrace) -> TraceView:

@@ -111,7 +111,7 @@ _REMEDIES: Final = {
     "kubectl describe podprobemarker",
     "MarkerHeld": "remove the finalizer, or fix the component that added it; kruise-probe has removed its own",
     "InvalidSpec": "correct the field that is named, and apply the marker again",
-    "SelectorCycle": "remove one of these labels from a markerPolicy or from a selector",
+    "WritesLimited": "remove a label that these markers both write and select by, or stop the client that reverts marks",
     "PodTerminating": "nothing: its replacement is probed as soon as it runs",
     "PodFinished": "nothing: completed pods are not probed",
     "StaticPod": "run it as an ordinary pod, such as a pod of a DaemonSet",

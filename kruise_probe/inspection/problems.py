@@ -15,7 +15,6 @@ from kruise_probe.api.v1alpha1 import PodProbeMarker
 from kruise_probe.controllers.compiled import CompiledMarker
 from kruise_probe.controllers.markers.conditions import (
     INVALID_SPEC,
-    SELECTOR_CYCLE,
     VALUE_INVALID,
 )
 from kruise_probe.inspection.link import Link, LinkState, broken, paused_remedy, remedy_of, waiting
@@ -43,9 +42,6 @@ def marker_problems(
         text = paused_text("this PodProbeMarker")
         remedy = paused_remedy("podprobemarker", marker.key)
         links.append(waiting("marker", REASON_PAUSED, text, remedy))
-    cycle = snapshot.cycle_through(marker.key)
-    if cycle:
-        links.append(broken("marker", SELECTOR_CYCLE, cycle))
     return [_of_marker(each) for each in links]
 
 
@@ -83,7 +79,6 @@ _REPORTED_BY_LINKS: Final = {
     "NodesBehind": frozenset({"NodePodProbe", "marker", "manager"}),
     "Deleting": frozenset({"marker"}),
     INVALID_SPEC: frozenset({"marker"}),
-    SELECTOR_CYCLE: frozenset({"marker"}),
     "ContainerNotFound": frozenset({"container"}),
     "PodNotMarked": frozenset({"condition", "marks"}),
     REASON_DAEMON_STALE: frozenset({"daemon"}),
@@ -118,7 +113,7 @@ def _is_of_marker(reason: str, marker: CompiledMarker) -> bool:
     return reason in _NOT_OF_POD
 
 
-_NOT_OF_POD: Final = frozenset({"MarkerDeleting", "PodFinished", "PodTerminating", SELECTOR_CYCLE})
+_NOT_OF_POD: Final = frozenset({"MarkerDeleting", "PodFinished", "PodTerminating"})
 
 
 def _of_pod(link: Link, seen: SeenPod, probe: str = "") -> Problem:

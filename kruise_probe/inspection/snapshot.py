@@ -26,8 +26,11 @@ from kruise_probe.api.v1alpha1 import (
     PodProbeMarker,
 )
 from kruise_probe.controllers.compiled import CompiledMarker, compile_marker
-from kruise_probe.controllers.selector_cycles import Cycles, cycle_text, find_cycles
-from kruise_probe.controllers.staleness import newest_result_at, observed_renewal, stale_message
+from kruise_probe.controllers.daemon_leases import (
+    newest_result_without_hash,
+    observed_renewal,
+    stale_message,
+)
 from kruise_probe.inspection.seen_pods import SeenPod
 
 T = TypeVar("T", bound=KubeObject)
@@ -128,14 +131,6 @@ class Snapshot:
             found.setdefault(each.key.namespace, []).append(each)
         return found
 
-    def cycle_through(self, marker: NamespacedName) -> str:
-        """The cycle of labels that `marker` is part of, or the empty string."""
-        return cycle_text(self._cycles[marker.namespace].through(marker))
-
-    @cached_property
-    def _cycles(self) -> Mapping[str, Cycles]:
-        return {name: find_cycles(markers) for name, markers in self._by_namespace.items()}
-
     def entry_of(self, pod: Pod) -> PodProbe | None:
         """The pod's entry in NodePodProbe.spec of its node."""
         return self._entries.get((pod.node, pod.uid))
@@ -169,13 +164,15 @@ class Snapshot:
 
     @cached_property
     def _stale_reasons(self) -> Mapping[str, str]:
-        found = {}
+        found: dict[str, str] = {}
         for node in {each.pod.node for each in self.pods}:
             lease = (self.leases or {}).get(daemon_lease_name(node))
             renewal = observed_renewal(lease, None, self.now) if lease else None
             report = (self.node_pod_probes or {}).get(node)
-            newest = newest_result_at(report.status if report else None)
-            found[node] = stale_message(node, renewal, newest, self.now)
+            newest = newest_result_without_hash(report.status if report else None, self.now)
+            if renewal is None or self.now < renewal.expires_at or renewal.is_outlived(newest):
+                continue
+            found[node] = stale_message(node, renewal)
         return found
 
     def has_no_daemon(self, node: str) -> bool:

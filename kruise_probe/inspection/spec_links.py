@@ -7,7 +7,7 @@ from kruise_probe.api.names import PAUSED_ANNOTATION, REASON_NO_ROOM, REASON_PAU
 from kruise_probe.api.pods import Pod
 from kruise_probe.api.spelling import did_you_mean
 from kruise_probe.api.v1alpha1 import PodProbeMarker
-from kruise_probe.controllers.markers.conditions import SELECTOR_CYCLE, listed
+from kruise_probe.controllers.markers.conditions import listed
 from kruise_probe.controllers.nodes.plan import probes_of_marker
 from kruise_probe.inspection.link import (
     Link,
@@ -31,10 +31,6 @@ def marker_link(context: ProbeContext) -> Link:
     if marker.paused:
         text = paused_text(f"PodProbeMarker {marker.key}")
         return waiting("marker", REASON_PAUSED, text, paused_remedy("podprobemarker", marker.key))
-    cycle = context.snapshot.cycle_through(marker.key)
-    if cycle:
-        text = f"labels that probes write select and deselect the pod repeatedly: {cycle}"
-        return broken("marker", SELECTOR_CYCLE, text)
     return ok("marker", f"{marker.key} selects {selector_text(marker.selector)}")
 
 

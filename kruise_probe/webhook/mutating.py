@@ -8,13 +8,13 @@ these annotations are overwritten. Headers that look secret are omitted.
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 import msgspec
 
 from kruise_probe.api.core import Probe
-from kruise_probe.api.labels import compile_selector
+from kruise_probe.api.labels import MAX_ANNOTATION_BYTES, annotation_bytes, compile_selector
 from kruise_probe.api.meta import DECODE_ERRORS
 from kruise_probe.api.names import SERVERLESS_MARKERS_ANNOTATION, SERVERLESS_PROBES_ANNOTATION
 from kruise_probe.api.probe_validation import (
@@ -50,7 +50,8 @@ _annotated = msgspec.json.Decoder(_Annotated)
 def annotate_pod(request: AdmissionRequest, markers: Iterable[PodProbeMarker]) -> AdmissionResponse:
     """Return the patch for a new pod; `markers` are those of its namespace.
 
-    Never denies a pod: a pod without probes is better than a missing pod.
+    Never denies a pod, neither itself nor by annotations that the API server refuses: a pod without probes is better than a
+    missing pod.
     """
     if request.operation != "CREATE" or request.sub_resource:
         return ALLOWED
@@ -68,18 +69,38 @@ def annotate_pod(request: AdmissionRequest, markers: Iterable[PodProbeMarker]) -
         for probe in marker.spec.probes or ()
         if probe.container_name in containers and _is_valid(probe)
     ]
-    chosen = list(_without_duplicates(probes))
-    if not chosen:
+    current = _annotated.decode(request.object).metadata.annotations
+    annotations = _fitting(_without_duplicates(probes), current or {})
+    if not annotations:
         return ALLOWED
-    wire = [_without_policies(probe) for _, probe in chosen]
-    names = sorted({name for name, _ in chosen})
-    annotations = {
-        SERVERLESS_PROBES_ANNOTATION: msgspec.json.encode(wire).decode(),
-        SERVERLESS_MARKERS_ANNOTATION: ",".join(names),
+    return AdmissionResponse(patch=_additions(annotations, has_annotations=current is not None))
+
+
+def _fitting(
+    probes: Iterable[tuple[str, PodContainerProbe]], current: Mapping[str, str]
+) -> dict[str, str]:
+    """The annotations with the probes of as many markers as all annotations of a pod may hold, in order.
+
+    A marker that does not fit is left out as a whole. The manager reports it.
+    """
+    encoded: dict[str, list[str]] = {}
+    for name, probe in probes:
+        wire = msgspec.json.encode(_without_policies(probe)).decode()
+        encoded.setdefault(name, []).append(wire)
+    empty = {SERVERLESS_PROBES_ANNOTATION: "[]", SERVERLESS_MARKERS_ANNOTATION: ""}
+    size = annotation_bytes({**current, **empty})
+    fitting: list[str] = []
+    for name, wires in encoded.items():
+        added = sum(len(each.encode()) + len(",") for each in wires) + len(name) + len(",")
+        if size + added < MAX_ANNOTATION_BYTES:
+            size += added
+            fitting.append(name)
+    if not fitting:
+        return {}
+    return {
+        SERVERLESS_PROBES_ANNOTATION: f"[{','.join(each for name in fitting for each in encoded[name])}]",
+        SERVERLESS_MARKERS_ANNOTATION: ",".join(sorted(fitting)),
     }
-    return AdmissionResponse(
-        patch=_additions(annotations, has_annotations=_has_annotations(request))
-    )
 
 
 def _age(marker: PodProbeMarker) -> tuple[str, str]:
@@ -131,10 +152,6 @@ def _for_provider(written: Probe) -> Probe:
 def looks_secret(header: str) -> bool:
     """Whether a header with this name likely holds a credential. Every reader of the pod can see annotations."""
     return _SECRET_HEADER.search(header) is not None
-
-
-def _has_annotations(request: AdmissionRequest) -> bool:
-    return _annotated.decode(request.object).metadata.annotations is not None
 
 
 def _additions(annotations: dict[str, str], *, has_annotations: bool) -> list[dict[str, Any]]:

@@ -42,9 +42,14 @@ _reconcile_numbers = itertools.count(1)
 
 
 class Result(NamedTuple):
-    """Result of a successful reconcile: requeue the key after this delay; None does not requeue it."""
+    """Result of a reconcile without an error: requeue the key after this delay; None does not requeue it.
+
+    `finished` is False if the reconcile only found that it must wait. The key then keeps its failures: if an action is
+    refused each time, its backoff grows although the reconciles in between did not fail.
+    """
 
     requeue_after_seconds: float | None = None
+    finished: bool = True
 
 
 class TerminalError(Exception):
@@ -128,7 +133,8 @@ class Controller(Generic[K]):
             self._handle_success(key, priority, result)
 
     def _handle_success(self, key: K, priority: Priority, result: Result | None) -> None:
-        self._queue.forget(key)
+        if result is None or result.finished:
+            self._queue.forget(key)
         if result is None or result.requeue_after_seconds is None:
             self._metrics.success.inc()
             return

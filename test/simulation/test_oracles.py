@@ -22,7 +22,7 @@ from support.simulation.safety import Safety
 from support.simulation.world import Commit, World
 
 from kruise_probe.api.v1alpha1 import ProbeState
-from kruise_probe.controllers import caches
+from kruise_probe.controllers import daemon_leases
 from kruise_probe.controllers.mapping.nodes import NodePodProbeEvents
 from kruise_probe.controllers.mapping.pods import PodEvents
 from kruise_probe.controllers.markers import reconciler as markers
@@ -181,7 +181,7 @@ EXPERIMENTS: dict[str, tuple[str, Callable[[], None], Break]] = {
     "Leases that never expire": (
         STALENESS,
         kill_a_daemon,
-        replace(caches, "stale_message", returning("")),
+        replace(daemon_leases.DaemonLeases, "stale_message", returning("")),
     ),
 }
 

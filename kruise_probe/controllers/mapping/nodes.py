@@ -1,5 +1,8 @@
 """Event handlers of Nodes and NodePodProbes: nodes that come and go, new results, and specs that others edited."""
 
+from collections.abc import Callable
+from datetime import datetime
+
 from kruise_probe.api.v1alpha1 import NodePodProbe
 from kruise_probe.controllers.caches import Caches
 from kruise_probe.controllers.node_index import ProbesChange
@@ -40,10 +43,13 @@ class NodeEvents:
 class NodePodProbeEvents:
     """Enqueues pods with changed results, nodes whose spec others edited, and the markers of both."""
 
-    def __init__(self, caches: Caches, queues: Queues, limits: WriteLimits) -> None:
+    def __init__(
+        self, caches: Caches, queues: Queues, limits: WriteLimits, *, now: Callable[[], datetime]
+    ) -> None:
         self._caches = caches
         self._queues = queues
         self._limits = limits
+        self._now = now
 
     def on_add(self, obj: NodePodProbe, is_initial: bool) -> None:
         own_write = self._caches.node_pod_probes.is_own_write(obj)
@@ -79,15 +85,18 @@ class NodePodProbeEvents:
         self._enqueue_markers(change)
 
     def _enqueue_lease(self, node: str) -> None:
-        """A new result ends staleness. With an expired Lease, the removal of the newest result begins it."""
-        if node in self._caches.stale_nodes or self._caches.is_expired(node):
+        """With an expired Lease, a new result may end staleness, and the removal of the newest one begin it."""
+        renewal = self._caches.leases.get(node)
+        if renewal is not None and self._now() >= renewal.expires_at:
             self._queues.enqueue_lease(node)
 
     def _enqueue_pods(self, change: ProbesChange) -> None:
         ours = self._caches.namespace
         for key, result_change in change.pods.items():
             if not ours or key.namespace == ours:
-                self._limits.record_result_change(key, result_change)
+                self._limits.record_result_change(
+                    key, result_change, change.edited.get(key, frozenset())
+                )
                 self._queues.enqueue_pod(key, Priority.HIGH)
 
     def _enqueue_markers(self, change: ProbesChange) -> None:

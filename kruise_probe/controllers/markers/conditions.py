@@ -12,9 +12,11 @@ from datetime import datetime
 from typing import Final
 
 from kruise_probe.api.keys import NamespacedName
+from kruise_probe.api.labels import MAX_ANNOTATION_BYTES
 from kruise_probe.api.meta import Condition
 from kruise_probe.api.names import (
     PAUSED_ANNOTATION,
+    REASON_ANNOTATIONS_FULL,
     REASON_DAEMON_STALE,
     REASON_ENTRY_TOO_LARGE,
     REASON_NO_ROOM,
@@ -25,21 +27,20 @@ from kruise_probe.api.times import format_time
 from kruise_probe.controllers.limits import ENTRY_BYTES, MARKERS_PER_POD
 from kruise_probe.controllers.markers.counts import StatusCounts
 from kruise_probe.controllers.pods.claims import ClaimConflict
-from kruise_probe.controllers.selector_cycles import CycleStep, cycle_text
 
 SYNCED: Final = "Synced"
 CONFLICT: Final = "Conflict"
 DEGRADED: Final = "Degraded"
 
 CLAIMED_BY_ANOTHER: Final = "ClaimedByAnother"
-SELECTOR_CYCLE: Final = "SelectorCycle"
 INVALID_SPEC: Final = "InvalidSpec"
 VALUE_INVALID: Final = "ValueInvalid"
+WRITES_LIMITED: Final = "WritesLimited"
 DELETING: Final = "Deleting"
-WARNING_REASONS: Final = frozenset({CLAIMED_BY_ANOTHER, INVALID_SPEC, SELECTOR_CYCLE})
+WARNING_REASONS: Final = frozenset({CLAIMED_BY_ANOTHER, INVALID_SPEC})
 """Reasons with a Warning event: where Kruise's CRD prunes conditions, only the event reports them."""
 WARNING_REASONS_ONCE: Final = frozenset(
-    {REASON_TOO_MANY_MARKERS, REASON_ENTRY_TOO_LARGE, REASON_NO_ROOM}
+    {REASON_TOO_MANY_MARKERS, REASON_ENTRY_TOO_LARGE, REASON_NO_ROOM, REASON_ANNOTATIONS_FULL}
 )
 """Reasons with a Warning event only when the reason is new: their messages contain numbers of pods."""
 
@@ -66,25 +67,14 @@ def synced(nodes_behind: AbstractSet[str], node_errors: Mapping[str, str]) -> Co
     )
 
 
-def conflict(conflicts: Iterable[ClaimConflict], cycle: Sequence[CycleStep]) -> Condition:
-    """The Conflict condition. A cycle takes precedence for the reason, as it changes pods repeatedly."""
+def conflict(conflicts: Iterable[ClaimConflict]) -> Condition:
+    """The Conflict condition."""
     sentences = sorted({str(each) for each in conflicts})
-    messages: list[str] = []
-    if cycle:
-        messages.append(
-            f"Markers of this namespace select pods by labels that they write for each other: {cycle_text(cycle)}. "
-            "Labels of the pods that they select may change repeatedly, at a limited rate. "
-            "Remove one of these labels from a markerPolicy or from a selector."
-        )
-    if sentences:
-        messages.append(
-            f"Not written to pods: {listed(sentences)}. Use other names, or remove them from one of the probes."
-        )
-    if not messages:
+    if not sentences:
         message = "No other probe owns a condition type, label or annotation of this marker."
         return Condition(CONFLICT, "False", "NoConflict", message)
-    reason = SELECTOR_CYCLE if cycle else CLAIMED_BY_ANOTHER
-    return Condition(CONFLICT, "True", reason, " ".join(messages))
+    message = f"Not written to pods: {listed(sentences)}. Use other names, or remove them from one of the probes."
+    return Condition(CONFLICT, "True", CLAIMED_BY_ANOTHER, message)
 
 
 def degraded(counts: StatusCounts, refusals: Mapping[NamespacedName, str]) -> Condition:
@@ -101,6 +91,13 @@ def degraded(counts: StatusCounts, refusals: Mapping[NamespacedName, str]) -> Co
         return not_marked(refusals)
     if counts.left_out:
         return _left_out(counts)
+    if counts.writes_limited:
+        message = (
+            f"Changes of {counts.writes_limited} of {counts.matched} pods are delayed, because their marks change too often "
+            "without a new result: each pod is written once per 10 s. Another client may revert them, or markers select "
+            "pods by labels that they write for each other. Stop that client, or remove such a label from a markerPolicy or selector."
+        )
+        return Condition(DEGRADED, "True", WRITES_LIMITED, message)
     if counts.stale:
         message = (
             f"Results are unknown, because the daemons on these nodes do not renew their Lease: {_pods_by_node(counts.stale)}. "
@@ -161,6 +158,12 @@ def _left_out(counts: StatusCounts) -> Condition:
             f"{ENTRY_BYTES // 1024} KiB. Shorten their commands, or move probes to another marker."
         )
         return Condition(DEGRADED, "True", REASON_ENTRY_TOO_LARGE, message)
+    if count := by_reason[REASON_ANNOTATIONS_FULL]:
+        message = (
+            f"{count} of {counts.matched} pods of virtual nodes are not probed: with the probes of this marker their annotations "
+            f"exceed {MAX_ANNOTATION_BYTES // 1024} KiB. Use fewer probes or shorter commands, and create these pods again."
+        )
+        return Condition(DEGRADED, "True", REASON_ANNOTATIONS_FULL, message)
     nodes = _pods_by_node({node: count for (_, node), count in counts.left_out.items()})
     message = (
         f"{by_reason[REASON_NO_ROOM]} of {counts.matched} pods are not probed: the NodePodProbe of their node is full "

@@ -31,6 +31,7 @@ class PodObservation(NamedTuple):
             server stores the entries of the node differently.
         stale: whether the results of its node are stale.
         paused: whether the marker's probes are paused on it.
+        writes_limited: whether its write waits, because it was written too often without a new result.
         left_out: the reason of the limit that leaves out this marker's probes, or empty.
         invalid_values: the keys for which the messages have no valid value.
     """
@@ -41,6 +42,7 @@ class PodObservation(NamedTuple):
     checks_entry: bool = True
     stale: bool = False
     paused: bool = False
+    writes_limited: bool = False
     left_out: str = ""
     invalid_values: Sequence[InvalidValue] = ()
 
@@ -60,6 +62,7 @@ class StatusCounts:
         """Pods by reason and node."""
         self.containers_missing: Final[Counter[tuple[str, str]]] = Counter()
         """Pods by probe and container."""
+        self.writes_limited = 0
         self.pods_with_invalid_values = 0
         self.invalid_values: Final[Counter[InvalidValue]] = Counter()
         """Pods by probe and key."""
@@ -74,8 +77,8 @@ class StatusCounts:
             self.left_out[observed.left_out, pod.node] += 1
             self.by_state[ProbeState.UNKNOWN] += 1
             return
-        if observed.paused:
-            self.paused += 1
+        self.paused += observed.paused
+        self.writes_limited += observed.writes_limited
         if observed.stale:
             self.stale[pod.node] += 1
         self.by_state[_state_of(compiled, observed.states)] += 1

@@ -11,18 +11,23 @@ Differs: deletion waits for all entries and marks that exist, not for the pods t
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 
-from kruise_probe.api.names import MARKER_FINALIZER
+from kruise_probe.api.names import MARKER_FINALIZER, REASON_ANNOTATIONS_FULL, REASON_DAEMON_STALE
 from kruise_probe.api.pods import Pod
 from kruise_probe.api.resources import MARKERS
 from kruise_probe.api.v1alpha1 import PodProbeMarker, PodProbeMarkerStatus
 from kruise_probe.controllers.caches import Caches
 from kruise_probe.controllers.compiled import CompiledMarker
+from kruise_probe.controllers.daemon_leases import Verdict
 from kruise_probe.controllers.limits import left_out_of
-from kruise_probe.controllers.markers.conditions import WARNING_REASONS, WARNING_REASONS_ONCE
+from kruise_probe.controllers.markers.conditions import (
+    WARNING_REASONS,
+    WARNING_REASONS_ONCE,
+    WRITES_LIMITED,
+)
 from kruise_probe.controllers.markers.counts import PodObservation, StatusCounts
 from kruise_probe.controllers.markers.status import (
     deleted_status,
@@ -36,9 +41,10 @@ from kruise_probe.controllers.nodes.plan import is_probed
 from kruise_probe.controllers.pods.claims import claims_of, conflicts_of, has_stale_mark
 from kruise_probe.controllers.pods.marking import States
 from kruise_probe.controllers.pods.values import InvalidValue, invalid_values
+from kruise_probe.controllers.pods.write_limits import MARKS_INTERVAL_SECONDS, WriteLimits
 from kruise_probe.controllers.queues import Queues
-from kruise_probe.controllers.serverless import is_virtual, states_of
-from kruise_probe.controllers.writes import CATCH_UP_SECONDS, Writer, WriteResults
+from kruise_probe.controllers.serverless import has_no_place_in_annotations, is_virtual, states_of
+from kruise_probe.controllers.writes import CATCH_UP_SECONDS, Recorder, Writer, WriteResults
 from kruise_probe.runtime import (
     Conflict,
     KubeError,
@@ -59,12 +65,6 @@ PRUNED_CHECK_SECONDS: Final = 30.0
 """Requeue interval while the CRD prunes status fields, in case a new CRD keeps them."""
 
 
-class WarningRecorder(Protocol):
-    """Records Warning events, such as `EventRecorder`."""
-
-    def event(self, involved: ObjectReference, type: str, reason: str, message: str) -> None: ...
-
-
 class MarkerReconciler:
     """Writes a marker's finalizer, and its status at most once a second and only if it differs.
 
@@ -77,8 +77,9 @@ class MarkerReconciler:
         client: Writer,
         queues: Queues,
         *,
+        limits: WriteLimits,
         results: WriteResults,
-        recorder: WarningRecorder,
+        recorder: Recorder,
         serverless: bool,
         now: Callable[[], datetime],
     ) -> None:
@@ -86,6 +87,7 @@ class MarkerReconciler:
         self._client = client
         self._queues = queues
         self._throttle = queues.status_throttle
+        self._limits = limits
         self._results = results
         self._recorder = recorder
         self._serverless = serverless
@@ -97,7 +99,6 @@ class MarkerReconciler:
 
     async def reconcile(self, key: NamespacedName) -> Result | None:
         self._throttle.started(key)
-        self._refresh_cycles(key)
         marker = self._caches.markers.get(key)
         compiled = self._caches.matching.markers.get(key)
         if marker is None or compiled is None:
@@ -106,7 +107,7 @@ class MarkerReconciler:
             self._deleting_since.pop(key, None)
             return None
         if marker.deleting != compiled.deleting:
-            return Result(CATCH_UP_SECONDS)
+            return Result(CATCH_UP_SECONDS, finished=False)
         if marker.deleting:
             return await self._finalize(marker, compiled)
         try:
@@ -116,19 +117,8 @@ class MarkerReconciler:
             await self._update_status(marker, compiled)
             raise
         if kept is None:
-            return Result(CATCH_UP_SECONDS)
-        await self._update_status(kept, compiled)
-        return Result(PRUNED_CHECK_SECONDS) if self._pruned else None
-
-    def _refresh_cycles(self, key: NamespacedName) -> None:
-        """Enqueue markers whose cycles changed; requeue this one if the pause is not over."""
-        time = asyncio.get_running_loop().time
-        changed, retry_after_seconds = self._caches.cycles.refresh(key.namespace, time)
-        for each in changed:
-            if each != key:
-                self._queues.enqueue_marker_status(each)
-        if retry_after_seconds:
-            self._throttle.enqueue(key, delay_seconds=retry_after_seconds)
+            return Result(CATCH_UP_SECONDS, finished=False)
+        return await self._update_status(kept, compiled)
 
     async def _ensure_finalizer(self, marker: PodProbeMarker) -> PodProbeMarker | None:
         """Add our finalizer if it is missing; return the marker, or None after a conflict."""
@@ -137,14 +127,19 @@ class MarkerReconciler:
             return marker
         return await self._write_finalizers(marker, (*finalizers, MARKER_FINALIZER))
 
-    async def _update_status(self, marker: PodProbeMarker, compiled: CompiledMarker) -> None:
+    async def _update_status(
+        self, marker: PodProbeMarker, compiled: CompiledMarker
+    ) -> Result | None:
         """Compute and write the status if the pause is over."""
-        if not self._throttle.is_due(marker.key):
-            self._queues.enqueue_marker_status(marker.key)
-            return
+        pause = self._throttle.pause_left(marker.key)
+        if pause:
+            return Result(pause, finished=False)
         wanted = await self._compute_status(marker, compiled)
         await self._write_status(marker, wanted)
         self._warn(marker, wanted)
+        if any(each.reason == WRITES_LIMITED for each in wanted.conditions or ()):
+            return Result(MARKS_INTERVAL_SECONDS)
+        return Result(PRUNED_CHECK_SECONDS) if self._pruned else None
 
     async def _compute_status(
         self, marker: PodProbeMarker, compiled: CompiledMarker
@@ -166,8 +161,6 @@ class MarkerReconciler:
             observed = self._observe(compiled, pod, markers)
             if observed is not None:
                 counts.add(observed)
-                if observed.stale:
-                    self._caches.stale_nodes.record(pod.node)
             if time() - started_at >= SLICE_SECONDS:
                 seconds += time() - started_at
                 await asyncio.sleep(0)
@@ -183,7 +176,6 @@ class MarkerReconciler:
             marker,
             counts,
             conflicts=conflicts,
-            cycle=self._caches.cycles.through(marker.key),
             node_errors=self._results.node_errors(),
             refusals=self._results.refusals(pods, marker.key.name),
             now=self._now(),
@@ -198,6 +190,8 @@ class MarkerReconciler:
         if node is None:
             return None
         if is_virtual(node):
+            if self._serverless and has_no_place_in_annotations(pod, compiled):
+                return PodObservation(pod, None, {}, left_out=REASON_ANNOTATIONS_FULL)
             states: States = states_of(pod, claims_of(markers)) if self._serverless else {}
             invalid = _invalid_values(compiled, pod, markers, states)
             return PodObservation(pod, None, states, checks_entry=False, invalid_values=invalid)
@@ -211,7 +205,12 @@ class MarkerReconciler:
         limit = left_out_of(pod, markers, results.no_room(pod)).get(compiled.key.name)
         if limit is not None:
             return PodObservation(pod, None, {}, left_out=limit.reason)
-        stale = bool(caches.stale_message(pod.node))
+        verdict = caches.leases.verdict(pod.node)
+        stale = verdict is Verdict.STALE or (
+            # As on the pod: an earlier manager found it stale.
+            verdict is Verdict.UNDECIDED
+            and any(each.reason == REASON_DAEMON_STALE for each in pod.conditions)
+        )
         checks_entry = results.altered(pod.node) is None
         compared = (compiled,) if checks_entry else ()
         states = {} if stale else caches.node_index.states_of(pod, compared)
@@ -221,6 +220,11 @@ class MarkerReconciler:
             states,
             checks_entry=checks_entry,
             stale=stale,
+            writes_limited=self._limits.delays_marks(
+                pod.key,
+                probes=len(claims_of(markers).claims),
+                now=asyncio.get_running_loop().time(),
+            ),
             invalid_values=_invalid_values(compiled, pod, markers, states),
         )
 
@@ -264,13 +268,12 @@ class MarkerReconciler:
         if not holding and pod is None:
             rest = tuple(each for each in finalizers if each != MARKER_FINALIZER)
             if rest == finalizers:
-                await self._update_deleted_status(marker, compiled)
-                return None
+                return await self._update_deleted_status(marker, compiled)
             changed = await self._write_finalizers(marker, rest)
-            return Result(CATCH_UP_SECONDS) if changed is None or rest else None
+            return Result(CATCH_UP_SECONDS, finished=False) if changed is None or rest else None
         now = asyncio.get_running_loop().time()
         since = self._deleting_since.setdefault(marker.key, now)
-        if now - since >= DELETION_CHECK_SECONDS and self._throttle.is_due(marker.key):
+        if now - since >= DELETION_CHECK_SECONDS and not self._throttle.pause_left(marker.key):
             self._throttle.finished(marker.key, 0.0)
             status = waiting_status(
                 marker,
@@ -283,17 +286,18 @@ class MarkerReconciler:
                 now=self._now(),
             )
             await self._write_status(marker, status)
-        return Result(DELETION_CHECK_SECONDS)
+        return Result(DELETION_CHECK_SECONDS, finished=False)
 
     async def _update_deleted_status(
         self, marker: PodProbeMarker, compiled: CompiledMarker
-    ) -> None:
+    ) -> Result | None:
         """Write the final status, rate limited: holders of other finalizers may edit the marker often."""
-        if not self._throttle.is_due(marker.key):
-            self._queues.enqueue_marker_status(marker.key)
-            return
+        pause = self._throttle.pause_left(marker.key)
+        if pause:
+            return Result(pause, finished=False)
         self._throttle.finished(marker.key, 0.0)
         await self._write_status(marker, deleted_status(marker, compiled.generation, self._now()))
+        return None
 
     def _pod_with_stale_mark(self, compiled: CompiledMarker) -> NamespacedName | None:
         """Return a pod that still carries a mark of the marker, or None."""

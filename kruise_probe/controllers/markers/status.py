@@ -25,7 +25,6 @@ from kruise_probe.controllers.markers.conditions import (
 )
 from kruise_probe.controllers.markers.counts import StatusCounts
 from kruise_probe.controllers.pods.claims import ClaimConflict
-from kruise_probe.controllers.selector_cycles import CycleStep
 
 OUR_FIELDS: Final = ("succeeded", "failed", "unknown", "nodes_behind", "conditions")
 """Status fields that are not in Kruise's CRD."""
@@ -36,21 +35,20 @@ def marker_status(
     counts: StatusCounts,
     *,
     conflicts: Iterable[ClaimConflict] = (),
-    cycle: Sequence[CycleStep] = (),
     node_errors: Mapping[str, str],
     refusals: Mapping[NamespacedName, str],
     now: datetime,
 ) -> PodProbeMarkerStatus:
     """The status that `marker` should have.
 
-    `conflicts` are those that it lost. `cycle` is the selector cycle that it is part of. `node_errors` says by node
+    `conflicts` are those that it lost. `node_errors` says by node
     why a write failed, `refusals` by pod why the API server refuses its marks. observedGeneration is that of the
     counts, as `marker` may be newer.
     """
     by_state, generation = counts.by_state, counts.compiled.generation
     conditions = (
         synced(counts.nodes_behind, node_errors),
-        conflict(conflicts, cycle),
+        conflict(conflicts),
         degraded(counts, refusals),
     )
     previous = _conditions(marker)

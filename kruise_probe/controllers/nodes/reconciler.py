@@ -245,7 +245,7 @@ class NodeReconciler:
                 f"the cache still shows an outdated NodePodProbe after {LONGEST_CATCH_UP_SECONDS:g} s ({error}). If the "
                 "manager's log reports that it does not decode, delete it"
             ) from error
-        return Result(CATCH_UP_SECONDS)
+        return Result(CATCH_UP_SECONDS, finished=False)
 
     def _written(self, response: NodePodProbe, wanted: tuple[PodProbe, ...]) -> None:
         """Remember the response, and fields that the server pruned or defaulted, so that no write is repeated."""

@@ -16,13 +16,13 @@ and it is idempotent: a pod with the changes applied needs no change.
   Unknown until there is a state again.
 - A probe that a limit leaves out (`limits`) is Unknown with the limit's reason, whatever the last state.
 - A paused probe has no result: its condition gets reason `ProbePaused` until the next one, and its marks are kept.
-- A difference in `lastProbeTime` only is no change.
+- A difference in `lastProbeTime` only is no change, but the first result of an edited probe writes its condition once.
 
 Source: Kruise pkg/controller/nodepodprobe (updatePodProbeStatus).
 Differs: Unknown is not False; Kruise has no ownership, no removal of stale marks and no staleness.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import datetime
 from typing import Final, NamedTuple
 
@@ -73,17 +73,18 @@ def marking(
     stale: str = "",
     left_out: Mapping[str, LeftOut] = NOTHING_LEFT_OUT,
     writes_conditions: bool = True,
+    edited: Collection[str] = (),
     now: datetime,
 ) -> Changes | None:
     """The changes that `pod` needs, or None.
 
     `states` are the recorded states of this pod's probes. `stale` is the message why they are stale, else empty.
     `left_out` is the limit that leaves out the probes of a marker, by the marker's name. `writes_conditions` is False
-    where a serverless provider writes them.
+    where a serverless provider writes them. `edited` names the probes whose condition is written even if it is equal.
     """
     changes = Changes({}, {}, [], [])
     claims = claims_with_container(pod, claims)
-    _apply_states(pod, claims, states, stale, left_out, writes_conditions, now, changes)
+    _apply_states(pod, claims, states, stale, left_out, writes_conditions, edited, now, changes)
     if writes_conditions and pod.active:
         _mark_paused(pod, claims, changes)
     _remove_stale_marks(pod, claims, changes)
@@ -97,6 +98,7 @@ def _apply_states(
     stale: str,
     left_out: Mapping[str, LeftOut],
     writes_conditions: bool,
+    edited: Collection[str],
     now: datetime,
     changes: Changes,
 ) -> None:
@@ -114,7 +116,8 @@ def _apply_states(
             continue
         if claim.condition_type and writes_conditions:
             condition = _condition(pod, claim.condition_type, state, why_unknown, now)
-            if condition is not None:
+            is_edited = claim.name in edited and why_unknown is None
+            if is_edited or not same_condition(pod.condition(claim.condition_type), condition):
                 changes.conditions.append(condition)
         wanted = claim.wanted.get(ProbeState.UNKNOWN if why_unknown else state.state)
         if wanted is not None:
@@ -156,19 +159,12 @@ def _condition(
     state: ContainerProbeState,
     why_unknown: tuple[str, str] | None,
     now: datetime,
-) -> PodCondition | None:
-    """The condition to write, or None if it is up to date. `why_unknown` is a reason and a message."""
+) -> PodCondition:
+    """The condition that the pod should have. `why_unknown` is a reason and a message."""
     status, reason, message = CONDITION_STATUS[state.state], "", state.message or ""
     if why_unknown is not None:
         status, (reason, message) = "Unknown", why_unknown
     current = pod.condition(condition_type)
-    if (
-        current is not None
-        and current.status == status
-        and (current.reason or "") == reason
-        and (current.message or "") == message
-    ):
-        return None
     return PodCondition(
         type=condition_type,
         status=status,
@@ -182,6 +178,16 @@ def _condition(
             if why_unknown
             else _transition_time(current, state, now)
         ),
+    )
+
+
+def same_condition(current: PodCondition | None, wanted: PodCondition) -> bool:
+    """Whether both have the same status and texts. A difference in `lastProbeTime` only is no change."""
+    return (
+        current is not None
+        and current.status == wanted.status
+        and (current.reason or "") == (wanted.reason or "")
+        and (current.message or "") == (wanted.message or "")
     )
 
 

@@ -22,7 +22,7 @@ from kruise_probe.api.errors import (
 from kruise_probe.api.keys import ProbeName
 from kruise_probe.api.pods import Pod, PodCondition
 from kruise_probe.controllers.pods.claims import Claims, WantedItems
-from kruise_probe.controllers.pods.marking import Changes
+from kruise_probe.controllers.pods.marking import Changes, same_condition
 
 EVERY_MARKER: Final = ""
 """In place of a marker's name: the refused changes belong to several markers."""
@@ -63,6 +63,17 @@ def _entry(condition: PodCondition, current: PodCondition | None) -> dict[str, s
     if condition.last_transition_time:
         entry["lastTransitionTime"] = condition.last_transition_time
     return entry
+
+
+def was_applied(changes: Changes, written: Pod) -> bool:
+    """Whether the response to a patch shows what was sent."""
+    conditions = {each.type: each for each in written.conditions}
+    return (
+        all(written.labels.get(key) == value for key, value in changes.labels.items())
+        and all(written.annotations.get(key) == value for key, value in changes.annotations.items())
+        and all(same_condition(conditions.get(each.type), each) for each in changes.conditions)
+        and conditions.keys().isdisjoint(changes.deleted)
+    )
 
 
 def parts_of(changes: Changes, claims: Claims) -> list[PatchPart]:

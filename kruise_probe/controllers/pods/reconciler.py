@@ -5,7 +5,7 @@ Differs: one pod per key instead of one node; a patch instead of an update of th
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from datetime import datetime
 from typing import Final, NamedTuple
 
@@ -15,6 +15,7 @@ from kruise_probe.api.pods import Pod
 from kruise_probe.api.resources import PODS
 from kruise_probe.controllers.caches import Caches
 from kruise_probe.controllers.compiled import CompiledMarker
+from kruise_probe.controllers.daemon_leases import Verdict
 from kruise_probe.controllers.limits import NOTHING_LEFT_OUT, left_out_of
 from kruise_probe.controllers.marked_pods import sets_mark_of
 from kruise_probe.controllers.nodes.plan import is_probed
@@ -26,15 +27,31 @@ from kruise_probe.controllers.pods.patch import (
     parts_of,
     pod_is_gone,
     refusal,
+    was_applied,
 )
-from kruise_probe.controllers.pods.write_limits import PendingChange, WriteLimits, cause_of
+from kruise_probe.controllers.pods.write_limits import (
+    WriteCause,
+    WriteLimits,
+    cause_of,
+)
 from kruise_probe.controllers.queues import Queues
 from kruise_probe.controllers.serverless import is_virtual, states_of
-from kruise_probe.controllers.writes import NO_REFUSALS, Refusals, Writer, WriteResults
-from kruise_probe.runtime import KubeError, NamespacedName, Node, PatchType, Result
+from kruise_probe.controllers.writes import NO_REFUSALS, Recorder, Refusals, Writer, WriteResults
+from kruise_probe.runtime import (
+    KubeError,
+    NamespacedName,
+    Node,
+    ObjectReference,
+    PatchType,
+    Result,
+)
 
 CONTESTED_SECONDS: Final = 1.0
 """Requeue delay of a pod if the response to our patch shows that another client reverted it."""
+
+LABEL_CHANGED: Final = "KruiseProbeLabelChanged"
+"""Reason of the event on a pod whose label got another value from the message."""
+NO_VALUE: Final = "(none)"
 
 _result_to_condition: Final = Histogram(
     "kruise_probe_result_to_condition_seconds",
@@ -51,27 +68,26 @@ _writes_delayed: Final = Counter(
 class _Needed(NamedTuple):
     """The changes that a pod needs, and the claims on it.
 
-    `stale`: the results of its node are stale. `waits`: that is not decided yet, so no results are applied.
+    `undecided`: whether the results of its node are stale is not known yet, so no results are applied.
     """
 
     changes: Changes | None
     claims: Claims
-    stale: bool
-    waits: bool
+    undecided: bool
 
 
-_NOTHING_NEEDED: Final = _Needed(None, NO_CLAIMS, stale=False, waits=False)
+_NOTHING_NEEDED: Final = _Needed(None, NO_CLAIMS, undecided=False)
 
 
 class _Known(NamedTuple):
     """What is known of the results of a pod.
 
-    `stale` is why they are stale, `waits` that this is not decided yet. `by_provider`: a provider writes the conditions.
+    `stale` is why they are stale, `undecided` that this is not known yet. `by_provider`: a provider writes the conditions.
     """
 
     states: States
     stale: str = ""
-    waits: bool = False
+    undecided: bool = False
     by_provider: bool = False
 
 
@@ -90,6 +106,7 @@ class PodReconciler:
         *,
         limits: WriteLimits,
         results: WriteResults,
+        recorder: Recorder,
         serverless: bool,
         now: Callable[[], datetime],
     ) -> None:
@@ -98,56 +115,75 @@ class PodReconciler:
         self._queues = queues
         self._limits = limits
         self._results = results
+        self._recorder = recorder
         self._serverless = serverless
         self._now = now
 
     async def reconcile(self, key: NamespacedName) -> Result | None:
-        pending = self._limits.take_pending(key)
-        pod = self._caches.pods.get(key)
-        changes, claims, stale, waits = self._changes(pod) if pod is not None else _NOTHING_NEEDED
-        if pod is not None and (stale or waits):
-            self._caches.stale_nodes.record(pod.node)
-            pending = self._unless_waiting(pod, pending, waits=waits)
-        if pod is None or changes is None:
+        pod, pending = self._caches.pods.get(key), self._limits.pending(key)
+        if pod is None:
+            self._record(key, None, NO_REFUSALS)
+            return None
+        changes, claims, undecided = self._changes(pod, pending.edited if pending else ())
+        if changes is None:
             self._record(key, pod, NO_REFUSALS)
+            if not undecided:  # else the verdict on its node enqueues the pod again
+                self._limits.take_pending(key)
             return None
         cause = cause_of(pod, changes, claims, pending.change if pending is not None else None)
         probes = len(claims.claims)
         wait = self._limits.wait_seconds(key, cause, probes=probes, now=_loop_time())
         if wait > 0:
             _writes_delayed.labels(cause).inc()
-            return Result(wait)
-        self._caches.marked.patch_sent(pod, changes)
-        try:
-            written, failure = await self._write(pod, changes, claims)
-        except KubeError as error:
-            if pod_is_gone(error):
-                return None
-            if pending is not None:
-                self._limits.put_back(key, pending)
-            raise
-        finally:
-            self._caches.marked.patch_done(pod)
-            self._enqueue_waiting_deletions(pod, changes)
+            if cause in (WriteCause.MARKS, WriteCause.FIRST_RESULT):
+                self._queues.enqueue_status_of(self._caches.matching.markers_of(pod))
+            return Result(wait, finished=False)
+        written, failure = await self._write_pending(pod, changes, claims, undecided=undecided)
+        if written is None:
+            return None
         self._limits.record_write(key, cause, probes=probes, now=_loop_time())
-        if pending is not None and pending.seen_at is not None:
-            _result_to_condition.observe(_loop_time() - pending.seen_at)
+        if cause in (WriteCause.LABEL, WriteCause.MESSAGE):
+            self._report_labels(pod, changes, claims)
         if failure is not None:
             raise failure
         self._record(key, pod, NO_REFUSALS)
-        still_needed = self._changes(written).changes is not None
-        return Result(CONTESTED_SECONDS) if still_needed else None
+        return None if was_applied(changes, written) else Result(CONTESTED_SECONDS)
 
-    def _unless_waiting(
-        self, pod: Pod, pending: PendingChange | None, *, waits: bool
-    ) -> PendingChange | None:
-        """Return the pending change; None if it waits for the check of the Lease, which enqueues the pod again."""
-        if not waits:
-            return pending
-        self._queues.enqueue_lease(pod.node)
-        if pending is not None:
-            self._limits.put_back(pod.key, pending)
-        return None
+    async def _write_pending(
+        self, pod: Pod, changes: Changes, claims: Claims, *, undecided: bool
+    ) -> tuple[Pod | None, KubeError | None]:
+        """Write the changes, which cover the pending change; see `_write`. Return no pod if it is gone.
+
+        A change that was not written stays pending: a retry has the same cause, and measures from the same event.
+        """
+        pending = self._limits.take_pending(pod.key)
+        covered = False
+        self._caches.marked.patch_sent(pod, changes)
+        try:
+            result = await self._write(pod, changes, claims)
+            covered = not undecided
+        except KubeError as error:
+            if pod_is_gone(error):
+                return None, None
+            raise
+        finally:
+            if pending is not None and not covered:
+                self._limits.put_back(pod.key, pending)
+            self._caches.marked.patch_done(pod)
+            self._enqueue_waiting_deletions(pod, changes)
+        if pending is not None and pending.seen_at is not None and covered:
+            _result_to_condition.observe(_loop_time() - pending.seen_at)
+        return result
+
+    def _report_labels(self, pod: Pod, changes: Changes, claims: Claims) -> None:
+        """Record one event for the labels with another value from the message."""
+        labels = [
+            f"{claims.labels[key].name}: {key} {pod.labels.get(key, NO_VALUE)} → {value or NO_VALUE}"
+            for key, value in changes.labels.items()
+        ]
+        if labels:
+            about = ObjectReference(pod.namespace, pod.name, pod.uid)
+            self._recorder.event(about, "Normal", LABEL_CHANGED, "; ".join(labels))
 
     def _enqueue_waiting_deletions(self, pod: Pod, changes: Changes) -> None:
         """Enqueue deleted markers whose finalizers waited for this patch, and the pod's node."""
@@ -214,7 +250,7 @@ class PodReconciler:
             deleting = self._caches.matching.deleting(pod.namespace).values()
             self._queues.enqueue_status_of({*self._caches.matching.markers_of(pod), *deleting})
 
-    def _changes(self, pod: Pod) -> _Needed:
+    def _changes(self, pod: Pod, edited: Collection[str]) -> _Needed:
         if pod.mirror:
             return _NOTHING_NEEDED
         markers = self._caches.matching.markers_of(pod)
@@ -231,9 +267,10 @@ class PodReconciler:
             if has_entry
             else NOTHING_LEFT_OUT,
             writes_conditions=not known.by_provider,
+            edited=edited,
             now=self._now(),
         )
-        return _Needed(changes, claims, stale=bool(known.stale), waits=known.waits)
+        return _Needed(changes, claims, known.undecided)
 
     def _known(
         self, pod: Pod, node: Node | None, claims: Claims, markers: tuple[CompiledMarker, ...]
@@ -243,12 +280,12 @@ class PodReconciler:
             return _Known({})
         if is_virtual(node):
             return _Known(states_of(pod, claims) if self._serverless else {}, by_provider=True)
-        if self._caches.staleness_is_unknown(pod.node):
-            return _Known({}, waits=True)
+        if self._caches.leases.verdict(pod.node) is Verdict.UNDECIDED:
+            return _Known({}, undecided=True)
         # Where the API server changes entries, the daemon reports hashes of the changed ones.
         compared = markers if self._results.altered(pod.node) is None else ()
         states = self._caches.node_index.states_of(pod, compared)
-        return _Known(states, self._caches.stale_message(pod.node))
+        return _Known(states, self._caches.leases.stale_message(pod.node))
 
 
 def _loop_time() -> float:

@@ -1,14 +1,16 @@
-"""Rate limits for the writes of one pod: none for a new state of a probe, token buckets for everything else.
+"""Rate limits for the writes of one pod: none for a new state of a probe, two token buckets for everything else.
 
-Without them, markers in a selector cycle, or a client that reverts our marks, would cause a hundred writes of a pod
-per second. A delayed write is requeued until its token is available, and writes the state at that time. So the final
-state is always written, and no change waits for longer than one interval.
+Without them, markers that select by labels that they write for each other, or a client that reverts our marks, would cause
+a hundred writes of a pod per second. A delayed write is requeued until its token is available, and writes the state at
+that time. So the final state is always written.
 
 Source: no counterpart.
 Differs: Kruise writes on every event.
 """
 
 import asyncio
+from collections import deque
+from collections.abc import Collection
 from enum import StrEnum
 from itertools import islice
 from typing import Final, NamedTuple
@@ -25,31 +27,34 @@ from kruise_probe.controllers.pods.marking import Changes
 MESSAGE_BURST: Final = 3
 """Burst of writes that change only messages and values from messages; then one per `--message-update-interval`."""
 
+LABELS_PER_MINUTE: Final = 6
+"""A label with another value from the message is a new state so many times a minute; further ones use the bucket of messages."""
+
 MARKS_BURST: Final = 10
 MARKS_INTERVAL_SECONDS: Final = 10.0
-"""Writes without a new state (after an edit of a marker, of labels, or of an owner): ten at once, then one per 10 s."""
-
-FIRST_RESULT_INTERVAL_SECONDS: Final = 60.0
-"""Each probe of a pod has one more write for its first result. Used ones are refilled at one per minute."""
+"""Writes without a new state (after an edit of a marker, of labels, or of an owner, and first results): ten and one for each
+probe of the pod at once, as the first results of its probes may arrive one by one; then one per 10 s."""
 
 CHECKED_PER_WRITE: Final = 2
-"""Buckets that each write checks, and removes if they are full."""
+"""Pods whose limits each write checks, and removes if they are full."""
 
 
 class PendingChange(NamedTuple):
     """The most important change of results since the last write of a pod, and the loop time of the first one.
 
-    `seen_at` is None for a change by a serverless provider.
+    `seen_at` is None for a change by a serverless provider. `edited` names the probes with the first result of another handler.
     """
 
     change: PodResultChange
     seen_at: float | None
+    edited: frozenset[str] = frozenset()
 
 
 class WriteCause(StrEnum):
     """Why a pod is written; the value is a label of the metric."""
 
     STATE = "state"
+    LABEL = "label"
     FIRST_RESULT = "first_result"
     MESSAGE = "message"
     MARKS = "marks"
@@ -63,7 +68,9 @@ def cause_of(
         return WriteCause.STATE
     if result_change is PodResultChange.FIRST_RESULT:
         return WriteCause.FIRST_RESULT
-    return WriteCause.MESSAGE if _only_messages(pod, changes, claims) else WriteCause.MARKS
+    if not _only_messages(pod, changes, claims):
+        return WriteCause.MARKS
+    return WriteCause.LABEL if changes.labels and result_change is not None else WriteCause.MESSAGE
 
 
 def _staleness_changed(pod: Pod, changes: Changes) -> bool:
@@ -94,61 +101,57 @@ def _same_but_message(current: PodCondition | None, new: PodCondition) -> bool:
     )
 
 
-class _Buckets:
-    """One token bucket per pod. A bucket that is full again is removed."""
+class _PodLimits:
+    """The buckets of one pod, and the times of its last changes of labels."""
 
-    def __init__(self, *, burst: int, interval_seconds: float) -> None:
-        self._burst = burst
-        self._interval_seconds = interval_seconds
-        self._by_pod: dict[NamespacedName, TokenBucket] = {}
+    __slots__ = ("labels", "marks", "messages", "probes")
 
-    def __len__(self) -> int:
-        return len(self._by_pod)
+    def __init__(self, message_interval_seconds: float) -> None:
+        self.messages = TokenBucket(burst=MESSAGE_BURST, interval_seconds=message_interval_seconds)
+        self.marks = TokenBucket(burst=MARKS_BURST, interval_seconds=MARKS_INTERVAL_SECONDS)
+        self.labels: deque[float] = deque(maxlen=LABELS_PER_MINUTE)
+        self.probes = 0
+        """The largest number of probes so far: fewer probes later must not make a write wait for more than one token."""
 
-    def wait_seconds(self, pod: NamespacedName, now: float, *, extra: int = 0) -> float:
-        bucket = self._by_pod.get(pod)
-        return 0.0 if bucket is None else bucket.wait_seconds(now, extra=extra)
+    def may_change_label(self, now: float) -> bool:
+        return len(self.labels) < LABELS_PER_MINUTE or now - self.labels[0] >= 60.0
 
-    def take(self, pod: NamespacedName, now: float) -> None:
-        bucket = self._by_pod.pop(pod, None)
-        if bucket is None:
-            bucket = TokenBucket(burst=self._burst, interval_seconds=self._interval_seconds)
-        self._by_pod[pod] = bucket
-        bucket.take(now)
-        self._forget_full(now)
-
-    def forget(self, pod: NamespacedName) -> None:
-        self._by_pod.pop(pod, None)
-
-    def _forget_full(self, now: float) -> None:
-        """Remove full buckets, beginning with those not used for longest, so that their number is bounded."""
-        for pod in list(islice(self._by_pod, CHECKED_PER_WRITE)):
-            if not self._by_pod[pod].is_full(now):
-                return
-            del self._by_pod[pod]
+    def is_full(self, now: float) -> bool:
+        return (
+            self.messages.is_full(now)
+            and self.marks.is_full(now)
+            and (not self.labels or now - self.labels[-1] >= 60.0)
+        )
 
 
 class WriteLimits:
-    """The token buckets of pods, and the change of results of each pod since its last write.
+    """The limits of each pod, and the change of results of each pod since its last write.
 
-    The first results of a pod's probes may arrive one by one, so each probe has one write for its own. A probe that
-    is removed and added again has another first result. Once the extra writes are used, these use the bucket of
-    marks. `message_interval_seconds` of 0 means no limit for messages.
+    `message_interval_seconds` of 0 means no limit for messages.
     """
 
     def __init__(self, *, message_interval_seconds: float) -> None:
-        self._messages = _Buckets(burst=MESSAGE_BURST, interval_seconds=message_interval_seconds)
-        self._marks = _Buckets(burst=MARKS_BURST, interval_seconds=MARKS_INTERVAL_SECONDS)
-        self._first_results = _Buckets(burst=0, interval_seconds=FIRST_RESULT_INTERVAL_SECONDS)
+        self._message_interval_seconds = message_interval_seconds
+        self._limits: dict[NamespacedName, _PodLimits] = {}
         self._pending: dict[NamespacedName, PendingChange] = {}
 
-    def record_result_change(self, pod: NamespacedName, change: PodResultChange) -> None:
+    def record_result_change(
+        self,
+        pod: NamespacedName,
+        change: PodResultChange,
+        edited: Collection[str] = (),
+    ) -> None:
         """Record a change of results in a NodePodProbe."""
-        self.put_back(pod, PendingChange(change, asyncio.get_running_loop().time()))
+        now = asyncio.get_running_loop().time()
+        self.put_back(pod, PendingChange(change, now, frozenset(edited)))
 
     def record_provider_change(self, pod: NamespacedName) -> None:
         """Record that a serverless provider changed a condition."""
         self.put_back(pod, PendingChange(PodResultChange.STATE, None))
+
+    def pending(self, pod: NamespacedName) -> PendingChange | None:
+        """Return the change that the next write covers."""
+        return self._pending.get(pod)
 
     def take_pending(self, pod: NamespacedName) -> PendingChange | None:
         """Remove and return the change that the next write covers."""
@@ -159,43 +162,61 @@ class WriteLimits:
         known = self._pending.get(pod)
         if known is not None:
             seen = [each.seen_at for each in (known, change) if each.seen_at is not None]
-            change = PendingChange(max(known.change, change.change), min(seen, default=None))
+            change = PendingChange(
+                max(known.change, change.change),
+                min(seen, default=None),
+                known.edited | change.edited,
+            )
         self._pending[pod] = change
 
     def __len__(self) -> int:
-        return sum(map(len, (self._messages, self._marks, self._first_results)))
+        return len(self._limits)
 
     def wait_seconds(
         self, pod: NamespacedName, cause: WriteCause, *, probes: int, now: float
     ) -> float:
         """Seconds until `pod` may be written, 0.0 for now. `probes` is the number of its probes."""
-        now += CLOCK_SLACK_SECONDS
-        if cause is WriteCause.STATE or self._uses_first_result_token(pod, cause, probes, now):
-            return 0.0
-        return self._shared(cause).wait_seconds(pod, now)
+        limits, now = self._limits.get(pod), now + CLOCK_SLACK_SECONDS
+        match cause:
+            case _ if limits is None or cause is WriteCause.STATE:
+                return 0.0
+            case WriteCause.MARKS | WriteCause.FIRST_RESULT:
+                return limits.marks.wait_seconds(now, extra=max(probes, limits.probes))
+            case WriteCause.LABEL if limits.may_change_label(now):
+                return 0.0
+            case _:
+                return limits.messages.wait_seconds(now)
 
     def record_write(
         self, pod: NamespacedName, cause: WriteCause, *, probes: int, now: float
     ) -> None:
         """Take the token of a completed write."""
+        if cause is WriteCause.STATE:
+            return
         now += CLOCK_SLACK_SECONDS
-        if self._uses_first_result_token(pod, cause, probes, now):
-            self._first_results.take(pod, now)
-        elif cause is not WriteCause.STATE:
-            self._shared(cause).take(pod, now)
+        limits = self._limits.pop(pod, None) or _PodLimits(self._message_interval_seconds)
+        self._limits[pod] = limits
+        if cause in (WriteCause.MARKS, WriteCause.FIRST_RESULT):
+            limits.probes = max(probes, limits.probes)
+            limits.marks.take(now)
+        elif cause is WriteCause.LABEL and limits.may_change_label(now):
+            limits.labels.append(now)
+        else:
+            limits.messages.take(now)
+        self._forget_full(now)
+
+    def delays_marks(self, pod: NamespacedName, *, probes: int, now: float) -> bool:
+        """Whether writes without a new state wait for their bucket."""
+        return self.wait_seconds(pod, WriteCause.MARKS, probes=probes, now=now) > 0
 
     def forget(self, pod: NamespacedName) -> None:
-        """Remove the buckets and the pending change of a deleted pod."""
+        """Remove the limits and the pending change of a deleted pod."""
         self._pending.pop(pod, None)
-        for each in (self._messages, self._marks, self._first_results):
-            each.forget(pod)
+        self._limits.pop(pod, None)
 
-    def _uses_first_result_token(
-        self, pod: NamespacedName, cause: WriteCause, probes: int, now: float
-    ) -> bool:
-        return cause is WriteCause.FIRST_RESULT and not self._first_results.wait_seconds(
-            pod, now, extra=probes
-        )
-
-    def _shared(self, cause: WriteCause) -> _Buckets:
-        return self._messages if cause is WriteCause.MESSAGE else self._marks
+    def _forget_full(self, now: float) -> None:
+        """Remove full limits, beginning with those not used for longest, so that their number is bounded."""
+        for pod in list(islice(self._limits, CHECKED_PER_WRITE)):
+            if not self._limits[pod].is_full(now):
+                return
+            del self._limits[pod]

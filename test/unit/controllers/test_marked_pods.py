@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from support.builders import marker, owned_fields, pod, policy_wire, probe_wire
 from support.fake_api import FakeApi
-from support.running_manager import START, informers_over
+from support.running_manager import informers_over
 
 from kruise_probe.controllers.caches import Caches
 from kruise_probe.controllers.compiled import compile_marker
@@ -31,7 +31,7 @@ PROBE = probe_wire(
 async def test_a_marker_finds_the_pods_with_a_mark_that_it_names(
     marks: dict[str, Any], found: bool
 ) -> None:
-    marked = Caches(informers_over(FakeApi()), namespace="", now=lambda: START).marked
+    marked = Caches(informers_over(FakeApi()), namespace="").marked
     one = pod(owned=owned_fields(**marks))
     marked.set_pod(None, one)
     assert list(marked.of_marker(compile_marker(marker(probes=[PROBE])))) == (
@@ -40,7 +40,7 @@ async def test_a_marker_finds_the_pods_with_a_mark_that_it_names(
 
 
 async def test_pods_without_marks_use_no_memory() -> None:
-    marked = Caches(informers_over(FakeApi()), namespace="", now=lambda: START).marked
+    marked = Caches(informers_over(FakeApi()), namespace="").marked
     one, none = pod(owned=owned_fields(labels=["ours"])), pod()
     marked.set_pod(None, none)
     assert marked._pods == {}

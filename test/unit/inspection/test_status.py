@@ -3,7 +3,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from support.builders import condition_wire, marker_wire, policy_wire, probe_wire, state_wire
+from support.builders import condition_wire, policy_wire, probe_wire, state_wire
 from support.snapshots import healthy_pod, marker, snapshot
 
 from kruise_probe.api.core import Probe
@@ -391,49 +391,3 @@ def test_closest_markers_that_do_not_match_are_listed() -> None:
     view = explanation(there, there.pods[0], [])
     assert view.not_matching[0].marker == "zzz"
     assert (len(view.not_matching), view.more_not_matching) == (MAX_UNMATCHED, 4)
-
-
-def entangled() -> list[Json]:
-    """`web` selects pods without `y` and writes `x`; `other` selects pods with `x` and writes `y`."""
-
-    def made(name: str, writes: str, *requirements: Json) -> Json:
-        probe = probe_wire(policies=[policy_wire(labels={writes: "1"})])
-        return marker_wire(name, selector={"matchExpressions": [*requirements]}, probes=[probe])
-
-    return [
-        made("web", "x", {"key": "y", "operator": "DoesNotExist"}),
-        made("other", "y", {"key": "x", "operator": "Exists"}),
-    ]
-
-
-def test_selector_cycle_is_reported_once_for_each_marker() -> None:
-    there = snapshot(markers=entangled(), pods=[healthy_pod("a"), healthy_pod("b")])
-    for view in status_view(there, there.markers, []).markers:
-        (problem,) = [each for each in view.problems if each.reason == "SelectorCycle"]
-        assert (problem.severity, problem.link, problem.pod) == ("broken", "marker", "")
-        assert "web writes label 'x', by which other selects pods" in problem.message
-        assert "remove one of these labels" in problem.remedy
-
-
-@pytest.mark.parametrize(
-    ("labels", "selecting"),
-    [
-        pytest.param({}, ["web"], id="first"),
-        pytest.param({"x": "1"}, ["other", "web"], id="both"),
-        pytest.param({"x": "1", "y": "1"}, ["other"], id="second"),
-        pytest.param({"y": "1"}, [], id="neither"),
-    ],
-)
-def test_explain_shows_a_selector_cycle_whichever_marker_selects_the_pod(
-    labels: dict[str, str], selecting: list[str]
-) -> None:
-    there = snapshot(markers=entangled(), pods=[healthy_pod(labels=labels)])
-    view = explanation(there, there.pods[0], [])
-    assert [each.marker for each in view.matching] == selecting
-    links = [probe.links[-1] for each in view.matching for probe in each.probes]
-    assert {each.reason for each in links} <= {"SelectorCycle"}
-    texts = [each.text for each in links] + [each.why for each in view.not_matching]
-    assert len(texts) == 2
-    for text in texts:
-        assert "labels that probes write select and deselect the pod repeatedly" in text
-        assert "other writes label 'y', by which web selects pods" in text

@@ -254,3 +254,23 @@ def test_a_marker_with_an_invalid_selector_selects_nothing_and_hides_no_other() 
     )
 
     assert annotations_of(pod(), bad, marker("good", probe("p", "a.example/p")))[MARKERS] == "good"
+
+
+def test_markers_are_added_while_the_annotations_stay_below_the_limit() -> None:
+    """The oldest first; one that does not fit is left out as a whole."""
+    long = {"exec": {"command": ["é" * 4096]}}
+    markers = [
+        marker(
+            f"m{age}",
+            *(probe(f"p{age}.{n}", f"c{age}.{n}", probe=long) for n in range(12)),
+            born=age,
+        )
+        for age in range(4)
+    ]
+    small = marker("small", probe("p", "c"), born=5)
+    found = annotations_of(pod(annotations={"own": "x" * 1000}), *markers, small)
+    assert found[MARKERS] == "m0,m1,small"
+    assert len(json.loads(found[PROBES])) == 25
+    assert sum(len(key) + len(value.encode()) for key, value in found.items()) < 262_144
+    full = pod(annotations={"own": "x" * 262_000})
+    assert annotate_pod(full, [small]).patch == ()

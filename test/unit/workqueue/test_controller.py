@@ -142,6 +142,13 @@ async def test_backoff_is_reset_when_there_is_nothing_to_retry(
     assert queue.num_requeues("a") == 0
 
 
+async def test_a_reconcile_that_only_waits_keeps_the_failures(queue: WorkQueue[str]) -> None:
+    waits = Result(requeue_after_seconds=100, finished=False)
+    queue.add("a")
+    await consume(queue, Recorded(ValueError(), waits), seconds=5)
+    assert queue.num_requeues("a") == 1
+
+
 async def test_a_failing_key_does_not_delay_other_keys(queue: WorkQueue[str]) -> None:
     served: list[str] = []
 

@@ -907,3 +907,18 @@ class TestDegraded:
             assert npp is not None
             assert {each["name"] for each in npp["spec"]["podProbes"]} == probed
             assert api.count("NodePodProbe", since=before) == {}
+
+
+async def test_a_refused_status_is_retried_with_growing_backoff(api: FakeApi) -> None:
+    attempts = 0
+
+    def refuse(write: Write) -> None:
+        nonlocal attempts
+        if write.kind == "PodProbeMarker" and write.subresource == "status":
+            attempts += 1
+            raise Forbidden("status is forbidden")
+
+    api.before = refuse
+    async with running_manager(api):
+        await settle(300)
+    assert attempts < 30

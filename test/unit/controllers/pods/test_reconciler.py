@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import Any
 
@@ -38,6 +38,8 @@ POLICIES = (
     policy_wire("Succeeded", {"healthy": "true"}, {"cost": "10"}),
     policy_wire("Failed", {"sick": "true"}),
 )
+
+HASH = probe_hash(Probe(exec=ExecAction(("true",))))
 
 
 @pytest.fixture
@@ -332,6 +334,61 @@ async def test_a_failed_write_is_part_of_the_time_from_result_to_condition(api: 
         await settle()
         assert next(failures, None) is None
         assert total() - before > LATENCY_SECONDS
+
+
+async def test_a_delayed_write_is_part_of_the_time_from_result_to_condition(api: FakeApi) -> None:
+    name = "kruise_probe_result_to_condition_seconds_sum"
+    async with running_manager(api):
+        await settle()
+        for number in range(4):
+            report(api, state_wire(message=f"m{number}"))
+            await settle(0.1)
+        before = REGISTRY.get_sample_value(name) or 0.0
+        report(api, state_wire(message="the last"))
+        await settle(11)
+        assert shown(api)[2]["example.com/healthy"]["message"] == "the last"
+        assert (REGISTRY.get_sample_value(name) or 0.0) - before > 5
+
+
+async def test_a_retry_of_a_new_state_has_no_limit_of_writes(api: FakeApi) -> None:
+    """A write that times out is retried with the same cause."""
+
+    def hang(write: Write) -> None:
+        if write.kind == "Pod":
+            api.before = lambda write: None
+            raise TimeoutError
+
+    async with running_manager(api):
+        await settle()
+        report(api, state_wire())
+        await settle()
+        for _ in range(12):  # the bucket of other writes is empty
+            api.edit(PODS, "web-0", {"metadata": {"labels": {"healthy": None}}})
+            await settle(0.1)
+        api.before = hang
+        report(api, state_wire(state="Failed"))
+        await settle(1)
+        assert shown(api)[0] == {"sick": "true"}
+
+
+async def test_the_first_result_of_an_edited_probe_writes_the_condition_once(api: FakeApi) -> None:
+    edited = Probe(exec=ExecAction(("true", "again")))
+    async with running_manager(api):
+        await settle()
+        report(api, state_wire(probed="2026-01-01T00:00:01Z", probe_hash=HASH))
+        await settle()
+        probe = probe_wire(policies=POLICIES)
+        probe["probe"]["exec"] = {"command": ["true", "again"]}
+        api.put(MARKERS, marker_wire(probes=[probe]))
+        await settle()
+        before = len(api.writes)
+        for second in (9, 10, 11):
+            stamp = f"2026-01-01T00:00:{second:02}Z"
+            report(api, state_wire(probed=stamp, probe_hash=probe_hash(edited)))
+            await settle()
+        assert api.count("Pod", since=before) == {"Pod/status": 1}
+        condition = shown(api)[2]["example.com/healthy"]
+        assert condition["lastProbeTime"] == "2026-01-01T00:00:09Z"
 
 
 async def test_marks_that_others_remove_are_written_again(api: FakeApi) -> None:
@@ -763,6 +820,8 @@ class TestSilentAgents:
             assert shown(api)[2]["example.com/healthy"]["status"] == "True"
             api.put(LEASES, edited)
             await settle(1)
+            assert shown(api)[2]["example.com/healthy"]["status"] == "True"
+            await settle(20)
             assert shown(api)[2]["example.com/healthy"]["reason"] == "ProbeDaemonStale"
 
     async def test_a_lease_that_became_malformed_expires_and_is_read_once(
@@ -930,7 +989,7 @@ class TestSilentAgents:
             assert shown(api)[2]["example.com/healthy"]["status"] == "True"
 
     async def test_a_renewal_after_the_expiry_sets_another_timer(self, api: FakeApi) -> None:
-        """The daemon could write results, but not its Lease."""
+        """Kruise's daemon ran beside the Lease of ours."""
         api.put(LEASES, lease_wire())
         async with running_manager(api):
             await settle(70)
@@ -1003,25 +1062,9 @@ class TestSilentAgents:
             await settle(70)
         assert api.count(since=before) == {}
 
-    @pytest.mark.parametrize(
-        "heard",
-        [
-            pytest.param(
-                lambda api: api.put(LEASES, lease_wire(renewed="2026-01-01T00:00:10Z")),
-                id="renewal",
-            ),
-            pytest.param(
-                lambda api: report(api, state_wire(probed="2026-01-01T00:02:10Z")), id="result"
-            ),
-            pytest.param(
-                lambda api: api.remove(LEASES, daemon_lease_name("node-1"), "kruise-system"),
-                id="no-lease-any-more",
-            ),
-        ],
-    )
-    @pytest.mark.parametrize("back", [False, True], ids=["steps-forward", "and-back-again"])
-    async def test_conditions_recover_after_a_step_of_the_clock(
-        self, api: FakeApi, heard: Callable[[FakeApi], None], back: bool
+    @pytest.mark.parametrize("seconds", [-3600, 120], ids=["back", "forward"])
+    async def test_a_step_of_our_clock_makes_no_daemon_stale(
+        self, api: FakeApi, seconds: int
     ) -> None:
         step = timedelta()
         api.put(LEASES, lease_wire())
@@ -1029,15 +1072,63 @@ class TestSilentAgents:
             await settle()
             report(api, state_wire(probed="2026-01-01T00:00:05Z"))
             await settle()
-            step = timedelta(seconds=120)
-            api.edit(PODS, "web-0", {"metadata": {"labels": {"looked": "at"}}})
-            await settle(1)
+            before = len(api.writes)
+            step = timedelta(seconds=seconds)
+            for _ in range(12):
+                renew(api)
+                await settle(10)
+            assert api.count("Pod", since=before) == {}
+
+    @pytest.mark.parametrize(
+        "stamp",
+        [
+            pytest.param("2025-12-31T23:58:30Z", id="90-s-behind"),
+            pytest.param("2025-12-31T22:00:00Z", id="two-hours-behind"),
+        ],
+    )
+    async def test_a_clock_that_is_behind_makes_no_daemon_stale_at_the_start(
+        self, api: FakeApi, stamp: str
+    ) -> None:
+        """The daemon renews its Lease each 10 s, with the time of its node."""
+        at = datetime.fromisoformat(stamp)
+        api.put(LEASES, lease_wire(renewed=format_micro_time(at)))
+        condition = condition_wire("example.com/healthy", "True", message="fine")
+        api.put(
+            PODS,
+            pod_wire(
+                labels={"app": "web", "healthy": "true"},
+                annotations={"cost": "10"},
+                conditions=[condition],
+                owned=owned_fields(
+                    labels=["healthy"], annotations=["cost"], conditions=["example.com/healthy"]
+                ),
+            ),
+        )
+        result = state_wire(message="fine", probed=stamp, probe_hash=HASH)
+        api.put(NODE_POD_PROBES, npp_wire(statuses=[pod_status_wire(pod_wire(), result)]))
+        async with running_manager(api):
+            for _ in range(10):
+                await settle(9.5)
+                at += timedelta(seconds=10)
+                api.put(LEASES, lease_wire(renewed=format_micro_time(at)))
+        assert api.count("Pod") == {}
+
+    async def test_a_result_of_our_future_exempts_no_daemon(self, api: FakeApi) -> None:
+        api.put(LEASES, lease_wire())
+        async with running_manager(api):
+            await settle()
+            report(api, state_wire(probed="2026-01-01T01:00:00Z"))
+            await settle(70)
             assert shown(api)[2]["example.com/healthy"]["reason"] == "ProbeDaemonStale"
-            if back:
-                step = timedelta()
-            heard(api)
-            await settle(1)
-            assert shown(api)[2]["example.com/healthy"]["status"] == "True"
+
+    async def test_a_result_with_a_hash_exempts_no_daemon(self, api: FakeApi) -> None:
+        """A daemon that reports, and does not renew its Lease, is ours."""
+        api.put(LEASES, lease_wire())
+        async with running_manager(api):
+            await settle(65)
+            report(api, state_wire(probed="2026-01-01T00:01:04Z", probe_hash=HASH))
+            await settle()
+            assert "True" not in str(shown(api)[2])
 
     @pytest.mark.parametrize(
         "lose",
@@ -1060,11 +1151,11 @@ class TestSilentAgents:
         api.put(LEASES, lease_wire(renewed="2025-12-31T23:00:00Z"))
         async with running_manager(api):
             await settle()
-            report(api, state_wire(probed="2026-01-01T00:00:05Z"))
+            report(api, state_wire(probed="2026-01-01T00:00:03Z"))
             await settle()
             assert shown(api)[2]["example.com/healthy"]["status"] == "True"
             lose(api)
-            await settle()
+            await settle(20)
             assert shown(api)[2]["example.com/healthy"]["reason"] == "ProbeDaemonStale"
 
     async def test_newer_results_of_another_daemon_end_staleness(self, api: FakeApi) -> None:
@@ -1123,6 +1214,17 @@ class TestServerless:
                 self.provider_reports(api, status)
                 await settle(0.1)
                 assert shown(api)[0] == {label: "true"}
+
+    async def test_a_marker_without_a_place_in_the_annotations_is_degraded(
+        self, api: FakeApi
+    ) -> None:
+        full = {"kruise.io/podprobemarker-list": "other", "kruise.io/podprobe": "x" * 262_080}
+        api.put(PODS, pod_wire(annotations=full))
+        async with running_manager(api, serverless=True):
+            await settle()
+        marker = api.get(MARKERS, "web")
+        assert marker is not None
+        assert "AnnotationsFull" in {each["reason"] for each in marker["status"]["conditions"]}
 
     async def test_without_the_gate_nothing_is_written(self, api: FakeApi) -> None:
         async with running_manager(api, serverless=False):

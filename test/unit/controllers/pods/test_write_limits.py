@@ -16,6 +16,7 @@ from kruise_probe.controllers.node_index import PodResultChange
 from kruise_probe.controllers.pods.claims import claims_of
 from kruise_probe.controllers.pods.marking import Changes
 from kruise_probe.controllers.pods.write_limits import (
+    LABELS_PER_MINUTE,
     MARKS_BURST,
     MARKS_INTERVAL_SECONDS,
     MESSAGE_BURST,
@@ -25,7 +26,7 @@ from kruise_probe.controllers.pods.write_limits import (
     cause_of,
 )
 
-STATE, FIRST, MESSAGE, MARKS = WriteCause
+STATE, LABEL, FIRST, MESSAGE, MARKS = WriteCause
 KEY = NamespacedName("default", "web-0")
 TYPE = "example.com/healthy"
 PROBES = 2
@@ -72,6 +73,13 @@ def changes(*conditions: PodCondition, **more: Any) -> Changes:
         pytest.param("True", changes(labels={"v": "1"}), None, MESSAGE, id="value-of-label"),
         pytest.param("True", changes(labels={"v": None}), None, MESSAGE, id="no-value"),
         pytest.param("True", changes(annotations={"w": "1"}), None, MESSAGE, id="value"),
+        pytest.param(
+            "True",
+            changes(labels={"v": "1"}),
+            PodResultChange.MESSAGE,
+            LABEL,
+            id="label-of-a-result",
+        ),
         pytest.param(
             "True", changes(condition(message="x"), labels={"v": "1"}), None, MESSAGE, id="both"
         ),
@@ -158,8 +166,8 @@ def test_new_states_are_never_delayed() -> None:
     ("cause", "burst"),
     [
         pytest.param(MESSAGE, MESSAGE_BURST, id="messages"),
-        pytest.param(MARKS, MARKS_BURST, id="marks"),
-        pytest.param(FIRST, PROBES + MARKS_BURST, id="first-results-then-the-bucket-of-marks"),
+        pytest.param(MARKS, PROBES + MARKS_BURST, id="marks"),
+        pytest.param(FIRST, PROBES + MARKS_BURST, id="first-results"),
     ],
 )
 def test_writes_have_a_burst_and_then_one_per_interval(cause: WriteCause, burst: int) -> None:
@@ -188,6 +196,17 @@ def test_each_probe_of_a_pod_has_a_write_for_its_first_result() -> None:
     assert bounded.wait_seconds(KEY, MARKS, probes=100, now=0.0) == 0
 
 
+def test_six_changes_of_labels_a_minute_are_never_delayed_then_the_bucket_limits_them() -> None:
+    bounded, written = limits(), 0
+    for second in range(60):
+        if not bounded.wait_seconds(KEY, LABEL, probes=PROBES, now=second):
+            bounded.record_write(KEY, LABEL, probes=PROBES, now=second)
+            written += 1
+        assert second != 5 or written == LABELS_PER_MINUTE
+    assert written == LABELS_PER_MINUTE + MESSAGE_BURST + 5
+    assert bounded.wait_seconds(KEY, LABEL, probes=PROBES, now=61) == 0
+
+
 def test_an_interval_of_zero_does_not_limit_messages() -> None:
     bounded = WriteLimits(message_interval_seconds=0.0)
     for _ in range(100):
@@ -197,7 +216,7 @@ def test_an_interval_of_zero_does_not_limit_messages() -> None:
 
 attempts = st.lists(
     st.tuples(
-        st.sampled_from([FIRST, MESSAGE, MARKS]),
+        st.sampled_from([FIRST, MESSAGE, MARKS, LABEL]),
         st.floats(0, 5),
         st.integers(1, 40),
     ),
@@ -220,8 +239,7 @@ def test_no_write_waits_longer_than_an_interval(
             written[cause] += 1
     refilled = now / MARKS_INTERVAL_SECONDS + 0.01
     assert written[MESSAGE] <= MESSAGE_BURST + refilled
-    assert written[MARKS] <= MARKS_BURST + refilled
-    assert written[MARKS] + written[FIRST] <= MARKS_BURST + 40 + 2 * refilled
+    assert written[MARKS] + written[FIRST] <= MARKS_BURST + 40 + refilled
 
 
 def test_full_buckets_are_removed() -> None:

@@ -21,6 +21,7 @@ from support.running_manager import running_manager, settle
 
 from kruise_probe.api.resources import MARKERS, NODE_POD_PROBES, NODES, PODS
 from kruise_probe.controllers.pods.write_limits import (
+    LABELS_PER_MINUTE,
     MARKS_BURST,
     MARKS_INTERVAL_SECONDS,
     MESSAGE_BURST,
@@ -134,10 +135,10 @@ async def test_messages_have_a_burst_and_the_newest_is_written(api: FakeApi) -> 
         assert shown(api)["message"] == "59"
 
 
-async def test_values_from_messages_have_the_limit_of_messages(api: FakeApi) -> None:
+async def test_annotations_from_messages_have_the_limit_of_messages(api: FakeApi) -> None:
     """Also of a marker without a condition. A new state among them is written at once."""
-    values = [{"label": "l", "regex": "n(.*)"}, {"annotation": "a"}]
-    policies = [policy_wire(from_message=values), policy_wire("Failed", {"l": "none"})]
+    values = [{"annotation": "l", "regex": "n(.*)"}, {"annotation": "a"}]
+    policies = [policy_wire(from_message=values), policy_wire("Failed", annotations={"l": "none"})]
     api.put(MARKERS, marker_wire(probes=[probe_wire(condition=None, policies=policies)]))
     state, message = "Succeeded", "n0"
     async with running_manager(api), daemon(api, lambda _: (state, message)):
@@ -162,8 +163,67 @@ async def test_values_from_messages_have_the_limit_of_messages(api: FakeApi) -> 
 def marks(api: FakeApi) -> tuple[str | None, str | None]:
     pod = api.get(PODS, "web-0")
     assert pod is not None
-    metadata = pod["metadata"]
-    return metadata["labels"].get("l"), (metadata.get("annotations") or {}).get("a")
+    annotations = pod["metadata"].get("annotations") or {}
+    return annotations.get("l"), annotations.get("a")
+
+
+ROLE = policy_wire(from_message=[{"label": "role"}])
+
+
+async def test_each_switch_of_a_role_is_written_at_once_with_one_event(api: FakeApi) -> None:
+    """Twenty switches, one each 12 s, while the output also has a counter in its second line."""
+    api.put(MARKERS, marker_wire(probes=[probe_wire(policies=[ROLE])]))
+    role = "r0"
+    async with running_manager(api) as recorder, daemon(api, lambda _: ("Succeeded", role)):
+        await settle()
+        for number in range(1, 21):
+            role = f"r{number}"
+            await settle(0.05)
+            assert label_role(api) == role
+            await settle(12)
+        switches = [each for each in recorder.events if each.reason == "KruiseProbeLabelChanged"]
+        assert [(each.about, each.type) for each in switches] == [("Pod/web-0", "Normal")] * 20
+        assert switches[4].message == "web#healthy: role r4 → r5"
+
+
+async def test_a_role_that_switches_each_second_is_limited_and_the_last_is_written(
+    api: FakeApi,
+) -> None:
+    api.put(MARKERS, marker_wire(probes=[probe_wire(policies=[ROLE])]))
+    role = "r0"
+    async with running_manager(api), daemon(api, lambda _: ("Succeeded", role)):
+        await settle()
+        before = pod_writes(api)
+        for number in range(1, 61):
+            role = f"r{number}"
+            await settle(1)
+        assert pod_writes(api) - before <= LABELS_PER_MINUTE + MESSAGE_BURST + 60 / 10 + 1
+        await settle(11)
+        assert label_role(api) == "r60"
+
+
+def label_role(api: FakeApi) -> str | None:
+    pod = api.get(PODS, "web-0")
+    assert pod is not None
+    role: str | None = pod["metadata"]["labels"].get("role")
+    return role
+
+
+async def test_markers_whose_writes_are_limited_report_it_until_they_are_not() -> None:
+    api = cycle()
+
+    def reason() -> str:
+        marker = api.get(MARKERS, "b")
+        assert marker is not None
+        conditions = {each["type"]: each for each in marker["status"]["conditions"]}
+        return str(conditions["Degraded"]["reason"])
+
+    async with running_manager(api), daemon(api):
+        await settle(30)
+        assert reason() == "WritesLimited"
+        api.remove(MARKERS, "a")
+        await settle(60)
+        assert reason() == "AsExpected"
 
 
 async def test_states_are_written_at_once_among_messages(api: FakeApi) -> None:
@@ -214,8 +274,8 @@ async def test_a_write_waits_for_its_token_even_if_it_is_less_than_a_second(api:
         return "l" in pod["metadata"]["labels"]
 
     async with running_manager(api), daemon(api):
-        await settle()
-        for _ in range(MARKS_BURST):
+        await settle(15)
+        for _ in range(MARKS_BURST + 1):  # the pod has one probe
             api.edit(PODS, "web-0", {"metadata": {"labels": {"l": None}}})
             await settle(0.01)
             assert has_label()
