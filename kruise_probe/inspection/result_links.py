@@ -95,12 +95,14 @@ def not_started_note(probe: Probe, state: str, message: str) -> str:
     return problem.message if problem else ""
 
 
-_NOT_FOUND: Final = re.compile(r"^\S*sh: .*not found$|executable file not found", re.MULTILINE)
+_NOT_FOUND: Final = re.compile(
+    r"^\S*sh: .*not found$|executable file not found|^exit code 127$", re.MULTILINE
+)
 _NOT_EXECUTABLE: Final = re.compile(
-    r"^\S*sh: (?!.*can(?:not|'t) (?:create|open)).*(?:Permission denied|cannot execute.*)$",
+    r"^\S*sh: (?!.*can(?:not|'t) (?:create|open)).*(?:Permission denied|cannot execute.*)$|^exit code 126$",
     re.MULTILINE,
 )
-"""What dash, busybox and bash print, and CRI-O. NodePodProbe has no exit codes."""
+"""What dash, busybox and bash print, and CRI-O. The message has the exit code of a command without output only."""
 
 _NO_PROGRAM: Final = re.compile("no such file|not found", re.IGNORECASE)
 """In the message of runtimes that report a missing program as a failed command."""

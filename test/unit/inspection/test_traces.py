@@ -711,6 +711,7 @@ def test_failed_result_that_needs_action_is_broken(
         pytest.param("Failed", "env: 'bash\\r': No such file or directory", "CRLF", id="env"),
         pytest.param("Failed", "sh: /check.sh: not found", "exit code 127", id="no-file"),
         pytest.param("Failed", "sh: 1: a: not found\nidle", "exit code 127", id="no-file-and-an-output"),
+        pytest.param("Failed", "exit code 127", "not in the container's image", id="exit-code"),
         pytest.param("Failed", "sh: 1: /a: Permission denied\nidle", "exit code 126", id="not-executable"),
     ],
 )  # fmt: skip
