@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Collection, Coroutine
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from kruise_probe.api.core import Lease, Node
 from kruise_probe.api.errors import FatalError
@@ -17,34 +17,25 @@ from kruise_probe.inspection.snapshot import Snapshot
 T = TypeVar("T", bound=KubeObject)
 
 
+class Informers(NamedTuple):
+    """One informer of each kind; None if the user may not list it."""
+
+    markers: SharedInformer[PodProbeMarker]
+    pods: SharedInformer[SeenPod]
+    nodes: SharedInformer[Node] | None
+    node_pod_probes: SharedInformer[NodePodProbe] | None
+    leases: SharedInformer[Lease] | None
+
+
 class Following:
     """The informers of all kinds that the user may list. `changed` is set on every event."""
 
-    def __init__(
-        self,
-        *,
-        allowed_labels: frozenset[str],
-        markers: SharedInformer[PodProbeMarker],
-        pods: SharedInformer[SeenPod],
-        nodes: SharedInformer[Node] | None,
-        node_pod_probes: SharedInformer[NodePodProbe] | None,
-        leases: SharedInformer[Lease] | None,
-    ) -> None:
+    def __init__(self, informers: Informers, *, allowed_labels: frozenset[str]) -> None:
         self.changed = asyncio.Event()
         self._allowed_labels = allowed_labels
-        self._markers = markers
-        self._pods = pods
-        self._nodes = nodes
-        self._node_pod_probes = node_pod_probes
-        self._leases = leases
-        informers: tuple[SharedInformer[Any] | None, ...] = (
-            markers,
-            pods,
-            nodes,
-            node_pod_probes,
-            leases,
-        )
-        self._followed = [each for each in informers if each is not None]
+        self._informers = informers
+        every: tuple[SharedInformer[Any] | None, ...] = informers
+        self._followed = [each for each in every if each is not None]
         for each in self._followed:
             each.add_event_handler(_ChangeHandler(self.changed))
 
@@ -79,12 +70,13 @@ class Following:
 
     def snapshot(self) -> Snapshot:
         """The current objects of the caches."""
+        informers = self._informers
         return Snapshot.of_lists(
-            self._markers.lister.list(),
-            self._pods.lister.list(),
-            _listed(self._nodes),
-            _listed(self._node_pod_probes),
-            _listed(self._leases),
+            informers.markers.lister.list(),
+            informers.pods.lister.list(),
+            _listed(informers.nodes),
+            _listed(informers.node_pod_probes),
+            _listed(informers.leases),
             allowed_labels=self._allowed_labels,
             now=utc_now(),
         )

@@ -15,7 +15,7 @@ from kruise_probe.api.kinds import KubeObject, ListPage, Resource
 from kruise_probe.api.resources import LEASES, MARKERS, NODE_POD_PROBES, NODES
 from kruise_probe.api.times import utc_now
 from kruise_probe.api.v1alpha1 import PodProbeMarker
-from kruise_probe.cli.following import Following
+from kruise_probe.cli.following import Following, Informers
 from kruise_probe.cli.query_client import DEADLINE_SECONDS
 from kruise_probe.client.rest import ResourceListerWatcher, RestClient
 from kruise_probe.informers.shared_informer import SharedInformer
@@ -143,8 +143,7 @@ class Reader:
     @asynccontextmanager
     async def follow(self, first: Snapshot) -> AsyncIterator[Following]:
         """Watch the kinds that `first` could read, while the body runs."""
-        following = Following(
-            allowed_labels=self._allowed_labels,
+        informers = Informers(
             markers=self._informer(MARKERS, self._namespace),
             pods=self._informer(SEEN_PODS, self._namespace),
             nodes=None if first.nodes is None else self._informer(NODES),
@@ -153,6 +152,7 @@ class Reader:
             else self._informer(NODE_POD_PROBES),
             leases=None if first.leases is None else self._informer(LEASES, self._system_namespace),
         )
+        following = Following(informers, allowed_labels=self._allowed_labels)
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(each()) for each in following.runs]
             try:
