@@ -23,15 +23,13 @@ from kruise_probe.daemon import metrics, schedule
 from kruise_probe.daemon.cri.containers import ContainerView
 from kruise_probe.daemon.diff import DesiredProbe, edit_of, invalid_reason
 from kruise_probe.daemon.metrics import ProbeSeries
-from kruise_probe.daemon.probers.dialing import end_of_round
 from kruise_probe.daemon.probers.exec import stuck_message
 from kruise_probe.daemon.probers.prober import (
     CouldNotProbe,
-    PendingResponse,
     Prober,
     ProbeResult,
     Reason,
-    Started,
+    Target,
 )
 from kruise_probe.daemon.readback import ReadbackMatch, readback_match
 from kruise_probe.daemon.results import PublishedResult, Results, StatePublisher
@@ -114,7 +112,7 @@ class Worker:
         self._unsubscribe: Callable[[], None] | None = None
 
         self._attempted = False
-        self._attempt: asyncio.Task[None] | asyncio.TimerHandle | None = None
+        self._attempt: asyncio.Task[None] | None = None
         self._attempt_discarded = False
         self._late_tick_at: float | None = None
         self._timeouts_in_a_row = 0
@@ -213,44 +211,23 @@ class Worker:
             self._attempted = True
             began = self._loop.time()
             target = target_of(container, self.desired, self._context.host_addresses)
-            self._continue(self._prober.probe(target), began)
-        except Exception as error:  # noqa: BLE001 - one bad probe never stops another
-            self._record_error(error)
-
-    def _continue(self, started: Started, began: float) -> None:
-        """Record the result, or wait for it: until the end of the round, or in a task."""
-        if isinstance(started, ProbeResult):
-            self._record_result(started, began)
-        elif isinstance(started, PendingResponse):
-            due = end_of_round(self._loop)
-            self._attempt = self._loop.call_at(due, self._poll, started, began)
-        else:
-            self._attempt = self._spawn(self._finish(started, began))
+            self._attempt = self._spawn(self._run(self._prober, target, began))
             # Not a `finally` in the coroutine: a task that is cancelled before its first step never enters it.
-            self._attempt.add_done_callback(lambda _: self._end_attempt(started))
-
-    def _poll(self, pending: PendingResponse, began: float) -> None:
-        self._attempt = None
-        try:
-            self._continue(pending.poll(), began)
+            self._attempt.add_done_callback(lambda _: self._end_attempt())
         except Exception as error:  # noqa: BLE001 - one bad probe never stops another
             self._record_error(error)
-        if self._attempt is None:
-            self._end_attempt()
 
-    async def _finish(self, attempt: Coroutine[Any, Any, ProbeResult], began: float) -> None:
+    async def _run(self, prober: Prober, target: Target, began: float) -> None:
         try:
-            result = await attempt
+            result = await prober.run(target)
             if not self._attempt_discarded:
                 self._record_result(result, began)
         except Exception as error:  # noqa: BLE001 - one bad probe never stops another
             if not self._attempt_discarded:
                 self._record_error(error)
 
-    def _end_attempt(self, attempt: Coroutine[Any, Any, ProbeResult] | None = None) -> None:
+    def _end_attempt(self) -> None:
         """Serve the tick that came during the attempt, or count it as missed."""
-        if attempt is not None:
-            attempt.close()
         self._attempt = None
         self._attempt_discarded = False
         late_tick_at, self._late_tick_at = self._late_tick_at, None
@@ -267,10 +244,7 @@ class Worker:
         self._ticker.stretch_to(1)
         if self._attempt is not None:
             self._attempt.cancel()
-        if isinstance(self._attempt, asyncio.Task):
             self._attempt_discarded = True
-        else:
-            self._attempt = None
 
     def _restart_timer(self, *, probe_again: bool) -> None:
         due = self._first_due()

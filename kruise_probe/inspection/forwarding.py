@@ -1,7 +1,7 @@
 """Sockets that are connected to a pod by port-forwards of the API server, for the daemon's probers.
 
 A prober gets one end of a socket pair. Tasks move bytes between the other end and a port-forward. So the prober is the
-daemon's own, with its deadlines and its read budget.
+daemon's own, with its deadlines and its limit of bytes.
 
 Differs: the runtime connects to the loopback address of the pod's network namespace, where the daemon connects to
 the pod's IP. A port-forward reports a refused connection, but does not confirm an accepted one.
@@ -23,7 +23,7 @@ from kruise_probe.client.pod_streams import (
     forwarded_port,
 )
 from kruise_probe.client.rest import RestClient
-from kruise_probe.daemon.probers.dialing import connect_failed
+from kruise_probe.daemon.probers.dialing import connect_error
 
 REFUSAL_SECONDS: Final = 1.0
 """How long a tcpSocket probe waits for a refusal, which takes a few milliseconds after the port-forward has begun."""
@@ -84,7 +84,7 @@ class ForwardedSocket(socket.socket):
         """Receive as from the pod.
 
         Raises:
-            ProbeDialFailed: the pod refused the connection.
+            ProbeConnectionFailed: the pod refused the connection.
             OSError: the pod reset it.
             ForwardFailed: the port-forward failed.
         """
@@ -96,7 +96,7 @@ class ForwardedSocket(socket.socket):
             self._tunnel.check()
             code = self._tunnel.errno
             if code == errno.ECONNREFUSED:
-                raise connect_failed(self._tunnel.address, code)
+                raise connect_error(self._tunnel.address, code)
             if code:
                 raise OSError(code, "")
         return data

@@ -27,9 +27,7 @@ from kruise_probe.daemon.probers.exec_gate import ExecKey
 from kruise_probe.daemon.probers.exec_shares import Tenant
 from kruise_probe.daemon.probers.prober import (
     CouldNotProbe,
-    PendingResponse,
     Prober,
-    ProbeResult,
     Target,
     address_of,
 )
@@ -127,10 +125,7 @@ async def _prepare(forwarder: Forwarder, probe: Probe, target: Target) -> None:
 async def _attempt(prober: Prober, probe: Probe, target: Target) -> TrialResult:
     loop = asyncio.get_running_loop()
     began = loop.time()
-    started = prober.probe(target)
-    if isinstance(started, PendingResponse):
-        started = started.poll()
-    result = started if isinstance(started, ProbeResult) else await started
+    result = await prober.run(target)
     state = ProbeState.SUCCEEDED if result.succeeded else ProbeState.FAILED
     # A port-forward does not say when the connection was established.
     seconds = None if isinstance(probe.handler, TCPSocketAction) else loop.time() - began

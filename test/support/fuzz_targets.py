@@ -54,7 +54,7 @@ from kruise_probe.daemon.probers.http_response import (
     MalformedResponse,
     ResponseReader,
 )
-from kruise_probe.daemon.probers.urls import InvalidRequest, Url
+from kruise_probe.daemon.probers.urls import url_of_action, url_of_redirect
 from kruise_probe.daemon.readback import recorded_in
 from kruise_probe.lint.findings import Position
 from kruise_probe.lint.formats import as_json, as_sarif, as_text
@@ -97,14 +97,13 @@ def _read_answer(chunks: Any) -> object:
     try:
         for chunk in chunks:
             reader.feed(chunk)
-            reader.read_body()
             if reader.complete:
                 break
         else:
             reader.feed(b"")
     except MalformedResponse as error:
         return type(error)
-    return reader.head, reader.body
+    return reader.status, reader.body
 
 
 def grpc_answer(data: bytes) -> None:
@@ -126,10 +125,9 @@ def grpc_answer(data: bytes) -> None:
 
 def redirect(data: bytes) -> None:
     """The Location header of a redirect."""
-    with suppress(InvalidRequest):
-        Url.of_action("http", HostPort("127.0.0.1", 80), "/a").join(
-            data.decode(errors="surrogateescape")
-        )
+    url = url_of_action("http", HostPort("127.0.0.1", 80), "/a")
+    with suppress(ValueError):
+        url_of_redirect(url, data.decode(errors="surrogateescape"))
 
 
 def command_output(data: bytes) -> None:

@@ -6,7 +6,7 @@ delivers after `WATCH_SECONDS`.
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
@@ -35,10 +35,8 @@ from kruise_probe.daemon.agent import Agent, AgentOptions
 from kruise_probe.daemon.cri.containers import ContainerView
 from kruise_probe.daemon.cri.runtime import ContainerState
 from kruise_probe.daemon.probers.prober import (
-    PendingResponse,
     Prober,
     ProbeResult,
-    Started,
     Target,
     failure,
     success,
@@ -212,18 +210,12 @@ class FakeProbers:
     """A prober factory. Its probers run `behaviour` and record their attempts.
 
     Attributes:
-        at_once: return results at once, as for tcpSocket; `behaviour` must not wait.
-        pending: return results at the end of the round, as for httpGet; `behaviour` must not wait.
-        late: with `pending`, the response is not complete at the end of the round; `behaviour` may wait.
         queued: the text of `queued_too_long`.
         on_probe: called when an attempt starts.
     """
 
     def __init__(self) -> None:
         self.behaviour: Behaviour = _always_ok
-        self.at_once = False
-        self.pending = False
-        self.late = False
         self.queued = ""
         self.on_probe: Callable[[], object] | None = None
         self.attempts: list[Attempt] = []
@@ -251,42 +243,18 @@ class FakeProbers:
         return [attempt.began for attempt in self.attempts]
 
 
-class FakePendingResponse(PendingResponse):
-    def __init__(self, poll: Callable[[], ProbeResult | Coroutine[Any, Any, ProbeResult]]) -> None:
-        self._poll = poll
-
-    def poll(self) -> ProbeResult | Coroutine[Any, Any, ProbeResult]:
-        return self._poll()
-
-
 class FakeProber(Prober):
     def __init__(self, probe: Probe, probers: FakeProbers) -> None:
         self._probe = probe
         self._probers = probers
 
-    def probe(self, target: Target) -> Started:
-        if self._probers.on_probe is not None:
-            self._probers.on_probe()
-        if self._probers.pending:
-            run = self._run if self._probers.late else self._run_at_once
-            return FakePendingResponse(lambda: run(target))
-        if self._probers.at_once:
-            return self._run_at_once(target)
-        return self._run(target)
-
-    def _run_at_once(self, target: Target) -> ProbeResult:
-        try:
-            _ = self._run(target).send(None)
-        except StopIteration as ended:
-            result: ProbeResult = ended.value
-            return result
-        raise AssertionError("this behaviour waits")
-
     def queued_too_long(self) -> str:
         return self._probers.queued
 
-    async def _run(self, target: Target) -> ProbeResult:
+    async def run(self, target: Target) -> ProbeResult:
         probers = self._probers
+        if probers.on_probe is not None:
+            probers.on_probe()
         number = len(probers.attempts)
         began = loop_time()
         probers.attempts.append(Attempt(self._probe, target, began, None))

@@ -3,11 +3,7 @@
 Probes go to addresses on this machine, where the handshake ends before `connect` returns. So each step is tried without
 waiting first. This takes half the CPU of asyncio streams.
 
-Requests that are sent within 2 ms of each other are a *round*: their responses are first read together at its end. An
-epoll wait needs a registration, a wakeup and a step of the event loop, which cost more CPU than the read itself. A
-connection waits with epoll only if the response is not complete by then.
-
-Source: kubelet pkg/probe/dialer_others.go; Go net.Dialer for the error texts.
+Source: kubelet pkg/probe/dialer_others.go; Go net.Dialer for self-connections and for the text of a refused connection.
 Differs: kubelet sets SO_LINGER to 1 s, which does not shorten TIME_WAIT on current kernels and makes close() block.
 Here close() sends a FIN, and the server reads a plain end of file. TCP_LINGER2 makes our kernel answer the server's ACK
 with a reset, so both kernels forget the connection. A FIN and a reset in two calls would leave a gap: a FIN from a fast
@@ -21,19 +17,19 @@ import os
 import socket
 import struct
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Final
 
 from kruise_probe.api.host_port import HostPort
-from kruise_probe.daemon.probers.read_budget import (
-    READ_BYTES,
-    ReadBudget,
-    TooManyBytes,
-    take_turn,
-)
+from kruise_probe.daemon.probers.prober import CouldNotProbe, Reason
 
-ROUND_SECONDS: Final = 0.002
-"""Most responses arrive within it. The first bucket of the duration metric is longer (5 ms)."""
+MAX_ATTEMPT_BYTES: Final = 256 * 1024
+"""How much one attempt reads over all of its connections, with TLS handshakes. Health checks use less than a tenth of it."""
+READ_BYTES: Final = 4 * 1024
+"""Limit of one read. Parsing that much takes 2 ms at worst."""
 
+_RESPONSE_SECONDS: Final = 0.002
+"""Most responses arrive within it. A timer uses half the CPU of epoll, which needs a registration and its removal."""
 _RESET: Final = struct.pack("ii", 1, 0)
 _NO_FIN_WAIT: Final = -1
 """For TCP_LINGER2: a closed socket resets the connection instead of waiting for the peer's FIN, see tcp(7)."""
@@ -41,72 +37,75 @@ _UNREAD: Final = bytearray(16 * 1024)
 """Shared buffer for bytes that are discarded at close."""
 _CONNECTED: Final = frozenset({0, errno.EISCONN})
 _IN_PROGRESS: Final = frozenset({errno.EINPROGRESS, errno.EALREADY, errno.EINTR})
-
-_TEXTS: Final = {
-    errno.ECONNREFUSED: "connection refused",
-    errno.ECONNRESET: "connection reset by peer",
-    errno.EPIPE: "broken pipe",
-    errno.EHOSTUNREACH: "no route to host",
-    errno.ENETUNREACH: "network is unreachable",
-    errno.ETIMEDOUT: "connection timed out",
-    errno.EADDRNOTAVAIL: "cannot assign requested address",
-    errno.EMFILE: "too many open files",
-}
+_NODE_ERRORS: Final = frozenset(
+    {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EADDRNOTAVAIL}
+)
+"""Errors of this node. They say nothing about the pod."""
 
 
-class ProbeDialFailed(Exception):
-    """A probe could not connect; the text is Go's."""
+class ProbeConnectionFailed(Exception):
+    """The connection could not be established, or broke; the text has the reason."""
 
 
-class BrokenConnection(Exception):
-    """The connection broke after it was established; the text is Go's."""
+def connection_error(step: str, address: HostPort, error: OSError) -> Exception:
+    """ProbeConnectionFailed with Go's text, or CouldNotProbe for an error of this node. `step` is the system call."""
+    operation = step if step in ("read", "write") else "dial"
+    reason = os.strerror(error.errno).lower() if error.errno else str(error)
+    text = f"{operation} tcp {address}: {step}: {reason}"
+    if error.errno in _NODE_ERRORS:
+        return CouldNotProbe(
+            Reason.NODE_RESOURCES,
+            f"{text}; free the node's sockets, ports or memory, or raise the daemon's limit of open files",
+        )
+    return ProbeConnectionFailed(text)
+
+
+def connect_error(address: HostPort, code: int) -> Exception:
+    """The error of a `connect` that ended with this `errno`."""
+    return connection_error("connect", address, OSError(code, ""))
 
 
 class Connection:
-    """One TCP connection. `close` never blocks; the owner must call it."""
+    """One TCP connection. What waits raises TimeoutError at `deadline`. `close` never blocks; the owner must call it.
 
-    __slots__ = ("_address", "_budget", "_loop", "_response_is_due", "_socket")
+    Attributes:
+        bytes_left: how many bytes it may still read.
+    """
 
-    def __init__(self, tcp: socket.socket, address: HostPort, budget: ReadBudget) -> None:
+    def __init__(
+        self,
+        tcp: socket.socket,
+        address: HostPort,
+        deadline: float,
+        max_bytes: int = MAX_ATTEMPT_BYTES,
+    ) -> None:
+        self.bytes_left = max_bytes
+        self._deadline = deadline
         self._socket = tcp
         self._address = address
-        self._budget = budget
         self._loop = asyncio.get_running_loop()
-        self._response_is_due = False
-
-    def __del__(self) -> None:
-        """Close the socket of an attempt that was dropped."""
-        self._socket.close()
-
-    def connect_nowait(self) -> bool:
-        """Connect without waiting. Return whether the connection is established; may be repeated until it is.
-
-        Raises:
-            ProbeDialFailed: refused, unreachable, or the address is invalid.
-        """
-        destination = (self._address.host, self._address.port)
-        try:
-            code = self._socket.connect_ex(destination)
-            if code == errno.EINPROGRESS:
-                code = self._socket.connect_ex(destination)
-        except OSError as error:
-            raise ProbeDialFailed(f"dial tcp {self._address}: {_text_of(error)}") from error
-        if code in _IN_PROGRESS:
-            return False
-        self._check(code)
-        return True
+        self._has_read = False
 
     async def connect(self) -> None:
-        """Connect, and wait until the connection is established. Raises: ProbeDialFailed."""
-        if not self.connect_nowait():
-            await self._writable()
-            self._check(self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR))
+        """Connect. It does not wait if the handshake ends at once.
 
-    def _check(self, code: int) -> None:
-        if code in _CONNECTED and self._is_self_connected():
-            code = errno.ECONNREFUSED
+        Raises:
+            ProbeConnectionFailed: refused, unreachable, or the address is invalid.
+            CouldNotProbe: the node has no resources left.
+        """
+        try:
+            code = self._socket.connect_ex(self._address)
+            if code == errno.EINPROGRESS:
+                code = self._socket.connect_ex(self._address)
+        except OSError as error:
+            raise connection_error("connect", self._address, error) from error
+        if code in _IN_PROGRESS:
+            await self._writable()
+            code = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         if code not in _CONNECTED:
-            raise connect_failed(self._address, code)
+            raise connect_error(self._address, code)
+        if self._is_self_connected():
+            raise connect_error(self._address, errno.ECONNREFUSED)
 
     def _is_self_connected(self) -> bool:
         """Without a listener, a socket connects to itself if its ephemeral port equals the destination port."""
@@ -118,51 +117,48 @@ class Connection:
         except OSError:
             return False  # already closed by the peer, so there was a peer
 
-    def send_nowait(self, data: bytes) -> bytes:
-        """Send what fits without waiting. Return the unsent rest. Raises: BrokenConnection."""
-        try:
-            return data[self._socket.send(data) :]
-        except BlockingIOError:
-            return data
-        except OSError as error:
-            raise self._broken("write", error) from error
-
-    def receive_nowait(self) -> bytes | None:
-        """Read at most 4 KiB without waiting. Empty: end of file. None: nothing has arrived. Raises: BrokenConnection."""
-        try:
-            data = self._socket.recv(READ_BYTES)
-            self._budget.spend(len(data))
-        except BlockingIOError:
-            return None
-        except TooManyBytes as error:
-            raise BrokenConnection(str(error)) from error
-        except OSError as error:
-            raise self._broken("read", error) from error
-        return data
-
     async def send(self, data: bytes) -> None:
-        """Raises: BrokenConnection."""
-        await self._write(data)
-        self._response_is_due = True
-
-    async def _write(self, data: bytes) -> None:
-        while data := self.send_nowait(data):
-            await self._writable()
+        """Raises: ProbeConnectionFailed, CouldNotProbe."""
+        while data:
+            try:
+                data = data[self._socket.send(data) :]
+            except BlockingIOError:
+                await self._writable()
+            except OSError as error:
+                raise connection_error("write", self._address, error) from error
 
     async def receive(self) -> bytes:
-        """Wait for data and read at most 4 KiB. Empty: end of file. Reads take turns, see `read_budget`.
+        """Wait for data and read at most 4 KiB. Empty: end of file.
+
+        A pod may send as fast as the event loop can read. So all reads but the first take turns: one attempt reads per
+        pass of the event loop, however many pods send at the same time.
 
         Raises:
-            BrokenConnection: reset by the peer, or the read budget is exceeded.
+            ProbeConnectionFailed: reset by the peer, or the peer sent too many bytes.
+            CouldNotProbe: the node has no resources left.
         """
-        if self._response_is_due:
-            self._response_is_due = False
-            await self._until_end_of_round()
-        elif self._budget.needs_turn:
-            await take_turn()
-        while (arrived := self.receive_nowait()) is None:
+        if self._has_read:
+            async with asyncio.timeout_at(self._deadline), _turns(self._loop):
+                await asyncio.sleep(0)
+        else:
+            await asyncio.sleep(_RESPONSE_SECONDS)
+        self._has_read = True
+        while (data := self._receive_nowait()) is None:
             await self._readable()
-        return arrived
+        self.bytes_left -= len(data)
+        if self.bytes_left < 0:
+            raise ProbeConnectionFailed(
+                f"the server sent more than {MAX_ATTEMPT_BYTES} bytes; probe an endpoint with a smaller response"
+            )
+        return data
+
+    def _receive_nowait(self) -> bytes | None:
+        try:
+            return self._socket.recv(READ_BYTES)
+        except BlockingIOError:
+            return None
+        except OSError as error:
+            raise connection_error("read", self._address, error) from error
 
     def close(self) -> None:
         with contextlib.suppress(OSError):
@@ -172,103 +168,49 @@ class Connection:
                 self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
         self._socket.close()
 
-    def _broken(self, what: str, error: OSError) -> BrokenConnection:
-        """The error with Go's text; `what` is `read` or `write`."""
-        return BrokenConnection(f"{what} tcp {self._address}: {what}: {_text_of(error)}")
-
-    async def _until_end_of_round(self) -> None:
-        future: asyncio.Future[None] = self._loop.create_future()
-        timer = self._loop.call_at(end_of_round(self._loop), _wake, future)
-        try:
-            await future
-        finally:
-            timer.cancel()
-
     async def _readable(self) -> None:
-        loop, descriptor = self._loop, self._socket.fileno()
-        future: asyncio.Future[None] = loop.create_future()
-        loop.add_reader(descriptor, _wake, future)
-        try:
-            await future
-        finally:
-            loop.remove_reader(descriptor)
+        await self._until_ready(self._loop.add_reader, self._loop.remove_reader)
 
     async def _writable(self) -> None:
-        loop, descriptor = self._loop, self._socket.fileno()
-        future: asyncio.Future[None] = loop.create_future()
-        loop.add_writer(descriptor, _wake, future)
+        await self._until_ready(self._loop.add_writer, self._loop.remove_writer)
+
+    async def _until_ready(
+        self, add: Callable[..., object], remove: Callable[[int], object]
+    ) -> None:
+        # Half the CPU of asyncio.timeout, for every attempt.
+        descriptor, future = self._socket.fileno(), self._loop.create_future()
+        timer = self._loop.call_at(self._deadline, _end, future, TimeoutError())
+        add(descriptor, _end, future)
         try:
             await future
         finally:
-            loop.remove_writer(descriptor)
+            remove(descriptor)
+            timer.cancel()
 
 
 OpenSocket = Callable[[HostPort], socket.socket]
 """Returns a socket that does not block and is to be connected to the address, see `new_socket`."""
 
 
-async def dial(address: HostPort, budget: ReadBudget, open_socket: OpenSocket) -> Connection:
-    """Connect. The caller closes the connection.
-
-    Raises:
-        ProbeDialFailed: refused, unreachable, or the address is invalid.
-    """
-    connection = prepare(address, budget, open_socket)
-    try:
-        await connection.connect()
-    except BaseException:
-        connection.close()
-        raise
-    return connection
-
-
-def prepare(address: HostPort, budget: ReadBudget, open_socket: OpenSocket) -> Connection:
-    """A connection that is not started yet.
-
-    Raises:
-        ProbeDialFailed: no file descriptors are left.
-    """
-    return Connection(open_socket(address), address, budget)
-
-
 def new_socket(address: HostPort) -> socket.socket:
-    """A socket that does not block. Raises: ProbeDialFailed, if no file descriptors are left."""
+    """A socket that does not block. Raises: CouldNotProbe, if the node has no resources left."""
     family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
     try:
         tcp = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
     except OSError as error:
-        raise ProbeDialFailed(f"dial tcp {address}: socket: {_text_of(error)}") from error
+        raise connection_error("socket", address, error) from error
     tcp.setsockopt(socket.IPPROTO_TCP, socket.TCP_LINGER2, _NO_FIN_WAIT)
     return tcp
 
 
-def connect_failed(address: HostPort, code: int) -> ProbeDialFailed:
-    """The error of a connection that ended with this `errno`."""
-    return ProbeDialFailed(f"dial tcp {address}: connect: {_text_of_code(code)}")
+@lru_cache(maxsize=1)
+def _turns(_: asyncio.AbstractEventLoop) -> asyncio.Lock:
+    return asyncio.Lock()
 
 
-_newest_round: tuple[asyncio.AbstractEventLoop | None, float] = (None, 0.0)
-
-
-def end_of_round(loop: asyncio.AbstractEventLoop) -> float:
-    """When the current round ends, in loop time. The same for all requests that are sent before it."""
-    global _newest_round
-    owner, ends_at = _newest_round
-    now = loop.time()
-    if owner is not loop or ends_at <= now:
-        ends_at = now + ROUND_SECONDS
-        _newest_round = (loop, ends_at)
-    return ends_at
-
-
-def _wake(future: asyncio.Future[None]) -> None:
+def _end(future: asyncio.Future[None], error: TimeoutError | None = None) -> None:
     if not future.done():
-        future.set_result(None)
-
-
-def _text_of(error: OSError) -> str:
-    return _text_of_code(error.errno) if error.errno else str(error)
-
-
-def _text_of_code(code: int) -> str:
-    return _TEXTS.get(code) or os.strerror(code).lower()
+        if error:
+            future.set_exception(error)
+        else:
+            future.set_result(None)

@@ -69,7 +69,7 @@ class ExecProber(Prober):
         self.period_seconds = period_seconds
         self._gate = gate
 
-    async def probe(self, target: Target) -> ProbeResult:
+    async def run(self, target: Target) -> ProbeResult:
         if not target.container_id:
             raise CouldNotProbe(Reason.CONTAINER_NOT_CREATED, "the container has no id yet")
         key = ExecKey(target.container_id, self._command, self.period_seconds)

@@ -13,11 +13,9 @@ from kruise_probe.api.core import GRPCAction
 from kruise_probe.api.host_port import HostPort
 from kruise_probe.api.messages import duration, normalise_message, quote
 from kruise_probe.daemon.probers.dialing import (
-    BrokenConnection,
     Connection,
     OpenSocket,
-    ProbeDialFailed,
-    dial,
+    ProbeConnectionFailed,
     new_socket,
 )
 from kruise_probe.daemon.probers.health_call import CallResult, HealthCall
@@ -29,8 +27,7 @@ from kruise_probe.daemon.probers.prober import (
     failure,
     success,
 )
-from kruise_probe.daemon.probers.read_budget import ReadBudget
-from kruise_probe.daemon.probers.tls_dialing import dial_tls, unverified_tls
+from kruise_probe.daemon.probers.tls_dialing import TlsConnection, unverified_tls
 
 TLS_MODE: Final = "TLS"
 
@@ -55,7 +52,7 @@ class GrpcProber(Prober):
         self._timeout_seconds = timeout_seconds
         self._user_agent = user_agent
 
-    async def probe(self, target: Target) -> ProbeResult:
+    async def run(self, target: Target) -> ProbeResult:
         address = address_of(target, self._port)
         call = HealthCall(
             service=self._service,
@@ -64,31 +61,27 @@ class GrpcProber(Prober):
             user_agent=self._user_agent,
             timeout_seconds=self._timeout_seconds,
         )
+        connection = self._connection(address)
         try:
-            async with asyncio.timeout(self._timeout_seconds):
-                connection = await self._connect(address)
-                try:
-                    result = await _exchange(call, connection)
-                finally:
-                    connection.close()
+            result = await _exchange(call, connection)
         except TimeoutError:
             return self._timed_out(call, address)
-        except (ProbeDialFailed, BrokenConnection) as error:
-            if call.connected:
-                return _result_of(CallResult("Unavailable", str(error)), self._timeout_seconds)
-            return _not_connected(address, str(error))
-        if not call.connected:
-            return _not_connected(address, result.description)
-        return _result_of(result, self._timeout_seconds)
-
-    async def _connect(self, address: HostPort) -> Connection:
-        if not self._over_tls:
-            return await dial(address, ReadBudget(), self._open_socket)
-        connection = await dial_tls(address, ReadBudget(), unverified_tls("h2"), self._open_socket)
-        if connection.protocol != "h2":
+        except ProbeConnectionFailed as error:
+            result = CallResult("Unavailable", str(error))
+        finally:
             connection.close()
-            raise ProbeDialFailed("credentials: cannot check peer: missing selected ALPN property")
-        return connection
+        if not call.connected:
+            where = quote(str(address))
+            text = f"error: failed to connect service at {where}: {result.description}"
+            return failure(normalise_message(text))
+        return self._result_of(result)
+
+    def _connection(self, address: HostPort) -> Connection:
+        deadline = asyncio.get_running_loop().time() + self._timeout_seconds
+        tcp = self._open_socket(address)
+        if not self._over_tls:
+            return Connection(tcp, address, deadline)
+        return TlsConnection(tcp, address, deadline, unverified_tls("h2"))
 
     def _timed_out(self, call: HealthCall, address: HostPort) -> ProbeResult:
         within = f"within {duration(self._timeout_seconds)}"
@@ -99,38 +92,30 @@ class GrpcProber(Prober):
             text = f"timeout: failed to connect service {where} {within}: context deadline exceeded"
         return failure(text, timed_out=True)
 
+    def _result_of(self, result: CallResult) -> ProbeResult:
+        if result.serving == "SERVING":
+            return _HEALTHY
+        if result.code == "DeadlineExceeded":
+            within = duration(self._timeout_seconds)
+            return failure(f"timeout: health rpc did not complete within {within}", timed_out=True)
+        if result.code == "OK":
+            text = f"service unhealthy (responded with {quote(result.serving)})"
+        elif result.code == "Unimplemented":
+            text = (
+                "error: this server does not implement the grpc health protocol "
+                f"(grpc.health.v1.Health): {result.description}"
+            )
+        else:
+            text = f"error: health rpc probe failed: rpc error: code = {result.code} desc = {result.description}"
+        return failure(normalise_message(text))
+
 
 async def _exchange(call: HealthCall, connection: Connection) -> CallResult:
+    await connection.connect()
+    if isinstance(connection, TlsConnection) and connection.protocol != "h2":
+        raise ProbeConnectionFailed("the server does not speak HTTP/2 over TLS (ALPN)")
     await connection.send(call.bytes_to_send())
     while call.result is None:
         call.feed(await connection.receive())
-        if unsent := call.bytes_to_send():
-            await connection.send(unsent)
+        await connection.send(call.bytes_to_send())
     return call.result
-
-
-def _not_connected(address: HostPort, problem: str) -> ProbeResult:
-    text = f"error: failed to connect service at {quote(str(address))}: {problem}"
-    return failure(normalise_message(text))
-
-
-def _result_of(result: CallResult, timeout_seconds: float) -> ProbeResult:
-    if result.serving == "SERVING":
-        return _HEALTHY
-    if result.code == "OK":
-        text = f"service unhealthy (responded with {quote(result.serving)})"
-    elif result.code == "Unimplemented":
-        text = (
-            "error: this server does not implement the grpc health protocol "
-            f"(grpc.health.v1.Health): {result.description}"
-        )
-    elif result.code == "DeadlineExceeded":
-        within = duration(timeout_seconds)
-        text = f"timeout: health rpc did not complete within {within}"
-        return failure(text, timed_out=True)
-    else:
-        text = (
-            "error: health rpc probe failed: "
-            f"rpc error: code = {result.code} desc = {result.description}"
-        )
-    return failure(normalise_message(text))

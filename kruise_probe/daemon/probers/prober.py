@@ -5,12 +5,10 @@ Differs: a timeout is a failure in every phase; kubelet drops the result when th
 The manager resolves port names before it writes the NodePodProbe; a remaining name is an error.
 """
 
-import abc
-from collections.abc import Coroutine
 from enum import StrEnum
 from functools import lru_cache
 from ipaddress import ip_address
-from typing import Any, Protocol
+from typing import Protocol
 
 import msgspec
 
@@ -62,6 +60,7 @@ class Target(msgspec.Struct, frozen=True, gc=False):
 class Reason(StrEnum):
     """Why an attempt has no result."""
 
+    NODE_RESOURCES = "NodeResources"
     POD_IP_UNKNOWN = "PodIPUnknown"
     ADDRESS_NOT_ALLOWED = "AddressNotAllowed"
     PORT_NAME_UNKNOWN = "PortNameUnknown"
@@ -82,32 +81,14 @@ class CouldNotProbe(Exception):
         self.reason = reason
 
 
-class PendingResponse(abc.ABC):
-    """An attempt whose request was sent. Call `poll` once, at the end of the round (see `dialing`).
-
-    It saves the task of an attempt whose response arrives within the round: a fifth of the daemon's CPU. It may be
-    dropped without `poll`; its socket is closed then.
-    """
-
-    @abc.abstractmethod
-    def poll(self) -> "ProbeResult | Coroutine[Any, Any, ProbeResult]":
-        """Return the result, or a coroutine that waits for it if the response is not complete."""
-
-
-Started = ProbeResult | PendingResponse | Coroutine[Any, Any, ProbeResult]
-
-
 class Prober(Protocol):
     """Runs the attempts of one probe, one at a time. Enforces the probe's timeout."""
 
-    def probe(self, target: Target) -> Started:
-        """Run one attempt: return its result if it needs no waiting, else how to wait for it.
-
-        The attempt ends within the probe's timeout (exec: plus 1 s). A caller that does not await the coroutine must
-        close it.
+    async def run(self, target: Target) -> ProbeResult:
+        """Run one attempt. It ends within the probe's timeout (exec: plus 1 s).
 
         Raises:
-            CouldNotProbe: the attempt has no result. The coroutine may raise it too.
+            CouldNotProbe: the attempt has no result.
         """
         ...
 

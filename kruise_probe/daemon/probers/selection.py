@@ -27,7 +27,7 @@ class RefusedProber(Prober):
     def __init__(self, message: str) -> None:
         self._result = failure(normalise_message(message))
 
-    def probe(self, target: Target) -> ProbeResult:
+    async def run(self, target: Target) -> ProbeResult:
         return self._result
 
 

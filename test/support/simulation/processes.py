@@ -5,13 +5,14 @@ process does while it ends can be seen from outside. What it had sent may still 
 """
 
 import asyncio
+import errno
+import socket
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from functools import partial
 from random import Random
-from typing import NoReturn
 
 from prometheus_client import CollectorRegistry
 from support.fake_runtime import ScriptedRuntime
@@ -34,7 +35,6 @@ from kruise_probe.controllers import product
 from kruise_probe.daemon import agent
 from kruise_probe.daemon.agent import Agent, AgentOptions
 from kruise_probe.daemon.cri.containers import ContainerWatcher
-from kruise_probe.daemon.probers.dialing import ProbeDialFailed
 from kruise_probe.daemon.probers.exec_gate import ExecGate
 from kruise_probe.daemon.probers.selection import prober_for
 from kruise_probe.informers.shared_informer import SharedInformer
@@ -211,9 +211,15 @@ class SimulatedDaemon(SimulatedProcess):
             await daemon.run()
 
 
-def _refuse(address: HostPort) -> NoReturn:
+class _RefusedSocket(socket.socket):
     """No pod of a simulation listens on a port."""
-    raise ProbeDialFailed(f"dial tcp {address}: connect: connection refused")
+
+    def connect_ex(self, _: object) -> int:
+        return errno.ECONNREFUSED
+
+
+def _refuse(_: HostPort) -> socket.socket:
+    return _RefusedSocket()
 
 
 class _NoAddresses:

@@ -38,46 +38,38 @@ def missed_ticks() -> float:
     return REGISTRY.get_sample_value("kruise_probe_ticks_missed_total") or 0.0
 
 
-@pytest.fixture(params=["waiting", "at-once", "pending"])
-def either(node: ScriptedNode, request: pytest.FixtureRequest) -> ScriptedNode:
-    """Probers that need waiting, and probers that return their result at once."""
-    node.probers.at_once = request.param == "at-once"
-    node.probers.pending = request.param == "pending"
-    return node
-
-
 # Schedule.
 
 
 async def test_b8_a_new_probe_of_a_running_container_runs_at_once(
-    either: ScriptedNode,
+    node: ScriptedNode,
 ) -> None:
-    either.api.put(spec_of())
-    async with either.daemon():
-        either.containers.start(age=100)
+    node.api.put(spec_of())
+    async with node.daemon():
+        node.containers.start(age=100)
         await asyncio.sleep(7)
-        either.api.put(one(exec_probe(period_seconds=300)))
+        node.api.put(one(exec_probe(period_seconds=300)))
         await asyncio.sleep(0.05)
-        assert either.probers.times == [pytest.approx(7, abs=0.05)]
+        assert node.probers.times == [pytest.approx(7, abs=0.05)]
 
 
-async def test_b8_a_new_container_is_probed_at_its_initial_delay(either: ScriptedNode) -> None:
-    either.api.put(one(exec_probe(period_seconds=300, initial_delay_seconds=5)))
-    async with either.daemon():
+async def test_b8_a_new_container_is_probed_at_its_initial_delay(node: ScriptedNode) -> None:
+    node.api.put(one(exec_probe(period_seconds=300, initial_delay_seconds=5)))
+    async with node.daemon():
         await asyncio.sleep(10)
-        either.containers.start(age=0.9)
+        node.containers.start(age=0.9)
         await asyncio.sleep(20)
-        assert either.probers.times == [pytest.approx(14.1, abs=0.05)]
+        assert node.probers.times == [pytest.approx(14.1, abs=0.05)]
 
 
 async def test_b8_daemon_restart_does_not_change_the_initial_delay(
-    either: ScriptedNode,
+    node: ScriptedNode,
 ) -> None:
-    either.api.put(one(exec_probe(period_seconds=300, initial_delay_seconds=60)))
-    either.containers.start(age=20)
-    async with either.daemon():
+    node.api.put(one(exec_probe(period_seconds=300, initial_delay_seconds=60)))
+    node.containers.start(age=20)
+    async with node.daemon():
         await asyncio.sleep(100)
-        assert either.probers.times == [pytest.approx(40, abs=0.05)]
+        assert node.probers.times == [pytest.approx(40, abs=0.05)]
 
 
 async def test_b9_a_slow_probe_does_not_drift(node: ScriptedNode) -> None:
@@ -92,17 +84,17 @@ async def test_b9_a_slow_probe_does_not_drift(node: ScriptedNode) -> None:
 
 
 async def test_second_probe_is_on_phase_at_least_half_a_period_later(
-    either: ScriptedNode,
+    node: ScriptedNode,
 ) -> None:
-    either.api.put(spec_of())
-    async with either.daemon():
-        either.containers.start()
+    node.api.put(spec_of())
+    async with node.daemon():
+        node.containers.start()
         for number in range(20):
             await asyncio.sleep(0.37)
-            either.probers.attempts.clear()
-            either.api.put(one(exec_probe(f"command-{number}", period_seconds=4)))
+            node.probers.attempts.clear()
+            node.api.put(one(exec_probe(f"command-{number}", period_seconds=4)))
             await asyncio.sleep(16)
-            first, *others = gaps(either.probers.times)
+            first, *others = gaps(node.probers.times)
             assert 2 <= first <= 6
             assert others == pytest.approx([4.0] * len(others))
 
@@ -132,20 +124,6 @@ async def test_a_probe_slower_than_its_period_never_overlaps_and_skips_ticks(
     steady = gaps(node.probers.times)[2:]
     assert steady == pytest.approx([3.0] * len(steady))
     assert 190 <= missed_ticks() - before <= 205, "two in three seconds"
-
-
-async def test_a_response_that_is_late_does_not_overlap_with_the_next_attempt(
-    node: ScriptedNode,
-) -> None:
-    node.probers.pending = node.probers.late = True
-    node.probers.answer(OK, seconds=2.7)
-    node.api.put(one(exec_probe()))
-    async with node.daemon():
-        node.containers.start()
-        await asyncio.sleep(60)
-        assert node.api.state() == "Succeeded"
-    assert node.probers.most_in_flight == 1
-    assert len(node.probers.times) >= 19
 
 
 async def test_probe_that_ends_just_after_a_tick_runs_again_at_once(
@@ -270,25 +248,6 @@ async def test_discarded_attempt_gives_no_result_and_is_cancelled(
     assert node.probers.most_in_flight == 1
 
 
-async def test_discarded_pending_response_is_never_read(node: ScriptedNode) -> None:
-    def edit() -> None:
-        node.probers.on_probe = None
-        node.api.put(one(exec_probe("new", period_seconds=300)))
-
-    async def behave(probe: Probe, _: Target) -> ProbeResult:
-        return BAD if probe.exec == ExecAction(("old",)) else OK
-
-    node.probers.pending = True
-    node.probers.behaviour = behave
-    node.probers.on_probe = lambda: asyncio.get_running_loop().call_later(0.001, edit)
-    node.api.put(one(exec_probe("old", period_seconds=300)))
-    async with node.daemon():
-        node.containers.start()
-        await node.api.until("Succeeded")
-    assert [attempt.probe.exec for attempt in node.probers.attempts] == [ExecAction(("new",))]
-    assert node.recorder.reasons == ["KruiseProbeSucceeded"]
-
-
 @pytest.mark.parametrize(
     ("result", "stalls", "failures"),
     [
@@ -333,33 +292,33 @@ async def test_a_tcp_probe_that_times_out_keeps_its_period(node: ScriptedNode) -
 # Containers.
 
 
-async def test_a24_container_that_does_not_run_is_never_probed(either: ScriptedNode) -> None:
-    either.api.put(one(exec_probe()))
-    async with either.daemon():
-        either.containers.start()
+async def test_a24_container_that_does_not_run_is_never_probed(node: ScriptedNode) -> None:
+    node.api.put(one(exec_probe()))
+    async with node.daemon():
+        node.containers.start()
         await asyncio.sleep(5.5)
-        either.containers.stop()
-        either.probers.attempts.clear()
+        node.containers.stop()
+        node.probers.attempts.clear()
         await asyncio.sleep(29)
-        assert either.api.state() == "Succeeded"
+        assert node.api.state() == "Succeeded"
         await asyncio.sleep(2)
-        assert either.api.state() == "Unknown"
-        assert either.api.message().startswith("ContainerNotRunning: ")
-        assert either.probers.attempts == []
-        assert either.recorder.reasons == ["KruiseProbeSucceeded", "KruiseProbeUnknown"]
+        assert node.api.state() == "Unknown"
+        assert node.api.message().startswith("ContainerNotRunning: ")
+        assert node.probers.attempts == []
+        assert node.recorder.reasons == ["KruiseProbeSucceeded", "KruiseProbeUnknown"]
 
 
 async def test_container_without_a_status_is_unknown_with_the_reason(
-    either: ScriptedNode,
+    node: ScriptedNode,
 ) -> None:
-    either.api.put(one(exec_probe()))
-    async with either.daemon():
-        either.containers.start()
+    node.api.put(one(exec_probe()))
+    async with node.daemon():
+        node.containers.start()
         await asyncio.sleep(5)
-        either.containers.lose("no response")
+        node.containers.lose("no response")
         await asyncio.sleep(31)
-        assert either.api.state() == "Unknown"
-        assert either.api.message() == "ContainerNotRunning: container main is Unknown: no response"
+        assert node.api.state() == "Unknown"
+        assert node.api.message() == "ContainerNotRunning: container main is Unknown: no response"
 
 
 async def test_a14_container_that_is_not_created_becomes_unknown(node: ScriptedNode) -> None:
@@ -374,17 +333,17 @@ async def test_a14_container_that_is_not_created_becomes_unknown(node: ScriptedN
 
 
 async def test_a_new_container_keeps_the_state_until_its_threshold_is_met(
-    either: ScriptedNode,
+    node: ScriptedNode,
 ) -> None:
-    either.api.put(one(exec_probe(failure_threshold=3)))
-    async with either.daemon():
-        either.containers.start()
+    node.api.put(one(exec_probe(failure_threshold=3)))
+    async with node.daemon():
+        node.containers.start()
         await asyncio.sleep(5)
-        either.probers.answer(BAD)
+        node.probers.answer(BAD)
         await asyncio.sleep(1.7)
-        either.containers.start()
+        node.containers.start()
         restarted_at = loop_time()
-        assert 1.5 <= await either.api.until("Failed") - restarted_at <= 2.7
+        assert 1.5 <= await node.api.until("Failed") - restarted_at <= 2.7
 
 
 async def test_a_new_container_with_an_initial_delay_is_unknown_at_once(
@@ -423,23 +382,23 @@ async def test_result_of_the_old_container_does_not_count(
 
 
 async def test_a_state_that_is_kept_is_of_the_old_container_until_the_new_one_confirms_it(
-    either: ScriptedNode,
+    node: ScriptedNode,
 ) -> None:
     """A daemon that restarts meanwhile must not take it for the new container's."""
-    either.api.put(one(exec_probe(period_seconds=10, success_threshold=2, failure_threshold=5)))
-    async with either.daemon():
-        old = either.containers.start()
+    node.api.put(one(exec_probe(period_seconds=10, success_threshold=2, failure_threshold=5)))
+    async with node.daemon():
+        old = node.containers.start()
         await asyncio.sleep(25)
-        either.probers.answer(BAD)
-        new = either.containers.start()
+        node.probers.answer(BAD)
+        new = node.containers.start()
         await asyncio.sleep(15)
-        assert either.probers.attempts[-1].target.container_id == new
-        either.probers.answer(OK)
+        assert node.probers.attempts[-1].target.container_id == new
+        node.probers.answer(OK)
         await asyncio.sleep(10)
-        published = either.api.states()["pod/marker#probe"]
+        published = node.api.states()["pod/marker#probe"]
         assert (published.state, published.container_id) == ("Succeeded", old)
         await asyncio.sleep(20)
-        published = either.api.states()["pod/marker#probe"]
+        published = node.api.states()["pod/marker#probe"]
         assert (published.state, published.container_id) == ("Succeeded", new)
 
 
@@ -535,40 +494,40 @@ async def test_shorter_grace_period_applies_to_a_blocked_probe(
     ],
 )
 async def test_a41_blocked_probe_is_unknown_after_the_grace_period(
-    either: ScriptedNode, reason: Reason, extra_lists: int
+    node: ScriptedNode, reason: Reason, extra_lists: int
 ) -> None:
-    either.api.put(one(exec_probe(period_seconds=5)))
-    async with either.daemon():
-        either.containers.start()
+    node.api.put(one(exec_probe(period_seconds=5)))
+    async with node.daemon():
+        node.containers.start()
         await asyncio.sleep(20)
-        either.probers.answer(CouldNotProbe(reason, "that is why"))
+        node.probers.answer(CouldNotProbe(reason, "that is why"))
         await asyncio.sleep(29)
-        assert either.api.state() == "Succeeded"
+        assert node.api.state() == "Succeeded"
         await asyncio.sleep(10)
-        assert either.api.state() == "Unknown"
-        assert either.api.message() == f"{reason}: that is why"
-        assert either.containers.refreshes == extra_lists
-        either.probers.answer(BAD)
+        assert node.api.state() == "Unknown"
+        assert node.api.message() == f"{reason}: that is why"
+        assert node.containers.refreshes == extra_lists
+        node.probers.answer(BAD)
         await asyncio.sleep(5)
-        assert either.api.state() == "Failed"
+        assert node.api.state() == "Failed"
 
 
 async def test_runtime_unavailable_during_an_attempt_holds_the_state(
-    either: ScriptedNode,
+    node: ScriptedNode,
 ) -> None:
     """An attempt may fail up to a second before the next list does."""
-    either.api.put(one(exec_probe()))
-    async with either.daemon():
-        either.containers.start()
+    node.api.put(one(exec_probe()))
+    async with node.daemon():
+        node.containers.start()
         await asyncio.sleep(5)
-        either.probers.answer(CouldNotProbe(Reason.RUNTIME_UNAVAILABLE, "away"))
+        node.probers.answer(CouldNotProbe(Reason.RUNTIME_UNAVAILABLE, "away"))
         for _ in range(10):
             await asyncio.sleep(1)
-            either.containers.set_available(False)
+            node.containers.set_available(False)
             await asyncio.sleep(60)
-            either.containers.set_available(True)
-        assert either.api.state() == "Succeeded"
-        assert either.recorder.reasons == ["KruiseProbeSucceeded"]
+            node.containers.set_available(True)
+        assert node.api.state() == "Succeeded"
+        assert node.recorder.reasons == ["KruiseProbeSucceeded"]
 
 
 async def test_attempt_that_fails_after_the_runtime_became_unavailable_holds_the_state(
@@ -702,7 +661,7 @@ async def test_invalid_probe_of_the_prober_is_unknown_at_once(node: ScriptedNode
         assert node.api.message() == "InvalidProbe: no such port"
 
 
-async def test_a_broken_prober_is_isolated_counted_and_logged_once(either: ScriptedNode) -> None:
+async def test_a_broken_prober_is_isolated_counted_and_logged_once(node: ScriptedNode) -> None:
     broken, sound = exec_probe("broken"), exec_probe("sound")
 
     async def behave(probe: Probe, _: Target) -> ProbeResult:
@@ -710,15 +669,15 @@ async def test_a_broken_prober_is_isolated_counted_and_logged_once(either: Scrip
             raise ZeroDivisionError("oops")
         return OK
 
-    either.probers.behaviour = behave
-    either.api.put(spec_of(pod_of(probe_of(broken, "m#broken"), probe_of(sound, "m#sound"))))
+    node.probers.behaviour = behave
+    node.api.put(spec_of(pod_of(probe_of(broken, "m#broken"), probe_of(sound, "m#sound"))))
     with capture_logs() as logs:
-        async with either.daemon():
-            either.containers.start()
+        async with node.daemon():
+            node.containers.start()
             await asyncio.sleep(60)
-            assert either.api.state("pod/m#sound") == "Succeeded"
-            assert either.api.state("pod/m#broken") == "Unknown"
-            assert either.api.message("pod/m#broken") == (
+            assert node.api.state("pod/m#sound") == "Succeeded"
+            assert node.api.state("pod/m#broken") == "Unknown"
+            assert node.api.message("pod/m#broken") == (
                 "ProberError: ZeroDivisionError: oops; report this defect of kruise-probe"
             )
     assert [log["event"] for log in logs if log["log_level"] == "error"] == ["probe could not run"]
@@ -852,31 +811,6 @@ async def test_an_address_that_becomes_known_is_probed_at_once(node: ScriptedNod
         assert node.api.state() == "Succeeded"
 
 
-async def test_a_tick_within_the_round_of_an_attempt_is_served_at_its_end(
-    node: ScriptedNode,
-) -> None:
-    async def behave(_: Probe, target: Target) -> ProbeResult:
-        if not target.pod_ip:
-            raise CouldNotProbe(Reason.POD_IP_UNKNOWN, "none yet")
-        return OK
-
-    def edit_within_the_round() -> None:
-        edited = spec_of(pod_of(probe, ip="10.0.0.1"))
-        asyncio.get_running_loop().call_later(0.001, node.api.put, edited)
-
-    probe = probe_of(exec_probe(period_seconds=300))
-    node.probers.pending = True
-    node.probers.behaviour = behave
-    node.api.put(spec_of(pod_of(probe, ip="")))
-    async with node.daemon():
-        node.containers.start(ips=(), host_network=True)
-        await asyncio.sleep(5)
-        node.probers.on_probe = edit_within_the_round
-        await asyncio.sleep(460)
-        assert node.api.state() == "Succeeded"
-        assert gaps(node.probers.times)[1] < 0.01
-
-
 async def test_replaced_sandbox_is_not_dialled_until_its_address_is_known(
     node: ScriptedNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -997,55 +931,55 @@ async def test_an_error_of_the_old_handler_is_dropped(node: ScriptedNode) -> Non
 
 
 async def test_a_new_period_of_a_probe_that_has_run_waits_for_its_phase(
-    either: ScriptedNode,
+    node: ScriptedNode,
 ) -> None:
-    either.api.put(one(exec_probe(period_seconds=300)))
-    async with either.daemon():
-        either.containers.start()
+    node.api.put(one(exec_probe(period_seconds=300)))
+    async with node.daemon():
+        node.containers.start()
         await asyncio.sleep(3)
         for period in (200, 250, 350, 400):
-            either.api.put(one(exec_probe(period_seconds=period)))
+            node.api.put(one(exec_probe(period_seconds=period)))
             await asyncio.sleep(0.2)
-        assert len(either.probers.attempts) == 1
+        assert len(node.probers.attempts) == 1
 
 
-async def test_new_thresholds_of_a_blocked_probe_start_no_attempt(either: ScriptedNode) -> None:
-    either.probers.answer(CouldNotProbe(Reason.EXEC_IMPOSSIBLE, "no"))
-    either.api.put(one(exec_probe(period_seconds=300)))
-    async with either.daemon():
-        either.containers.start()
+async def test_new_thresholds_of_a_blocked_probe_start_no_attempt(node: ScriptedNode) -> None:
+    node.probers.answer(CouldNotProbe(Reason.EXEC_IMPOSSIBLE, "no"))
+    node.api.put(one(exec_probe(period_seconds=300)))
+    async with node.daemon():
+        node.containers.start()
         await asyncio.sleep(3)
-        either.api.put(one(exec_probe(period_seconds=300, failure_threshold=2)))
+        node.api.put(one(exec_probe(period_seconds=300, failure_threshold=2)))
         await asyncio.sleep(10)
-        assert len(either.probers.attempts) == 1
+        assert len(node.probers.attempts) == 1
 
 
 @pytest.mark.parametrize("timeout", [5, 20])
 async def test_new_timeout_of_an_idle_probe_starts_an_attempt(
-    either: ScriptedNode, timeout: int
+    node: ScriptedNode, timeout: int
 ) -> None:
-    either.api.put(one(exec_probe(period_seconds=300, timeout_seconds=10)))
-    async with either.daemon():
-        either.containers.start()
+    node.api.put(one(exec_probe(period_seconds=300, timeout_seconds=10)))
+    async with node.daemon():
+        node.containers.start()
         await asyncio.sleep(3)
-        either.api.put(one(exec_probe(period_seconds=300, timeout_seconds=timeout)))
+        node.api.put(one(exec_probe(period_seconds=300, timeout_seconds=timeout)))
         await asyncio.sleep(1)
-        assert len(either.probers.attempts) == 2
+        assert len(node.probers.attempts) == 2
 
 
 async def test_new_address_of_a_probe_that_is_not_blocked_waits_for_its_next_tick(
-    either: ScriptedNode,
+    node: ScriptedNode,
 ) -> None:
     probe = probe_of(exec_probe(period_seconds=300))
-    either.api.put(spec_of(pod_of(probe)))
-    async with either.daemon():
-        either.containers.start(ips=("127.0.0.9", "127.0.0.8"))
+    node.api.put(spec_of(pod_of(probe)))
+    async with node.daemon():
+        node.containers.start(ips=("127.0.0.9", "127.0.0.8"))
         await asyncio.sleep(3)
-        either.api.put(spec_of(pod_of(probe, ip="127.0.0.8")))
+        node.api.put(spec_of(pod_of(probe, ip="127.0.0.8")))
         await asyncio.sleep(100)
-        assert len(either.probers.attempts) == 1
+        assert len(node.probers.attempts) == 1
         await asyncio.sleep(400)
-        assert either.probers.attempts[-1].target.pod_ip == "127.0.0.8"
+        assert node.probers.attempts[-1].target.pod_ip == "127.0.0.8"
 
 
 async def test_a_new_address_keeps_the_prober(node: ScriptedNode) -> None:
@@ -1067,14 +1001,14 @@ async def test_a_new_address_keeps_the_prober(node: ScriptedNode) -> None:
         assert len(created) == 1
 
 
-async def test_a_new_handler_waits_for_the_initial_delay(either: ScriptedNode) -> None:
-    either.api.put(one(exec_probe("old", period_seconds=300, initial_delay_seconds=60)))
-    async with either.daemon():
-        either.containers.start()
+async def test_a_new_handler_waits_for_the_initial_delay(node: ScriptedNode) -> None:
+    node.api.put(one(exec_probe("old", period_seconds=300, initial_delay_seconds=60)))
+    async with node.daemon():
+        node.containers.start()
         await asyncio.sleep(10)
-        either.api.put(one(exec_probe("new", period_seconds=300, initial_delay_seconds=60)))
+        node.api.put(one(exec_probe("new", period_seconds=300, initial_delay_seconds=60)))
         await asyncio.sleep(100)
-        assert either.probers.times == [pytest.approx(60, abs=0.1)]
+        assert node.probers.times == [pytest.approx(60, abs=0.1)]
 
 
 async def test_a_new_period_keeps_the_attempt_in_flight(node: ScriptedNode) -> None:
@@ -1248,37 +1182,37 @@ async def delete_and_recreate(node: ScriptedNode, *, after_seconds: float) -> No
 
 
 async def test_recreated_object_gets_its_states_at_once_without_events(
-    either: ScriptedNode,
+    node: ScriptedNode,
 ) -> None:
     good, bad = exec_probe("good", period_seconds=20), exec_probe("bad", period_seconds=20)
 
     async def behave(probe: Probe, _: Target) -> ProbeResult:
         return OK if probe == good else BAD
 
-    either.probers.behaviour = behave
-    either.api.put(spec_of(pod_of(probe_of(good, "m#good"), probe_of(bad, "m#bad"))))
-    async with either.daemon():
-        either.containers.start(age=100)
+    node.probers.behaviour = behave
+    node.api.put(spec_of(pod_of(probe_of(good, "m#good"), probe_of(bad, "m#bad"))))
+    async with node.daemon():
+        node.containers.start(age=100)
         await asyncio.sleep(50)
-        states, events = either.api.states(), list(either.recorder.events)
+        states, events = node.api.states(), list(node.recorder.events)
         for after in (0.0, 0.5, 30.0):
-            either.probers.attempts.clear()
-            await delete_and_recreate(either, after_seconds=after)
+            node.probers.attempts.clear()
+            await delete_and_recreate(node, after_seconds=after)
             await asyncio.sleep(0.01)
             said = {
                 name: (state.state, state.last_transition_time)
-                for name, state in either.api.states().items()
+                for name, state in node.api.states().items()
             }
             assert said == {
                 name: (state.state, state.last_transition_time) for name, state in states.items()
             }
-            assert either.probers.attempts == []
+            assert node.probers.attempts == []
             await asyncio.sleep(50)
-            assert either.api.states()["pod/m#good"].last_transition_time == (
+            assert node.api.states()["pod/m#good"].last_transition_time == (
                 states["pod/m#good"].last_transition_time
             )
-            assert len(either.probers.attempts) >= 4
-        assert either.recorder.events == events
+            assert len(node.probers.attempts) >= 4
+        assert node.recorder.events == events
 
 
 async def test_object_recreated_late_is_new(node: ScriptedNode) -> None:

@@ -25,7 +25,7 @@ from kruise_probe.client.config import ClusterConfig
 from kruise_probe.client.pod_streams import ForwardRefused
 from kruise_probe.client.rest import RestClient
 from kruise_probe.daemon.cri.runtime import ExecResult
-from kruise_probe.daemon.probers.dialing import ProbeDialFailed
+from kruise_probe.daemon.probers.dialing import ProbeConnectionFailed
 from kruise_probe.daemon.probers.exec import probe_result
 from kruise_probe.daemon.probers.prober import Target
 from kruise_probe.daemon.probers.selection import prober_for
@@ -245,7 +245,7 @@ async def test_api_server_without_streams_is_named() -> None:
 @pytest.mark.parametrize(
     ("failure", "error"),
     [
-        pytest.param(ForwardRefused("connection refused"), ProbeDialFailed, id="refused"),
+        pytest.param(ForwardRefused("connection refused"), ProbeConnectionFailed, id="refused"),
         pytest.param(ForwardRefused("connection reset by peer"), ConnectionResetError, id="reset"),
         pytest.param(ForwardRefused("no such pod"), ForwardFailed, id="of-the-port-forward"),
         pytest.param(ConnectionFailed("cut"), ForwardFailed, id="of-the-api-server"),

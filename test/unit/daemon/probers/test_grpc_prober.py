@@ -71,7 +71,7 @@ async def probe(
 ) -> ProbeResult:
     action = GRPCAction(port=port, service=service, mode=mode)
     prober = GrpcProber(action, timeout_seconds=timeout, user_agent="kruise-probe/1")
-    return await prober.probe(POD)
+    return await prober.run(POD)
 
 
 @pytest.mark.parametrize(
@@ -183,10 +183,8 @@ async def test_connection_that_breaks_during_the_call_is_unavailable() -> None:
     async with serving(lambda _: script) as server:
         result = await probe(server.port)
 
-    assert result == failure(
-        "error: health rpc probe failed: rpc error: code = Unavailable desc = "
-        f"read tcp 127.0.0.1:{server.port}: read: connection reset by peer"
-    )
+    assert not result.succeeded
+    assert result.message.endswith("read: connection reset by peer")
 
 
 async def test_slow_server_fails_in_time() -> None:
@@ -238,6 +236,114 @@ async def test_server_that_is_no_grpc_server(answer: bytes) -> None:
 
     assert not result.succeeded
     assert result.message.startswith("error: failed to connect service at ")
+
+
+def frame(kind: int, payload: bytes = b"", *, flags: int = 0, stream: int = 0) -> bytes:
+    return len(payload).to_bytes(3) + bytes([kind, flags]) + stream.to_bytes(4) + payload
+
+
+def header(name: bytes, value: bytes) -> bytes:
+    """A literal of HPACK that is not indexed."""
+    return b"\0" + bytes([len(name)]) + name + bytes([len(value)]) + value
+
+
+def headers(*fields: tuple[bytes, bytes], ended: bool = False, stream: int = 1) -> bytes:
+    block = b"".join(header(*field) for field in fields)
+    return frame(1, block, flags=5 if ended else 4, stream=stream)
+
+
+def data(message: bytes) -> bytes:
+    return frame(0, message, stream=1)
+
+
+def goaway(*, last_stream: int, error: int) -> bytes:
+    return frame(7, last_stream.to_bytes(4) + error.to_bytes(4))
+
+
+SETTINGS = frame(4)
+PING = frame(6, b"12345678")
+STATUS_200 = (b":status", b"200")
+GRPC = (b"content-type", b"application/grpc")
+SERVING = data(b"\0\0\0\0\2\x08\x01")
+OK = headers((b"grpc-status", b"0"), ended=True)
+BEGUN = SETTINGS + headers(STATUS_200, GRPC)
+
+RESPONSES: dict[str, tuple[bytes, str | None]] = {
+    "serving": (BEGUN + SERVING + OK, None),
+    "subtype": (
+        SETTINGS + headers(STATUS_200, (b"content-type", b"application/grpc+proto")) + SERVING + OK,
+        None,
+    ),
+    "two-parts": (BEGUN + data(b"\0\0\0\0\2") + data(b"\x08\x01") + OK, None),
+    "header-that-http-2-forbids": (
+        SETTINGS + headers(STATUS_200, GRPC, (b"connection", b"keep-alive")) + SERVING + OK,
+        None,
+    ),
+    "goaway-that-includes-the-call": (
+        SETTINGS + goaway(last_stream=2**31 - 1, error=0) + BEGUN[9:] + SERVING + OK,
+        None,
+    ),
+    "goaway-after-the-response": (
+        BEGUN + SERVING + OK + goaway(last_stream=0, error=11) + PING,
+        None,
+    ),
+    "pings-within-the-limit": (BEGUN + 90 * PING + SERVING + OK, None),
+    "not-serving": (BEGUN + data(b"\0\0\0\0\2\x08\x02") + OK, "NOT_SERVING"),
+    "unknown-state": (BEGUN + data(b"\0\0\0\0\2\x08\x09") + OK, '"9"'),
+    "no-state": (BEGUN + data(b"\0\0\0\0\0") + OK, '"UNKNOWN"'),
+    "no-message": (BEGUN + OK, "one uncompressed message"),
+    "two-messages": (BEGUN + SERVING + SERVING + OK, "one uncompressed message"),
+    "compressed": (BEGUN + data(b"\1\0\0\0\2\x08\x01") + OK, "one uncompressed message"),
+    "another-length": (BEGUN + data(b"\0\0\0\0\3\x08\x01") + OK, "one uncompressed message"),
+    "no-protobuf": (BEGUN + data(b"\0\0\0\0\2\x0f\0") + OK, "unmarshal"),
+    "trailers-only": (
+        SETTINGS + headers(STATUS_200, GRPC, (b"grpc-status", b"14"), ended=True),
+        "code = Unavailable",
+    ),
+    "unknown-code": (
+        BEGUN + headers((b"grpc-status", b"99"), ended=True),
+        "code = Code(99)",
+    ),
+    "no-code": (BEGUN + SERVING + headers((b"a", b"b"), ended=True), "code = Code()"),
+    "no-trailers": (BEGUN + frame(0, flags=1, stream=1), "without sending trailers"),
+    "another-content-type": (
+        SETTINGS + headers((b":status", b"502"), (b"content-type", b"text/html"), ended=True),
+        "unexpected HTTP status code received from server: 502",
+    ),
+    "reset": (BEGUN + frame(3, (8).to_bytes(4), stream=1), "RST_STREAM"),
+    "goaway-before-the-call": (
+        SETTINGS + goaway(last_stream=0, error=0),
+        "draining",
+    ),
+    "too-many-frames": (BEGUN + 101 * PING, "more than 100 HTTP/2 frames"),
+    "bad-hpack": (SETTINGS + frame(1, b"\xff\xff\xff", flags=4, stream=1), "Unavailable"),
+    "end-in-the-response": (BEGUN + SERVING, "EOF"),
+    "no-settings": (PING + BEGUN, "does not speak HTTP/2"),
+    "http-1": (b"HTTP/1.1 400 Bad Request\r\n\r\n", "does not speak HTTP/2"),
+    "nothing": (b"", "EOF"),
+}
+"""The bytes of a server, and a part of the message of the failure or None for a success."""
+
+
+@pytest.mark.parametrize("name", RESPONSES)
+@pytest.mark.parametrize("split", [False, True], ids=["whole", "split"])
+async def test_bytes_of_a_server_succeed_or_fail(name: str, *, split: bool) -> None:
+    answer, problem = RESPONSES[name]
+
+    async def script(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        _ = await reader.read(65536)
+        for part in [answer[:30], answer[30:]] if split else [answer]:
+            writer.write(part)
+            await writer.drain()
+            await asyncio.sleep(0)
+        writer.write_eof()
+        _ = await reader.read()
+
+    async with serving(lambda _: script) as server:
+        result = await probe(server.port)
+
+    assert (result.succeeded, result.timed_out) == (problem is None, False)
+    assert (problem or "service healthy") in result.message
 
 
 class TestTls:

@@ -1,12 +1,9 @@
-"""httpGet against real sockets. Results and messages were compared with those of kubelet 1.36's own prober."""
+"""httpGet against real sockets. The verdicts are those of kubelet 1.36's own prober."""
 
 import asyncio
-import contextlib
-import errno
 import socket
 import ssl
 import struct
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -25,23 +22,16 @@ from support.scripted_server import (
 )
 
 from kruise_probe.api.core import HTTPGetAction, HTTPHeader
-from kruise_probe.api.host_port import HostPort
-from kruise_probe.daemon.probers.dialing import (
-    BrokenConnection,
-    Connection,
-    ProbeDialFailed,
-    new_socket,
-)
 from kruise_probe.daemon.probers.http import HttpProber
 from kruise_probe.daemon.probers.prober import (
-    PendingResponse,
+    CouldNotProbe,
     ProbeResult,
+    Reason,
     Target,
     failure,
     success,
 )
-from kruise_probe.daemon.probers.read_budget import ReadBudget
-from kruise_probe.daemon.probers.tls_dialing import dial_tls, unverified_tls
+from kruise_probe.daemon.probers.tls_dialing import unverified_tls
 
 pytestmark = pytest.mark.sockets
 
@@ -91,36 +81,6 @@ async def probe(
 async def test_status_decides(status: int, result: ProbeResult) -> None:
     async with serving(answering(response(status))) as server:
         assert await probe(server) == result
-
-
-async def test_a_response_that_arrives_within_the_round_needs_no_task() -> None:
-    """Most attempts of a node end like this. A task costs a tenth of the daemon's CPU time."""
-    opened: list[socket.socket] = []
-
-    def open_socket(address: HostPort) -> socket.socket:
-        opened.append(new_socket(address))
-        return opened[-1]
-
-    with closing(socket.create_server(("127.0.0.1", 0))) as listening:
-        action = HTTPGetAction(port=listening.getsockname()[1])
-        prober = HttpProber(
-            action, timeout_seconds=20.0, user_agent="kruise-probe/1", open_socket=open_socket
-        )
-        started = prober.probe(Target("127.0.0.1", ""))
-        assert isinstance(started, PendingResponse)
-        peer, _ = listening.accept()
-        with closing(peer):
-            peer.sendall(response(200))
-            assert started.poll() == success("body")
-            assert [each.fileno() for each in opened] == [-1]
-
-
-async def test_path_that_is_no_path_fails_without_a_request() -> None:
-    async with serving(answering(OK)) as server:
-        result = await probe(server, "a:b")
-
-    assert result == failure('Get "http:b": http: no Host in request URL')
-    assert server.connections == 0
 
 
 def unavailable(body: bytes, length: int | None = None) -> bytes:
@@ -202,21 +162,21 @@ async def test_redirect_goes_from_http_to_https(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("hops", "result"),
+    ("hops", "succeeds"),
     [
-        pytest.param(9, success("ok"), id="nine-are-followed"),
-        pytest.param(10, failure('Get "/10": stopped after 10 redirects'), id="ten-are-not"),
-        pytest.param(11, failure('Get "/10": stopped after 10 redirects'), id="nor-eleven"),
+        pytest.param(9, True, id="nine-are-followed"),
+        pytest.param(10, False, id="ten-are-not"),
+        pytest.param(1000, False, id="nor-a-circle"),
     ],
 )
-async def test_redirects_end(hops: int, result: ProbeResult) -> None:
+async def test_redirects_end(hops: int, succeeds: bool) -> None:
     def answer(request: str) -> bytes:
         hop = int(request.split()[1][1:] or 0)
         return OK if hop == hops else response(302, f"Location: /{hop + 1}")
 
     async with serving(answering(answer)) as server:
-        assert await probe(server) == result
-        assert len(server.requests) <= 10
+        assert (await probe(server)).succeeded == succeeds
+        assert len(server.requests) == 10
 
 
 async def test_credentials_of_a_redirect_are_sent_and_not_shown() -> None:
@@ -229,16 +189,9 @@ async def test_credentials_of_a_redirect_are_sent_and_not_shown() -> None:
         accepts = True
         assert await probe(server) == success("ok")
         accepts = False
-        assert await probe(server) == failure(
-            f'Get "http://127.0.0.1:{server.port}/x": stopped after 10 redirects'
-        )
-
-
-async def test_redirect_in_a_circle_fails() -> None:
-    async with serving(answering(response(302, "Location: /"))) as server:
         result = await probe(server)
-
-    assert result == failure('Get "/": stopped after 10 redirects')
+        assert not result.succeeded
+        assert "pw" not in result.message
 
 
 async def test_host_header_is_sent_and_changes_nothing_else() -> None:
@@ -285,7 +238,7 @@ async def test_endless_head_fails_at_once() -> None:
             result = await probe(server)
 
     assert not result.succeeded
-    assert result.message.endswith("server response headers exceeded 65536 bytes; aborted")
+    assert not result.timed_out
 
 
 AWAITING = (
@@ -327,55 +280,181 @@ async def test_too_slow_is_failure_in_time(script: Any, message: str) -> None:
     assert loop.time() - started_at < PATIENCE_SECONDS
 
 
-@pytest.mark.parametrize(
-    ("answer", "message"),
-    [
-        pytest.param(b"", 'Get "http://127.0.0.1:{port}/": EOF', id="nothing"),
-        pytest.param(
-            b"SSH-2.0-x\r\n",
-            'Get "http://127.0.0.1:{port}/": net/http: HTTP/1.x transport connection broken: '
-            'malformed HTTP response "SSH-2.0-x"',
-            id="another-protocol",
-        ),
-        pytest.param(
-            b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhi", "unexpected EOF", id="short-body"
-        ),
-        pytest.param(
-            response(302, "Location: ftp://127.0.0.1/x"),
-            'Get "ftp://127.0.0.1/x": unsupported protocol scheme "ftp"',
-            id="redirect-to-another-protocol",
-        ),
-        pytest.param(
-            response(302, "Location: http://127.0.0.1:1/x"),
-            'Get "http://127.0.0.1:1/x": dial tcp 127.0.0.1:1: connect: connection refused',
-            id="redirect-to-a-closed-port",
-        ),
-        pytest.param(
-            response(302, "Location: http://127.0.0.1:65535/x"),
-            'Get "http://127.0.0.1:65535/x": dial tcp 127.0.0.1:65535: connect: connection refused',
-            id="redirect-to-the-last-port",
-        ),
-        pytest.param(
-            response(302, "Location: http://127.0.0.1:65536/x"),
-            'Get "http://127.0.0.1:65536/x": dial tcp: address 65536: invalid port',
-            id="redirect-to-no-port",
-        ),
-    ],
-)
-async def test_malformed_responses_fail_with_the_text_of_go(answer: bytes, message: str) -> None:
+HEAD = b"HTTP/1.1 200 OK\r\n"
+CHUNKED = HEAD + b"Transfer-Encoding: chunked\r\n"
+
+RESPONSES: dict[str, tuple[bytes, str | None]] = {
+    "line-feeds-only": (b"HTTP/1.1 200 OK\nContent-Length: 2\n\nok", "ok"),
+    "no-reason": (b"HTTP/1.1 200\r\n\r\nok", "ok"),
+    "another-minor-version": (b"HTTP/1.7 200 OK\r\n\r\nok", "ok"),
+    "another-major-version": (b"HTTP/3.0 200 OK\r\n\r\nok", "ok"),
+    "folded": (HEAD + b"a: b\r\n c\r\n\r\nok", "ok"),
+    "folded-encoding": (HEAD + b"Transfer-Encoding:\r\n\tchunked\r\n\r\n2\r\nok\r\n0\r\n\r\n", "ok"),
+    "chunks": (CHUNKED + b"\r\n2;a=b\r\nok\r\n0\r\nA: b\r\n\r\n", "ok"),
+    "blank-after-a-chunk-length": (CHUNKED + b"\r\n2 \r\nok\r\n0\r\n\r\n", "ok"),
+    "length-beside-chunks": (CHUNKED + b"Content-Length: 9\r\n\r\n2\r\nok\r\n0\r\n\r\n", "ok"),
+    "length-with-zeros": (HEAD + b"Content-Length: %025d\r\n\r\nok" % 2, "ok"),
+    "informational": (b"HTTP/1.1 103 X\r\nLocation: /x\r\n\r\n" * 5 + OK, "ok"),
+    "more-than-the-length": (OK + OK, "ok"),
+    "body-until-the-end": (HEAD + b"\r\nall of it", "all of it"),
+    "not-ascii": (HEAD + b"a: \xff\r\n\r\nok", "ok"),
+    "bad-chunk-after-10-kib": (CHUNKED + b"\r\n2801\r\n" + b"x" * 10241 + b"zz\r\n", "x" * 1024),
+    "nothing": (b"", None),
+    "half-a-line": (b"HTTP/1.1 200", None),
+    "half-a-head": (HEAD + b"a: b\r\n", None),
+    "informational-only": (b"HTTP/1.1 103 X\r\n\r\n", None),
+    "garbage": (b"hello\r\n\r\n", None),
+    "another-protocol": (b"SSH-2.0-x\r\n", None),
+    "http-2": (b"\0\0\x12\4\0\0\0\0\0", None),
+    "another-version": (b"HTTX/1.1 200 OK\r\n\r\n", None),
+    "status-of-letters": (b"HTTP/1.1 abc OK\r\n\r\n", None),
+    "status-of-four-digits": (b"HTTP/1.1 2000 OK\r\n\r\n", None),
+    "no-colon": (HEAD + b"foo\r\n\r\n", None),
+    "blank-before-the-colon": (HEAD + b"X : y\r\n\r\nok", None),
+    "bad-length": (HEAD + b"Content-Length: x\r\n\r\nok", None),
+    "two-lengths": (HEAD + b"Content-Length: 2\r\nContent-Length: 3\r\n\r\nok", None),
+    "two-equal-lengths": (HEAD + b"Content-Length: 2\r\nContent-Length: 2\r\n\r\nok", None),
+    "huge-length": (HEAD + b"Content-Length: %d\r\n\r\nok" % 10**40, None),
+    "another-encoding": (HEAD + b"Transfer-Encoding: gzip\r\n\r\nok", None),
+    "two-encodings": (CHUNKED + b"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n", None),
+    "short-body": (HEAD + b"Content-Length: 9\r\n\r\nok", None),
+    "short-chunk": (CHUNKED + b"\r\n9\r\nok", None),
+    "bad-chunk": (CHUNKED + b"\r\nzz\r\n", None),
+    "head-above-64-kib": (HEAD + b"a: " + b"x" * (70 << 10) + b"\r\n\r\nok", None),
+}  # fmt: skip
+"""The bytes of a server, and the message of the success or None for a failure."""
+
+
+@pytest.mark.parametrize("name", RESPONSES)
+async def test_bytes_of_a_server_succeed_or_fail(name: str) -> None:
+    answer, message = RESPONSES[name]
     async with serving(answering(answer)) as server:
         result = await probe(server)
 
-    assert result == failure(message.format(port=server.port))
+    assert (result.succeeded, result.timed_out) == (message is not None, False)
+    if message is not None:
+        assert result.message == message
 
 
-async def test_header_that_cannot_be_sent_fails_without_a_request() -> None:
-    header = HTTPHeader(name="A", value="x\r\nB: y")
+@pytest.mark.parametrize("name", ["chunks", "folded", "informational", "line-feeds-only"])
+async def test_a_response_does_not_depend_on_how_it_is_split(name: str) -> None:
+    answer, message = RESPONSES[name]
+    single = (bytes([byte]) for byte in answer)
+    async with serving(answering(*single)) as server:
+        assert (await probe(server)).message == message
+
+
+FOLLOWED, WARNING, FAILURE = "followed", "warning", "failure"
+
+
+@pytest.mark.parametrize(
+    ("location", "verdict"),
+    [
+        *((path, FOLLOWED) for path in ("/x", "x", "../../x", "?q=1", "/a b", "/\xe4", "#top")),
+        *((url, FOLLOWED) for url in ("http://{}/x", "//{}/x", "HTTP://{}/x", "http://u:p@{}/x")),
+        *((url, WARNING) for url in ("", "http://localhost:1/", "//[::1]:80/", "http://127.0.0.2:1/x")),
+        *((url, WARNING) for url in ("javascript:alert(1)", "http://127.0.0.1.example/", "mailto:a@b")),
+        *((url, FAILURE) for url in ("ftp://127.0.0.1/x", "http://127.0.0.1:1/")),
+        *((url, FAILURE) for url in ("http://127.0.0.1:65536/", "http://127.0.0.1:abc/", "http://[::1/")),
+        pytest.param("http://127.0.0.1:" + "9" * 5000, FAILURE, id="huge-port"),
+        pytest.param("/%zz", FAILURE, id="broken-escape"),
+    ],
+)  # fmt: skip
+async def test_a_redirect_is_followed_ends_or_fails(location: str, verdict: str) -> None:
+    def answer(request: str) -> bytes:
+        if len(server.requests) > 1:
+            return OK
+        return response(302, "Location: " + location.format(f"127.0.0.1:{server.port}"))
+
+    async with serving(answering(answer)) as server:
+        result = await probe(server)
+
+    assert result.succeeded == (verdict != FAILURE)
+    assert result.warning == (verdict == WARNING)
+    assert len(server.requests) == (2 if verdict == FOLLOWED else 1)
+
+
+@pytest.mark.parametrize(
+    ("path", "target"),
+    [
+        ("", "/"),
+        ("foo", "/foo"),
+        ("/a?b=c&d=%zz", "/a?b=c&d=%zz"),
+        ("/a%2fb;c", "/a%2fb;c"),
+        ("/a b", "/a%20b"),
+        ("/a#b", "/a"),
+        ("?x=1", "/?x=1"),
+        ("//evil/x", "/x"),
+        ("http://evil/x?y", "/x?y"),
+        ("/50%", "/50%25"),
+    ],
+)
+async def test_path_never_names_another_host(path: str, target: str) -> None:
     async with serving(answering(OK)) as server:
-        result = await probe(server, headers=(header,))
+        assert (await probe(server, path)).succeeded
 
-    assert result.message.endswith('net/http: invalid header field value for "A"')
+    assert server.requests[0].startswith(f"GET {target} HTTP/1.1\r\n")
+
+
+@pytest.mark.parametrize(
+    ("headers", "lines"),
+    [
+        pytest.param([], ["User-Agent: kruise-probe/1", "Accept: */*"], id="defaults-of-kubelet"),
+        pytest.param([("accept", ""), ("user-agent", "")], [], id="empty-defaults-are-omitted"),
+        pytest.param([("accept", "x"), ("user-agent", "y")], ["accept: x", "user-agent: y"], id="given"),
+        pytest.param(
+            [("x", " 1 "), ("x", "2"), ("accept", ""), ("user-agent", "")], ["x: 1", "x: 2"], id="twice"
+        ),
+        pytest.param(
+            [("content-length", "9"), ("Transfer-Encoding", "x"), ("accept", ""), ("user-agent", "")],
+            [],
+            id="no-body",
+        ),
+    ],
+)  # fmt: skip
+async def test_headers_are_those_of_kubelet(
+    headers: list[tuple[str, str]], lines: list[str]
+) -> None:
+    given = tuple(HTTPHeader(name=name, value=value) for name, value in headers)
+    async with serving(answering(OK)) as server:
+        assert (await probe(server, headers=given)).succeeded
+
+    assert server.requests[0].split("\r\n")[2:] == [*lines, "Connection: close", "", ""]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("A", "x\r\nB: y"), ("A", "x\x7f"), ("a b", "x"), ("", "x"), ("Host", "x\r\ny: z")],
+)
+async def test_header_that_cannot_be_sent_fails_without_a_request(name: str, value: str) -> None:
+    async with serving(answering(OK)) as server:
+        result = await probe(server, headers=(HTTPHeader(name=name, value=value),))
+
+    assert not result.succeeded
     assert server.connections == 0
+
+
+async def test_a_redirect_keeps_the_given_host_only_while_it_is_relative() -> None:
+    def answer(request: str) -> bytes:
+        locations = ["/x", f"http://127.0.0.1:{server.port}/y"]
+        step = len(server.requests) - 1
+        return OK if step == 2 else response(302, f"Location: {locations[step]}")
+
+    async with serving(answering(answer)) as server:
+        assert (await probe(server, headers=(HTTPHeader(name="Host", value="a"),))).succeeded
+        hosts = [request.split("\r\n")[1] for request in server.requests]
+
+    assert hosts == ["Host: a", "Host: a", f"Host: 127.0.0.1:{server.port}"]
+
+
+async def test_a_prepared_request_does_not_outlive_the_ip_of_its_pod() -> None:
+    prober = HttpProber(HTTPGetAction(port=1), timeout_seconds=20.0, user_agent="x")
+    for ip in ("127.0.0.1", "127.0.0.2"):
+        result = await result_of(prober, Target(ip, ""))
+        assert f"dial tcp {ip}:1: connect: connection refused" in result.message
+    with pytest.raises(CouldNotProbe) as refused:
+        await result_of(prober, Target("", "", refusal="not this pod's"))
+    assert refused.value.reason == Reason.ADDRESS_NOT_ALLOWED
 
 
 async def test_refused_connection() -> None:
@@ -386,27 +465,6 @@ async def test_refused_connection() -> None:
     assert result == failure(
         f'Get "http://127.0.0.1:{server.port}/": '
         f"dial tcp 127.0.0.1:{server.port}: connect: connection refused",
-    )
-
-
-async def test_connection_that_fails_later_has_its_reason() -> None:
-    class Unreachable(socket.socket):
-        def connect_ex(self, _: object) -> int:
-            return errno.EINPROGRESS
-
-        def getsockopt(self, *_: object) -> int:  # type: ignore[override]
-            return errno.EHOSTUNREACH
-
-    def open_socket(_: HostPort) -> socket.socket:
-        own = Unreachable()
-        own.setblocking(False)
-        return own
-
-    prober = HttpProber(
-        HTTPGetAction(port=80), timeout_seconds=20.0, user_agent="x", open_socket=open_socket
-    )
-    assert await result_of(prober, Target("127.0.0.1", "")) == failure(
-        'Get "http://127.0.0.1:80/": dial tcp 127.0.0.1:80: connect: no route to host'
     )
 
 
@@ -439,28 +497,24 @@ class TestHttps:
 
         assert names == [None], "an IP address is no server name"
 
-    async def test_server_without_tls(self) -> None:
+    @pytest.mark.parametrize(
+        "answer",
+        [
+            pytest.param(b"HTTP/1.1 400 Bad Request\r\n\r\n", id="http"),
+            pytest.param(b"SSH-2.0-server\r\n", id="ssh"),
+            pytest.param(bytes((21, 3, 1, 0, 2, 2, 40)), id="alert"),
+        ],
+    )
+    async def test_server_without_tls(self, answer: bytes) -> None:
         async def script(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             _ = await reader.read(1024)
-            writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+            writer.write(answer)
 
         async with serving(lambda _: script) as server:
             result = await probe(server, scheme="HTTPS")
 
-        assert result == failure(
-            f'Get "https://127.0.0.1:{server.port}/": '
-            "http: server gave HTTP response to HTTPS client",
-        )
-
-    async def test_server_of_another_protocol(self) -> None:
-        async def script(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            writer.write(b"SSH-2.0-server\r\n")
-            _ = await reader.read(1024)
-
-        async with serving(lambda _: script) as server:
-            result = await probe(server, scheme="HTTPS")
-
-        assert result.message.endswith("tls: first record does not look like a TLS handshake")
+        assert not result.succeeded
+        assert ": tls: " in result.message
 
     async def test_silent_server(self) -> None:
         async with serving(silent()) as server:
@@ -483,80 +537,15 @@ class TestHttps:
         assert options & ssl.OP_NO_RENEGOTIATION
         assert not ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).options & ~options
 
-    async def test_a_failed_handshake_closes_the_socket(self) -> None:
-        """At once, not only when the error is dropped, whose traceback refers to the connection."""
-        opened: list[socket.socket] = []
-
-        def open_socket(address: HostPort) -> socket.socket:
-            opened.append(new_socket(address))
-            return opened[-1]
-
-        async def script(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
-            await reader.readexactly(1)
-
-        async with serving(lambda _: script) as server:
-            address = HostPort(server.host, server.port)
-            with pytest.raises(ProbeDialFailed) as failed:
-                await dial_tls(address, ReadBudget(), unverified_tls("http/1.1"), open_socket)
-
-        assert (failed.type, [each.fileno() for each in opened]) == (ProbeDialFailed, [-1])
-
     async def test_server_that_wants_a_certificate(self, tmp_path: Path) -> None:
         context = self_signed(tmp_path)
         context.verify_mode = ssl.CERT_REQUIRED
         context.load_verify_locations(tmp_path / "certificate.pem")
-
-        async def script(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-            tls = context.wrap_bio(incoming, outgoing, server_side=True)
-            while data := await reader.read(65536):
-                _ = incoming.write(data)
-                with contextlib.suppress(ssl.SSLError):
-                    tls.do_handshake()
-                writer.write(outgoing.read())
-
-        async with serving(lambda _: script) as server:
+        async with serving(answering(OK), tls=context) as server:
             result = await probe(server, scheme="HTTPS")
 
-        assert result == failure(
-            f'Get "https://127.0.0.1:{server.port}/": remote error: tls: certificate required',
-        )
-
-    async def test_alert_is_read_after_the_server_has_closed(self, tmp_path: Path) -> None:
-        context = self_signed(tmp_path)
-        context.verify_mode = ssl.CERT_REQUIRED
-        context.load_verify_locations(tmp_path / "certificate.pem")
-        ended = asyncio.Event()
-
-        async def script(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-            tls = context.wrap_bio(incoming, outgoing, server_side=True)
-            refused = False
-            while not refused:
-                _ = incoming.write(await reader.read(65536))
-                try:
-                    tls.do_handshake()
-                except ssl.SSLWantReadError:
-                    pass
-                except ssl.SSLError:
-                    refused = True
-                writer.write(outgoing.read())
-            writer.close()
-            await writer.wait_closed()
-            ended.set()
-
-        async def send_on(connection: Connection) -> None:
-            while True:
-                await connection.send(b"x")
-                await asyncio.sleep(0)
-
-        async with serving(lambda _: script) as server:
-            address = HostPort("127.0.0.1", server.port)
-            connection = await dial_tls(address, ReadBudget(), unverified_tls("h2"), new_socket)
-            await ended.wait()
-            with pytest.raises(BrokenConnection, match="remote error: tls: certificate required"):
-                await send_on(connection)
-            connection.close()
+        assert not result.succeeded
+        assert not result.timed_out
 
     async def test_server_that_resets_before_the_handshake(self) -> None:
         async def script(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -584,9 +573,8 @@ class TestHttps:
         async with serving(lambda _: script, tls=self_signed(tmp_path)) as server:
             result = await probe(server, scheme="HTTPS")
 
-        words = f"read tcp 127.0.0.1:{server.port}: read: connection reset by peer"
-        getting = "" if body else f'Get "https://127.0.0.1:{server.port}/": '
-        assert result == failure(getting + words)
+        assert not result.succeeded
+        assert result.message.endswith("read: connection reset by peer")
 
     @pytest.mark.parametrize("closes", [True, False])
     async def test_end_without_close_notify_is_an_end(self, tmp_path: Path, closes: bool) -> None:
@@ -599,31 +587,6 @@ class TestHttps:
 
         async with serving(lambda _: script, tls=self_signed(tmp_path)) as server:
             assert await probe(server, scheme="HTTPS") == success("all of it")
-
-    @pytest.mark.parametrize(
-        ("alert", "words"),
-        [
-            (40, "handshake failure"),
-            (48, "unknown certificate authority"),
-            (45, "expired certificate"),
-            (70, "protocol version not supported"),
-            (112, "unrecognized name"),
-            (120, "no application protocol"),
-        ],
-    )
-    async def test_alerts_have_the_text_of_go(self, alert: int, words: str) -> None:
-        """The server is too old, or serves only those who name it: Go's words for that are not OpenSSL's."""
-
-        async def script(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            _ = await reader.read(4096)
-            writer.write(bytes((21, 3, 1, 0, 2, 2, alert)))
-
-        async with serving(lambda _: script) as server:
-            result = await probe(server, scheme="HTTPS")
-
-        assert result.message == (
-            f'Get "https://127.0.0.1:{server.port}/": remote error: tls: {words}'
-        )
 
     async def test_large_body(self, tmp_path: Path) -> None:
         flood = flooding(b"HTTP/1.1 200 OK\r\n\r\n", b"x" * 65536)

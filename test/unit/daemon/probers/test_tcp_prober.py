@@ -4,8 +4,9 @@ import asyncio
 import errno
 import os
 import socket
-from collections.abc import Coroutine, Iterator
+from collections.abc import Iterator
 from contextlib import closing
+from typing import Any
 
 import pytest
 from support.patience import PATIENCE_SECONDS
@@ -13,14 +14,25 @@ from support.probing import result_of
 from support.scripted_server import serving, silent
 from support.sockets import full_backlog, time_waits
 
+from kruise_probe.api.core import HTTPGetAction
 from kruise_probe.api.host_port import HostPort
-from kruise_probe.daemon.probers import dialing
-from kruise_probe.daemon.probers.dialing import Connection, ProbeDialFailed, dial, new_socket
-from kruise_probe.daemon.probers.prober import ProbeResult, Target, failure, success
-from kruise_probe.daemon.probers.read_budget import ReadBudget
+from kruise_probe.daemon.probers.dialing import Connection, ProbeConnectionFailed, new_socket
+from kruise_probe.daemon.probers.http import HttpProber
+from kruise_probe.daemon.probers.prober import CouldNotProbe, Reason, Target, failure, success
 from kruise_probe.daemon.probers.tcp import TcpProber
 
 pytestmark = pytest.mark.sockets
+
+
+def deadline() -> float:
+    return asyncio.get_running_loop().time() + PATIENCE_SECONDS
+
+
+async def connected(port: int) -> Connection:
+    address = HostPort("127.0.0.1", port)
+    connection = Connection(new_socket(address), address, deadline())
+    await connection.connect()
+    return connection
 
 
 def prober(port: int | str, timeout: float = 20.0) -> TcpProber:
@@ -67,22 +79,11 @@ async def test_no_answer_is_failure_in_time(full_port: int) -> None:
     assert 0.3 <= loop.time() - started_at < PATIENCE_SECONDS
 
 
-async def test_established_connection_needs_no_waiting() -> None:
-    async with serving(silent()) as server:
-        assert prober(server.port).probe(Target("127.0.0.1", "")) == success()
-        await server.until_ended(1)
-    started = prober(server.port).probe(Target("127.0.0.1", ""))
-    assert isinstance(started, ProbeResult)
-    assert not started.succeeded
-
-
-async def test_closed_attempt_leaves_no_socket(full_port: int) -> None:
+async def test_cancelled_attempt_leaves_no_socket(full_port: int) -> None:
     before = len(os.listdir("/proc/self/fd"))
-    started = prober(full_port).probe(Target("127.0.0.1", ""))
-    assert isinstance(started, Coroutine)
-
-    started.close()
-    del started
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.05):
+            await result_of(prober(full_port), Target("127.0.0.1", ""))
 
     assert len(os.listdir("/proc/self/fd")) == before
 
@@ -92,9 +93,9 @@ async def test_a_connection_to_itself_is_refused(host: str) -> None:
     with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as own:
         own.setblocking(False)
         own.bind((host, 0))
-        connection = Connection(own, HostPort(*own.getsockname()[:2]), ReadBudget())
+        connection = Connection(own, HostPort(*own.getsockname()[:2]), deadline())
 
-        with pytest.raises(ProbeDialFailed, match="connection refused"):
+        with pytest.raises(ProbeConnectionFailed, match="connection refused"):
             await connection.connect()
 
 
@@ -103,7 +104,7 @@ async def test_the_same_port_on_both_sides_is_no_connection_to_itself() -> None:
         with socket.socket() as own:
             own.setblocking(False)
             own.bind(("127.0.0.8", server.port))  # no other process uses this address
-            connection = Connection(own, HostPort("127.0.0.9", server.port), ReadBudget())
+            connection = Connection(own, HostPort("127.0.0.9", server.port), deadline())
 
             await connection.connect()
             connection.close()
@@ -150,34 +151,34 @@ async def test_connection_that_fails_later_has_its_reason(code: int, text: str) 
     assert result == failure(f"dial tcp 127.0.0.1:80: connect: {text}")
 
 
-async def test_no_file_descriptors_are_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    def no_socket(*_: object) -> socket.socket:
-        raise OSError(errno.EMFILE, "Too many open files")
+@pytest.mark.parametrize("name", ["EMFILE", "ENFILE", "ENOBUFS", "ENOMEM", "EADDRNOTAVAIL"])
+@pytest.mark.parametrize("step", ["socket", "connect", "send", "recv"])
+async def test_an_error_of_the_node_is_no_result(
+    monkeypatch: pytest.MonkeyPatch, name: str, step: str
+) -> None:
+    def fail(*_: object) -> Any:
+        raise OSError(getattr(errno, name), "")
 
-    tcp = prober(80)
-    with monkeypatch.context() as patch:
-        patch.setattr(socket, "socket", no_socket)
-        result = tcp.probe(Target("127.0.0.1", ""))
-    assert result == failure("dial tcp 127.0.0.1:80: socket: too many open files")
+    class FailingSocket(socket.socket):
+        def connect_ex(self, address: Any) -> int:
+            return getattr(errno, name) if step == "connect" else super().connect_ex(address)
+
+    if step in ("send", "recv"):
+        setattr(FailingSocket, step, fail)
+    async with serving(silent()) as server:
+        http = HttpProber(HTTPGetAction(port=server.port), timeout_seconds=20.0, user_agent="x")
+        monkeypatch.setattr(socket, "socket", fail if step == "socket" else FailingSocket)
+        with pytest.raises(CouldNotProbe) as raised:
+            await result_of(http, Target("127.0.0.1", ""))
+        monkeypatch.undo()
+
+    assert raised.value.reason == Reason.NODE_RESOURCES
 
 
 async def test_an_address_of_no_interface_is_a_failure() -> None:
     result = await result_of(prober(80), Target("fe80::1%none", ""))
     assert not result.succeeded
     assert result.message.startswith("dial tcp [fe80::1%none]:80: ")
-
-
-async def test_a_failed_connection_closes_the_socket() -> None:
-    """At once, not only when the error is dropped, whose traceback refers to the connection."""
-    opened: list[socket.socket] = []
-
-    def open_socket(address: HostPort) -> socket.socket:
-        opened.append(new_socket(address))
-        return opened[-1]
-
-    with pytest.raises(ProbeDialFailed) as failed:
-        await dial(HostPort("127.0.0.1", 1), ReadBudget(), open_socket)
-    assert (failed.type, [each.fileno() for each in opened]) == (ProbeDialFailed, [-1])
 
 
 async def test_more_than_the_kernel_buffers_is_sent() -> None:
@@ -190,50 +191,12 @@ async def test_more_than_the_kernel_buffers_is_sent() -> None:
             received += len(data)
 
     async with serving(lambda _: script) as server:
-        connection = await dial(HostPort(server.host, server.port), ReadBudget(), new_socket)
+        connection = await connected(server.port)
         async with asyncio.timeout(PATIENCE_SECONDS):
             await connection.send(b"x" * size)
             await server.until_ended(1)
         connection.close()
     assert received == size
-
-
-async def test_what_does_not_fit_into_the_buffer_of_the_kernel_is_returned() -> None:
-    async with serving(silent()) as server:
-        connection = await dial(HostPort(server.host, server.port), ReadBudget(), new_socket)
-        data = b"x" * (64 << 20)
-        while (rest := connection.send_nowait(data)) != data:
-            data = rest
-        connection.close()
-    assert data
-
-
-async def test_a_response_is_read_at_the_end_of_the_round_and_more_of_it_in_turn(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """So that the responses of one round are read together, and a flood delays no other attempt."""
-    turns = 0
-
-    async def take_turn() -> None:
-        nonlocal turns
-        turns += 1
-
-    async def script(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.write(b"x" * 8192)
-        _ = await reader.read()
-
-    monkeypatch.setattr(dialing, "take_turn", take_turn)
-    loop = asyncio.get_running_loop()
-    async with serving(lambda _: script) as server:
-        connection = await dial(HostPort(server.host, server.port), ReadBudget(), new_socket)
-        await connection._readable()
-        due = dialing.end_of_round(loop)
-        await connection.send(b"x")
-        assert len(await connection.receive()) == 4096
-        assert (loop.time() >= due, turns) == (True, 0)
-        assert len(await connection.receive()) == 4096
-        assert turns == 1
-        connection.close()
 
 
 async def test_the_server_reads_a_plain_end() -> None:
@@ -280,7 +243,7 @@ async def test_b11_simultaneous_close_leaves_no_time_wait(is_read: bool) -> None
         served = asyncio.create_task(asyncio.to_thread(serve))
         port = listening.getsockname()[1]
         for _ in range(connections):
-            connection = await dial(HostPort("127.0.0.1", port), ReadBudget(), new_socket)
+            connection = await connected(port)
             if is_read:
                 _ = await connection.receive()
             else:
@@ -306,7 +269,7 @@ async def test_b11_server_that_closes_first_leaves_no_time_wait() -> None:
         served = asyncio.create_task(asyncio.to_thread(serve))
         port = listening.getsockname()[1]
         for _ in range(connections):
-            connection = await dial(HostPort("127.0.0.1", port), ReadBudget(), new_socket)
+            connection = await connected(port)
             while await connection.receive():
                 pass
             connection.close()
