@@ -126,7 +126,7 @@ class Resource(Generic[T]):
         one = msgspec.json.Decoder(wire)
         whole = msgspec.json.Decoder(_ListWire[wire])  # type: ignore[valid-type]  # a type built from a value
         self._decode: Callable[[Encoded], T] = lambda data: project(one.decode(data))
-        self._decode_whole: Callable[[bytes], ListPage[T]] = lambda data: _page(
+        self._decode_whole: Callable[[bytes], ListPage[T]] = lambda data: self._page(
             page := whole.decode(data), list(map(project, page.items or ())), []
         )
 
@@ -177,24 +177,27 @@ class Resource(Generic[T]):
                 items.append(self._decode(raw))
             except DECODE_ERRORS as error:
                 undecodable.append(undecodable_of(raw, error))
-        return _page(page, items, undecodable)
+        return self._page(page, items, undecodable)
+
+    def _page(
+        self, wire: _ListWire[Any], items: list[T], undecodable: list[Undecodable]
+    ) -> ListPage[T]:
+        """Build a page. Anything but a list of this kind is an error: as an empty list it would empty the caches."""
+        if wire.kind != f"{self.kind}List" or not wire.metadata.resource_version:
+            raise msgspec.ValidationError(
+                f"its kind is {wire.kind!r} and its resourceVersion {wire.metadata.resource_version!r}"
+            )
+        return ListPage(
+            items,
+            undecodable,
+            wire.metadata.resource_version,
+            wire.metadata.continue_token or "",
+        )
 
 
 def _quoted(text: str) -> str:
     """A segment of a path. Almost every name needs no quoting, and finding that out by a pattern is faster."""
     return text if _PLAIN.fullmatch(text) else quote(text, safe="")
-
-
-def _page(wire: _ListWire[Any], items: list[T], undecodable: list[Undecodable]) -> ListPage[T]:
-    """Build a page. A Status or other object is an error, not an empty list: that would empty the caches."""
-    if wire.kind and not wire.kind.endswith("List"):
-        raise msgspec.ValidationError(f"its kind is {wire.kind}")
-    return ListPage(
-        items,
-        undecodable,
-        wire.metadata.resource_version or "",
-        wire.metadata.continue_token or "",
-    )
 
 
 def undecodable_of(raw: Encoded, error: Exception) -> Undecodable:

@@ -74,7 +74,7 @@ class RestClient:
                 no usable response.
         """
         request = requests.get(resource, key, subresource=subresource)
-        return _decode(resource, await self._send(request), request)
+        return _decode(resource, await self._send(request), request, key)
 
     async def list_page(
         self,
@@ -183,7 +183,7 @@ class RestClient:
         request = requests.replace(
             resource, key, body, subresource=subresource, field_manager=self._field_manager
         )
-        return _decode(resource, await self._send(request), request)
+        return _decode(resource, await self._send(request), request, key)
 
     async def replace_for_metadata(
         self, resource: Resource[Any], key: NamespacedName, body: bytes, *, subresource: str = ""
@@ -197,13 +197,7 @@ class RestClient:
             field_manager=self._field_manager,
             metadata_only=True,
         )
-        response = await self._send(request)
-        try:
-            return _metadata_decoder.decode(response).metadata
-        except DECODE_ERRORS as error:
-            raise ConnectionFailed(
-                f"{request}: the response has no valid metadata: {error}"
-            ) from error
+        return _checked(request, _metadata_decoder.decode, await self._send(request), key).metadata
 
     async def patch(
         self,
@@ -225,7 +219,7 @@ class RestClient:
             field_manager=self._field_manager,
             force=force,
         )
-        return _decode(resource, await self._send(request), request)
+        return _decode(resource, await self._send(request), request, key)
 
     async def delete(
         self,
@@ -249,7 +243,7 @@ class RestClient:
             propagation=propagation,
         )
         body = await self._send(request)
-        return None if _is_status(body) else _decode(resource, body, request)
+        return None if _is_status(body) else _decode(resource, body, request, key)
 
     async def get_raw(self, target: str) -> bytes:
         """Return the body of `GET target` (path and query)."""
@@ -330,10 +324,25 @@ def _is_status(body: bytes) -> bool:
         return False
 
 
-def _decode(resource: Resource[T], body: bytes, request: Request) -> T:
+def _decode(
+    resource: Resource[T], body: bytes, request: Request, key: NamespacedName | None = None
+) -> T:
+    return _checked(request, resource.decode, body, key)
+
+
+def _checked(
+    request: Request, decode: Callable[[bytes], T], body: bytes, key: NamespacedName | None
+) -> T:
+    """Decode a stored object. Other JSON may decode too, as an object whose fields are all absent.
+
+    A proxy or gateway may respond with 200 and a body of its own.
+    """
     try:
-        return resource.decode(body)
+        found = decode(body)
+        if not found.resource_version or key not in (None, found.key):
+            raise msgspec.ValidationError(
+                f"it is {found.key} with resourceVersion {found.resource_version!r}"
+            )
     except DECODE_ERRORS as error:
-        raise ConnectionFailed(
-            f"{request}: the response is not a {resource.kind}: {error}"
-        ) from error
+        raise ConnectionFailed(f"{request}: the response is not that object: {error}") from error
+    return found

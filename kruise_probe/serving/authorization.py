@@ -54,7 +54,7 @@ class _TokenStatus(msgspec.Struct, frozen=True):
 
 
 class _TokenReview(msgspec.Struct, frozen=True):
-    status: _TokenStatus = _TokenStatus()
+    status: _TokenStatus
 
 
 class _AccessStatus(msgspec.Struct, frozen=True):
@@ -63,7 +63,7 @@ class _AccessStatus(msgspec.Struct, frozen=True):
 
 
 class _AccessReview(msgspec.Struct, frozen=True):
-    status: _AccessStatus = _AccessStatus()
+    status: _AccessStatus
 
 
 class Decision(NamedTuple):

@@ -76,6 +76,7 @@ class _Planned:
     times: int | None
     retry_after_seconds: int | None
     when: Callable[[SeenRequest], bool]
+    body: str
 
 
 def always(_: SeenRequest) -> bool:
@@ -129,9 +130,10 @@ class FaultyProxy:
         times: int | None = None,
         retry_after_seconds: int | None = None,
         when: Callable[[SeenRequest], bool] = always,
+        body: str = "",
     ) -> None:
-        """Returns `code` for the next matching requests, or for all of them until `heal`."""
-        self._planned.append(_Planned(code, reason, times, retry_after_seconds, when))
+        """Returns `code` for the next matching requests, or for all of them until `heal`. A `body` replaces the Status."""
+        self._planned.append(_Planned(code, reason, times, retry_after_seconds, when, body))
 
     def pause(self) -> None:
         """Delays all data in both directions until `resume`."""
@@ -239,7 +241,9 @@ class FaultyProxy:
             "code": planned.code,
         }
         response = web.Response(
-            status=planned.code, text=json.dumps(status), content_type="application/json"
+            status=planned.code,
+            text=planned.body or json.dumps(status),
+            content_type="application/json",
         )
         if planned.retry_after_seconds is not None:
             response.headers["Retry-After"] = str(planned.retry_after_seconds)

@@ -130,14 +130,17 @@ async def _get(pod: ScriptedPod, request: web.Request) -> web.Response:
 
 
 async def _list(pod: ScriptedPod, _: web.Request) -> web.Response:
-    return web.json_response({"items": [pod.pod], "metadata": {}})
+    meta = {"resourceVersion": "7"}
+    return web.json_response({"kind": "PodList", "metadata": meta, "items": [pod.pod]})
 
 
 async def _markers(pod: ScriptedPod, _: web.Request) -> web.Response:
     if "podprobemarkers" in pod.refusals:
         code, body = pod.refusals["podprobemarkers"]
         return web.json_response(body, status=code)
-    return web.json_response({"items": list(pod.markers), "metadata": {}})
+    meta = {"resourceVersion": "7"}
+    listed = {"kind": "PodProbeMarkerList", "metadata": meta, "items": list(pod.markers)}
+    return web.json_response(listed)
 
 
 def _refusal(pod: ScriptedPod, request: web.Request, resource: str) -> tuple[int, Json] | None:

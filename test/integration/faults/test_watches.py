@@ -118,3 +118,36 @@ async def test_changes_during_an_outage_are_made_good_exactly(
         }
         assert "pod-4" not in entries
         assert manager.running
+
+
+async def test_success_with_a_body_of_a_proxy_removes_nothing(
+    cluster: EmbeddedCluster,
+) -> None:
+    """All lists, and reads of single objects, get the proxy's own body."""
+    await cluster.hollow.add_nodes(1)
+    await cluster.hollow.add_pods(2, nodes=1)
+    async with cluster.manager() as manager, background(cluster.daemons.follow()):
+        await cluster.hollow.add_marker(probe())
+        await all_good(cluster)
+        await cluster.watched.markers.until(
+            "its status is complete",
+            lambda each: each.get("status", {}).get("succeeded") == 2,
+            name="marker",
+            namespace="default",
+        )
+        cluster.proxy.fail(400, reason="BadRequest", when=lambda seen: seen.initial_events)
+        cluster.proxy.fail(410, reason="Expired", when=lambda seen: seen.watch, times=20)
+        cluster.proxy.fail(200, body='{"message":"ok"}', when=lambda seen: not seen.writes)
+        began = asyncio.get_running_loop().time()
+        cluster.proxy.reset()
+        await cluster.proxy.until(
+            "each kind is listed twice",
+            lambda: all(
+                cluster.proxy.count(since=began)[f"get {each}"] >= 2
+                for each in ("pods", "podprobemarkers", "nodepodprobes", "nodes")
+            ),
+        )
+        assert not cluster.proxy.writes(since=began)
+        cluster.proxy.heal()
+        await all_good(cluster)
+        assert manager.running

@@ -42,6 +42,7 @@ def test_invalid_item_is_undecodable_alone() -> None:
     page = PODS.decode_list(
         json.dumps(
             {
+                "kind": "PodList",
                 "metadata": {"resourceVersion": "7", "continue": "next"},
                 "items": [
                     {"metadata": {"name": "good", "namespace": "ns"}},
@@ -61,11 +62,13 @@ def test_invalid_item_is_undecodable_alone() -> None:
     assert (page.resource_version, page.continue_token) == ("7", "next")
 
 
-@pytest.mark.parametrize("data", [b'{"items": null}', b'{"metadata": {}, "items": []}', b"{}"])
-def test_empty_list_in_any_notation_is_empty(data: bytes) -> None:
-    page = PODS.decode_list(data)
+@pytest.mark.parametrize("items", ["", ',"items":null', ',"items":[]'])
+def test_empty_list_in_any_notation_is_empty(items: str) -> None:
+    page = PODS.decode_list(
+        b'{"kind":"PodList","metadata":{"resourceVersion":"7"}%s}' % items.encode()
+    )
 
-    assert page == ([], [], "", "")
+    assert page == ([], [], "7", "")
 
 
 @pytest.mark.parametrize(
@@ -74,6 +77,13 @@ def test_empty_list_in_any_notation_is_empty(data: bytes) -> None:
         pytest.param(b'"no"', id="no-object"),
         pytest.param(b'{"kind": "Status", "metadata": {}, "status": "Failure"}', id="status"),
         pytest.param(b'{"kind": "Pod", "metadata": {"resourceVersion": "7"}}', id="one-object"),
+        pytest.param(b"{}", id="empty"),
+        pytest.param(b'{"message": "ok"}', id="of-a-proxy"),
+        pytest.param(
+            b'{"kind": "NodeList", "metadata": {"resourceVersion": "7"}, "items": []}',
+            id="another-kind",
+        ),
+        pytest.param(b'{"kind": "PodList", "metadata": {}, "items": []}', id="without-version"),
     ],
 )
 def test_other_object_than_a_list_raises(data: bytes) -> None:

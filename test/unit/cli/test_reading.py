@@ -25,7 +25,8 @@ async def markers_everywhere(*script: Act) -> tuple[list[str], list[str]]:
 
 
 def page(*items: Any, token: str = "") -> Act:
-    return answer(200, {"items": list(items), "metadata": {"continue": token}})
+    meta = {"resourceVersion": "7", "continue": token}
+    return answer(200, {"kind": "PodProbeMarkerList", "metadata": meta, "items": list(items)})
 
 
 async def test_markers_of_all_namespaces_are_read_page_by_page() -> None:

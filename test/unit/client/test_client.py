@@ -103,7 +103,7 @@ async def test_a_patch_spares_a_successor_of_the_same_name(server: ApiServer) ->
 
 
 async def test_a_list_names_an_object_that_does_not_decode(server: ApiServer) -> None:
-    @kind("v1", plural="nodes", namespaced=False)
+    @kind("v1", name="Node", namespaced=False)
     class Strange(ApiObject, frozen=True):
         spec: int = 0
 

@@ -53,6 +53,7 @@ pytestmark = pytest.mark.sockets
 
 WEB = NamespacedName("default", "web-0")
 POD = {"metadata": {"name": "web-0", "namespace": "default", "uid": "u", "resourceVersion": "1"}}
+NO_PODS = {"kind": "PodList", "metadata": {"resourceVersion": "1"}, "items": []}
 LEASE = {"metadata": {"name": "l", "namespace": "n", "resourceVersion": "7"}, "spec": {}}
 
 
@@ -107,7 +108,11 @@ EVERY_VERB = [
     pytest.param(patch, answer(200, POD), id="patch"),
     pytest.param(create, answer(201, LEASE), id="create"),
     pytest.param(delete, answer(200, {"kind": "Status"}), id="delete"),
-    pytest.param(list_page, answer(200, {"items": [], "metadata": {}}), id="list"),
+    pytest.param(
+        list_page,
+        answer(200, NO_PODS),
+        id="list",
+    ),
     pytest.param(open_watch, stream(finished=True), id="watch"),
 ]
 
@@ -337,7 +342,7 @@ async def test_repeatable_request_is_retried_after_a_broken_connection(
     call: Call,
 ) -> None:
     removed = {"kind": "Status"}
-    success = {"get": POD, "patch": POD, "delete": removed, "list_page": {"metadata": {}}}
+    success = {"get": POD, "patch": POD, "delete": removed, "list_page": NO_PODS}
     async with client_of(reset, answer(200, success.get(call.__name__, b""))) as (client, server):
         await call(client)
 
@@ -407,7 +412,7 @@ async def test_before_send_is_called_for_each_sent_write_and_never_for_reads() -
 
 
 async def list_page_of(client: RestClient, server: ScriptedHttpServer) -> None:
-    server.script = [answer(200, {"items": [], "metadata": {}})]
+    server.script = [answer(200, NO_PODS)]
     await client.list_page(PODS)
 
 
@@ -442,7 +447,9 @@ async def test_before_send_is_called_after_connecting() -> None:
 
 async def test_only_lists_request_compression() -> None:
     page = gzip.compress(
-        msgspec.json.encode({"metadata": {"resourceVersion": "5"}, "items": [POD]})
+        msgspec.json.encode(
+            {"kind": "PodList", "metadata": {"resourceVersion": "5"}, "items": [POD]}
+        )
     )
     async with client_of(answer(200, page, Content_Encoding="gzip")) as (client, server):
         found = await client.list_page(PODS)

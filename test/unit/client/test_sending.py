@@ -35,6 +35,7 @@ MAX_RETRIES = 10
 
 KEY = NamespacedName("n", "l")
 LEASE = json.dumps({"metadata": {"name": "l", "namespace": "n", "resourceVersion": "7"}}).encode()
+NO_LEASES = b'{"kind":"LeaseList","metadata":{"resourceVersion":"7"},"items":[]}'
 BOOKMARK = b'{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"7"}}}\n'
 STREAM = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 
@@ -213,9 +214,7 @@ async def watch(client: RestClient) -> None:
             lambda c: c.patch(LEASES, KEY, b"{}", patch_type=PatchType.JSON), OK, id="patch"
         ),
         pytest.param(lambda c: c.delete(LEASES, KEY), OK, id="delete"),
-        pytest.param(
-            lambda c: c.list_page(LEASES), answer(200, b'{"metadata":{},"items":[]}'), id="list"
-        ),
+        pytest.param(lambda c: c.list_page(LEASES), answer(200, NO_LEASES), id="list"),
         pytest.param(watch, STREAM, id="watch"),
     ],
 )
@@ -400,7 +399,7 @@ async def test_a_fenced_write_is_not_sent_and_its_connection_is_kept(server: Ser
 
 
 async def test_a_list_that_repeats_its_continue_token_is_an_error(server: Server) -> None:
-    server.default = answer(200, b'{"metadata":{"resourceVersion":"7","continue":"c"},"items":[]}')
+    server.default = answer(200, NO_LEASES.replace(b'"7"', b'"7","continue":"c"'))
     async with client_of(server) as client:
         page = await client.list_page(LEASES)
         assert page.continue_token == "c"
@@ -424,11 +423,27 @@ async def test_any_other_status_is_an_error(server: Server, status: int) -> None
             await client.get(LEASES, KEY)
 
 
-async def test_a_body_that_is_no_object_is_an_error(server: Server) -> None:
-    server.default = answer(200, b"[]")
+@pytest.mark.parametrize(
+    "body",
+    [
+        pytest.param(b"[]", id="no-object"),
+        pytest.param(b"{}", id="empty"),
+        pytest.param(b'{"message":"ok"}', id="of-a-proxy"),
+        pytest.param(b'{"kind":"Status","metadata":{},"status":"Success"}', id="status"),
+        pytest.param(LEASE.replace(b'"l"', b'"other"'), id="another-lease"),
+        pytest.param(b'{"metadata":{"name":"l","namespace":"n"}}', id="without-version"),
+    ],
+)
+async def test_success_with_a_body_of_something_else_is_an_error(
+    server: Server, body: bytes
+) -> None:
+    server.default = answer(200, body)
     async with client_of(server) as client:
-        with pytest.raises(ConnectionFailed, match="GET leases n/l: the response is not a Lease"):
+        failed = "leases n/l: the response is not that object"
+        with pytest.raises(ConnectionFailed, match=f"GET {failed}"):
             await client.get(LEASES, KEY)
+        with pytest.raises(ConnectionFailed, match=f"PUT {failed}"):
+            await client.replace_for_metadata(LEASES, KEY, b"{}")
         with pytest.raises(ConnectionFailed, match="GET leases: the response is not a list"):
             await client.list_page(LEASES)
 
@@ -494,7 +509,7 @@ async def test_lister_watcher_requests_only_what_it_selects(server: Server) -> N
         field_selector="metadata.name=l",
         label_selector="a=b",
     )
-    server.script = [answer(200, b'{"metadata":{"resourceVersion":"7"},"items":[]}'), STREAM]
+    server.script = [answer(200, NO_LEASES), STREAM]
     async with client_of(server) as client:
         await source(client).list_page(limit=3, continue_token="", resource_version="5")
         async with source(client).watch(

@@ -32,6 +32,7 @@ class Reviewer:
         self.in_flight = self.peak = 0
         self.seconds = 0.0
         self.fails = False
+        self.proxy_body = b""
 
     async def request_raw(self, method: str, target: str, body: bytes | None = None) -> bytes:
         assert method == "POST"
@@ -46,7 +47,7 @@ class Reviewer:
             self.in_flight -= 1
         if self.fails:
             raise ConnectionFailed("connection refused")
-        return json.dumps({"status": self._status(target, spec)}).encode()
+        return self.proxy_body or json.dumps({"status": self._status(target, spec)}).encode()
 
     def _status(self, target: str, spec: dict[str, Any]) -> dict[str, Any]:
         if target == TOKEN_REVIEWS:
@@ -160,6 +161,16 @@ async def test_without_an_api_server_no_token_is_accepted(
 
     reviewer.fails = False
     assert (await guard(scrape("Bearer good"))).status == 200, "failures are not cached"
+
+
+async def test_a_body_that_is_no_review_denies_no_token_for_long(
+    guard: MetricsGuard, reviewer: Reviewer
+) -> None:
+    reviewer.proxy_body = b'{"message":"ok"}'
+    assert (await guard(scrape("Bearer good"))).status == 503
+
+    reviewer.proxy_body = b""
+    assert (await guard(scrape("Bearer good"))).status == 200
 
 
 async def test_before_there_is_a_client_no_token_is_accepted() -> None:
