@@ -4,7 +4,7 @@ The pod list uses most of the manager's memory. `PodWire` is decoded, and `Pod` 
 (containers of one template, node names) stored once.
 
 Source: k8s.io/api core/v1 Pod; structured-merge-diff's fieldsV1 format for `owned`.
-Differs: unused fields are dropped, including `managedFields` of other managers.
+Differs: unused fields are dropped.
 """
 
 from collections.abc import Mapping
@@ -27,6 +27,8 @@ SHARED_BYTES = 512
 """Longer labels or annotations are not cached: they are mostly unique to one pod."""
 SHARED_FIELDS_BYTES = 4096
 """The same for `managedFields`: larger ones are of pods with many probes and change with each result."""
+
+KUBELET_FIELD_MANAGER = "kubelet"
 
 _NONE: frozenset[str] = frozenset()
 _ABSENT = msgspec.Raw()  # Raw cannot be `| None`: a JSON null arrives as the bytes `null`
@@ -121,7 +123,7 @@ class Container(NamedTuple):
 
 
 class Owned(NamedTuple):
-    """What our manager owns on a pod's status subresource, according to `managedFields`."""
+    """What a field manager owns of a pod, according to `managedFields`."""
 
     condition_types: frozenset[str] = frozenset()
     labels: frozenset[str] = frozenset()
@@ -138,6 +140,8 @@ class Pod(msgspec.Struct, frozen=True, gc=False):
         conditions: all except those that Kubernetes itself writes.
         started: names of containers that report `started: true`.
         readiness_gates: condition types that the pod's readiness depends on.
+        owned: what our manager owns on the status subresource.
+        owned_by_others: what any other manager but the kubelet owns.
     """
 
     namespace: str
@@ -157,6 +161,7 @@ class Pod(msgspec.Struct, frozen=True, gc=False):
     readiness_gates: frozenset[str]
     conditions: tuple[PodCondition, ...]
     owned: Owned
+    owned_by_others: Owned = NOTHING_OWNED
 
     @property
     def key(self) -> NamespacedName:
@@ -179,12 +184,13 @@ class Pod(msgspec.Struct, frozen=True, gc=False):
         return next((each for each in self.conditions if each.type == condition_type), None)
 
 
-_fields_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_fields_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw] | None)
 _name_sets: dict[tuple[str, ...], frozenset[str]] = {}
 _map_decoder = msgspec.json.Decoder(dict[str, str] | None)
 _maps: dict[bytes, Mapping[str, str]] = {}
 _shapes: dict[tuple[object, object], tuple[Container, ...]] = {}
 _owned_fields: dict[bytes, Owned] = {}
+_unions: dict[tuple[Owned, Owned], Owned] = {}
 
 
 def project(wire: PodWire) -> Pod:
@@ -216,7 +222,7 @@ def project(wire: PodWire) -> Pod:
         _started(status),
         _gates(spec),
         ours,
-        _owned(meta.managed_fields),
+        *_owned(meta.managed_fields),
     )
 
 
@@ -277,29 +283,46 @@ def _started(status: _Status) -> frozenset[str]:
     return shared
 
 
-def _owned(entries: list[_ManagedFields] | None) -> Owned:
+def _owned(entries: list[_ManagedFields] | None) -> tuple[Owned, Owned]:
+    """What our manager owns, and what others own. The kubelet writes neither labels nor annotations."""
+    ours, others = NOTHING_OWNED, NOTHING_OWNED
     for entry in entries or ():
         if entry.manager == MANAGER_FIELD_MANAGER and entry.subresource == "status":
-            fields = bytes(entry.fields_v1)
-            if len(fields) > SHARED_FIELDS_BYTES:
-                return _owned_of(fields)
-            shared = _owned_fields.get(fields)
-            if shared is None:
-                shared = share(_owned_fields, fields, _owned_of(fields))
-            return shared
-    return NOTHING_OWNED
+            ours = _shared_owned(entry)
+        elif entry.manager != KUBELET_FIELD_MANAGER:
+            found = _shared_owned(entry)
+            others = found if others is NOTHING_OWNED else _union(others, found)
+    return ours, others
+
+
+def _shared_owned(entry: _ManagedFields) -> Owned:
+    fields = bytes(entry.fields_v1)
+    if len(fields) > SHARED_FIELDS_BYTES:
+        return _owned_of(fields)
+    shared = _owned_fields.get(fields)
+    return share(_owned_fields, fields, _owned_of(fields)) if shared is None else shared
+
+
+def _union(left: Owned, right: Owned) -> Owned:
+    shared = _unions.get((left, right))
+    if shared is None:
+        union = Owned(*(mine | theirs for mine, theirs in zip(left, right, strict=True)))
+        shared = share(_unions, (left, right), union)
+    return shared
 
 
 def _owned_of(fields: bytes) -> Owned:
     """Parse `{"f:metadata": {"f:labels": {"f:a": {}}}, "f:status": {"f:conditions": {'k:{"type":"x"}': {}}}}`."""
-    top = _fields_decoder.decode(fields) if fields else {}
+    top = (_fields_decoder.decode(fields) if fields else None) or {}
     metadata = _subfields(top, "f:metadata")
     conditions = _subfields(_subfields(top, "f:status"), "f:conditions")
     return Owned(
         condition_types=frozenset(
-            intern(msgspec.json.decode(key[2:], type=dict[str, str])["type"])
+            intern(type_)
             for key in conditions
-            if key.startswith("k:")
+            if key.startswith('k:{"type":"')
+            and (type_ := msgspec.json.decode(key[2:], type=dict[str, str])["type"])
+            not in NATIVE_POD_CONDITIONS
         ),
         labels=_leaf_names(_subfields(metadata, "f:labels")),
         annotations=_leaf_names(_subfields(metadata, "f:annotations")),
@@ -308,7 +331,7 @@ def _owned_of(fields: bytes) -> Owned:
 
 def _subfields(fields: dict[str, msgspec.Raw], name: str) -> dict[str, msgspec.Raw]:
     raw = fields.get(name)
-    return _fields_decoder.decode(raw) if raw is not None else {}
+    return (_fields_decoder.decode(raw) if raw is not None else None) or {}
 
 
 def _leaf_names(fields: dict[str, msgspec.Raw]) -> frozenset[str]:

@@ -7,7 +7,7 @@ Source: controller-runtime pkg/cache; Kruise's listers.
 Differs: keeps derived indexes beside the stores; reads our own writes before their events arrive.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import Final, NamedTuple
 
 from kruise_probe.api.pods import Pod
@@ -18,6 +18,7 @@ from kruise_probe.controllers.daemon_leases import DaemonLeases
 from kruise_probe.controllers.marked_pods import MarkedPods
 from kruise_probe.controllers.matching import Matching
 from kruise_probe.controllers.node_index import NodePodProbeIndex, ProbesChange
+from kruise_probe.controllers.pods.claims import has_unowned_mark
 from kruise_probe.controllers.serverless import is_virtual
 from kruise_probe.runtime import Lease, Manager, MutationCache, NamespacedName, Node, SharedInformer
 
@@ -72,6 +73,9 @@ class Caches:
         self.marked: Final = MarkedPods(self.pods)
         self.leases: Final = DaemonLeases()
         self.node_index: Final = NodePodProbeIndex()
+        self.ended: Final[dict[NamespacedName, tuple[CompiledMarker, ...]]] = {}
+        """By pod, the markers as they were before they were edited, or did not select it any more, until it is reconciled.
+        They tell which marks are ours if somebody emptied `managedFields`."""
         self._allowed_labels = allowed_labels
         self._marker_informer = informers.markers
         self._lease_informer = informers.leases
@@ -102,7 +106,14 @@ class Caches:
         self.marked.set_pod(old, new)
         self.pods.observe(new)
 
+    def record_ended(self, pod: Pod, markers: Iterable[CompiledMarker]) -> None:
+        """Record markers, as they were, that may not write to `pod` any more."""
+        found = tuple(each for each in markers if has_unowned_mark(pod, each))
+        if found:
+            self.ended[pod.key] = (*self.ended.get(pod.key, ()), *found)
+
     def remove_pod(self, pod: Pod) -> None:
+        self.ended.pop(pod.key, None)
         self.matching.remove_pod(pod)
         self.marked.remove_pod(pod)
         self.pods.observe_deletion(pod)

@@ -6,7 +6,7 @@ invalid probe drops that probe, and an invalid selector matches nothing. The err
 
 from collections.abc import Collection, Mapping
 from itertools import count
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 import msgspec
 from cachetools import LRUCache, cached
@@ -54,6 +54,10 @@ HASHES: Final = 1024
 
 _NO_SELECTOR: Final = Selector(())
 _next_serial: Final = count().__next__
+
+
+MarkField = Literal["labels", "annotations"]
+"""The two kinds of marks with keys: the name of their attribute."""
 
 
 class Marks(NamedTuple):
@@ -139,6 +143,15 @@ class CompiledMarker(msgspec.Struct, frozen=True, eq=False):
     entry_bytes: int
     paused: bool
     serial: int = msgspec.field(default_factory=_next_serial)
+
+    def may_write(self, field: MarkField, key: str, value: str) -> bool:
+        """Whether any policy sets the key to `value`. A value from the message may be any."""
+        values = [
+            getattr(marks, field).get(key)
+            for probe in self.probes
+            for marks in probe.policies.values()
+        ]
+        return any(each == value or isinstance(each, FromMessage) for each in values)
 
     @property
     def live(self) -> bool:

@@ -263,10 +263,14 @@ def patched_pod(live: Json, patch: Json, manager: str) -> Json:
         _patch_condition(new["status"]["conditions"], entry, owned["conditions"], manager)
     for key in status.keys() - {"conditions"}:
         new["status"][key] = status[key]
+    others = [
+        each for each in meta.get("managedFields") or () if each["manager"] != MANAGER_FIELD_MANAGER
+    ]
     meta["managedFields"] = (
-        []
+        others
         if not any(owned.values())
         else [
+            *others,
             {
                 "manager": MANAGER_FIELD_MANAGER,
                 "subresource": "status",
@@ -281,7 +285,7 @@ def patched_pod(live: Json, patch: Json, manager: str) -> Json:
                         }
                     },
                 },
-            }
+            },
         ]
     )
     return new

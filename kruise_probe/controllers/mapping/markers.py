@@ -50,6 +50,9 @@ class MarkerEvents:
         pods = self._caches.matching.pods_of(after)
         if before is not None and before.selector != after.selector:
             pods += self._caches.matching.pods_of(before)
+        if before is not None:
+            for pod in pods:
+                self._caches.record_ended(pod, [before])
         if before is None or _marks_differ(before, after):
             for pod in sorted(pods, key=_node):
                 self._queues.enqueue_pod(pod.key)
@@ -60,8 +63,13 @@ class MarkerEvents:
     def on_delete(self, last_known: PodProbeMarker) -> None:
         marker, pods = self._caches.remove_marker(last_known)
         for pod in pods:
+            self._caches.record_ended(pod, [marker])
             # Pods that already lost their marks were reconciled when the deletion began.
-            if not marker.deleting or pod.owned is not NOTHING_OWNED:
+            if (
+                not marker.deleting
+                or pod.owned is not NOTHING_OWNED
+                or pod.key in self._caches.ended
+            ):
                 self._queues.enqueue_pod(pod.key)
         self._enqueue_markers_of(pods)
         self._enqueue_nodes(marker, pods)

@@ -6,7 +6,7 @@ from kruise_probe.api.pods import NOTHING_OWNED, Pod
 from kruise_probe.controllers.caches import Caches
 from kruise_probe.controllers.compiled import CompiledMarker
 from kruise_probe.controllers.nodes.plan import is_probed
-from kruise_probe.controllers.pods.claims import Claims, claims_of, conditions_kept_for_gates
+from kruise_probe.controllers.pods.claims import Claims, claims_of
 from kruise_probe.controllers.pods.write_limits import WriteLimits
 from kruise_probe.controllers.queues import Queues
 from kruise_probe.controllers.writes import NO_REFUSALS, WriteResults
@@ -41,6 +41,7 @@ class PodEvents:
         before = self._caches.matching.markers_of(old)
         after = before if old.labels == new.labels else self._caches.matching.markers_of(new)
         if before != after:
+            self._caches.record_ended(new, set(before) - set(after))
             self._enqueue_all(old, new, (*before, *after))
             return
         if not after and new.owned is NOTHING_OWNED and old.owned is NOTHING_OWNED:
@@ -82,12 +83,8 @@ class PodEvents:
 
     def _enqueue_deleting_markers(self, old: Pod, new: Pod) -> None:
         """If the marks of a pod changed, enqueue what the finalizers of markers being deleted wait for."""
-        if old.owned == new.owned and conditions_kept_for_gates(old) == conditions_kept_for_gates(
-            new
-        ):
-            return
         deleting = self._caches.matching.deleting(new.namespace)
-        if deleting:
+        if deleting and _marks_may_differ(old, new):
             self._queues.enqueue_node_after(new.node)
             self._queues.enqueue_status_of(deleting.values())
 

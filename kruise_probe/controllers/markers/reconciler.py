@@ -11,6 +11,7 @@ Differs: deletion waits for all entries and marks that exist, not for the pods t
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
+from itertools import chain
 from typing import Final
 
 import msgspec
@@ -38,7 +39,12 @@ from kruise_probe.controllers.markers.status import (
     waiting_status,
 )
 from kruise_probe.controllers.nodes.plan import is_probed
-from kruise_probe.controllers.pods.claims import claims_of, conflicts_of, has_stale_mark
+from kruise_probe.controllers.pods.claims import (
+    claims_of,
+    conflicts_of,
+    has_stale_mark,
+    has_unowned_mark,
+)
 from kruise_probe.controllers.pods.marking import States
 from kruise_probe.controllers.pods.values import InvalidValue, invalid_values
 from kruise_probe.controllers.pods.write_limits import MARKS_INTERVAL_SECONDS, WriteLimits
@@ -301,7 +307,12 @@ class MarkerReconciler:
 
     def _pod_with_stale_mark(self, compiled: CompiledMarker) -> NamespacedName | None:
         """Return a pod that still carries a mark of the marker, or None."""
-        for pod in self._caches.marked.of_marker(compiled):
+        unowned = (
+            pod
+            for pod in self._caches.matching.pods_of(compiled)
+            if has_unowned_mark(pod, compiled)
+        )
+        for pod in chain(self._caches.marked.of_marker(compiled), unowned):
             if has_stale_mark(pod, compiled, claims_of(self._caches.matching.markers_of(pod))):
                 return pod.key
         return None

@@ -9,16 +9,22 @@ Differs: Kruise lets the last result win and only logs a conflict of condition t
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Final, Literal, NamedTuple
+from typing import Final, NamedTuple
 
 from cachetools import LRUCache, cached
 
 from kruise_probe.api.extraction import MAX_INSTRUCTIONS, FromMessage, MarkValue
 from kruise_probe.api.keys import NamespacedName, ProbeName
 from kruise_probe.api.names import REASON_PROBE_REMOVED
-from kruise_probe.api.pods import Pod
+from kruise_probe.api.pods import Owned, Pod
 from kruise_probe.api.v1alpha1 import ProbeState
-from kruise_probe.controllers.compiled import NO_MARKS, CompiledMarker, CompiledProbe, Marks
+from kruise_probe.controllers.compiled import (
+    NO_MARKS,
+    CompiledMarker,
+    CompiledProbe,
+    MarkField,
+    Marks,
+)
 from kruise_probe.controllers.limits import claiming_markers
 
 SHARED_CLAIMS_BYTES: Final = 16 << 20
@@ -28,8 +34,6 @@ NAME_BYTES: Final = 128
 """Upper estimates of the cache memory of a claim, and of each name in it, without their strings."""
 
 WantedItems = tuple[tuple[str, MarkValue], ...]
-MarkField = Literal["labels", "annotations"]
-"""The two kinds of marks with keys: the name of their attribute."""
 
 
 class WantedMarks(NamedTuple):
@@ -299,25 +303,44 @@ def claims_with_container(pod: Pod, claims: Claims) -> Claims:
     return claims if len(kept) == len(claims.claims) else _resolved(kept)
 
 
+def marks_of(pod: Pod, marker: CompiledMarker) -> Owned:
+    """The marks on `pod` that we wrote for `marker`: those that we own, and its values that no field manager owns.
+
+    Somebody may have emptied `managedFields`.
+    """
+    owned, others = pod.owned, pod.owned_by_others
+
+    def unowned(field: MarkField) -> Iterable[str]:
+        current: Mapping[str, str] = getattr(pod, field)
+        left = (getattr(marker, field) & current.keys()) - getattr(others, field)
+        return (key for key in left if marker.may_write(field, key, current[key]))
+
+    types = marker.condition_types & {each.type for each in pod.conditions}
+    return Owned(
+        condition_types=types & owned.condition_types | types - others.condition_types,
+        labels=owned.labels & marker.labels & pod.labels.keys() | frozenset(unowned("labels")),
+        annotations=owned.annotations & marker.annotations & pod.annotations.keys()
+        | frozenset(unowned("annotations")),
+    )
+
+
+def has_unowned_mark(pod: Pod, marker: CompiledMarker) -> bool:
+    """Whether `pod` carries a mark that we wrote for `marker`, which `managedFields` does not list."""
+    marks = marks_of(pod, marker)
+    return any(found - owned for found, owned in zip(marks, pod.owned, strict=True))
+
+
 def has_stale_mark(pod: Pod, marker: CompiledMarker, claims: Claims) -> bool:
     """Whether `pod` carries a stale mark of `marker`: we wrote it, `marker` names it, and it has no owner.
 
     A condition kept for a readiness gate does not count once it has reason ProbeRemoved. A mark that the cache does
     not show does not count either: it would never be removed, so the marker's deletion would wait forever.
     """
-    owned, claims = pod.owned, claims_with_container(pod, claims)
-    if not pod.labels.keys().isdisjoint((owned.labels & marker.labels) - claims.labels.keys()):
+    marks, claims = marks_of(pod, marker), claims_with_container(pod, claims)
+    if marks.labels - claims.labels.keys() or marks.annotations - claims.annotations.keys():
         return True
-    left_annotations = (owned.annotations & marker.annotations) - claims.annotations.keys()
-    if not pod.annotations.keys().isdisjoint(left_annotations):
-        return True
-    left = (owned.condition_types & marker.condition_types) - claims.condition_types.keys()
-    return bool(left - conditions_kept_for_gates(pod))
-
-
-def conditions_kept_for_gates(pod: Pod) -> frozenset[str]:
-    """Our conditions with reason ProbeRemoved. They have no probe, and stay because readiness gates of `pod` need them."""
-    ours = pod.owned.condition_types & pod.readiness_gates
-    if not ours:
-        return ours
-    return ours - {each.type for each in pod.conditions if each.reason != REASON_PROBE_REMOVED}
+    return any(
+        each.type not in pod.readiness_gates or each.reason != REASON_PROBE_REMOVED
+        for each in pod.conditions
+        if each.type in marks.condition_types - claims.condition_types.keys()
+    )

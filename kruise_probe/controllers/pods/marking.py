@@ -22,7 +22,7 @@ Source: Kruise pkg/controller/nodepodprobe (updatePodProbeStatus).
 Differs: Unknown is not False; Kruise has no ownership, no removal of stale marks and no staleness.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
 from typing import Final, NamedTuple
 
@@ -30,12 +30,13 @@ import msgspec
 
 from kruise_probe.api.keys import ProbeName
 from kruise_probe.api.names import REASON_DAEMON_STALE, REASON_PAUSED, REASON_PROBE_REMOVED
-from kruise_probe.api.pods import NOTHING_OWNED, Pod, PodCondition
+from kruise_probe.api.pods import NOTHING_OWNED, Owned, Pod, PodCondition
 from kruise_probe.api.reserved import reserved_condition_error
 from kruise_probe.api.times import format_time, parse_time
 from kruise_probe.api.v1alpha1 import ContainerProbeState, ProbeState
+from kruise_probe.controllers.compiled import CompiledMarker, MarkField
 from kruise_probe.controllers.limits import NOTHING_LEFT_OUT, LeftOut
-from kruise_probe.controllers.pods.claims import Claim, Claims, MarkField, claims_with_container
+from kruise_probe.controllers.pods.claims import Claim, Claims, claims_with_container, marks_of
 from kruise_probe.controllers.pods.values import Values, values_of
 
 CONDITION_STATUS: Final = {
@@ -74,6 +75,7 @@ def marking(
     left_out: Mapping[str, LeftOut] = NOTHING_LEFT_OUT,
     writes_conditions: bool = True,
     edited: Collection[str] = (),
+    ended: Iterable[CompiledMarker] = (),
     now: datetime,
 ) -> Changes | None:
     """The changes that `pod` needs, or None.
@@ -81,13 +83,14 @@ def marking(
     `states` are the recorded states of this pod's probes. `stale` is the message why they are stale, else empty.
     `left_out` is the limit that leaves out the probes of a marker, by the marker's name. `writes_conditions` is False
     where a serverless provider writes them. `edited` names the probes whose condition is written even if it is equal.
+    `ended` are markers, as they were, that do not write to the pod any more.
     """
     changes = Changes({}, {}, [], [])
     claims = claims_with_container(pod, claims)
     _apply_states(pod, claims, states, stale, left_out, writes_conditions, edited, now, changes)
     if writes_conditions and pod.active:
         _mark_paused(pod, claims, changes)
-    _remove_stale_marks(pod, claims, changes)
+    _remove_stale_marks(pod, claims, ended, changes)
     return changes or None
 
 
@@ -223,9 +226,11 @@ def _with_reason(current: PodCondition, reason: str) -> PodCondition:
     return msgspec.structs.replace(current, reason=reason, last_transition_time=None)
 
 
-def _remove_stale_marks(pod: Pod, claims: Claims, changes: Changes) -> None:
+def _remove_stale_marks(
+    pod: Pod, claims: Claims, ended: Iterable[CompiledMarker], changes: Changes
+) -> None:
     """Remove our marks that no live marker of the pod would write."""
-    owned = pod.owned
+    owned = _with_unowned(pod, ended)
     if owned is NOTHING_OWNED:
         return
     for key in owned.labels & pod.labels.keys() - changes.labels.keys():
@@ -244,6 +249,15 @@ def _remove_stale_marks(pod: Pod, claims: Claims, changes: Changes) -> None:
             condition_type
         ):
             changes.conditions.append(_with_reason(current, REASON_PROBE_REMOVED))
+
+
+def _with_unowned(pod: Pod, ended: Iterable[CompiledMarker]) -> Owned:
+    """What we own, and what we wrote for the markers that have ended."""
+    owned = pod.owned
+    for marker in ended:
+        marks = marks_of(pod, marker)
+        owned = Owned(*(mine | found for mine, found in zip(owned, marks, strict=True)))
+    return owned
 
 
 def _is_stale(pod: Pod, owner: Claim | None, field: MarkField, key: str, value: str) -> bool:

@@ -124,9 +124,12 @@ class PodReconciler:
         if pod is None:
             self._record(key, None, NO_REFUSALS)
             return None
-        changes, claims, undecided = self._changes(pod, pending.edited if pending else ())
+        ended = self._caches.ended.get(key, ())
+        edited = pending.edited if pending is not None else ()
+        changes, claims, undecided = self._changes(pod, edited, ended)
         if changes is None:
             self._record(key, pod, NO_REFUSALS)
+            self._forget_ended(key, ended)
             if not undecided:  # else the verdict on its node enqueues the pod again
                 self._limits.take_pending(key)
             return None
@@ -147,7 +150,13 @@ class PodReconciler:
         if failure is not None:
             raise failure
         self._record(key, pod, NO_REFUSALS)
+        self._forget_ended(key, ended)
         return None if was_applied(changes, written) else Result(CONTESTED_SECONDS)
+
+    def _forget_ended(self, key: NamespacedName, ended: tuple[CompiledMarker, ...]) -> None:
+        """Forget markers whose marks have been removed, unless another one has ended meanwhile."""
+        if self._caches.ended.get(key) is ended:
+            del self._caches.ended[key]
 
     async def _write_pending(
         self, pod: Pod, changes: Changes, claims: Claims, *, undecided: bool
@@ -250,7 +259,9 @@ class PodReconciler:
             deleting = self._caches.matching.deleting(pod.namespace).values()
             self._queues.enqueue_status_of({*self._caches.matching.markers_of(pod), *deleting})
 
-    def _changes(self, pod: Pod, edited: Collection[str]) -> _Needed:
+    def _changes(
+        self, pod: Pod, edited: Collection[str], ended: Iterable[CompiledMarker]
+    ) -> _Needed:
         if pod.mirror:
             return _NOTHING_NEEDED
         markers = self._caches.matching.markers_of(pod)
@@ -268,6 +279,7 @@ class PodReconciler:
             else NOTHING_LEFT_OUT,
             writes_conditions=not known.by_provider,
             edited=edited,
+            ended=[*(each for each in markers if each.deleting), *ended],
             now=self._now(),
         )
         return _Needed(changes, claims, known.undecided)

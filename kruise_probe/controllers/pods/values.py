@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from kruise_probe.api.extraction import FromMessage, annotation_value, label_value
-from kruise_probe.api.messages import searched_part
+from kruise_probe.api.messages import normalise_message, searched_part
 from kruise_probe.api.pods import Pod
 from kruise_probe.api.v1alpha1 import ContainerProbeState, ProbeState
 from kruise_probe.controllers.compiled import CompiledMarker
@@ -88,9 +88,10 @@ def _resolve(
     """Return the values, and the keys for which the message has no valid one."""
     values: dict[str, str | None] = {}
     invalid: list[str] = []
-    message = (result.message or "") if result else ""
     for key, wanted in items:
         if isinstance(wanted, FromMessage):
+            # Providers and Kruise's daemon do not normalise their messages.
+            message = normalise_message(result.message or "") if result else ""
             values[key] = value_of(wanted, key, message)
             if values[key] is None:
                 values[key] = wanted.static

@@ -17,13 +17,14 @@ from support.builders import (
     marker_wire,
     owned_fields,
     pod,
+    pod_wire,
     policy_wire,
     probe_wire,
 )
 
 from kruise_probe.api.extraction import FromMessage
 from kruise_probe.api.keys import NamespacedName
-from kruise_probe.api.resources import MARKERS
+from kruise_probe.api.resources import MARKERS, PODS
 from kruise_probe.controllers.compiled import CompiledMarker, compile_marker
 from kruise_probe.controllers.pods.claims import (
     CLAIM_BYTES,
@@ -250,7 +251,7 @@ def test_a_mark_is_stale_if_we_wrote_it_and_it_has_no_owner(
     )
     other = marker("other", probes=[probe_wire(policies=policies, container=rival or "main")])
     claims = claims_of((compile_marker(other),) if rival else ())
-    of = pod(
+    wire = pod_wire(
         labels={"l": "1"},
         annotations={"a": "1"},
         init_containers=[container_wire("setup"), container_wire("side", sidecar=True)],
@@ -260,9 +261,24 @@ def test_a_mark_is_stale_if_we_wrote_it_and_it_has_no_owner(
             condition_wire("c/kept", reason="ProbeRemoved"),
         ],
         readiness_gates=["c/gate", "c/kept"],
-        owned=owned_fields(**on_the_pod) if on_the_pod else None,
     )
+    users = owned_fields(
+        labels=["l"], annotations=["a"], conditions=["c/x", "c/gate", "c/kept"]
+    ) | {"manager": "user", "subresource": ""}
+    wire["metadata"]["managedFields"] = [owned_fields(**on_the_pod), users]
+    of = PODS.decode(msgspec.json.encode(wire))
     assert has_stale_mark(of, compile_marker(ending), claims) is left
+
+
+@pytest.mark.parametrize(
+    ("value", "left"),
+    [pytest.param("1", True, id="of-the-policy"), pytest.param("2", False, id="another")],
+)
+def test_a_value_of_the_marker_that_no_field_manager_owns_is_stale(value: str, left: bool) -> None:
+    """Somebody emptied `managedFields`."""
+    probes = [probe_wire("p", policies=[policy_wire("Succeeded", {"l": "1"})])]
+    ending = compile_marker(marker(deleting=True, probes=probes))
+    assert has_stale_mark(pod(labels={"l": value}), ending, claims_of(())) is left
 
 
 BASE: Json = {"l": "v", "m": "s"}

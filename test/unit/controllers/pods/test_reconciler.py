@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from copy import deepcopy
 from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import Any
@@ -1167,6 +1168,74 @@ class TestSilentAgents:
             report(api, state_wire(probed="2026-01-01T00:00:05Z"))
             await settle()
             assert shown(api)[2]["example.com/healthy"]["status"] == "True"
+
+
+def _remove_policy(api: FakeApi) -> None:
+    api.put(MARKERS, marker_wire(probes=[probe_wire(name="another", condition="example.com/b")]))
+
+
+class TestEmptiedManagedFields:
+    """Nothing on the pod shows that we wrote its marks: a webhook or a user emptied `managedFields`."""
+
+    @pytest.fixture
+    def api(self, api: FakeApi) -> FakeApi:
+        types = ["example.com/healthy", "example.com/users"]
+        labels = {"app": "web", "healthy": "true", "own": "true"}
+        wire = pod_wire(
+            labels=labels,
+            annotations={"cost": "10"},
+            conditions=[condition_wire(each) for each in types],
+        )
+        api.put(PODS, wire)
+        result = state_wire(probed="2026-01-01T00:00:01Z")
+        api.put(NODE_POD_PROBES, npp_wire(statuses=[pod_status_wire(wire, result)]))
+        return api
+
+    @pytest.mark.parametrize(
+        "end",
+        [
+            pytest.param(lambda api: api.remove(MARKERS, "web"), id="marker-deleted"),
+            pytest.param(_remove_policy, id="probe-removed"),
+            pytest.param(
+                lambda api: api.edit(PODS, "web-0", {"metadata": {"labels": {"app": "x"}}}),
+                id="no-longer-selected",
+            ),
+        ],
+    )
+    async def test_marks_that_nobody_owns_are_removed_when_the_intent_ends(
+        self, api: FakeApi, end: Callable[[FakeApi], None]
+    ) -> None:
+        async with running_manager(api):
+            await settle()
+            end(api)
+            await settle(15)
+        labels, annotations, conditions = shown(api)
+        assert (labels, annotations) == ({"own": "true"}, {})
+        assert "example.com/healthy" not in conditions
+        assert "example.com/users" in conditions
+
+    async def test_marks_are_removed_if_the_marker_was_deleted_while_no_manager_ran(
+        self, api: FakeApi
+    ) -> None:
+        async with running_manager(api):
+            await settle()
+        api.remove(MARKERS, "web")
+        async with running_manager(api):
+            await settle(15)
+        assert shown(api)[:2] == ({"own": "true"}, {})
+        assert api.get(MARKERS, "web") is None
+
+    async def test_values_that_another_manager_owns_stay(self, api: FakeApi) -> None:
+        wire = deepcopy(api.get(PODS, "web-0"))
+        assert wire is not None
+        users = owned_fields(labels=["healthy"], annotations=["cost"])
+        wire["metadata"]["managedFields"] = [users | {"manager": "kubectl", "subresource": ""}]
+        api.put(PODS, wire)
+        async with running_manager(api):
+            await settle()
+            api.remove(MARKERS, "web")
+            await settle(15)
+        assert shown(api)[:2] == ({"healthy": "true", "own": "true"}, {"cost": "10"})
 
 
 class TestServerless:
