@@ -123,11 +123,3 @@ def stretch(timeouts_in_a_row: int, failure_threshold: int) -> int:
     if excess < 0:
         return 1
     return min(2 << min(excess, MAX_STRETCH), MAX_STRETCH)
-
-
-def runs_late(age_seconds: float, period_seconds: float) -> bool:
-    """Whether a tick that found an attempt in flight is still served, `age_seconds` later.
-
-    Only within half a period, so that attempts do not bunch.
-    """
-    return age_seconds <= period_seconds / 2

@@ -23,6 +23,9 @@ from kruise_probe.daemon.results import PublishedResult
 from kruise_probe.daemon.schedule import StartTime
 from kruise_probe.daemon.worker import Worker, WorkerContext
 
+CLOCK_CHECK_SECONDS: Final = 1.0
+"""How often the wall clock is compared with the loop's."""
+
 REPAIR_SECONDS: Final = 60.0
 """How long results are kept after the NodePodProbe is deleted."""
 
@@ -58,10 +61,23 @@ class Supervisor:
             self._group = group
             self._running.set()
             try:
-                await asyncio.Event().wait()
+                await self._probe_after_suspends()
             finally:
                 for worker in self._workers.values():
                     worker.halt()
+
+    async def _probe_after_suspends(self) -> None:
+        """Run probes at once after the node was suspended for more than their period: loop time stood still meanwhile."""
+        offset = self._clock_offset()
+        while True:
+            await asyncio.sleep(CLOCK_CHECK_SECONDS)
+            before, offset = offset, self._clock_offset()
+            for worker in self._workers.values():
+                if offset - before > worker.desired.probe.effective_period_seconds:
+                    worker.probe_at_once()
+
+    def _clock_offset(self) -> float:
+        return self._context.now().timestamp() - asyncio.get_running_loop().time()
 
     async def wait_until_running(self) -> None:
         await self._running.wait()

@@ -4,8 +4,8 @@ It reads no clock and starts no task; `worker.py` calls it with loop times. Inva
 
 - `state` changes to Succeeded or Failed after as many equal results in a row as the threshold requires. They are
   of one container and one handler.
-- `state` changes to Unknown after the probe has been blocked for the grace period, when a container with an initial delay
-  replaces another, or when the probe cannot run (`unknown`).
+- `state` changes to Unknown when an attempt is blocked before the probe had a state, after the probe has been blocked
+  for the grace period, when a container with an initial delay replaces another, or when it cannot run (`unknown`).
 - `state` is None while the probe was neither run nor read back; then nothing is published.
 
 Source: kubelet pkg/kubelet/prober/worker.go (doProbe, resultRun).
@@ -103,9 +103,15 @@ def is_confirmed(record: Record, thresholds: Thresholds) -> bool:
 def attempt_blocked(
     record: Record, message: str, *, by_container: bool, at: float, thresholds: Thresholds
 ) -> Record:
-    """Note at `at` why there is no result; not for an unavailable runtime (see `put_on_hold`)."""
+    """Note at `at` why there is no result; not for an unavailable runtime (see `put_on_hold`).
+
+    Without a state to protect, the probe becomes Unknown at once, and the attempt results counted so far stay. A
+    container that does not run yet keeps its grace period: every new pod begins so.
+    """
     since = record.blocked.since if record.blocked else at
     record = record._replace(blocked=Blocked(since, message, by_container))
+    if not by_container and record.state in (None, ProbeState.UNKNOWN):
+        record = record._replace(state=ProbeState.UNKNOWN, message=message)
     return time_passed(record, at, thresholds)
 
 

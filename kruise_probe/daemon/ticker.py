@@ -41,6 +41,15 @@ class Ticker:
             soonest = self._start.next_on_phase(self.timing, self._loop.time())
             self._set(max(self._following(), soonest), on_phase=True)
 
+    def runs_late(self, at: float) -> bool:
+        """Whether a tick that found an attempt in flight at loop time `at` is still served.
+
+        Only within half a period, so that attempts do not bunch. A stretched probe waits for its next tick: its attempts
+        hang, and one that starts right after the last would never let it rest.
+        """
+        age = self._loop.time() - at
+        return self._stretch == 1 and age <= self.timing.period_seconds / 2
+
     def stop(self) -> None:
         """Stop until `tick_at` or `tick_on_phase` is called."""
         if self._timer is not None:

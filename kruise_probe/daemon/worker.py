@@ -175,6 +175,11 @@ class Worker:
         elif probe_again or edit.timing:
             self._restart_timer(probe_again=probe_again)
 
+    def probe_at_once(self) -> None:
+        """Run now instead of at the next tick; a container within its initial delay waits for its end."""
+        if self._state.container_id and not self._invalid_reason:
+            self._restart_timer(probe_again=True)
+
     def halt(self) -> None:
         """Stop at once; keep the results."""
         if self._unsubscribe is not None:
@@ -233,7 +238,7 @@ class Worker:
         late_tick_at, self._late_tick_at = self._late_tick_at, None
         if late_tick_at is None:
             return
-        if schedule.runs_late(self._loop.time() - late_tick_at, self._ticker.timing.period_seconds):
+        if self._ticker.runs_late(late_tick_at):
             self._probe()
         else:
             metrics.TICKS_MISSED.inc()

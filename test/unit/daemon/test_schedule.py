@@ -14,7 +14,6 @@ from kruise_probe.daemon.schedule import (
     Timing,
     due_after_restart,
     first_due,
-    runs_late,
     stretch,
     tick_after,
     ticks_missed,
@@ -206,8 +205,3 @@ def test_b3_exec_that_hangs_stretches_the_period(
     timeouts: int, threshold: int, factor: int
 ) -> None:
     assert factor == stretch(timeouts, threshold)
-
-
-def test_late_tick_is_served_within_half_a_period_only() -> None:
-    assert runs_late(0.5, 1.0)
-    assert not runs_late(0.51, 1.0)

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import timedelta
 
 import pytest
 from structlog.testing import capture_logs
@@ -42,6 +43,7 @@ class Supervised:
         self.probers = FakeProbers()
         self.results = Results()
         self.broken: set[str] = set()
+        self.wall_seconds_ahead = 0.0
         self.supervisor = Supervisor(
             WorkerContext(
                 containers=self.containers,
@@ -50,7 +52,7 @@ class Supervised:
                 results=self.results,
                 stalled_since=lambda _: False,
                 on_transition=lambda _, __: None,
-                now=wall_clock,
+                now=lambda: wall_clock() + timedelta(seconds=self.wall_seconds_ahead),
             )
         )
         self.container_id = self.containers.start(age=100)
@@ -88,6 +90,25 @@ async def supervised() -> AsyncIterator[Supervised]:
     finally:
         task.cancel()
         await asyncio.wait([task])
+
+
+@pytest.mark.parametrize(
+    ("suspended_seconds", "at_once"),
+    [
+        pytest.param(3600.0, True, id="longer-than-its-period"),
+        pytest.param(9.0, False, id="shorter"),
+        pytest.param(-3600.0, False, id="clock-set-back"),
+    ],
+)
+async def test_probe_runs_at_once_after_a_suspend(suspended_seconds: float, at_once: bool) -> None:
+    async with supervised() as made:
+        made.apply("a")
+        await asyncio.sleep(20.5)
+        await asyncio.sleep(made.probers.times[-1] + 2 - asyncio.get_running_loop().time())
+        before = len(made.probers.times)
+        made.wall_seconds_ahead = suspended_seconds
+        await asyncio.sleep(1.5)
+        assert len(made.probers.times) - before == at_once
 
 
 async def test_nothing_is_probed_before_it_runs() -> None:

@@ -1,6 +1,7 @@
 """One probe on a scripted node: schedule, containers, edits, blocked probes."""
 
 import asyncio
+from itertools import pairwise
 
 import msgspec
 import pytest
@@ -155,6 +156,23 @@ async def test_b3_execs_that_hang_run_less_often_until_one_succeeds(
         node.probers.attempts.clear()
         await asyncio.sleep(20)
         assert gaps(node.probers.times) == pytest.approx([2.0] * 9)
+
+
+async def test_exec_that_hangs_longer_than_its_stretched_period_rests_between_attempts(
+    node: ScriptedNode,
+) -> None:
+    node.probers.answer(HUNG, seconds=82)
+    node.api.put(one(exec_probe(period_seconds=10, timeout_seconds=81)))
+    async with node.daemon():
+        node.containers.start()
+        await asyncio.sleep(1500)
+    rests = [
+        later.began - earlier.ended
+        for earlier, later in pairwise(node.probers.attempts[4:])
+        if earlier.ended is not None
+    ]
+    assert len(rests) >= 3
+    assert rests == pytest.approx([78] * len(rests))
 
 
 QUEUED = f"{Reason.EXEC_QUEUED}: no place"
@@ -512,6 +530,15 @@ async def test_a41_blocked_probe_is_unknown_after_the_grace_period(
         assert node.api.state() == "Failed"
 
 
+async def test_probe_blocked_before_its_first_state_is_unknown_at_once(node: ScriptedNode) -> None:
+    node.probers.answer(CouldNotProbe(Reason.EXEC_IMPOSSIBLE, "no such program"))
+    node.containers.start()
+    node.api.put(one(exec_probe(period_seconds=5, failure_threshold=9)))
+    async with node.daemon():
+        assert await node.api.until("Unknown") < 5.5
+        assert node.api.message() == "ExecImpossible: no such program"
+
+
 async def test_runtime_unavailable_during_an_attempt_holds_the_state(
     node: ScriptedNode,
 ) -> None:
@@ -566,14 +593,15 @@ async def test_the_duration_of_a_success_is_that_of_its_attempt(node: ScriptedNo
 async def test_a_removed_probe_whose_attempts_were_blocked_publishes_nothing(
     node: ScriptedNode,
 ) -> None:
-    node.probers.answer(CouldNotProbe(Reason.EXEC_IMPOSSIBLE, "no"))
     node.api.put(one(exec_probe(period_seconds=5)))
     async with node.daemon():
         node.containers.start()
         await asyncio.sleep(20)
+        node.probers.answer(CouldNotProbe(Reason.EXEC_IMPOSSIBLE, "no"))
+        await asyncio.sleep(20)
         node.api.put(spec_of())
         await asyncio.sleep(60)
-        assert node.recorder.events == []
+        assert [event.reason for event in node.recorder.events] == ["KruiseProbeSucceeded"]
 
 
 async def test_b3_a_removed_probe_that_ran_less_often_does_not_run_again(
