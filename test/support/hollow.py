@@ -212,12 +212,14 @@ class Daemons:
     """The daemons of all nodes, without probes: `result_of` returns each result.
 
     Attributes:
+        seconds_behind: how far the clocks of the nodes are behind.
         writes: number of statuses written.
         refused: failed writes, as (node, error).
     """
 
     def __init__(self, api: RawApi, watched: WatchedObjects, result_of: ResultOf = healthy) -> None:
         self.result_of = result_of
+        self.seconds_behind = 0.0
         self.writes = 0
         self.refused: list[tuple[str, KubeError]] = []
         self._api = api
@@ -233,7 +235,7 @@ class Daemons:
         }
 
     def _of(self, entry: Json) -> Json:
-        now = format_time(utc_now())
+        now = format_time(utc_now() - timedelta(seconds=self.seconds_behind))
         states = []
         for each in entry["probes"]:
             state, message = self.result_of(entry["name"], each["name"])
@@ -302,7 +304,7 @@ class Daemons:
 
     async def renew_lease(self, node: str, *, ago_seconds: float = 0.0, seconds: int = 60) -> None:
         """Renews the Lease of a node's daemon."""
-        at = utc_now() - timedelta(seconds=ago_seconds)
+        at = utc_now() - timedelta(seconds=ago_seconds + self.seconds_behind)
         spec = {
             "holderIdentity": node,
             "leaseDurationSeconds": seconds,

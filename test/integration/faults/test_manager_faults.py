@@ -14,6 +14,7 @@ from support.proxy import SeenRequest
 from support.raw_api import node_pod_probe_path, pod_path
 from support.watched import annotations, condition, labels
 
+from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.names import MARKER_FINALIZER
 
 Json = dict[str, Any]
@@ -269,6 +270,31 @@ async def test_a37_results_are_unknown_while_the_daemon_does_not_renew_its_lease
         assert is_good(cluster.watched.pods.current(pod_name(1), "default")), "the other is well"
         await cluster.daemons.renew_lease(silent, seconds=3600)
         await all_pods(cluster, "good again", is_good)
+
+
+async def test_a_node_whose_clock_is_90_s_behind_does_not_flap_when_a_manager_starts(
+    cluster: EmbeddedCluster,
+) -> None:
+    await cluster.hollow.add_nodes(1)
+    await cluster.hollow.add_pods(2, nodes=1)
+    cluster.daemons.seconds_behind = 90
+
+    async def renew() -> None:
+        while True:
+            await cluster.daemons.renew_lease(node_name(0))
+            await asyncio.sleep(10)
+
+    async with background(renew()), background(cluster.daemons.follow()):
+        async with cluster.manager():
+            await cluster.hollow.add_marker(probe())
+            await all_pods(cluster, "marked", is_good)
+        async with cluster.manager() as manager:
+            await manager.ready()
+            await asyncio.sleep(12)
+    for number in range(2):
+        pods = cluster.watched.pods.history[NamespacedName("default", pod_name(number))]
+        states = {condition(each, CONDITION).get("status") for each in pods}
+        assert states == {None, "True"}
 
 
 async def test_c14_whatever_was_missed_while_watches_broke_is_made_good(
