@@ -58,12 +58,12 @@ NOTHING_LEFT_OUT: Final[Mapping[str, LeftOut]] = {}
 
 def probing_markers(markers: tuple[CompiledMarker, ...]) -> tuple[CompiledMarker, ...]:
     """Of the markers that select a pod, those whose probes may run: the oldest live ones, in order."""
-    return live_in_order(markers)[:MARKERS_PER_POD]
+    return by_precedence(markers)[:MARKERS_PER_POD]
 
 
 def claiming_markers(markers: tuple[CompiledMarker, ...]) -> tuple[CompiledMarker, ...]:
     """The markers that may own keys of a pod: those that probe it, and those over the limit whose conditions report it."""
-    live = live_in_order(markers)
+    live = by_precedence(markers)
     if len(live) <= MARKERS_PER_POD:
         return live
     left, end = REPORTED_PROBES, MARKERS_PER_POD
@@ -75,7 +75,7 @@ def claiming_markers(markers: tuple[CompiledMarker, ...]) -> tuple[CompiledMarke
     return live[:end]
 
 
-def live_in_order(markers: tuple[CompiledMarker, ...]) -> tuple[CompiledMarker, ...]:
+def by_precedence(markers: tuple[CompiledMarker, ...]) -> tuple[CompiledMarker, ...]:
     """The markers that are not being deleted, the oldest first."""
     if len(markers) == 1:
         return markers if markers[0].live else ()
@@ -98,7 +98,7 @@ def left_out_of(
     if not no_room and not may_leave_out(markers):
         return NOTHING_LEFT_OUT
     containers = {each.name for each in pod.containers}
-    live = live_in_order(markers)
+    live = by_precedence(markers)
     found = {each.key.name: TOO_MANY_MARKERS for each in live[MARKERS_PER_POD:]}
     for marker in live[:MARKERS_PER_POD]:
         if entry_too_large(marker, containers):

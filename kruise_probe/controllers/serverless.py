@@ -36,7 +36,7 @@ def has_no_place_in_annotations(pod: Pod, marker: CompiledMarker) -> bool:
     return annotation_bytes(pod.annotations) + marker.entry_bytes >= MAX_ANNOTATION_BYTES
 
 
-def states_of(pod: Pod, claims: Claims) -> States:
+def states_of_conditions(pod: Pod, claims: Claims) -> States:
     """Convert the conditions that the provider wrote into probe states."""
     states: dict[str, ContainerProbeState] = {}
     for claim in claims.claims:

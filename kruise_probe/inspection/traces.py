@@ -14,7 +14,7 @@ from kruise_probe.api.v1alpha1 import ContainerProbeState, PodContainerProbe
 from kruise_probe.controllers.compiled import CompiledMarker
 from kruise_probe.controllers.limits import left_out_of, reported_without_room
 from kruise_probe.controllers.pods.claims import Claim, claims_of, conflicts_of
-from kruise_probe.controllers.serverless import is_virtual, states_of
+from kruise_probe.controllers.serverless import is_virtual, states_of_conditions
 from kruise_probe.inspection import result_links, spec_links
 from kruise_probe.inspection.link import Link, LinkState, ProbeContext, broken, ok, waiting
 from kruise_probe.inspection.provider_link import provider_link
@@ -64,7 +64,7 @@ def contexts_of(snapshot: Snapshot, seen: SeenPod, marker: CompiledMarker) -> li
     markers = snapshot.markers_of(pod)
     claims = claims_of(markers)
     virtual = is_virtual((snapshot.nodes or {}).get(pod.node))
-    results = states_of(pod, claims) if virtual else snapshot.states_of(pod)
+    results = states_of_conditions(pod, claims) if virtual else snapshot.states_of(pod)
     entry = snapshot.entry_of(pod)
     running = [each.name for each in (entry.probes if entry else None) or ()]
     left_out = left_out_of(pod, markers, reported_without_room(pod, markers, running))

@@ -5,8 +5,7 @@ from collections.abc import Iterable
 from kruise_probe.api.pods import NOTHING_OWNED, Pod
 from kruise_probe.api.v1alpha1 import PodProbeMarker
 from kruise_probe.controllers.caches import Caches
-from kruise_probe.controllers.compiled import CompiledMarker, CompiledProbe
-from kruise_probe.controllers.limits import ENTRY_BYTES
+from kruise_probe.controllers.compiled import CompiledMarker
 from kruise_probe.controllers.queues import Queues
 
 
@@ -50,15 +49,12 @@ class MarkerEvents:
         pods = self._caches.matching.pods_of(after)
         if before is not None and before.selector != after.selector:
             pods += self._caches.matching.pods_of(before)
-        if before is not None:
-            for pod in pods:
+        for pod in sorted(pods, key=_node):
+            if before is not None:
                 self._caches.record_ended(pod, [before])
-        if before is None or _marks_differ(before, after):
-            for pod in sorted(pods, key=_node):
-                self._queues.enqueue_pod(pod.key)
-            self._enqueue_markers_of(pods)
-        if before is None or _plans_differ(before, after):
-            self._enqueue_nodes(after, pods)
+            self._queues.enqueue_pod(pod.key)
+        self._enqueue_markers_of(pods)
+        self._enqueue_nodes(after, pods)
 
     def on_delete(self, last_known: PodProbeMarker) -> None:
         marker, pods = self._caches.remove_marker(last_known)
@@ -92,39 +88,3 @@ class MarkerEvents:
 def _node(pod: Pod) -> str:
     """Sort key: pods that lose their marks are enqueued node by node, so that each node is planned once."""
     return pod.node
-
-
-def _marks_differ(before: CompiledMarker, after: CompiledMarker) -> bool:
-    """Whether an edit changes what is written to pods.
-
-    Marks of a probe are removed if the pod lacks its container. The result of an old handler does not count.
-    """
-    if _all_probes_differ(before, after):
-        return True
-    sizes_count = max(before.entry_bytes, after.entry_bytes) > ENTRY_BYTES
-    return [_written_of(each, sizes_count) for each in before.probes] != [
-        _written_of(each, sizes_count) for each in after.probes
-    ]
-
-
-def _all_probes_differ(before: CompiledMarker, after: CompiledMarker) -> bool:
-    return (before.deleting, before.paused, before.selector) != (
-        after.deleting,
-        after.paused,
-        after.selector,
-    )
-
-
-def _written_of(probe: CompiledProbe, sizes_count: bool) -> tuple[object, ...]:
-    """The fields of a probe that decide what is written. Near the limit of an entry its size is one of them."""
-    size = probe.entry_bytes if sizes_count else 0
-    return probe.name, probe.container, probe.hash, probe.condition_type, probe.policies, size
-
-
-def _plans_differ(before: CompiledMarker, after: CompiledMarker) -> bool:
-    """Whether an edit changes NodePodProbe specs."""
-    if _all_probes_differ(before, after):
-        return True
-    return [each.container_probe for each in before.probes] != [
-        each.container_probe for each in after.probes
-    ]

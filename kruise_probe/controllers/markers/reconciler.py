@@ -49,7 +49,11 @@ from kruise_probe.controllers.pods.marking import States
 from kruise_probe.controllers.pods.values import InvalidValue, invalid_values
 from kruise_probe.controllers.pods.write_limits import MARKS_INTERVAL_SECONDS, WriteLimits
 from kruise_probe.controllers.queues import Queues
-from kruise_probe.controllers.serverless import has_no_place_in_annotations, is_virtual, states_of
+from kruise_probe.controllers.serverless import (
+    has_no_place_in_annotations,
+    is_virtual,
+    states_of_conditions,
+)
 from kruise_probe.controllers.writes import CATCH_UP_SECONDS, Recorder, Writer, WriteResults
 from kruise_probe.runtime import (
     Conflict,
@@ -198,14 +202,16 @@ class MarkerReconciler:
         if is_virtual(node):
             if self._serverless and has_no_place_in_annotations(pod, compiled):
                 return PodObservation(pod, None, {}, left_out=REASON_ANNOTATIONS_FULL)
-            states: States = states_of(pod, claims_of(markers)) if self._serverless else {}
+            states: States = (
+                states_of_conditions(pod, claims_of(markers)) if self._serverless else {}
+            )
             invalid = _invalid_values(compiled, pod, markers, states)
             return PodObservation(pod, None, states, checks_entry=False, invalid_values=invalid)
         if compiled.paused or pod.paused:
             return PodObservation(
                 pod,
                 caches.node_index.view(pod.node).entries.get(pod.uid),
-                states_of(pod, claims_of(markers)),
+                states_of_conditions(pod, claims_of(markers)),
                 paused=True,
             )
         limit = left_out_of(pod, markers, results.no_room(pod)).get(compiled.key.name)

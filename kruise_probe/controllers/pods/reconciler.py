@@ -35,7 +35,7 @@ from kruise_probe.controllers.pods.write_limits import (
     cause_of,
 )
 from kruise_probe.controllers.queues import Queues
-from kruise_probe.controllers.serverless import is_virtual, states_of
+from kruise_probe.controllers.serverless import is_virtual, states_of_conditions
 from kruise_probe.controllers.writes import NO_REFUSALS, Recorder, Refusals, Writer, WriteResults
 from kruise_probe.runtime import (
     KubeError,
@@ -291,7 +291,9 @@ class PodReconciler:
         if node is None or not pod.active or not claims.claims:
             return _Known({})
         if is_virtual(node):
-            return _Known(states_of(pod, claims) if self._serverless else {}, by_provider=True)
+            return _Known(
+                states_of_conditions(pod, claims) if self._serverless else {}, by_provider=True
+            )
         if self._caches.leases.verdict(pod.node) is Verdict.UNDECIDED:
             return _Known({}, undecided=True)
         # Where the API server changes entries, the daemon reports hashes of the changed ones.
