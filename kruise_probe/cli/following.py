@@ -2,12 +2,12 @@
 
 import asyncio
 from collections.abc import Callable, Collection, Coroutine
+from datetime import datetime
 from typing import Any, NamedTuple, TypeVar
 
 from kruise_probe.api.core import Lease, Node
 from kruise_probe.api.errors import FatalError
 from kruise_probe.api.kinds import KubeObject
-from kruise_probe.api.times import utc_now
 from kruise_probe.api.v1alpha1 import NodePodProbe, PodProbeMarker
 from kruise_probe.cli.query_client import DEADLINE_SECONDS
 from kruise_probe.informers.shared_informer import SharedInformer
@@ -30,9 +30,12 @@ class Informers(NamedTuple):
 class Following:
     """The informers of all kinds that the user may list. `changed` is set on every event."""
 
-    def __init__(self, informers: Informers, *, allowed_labels: frozenset[str]) -> None:
+    def __init__(
+        self, informers: Informers, *, allowed_labels: frozenset[str], now: Callable[[], datetime]
+    ) -> None:
         self.changed = asyncio.Event()
         self._allowed_labels = allowed_labels
+        self._now = now
         self._informers = informers
         every: tuple[SharedInformer[Any] | None, ...] = informers
         self._followed = [each for each in every if each is not None]
@@ -78,7 +81,7 @@ class Following:
             _listed(informers.node_pod_probes),
             _listed(informers.leases),
             allowed_labels=self._allowed_labels,
-            now=utc_now(),
+            now=self._now(),
         )
 
 

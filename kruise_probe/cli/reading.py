@@ -13,7 +13,6 @@ from kruise_probe.api.errors import Forbidden, NotFound
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.kinds import KubeObject, ListPage, Resource
 from kruise_probe.api.resources import LEASES, MARKERS, NODE_POD_PROBES, NODES
-from kruise_probe.api.times import utc_now
 from kruise_probe.api.v1alpha1 import PodProbeMarker
 from kruise_probe.cli.following import Following, Informers
 from kruise_probe.cli.query_client import DEADLINE_SECONDS
@@ -67,7 +66,7 @@ class Reader:
             node_pod_probes.result(),
             leases.result(),
             allowed_labels=self._allowed_labels,
-            now=utc_now(),
+            now=self._client.server_now(),
         )
 
     async def read_pod(
@@ -152,7 +151,9 @@ class Reader:
             else self._informer(NODE_POD_PROBES),
             leases=None if first.leases is None else self._informer(LEASES, self._system_namespace),
         )
-        following = Following(informers, allowed_labels=self._allowed_labels)
+        following = Following(
+            informers, allowed_labels=self._allowed_labels, now=self._client.server_now
+        )
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(each()) for each in following.runs]
             try:

@@ -4,6 +4,7 @@ import asyncio
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Final
 
 import click
@@ -13,7 +14,7 @@ from kruise_probe import version
 from kruise_probe.api.errors import FatalError
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.spelling import did_you_mean
-from kruise_probe.api.times import format_time, utc_now
+from kruise_probe.api.times import format_time
 from kruise_probe.api.v1alpha1 import PodProbeMarker
 from kruise_probe.cli.completion import complete_markers, complete_pods
 from kruise_probe.cli.query_client import client_of, run_query
@@ -156,9 +157,9 @@ async def _try(config: ClusterConfig, query: _TryQuery) -> AttemptsView:
         )
         if seen is None:
             raise FatalError(not_found("pod", query.namespace, query.pod, await reader.pod_names()))
-        markers = _with_marker_of_file(query, stored)
+        markers = _with_marker_of_file(query, stored, client.server_now())
         snapshot = snapshot_for(
-            seen, markers, allowed_labels=query.flags.allowed_label_keys, now=utc_now()
+            seen, markers, allowed_labels=query.flags.allowed_label_keys, now=client.server_now()
         )
         trials = [
             trial
@@ -170,14 +171,14 @@ async def _try(config: ClusterConfig, query: _TryQuery) -> AttemptsView:
 
 
 def _with_marker_of_file(
-    query: _TryQuery, stored: Sequence[PodProbeMarker]
+    query: _TryQuery, stored: Sequence[PodProbeMarker], now: datetime
 ) -> list[PodProbeMarker]:
     """The markers as if the file were applied: an existing marker keeps its age, a new one is the youngest."""
     if query.from_file is None:
         return list(stored)
     name = query.from_file.metadata.name
     existing = next((each for each in stored if each.metadata.name == name), None)
-    created = existing.metadata.creation_timestamp if existing else format_time(utc_now())
+    created = existing.metadata.creation_timestamp if existing else format_time(now)
     metadata = msgspec.structs.replace(
         query.from_file.metadata,
         namespace=query.namespace,

@@ -41,6 +41,7 @@ class ResponseParser:
     Attributes:
         status: HTTP status; 0 until the header is complete.
         retry_after: the Retry-After header.
+        date: the Date header, or empty.
         complete: True when the whole response was received.
         reusable: True if the connection can carry another request once this response is complete.
         pending_bytes: body bytes that were received and not yet taken.
@@ -61,6 +62,7 @@ class ResponseParser:
         "_tunnel",
         "_upgrade",
         "complete",
+        "date",
         "pending_bytes",
         "retry_after",
         "reusable",
@@ -71,6 +73,7 @@ class ResponseParser:
     def __init__(self, *, tunnel: bool = False, upgrade: bool = False) -> None:
         self.status = 0
         self.retry_after: str | None = None
+        self.date = ""
         self.complete = False
         self.reusable = False
         self.pending_bytes = 0
@@ -168,6 +171,8 @@ class ResponseParser:
                 )
             case b"retry-after":
                 self.retry_after = value.decode("latin-1")
+            case b"date":
+                self.date = value.decode("latin-1")
             case b"content-encoding":
                 self._set_encoding(value.strip().lower())
             case field if self._upgrade and field.startswith(b"sec-websocket-"):

@@ -9,6 +9,7 @@ large response takes less CPU than decrypting it uncompressed. The server never 
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from datetime import datetime
 from typing import Any, Final, Generic, Self, TypeVar
 
 import msgspec
@@ -65,6 +66,10 @@ class RestClient:
 
     async def __aexit__(self, *reason: object) -> None:
         await self._transport.__aexit__(*reason)
+
+    def server_now(self) -> datetime:
+        """The API server's time; the local time before the first response."""
+        return self._transport.server_now()
 
     async def get(self, resource: Resource[T], key: NamespacedName, *, subresource: str = "") -> T:
         """Get one object.
