@@ -53,6 +53,10 @@ class ConnectionFailed(KubeError):
     """No usable response: refused, reset, timed out, TLS error, or not HTTP."""
 
 
+class NoResponse(ConnectionFailed):
+    """The server was connected, and sent nothing until the deadline."""
+
+
 class ResponseTooLarge(ConnectionFailed):
     """The response exceeds the client's limit; a list may fit in smaller pages."""
 

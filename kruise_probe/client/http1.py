@@ -63,6 +63,11 @@ class HttpConnection(asyncio.Protocol):
             and not self._transport.get_write_buffer_size()
         )
 
+    @property
+    def responding(self) -> bool:
+        """True if the server has begun to respond to the last request."""
+        return self._response is not None and self._response.status > 0
+
     def send(self, data: bytes, *, tunnel: bool = False, upgrade: bool = False) -> None:
         """Write a whole request to the socket, without an await. Only for a `usable` connection."""
         self._response = ResponseParser(tunnel=tunnel, upgrade=upgrade)

@@ -86,19 +86,21 @@ class Pool:
                     await self._all_lost.wait()
         await asyncio.sleep(0)  # asyncio closes the socket right after `on_lost`
 
+    def close_idle(self, since: float) -> None:
+        """Close the connections that are idle since this loop time or longer. The leftmost is idle longest."""
+        while self._idle and self._idle[0].since <= since:
+            self._idle.popleft().connection.close()
+
     def _lost(self, connection: HttpConnection) -> None:
         self._open.discard(connection)
         if self._closed and not self._open:
             self._all_lost.set()
 
     def _sweep_at(self, when: float) -> None:
-        self._sweep = asyncio.get_running_loop().call_at(when, self._close_idle)
+        self._sweep = asyncio.get_running_loop().call_at(when, self._close_expired)
 
-    def _close_idle(self) -> None:
-        """Close connections whose idle timeout has passed. The leftmost has been idle longest."""
+    def _close_expired(self) -> None:
         self._sweep = None
-        now = asyncio.get_running_loop().time()
-        while self._idle and now >= self._idle[0].since + IDLE_SECONDS:
-            self._idle.popleft().connection.close()
+        self.close_idle(asyncio.get_running_loop().time() - IDLE_SECONDS)
         if self._idle:
             self._sweep_at(self._idle[0].since + IDLE_SECONDS)

@@ -22,7 +22,7 @@ import msgspec
 from kruise_probe.api.errors import (
     RETRY_AFTER_JITTER,
     ApiError,
-    ConnectionFailed,
+    NoResponse,
     Status,
     error_of,
 )
@@ -102,7 +102,7 @@ class Sender:
             async with asyncio.timeout_at(deadline):
                 return await self._send_with_retries(request, send, deadline)
         except TimeoutError as error:
-            raise ConnectionFailed(
+            raise NoResponse(
                 f"{request}: {self._server} did not respond within {REQUEST_SECONDS:g} s"
             ) from error
 

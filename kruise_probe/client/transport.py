@@ -8,12 +8,17 @@ Differs: HTTP/1.1 with a pool instead of one HTTP/2 connection; redirects are no
 """
 
 import asyncio
+import math
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
 from types import MappingProxyType
 from typing import NamedTuple, Self
 
-from kruise_probe.api.errors import ConnectionFailed, ResponseTooLarge
+from kruise_probe.api.errors import ConnectionFailed, NoResponse, ResponseTooLarge
+from kruise_probe.api.times import utc_now
 from kruise_probe.client.config import ClusterConfig
 from kruise_probe.client.dialer import Dialer, DialFailed, UntrustedServer
 from kruise_probe.client.http1 import ConnectionLost, HttpConnection
@@ -62,9 +67,9 @@ class ResponseStream:
             async with asyncio.timeout(deadline_seconds):
                 return await self._connection.read_chunk()
         except TimeoutError as error:
-            raise ConnectionFailed(
-                f"{self._request}: no data for {deadline_seconds:g} s"
-            ) from error
+            if self._pool is not None:
+                self._pool.close_idle(math.inf)
+            raise NoResponse(f"{self._request}: no data for {deadline_seconds:g} s") from error
         except ConnectionLost as error:
             raise ConnectionBroken(f"{self._request}: {error}") from error
         except ResponseError as error:
@@ -111,6 +116,7 @@ class Transport:
         self._before_send = before_send
         self._headers: dict[tuple[str, bool, bool, str | None, bool], str] = {}
         self._pool: Pool | None = None
+        self._date, self._date_at = "", 0.0
 
     async def __aenter__(self) -> Self:
         self._pool = Pool(self._dialer.dial, lambda: self._credentials.version)
@@ -130,8 +136,12 @@ class Transport:
         """
         pool = self._require_pool()
         connection = await self._send(pool, request, authorization)
+        sent_at = asyncio.get_running_loop().time()
         try:
-            return _response(await connection.read_response(), connection)
+            return self._response(await connection.read_response(), connection)
+        except asyncio.CancelledError:
+            _close_unproven(pool, connection, sent_at)
+            raise
         except ConnectionLost as error:
             raise _connection_broken(request, error, connection) from error
         except BodyTooLarge as error:
@@ -148,13 +158,18 @@ class Transport:
         """
         pool = self._require_pool()
         connection = await self._send(pool, request, authorization)
+        sent_at = asyncio.get_running_loop().time()
         stream: ResponseStream | None = None
         try:
             header = await connection.read_header()
             if header.status in (200, SWITCHING_PROTOCOLS):
                 stream = ResponseStream(connection, pool, request)
+                self._note_date(header)
                 return Response(header.status, None, b"", stream, header.upgrade_fields)
-            return _response(await connection.read_response(), connection)
+            return self._response(await connection.read_response(), connection)
+        except asyncio.CancelledError:
+            _close_unproven(pool, connection, sent_at)
+            raise
         except ConnectionLost as error:
             raise _connection_broken(request, error, connection) from error
         except ResponseError as error:
@@ -162,6 +177,24 @@ class Transport:
         finally:
             if stream is None:
                 pool.release(connection)
+
+    def server_now(self) -> datetime:
+        """The server's time by the newest Date header, to a second; the local time without one."""
+        with suppress(ValueError):
+            passed = asyncio.get_running_loop().time() - self._date_at
+            date = parsedate_to_datetime(self._date).astimezone(UTC)
+            return date + timedelta(seconds=passed)
+        return utc_now()
+
+    def _response(self, parsed: ResponseParser, connection: HttpConnection) -> Response:
+        self._note_date(parsed)
+        if parsed.status == 401:
+            connection.close()
+        return Response(parsed.status, parsed.retry_after, parsed.take())
+
+    def _note_date(self, parsed: ResponseParser) -> None:
+        if parsed.date:
+            self._date, self._date_at = parsed.date, asyncio.get_running_loop().time()
 
     def _require_pool(self) -> Pool:
         if self._pool is None:
@@ -255,6 +288,15 @@ class Transport:
         return "".join(lines)
 
 
+def _close_unproven(pool: Pool, connection: HttpConnection, sent_at: float) -> None:
+    """Close the idle connections that have not worked since a request that got no response was sent.
+
+    After a fail-over of a load balancer all are dead, and each would use up the deadline of one more request.
+    """
+    if not connection.responding:
+        pool.close_idle(sent_at)
+
+
 def _accepted(request: Request) -> str:
     if request.upgrade:
         return "*/*"  # streams of pods have no JSON representation
@@ -272,9 +314,3 @@ def _connection_broken(
     request: Request, error: ConnectionLost, connection: HttpConnection
 ) -> ConnectionBroken:
     return ConnectionBroken(f"{request}: {error}", was_new=connection.requests == 1)
-
-
-def _response(parsed: ResponseParser, connection: HttpConnection) -> Response:
-    if parsed.status == 401:
-        connection.close()
-    return Response(parsed.status, parsed.retry_after, parsed.take())

@@ -24,6 +24,7 @@ from kruise_probe.api.errors import (
     Expired,
     Forbidden,
     KubeError,
+    NoResponse,
     NotFound,
     ResponseTooLarge,
     ServerError,
@@ -63,6 +64,10 @@ SERVER_ERRORS: Final = 3
 """After this many 5xx refusals of one version without an event in between, the version is dropped.
 After an etcd restore, or behind a server that lags permanently, "too large resource version" never ends.
 Some servers send it only after accepting the watch."""
+
+SILENT_ATTEMPTS: Final = 2
+"""After this many attempts in a row without any data, the version is dropped and the list is read in pages.
+A restored etcd sends nothing to a watch from its future, and some proxies hold back the start of a stream."""
 
 SLOW_RESPONSE_SECONDS: Final = 5.0
 """An attempt without a response for this long is an outage."""
@@ -121,6 +126,7 @@ class Reflector(Generic[T]):
         self._resource_version = ""
         self._streaming = True
         self._unfinished_streams = self._stream_refusals = self._server_errors = 0
+        self._silent_attempts = 0
         self._stream_deadline = math.inf
         self._listed_at = 0.0
         self._active_at: float | None = None
@@ -176,7 +182,8 @@ class Reflector(Generic[T]):
     async def _list_and_watch(self) -> Exception | None:
         """List if needed, and watch until the watch ends. Return its error, or None for a normal end."""
         try:
-            if not self._resource_version and self._streaming:
+            silent = self._silent_attempts >= SILENT_ATTEMPTS
+            if not self._resource_version and self._streaming and not silent:
                 await self._list_by_stream_and_follow()
             else:
                 if not self._resource_version:
@@ -189,7 +196,11 @@ class Reflector(Generic[T]):
 
     def _drop_invalid_version(self, error: Exception) -> None:
         """Drop the resource version if `error` shows that it is no longer valid."""
-        if isinstance(error, ServerError):
+        if isinstance(error, NoResponse):
+            self._silent_attempts += 1
+            if self._silent_attempts < SILENT_ATTEMPTS:
+                return
+        elif isinstance(error, ServerError):
             self._server_errors += 1
             if self._server_errors < SERVER_ERRORS:
                 return
@@ -230,7 +241,7 @@ class Reflector(Generic[T]):
     def _finish_list(self, resource_version: str) -> None:
         self._replica.finish_list()
         self._resource_version = resource_version or "0"
-        self._server_errors = 0
+        self._server_errors = self._silent_attempts = 0
         self._listed_at = asyncio.get_running_loop().time()
 
     async def _list_by_pages(self) -> None:
@@ -356,7 +367,7 @@ class Reflector(Generic[T]):
     async def _follow(self, events: AsyncIterator[WatchEvent[T]]) -> None:
         async for event in events:
             self._record_activity()
-            self._server_errors = 0
+            self._server_errors = self._silent_attempts = 0
             self._replica.apply(event)
             self._advance(event.resource_version)
 

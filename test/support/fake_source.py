@@ -15,7 +15,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 
-from kruise_probe.api.errors import ConnectionFailed, Expired, Invalid
+from kruise_probe.api.errors import ConnectionFailed, Expired, Invalid, NoResponse
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.kinds import EventType, KubeObject, ListPage, Undecodable, WatchEvent
 from kruise_probe.api.meta import ApiObject, ObjectMeta
@@ -157,6 +157,12 @@ class FakeSource(Generic[T]):
         for watch in self._watches:
             watch.silent = True
 
+    def restore(self, version: int) -> None:
+        """Numbers changes from `version` on, as after a restore of etcd, and breaks all watches."""
+        self._version = self._oldest = version
+        self._history.clear()
+        self.drop_watches(ConnectionFailed("reset"))
+
     def compact(self) -> None:
         """Drops all history: older versions expire."""
         self._oldest = self._version
@@ -226,6 +232,7 @@ class FakeSource(Generic[T]):
             watch.push(WatchEvent(EventType.BOOKMARK, None, str(self._version), True))
 
     def _send_since(self, watch: _Watch[T], version: int) -> None:
+        watch.silent = version > self._version  # as the real one, after a restore of etcd
         if version < self._oldest:
             watch.push(_Ended(Expired(f"too old resource version: {version}")))
         for at, event in self._history:
@@ -247,7 +254,7 @@ class FakeSource(Generic[T]):
                 yield item
             now = time() + CLOCK_SLACK_SECONDS
             if watch.silent and now >= heard_at + READ_DEADLINE_SECONDS:
-                raise ConnectionFailed("nothing read for 70 s")
+                raise NoResponse("nothing read for 70 s")
             if now >= ends_at:
                 return
             watch.wake.clear()

@@ -151,3 +151,39 @@ async def test_success_with_a_body_of_a_proxy_removes_nothing(
         cluster.proxy.heal()
         await all_good(cluster)
         assert manager.running
+
+
+async def test_behind_a_proxy_that_holds_watches_back_lists_are_read_in_pages(
+    cluster: EmbeddedCluster,
+) -> None:
+    await cluster.hollow.add_nodes(1)
+    await cluster.hollow.add_pods(1, nodes=1)
+    await cluster.hollow.add_marker(probe())
+    cluster.proxy.lost_answers = lambda seen: seen.watch
+    async with cluster.manager() as manager:
+        await manager.ready(seconds=100)
+        await cluster.watched.node_pod_probes.until(
+            "its probe is there", lambda each: each["spec"]["podProbes"], name=node_name(0)
+        )
+        assert manager.running
+
+
+async def test_c1_a_state_arrives_within_75_s_when_all_connections_died_at_once(
+    cluster: EmbeddedCluster,
+) -> None:
+    """After a fail-over of a load balancer, old connections lose all data and new ones work."""
+    await cluster.hollow.add_nodes(1)
+    await cluster.hollow.add_pods(8, nodes=1)
+    async with cluster.manager() as manager, background(cluster.daemons.follow()):
+        await cluster.hollow.add_marker(probe())
+        await all_good(cluster)
+        cluster.proxy.black_hole()
+        cluster.proxy.heal()
+        await cluster.hollow.edit_marker(probe(podConditionType="example.com/renamed"))
+        pods = cluster.watched.pods
+        await pods.wait(
+            "the new condition is on all pods",
+            lambda: all(condition(each, "example.com/renamed") for each in pods.all()),
+            seconds=75,
+        )
+        assert manager.running

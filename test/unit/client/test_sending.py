@@ -17,6 +17,7 @@ from support.fake_transport import FakeTransport
 from kruise_probe.api.errors import (
     ApiError,
     ConnectionFailed,
+    NoResponse,
     ServerError,
     TooManyRequests,
     Unauthorized,
@@ -144,6 +145,48 @@ async def test_every_request_ends_within_30_s(server: Server) -> None:
             async with client.watch(LEASES, timeout_seconds=300):
                 pass
         assert now() == 60
+        assert all(each.closing for each in server.connections)
+
+
+async def idle_connections(client: RestClient, number: int) -> None:
+    async with asyncio.TaskGroup() as group:
+        for _ in range(number):
+            group.create_task(client.get(LEASES, KEY))
+
+
+async def test_a_timeout_without_a_byte_closes_the_connections_that_worked_before(
+    server: Server,
+) -> None:
+    """As after a fail-over of a load balancer, where all connections of the same age are dead."""
+    async with client_of(server) as client:
+        await idle_connections(client, 3)
+        server.script = [None]
+        with pytest.raises(NoResponse):
+            await client.get(LEASES, KEY)
+        assert all(each.closing for each in server.connections)
+        assert (await client.get(LEASES, KEY)).resource_version == "7"
+        assert len(server.connections) == 4
+
+
+async def test_a_timeout_keeps_the_connections_that_worked_since(server: Server) -> None:
+    async with client_of(server) as client:
+        await idle_connections(client, 2)
+        server.script = [None]
+        hanging = asyncio.create_task(client.get(LEASES, KEY))
+        await asyncio.sleep(10)
+        await client.get(LEASES, KEY)
+        with pytest.raises(NoResponse):
+            await hanging
+        assert sorted(each.closing for each in server.connections) == [False, True]
+
+
+async def test_a_watch_without_data_closes_the_idle_connections(server: Server) -> None:
+    async with client_of(server) as client:
+        server.script = [STREAM]
+        async with client.watch(LEASES, timeout_seconds=300) as events:
+            await idle_connections(client, 2)
+            with pytest.raises(NoResponse):
+                await anext(events)
         assert all(each.closing for each in server.connections)
 
 

@@ -17,6 +17,7 @@ from kruise_probe.api.errors import (
     Expired,
     Forbidden,
     KubeError,
+    NoResponse,
     NotFound,
     ResponseTooLarge,
     ServerError,
@@ -324,6 +325,32 @@ class TestWatch:
             assert_equal_to(source, informer)
         assert source.lists == 1
 
+    async def test_a_version_from_the_future_is_dropped_after_two_silent_watches(
+        self, source: FakeSource[ApiObject], informer: Informer
+    ) -> None:
+        async with running(informer, for_seconds=61):
+            source.restore(version=3)
+            source.put(thing("restored"))
+            source.delete(NamespacedName("ns", "a"))
+            await asyncio.sleep(150)
+            assert_equal_to(source, informer)
+            source.put(thing("later"))
+            await asyncio.sleep(1)
+            assert_equal_to(source, informer)
+        verbs = [(each.verb, each.resource_version) for each in source.requests[1:]]
+        assert verbs == [("watch", "13"), ("watch", "13"), ("list", ""), ("watch", "5")]
+
+    async def test_a_proxy_that_holds_streams_back_gets_a_list_after_two_attempts(self) -> None:
+        held = HeldStreams()
+        held.put(thing("a"))
+        informer: Informer = SharedInformer(held, name="things")
+        async with running(informer, for_seconds=65):
+            assert_equal_to(held, informer)
+            held.put(thing("b"))
+            await asyncio.sleep(70)
+            assert_equal_to(held, informer)
+        assert [each.verb for each in held.requests[:3]] == ["watch", "watch", "list"]
+
     async def test_a_watch_that_exceeds_its_timeout_is_cancelled(
         self, source: FakeSource[ApiObject], informer: Informer
     ) -> None:
@@ -555,6 +582,17 @@ class SlowPages(FakeSource[ApiObject]):
     async def list_page(self, **options: Any) -> ListPage[ApiObject]:
         await asyncio.sleep(3600 if options["continue_token"] else 5)
         return await super().list_page(**options)
+
+
+class HeldStreams(FakeSource[ApiObject]):
+    """Behind a proxy that holds a response back until it is complete."""
+
+    @asynccontextmanager
+    async def watch(self, **options: Any) -> AsyncIterator[Any]:
+        async with super().watch(**options):
+            await asyncio.sleep(30)
+            raise NoResponse("no response within 30 s")
+            yield
 
 
 class TestHealth:
