@@ -216,6 +216,10 @@ class Worker:
             self._attempted = True
             began = self._loop.time()
             target = target_of(container, self.desired, self._context.host_addresses)
+            result = self._prober.run_now(target)
+            if result is not None:
+                self._record_result(result, began)
+                return
             self._attempt = self._spawn(self._run(self._prober, target, began))
             # Not a `finally` in the coroutine: a task that is cancelled before its first step never enters it.
             self._attempt.add_done_callback(lambda _: self._end_attempt())

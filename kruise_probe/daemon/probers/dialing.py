@@ -86,8 +86,8 @@ class Connection:
         self._loop = asyncio.get_running_loop()
         self._has_read = False
 
-    async def connect(self) -> None:
-        """Connect. It does not wait if the handshake ends at once.
+    def connect_nowait(self) -> bool:
+        """Connect without waiting. Return whether the handshake has ended.
 
         Raises:
             ProbeConnectionFailed: refused, unreachable, or the address is invalid.
@@ -100,8 +100,17 @@ class Connection:
         except OSError as error:
             raise connection_error("connect", self._address, error) from error
         if code in _IN_PROGRESS:
+            return False
+        self._check(code)
+        return True
+
+    async def connect(self) -> None:
+        """Connect, and wait until the handshake has ended. Raises: as `connect_nowait`."""
+        if not self.connect_nowait():
             await self._writable()
-            code = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+            self._check(self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR))
+
+    def _check(self, code: int) -> None:
         if code not in _CONNECTED:
             raise connect_error(self._address, code)
         if self._is_self_connected():

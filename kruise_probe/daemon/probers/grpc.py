@@ -100,11 +100,6 @@ class GrpcProber(Prober):
             return failure(f"timeout: health rpc did not complete within {within}", timed_out=True)
         if result.code == "OK":
             text = f"service unhealthy (responded with {quote(result.serving)})"
-        elif result.code == "Unimplemented":
-            text = (
-                "error: this server does not implement the grpc health protocol "
-                f"(grpc.health.v1.Health): {result.description}"
-            )
         else:
             text = f"error: health rpc probe failed: rpc error: code = {result.code} desc = {result.description}"
         return failure(normalise_message(text))

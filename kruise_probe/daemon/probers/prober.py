@@ -84,6 +84,14 @@ class CouldNotProbe(Exception):
 class Prober(Protocol):
     """Runs the attempts of one probe, one at a time. Enforces the probe's timeout."""
 
+    def run_now(self, target: Target) -> ProbeResult | None:
+        """The result of an attempt that need not wait, without the CPU of a task. None: await `run` instead.
+
+        Raises:
+            CouldNotProbe: the attempt has no result.
+        """
+        return None
+
     async def run(self, target: Target) -> ProbeResult:
         """Run one attempt. It ends within the probe's timeout (exec: plus 1 s).
 

@@ -79,6 +79,19 @@ async def test_no_answer_is_failure_in_time(full_port: int) -> None:
     assert 0.3 <= loop.time() - started_at < PATIENCE_SECONDS
 
 
+async def test_a_handshake_that_ends_at_once_needs_no_task(full_port: int) -> None:
+    pod = Target("127.0.0.1", "")
+    async with serving(silent()) as server:
+        assert prober(server.port).run_now(pod) == success()
+        await server.until_ended(1)
+    refused = prober(1).run_now(pod)
+    assert refused is not None
+    assert not refused.succeeded
+    before = len(os.listdir("/proc/self/fd"))
+    assert prober(full_port).run_now(pod) is None
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
 async def test_cancelled_attempt_leaves_no_socket(full_port: int) -> None:
     before = len(os.listdir("/proc/self/fd"))
     with pytest.raises(TimeoutError):
