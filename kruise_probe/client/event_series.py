@@ -24,12 +24,6 @@ MAX_NAME_LENGTH = 253
 DEFAULT_NAMESPACE = "default"
 """Namespace of events about cluster-scoped objects."""
 
-MAX_SIMILAR = 10
-SIMILAR_SECONDS = 600.0
-"""Different messages of one object, type and reason in this time; further ones are one series. client-go's values."""
-
-COMBINED = "(combined from similar events): "
-
 
 def new_budget() -> TokenBucket:
     """Create the token bucket that limits the writes of one series."""
@@ -63,27 +57,6 @@ class SeriesKey(NamedTuple):
     type: str
     reason: str
     probe: str
-
-
-class SimilarEvents:
-    """The messages of one object, type and reason, and the budget that their series share."""
-
-    def __init__(self, now: datetime) -> None:
-        self.budget = new_budget()
-        self._since = now
-        self._messages: set[str] = set()
-
-    def admit(self, message: str, now: datetime) -> bool:
-        """Count the message. Return whether it gets a series of its own."""
-        if (now - self._since).total_seconds() > SIMILAR_SECONDS:
-            self._since = now
-            self._messages.clear()
-        if message in self._messages:
-            return True
-        if len(self._messages) >= MAX_SIMILAR:
-            return False
-        self._messages.add(message)
-        return True
 
 
 class EventSource(NamedTuple):

@@ -6,7 +6,7 @@ Failures and recoveries are separate series, so failures never use up the budget
 
 Source: client-go tools/record/event.go and events_cache.go.
 Differs: series of one object, type and reason share a budget if the message identifies them. Occurrences over budget are
-aggregated instead of dropped. An event that cannot be written does not block others.
+aggregated; a message without a series is dropped. An event that cannot be written does not block others.
 """
 
 import asyncio
@@ -35,13 +35,12 @@ from kruise_probe.api.errors import (
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.kinds import KubeObject
 from kruise_probe.api.times import CLOCK_SLACK_SECONDS
+from kruise_probe.api.token_bucket import TokenBucket
 from kruise_probe.client.event_series import (
-    COMBINED,
     EventSeries,
     EventSource,
     ObjectReference,
     SeriesKey,
-    SimilarEvents,
     event_name,
     new_budget,
 )
@@ -78,7 +77,7 @@ class EventRecorder:
         self._source = EventSource(component, host)
         self._now = now
         self._series: LRUCache[SeriesKey, EventSeries] = LRUCache(MAX_SERIES)
-        self._similar: LRUCache[tuple[str, str, str], SimilarEvents] = LRUCache(MAX_SERIES)
+        self._budgets: LRUCache[tuple[str, str, str], TokenBucket] = LRUCache(MAX_SERIES)
         self._ready: deque[EventSeries] = deque()
         self._later: list[tuple[float, int, EventSeries]] = []
         self._order = count()
@@ -114,16 +113,15 @@ class EventRecorder:
             involved = ObjectReference.of(involved)
         now = self._now()
         if probe is None:
-            similar = self._similar_to((involved.uid, type, reason), now)
-            budget = similar.budget
-            if similar.admit(message, now):
-                key = SeriesKey(involved.uid, type, reason, message)
-            else:
-                key, message = SeriesKey(involved.uid, type, reason, COMBINED), COMBINED + message
+            budget = self._shared_budget((involved.uid, type, reason))
+            key = SeriesKey(involved.uid, type, reason, message)
         else:
             budget = new_budget()
             key = SeriesKey(involved.uid, type, reason, probe)
         series = self._series.get(key)
+        if series is None and budget.wait_seconds(_now()) > 0:
+            EVENTS_DROPPED.labels("object_limit").inc()
+            return
         if series is None:
             name = event_name(involved.name, now, next(self._order))
             series = EventSeries(key, involved, name, container, now, now, budget)
@@ -135,11 +133,12 @@ class EventRecorder:
         if not series.pending:
             self._enqueue(series)
 
-    def _similar_to(self, kind_of_event: tuple[str, str, str], now: datetime) -> SimilarEvents:
-        similar = self._similar.get(kind_of_event)
-        if similar is None:
-            similar = self._similar[kind_of_event] = SimilarEvents(now)
-        return similar
+    def _shared_budget(self, kind_of_event: tuple[str, str, str]) -> TokenBucket:
+        """The budget that all messages of one object, type and reason share."""
+        budget = self._budgets.get(kind_of_event)
+        if budget is None:
+            budget = self._budgets[kind_of_event] = new_budget()
+        return budget
 
     async def run(self) -> None:
         """Write events until cancelled."""
@@ -183,7 +182,7 @@ class EventRecorder:
                     await self._wake.wait()
 
     async def _write(self, series: EventSeries) -> None:
-        now = asyncio.get_running_loop().time() + CLOCK_SLACK_SECONDS
+        now = _now()
         wait = series.budget.wait_seconds(now)
         if wait > 0:
             self._postpone(series, wait)
@@ -242,3 +241,8 @@ class EventRecorder:
             object=f"{series.involved.namespace}/{series.involved.name}",
             error=str(error),
         )
+
+
+def _now() -> float:
+    """The time for budgets, within the tolerance of timers."""
+    return asyncio.get_running_loop().time() + CLOCK_SLACK_SECONDS

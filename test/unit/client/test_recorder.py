@@ -27,16 +27,13 @@ from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.kinds import Resource
 from kruise_probe.api.meta import ObjectMeta
 from kruise_probe.client.event_series import (
-    COMBINED,
     ObjectReference,
-    SimilarEvents,
     event_name,
 )
 from kruise_probe.client.recorder import MAX_TRIES, RETRY_SECONDS, EventRecorder
 from kruise_probe.client.request import PatchType
 
 BURST = 25
-MAX_SIMILAR = 10
 REFILL_SECONDS = 60.0
 
 POD = ObjectReference("default", "web-0", "u1")
@@ -163,28 +160,17 @@ async def test_without_a_probe_the_message_identifies_a_series() -> None:
     assert found == [("now 3", 2), ("now 5", 1)]
 
 
-async def test_many_messages_of_one_reason_are_combined() -> None:
-    events = FakeEvents()
+async def test_messages_of_one_reason_are_events_of_their_own_up_to_the_limit_of_the_object() -> (
+    None
+):
+    events, object_limit = FakeEvents(), dropped("object_limit")
     async with running(events) as recorder:
-        for number in range(MAX_SIMILAR + 5):
+        for number in range(BURST + 5):
             recorder.event(POD, "Normal", "Scaled", f"now {number}")
-        await recorder.flush()
+            await recorder.flush()
 
-    assert len(events.stored) == MAX_SIMILAR + 1
-    (combined,) = [each for each in events.stored.values() if each["count"] > 1]
-    assert (combined["message"], combined["count"]) == (f"{COMBINED}now {MAX_SIMILAR + 4}", 5)
-    assert events.writes <= BURST
-
-
-def test_messages_of_ten_minutes_are_similar() -> None:
-    similar = SimilarEvents(START)
-    later = START + timedelta(seconds=601)
-    for now in (START, later):
-        first = [similar.admit(f"now {number}", now) for number in range(MAX_SIMILAR + 1)]
-        assert first == [True] * MAX_SIMILAR + [False]
-        assert similar.admit("now 0", now), "a message that was counted keeps its series"
-    assert not similar.admit("now 99", later + timedelta(seconds=600))
-    assert similar.admit("now 99", later + timedelta(seconds=601))
+    assert [each["count"] for each in events.stored.values()] == [1] * BURST
+    assert object_limit() == 5
 
 
 async def test_metric_shows_the_series_that_wait() -> None:
