@@ -160,6 +160,7 @@ _UNKNOWN_REMEDIES: Final = {
     "PodIPUnknown": "find out why the pod has no address: kubectl describe pod",
     "AddressNotAllowed": "compare the pod's IP with the addresses of its node: kubectl get pod -o wide; if they differ, "
     "find out who writes pods/status or NodePodProbes",
+    "NodeResources": "free the node's file descriptors, local ports or socket memory, or raise the daemon's limit of open files",
     "RuntimeUnavailable": "delete the pod, or restart the node's container runtime, which no longer answers for this container",
     "InvalidProbe": "correct the probe as the message says",
 }
