@@ -2,7 +2,7 @@
 
 Source: client-go transport/token_source.go and cert_rotation.go, plugin/pkg/client/auth/exec.
 Differs: after a 401, credentials are reloaded at once and the request is retried; in client-go, the next request uses
-the new ones. Certificates are reloaded only after a 401, neither periodically nor at their expiry.
+the new ones. A client certificate is compared with its files once a minute, as tokens are.
 """
 
 import asyncio
@@ -118,9 +118,23 @@ class KubeconfigUser(NamedTuple):
     key_file: str | None = None
     content: bytes = b""
 
+    @classmethod
+    def read(cls, authorization: str | None, certificate: str, key: str | None) -> "KubeconfigUser":
+        """Read the files. Raises OSError."""
+        content = b"\n".join(Path(name).read_bytes() for name in (certificate, key) if name)
+        return cls(authorization, certificate, key, content)
+
+    def certificate_changed(self) -> bool:
+        """Whether the files now have another content. Files that are gone have not changed."""
+        try:
+            found = self.read(self.authorization, self.certificate_file, self.key_file)
+        except OSError:
+            return False
+        return found != self
+
 
 class ReloadedCredentials:
-    """Credentials of a kubeconfig, reloaded from its exec plugin or files after a 401.
+    """Credentials of a kubeconfig, reloaded after a 401 and when its certificate files have changed.
 
     `load` runs in a thread, because it blocks and may run a program. Requests that get a 401 meanwhile share its result.
     It continues when all waiting requests have timed out, so that a slow plugin serves the next request. `close`
@@ -140,18 +154,27 @@ class ReloadedCredentials:
         self._load = load
         self._use_certificate = use_certificate
         self._renewing: asyncio.Task[None] | None = None
+        self._compare_at = float("-inf")
 
     def authorization(self) -> str | None:
+        now = asyncio.get_running_loop().time()
+        if now >= self._compare_at:
+            self._compare_at = now + REREAD_SECONDS
+            if self._user.certificate_changed():
+                _ = self._start_renewal()
         return self._user.authorization
 
     async def renew(self, rejected: str | None, since: int = 0) -> bool:
         if self._is_current(rejected, since):
-            if self._renewing is None:
-                self._renewing = asyncio.create_task(self._reload(), name="renewal of credentials")
-                self._renewing.add_done_callback(self._on_reloaded)
             # Unlike `await task`, cancelling this wait does not cancel the task.
-            await asyncio.wait((self._renewing,))
+            await asyncio.wait((self._start_renewal(),))
         return not self._is_current(rejected, since)
+
+    def _start_renewal(self) -> asyncio.Task[None]:
+        if self._renewing is None:
+            self._renewing = asyncio.create_task(self._reload(), name="renewal of credentials")
+            self._renewing.add_done_callback(self._on_reloaded)
+        return self._renewing
 
     def close(self) -> None:
         if self._renewing is not None:
@@ -172,8 +195,7 @@ class ReloadedCredentials:
         return (self._user.authorization, self.version) == (authorization, version)
 
     def _replace(self, found: KubeconfigUser) -> None:
-        unchanged = found._replace(authorization=self._user.authorization) == self._user
-        if found.certificate_file and not unchanged:
+        if found.certificate_file and found.content != self._user.content:
             self._use_certificate(found)
             self.version += 1
             _log.info("client certificate reloaded", file=found.certificate_file)

@@ -7,7 +7,6 @@ Source: client-go tools/clientcmd.
 Differs: the official Python package reads the files, so what it does not support (impersonation, SOCKS) is rejected.
 """
 
-import atexit
 import logging
 import os
 import ssl
@@ -21,6 +20,7 @@ from typing import Any, Final, NamedTuple
 import yaml
 from kubernetes.client import Configuration
 from kubernetes.config import ConfigException, list_kube_config_contexts, load_kube_config
+from kubernetes.config.kube_config import _cleanup_temp_files  # type: ignore[attr-defined]  # not in the stubs
 
 from kruise_probe.client.config import NO_OVERRIDES, ClusterConfig, ConfigOverrides
 from kruise_probe.client.credentials import (
@@ -40,17 +40,21 @@ def load(paths: str, origin: str, overrides: ConfigOverrides = NO_OVERRIDES) -> 
     Raises:
         ConfigError: one line that says what is wrong, where, and what to do.
     """
-    where = f"{origin} {paths}"
+    try:
+        return _load_context(paths, f"{origin} {paths}", overrides)
+    finally:
+        _cleanup_temp_files()
+
+
+def _load_context(paths: str, where: str, overrides: ConfigOverrides) -> ClusterConfig:
     files = _read_files(paths, where)
-    users = files.entries["users"]
-    if overrides.need_kubeconfig:
-        paths = os.pathsep.join((paths, _overlay(files, overrides, where)))
-    else:
-        # The first file with a current context takes precedence. For the package, it is the last file.
-        paths = os.pathsep.join((paths, files.context_file))
-    context = _current_context(paths, where)
-    _reject_impersonation(users.get(context.get("user") or ""), where)
-    configuration = _load(paths, where)
+    overlay = _overlay(files, overrides, where) if overrides.need_kubeconfig else None
+    with _paths_with(overlay, paths, files) as merged:
+        context = _current_context(merged, where)
+        user_entry = files.entries["users"].get(context.get("user") or "")
+        _reject_impersonation(user_entry, where)
+        hint = _install_hint(user_entry)
+        configuration = _load(merged, where, hint)
     server = str(configuration.host).rstrip("/")
     if not server.startswith(("http://", "https://")):
         raise ConfigError(
@@ -64,7 +68,11 @@ def load(paths: str, origin: str, overrides: ConfigOverrides = NO_OVERRIDES) -> 
     tls = _tls(configuration, where) if server.startswith("https") else None
 
     def reload() -> KubeconfigUser:
-        renewed = _user_of(_load(paths, where), where)
+        try:
+            with _paths_with(overlay, paths, files) as merged:
+                renewed = _user_of(_load(merged, where, hint), where)
+        finally:
+            _cleanup_temp_files()
         # Tried in another context first: an invalid certificate must not replace a valid one.
         _use_certificate(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), renewed, where)
         return renewed
@@ -127,15 +135,15 @@ def _read_file(path: Path, where: str) -> dict[Any, Any]:
         raise ConfigError(
             f"{where}: cannot be read ({error.strerror}); make it readable for this user"
         ) from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise ConfigError(f"{where}: is not YAML ({_one_line(error)}); correct the file") from error
     if not isinstance(content, dict):
         raise ConfigError(f"{where}: is empty or not a mapping; replace it with a kubeconfig")
     return content
 
 
-def _overlay(files: _Files, overrides: ConfigOverrides, where: str) -> str:
-    """Write a kubeconfig with a context of the overridden names; return its path. The process removes it at its end.
+def _overlay(files: _Files, overrides: ConfigOverrides, where: str) -> dict[str, Any]:
+    """Return a kubeconfig with a context of the overridden names.
 
     The package has no other way to combine a context with another cluster or user.
     """
@@ -149,16 +157,25 @@ def _overlay(files: _Files, overrides: ConfigOverrides, where: str) -> str:
             raise _missing(kind, chosen, files, where)
         if chosen:
             context[kind] = chosen
-    content = {
+    return {
         "contexts": [{"name": _OVERLAY_CONTEXT, "context": context}],
         "current-context": _OVERLAY_CONTEXT,
     }
-    with tempfile.NamedTemporaryFile("w", prefix="kruise-probe-", delete=False) as file:
-        yaml.safe_dump(content, file)
-    atexit.register(Path(file.name).unlink, missing_ok=True)
-    return file.name
 
 
+@contextmanager
+def _paths_with(overlay: dict[str, Any] | None, paths: str, files: _Files) -> Iterator[str]:
+    """The paths for the package. The last file's current context takes precedence; in kubectl, it is the first's."""
+    if overlay is None:
+        yield os.pathsep.join((paths, files.context_file))
+        return
+    with tempfile.NamedTemporaryFile("w", prefix="kruise-probe-") as file:
+        yaml.safe_dump(overlay, file)
+        file.flush()
+        yield os.pathsep.join((paths, file.name))
+
+
+_FAILED_ON_TERMINAL: Final = "'NoneType' object has no attribute 'strip'"
 _OVERLAY_CONTEXT: Final = "kruise-probe: overridden by flags"
 
 
@@ -179,7 +196,7 @@ def _reject_impersonation(user: Any, where: str) -> None:
 def _current_context(paths: str, where: str) -> dict[str, Any]:
     try:
         _, active = list_kube_config_contexts(paths)
-    except (ConfigException, KeyError, TypeError, AttributeError) as error:
+    except (ConfigException, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ConfigError(
             f"{where}: has no usable current context ({_one_line(error)}); choose one with "
             "`kubectl config use-context`"
@@ -188,7 +205,13 @@ def _current_context(paths: str, where: str) -> dict[str, Any]:
     return context
 
 
-def _load(paths: str, where: str) -> Any:
+def _install_hint(user: Any) -> str:
+    plugin = user.get("exec") if isinstance(user, dict) else None
+    hint = plugin.get("installHint") if isinstance(plugin, dict) else None
+    return " ".join(hint.split()) if isinstance(hint, str) else ""
+
+
+def _load(paths: str, where: str, hint: str) -> Any:
     """Return the package's Configuration as Any, because the stubs lack some of its attributes."""
     configuration: Any = Configuration()
     # The package also reads a proxy from the environment, with its own rules; `config` has Go's rules.
@@ -198,7 +221,7 @@ def _load(paths: str, where: str) -> Any:
             load_kube_config(paths, client_configuration=configuration, persist_config=False)
     except ConfigException as error:
         raise ConfigError(f"{where}: {_one_line(error)}; correct the file") from error
-    except (OSError, KeyError, TypeError, AttributeError, ValueError) as error:
+    except (OSError, KeyError, TypeError, AttributeError, ValueError, RecursionError) as error:
         raise ConfigError(
             f"{where}: cannot be used ({type(error).__name__}: {_one_line(error)}); correct the file"
         ) from error
@@ -208,8 +231,11 @@ def _load(paths: str, where: str) -> Any:
             "again, or check that its server responds"
         ) from error
     if messages:
+        # On a terminal, the plugin writes its error there, and the package fails to read it.
+        reason = "; ".join(messages).replace(_FAILED_ON_TERMINAL, "its output is above")
         raise ConfigError(
-            f"{where}: the exec plugin returned no credentials ({'; '.join(messages)}); run its command by hand"
+            f"{where}: the exec plugin returned no credentials ({reason}); "
+            f"{hint or 'run its command by hand'}"
         )
     return configuration
 
@@ -256,14 +282,13 @@ def _user_of(configuration: Any, where: str) -> KubeconfigUser:
     certificate, key = configuration.cert_file, configuration.key_file
     if not certificate:
         return KubeconfigUser(authorization)
-    files = [each for each in (certificate, key) if each]
     try:
-        content = b"".join(Path(each).read_bytes() for each in files)
+        return KubeconfigUser.read(authorization, certificate, key)
     except OSError as error:
+        names = " or ".join(filter(None, (certificate, key)))
         raise ConfigError(
-            f"{where}: {' or '.join(files)} cannot be read ({error.strerror}); make both readable for this user"
+            f"{where}: {names} cannot be read ({error.strerror}); make both readable for this user"
         ) from error
-    return KubeconfigUser(authorization, certificate, key, content)
 
 
 def _tls(configuration: Any, where: str) -> ssl.SSLContext:
@@ -277,7 +302,8 @@ def _tls(configuration: Any, where: str) -> ssl.SSLContext:
 
 def _use_certificate(context: ssl.SSLContext, user: KubeconfigUser, where: str) -> None:
     if user.certificate_file:
-        use_client_certificate(context, user.certificate_file, user.key_file, origin=where)
+        named = f"{user.certificate_file} with key {user.key_file}"
+        use_client_certificate(context, user.content, named=named, origin=where)
 
 
 def _one_line(error: Exception) -> str:

@@ -4,8 +4,12 @@ Source: client-go transport and rest/config.go (TLSClientConfig).
 Differs: Python's strict X.509 checks are off, to accept the certificates that Go accepts.
 """
 
+import os
 import ssl
+import sys
+import tempfile
 from pathlib import Path
+from typing import IO
 
 import structlog
 
@@ -36,21 +40,30 @@ def tls_context(ca_file: Path | None, *, origin: str, verify: bool = True) -> ss
     return context
 
 
-def use_client_certificate(
-    context: ssl.SSLContext, certificate: str, key: str | None, *, origin: str
-) -> None:
-    """Set the client certificate of new connections of `context`.
+def use_client_certificate(context: ssl.SSLContext, pem: bytes, *, named: str, origin: str) -> None:
+    """Set the client certificate of new connections of `context`; `pem` also has the key.
+
+    OpenSSL reads only files. This one has no name, so that a signal leaves no key behind.
 
     Raises:
         ConfigError: a file is unreadable or not PEM, or the key does not match the certificate.
     """
     try:
-        context.load_cert_chain(certificate, key)
+        with _unnamed_file() as file:
+            file.write(pem)
+            file.flush()
+            context.load_cert_chain(f"/dev/fd/{file.fileno()}")
     except (OSError, ssl.SSLError) as error:
         raise ConfigError(
-            f"{origin}: the client certificate {certificate} with key {key} cannot be used "
+            f"{origin}: the client certificate {named} cannot be used "
             f"({error.strerror or error}); both must be readable PEM files, and the key must match"
         ) from error
+
+
+def _unnamed_file() -> IO[bytes]:
+    # A container's root file system may be read-only.
+    on_linux = sys.platform == "linux"
+    return open(os.memfd_create("pem"), "wb") if on_linux else tempfile.TemporaryFile()
 
 
 class CAFile:
@@ -89,6 +102,6 @@ class CAFile:
 
 def _content(path: Path) -> str:
     try:
-        return path.read_text(encoding="ascii")
-    except (OSError, UnicodeDecodeError):
+        return path.read_text(encoding="ascii", errors="ignore")  # comments may have any characters
+    except OSError:
         return ""

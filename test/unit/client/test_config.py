@@ -133,13 +133,18 @@ def test_kubeconfig_is_read_again_only_for_credentials_that_may_change(
     assert isinstance(found, ReloadedCredentials if reloaded else StaticCredentials)
 
 
-def test_kubeconfig_without_overrides_writes_no_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("overrides", [ConfigOverrides(), ConfigOverrides(context="ctx")])
+async def test_loading_leaves_no_file_that_a_signal_could_leave_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, overrides: ConfigOverrides
 ) -> None:
     folder = tmp_path / "temporary"
     folder.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
-    load_config(kubeconfig(tmp_path / "k"), {})
+    data = base64.b64encode(CA.read_bytes()).decode()
+    cluster = {"server": "https://x", "certificate-authority-data": data}
+    found = load_config(kubeconfig(tmp_path / "k", cluster=cluster), {}, overrides)
+    assert not list(folder.iterdir())
+    assert not await found.credentials.renew("Bearer file-token")
     assert not list(folder.iterdir())
 
 
@@ -547,10 +552,20 @@ def _config(**changes: object) -> Callable[[Path], tuple[str | None, dict[str, s
             id="plugin-that-fails",
         ),
         pytest.param(
-            _config(user={"exec": {"apiVersion": "v1", "command": "/no/such/plugin"}}),
-            "exec plugin .*/no/such/plugin",
+            _config(
+                user={
+                    "exec": {
+                        "apiVersion": "v1",
+                        "command": "/no/such/plugin",
+                        "installHint": "get it:\n apt install it",
+                    }
+                }
+            ),
+            "exec plugin .*/no/such/plugin.*; get it: apt install it",
             id="plugin-that-is-missing",
         ),
+        pytest.param(_file("a: " + "[" * 5000), "is not YAML", id="deeply-nested"),
+        pytest.param(_file("a: 2001-99-99"), "is not YAML", id="invalid-date"),
         pytest.param(
             _config(user={"token": "t", "as": "jane", "as-groups": ["dev"]}),
             r"impersonation \(as, as-groups\) is not supported; use the credentials",
@@ -570,6 +585,19 @@ async def test_config_error_is_one_line(
     with pytest.raises(ConfigError, match=words) as raised:
         load_config(path, environ)
     assert "\n" not in str(raised.value)
+
+
+def test_a_plugin_that_fails_on_a_terminal_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    path = kubeconfig(tmp_path / "k", user=plugin(tmp_path / "p", "echo no >&2; exit 3"))
+    with (tmp_path / "terminal").open("w+") as terminal, monkeypatch.context() as patched:
+        patched.setattr(sys, "stdin", terminal)
+        patched.setattr(sys, "stderr", terminal)
+        with pytest.raises(ConfigError, match=r"no credentials \(its output is above\); run its"):
+            load_config(path, {})
+    assert (tmp_path / "terminal").read_text() == "no\n"
 
 
 @pytest.mark.parametrize(

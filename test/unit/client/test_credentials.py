@@ -229,3 +229,25 @@ async def test_unusable_certificate_returns_false() -> None:
 
     assert not await credentials.renew(None, 0)
     assert not await credentials.renew(None, 0)
+
+
+async def test_a_certificate_file_is_compared_once_a_minute(tmp_path: Path) -> None:
+    """A proxy may answer an expired certificate with a TLS alert instead of a 401."""
+    file = tmp_path / "client.pem"
+    file.write_text("one")
+    presented = asyncio.Queue[bytes]()
+
+    def read() -> KubeconfigUser:
+        return KubeconfigUser.read(None, str(file), None)
+
+    credentials = ReloadedCredentials(read(), read, lambda user: presented.put_nowait(user.content))
+    credentials.authorization()
+    file.write_text("two")
+    await asyncio.sleep(59)
+    credentials.authorization()
+    await asyncio.sleep(0)
+    assert presented.empty()
+    await asyncio.sleep(1)
+    credentials.authorization()
+    assert await presented.get() == b"two"
+    assert credentials.version == 1

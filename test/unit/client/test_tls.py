@@ -253,7 +253,7 @@ async def test_unchanged_ca_file_is_no_reason_to_dial_again(tmp_path: Path, pki:
     assert not ca_file.reload(since=ca_file.version)
 
     before = ca_file.version
-    path.write_bytes((pki / "ca.crt").read_bytes())
+    path.write_bytes("# Zürich\n".encode() + (pki / "ca.crt").read_bytes())
     assert ca_file.reload(since=before)
     assert ca_file.version == before + 1
     assert ca_file.reload(since=before), "another request may have reloaded it"
