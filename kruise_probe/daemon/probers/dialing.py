@@ -186,7 +186,7 @@ class Connection:
     async def _until_ready(
         self, add: Callable[..., object], remove: Callable[[int], object]
     ) -> None:
-        # asyncio.timeout would need twice the CPU.
+        # asyncio.timeout would take 3 µs more, for every attempt.
         descriptor, future = self._socket.fileno(), self._loop.create_future()
         timer = self._loop.call_at(self._deadline, _end, future, TimeoutError())
         add(descriptor, _end, future)
