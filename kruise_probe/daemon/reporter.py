@@ -2,12 +2,14 @@
 
 Source: Kruise pkg/daemon/podprobe/pod_probe_controller.go (processUpdateWorkItem).
 Differs: an update that conflicts is sent again as a merge patch without resourceVersion. Changes are batched;
-a changed message waits longer than a changed state. A failed write is retried with the newest content.
+changes of messages alone have a least interval. A failed write is retried with the newest content.
 """
 
 import asyncio
+import math
 import random
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from datetime import datetime
 from typing import Final, Protocol
 
@@ -96,11 +98,12 @@ class Reporter:
         # Resource version of our newest write; empty once the watch has delivered it.
         self._awaited_version = ""
         self._wake = asyncio.Event()
-        # Loop times; None if nothing is pending.
-        self._state_changed_at: float | None = None
-        self._message_changed_at: float | None = None
-        self._refresh_at: float | None = None
-        self._not_before = 0.0
+        # Loop times; infinite if nothing is due.
+        self._state_due = math.inf
+        self._message_due = math.inf
+        self._refresh_due = math.inf
+        self._next_message_at = -math.inf
+        self._not_before = -math.inf
         self._failures = 0
 
     def observe(self, node_pod_probe: NodePodProbe | None) -> None:
@@ -112,7 +115,7 @@ class Reporter:
             return
         if before is None or before.spec != node_pod_probe.spec:
             self._spec_bytes = stored_bytes(node_pod_probe.spec)
-            self.changed(ResultChange.MESSAGE)
+            self._compare_within_sync_interval()
         if before is None or before.uid != node_pod_probe.uid:
             self._awaited_version = ""
             if not (node_pod_probe.status and node_pod_probe.status.pod_probe_statuses):
@@ -126,23 +129,23 @@ class Reporter:
         self._awaited_version = ""
         if node_pod_probe.status != self._stored_status:
             self._stored_status = node_pod_probe.status
-            self.changed(ResultChange.MESSAGE)
+            self._compare_within_sync_interval()
             self._schedule_refresh_by_age()
 
+    def _compare_within_sync_interval(self) -> None:
+        self._message_due = min(self._message_due, _loop_time() + self._message_sync_seconds)
+
     def changed(self, change: ResultChange) -> None:
-        """Note new results; STATE is written at once, MESSAGE after `message_sync_seconds` or with the next write."""
-        at = asyncio.get_running_loop().time()
-        if change is ResultChange.STATE and self._state_changed_at is None:
-            self._state_changed_at = at
-        elif change is ResultChange.MESSAGE and self._message_changed_at is None:
-            self._message_changed_at = at
+        """Note new results: STATE is due at once, MESSAGE not before the sync interval after the last such write."""
+        if change is ResultChange.STATE:
+            self._state_due = min(self._state_due, _loop_time())
         else:
-            return
+            self._message_due = min(self._message_due, max(_loop_time(), self._next_message_at))
         self._wake.set()
 
     async def run(self) -> None:
         """Write whenever something is due, until cancelled."""
-        if self._refresh_at is None:
+        if self._refresh_due == math.inf:
             self._schedule_refresh()
         try:
             while True:
@@ -152,49 +155,42 @@ class Reporter:
             await self._publish_last()
 
     async def _wait(self) -> None:
-        while True:
+        while (due := self._due()) > _loop_time() + CLOCK_SLACK_SECONDS:
             self._wake.clear()
-            due = self._due()
-            at = asyncio.get_running_loop().time()
-            if due is not None and due <= at + CLOCK_SLACK_SECONDS:
-                return
-            try:
-                async with asyncio.timeout_at(due):
+            with suppress(TimeoutError):
+                async with asyncio.timeout_at(None if due == math.inf else due):
                     await self._wake.wait()
-            except TimeoutError:
-                continue
 
-    def _due(self) -> float | None:
+    def _due(self) -> float:
         if self._object is None:
-            return None
-        dues = [self._state_changed_at, self._refresh_at]
-        if self._message_changed_at is not None:
-            dues.append(self._message_changed_at + self._message_sync_seconds)
-        known = [due for due in dues if due is not None]
-        return max(min(known), self._not_before) if known else None
+            return math.inf
+        return max(min(self._state_due, self._message_due, self._refresh_due), self._not_before)
 
     async def _publish(self) -> None:
-        at = asyncio.get_running_loop().time() + CLOCK_SLACK_SECONDS
-        pending = (self._state_changed_at, self._message_changed_at, self._refresh_at)
-        wanted = self._take_pending(refresh=self._refresh_at is not None and self._refresh_at <= at)
+        at = _loop_time() + CLOCK_SLACK_SECONDS
+        refresh = self._refresh_due <= at
+        only_messages = self._message_due <= at < self._state_due
+        wanted = self._take_pending(refresh=refresh)
         if wanted is None:
             return
         self._not_before = at + GATHER_SECONDS
+        if only_messages:
+            self._next_message_at = at + self._message_sync_seconds
         try:
             async with asyncio.timeout(WRITE_DEADLINE_SECONDS):
                 await self._write(wanted)
         except (KubeError, TimeoutError) as error:
-            self._restore(pending)
+            self._retry(refresh=refresh)
             self._record_failure(error)
         except asyncio.CancelledError:
-            self._restore(pending)
+            self._retry(refresh=refresh)
             raise
 
     def _take_pending(self, *, refresh: bool) -> Fitted | None:
         """Clear the pending changes. Return the status to write, or None if the stored one is the same."""
         if self._object is None:
             return None
-        self._state_changed_at = self._message_changed_at = None
+        self._state_due = self._message_due = math.inf
         if refresh:
             self._schedule_refresh()
         wanted = fit(status_of(self._object.spec, self._results), self._spec_bytes)
@@ -203,6 +199,11 @@ class Reporter:
         ):
             return wanted
         return None
+
+    def _retry(self, *, refresh: bool) -> None:
+        self._state_due = _loop_time()
+        if refresh:
+            self._refresh_due = self._state_due
 
     async def _write(self, wanted: Fitted) -> None:
         metrics.STATUS_WRITES.inc()
@@ -250,16 +251,11 @@ class Reporter:
             self._stored_status = status
             self._awaited_version = written.resource_version
 
-    def _restore(self, pending: tuple[float | None, float | None, float | None]) -> None:
-        state, message, self._refresh_at = pending
-        self._state_changed_at = self._state_changed_at if state is None else state
-        self._message_changed_at = self._message_changed_at if message is None else message
-
     def _record_failure(self, error: Exception) -> None:
         self._failures += 1
         backoff = min(FIRST_BACKOFF_SECONDS * 2 ** min(self._failures - 1, 16), MAX_BACKOFF_SECONDS)
         wait = max(backoff * random.uniform(0.5, 1.0), retry_after_seconds(error))
-        self._not_before = asyncio.get_running_loop().time() + wait
+        self._not_before = _loop_time() + wait
         metrics.STATUS_WRITE_FAILURES.inc()
         if isinstance(error, NotFound):
             self._log.debug("nodepodprobe is gone", error=str(error))
@@ -268,17 +264,17 @@ class Reporter:
 
     def _schedule_refresh(self) -> None:
         delay = self._refresh_seconds * (1 + random.uniform(0.0, REFRESH_STAGGER))
-        self._refresh_at = asyncio.get_running_loop().time() + delay
+        self._refresh_due = _loop_time() + delay
 
     def _schedule_refresh_by_age(self) -> None:
         """Schedule the refresh of a status that this process did not write, by its oldest probe time."""
         oldest = oldest_probe_at(self._stored_status)
         age = (self._now() - oldest).total_seconds() if oldest else 0.0
         wait = max(self._refresh_seconds - age, min(self._refresh_seconds, FIRST_REFRESH_SECONDS))
-        self._refresh_at = asyncio.get_running_loop().time() + min(wait, self._refresh_seconds)
+        self._refresh_due = _loop_time() + min(wait, self._refresh_seconds)
 
     async def _publish_last(self) -> None:
-        if self._state_changed_at is None and self._message_changed_at is None:
+        if min(self._state_due, self._message_due) == math.inf:
             return
         wanted = self._take_pending(refresh=False)
         if wanted is None:
@@ -288,6 +284,10 @@ class Reporter:
                 await self._write(wanted)
         except (KubeError, TimeoutError) as error:
             self._log.warning("last results could not be written", error=_text(error))
+
+
+def _loop_time() -> float:
+    return asyncio.get_running_loop().time()
 
 
 def _text(error: Exception) -> str:

@@ -173,18 +173,34 @@ async def test_one_write_at_a_time_and_then_the_newest_content() -> None:
         assert len(r.write_times) == 2
 
 
-async def test_a4_a_change_of_message_waits_for_others() -> None:
+async def test_first_change_of_a_message_is_written_at_once_and_further_ones_wait() -> None:
     async with reporting() as r:
         r.put(0, message="one")
         await asyncio.sleep(1)
         r.put(0, message="two")
+        await settle()
+        assert r.api.message("pod/m#p0") == "two"
         await asyncio.sleep(1)
         r.put(0, message="three")
-        await asyncio.sleep(0.9)
-        assert r.api.message("pod/m#p0") == "one"
+        await asyncio.sleep(0.5)
+        r.put(0, message="four")
+        await asyncio.sleep(0.4)
+        assert r.api.message("pod/m#p0") == "two"
         await asyncio.sleep(0.2)
-        assert r.api.message("pod/m#p0") == "three"
-        assert len(r.write_times) == 2
+        assert r.api.message("pod/m#p0") == "four"
+        assert len(r.write_times) == 3
+
+
+async def test_message_that_changes_each_tenth_of_a_second_is_written_every_two_seconds() -> None:
+    async with reporting() as r:
+        r.put(0, message="0")
+        for number in range(1, 200):
+            await asyncio.sleep(0.1)
+            r.put(0, message=str(number))
+        await asyncio.sleep(3)
+        assert r.api.message("pod/m#p0") == "199"
+        assert min(gaps(r.write_times[1:])) >= 1.999
+        assert len(r.write_times) == 12
 
 
 async def test_a_change_of_message_goes_with_a_change_of_state() -> None:
