@@ -1,6 +1,7 @@
 """`kruise-probe daemon`: its flags, and how the agent is built from them."""
 
 import asyncio
+import resource
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
@@ -30,9 +31,10 @@ from kruise_probe.client.threads import run_in_daemon_thread
 from kruise_probe.daemon.agent import Agent, AgentOptions
 from kruise_probe.daemon.cri.containers import ContainerWatcher
 from kruise_probe.daemon.cri.endpoints import NodeRuntime
-from kruise_probe.daemon.metrics import ExecGateCollector
+from kruise_probe.daemon.metrics import PlacesCollector
 from kruise_probe.daemon.node_addresses import NodeAddresses
-from kruise_probe.daemon.probers.exec_gate import ExecGate
+from kruise_probe.daemon.places import EXECS, SOCKETS, Places
+from kruise_probe.daemon.probers.exec import RuntimeCommands
 from kruise_probe.daemon.probers.selection import prober_for
 from kruise_probe.informers.shared_informer import SharedInformer
 from kruise_probe.manager.cache_checks import add_cache_checks
@@ -84,6 +86,12 @@ _HELP = """Probes the containers of this node and publishes the results.
 kruise-probe daemon --node-name $(hostname) --cri-endpoint unix:///run/containerd/containerd.sock
 """
 
+
+RESERVED_FILES: Final = 448
+"""More than the connections of --addr, of the API server and of the runtime, and what Python itself opens."""
+
+MAX_OPEN_FILES: Final = 4096
+"""More attempts at once would use more memory and CPU than a probe daemon should."""
 
 NO_WORK_SECONDS: Final = 10.0
 """Delay of the warning about a missing NodePodProbe; a running manager creates it well within this time."""
@@ -191,8 +199,9 @@ async def _run_agent(
             name="nodepodprobes",
         )
         containers = ContainerWatcher(runtime)
-        gate = ExecGate(runtime, max_concurrent=flags.max_concurrent_execs)
-        REGISTRY.register(ExecGateCollector(gate))
+        execs = Places(flags.max_concurrent_execs, EXECS)
+        sockets = Places(_socket_places(raise_open_files_limit()), SOCKETS)
+        REGISTRY.register(PlacesCollector(execs=execs, sockets=sockets))
         ready.add("runtime", lambda: None if containers.available else containers.problem)
         add_cache_checks(ready, informer)
         agent = Agent(
@@ -202,8 +211,12 @@ async def _run_agent(
             containers=containers,
             host_addresses=NodeAddresses(),
             prober_factory=partial(
-                prober_for, gate=gate, user_agent=f"kruise-probe/{version.TEXT}"
+                prober_for,
+                commands=RuntimeCommands(runtime),
+                user_agent=f"kruise-probe/{version.TEXT}",
             ),
+            execs=execs,
+            sockets=sockets,
             recorder=EventRecorder(
                 client, component=EVENT_COMPONENT, host=flags.node_name, now=utc_now
             ),
@@ -215,9 +228,20 @@ async def _run_agent(
             ),
             now=utc_now,
         )
-        group.create_task(gate.run(), name="exec gate")
         group.create_task(_warn_without_probes(informer, flags.node_name), name="no work")
         await agent.run()
+
+
+def raise_open_files_limit() -> int:
+    """Raise the soft limit of open files to the hard one. Return the limit."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return MAX_OPEN_FILES if hard == resource.RLIM_INFINITY else hard
+
+
+def _socket_places(open_files: int) -> int:
+    """How many attempts may have a socket; the rest of the descriptors is for the API server, the runtime and --addr."""
+    return max(min(open_files, MAX_OPEN_FILES) - RESERVED_FILES, open_files // 4, 1)
 
 
 def _client(config: ClusterConfig, *, max_in_flight: int = 64) -> RestClient:

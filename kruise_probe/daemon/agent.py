@@ -19,6 +19,7 @@ from kruise_probe.client.event_series import ObjectReference
 from kruise_probe.daemon.diff import DesiredProbe
 from kruise_probe.daemon.heartbeat import Heartbeat, LeaseClient
 from kruise_probe.daemon.metrics import ProbeCollector
+from kruise_probe.daemon.places import Places
 from kruise_probe.daemon.probers.prober import Prober
 from kruise_probe.daemon.reporter import Reporter, StatusClient
 from kruise_probe.daemon.results import PublishedResult, Results
@@ -97,6 +98,8 @@ class Agent:
         containers: WatchedContainers,
         host_addresses: HostAddresses,
         prober_factory: Callable[[Probe], Prober],
+        execs: Places,
+        sockets: Places,
         recorder: Recorder,
         stalled_since: Callable[[float], bool],
         options: AgentOptions,
@@ -113,6 +116,8 @@ class Agent:
                 containers=containers,
                 host_addresses=host_addresses,
                 prober_factory=prober_factory,
+                execs=execs,
+                sockets=sockets,
                 results=results,
                 stalled_since=stalled_since,
                 on_transition=self._record_transition,

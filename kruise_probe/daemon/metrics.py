@@ -16,7 +16,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from kruise_probe.api.keys import NamespacedName, ProbeKey
-from kruise_probe.daemon.probers.exec_gate import ExecGate
+from kruise_probe.daemon.places import Places
 from kruise_probe.histogram import DurationHistogram
 
 PROBE_TYPE: Final = "custom"
@@ -132,31 +132,27 @@ def _counts(series: list[ProbeSeries]) -> GaugeMetricFamily:
     return family
 
 
-class ExecGateCollector(Collector):
-    """Exports the metrics of one gate at each scrape."""
+class PlacesCollector(Collector):
+    """Exports the metrics of the places at each scrape."""
 
-    def __init__(self, gate: ExecGate) -> None:
-        self._gate = gate
+    def __init__(self, *, execs: Places, sockets: Places) -> None:
+        self._places = {"exec": execs, "socket": sockets}
 
-    def collect(self) -> Iterator[CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily]:
-        yield GaugeMetricFamily(
-            "kruise_probe_exec_in_flight",
-            "Commands that the container runtime runs for probes right now.",
-            value=self._gate.in_flight,
-        )
-        yield GaugeMetricFamily(
-            "kruise_probe_exec_queued_probes",
-            "Probes that have waited for a place longer than max(3 periods, 30 s) and are Unknown (ExecQueued).",
-            value=self._gate.queued_probes,
-        )
-        yield CounterMetricFamily(
-            "kruise_probe_exec_shared",
-            "Commands that were not run, because an identical one was queued or in flight.",
-            value=self._gate.shared,
-        )
-        yield HistogramMetricFamily(
-            "kruise_probe_exec_queue_seconds",
-            "Time that commands waited for a place under --max-concurrent-execs.",
-            buckets=self._gate.queue_durations.buckets(),
-            sum_value=self._gate.queue_durations.total_seconds,
-        )
+    def collect(self) -> Iterator[GaugeMetricFamily | HistogramMetricFamily]:
+        for kind, places in self._places.items():
+            yield GaugeMetricFamily(
+                f"kruise_probe_{kind}_in_flight",
+                "Attempts that hold a place right now.",
+                value=places.in_flight,
+            )
+            yield GaugeMetricFamily(
+                f"kruise_probe_{kind}_queued_probes",
+                f"Probes that have waited for a place longer than max(3 periods, 30 s) and are Unknown ({places.reason}).",
+                value=places.queued_probes,
+            )
+            yield HistogramMetricFamily(
+                f"kruise_probe_{kind}_queue_seconds",
+                "Time that attempts waited for a place.",
+                buckets=places.queue_durations.buckets(),
+                sum_value=places.queue_durations.total_seconds,
+            )

@@ -2,8 +2,8 @@
 
 A probe ticks at the wall times that equal its phase modulo its period. The wall clock is read once, at start of the
 daemon. Later times come from the loop's clock, so a step of the wall clock moves no tick.
-The phase is a hash of pod uid, container, handler and period. It survives a restart and spreads the probes of a node
-evenly. Identical exec probes of one container tick together.
+The phase is a hash of pod uid, container, probe name and period. It survives a restart and spreads the probes of a node
+evenly.
 
 Source: kubelet pkg/kubelet/prober/worker.go (run).
 Differs: the phase is stable, and a late tick never moves the following ones. Kubelet delays every probe by a random
@@ -15,7 +15,7 @@ from hashlib import blake2b
 from typing import Final, NamedTuple
 
 from kruise_probe.api.core import Probe
-from kruise_probe.api.handlers import handler_bytes
+from kruise_probe.api.keys import ProbeKey
 from kruise_probe.api.times import CLOCK_SLACK_SECONDS
 
 START_SPREAD_SECONDS: Final = 10.0
@@ -28,6 +28,9 @@ On an idle machine a wake-up costs as much as a probe."""
 
 MAX_STRETCH: Final = 8
 """Largest factor for the period of an exec probe that hangs."""
+
+LEAST_WAIT_SECONDS: Final = 30.0
+WAIT_SLACK_SECONDS: Final = 0.5
 
 _FULL: Final = 1 << 64
 
@@ -64,12 +67,10 @@ class Tick(NamedTuple):
     on_phase: bool
 
 
-def timing_of(pod_uid: str, container: str, probe: Probe) -> Timing:
-    """The timing of a probe; equal for probes with the same container, handler and period."""
+def timing_of(key: ProbeKey, probe: Probe) -> Timing:
+    """The timing of a probe."""
     period = probe.effective_period_seconds
-    text = b"\0".join(
-        (pod_uid.encode(), container.encode(), handler_bytes(probe), str(period).encode())
-    )
+    text = "\0".join((key.pod_uid, key.container, str(key.probe), str(period))).encode()
     steps = round(period / PHASE_STEP_SECONDS)
     step = int.from_bytes(blake2b(text, digest_size=8).digest(), "big") * steps // _FULL
     return Timing(float(period), step * PHASE_STEP_SECONDS)
@@ -123,3 +124,8 @@ def stretch(timeouts_in_a_row: int, failure_threshold: int) -> int:
     if excess < 0:
         return 1
     return min(2 << min(excess, MAX_STRETCH), MAX_STRETCH)
+
+
+def longest_wait(period_seconds: float) -> float:
+    """How long an attempt may wait for a place before its probe is Unknown; checked at ticks, which are a bit late."""
+    return max(3 * period_seconds, LEAST_WAIT_SECONDS) - WAIT_SLACK_SECONDS

@@ -23,6 +23,7 @@ from kruise_probe.daemon import metrics, schedule
 from kruise_probe.daemon.cri.containers import ContainerView
 from kruise_probe.daemon.diff import DesiredProbe, edit_of, invalid_reason
 from kruise_probe.daemon.metrics import ProbeSeries
+from kruise_probe.daemon.places import LONG_SECONDS, Place, Places, Tenant
 from kruise_probe.daemon.probers.exec import stuck_message
 from kruise_probe.daemon.probers.prober import (
     CouldNotProbe,
@@ -52,6 +53,7 @@ class WorkerContext(NamedTuple):
     """Dependencies that all workers of a daemon share.
 
     Attributes:
+        execs, sockets: the places of exec probes, and of all others.
         stalled_since: whether this process has stalled since a loop time, and so read responses too late.
         on_transition: called with the probe and its new result when the state changed.
         now: the wall clock.
@@ -60,6 +62,8 @@ class WorkerContext(NamedTuple):
     containers: Containers
     host_addresses: HostAddresses
     prober_factory: Callable[[Probe], Prober]
+    execs: Places
+    sockets: Places
     results: Results
     stalled_since: Callable[[float], bool]
     on_transition: Callable[[DesiredProbe, PublishedResult], None]
@@ -113,6 +117,7 @@ class Worker:
 
         self._attempted = False
         self._attempt: asyncio.Task[None] | None = None
+        self._place: Place | None = None
         self._attempt_discarded = False
         self._late_tick_at: float | None = None
         self._timeouts_in_a_row = 0
@@ -126,8 +131,7 @@ class Worker:
         self._prober = None if self._invalid_reason else self._context.prober_factory(probe)
 
     def _timing(self) -> schedule.Timing:
-        key = self.desired.key
-        return schedule.timing_of(key.pod_uid, key.container, self.desired.probe)
+        return schedule.timing_of(self.desired.key, self.desired.probe)
 
     # Calls of the supervisor and of the containers; all are synchronous.
 
@@ -158,9 +162,6 @@ class Worker:
         if edit.handler or edit.timeout:
             self._configure()
             self._discard_attempt()
-        elif self._prober is not None:
-            # Keep the prober: only the one that started the attempt knows how long it has been queued.
-            self._prober.set_period(desired.probe.effective_period_seconds)
         if edit.handler:
             self._state.restart_count()
         if edit.thresholds:
@@ -214,21 +215,29 @@ class Worker:
             if container is None or self._prober is None:
                 return
             self._attempted = True
-            began = self._loop.time()
             target = target_of(container, self.desired, self._context.host_addresses)
+            began = self._loop.time()
             result = self._prober.run_now(target)
             if result is not None:
                 self._record_result(result, began)
                 return
-            self._attempt = self._spawn(self._run(self._prober, target, began))
+            self._attempt = self._spawn(self._run(self._prober, target))
             # Not a `finally` in the coroutine: a task that is cancelled before its first step never enters it.
             self._attempt.add_done_callback(lambda _: self._end_attempt())
         except Exception as error:  # noqa: BLE001 - one bad probe never stops another
             self._record_error(error)
 
-    async def _run(self, prober: Prober, target: Target, began: float) -> None:
+    async def _run(self, prober: Prober, target: Target) -> None:
+        probe = self.desired.probe
+        places = self._context.sockets if probe.exec is None else self._context.execs
+        self._place = places.place(
+            Tenant(target.namespace, target.pod_uid),
+            long=probe.effective_timeout_seconds > LONG_SECONDS,
+        )
         try:
-            result = await prober.run(target)
+            async with self._place:
+                began = self._loop.time()
+                result = await prober.run(target)
             if not self._attempt_discarded:
                 self._record_result(result, began)
         except Exception as error:  # noqa: BLE001 - one bad probe never stops another
@@ -379,11 +388,13 @@ class Worker:
             self._state.block(normalise_message(str(error)), by_container=False)
 
     def _report_queued(self) -> None:
-        """Publish Unknown if the attempt in flight has waited too long in the exec queue; it keeps waiting."""
-        blocked, message = self._state.record.blocked, self._state.record.message
-        if self._prober is None or message.startswith(Reason.EXEC_QUEUED):
+        """Publish Unknown if the attempt in flight has waited too long for a place; it keeps waiting."""
+        place, blocked = self._place, self._state.record.blocked
+        if place is None or place.waiting_since is None or place.reported:
             return
         if not self._context.containers.available or (blocked and blocked.by_container):
             return  # Something other than the queue blocks it.
-        if why := self._prober.queued_too_long():
-            self._state.become_unknown(why)
+        period = self.desired.probe.effective_period_seconds
+        if self._loop.time() - place.waiting_since >= schedule.longest_wait(period):
+            place.reported = True
+            self._state.become_unknown(normalise_message(place.why_queued))

@@ -5,7 +5,6 @@ Differs: the timeout of a command does not end the command; the API server has n
 """
 
 import asyncio
-from collections.abc import Hashable
 from typing import Final
 
 from kruise_probe.api.core import ExecAction, Probe, TCPSocketAction
@@ -22,9 +21,7 @@ from kruise_probe.daemon.cri.runtime import (
     ExecResult,
     ExecTimeout,
 )
-from kruise_probe.daemon.probers.exec import CommandGate
-from kruise_probe.daemon.probers.exec_gate import ExecKey
-from kruise_probe.daemon.probers.exec_shares import Tenant
+from kruise_probe.daemon.probers.exec import Commands
 from kruise_probe.daemon.probers.prober import (
     CouldNotProbe,
     Prober,
@@ -41,7 +38,7 @@ _EXEC_FAILED: Final = ("Internal error occurred: ", "error executing command in 
 """Words of the API server and of kubelet before those of the runtime."""
 
 
-class PodCommands(CommandGate):
+class PodCommands(Commands):
     """Runs the commands of probes by pods/exec. The `container_id` of a target is the name of its container."""
 
     def __init__(self, client: RestClient, pod: NamespacedName) -> None:
@@ -49,7 +46,7 @@ class PodCommands(CommandGate):
         self._pod = pod
 
     async def execute(
-        self, key: ExecKey, *, tenant: Tenant, timeout_seconds: float, waiter: Hashable
+        self, container_id: str, command: tuple[str, ...], *, timeout_seconds: float
     ) -> ExecResult:
         """Run the command.
 
@@ -61,8 +58,8 @@ class PodCommands(CommandGate):
             output = await run_command(
                 self._client,
                 self._pod,
-                key.container_id,
-                key.command,
+                container_id,
+                command,
                 timeout_seconds=timeout_seconds,
                 max_output_bytes=MAX_EXEC_RESPONSE_BYTES,
             )
@@ -77,9 +74,6 @@ class PodCommands(CommandGate):
             raise ExecImpossible(text) from error
         return ExecResult(output.exit_code, output.stdout, output.stderr)
 
-    def queued_too_long(self, waiter: Hashable) -> str:
-        return ""
-
 
 async def run_probe(
     client: RestClient, pod: NamespacedName, probe: Probe, target: Target, *, user_agent: str
@@ -92,7 +86,7 @@ async def run_probe(
     async with Forwarder(client, pod) as forwarder:
         prober = prober_for(
             probe,
-            gate=PodCommands(client, pod),
+            commands=PodCommands(client, pod),
             user_agent=user_agent,
             open_socket=forwarder.open_socket,
         )

@@ -34,6 +34,7 @@ from kruise_probe.client.request import PatchType
 from kruise_probe.daemon.agent import Agent, AgentOptions
 from kruise_probe.daemon.cri.containers import ContainerView
 from kruise_probe.daemon.cri.runtime import ContainerState
+from kruise_probe.daemon.places import EXECS, SOCKETS, Places
 from kruise_probe.daemon.probers.prober import (
     Prober,
     ProbeResult,
@@ -210,13 +211,11 @@ class FakeProbers:
     """A prober factory. Its probers run `behaviour` and record their attempts.
 
     Attributes:
-        queued: the text of `queued_too_long`.
         on_probe: called when an attempt starts.
     """
 
     def __init__(self) -> None:
         self.behaviour: Behaviour = _always_ok
-        self.queued = ""
         self.on_probe: Callable[[], object] | None = None
         self.attempts: list[Attempt] = []
         self.in_flight = 0
@@ -247,9 +246,6 @@ class FakeProber(Prober):
     def __init__(self, probe: Probe, probers: FakeProbers) -> None:
         self._probe = probe
         self._probers = probers
-
-    def queued_too_long(self) -> str:
-        return self._probers.queued
 
     async def run(self, target: Target) -> ProbeResult:
         probers = self._probers
@@ -503,6 +499,7 @@ class ScriptedNode:
         self.probers = FakeProbers()
         self.prober_factory: Callable[[Probe], Prober] = self.probers
         self.api = FakeNodeApi()
+        self.execs, self.sockets = Places(1000, EXECS), Places(1000, SOCKETS)
         self.recorder = FakeRecorder()
         self.stall_ended_at = float("-inf")
         self.options = AgentOptions()
@@ -515,6 +512,8 @@ class ScriptedNode:
             containers=self.containers,
             host_addresses=self.host_addresses,
             prober_factory=self.prober_factory,
+            execs=self.execs,
+            sockets=self.sockets,
             recorder=self.recorder,
             stalled_since=lambda at: self.stall_ended_at >= at,
             options=self.options,

@@ -7,6 +7,7 @@ Differs: Kruise drops the stdout of a failing command. A command that prints mor
 reads up to 16 MiB of each output.
 """
 
+import asyncio
 from typing import Final, Protocol
 
 from kruise_probe.api.core import ExecAction
@@ -17,11 +18,10 @@ from kruise_probe.daemon.cri.runtime import (
     ExecOutputTooLarge,
     ExecResult,
     ExecTimeout,
+    Runtime,
     RuntimeFailure,
     RuntimeUnavailable,
 )
-from kruise_probe.daemon.probers.exec_gate import ExecKey, Waiter
-from kruise_probe.daemon.probers.exec_shares import Tenant
 from kruise_probe.daemon.probers.prober import (
     CouldNotProbe,
     Prober,
@@ -39,46 +39,73 @@ _REASONS: Final[dict[type[RuntimeFailure], Reason]] = {
 }
 
 
-class CommandGate(Protocol):
-    """Runs the commands of probes. The daemon's is `ExecGate`."""
+ALIVE_SECONDS: Final = 0.4
+"""Deadline of the version request after a timeout. With the 0.5 s grace of an exec, the result comes at most 1 s after
+the timeout."""
+
+
+class Commands(Protocol):
+    """Runs the commands of probes. The daemon's is `RuntimeCommands`."""
 
     async def execute(
-        self, key: ExecKey, *, tenant: Tenant, timeout_seconds: float, waiter: Waiter
+        self, container_id: str, command: tuple[str, ...], *, timeout_seconds: float
     ) -> ExecResult:
-        """Run the command of `key` and return its output. Raises: RuntimeFailure."""
+        """Run the command and return its output. Raises: RuntimeFailure."""
         ...
 
-    def queued_too_long(self, waiter: Waiter) -> str:
-        """Why `waiter` still waits for a place; empty if it has not waited too long."""
-        ...
+
+class RuntimeCommands(Commands):
+    """Runs commands by ExecSync. After a timeout it finds out whether the command hangs or the runtime does."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+
+    async def execute(
+        self, container_id: str, command: tuple[str, ...], *, timeout_seconds: float
+    ) -> ExecResult:
+        """Run the command.
+
+        Raises:
+            ExecTimeout: the command was still running at its timeout, and the runtime responds.
+            RuntimeFailure: see `Runtime.exec_sync`.
+        """
+        try:
+            return await self._runtime.exec_sync(
+                container_id, command, timeout_seconds=timeout_seconds
+            )
+        except ExecTimeout:
+            await self._check_runtime_alive()
+            raise
+
+    async def _check_runtime_alive(self) -> None:
+        """Check that the runtime responds; an error is a response too. Raises: RuntimeUnavailable."""
+        try:
+            async with asyncio.timeout(ALIVE_SECONDS):
+                _ = await self._runtime.version()
+        except TimeoutError:
+            raise RuntimeUnavailable(
+                "the container runtime does not respond; check its service on the node"
+            ) from None
+        except RuntimeUnavailable:
+            raise
+        except RuntimeFailure:
+            return
 
 
 class ExecProber(Prober):
-    """Runs a command in the container through `gate`, whose `Waiter` it is."""
+    """Runs a command in the container."""
 
-    def __init__(
-        self,
-        action: ExecAction,
-        *,
-        timeout_seconds: float,
-        period_seconds: float,
-        gate: CommandGate,
-    ) -> None:
+    def __init__(self, action: ExecAction, *, timeout_seconds: float, commands: Commands) -> None:
         self._command = action.command or ()
         self._timeout_seconds = timeout_seconds
-        self.period_seconds = period_seconds
-        self._gate = gate
+        self._commands = commands
 
     async def run(self, target: Target) -> ProbeResult:
         if not target.container_id:
             raise CouldNotProbe(Reason.CONTAINER_NOT_CREATED, "the container has no id yet")
-        key = ExecKey(target.container_id, self._command, self.period_seconds)
         try:
-            result = await self._gate.execute(
-                key,
-                tenant=Tenant(target.namespace, target.pod_uid),
-                timeout_seconds=self._timeout_seconds,
-                waiter=self,
+            result = await self._commands.execute(
+                target.container_id, self._command, timeout_seconds=self._timeout_seconds
             )
         except ExecTimeout:
             text = f"command timed out after {duration(self._timeout_seconds)}"
@@ -87,13 +114,6 @@ class ExecProber(Prober):
             reason = _REASONS.get(type(error), Reason.EXEC_IMPOSSIBLE)
             raise CouldNotProbe(reason, normalise_message(str(error))) from error
         return probe_result(result)
-
-    def set_period(self, period_seconds: float) -> None:
-        self.period_seconds = period_seconds
-
-    def queued_too_long(self) -> str:
-        why = self._gate.queued_too_long(self)
-        return f"{Reason.EXEC_QUEUED}: {normalise_message(why)}" if why else ""
 
 
 def probe_result(result: ExecResult) -> ProbeResult:

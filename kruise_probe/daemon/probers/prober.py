@@ -47,7 +47,7 @@ class Target(msgspec.Struct, frozen=True, gc=False):
 
     Attributes:
         refusal: why the pod's address must not be dialled; `pod_ip` is empty then.
-        namespace, pod_uid: the tenant whose share of the exec places a command uses.
+        namespace, pod_uid: the tenant whose share of the places the attempt uses.
     """
 
     pod_ip: str
@@ -70,6 +70,7 @@ class Reason(StrEnum):
     RUNTIME_UNAVAILABLE = "RuntimeUnavailable"
     EXEC_IMPOSSIBLE = "ExecImpossible"
     EXEC_QUEUED = "ExecQueued"
+    ATTEMPT_QUEUED = "AttemptQueued"
     EXEC_OUTPUT_TOO_LARGE = "ExecOutputTooLarge"
 
 
@@ -99,14 +100,6 @@ class Prober(Protocol):
             CouldNotProbe: the attempt has no result.
         """
         ...
-
-    def set_period(self, period_seconds: float) -> None:
-        """Apply an edit of the period. The attempt in flight continues."""
-        return
-
-    def queued_too_long(self) -> str:
-        """Why the attempt in flight is still queued, as a message of a state; empty if it has not waited too long."""
-        return ""
 
 
 def address_of(target: Target, port: int | str) -> HostPort:

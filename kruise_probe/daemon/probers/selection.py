@@ -10,7 +10,7 @@ from typing import Final
 from kruise_probe.api.core import ExecAction, GRPCAction, HTTPGetAction, Probe, TCPSocketAction
 from kruise_probe.api.messages import normalise_message
 from kruise_probe.daemon.probers.dialing import OpenSocket, new_socket
-from kruise_probe.daemon.probers.exec import CommandGate, ExecProber
+from kruise_probe.daemon.probers.exec import Commands, ExecProber
 from kruise_probe.daemon.probers.http import HttpProber
 from kruise_probe.daemon.probers.prober import Prober, ProbeResult, Target, failure
 from kruise_probe.daemon.probers.tcp import TcpProber
@@ -32,25 +32,20 @@ class RefusedProber(Prober):
 
 
 def prober_for(
-    probe: Probe, *, gate: CommandGate, user_agent: str, open_socket: OpenSocket = new_socket
+    probe: Probe, *, commands: Commands, user_agent: str, open_socket: OpenSocket = new_socket
 ) -> Prober:
     """The prober of the probe's action, with its effective timeout.
 
     Args:
         probe: may be invalid; the prober of an invalid probe fails with the reason.
-        gate: runs the commands of exec probes.
+        commands: runs the commands of exec probes.
         open_socket: opens the sockets of the other probes.
         user_agent: `kruise-probe/<version>`.
     """
     timeout = float(probe.effective_timeout_seconds)
     match probe.handler:
         case ExecAction() as action:
-            return ExecProber(
-                action,
-                timeout_seconds=timeout,
-                period_seconds=probe.effective_period_seconds,
-                gate=gate,
-            )
+            return ExecProber(action, timeout_seconds=timeout, commands=commands)
         case HTTPGetAction(host=str(host)) if host:
             return RefusedProber(_HOST_NOT_ALLOWED.format(field="httpGet.host", host=host))
         case TCPSocketAction(host=str(host)) if host:

@@ -27,7 +27,7 @@ from support.probing import result_of
 from support.scripted_server import Script, ScriptedServer, answering, serving, silent
 
 from kruise_probe.api.core import GRPCAction, Probe
-from kruise_probe.daemon.probers.exec_gate import ExecGate
+from kruise_probe.daemon.probers.exec import RuntimeCommands
 from kruise_probe.daemon.probers.grpc import GrpcProber
 from kruise_probe.daemon.probers.prober import ProbeResult, Target
 from kruise_probe.daemon.probers.selection import prober_for
@@ -295,7 +295,7 @@ async def test_verdicts_and_requests_equal_the_kubelets(kubelet: Kubelet, row: R
         their_requests, server.requests = server.requests, []
         prober = prober_for(
             msgspec.convert(raw_probe, Probe),
-            gate=ExecGate(ScriptedRuntime(), max_concurrent=1),
+            commands=RuntimeCommands(ScriptedRuntime()),
             user_agent="kube-probe/.",
         )
         prober._timeout_seconds = row.timeout  # type: ignore[attr-defined]
@@ -313,7 +313,7 @@ async def test_refused_connection_equals_the_kubelets(kubelet: Kubelet) -> None:
         theirs = await asyncio.to_thread(kubelet.probe, "127.0.0.1", probe, 30.0)
         prober = prober_for(
             msgspec.convert(probe, Probe),
-            gate=ExecGate(ScriptedRuntime(), max_concurrent=1),
+            commands=RuntimeCommands(ScriptedRuntime()),
             user_agent="x",
         )
         ours = await result_of(prober, Target("127.0.0.1", ""))

@@ -35,7 +35,8 @@ from kruise_probe.controllers import product
 from kruise_probe.daemon import agent
 from kruise_probe.daemon.agent import Agent, AgentOptions
 from kruise_probe.daemon.cri.containers import ContainerWatcher
-from kruise_probe.daemon.probers.exec_gate import ExecGate
+from kruise_probe.daemon.places import EXECS, SOCKETS, Places
+from kruise_probe.daemon.probers.exec import RuntimeCommands
 from kruise_probe.daemon.probers.selection import prober_for
 from kruise_probe.informers.shared_informer import SharedInformer
 from kruise_probe.runtime import LeaderElection, LeaderElector, Manager
@@ -188,7 +189,6 @@ class SimulatedDaemon(SimulatedProcess):
             ),
             name="nodepodprobes",
         )
-        gate = ExecGate(self._runtime, max_concurrent=16)
         daemon = Agent(
             node_name=self.node,
             informer=informer,
@@ -197,18 +197,18 @@ class SimulatedDaemon(SimulatedProcess):
             host_addresses=_NoAddresses(),
             prober_factory=partial(
                 prober_for,
-                gate=gate,
+                commands=RuntimeCommands(self._runtime),
                 user_agent="kruise-probe/simulated",
                 open_socket=_refuse,
             ),
+            execs=Places(16, EXECS),
+            sockets=Places(100, SOCKETS),
             recorder=EventRecorder(client, component=EVENT_COMPONENT, host=self.node, now=self.now),
             stalled_since=lambda _: False,
             options=AgentOptions(),
             now=self.now,
         )
-        async with asyncio.TaskGroup() as group:
-            group.create_task(gate.run(), name="exec gate")
-            await daemon.run()
+        await daemon.run()
 
 
 class _RefusedSocket(socket.socket):

@@ -9,12 +9,10 @@ from functools import partial
 
 import pytest
 from prometheus_client import REGISTRY
-from support.background import background
 from support.fake_runtime import ExecCall, ScriptedRuntime, exit_with, hang, succeed
 from support.scripted_node import (
     ScriptedNode,
     exec_probe,
-    gaps,
     loop_time,
     pod_of,
     probe_of,
@@ -24,7 +22,8 @@ from support.scripted_node import (
 from kruise_probe.api.core import Probe
 from kruise_probe.api.v1alpha1 import ContainerProbe, PodProbe
 from kruise_probe.daemon.cri.runtime import ExecResult
-from kruise_probe.daemon.probers.exec_gate import ExecGate
+from kruise_probe.daemon.places import EXECS, Places
+from kruise_probe.daemon.probers.exec import RuntimeCommands
 from kruise_probe.daemon.probers.selection import prober_for
 
 CAP = 16
@@ -52,45 +51,16 @@ class Execs:
 
     @asynccontextmanager
     async def daemon(self) -> AsyncIterator[None]:
-        gate = ExecGate(self.runtime, max_concurrent=CAP)
-        self.node.prober_factory = partial(prober_for, gate=gate, user_agent="x")
-        async with background(gate.run()), self.node.daemon():
+        self.node.execs = Places(CAP, EXECS)
+        commands = RuntimeCommands(self.runtime)
+        self.node.prober_factory = partial(prober_for, commands=commands, user_agent="x")
+        async with self.node.daemon():
             yield
 
 
 @pytest.fixture
 def execs() -> Execs:
     return Execs()
-
-
-async def test_b1_equal_probes_of_three_markers_are_one_exec_per_period(execs: Execs) -> None:
-    execs.container("pod", "check", "other")
-    probes = [
-        probe_of(exec_probe("check", period_seconds=4, timeout_seconds=1), "one#p"),
-        probe_of(exec_probe("check", period_seconds=4, timeout_seconds=3), "two#p"),
-        probe_of(exec_probe("check", period_seconds=4, failure_threshold=5), "three#p"),
-    ]
-    async with execs.daemon():
-        for known in (1, 2, 3):  # Markers come one after the other, as people write them.
-            execs.node.api.put(spec_of(pod_of(*probes[:known])))
-            await asyncio.sleep(5.3)
-        await asyncio.sleep(4)
-        execs.began.clear()
-        await asyncio.sleep(40)
-        assert gaps(execs.began["check",]) == pytest.approx([4.0] * 9)
-        assert {str(each.state) for each in execs.node.api.states().values()} == {"Succeeded"}
-        assert len(execs.node.api.states()) == 3
-
-        execs.node.api.put(
-            spec_of(pod_of(*probes[:2], probe_of(exec_probe("other", period_seconds=4), "three#p")))
-        )
-        await asyncio.sleep(9)
-        execs.began.clear()
-        await asyncio.sleep(40)
-        assert {key: len(times) for key, times in execs.began.items()} == {
-            ("check",): 10,
-            ("other",): 10,
-        }
 
 
 async def test_b2_execs_over_the_limit_take_turns(

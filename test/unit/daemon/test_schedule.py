@@ -1,13 +1,12 @@
 import math
 from collections import Counter
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.scripted_node import exec_probe
 
-from kruise_probe.api.core import HTTPGetAction, Probe, TCPSocketAction
+from kruise_probe.api.keys import ProbeKey, ProbeName
 from kruise_probe.daemon.schedule import (
     StartTime,
     Tick,
@@ -92,31 +91,33 @@ def test_tick_served_late_skips_only_the_ticks_that_have_passed() -> None:
     assert tick_after(start, timing, Tick(5.25 + 1.9, on_phase=True)) == 7.25
 
 
-def test_identical_probes_of_one_container_share_a_phase() -> None:
-    one = timing_of("uid", "main", exec_probe("check", period_seconds=7, timeout_seconds=1))
-    other = timing_of("uid", "main", exec_probe("check", period_seconds=7, timeout_seconds=5))
-    assert one == other
+def key_of(uid: str = "uid", container: str = "main", probe: str = "m#probe") -> ProbeKey:
+    return ProbeKey(uid, container, ProbeName.parse(probe))
 
 
 @pytest.mark.parametrize(
-    ("uid", "container", "probe"),
+    "key",
     [
-        pytest.param("other", "main", exec_probe("check"), id="another-pod"),
-        pytest.param("uid", "side", exec_probe("check"), id="another-container"),
-        pytest.param("uid", "main", exec_probe("other"), id="another-command"),
-        pytest.param("uid", "main", Probe(tcp_socket=TCPSocketAction(80)), id="tcp"),
-        pytest.param("uid", "main", Probe(http_get=HTTPGetAction(80)), id="http"),
+        pytest.param(key_of(uid="other"), id="another-pod"),
+        pytest.param(key_of(container="side"), id="another-container"),
+        pytest.param(key_of(probe="m#other"), id="another-name"),
+        pytest.param(key_of(probe="other#probe"), id="another-marker"),
     ],
 )
-def test_different_probes_have_different_phases(uid: str, container: str, probe: Probe) -> None:
+def test_different_probes_have_different_phases(key: ProbeKey) -> None:
     # A period with so many steps that no two of these hashes share one.
-    timing = timing_of(uid, container, msgspec.structs.replace(probe, period_seconds=600))
-    assert timing != timing_of("uid", "main", exec_probe("check", period_seconds=600))
+    probe = exec_probe(period_seconds=600)
+    assert timing_of(key, probe) != timing_of(key_of(), probe)
+
+
+def test_edited_handler_keeps_the_phase() -> None:
+    one, other = exec_probe("check", period_seconds=7), exec_probe("other", period_seconds=7)
+    assert timing_of(key_of(), one) == timing_of(key_of(), other)
 
 
 def test_b7_phases_of_a_thousand_probes_are_spread_evenly() -> None:
     phases = [
-        timing_of(f"uid-{pod}", "main", exec_probe(f"check-{probe}", period_seconds=10))
+        timing_of(key_of(f"uid-{pod}", probe=f"m#{probe}"), exec_probe(period_seconds=10))
         for pod in range(250)
         for probe in range(4)
     ]
@@ -132,7 +133,7 @@ def test_b7_phases_of_a_thousand_probes_are_spread_evenly() -> None:
 
 @given(st.text(), st.text(), st.integers(-5, 2**31 - 1))
 def test_phase_is_less_than_the_period(uid: str, container: str, period: int) -> None:
-    timing = timing_of(uid, container, exec_probe(period_seconds=period))
+    timing = timing_of(key_of(uid, container), exec_probe(period_seconds=period))
     assert 0 <= timing.phase_seconds < timing.period_seconds
     assert math.isfinite(timing.phase_seconds)
 

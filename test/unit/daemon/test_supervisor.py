@@ -29,6 +29,7 @@ from kruise_probe.api.v1alpha1 import (
     PodProbeStatus,
 )
 from kruise_probe.daemon import metrics
+from kruise_probe.daemon.places import EXECS, SOCKETS, Places
 from kruise_probe.daemon.probers.prober import Prober
 from kruise_probe.daemon.results import Results
 from kruise_probe.daemon.supervisor import Supervisor
@@ -49,6 +50,8 @@ class Supervised:
                 containers=self.containers,
                 host_addresses=FakeHostAddresses(),
                 prober_factory=self._prober,
+                execs=Places(16, EXECS),
+                sockets=Places(16, SOCKETS),
                 results=self.results,
                 stalled_since=lambda _: False,
                 on_transition=lambda _, __: None,

@@ -27,6 +27,7 @@ from kruise_probe.api.core import ExecAction, GRPCAction, Probe, TCPSocketAction
 from kruise_probe.api.v1alpha1 import NodePodProbeSpec
 from kruise_probe.daemon.cri.containers import ContainerWatcher
 from kruise_probe.daemon.cri.runtime import PodSandboxStatus
+from kruise_probe.daemon.places import EXECS, SOCKETS, Places, Tenant
 from kruise_probe.daemon.probers.prober import CouldNotProbe, Prober, ProbeResult, Reason, Target
 
 
@@ -100,16 +101,6 @@ async def test_second_probe_is_on_phase_at_least_half_a_period_later(
             assert others == pytest.approx([4.0] * len(others))
 
 
-async def test_identical_execs_coincide(node: ScriptedNode) -> None:
-    probes = [probe_of(exec_probe(period_seconds=3), f"m#p{n}") for n in range(4)]
-    node.api.put(spec_of(pod_of(*probes)))
-    node.containers.start(age=10)
-    async with node.daemon():
-        await asyncio.sleep(31)
-    assert len(node.probers.times) % 4 == 0
-    assert len(set(node.probers.times)) == len(node.probers.times) / 4
-
-
 async def test_a_probe_slower_than_its_period_never_overlaps_and_skips_ticks(
     node: ScriptedNode,
 ) -> None:
@@ -175,47 +166,54 @@ async def test_exec_that_hangs_longer_than_its_stretched_period_rests_between_at
     assert rests == pytest.approx([78] * len(rests))
 
 
-QUEUED = f"{Reason.EXEC_QUEUED}: no place"
-
-
-async def test_e3_an_attempt_that_waits_too_long_is_unknown_until_it_runs(
-    node: ScriptedNode,
+@pytest.mark.parametrize(
+    ("queued", "reason"),
+    [
+        pytest.param(exec_probe(), "ExecQueued", id="exec"),
+        pytest.param(Probe(tcp_socket=TCPSocketAction(80)), "AttemptQueued", id="tcp"),
+    ],
+)
+async def test_attempt_that_waits_too_long_is_unknown_until_it_runs(
+    node: ScriptedNode, queued: Probe, reason: str
 ) -> None:
+    node.execs, node.sockets = Places(1, EXECS), Places(1, SOCKETS)
+    places = node.sockets if queued.exec is None else node.execs
     node.containers.start()
-    node.api.put(one(exec_probe()))
+    node.api.put(one(queued))
     async with node.daemon():
         assert await node.api.until("Succeeded") < 1
-        node.probers.answer(OK, seconds=50)
-        await asyncio.sleep(10)
-        assert node.api.state() == "Succeeded"
-        node.probers.queued = QUEUED
-        await asyncio.sleep(5)
-        assert (node.api.state(), node.api.message()) == ("Unknown", "ExecQueued: no place")
-        writes = len(node.api.writes)
-        await asyncio.sleep(20)
-        assert len(node.api.writes) == writes
-        node.probers.queued = ""
-        assert await node.api.until("Succeeded") == pytest.approx(51, abs=1)
+        async with places.place(Tenant("other", "uid"), long=False):
+            await asyncio.sleep(29)
+            assert node.api.state() == "Succeeded"
+            await asyncio.sleep(4)
+            assert node.api.state() == "Unknown"
+            assert node.api.message().startswith(f"{reason}: no place to run the ")
+            assert places.queued_probes == 1
+            writes = len(node.api.writes)
+            await asyncio.sleep(20)
+            assert len(node.api.writes) == writes
+        await asyncio.sleep(2)
+        assert (node.api.state(), places.queued_probes) == ("Succeeded", 0)
     assert node.probers.most_in_flight == 1
 
 
 @pytest.mark.parametrize("trouble", ["container-stops", "runtime-is-unavailable"])
 async def test_blocked_container_hides_exec_queued(node: ScriptedNode, trouble: str) -> None:
+    node.execs = Places(1, EXECS)
     node.containers.start()
     node.api.put(one(exec_probe()))
     async with node.daemon():
         await node.api.until("Succeeded")
-        node.probers.answer(OK, seconds=500)
-        await asyncio.sleep(10)
-        if trouble == "container-stops":
-            node.containers.stop()
-        else:
-            node.containers.set_available(False)
-        node.probers.queued = QUEUED
-        await asyncio.sleep(60)
-        stopped = trouble == "container-stops"
-        assert node.api.state() == ("Unknown" if stopped else "Succeeded")
-        assert not node.api.message().startswith("ExecQueued")
+        async with node.execs.place(Tenant("other", "uid"), long=False):
+            await asyncio.sleep(10)
+            if trouble == "container-stops":
+                node.containers.stop()
+            else:
+                node.containers.set_available(False)
+            await asyncio.sleep(60)
+            stopped = trouble == "container-stops"
+            assert node.api.state() == ("Unknown" if stopped else "Succeeded")
+            assert not node.api.message().startswith("ExecQueued")
 
 
 async def test_b5_command_that_always_hangs_has_advice_in_its_message(node: ScriptedNode) -> None:

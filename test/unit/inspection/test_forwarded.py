@@ -61,16 +61,13 @@ async def run(probe: Probe, *, port: int = 0, **more: Any) -> TrialResult:
 
 async def direct(probe: Probe) -> tuple[ProbeState, str]:
     """State and message of the daemon's own attempt."""
-    prober = prober_for(probe, gate=Unused(), user_agent="kruise-probe/1")
+    prober = prober_for(probe, commands=Unused(), user_agent="kruise-probe/1")
     result = await result_of(prober, POD)
     return ProbeState.SUCCEEDED if result.succeeded else ProbeState.FAILED, result.message
 
 
 class Unused:
     async def execute(self, *_: Any, **__: Any) -> ExecResult:
-        raise AssertionError
-
-    def queued_too_long(self, _: object) -> str:
         raise AssertionError
 
 

@@ -28,7 +28,7 @@ from kruise_probe.daemon.cri.runtime import (
     RuntimeFailure,
     RuntimeUnavailable,
 )
-from kruise_probe.daemon.probers.exec_gate import ALIVE_SECONDS
+from kruise_probe.daemon.probers.exec import ALIVE_SECONDS
 
 MAX_EXEC_RESPONSE_BYTES = 1 << 20
 

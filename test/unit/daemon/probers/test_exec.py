@@ -1,7 +1,6 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.background import background
 from support.fake_runtime import Script, ScriptedRuntime, exit_with, hang, refuse, succeed
 from support.probing import result_of
 
@@ -15,8 +14,7 @@ from kruise_probe.daemon.cri.runtime import (
     RuntimeFailure,
     RuntimeUnavailable,
 )
-from kruise_probe.daemon.probers.exec import probe_result
-from kruise_probe.daemon.probers.exec_gate import ExecGate
+from kruise_probe.daemon.probers.exec import RuntimeCommands, probe_result
 from kruise_probe.daemon.probers.prober import CouldNotProbe, ProbeResult, Target, failure, success
 from kruise_probe.daemon.probers.selection import prober_for
 
@@ -25,11 +23,9 @@ async def attempt_with(script: Script, *, timeout: int = 1) -> ProbeResult:
     runtime = ScriptedRuntime()
     container = runtime.start()
     runtime.on_exec("check", script=script)
-    gate = ExecGate(runtime, max_concurrent=1)
-    async with background(gate.run()):
-        probe = Probe(exec=ExecAction(command=("check",)), timeout_seconds=timeout)
-        prober = prober_for(probe, gate=gate, user_agent="x")
-        return await result_of(prober, Target("", container.id))
+    probe = Probe(exec=ExecAction(command=("check",)), timeout_seconds=timeout)
+    prober = prober_for(probe, commands=RuntimeCommands(runtime), user_agent="x")
+    return await result_of(prober, Target("", container.id))
 
 
 @pytest.mark.parametrize(

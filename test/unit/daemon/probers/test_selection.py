@@ -1,5 +1,3 @@
-from collections.abc import Hashable
-
 import pytest
 from support.fake_runtime import ScriptedRuntime
 from support.probing import result_of
@@ -7,9 +5,7 @@ from support.probing import result_of
 from kruise_probe.api.core import ExecAction, GRPCAction, HTTPGetAction, Probe, TCPSocketAction
 from kruise_probe.api.host_port import HostPort
 from kruise_probe.daemon.cri.runtime import ExecResult
-from kruise_probe.daemon.probers.exec import ExecProber
-from kruise_probe.daemon.probers.exec_gate import ExecGate, ExecKey
-from kruise_probe.daemon.probers.exec_shares import Tenant
+from kruise_probe.daemon.probers.exec import Commands, ExecProber, RuntimeCommands
 from kruise_probe.daemon.probers.grpc import GrpcProber
 from kruise_probe.daemon.probers.http import HttpProber
 from kruise_probe.daemon.probers.prober import (
@@ -27,7 +23,7 @@ POD = Target("127.0.0.1", "container-0")
 
 
 def selected(probe: Probe) -> Prober:
-    return prober_for(probe, gate=ExecGate(ScriptedRuntime(), max_concurrent=1), user_agent="x")
+    return prober_for(probe, commands=RuntimeCommands(ScriptedRuntime()), user_agent="x")
 
 
 @pytest.mark.parametrize(
@@ -45,32 +41,26 @@ def test_every_action_has_its_prober(probe: Probe, kind: type) -> None:
 
 
 @pytest.mark.parametrize(
-    ("probe", "period", "timeout"),
+    ("probe", "timeout"),
     [
-        pytest.param(Probe(exec=COMMAND, period_seconds=9, timeout_seconds=7), 9, 7, id="given"),
-        pytest.param(Probe(exec=COMMAND), 1, 1, id="absent"),
-        pytest.param(Probe(exec=COMMAND, period_seconds=0, timeout_seconds=0), 1, 1, id="zero"),
+        pytest.param(Probe(exec=COMMAND, timeout_seconds=7), 7, id="given"),
+        pytest.param(Probe(exec=COMMAND), 1, id="absent"),
+        pytest.param(Probe(exec=COMMAND, timeout_seconds=0), 1, id="zero"),
     ],
 )
-async def test_command_runs_with_the_effective_values_for_its_pod(
-    probe: Probe, period: int, timeout: int
-) -> None:
-    calls: list[tuple[ExecKey, Tenant, float]] = []
+async def test_command_runs_with_the_effective_timeout(probe: Probe, timeout: int) -> None:
+    calls: list[tuple[str, tuple[str, ...], float]] = []
 
-    class Gate:
+    class NotedCommands(Commands):
         async def execute(
-            self, key: ExecKey, *, tenant: Tenant, timeout_seconds: float, waiter: Hashable
+            self, container_id: str, command: tuple[str, ...], *, timeout_seconds: float
         ) -> ExecResult:
-            calls.append((key, tenant, timeout_seconds))
+            calls.append((container_id, command, timeout_seconds))
             return ExecResult(0, b"", b"")
 
-        def queued_too_long(self, waiter: Hashable) -> str:
-            return ""
-
-    target = Target("127.0.0.1", "container-0", namespace="shop", pod_uid="uid-1")
-    assert await result_of(prober_for(probe, gate=Gate(), user_agent="x"), target) == success()
-    key = ExecKey("container-0", ("true",), period)
-    assert calls == [(key, Tenant("shop", "uid-1"), timeout)]
+    prober = prober_for(probe, commands=NotedCommands(), user_agent="x")
+    assert await result_of(prober, POD) == success()
+    assert calls == [("container-0", ("true",), timeout)]
 
 
 @pytest.mark.parametrize(
