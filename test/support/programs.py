@@ -208,9 +208,14 @@ def _placed(command: list[str], cluster: Path | InPod) -> tuple[list[str], dict[
 
 
 async def start(
-    mode: str, cluster: Path | InPod, folder: Path, *flags: str, name: str = ""
+    mode: str,
+    cluster: Path | InPod,
+    folder: Path,
+    *flags: str,
+    name: str = "",
+    open_files: str = "",
 ) -> Program:
-    """Starts `kruise-probe manager` or `daemon`."""
+    """Starts `kruise-probe manager` or `daemon`; `open_files` are its limits, soft:hard."""
     name = name or mode
     if mode == "manager":
         listen = ["--health-probe-addr=127.0.0.1:0", "--metrics-addr=127.0.0.1:0"]
@@ -220,6 +225,8 @@ async def start(
     kept = {key: value for key, value in os.environ.items() if not key.startswith(_OWN_SETTINGS)}
     command = [sys.executable, "-m", "kruise_probe", mode, *listen, *flags]
     command, environ = _placed(command, cluster)
+    if open_files:
+        command = ["prlimit", f"--nofile={open_files}", *command]
     with log.open("ab") as output:
         begin = output.tell()
         process = await asyncio.create_subprocess_exec(
