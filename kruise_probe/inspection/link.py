@@ -156,7 +156,6 @@ _UNKNOWN_REMEDIES: Final = {
     "if other pods hold the places, raise --max-concurrent-execs of the daemon or move the pod",
     "AttemptQueued": "make the port respond in time, lower timeoutSeconds (10 or less), or run fewer probes; "
     "if other pods hold the places, raise the daemon's limit of open files or move the pod",
-    "NodeResources": "free the node's sockets, ports or memory, or raise the daemon's limit of open files",
     "ContainerNotCreated": "find out why the runtime has not created the container: kubectl describe pod",
     "ContainerNotRunning": _MAKE_CONTAINER_RUN,
     "PortNameUnknown": _NAME_THE_PORT,
