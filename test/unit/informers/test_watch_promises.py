@@ -120,7 +120,10 @@ class History:
             case "refuse", Exception() as error:
                 self.refusals.append(error)
                 self.source.drop_watches()
-            case "black-hole", _:
+            case "black-hole", _:  # after data: two in a row end in a list
+                await self.recover()
+                self.source.bookmark()
+                await asyncio.sleep(0.01)
                 self.source.black_hole()
             case "compact", _:  # after a bookmark, from which the informer can resume
                 await self.recover()
