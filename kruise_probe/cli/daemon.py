@@ -168,19 +168,27 @@ async def run_daemon(flags: DaemonFlags, runtime: NodeRuntime) -> None:
         tls=tls,
     )
     server.bind()
-    config = await run_in_daemon_thread(partial(load_config, flags.kubeconfig))
-    _log.info("starting", version=version.TEXT, node=flags.node_name, server=config.server)
-    async with (
-        _client(config, max_in_flight=2 * MAX_REVIEWS) as reviewer,
-        asyncio.TaskGroup() as group,
-    ):
-        guard.connect(reviewer)
+    async with asyncio.TaskGroup() as group:
         group.create_task(server.run(), name="server")
         if tls:
             group.create_task(SelfSignedCertificate(tls).run(), name="self-signed certificate")
         group.create_task(stalls.run(), name="stall detector")
-        if probing_enabled(flags.feature_gates):
-            await _run_agent(flags, config, runtime, ready, stalls)
+        config = await _load_config(flags.kubeconfig, ready)
+        _log.info("starting", version=version.TEXT, node=flags.node_name, server=config.server)
+        async with _client(config, max_in_flight=2 * MAX_REVIEWS) as reviewer:
+            guard.connect(reviewer)
+            if probing_enabled(flags.feature_gates):
+                await _run_agent(flags, config, runtime, ready, stalls)
+            else:
+                await asyncio.Event().wait()
+
+
+async def _load_config(kubeconfig: str | None, ready: Checks) -> ClusterConfig:
+    """Load the configuration. /readyz fails meanwhile: an exec plugin may hang."""
+    loaded: list[ClusterConfig] = []
+    ready.add("kubeconfig", lambda: None if loaded else "not loaded yet; an exec plugin may hang")
+    loaded.append(await run_in_daemon_thread(partial(load_config, kubeconfig)))
+    return loaded[0]
 
 
 async def _run_agent(

@@ -13,6 +13,7 @@ import gc
 import os
 import signal
 import sys
+import threading
 from collections.abc import Coroutine
 from typing import Any, Final, NoReturn
 
@@ -35,13 +36,14 @@ _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 def run_until_signalled(main: Coroutine[Any, Any, None], *, program: str) -> None:
     """Run `main` on a new event loop until it ends or a signal cancels it.
 
-    If tasks are left, the process exits here and this function does not return. `program` begins the line on stderr
-    that then reports the failure.
+    If tasks or threads are left, such as a thread in getaddrinfo, the process exits here and this function does not
+    return. `program` begins the line on stderr that then reports the failure.
 
     Raises:
         FatalError: `main` failed for a reason that the user can fix.
     """
     tune_garbage_collector()
+    threads = frozenset(threading.enumerate())
     with asyncio.Runner() as runner:
         loop = runner.get_loop()
         task = loop.create_task(main, name="main")
@@ -57,10 +59,10 @@ def run_until_signalled(main: Coroutine[Any, Any, None], *, program: str) -> Non
             fatal = first_of(error)
             if not isinstance(fatal, FatalError):
                 raise
-            _exit_if_hanging(loop, 1, f"{program}: {fatal}")
+            _exit_if_hanging(loop, threads, 1, f"{program}: {fatal}")
             raise fatal from None
         _log.info("stopped")
-        _exit_if_hanging(loop, 0)
+        _exit_if_hanging(loop, threads, 0)
 
 
 def tune_garbage_collector() -> None:
@@ -90,8 +92,15 @@ class _Stopping:
         _exit(0)
 
 
-def _exit_if_hanging(loop: asyncio.AbstractEventLoop, code: int, message: str = "") -> None:
-    if any(not task.done() for task in asyncio.all_tasks(loop)):
+def _exit_if_hanging(
+    loop: asyncio.AbstractEventLoop,
+    earlier: frozenset[threading.Thread],
+    code: int,
+    message: str = "",
+) -> None:
+    """Exit if tasks are left, or threads that the interpreter would wait for."""
+    tasks = any(not task.done() for task in asyncio.all_tasks(loop))
+    if tasks or any(not thread.daemon for thread in set(threading.enumerate()) - earlier):
         if message:
             sys.stderr.write(f"{message}\n")
         _exit(code)

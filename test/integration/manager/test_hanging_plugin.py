@@ -1,4 +1,4 @@
-"""A manager, and a daemon, that wait for an exec plugin at the start end when they are told to."""
+"""A manager and a daemon whose exec plugin hangs at the start: they end on SIGTERM, and the daemon's port is served."""
 
 import asyncio
 import os
@@ -21,6 +21,23 @@ users: [{{name: me, user: {{exec: {{apiVersion: client.authentication.k8s.io/v1,
 """
 
 
+@pytest.fixture
+def pipe(tmp_path: Path) -> Path:
+    """The plugin of `kubeconfig` hangs until a writer of this pipe closes it."""
+    made = tmp_path / "pipe"
+    os.mkfifo(made)
+    return made
+
+
+@pytest.fixture
+def kubeconfig(pipe: Path, tmp_path: Path) -> Path:
+    plugin, file = tmp_path / "plugin", tmp_path / "kubeconfig"
+    plugin.write_text(f"#!/bin/sh\nexec cat {pipe}\n")
+    plugin.chmod(plugin.stat().st_mode | stat.S_IXUSR)
+    file.write_text(KUBECONFIG.format(plugin=plugin))
+    return file
+
+
 @pytest.mark.parametrize(
     ("mode", "flags"),
     [
@@ -30,16 +47,23 @@ users: [{{name: me, user: {{exec: {{apiVersion: client.authentication.k8s.io/v1,
         pytest.param("daemon", ("--node-name=n", "--addr=0"), id="daemon-without-ports"),
     ],
 )
-async def test_sigterm_ends_it(mode: str, flags: tuple[str, ...], tmp_path: Path) -> None:
-    plugin, pipe = tmp_path / "plugin", tmp_path / "pipe"
-    os.mkfifo(pipe)
-    plugin.write_text(f"#!/bin/sh\nexec cat {pipe}\n")
-    plugin.chmod(plugin.stat().st_mode | stat.S_IXUSR)
-    kubeconfig = tmp_path / "kubeconfig"
-    kubeconfig.write_text(KUBECONFIG.format(plugin=plugin))
-
+async def test_sigterm_ends_it(
+    mode: str, flags: tuple[str, ...], kubeconfig: Path, pipe: Path, tmp_path: Path
+) -> None:
     async with programs.running(mode, kubeconfig, tmp_path, *flags) as program:
         with await asyncio.to_thread(pipe.open, "w"):  # the plugin runs, until this is closed
             code, seconds = await program.terminate()
 
     assert (code, seconds < IN_TIME_SECONDS) == (0, True), (code, seconds)
+
+
+async def test_daemon_serves_its_port_while_the_plugin_hangs(
+    kubeconfig: Path, pipe: Path, tmp_path: Path
+) -> None:
+    async with programs.running("daemon", kubeconfig, tmp_path, "--node-name=n") as program:
+        with await asyncio.to_thread(pipe.open, "w"):
+            assert (await program.get("healthz"))[0] == 200
+            code, text = await program.get("readyz")
+
+    assert code == 503
+    assert "[-]kubeconfig failed" in text

@@ -98,6 +98,34 @@ def test_c13_process_exits_after_the_grace_period_if_tasks_hang() -> None:
             running.kill()
 
 
+FAILED_DURING_LOOKUP = """
+import asyncio
+from kruise_probe.api.errors import FatalError
+from kruise_probe.manager.process import run_until_signalled
+
+async def main():
+    asyncio.get_running_loop().run_in_executor(None, input)
+    raise FatalError("leadership lost")
+
+run_until_signalled(main(), program="test")
+"""
+
+
+def test_failure_ends_the_process_while_a_thread_hangs() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", FAILED_DURING_LOOKUP],
+        stdin=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as running:
+        try:
+            assert running.wait(timeout=20) == 1
+            assert running.stderr
+            assert running.stderr.read() == "test: leadership lost\n"
+        finally:
+            running.kill()
+
+
 class Unflushed(io.TextIOWrapper):
     """A text file that shows only what was flushed."""
 
