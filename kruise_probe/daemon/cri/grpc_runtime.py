@@ -5,8 +5,10 @@ runner/config/config.go (TimedOutMessage) for how CRI-O reports a timeout of a c
 Differs: an exec is cancelled 0.5 s after its timeout, where kubelet waits two minutes more; errors have types.
 """
 
+import asyncio
 import re
-from collections.abc import AsyncIterator, Awaitable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from math import ceil
 from typing import Any, Final, Self, TypeVar
@@ -101,7 +103,7 @@ class GrpcRuntime:
     """A `Runtime` at a unix socket: `unix:///run/containerd/containerd.sock`, or the path alone.
 
     Use it as an asynchronous context manager. It connects by itself, and reconnects after a restart of the runtime.
-    Leaving the context cancels calls in flight.
+    Leaving the context ends calls in flight: they raise RuntimeUnavailable.
     """
 
     def __init__(self, endpoint: str) -> None:
@@ -157,9 +159,10 @@ class GrpcRuntime:
             container_id=container_id, cmd=command, timeout=ceil(timeout_seconds)
         )
         try:
-            response = await self._calls.ExecSync(
-                request, timeout=timeout_seconds + EXEC_GRACE_SECONDS
-            )
+            with self._closing_is_unavailable():
+                response = await self._calls.ExecSync(
+                    request, timeout=timeout_seconds + EXEC_GRACE_SECONDS
+                )
         except grpc.aio.AioRpcError as error:
             raise _exec_failure(error, timeout_seconds) from error
         if (response.exit_code, response.stderr) == _CRIO_TIMED_OUT:
@@ -168,8 +171,9 @@ class GrpcRuntime:
 
     async def events(self) -> AsyncIterator[str]:
         try:
-            async for event in self._calls.GetContainerEvents(pb.GetEventsRequest()):
-                yield event.container_id
+            with self._closing_is_unavailable():
+                async for event in self._calls.GetContainerEvents(pb.GetEventsRequest()):
+                    yield event.container_id
         except grpc.aio.AioRpcError as error:
             raise self._failure(error) from error
 
@@ -181,9 +185,21 @@ class GrpcRuntime:
 
     async def _response_of(self, call: Awaitable[A]) -> A:
         try:
-            return await call
+            with self._closing_is_unavailable():
+                return await call
         except grpc.aio.AioRpcError as error:
             raise self._failure(error) from error
+
+    @contextmanager
+    def _closing_is_unavailable(self) -> Iterator[None]:
+        """Closing the channel cancels the calls, not the tasks that wait for them. A task group would drop such a task."""
+        try:
+            yield
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            raise RuntimeUnavailable(f"the connection to {self.endpoint} was closed") from error
 
     def _failure(self, error: grpc.aio.AioRpcError) -> RuntimeFailure:
         code, details = error.code(), error.details() or "no details"

@@ -70,7 +70,8 @@ class StatusCache(Generic[S]):
             self._failures[id] = failure
             self._on_change(id)
             await asyncio.sleep(RETRY_SECONDS)
-        self._in_flight.discard(id)
+        finally:
+            self._in_flight.discard(id)
         self._on_change(id)
 
     def forget_others(self, ids: Collection[str]) -> None:

@@ -2,8 +2,9 @@
 
 import asyncio
 import tempfile
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import grpc
 import grpc.aio
@@ -25,6 +26,7 @@ from kruise_probe.daemon.cri.runtime import (
     ExecOutputTooLarge,
     ExecTimeout,
     NotSupported,
+    RuntimeContainerStatus,
     RuntimeFailure,
     RuntimeUnavailable,
 )
@@ -384,3 +386,51 @@ async def test_the_watcher_waits_for_a_runtime_and_survives_two_restarts(socket:
                     await until("found", holds=lambda: watcher.find("uid-1", "main"))
                 socket.unlink(missing_ok=True)  # noqa: ASYNC240 - a file in memory
                 await until("it is away", holds=lambda: not watcher.available)
+
+
+@pytest.mark.parametrize("call", ["exec", "status", "events"])
+async def test_call_in_flight_when_the_connection_is_closed_is_unavailable(
+    socket: Path, call: str
+) -> None:
+    scripted = HangingStatus(has_events=True)
+    container = scripted.start()
+    scripted.on_exec("check", script=hang())
+    async with served(scripted, socket) as endpoint:
+        runtime = GrpcRuntime(endpoint)
+        async with runtime:
+            calls: dict[str, Coroutine[Any, Any, object]] = {
+                "exec": runtime.exec_sync(container.id, ["check"], timeout_seconds=60),
+                "status": runtime.container_status(container.id),
+                "events": next_of(runtime.events()),
+            }
+            waiting = asyncio.create_task(calls.pop(call))
+            for other in calls.values():
+                other.close()
+            await until("the call is in flight", holds=lambda: scripted.calls.total())
+        with pytest.raises(RuntimeUnavailable, match="was closed"):
+            await waiting
+
+
+class HangingStatus(ScriptedRuntime):
+    async def container_status(self, container_id: str) -> RuntimeContainerStatus:
+        self.calls["ContainerStatus"] += 1
+        await asyncio.Event().wait()
+        raise AssertionError
+
+
+async def test_events_and_statuses_continue_after_a_switch_of_the_endpoint() -> None:
+    """The connection to the first runtime is closed below the event stream and a status call."""
+    first, second = HangingStatus(has_events=True), ScriptedRuntime(has_events=True)
+    for each in (first, second):
+        each.start()
+    with tempfile.TemporaryDirectory(prefix="cri-") as folder:
+        old, new = Path(folder) / "old.sock", Path(folder) / "new.sock"
+        async with served(second, new), NodeRuntime([f"unix://{old}", f"unix://{new}"]) as runtime:
+            watcher = ContainerWatcher(runtime)
+            _ = watcher.subscribe("uid-1", "main", lambda: None)
+            async with served(first, old), background(watcher.run()):
+                await until("its status is requested", holds=lambda: first.calls["ContainerStatus"])
+                await until("its stream is open", holds=lambda: first.calls["GetContainerEvents"])
+                old.unlink()
+                await until("found", holds=lambda: watcher.find("uid-1", "main"))
+                await until("the stream is open", holds=lambda: second.calls["GetContainerEvents"])
