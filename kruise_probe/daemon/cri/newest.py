@@ -17,21 +17,15 @@ class ContainerKey(NamedTuple):
 
 
 def newest(containers: Sequence[RuntimeContainer]) -> dict[ContainerKey, RuntimeContainer]:
-    """The newest container of each name in each pod: the highest attempt, then the latest creation time.
+    """The container of each name in each pod: a running one, else the highest attempt, then the latest creation time.
 
-    With several sandboxes, a running container comes first. A new sandbox may restart the attempt numbers, and its
-    containers run only after those of the old sandbox have exited.
+    A runtime may keep a newer container that was only created beside the one that runs. A new sandbox may restart the
+    attempt numbers, and its containers run only after those of the old sandbox have exited.
     """
-    of_sandboxes: dict[tuple[str, str, str], RuntimeContainer] = {}
+    chosen: dict[ContainerKey, RuntimeContainer] = {}
     for container in containers:
         if not container.pod_uid:
             continue
-        in_sandbox = container.pod_uid, container.name, container.sandbox_id
-        other = of_sandboxes.get(in_sandbox)
-        if other is None or _age(container) > _age(other):
-            of_sandboxes[in_sandbox] = container
-    chosen: dict[ContainerKey, RuntimeContainer] = {}
-    for container in of_sandboxes.values():
         key = ContainerKey(container.pod_uid, container.name)
         other = chosen.get(key)
         if other is None or _precedence(container) > _precedence(other):
@@ -39,12 +33,9 @@ def newest(containers: Sequence[RuntimeContainer]) -> dict[ContainerKey, Runtime
     return chosen
 
 
-def _age(container: RuntimeContainer) -> tuple[int, int]:
-    return container.attempt, container.created_at_ns
-
-
 def _precedence(container: RuntimeContainer) -> tuple[bool, int, int]:
-    return container.state is ContainerState.RUNNING, *_age(container)
+    running = container.state is ContainerState.RUNNING
+    return running, container.attempt, container.created_at_ns
 
 
 def ids_changed(

@@ -821,7 +821,7 @@ def test_a_container_running_in_a_new_sandbox_is_newer_than_those_of_the_old(
     assert newest(containers)[ContainerKey("uid", "main")].id == "runs"
 
 
-def test_of_one_sandbox_the_last_attempt_counts_whether_it_runs_or_not() -> None:
-    lasting = info("lasting", attempt=0, state=ContainerState.RUNNING)
-    made = info("made", attempt=1, state=ContainerState.CREATED)
-    assert newest([lasting, made])[ContainerKey("uid", "main")].id == "made"
+def test_running_container_is_not_hidden_by_a_newer_one_that_was_only_created() -> None:
+    running = info("running", attempt=0, state=ContainerState.RUNNING)
+    created = info("created", attempt=1, state=ContainerState.CREATED)
+    assert newest([running, created])[ContainerKey("uid", "main")].id == "running"
