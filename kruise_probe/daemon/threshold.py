@@ -107,8 +107,14 @@ def attempt_blocked(
 
     Without a state to protect, the probe becomes Unknown at once, and the attempt results counted so far stay. A
     container that does not run yet keeps its grace period: every new pod begins so.
+
+    The first text of a reason stays: a runtime whose error text has an id would cause a write at each attempt.
     """
-    since = record.blocked.since if record.blocked else at
+    before = record.blocked
+    since = before.since if before else at
+    if before and not (before.by_container or by_container):
+        same_reason = before.message.partition(":")[0] == message.partition(":")[0]
+        message = before.message if same_reason else message
     record = record._replace(blocked=Blocked(since, message, by_container))
     if not by_container and record.state in (None, ProbeState.UNKNOWN):
         record = record._replace(state=ProbeState.UNKNOWN, message=message)

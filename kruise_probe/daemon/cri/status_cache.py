@@ -67,7 +67,9 @@ class StatusCache(Generic[S]):
             self._failures.pop(id, None)
         except RuntimeFailure as failure:
             _log.debug("status call failed", id=id, error=str(failure))
-            self._failures[id] = failure
+            # The first text stays, as in `threshold.attempt_blocked`.
+            if type(self._failures.get(id)) is not type(failure):
+                self._failures[id] = failure
             self._on_change(id)
             await asyncio.sleep(RETRY_SECONDS)
         finally:

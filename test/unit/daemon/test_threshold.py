@@ -225,3 +225,21 @@ def test_state_is_confirmed_by_enough_equal_results(record: Record, confirmed: b
 )
 def test_thresholds_of_a_probe(probe: Probe, expected: Thresholds) -> None:
     assert expected == thresholds_of(probe)
+
+
+def test_first_text_of_a_reason_stays_while_attempts_are_blocked() -> None:
+    record, messages = after(S, S), []
+    for at, text in enumerate(("A: id 1", "A: id 2", "B: id 3", "A: id 4", "A: id 5")):
+        record = threshold.attempt_blocked(
+            record, text, by_container=False, at=100.0 * at, thresholds=LIMITS
+        )
+        messages.append(record.message)
+    assert messages == ["Succeeded 1", "A: id 1", "B: id 3", "A: id 4", "A: id 4"]
+
+
+def test_text_of_an_edited_handler_replaces_that_of_the_old_one() -> None:
+    record = blocked(NOTHING, 0.0, by_container=False)
+    record = threshold.attempt_blocked(
+        threshold.handler_changed(record), "Reason: of the new one", by_container=False, at=1.0, thresholds=LIMITS
+    )  # fmt: skip
+    assert record.message == "Reason: of the new one"

@@ -20,6 +20,7 @@ from kruise_probe.daemon.cri.runtime import (
     PodSandboxStatus,
     RuntimeContainer,
     RuntimeContainerStatus,
+    RuntimeFailure,
     RuntimeUnavailable,
 )
 from kruise_probe.daemon.cri.status_cache import StatusCache
@@ -825,3 +826,17 @@ def test_running_container_is_not_hidden_by_a_newer_one_that_was_only_created() 
     running = info("running", attempt=0, state=ContainerState.RUNNING)
     created = info("created", attempt=1, state=ContainerState.CREATED)
     assert newest([running, created])[ContainerKey("uid", "main")].id == "running"
+
+
+async def test_text_of_a_failing_status_stays_while_its_kind_is_the_same() -> None:
+    failures = [RuntimeFailure("id 1"), RuntimeFailure("id 2"), ContainerNotFound("id 3")]
+    texts: list[str] = []
+
+    async def call(_: str) -> None:
+        raise failures[len(texts) // 2]
+
+    cache = StatusCache(call, on_change=lambda id: texts.append(str(cache.failure(id))))
+    for _ in failures:
+        async with asyncio.TaskGroup() as group:
+            cache.request("c1", group)
+    assert texts[::2] == ["id 1", "id 1", "id 3"]
