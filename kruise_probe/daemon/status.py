@@ -35,6 +35,13 @@ STEPS: Final = 64
 
 So a result that changes by a few bytes does not change all other messages."""
 
+_PADDING: Final = (
+    *((each, b"\0" * 5) for each in (b"<", b">", b"&")),
+    *((each.encode(), b"\0" * 3) for each in "\u2028\u2029"),
+    *((each, b"\0") for each in (b'"', b"\\", b"\n")),
+)
+"""Characters of a message that take more bytes where they are stored, and how many. A message contains no NUL."""
+
 T = TypeVar("T")
 
 _encoder = msgspec.json.Encoder()
@@ -95,15 +102,12 @@ def fit(status: NodePodProbeStatus, spec_bytes: int) -> Fitted:
         return Fitted(status, 0)
     messages = sum(_message_bytes(state) for state in _all_states(status))
     step = max(STEPS * (room - (size - messages)) // max(messages, 1), 0)
-    while True:
-        shorter = _shortened(status, step)
-        if step <= 0 or stored_bytes(shorter) <= room:
-            count = sum(
-                before.message != after.message
-                for before, after in zip(_all_states(status), _all_states(shorter), strict=True)
-            )
-            return Fitted(shorter, count)
-        step -= 1
+    shorter = _shortened(status, step)
+    count = sum(
+        before.message != after.message
+        for before, after in zip(_all_states(status), _all_states(shorter), strict=True)
+    )
+    return Fitted(shorter, count)
 
 
 def _all_states(status: NodePodProbeStatus) -> Iterator[ContainerProbeState]:
@@ -128,8 +132,12 @@ def _shortened(status: NodePodProbeStatus, step: int) -> NodePodProbeStatus:
 
 
 def _cut(state: ContainerProbeState, step: int) -> ContainerProbeState:
-    text = (state.message or "").encode()
-    message = text[: len(text) * step // STEPS].decode(errors="ignore")
+    """Cut the message to `step` of `STEPS` of its stored size."""
+    room = _message_bytes(state) * step // STEPS
+    text = (state.message or "").encode()[:room]
+    for character, padding in _PADDING:
+        text = text.replace(character, padding + character)
+    message = text[:room].replace(b"\0", b"").decode(errors="ignore")
     return msgspec.structs.replace(state, message=message.rstrip() or None)
 
 

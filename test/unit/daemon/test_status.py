@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from support.scripted_node import exec_probe, pod_of, probe_of, spec_of
 
 from kruise_probe.api.keys import ProbeKey, ProbeName
+from kruise_probe.api.messages import normalise_message
 from kruise_probe.api.v1alpha1 import (
     MAX_OBJECT_BYTES,
     ContainerProbeState,
@@ -213,7 +214,16 @@ def size_as_go_writes(value: object) -> int:
 messages = st.text(
     st.characters(exclude_categories=["Cs"]) | st.sampled_from('"\\\U0001f600é<>&\u2028'),
     max_size=300,
-)
+).map(normalise_message)
+
+
+def test_messages_are_cut_by_their_stored_size() -> None:
+    """Those that end with characters of six bytes too: they are not cut shorter than needed."""
+    status = NodePodProbeStatus(tuple(
+        pod for _ in range(1000) for pod in of(message="x" * 900 + "<" * 100).pod_probe_statuses or ()
+    ))  # fmt: skip
+    fitted = fit(status, MAX_OBJECT_BYTES - (8 << 10) - stored_bytes(status) * 3 // 4)
+    assert stored_bytes(fitted.status) > stored_bytes(status) * 3 // 4 - 1000 * (1500 // 64 + 6)
 
 
 @given(st.lists(messages, min_size=1, max_size=12), st.integers(0, 4000))
@@ -260,9 +270,10 @@ def test_a39_two_thousand_messages_of_a_kibibyte_stay_below_a_mebibyte(
 
     whole = {"spec": spec, "status": fitted.status}
     assert size_as_go_writes(whole) < MAX_OBJECT_BYTES
-    if letter == "x":
-        # All but the 8 KiB for metadata, to a 64th of the messages.
-        assert size_as_go_writes(whole) > MAX_OBJECT_BYTES - (8 << 10) - 2000 * 1024 // 64 - 1000
+    # All but the 8 KiB for metadata, to a 64th of the messages and one character of each.
+    stored = size_as_go_writes(letter * 1024)
+    rest = 2000 * (stored // 64 + size_as_go_writes(letter))
+    assert size_as_go_writes(whole) > MAX_OBJECT_BYTES - (8 << 10) - rest
     assert len(states(fitted.status)) == 2000
     assert fitted.shortened == 2000
     lengths = {
