@@ -11,12 +11,12 @@ def files(name: str) -> list[object]:
     return [pytest.param(text, id=id) for id, text in zip(parts[1::2], parts[2::2], strict=True)]
 
 
-@pytest.mark.parametrize("text", files("workloads.yaml"))
+@pytest.mark.parametrize("text", files("workloads.txt"))
 def test_marker_for_a_custom_workload_has_no_findings(text: str) -> None:
     assert lint_text(text).findings == ()
 
 
-@pytest.mark.parametrize("text", files("broken-workloads.yaml"))
+@pytest.mark.parametrize("text", files("broken-workloads.txt"))
 def test_mistake_in_a_marker_is_found_once_at_its_line(text: str) -> None:
     (expected,) = (
         (number, line.rpartition(" # ")[2])
