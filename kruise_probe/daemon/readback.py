@@ -9,7 +9,6 @@ from enum import Enum
 from typing import Final
 
 from kruise_probe.api.keys import ProbeKey
-from kruise_probe.api.messages import normalise_message
 from kruise_probe.api.times import parse_time
 from kruise_probe.api.v1alpha1 import ContainerProbeState, NodePodProbeStatus, ProbeState
 from kruise_probe.daemon.results import PublishedResult
@@ -44,7 +43,7 @@ def result_for(key: ProbeKey, recorded: Recorded) -> PublishedResult | None:
         return None
     return PublishedResult(
         ProbeState(state.state),
-        normalise_message(state.message or ""),
+        state.message or "",
         state.container_id or "",
         state.probe_hash or "",
         parse_time(state.last_probe_time),

@@ -40,7 +40,7 @@ _PADDING: Final = (
     *((each.encode(), b"\0" * 3) for each in "\u2028\u2029"),
     *((each, b"\0") for each in (b'"', b"\\", b"\n")),
 )
-"""Characters of a message that take more bytes where they are stored, and how many. A message contains no NUL."""
+"""Characters of a message that take more bytes where they are stored, and how many. A NUL of a message that is cut is dropped."""
 
 T = TypeVar("T")
 

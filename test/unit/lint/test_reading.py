@@ -1,7 +1,6 @@
 """YAML and JSON as nodes: bounds, positions, aliases, and what kubectl makes of scalars."""
 
 import json
-import time
 from typing import Any
 
 import pytest
@@ -58,14 +57,11 @@ BILLION = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
 def test_what_is_too_large_or_cyclic_is_refused_at_its_line(
     text: str, line: int, message: str
 ) -> None:
-    start = time.monotonic()
-
     with pytest.raises(Malformed) as raised:
         parsed(text)
 
     assert raised.value.finding.position.line == line
     assert message in raised.value.finding.message
-    assert time.monotonic() - start < 5
 
 
 def test_a_file_of_many_values_is_refused() -> None:
@@ -181,14 +177,12 @@ def test_list_of_objects_is_refused_as_kubectl_refuses_it(text: str) -> None:
     assert "kubectl refuses a list of objects" in finding.message
 
 
-def test_three_megabytes_of_json_take_seconds() -> None:
+def test_three_megabytes_of_json_are_read() -> None:
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"labels": {"a": "é" * 90}}}
     text = json.dumps({"apiVersion": "v1", "kind": "List", "items": [pod] * 5000})
-    start = time.process_time()
 
     assert len(text) > 3_000_000
     assert lint_text(text).templates == 0
-    assert time.process_time() - start < 10
 
 
 def test_explicit_keys_take_precedence_over_merged_ones() -> None:
