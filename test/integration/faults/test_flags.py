@@ -121,7 +121,10 @@ async def test_readiness_of_the_daemon_names_all_that_it_looks_at(cluster: Any) 
     async with daemon(cluster, runtime) as program:
         await program.ready()
         text = (await program.get("readyz?verbose"))[1]
-    assert named(text) == {"loop", "runtime", "cache nodepodprobes", "watch nodepodprobes"}
+    assert named(text) == {
+        *("loop", "kubeconfig", "runtime"),
+        *("cache nodepodprobes", "watch nodepodprobes"),
+    }
 
 
 async def test_rest_config_qps_and_burst(cluster: Any) -> None:
