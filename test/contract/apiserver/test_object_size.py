@@ -83,7 +83,7 @@ async def store(api: Api, spec: NodePodProbeSpec, message: str) -> NodePodProbeS
     [
         pytest.param("x", id="plain"),
         pytest.param("<", id="escaped-in-six-bytes"),
-        pytest.param("\u2028", id="three-bytes-escaped-in-six"),
+        pytest.param("\u2028x", id="three-bytes-escaped-in-six"),
         pytest.param("é", id="two-bytes"),
     ],
 )

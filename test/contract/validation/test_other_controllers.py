@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from support.contract_api import Api
+from support.contract_api import Api, pod
 from support.other_controllers import GAME, HASH, SANDBOX
 
 
@@ -10,7 +10,12 @@ def test_exec_probe_comes_back_exactly_as_it_was_sent(with_api: Any) -> None:
     """openkruise/agents encodes both specs and updates the marker as long as they differ."""
 
     async def create(api: Api) -> None:
-        for marker in (GAME, SANDBOX):
+        # Kubernetes deletes what an absent pod owns.
+        owner = await api.create("pods", pod("box", node=""))
+        (reference,) = SANDBOX["metadata"]["ownerReferences"]
+        references = [{**reference, "uid": owner.meta["uid"]}]
+        sandbox = {**SANDBOX, "metadata": {**SANDBOX["metadata"], "ownerReferences": references}}
+        for marker in (GAME, sandbox):
             path = api.path("podprobemarkers", marker["metadata"]["name"])
             created = await api.create("podprobemarkers", marker)
             stored = (await api.get(path)).body
@@ -19,6 +24,7 @@ def test_exec_probe_comes_back_exactly_as_it_was_sent(with_api: Any) -> None:
             assert stored["metadata"]["ownerReferences"] == marker["metadata"]["ownerReferences"]
 
             again = await api.put(path, {**stored, "spec": marker["spec"]})
+            assert again.code == 200, again
             assert again.meta["generation"] == created.meta["generation"] == 1
 
     with_api(create)
