@@ -82,8 +82,8 @@ class Pool:
             connection.close()
         if self._open:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(CLOSE_SECONDS):
-                    await self._all_lost.wait()
+                # In a cancelled task, `asyncio.timeout` of Python 3.11.2 raises no TimeoutError.
+                await asyncio.wait_for(self._all_lost.wait(), CLOSE_SECONDS)
         await asyncio.sleep(0)  # asyncio closes the socket right after `on_lost`
 
     def close_idle(self, since: float) -> None:

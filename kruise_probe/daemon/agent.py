@@ -168,8 +168,8 @@ class Agent:
 
     async def _flush_events(self) -> None:
         try:
-            async with asyncio.timeout(LAST_EVENTS_SECONDS):
-                await self._recorder.flush()
+            # In a cancelled task, `asyncio.timeout` of Python 3.11.2 raises no TimeoutError.
+            await asyncio.wait_for(self._recorder.flush(), LAST_EVENTS_SECONDS)
         except TimeoutError:
             self._log.warning(
                 "the last events were not sent in time and are dropped", seconds=LAST_EVENTS_SECONDS

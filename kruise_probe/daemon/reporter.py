@@ -280,8 +280,8 @@ class Reporter:
         if wanted is None:
             return
         try:
-            async with asyncio.timeout(LAST_WRITE_SECONDS):
-                await self._write(wanted)
+            # In a cancelled task, `asyncio.timeout` of Python 3.11.2 raises no TimeoutError.
+            await asyncio.wait_for(self._write(wanted), LAST_WRITE_SECONDS)
         except (KubeError, TimeoutError) as error:
             self._log.warning("last results could not be written", error=_text(error))
 

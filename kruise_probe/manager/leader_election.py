@@ -310,8 +310,8 @@ class LeaderElector:
         if not leading:
             return
         try:
-            async with asyncio.timeout(RELEASE_SECONDS):
-                await self._write_release()
+            # In a cancelled task, `asyncio.timeout` of Python 3.11.2 raises no TimeoutError.
+            await asyncio.wait_for(self._write_release(), RELEASE_SECONDS)
         except (KubeError, TimeoutError) as error:
             text = str(error) or "no response in time"
             _log.warning("lease not released", lease=str(self._key), error=text)

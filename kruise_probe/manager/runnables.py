@@ -154,7 +154,7 @@ class Runnables:
             async with asyncio.TaskGroup() as group:
                 for each in self._controllers:
                     group.create_task(_guard(each), name=_name_of(each))
-        except* ManagerError as failed:
+        except ExceptionGroup as failed:  # Python 3.11.2 wraps what an `except*` raises
             raise failed.exceptions[0] from None
 
 

@@ -7,6 +7,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
+from kruise_probe_playground.apiserver.frontend import abort
+
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 ROUNDS_TO_CALL = 3
@@ -40,7 +42,7 @@ async def listening(
         server.close()
         for task, writer in taken.items():
             task.cancel()
-            writer.transport.abort()
+            abort(writer.transport)
         if taken:
             await asyncio.wait(taken)
         await _rounds(ROUNDS_TO_CLOSE)

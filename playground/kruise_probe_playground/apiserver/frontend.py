@@ -6,6 +6,7 @@ Differs: the only authentication is a table of bearer tokens; requests of web pa
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable
+from contextlib import suppress
 from typing import Final
 from urllib.parse import unquote
 
@@ -43,6 +44,15 @@ WRITE_SECONDS: Final = 30.0
 """How long a client may take to accept a frame of a watch or a log."""
 
 _log = structlog.get_logger(__name__)
+
+
+def abort(transport: asyncio.WriteTransport) -> None:
+    """Close a connection without waiting for the client.
+
+    In Python 3.11.2 `abort` fails on a TLS connection that was closed twice; newer versions do nothing then.
+    """
+    with suppress(AttributeError):
+        transport.abort()
 
 
 class Frontend:
@@ -170,7 +180,7 @@ class Frontend:
         except (TimeoutError, ConnectionError) as error:
             _log.debug("client ended its stream", path=request.path, error=str(error))
             if request.transport is not None:
-                request.transport.abort()
+                abort(request.transport)
         return response
 
 

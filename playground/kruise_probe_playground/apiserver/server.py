@@ -20,7 +20,7 @@ from kruise_probe.api.times import utc_now
 from kruise_probe_playground.apiserver.authentication import Tokens
 from kruise_probe_playground.apiserver.builtin import builtin_kinds
 from kruise_probe_playground.apiserver.custom import Validator, custom_kind
-from kruise_probe_playground.apiserver.frontend import MAX_BODY_BYTES, Frontend
+from kruise_probe_playground.apiserver.frontend import MAX_BODY_BYTES, Frontend, abort
 from kruise_probe_playground.apiserver.garbage import GarbageCollector
 from kruise_probe_playground.apiserver.logs import OpenLog, no_nodes
 from kruise_probe_playground.apiserver.registry import Registry
@@ -122,7 +122,7 @@ class EmbeddedApiServer:
             await runner.cleanup()
             # Closing TLS would wait for the client's close_notify.
             for transport in filter(None, transports):
-                transport.abort()
+                abort(transport)
             await asyncio.sleep(0)
 
     def close_watches(self) -> None:

@@ -115,8 +115,8 @@ class LocalProcess:
         if grace_seconds > 0:
             self.signal(signal.SIGTERM)
             try:
-                async with asyncio.timeout(grace_seconds):
-                    return await self.wait()
+                # In a cancelled task, `asyncio.timeout` of Python 3.11.2 raises no TimeoutError.
+                return await asyncio.wait_for(self.wait(), grace_seconds)
             except TimeoutError:
                 pass
             except asyncio.CancelledError:

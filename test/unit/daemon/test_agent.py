@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from prometheus_client import REGISTRY, generate_latest
+from structlog.testing import capture_logs
 from support.scripted_node import (
     BAD,
     HUNG,
@@ -455,15 +456,20 @@ async def test_shutdown_takes_three_seconds_at_most(node: ScriptedNode) -> None:
 
     node.api.put(crowd(20))
     start_crowd(node, 20)
-    async with node.daemon():
-        await asyncio.sleep(3)
-        node.probers.behaviour = hang
-        node.api.fail = refuse
-        await asyncio.sleep(3)
-        assert node.probers.in_flight
-        node.recorder.flush = refuse  # type: ignore[method-assign]
-        began = loop_time()
+    with capture_logs() as logs:
+        async with node.daemon():
+            await asyncio.sleep(3)
+            node.probers.behaviour = hang
+            node.api.fail = refuse
+            await asyncio.sleep(3)
+            assert node.probers.in_flight
+            node.recorder.flush = refuse  # type: ignore[method-assign]
+            began = loop_time()
     assert loop_time() - began == pytest.approx(3, abs=0.01)
+    assert [each["event"] for each in logs[-2:]] == [
+        "last results could not be written",
+        "the last events were not sent in time and are dropped",
+    ]
     assert node.probers.in_flight == 0
 
 
