@@ -74,7 +74,11 @@ def test_e7_containerd_sends_large_outputs_of_eight_probes(
             )
 
         pods.until("every large output is reported", told, timeout=GRACE_SECONDS + 120)
-        assert status_of(pods.newest["web"], fine) == "True"
+        pods.until(
+            "the probe beside them has its result",
+            lambda newest: status_of(newest["web"], fine) == "True",
+            timeout=GRACE_SECONDS,
+        )
         assert {status_of(pods.newest["web"], each) for each in types} == {"Unknown"}
     peak_mb = peak_mb_of(product["daemon"].process.pid)
     print_line(f"8 outputs of 15 MiB a second by containerd: daemon's peak {peak_mb:.0f} MB")
