@@ -166,7 +166,10 @@ def strict_yaml(path: Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_the_pythons_are_those_that_the_project_promises() -> None:
-    tried = WORKFLOWS["tests"]["jobs"]["python"]["strategy"]["matrix"]["python"]
+    tried, patches = (
+        WORKFLOWS[each]["jobs"]["python"]["strategy"]["matrix"]["python"]
+        for each in ("tests", "nightly")
+    )
     prefix = "Programming Language :: Python :: "
     promised = [
         each.removeprefix(prefix)
@@ -175,6 +178,7 @@ def test_the_pythons_are_those_that_the_project_promises() -> None:
     ]
 
     assert tried == ["3.11", "3.12", "3.13", "3.14"]
+    assert [each.rpartition(".")[0] for each in patches] == tried
     assert promised in ([], tried)
     assert PROJECT["requires-python"] == f">={tried[0]}"
 
