@@ -1,6 +1,6 @@
 """Messages of results: output of programs as a status holds it, and values formatted as in Go. Pure functions.
 
-The daemon, the manager and `kruise-probe try` normalise with the same function, so a message is the same whoever probed.
+The daemon, the manager and `kruise-probe try` normalise with the same function, so all three give the same message.
 
 Source: kubelet pkg/kubelet/prober; ECMA-48 for terminal sequences; Go strconv.Quote and time.Duration.String.
 Differs: Kruise cuts a message at a byte and lets control characters through.

@@ -6,7 +6,6 @@ Source: Go's encoding/json, with which kubectl reads each text that begins with 
 import json
 import re
 from collections.abc import Iterator
-from json.decoder import scanstring  # type: ignore[attr-defined]  # not in the stubs
 from typing import Final
 
 from kruise_probe.lint.nodes import (
@@ -18,6 +17,7 @@ from kruise_probe.lint.nodes import (
     child_path,
 )
 
+_DECODER: Final = json.JSONDecoder()
 _BLANK: Final = re.compile(r"[ \t\r\n]*")
 _LITERAL: Final = re.compile(
     r"true|false|null|-?(?:0|[1-9][0-9]{0,4000})(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?"
@@ -105,6 +105,6 @@ class _Scanner:
         if self._next() != '"':
             raise json.JSONDecodeError("a key in double quotes is missing", self._text, self._at)
         position = self._builder.position(self._at)
-        text, self._at = scanstring(self._text, self._at + 1, True)
+        text, self._at = _DECODER.raw_decode(self._text, self._at)
         text = _SURROGATE.sub("\ufffd", text)
         return ScalarNode(position, text, text)

@@ -63,7 +63,7 @@ def test_run_that_takes_too_long_ends_with_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lint, "MAX_SECONDS", 0.05)
-    os.mkfifo(tmp_path / "a.yaml")  # nobody writes to it, so it never opens
+    os.mkfifo(tmp_path / "a.yaml")  # no writer opens it, so a reader would wait
 
     with pytest.raises(FatalError, match="name fewer files at once"):
         lint.lint.main(["-f", str(tmp_path / "a.yaml")], standalone_mode=False)
