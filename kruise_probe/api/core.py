@@ -77,6 +77,18 @@ class Probe(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=
         return self.exec or self.http_get or self.tcp_socket or self.grpc
 
     @property
+    def handler_type(self) -> str:
+        """Wire name of the action, for metrics; `invalid` for none or several."""
+        actions = {
+            "exec": self.exec,
+            "httpGet": self.http_get,
+            "tcpSocket": self.tcp_socket,
+            "grpc": self.grpc,
+        }
+        names = [name for name, action in actions.items() if action is not None]
+        return names[0] if len(names) == 1 else "invalid"
+
+    @property
     def effective_initial_delay_seconds(self) -> int:
         return min(max(self.initial_delay_seconds or 0, 0), MAX_SECONDS)
 

@@ -21,6 +21,7 @@ from kruise_probe.api.core import (
     TCPSocketAction,
 )
 from kruise_probe.api.field_errors import FieldError
+from kruise_probe.api.v1alpha1 import ContainerProbe, PodContainerProbe
 
 MAX_HEADERS: Final = 32
 MAX_COMMAND: Final = 128
@@ -86,8 +87,9 @@ _NUMBERS = (
 )
 
 
-def validate_probe(probe: Probe, path: str) -> Iterator[FieldError]:
-    """Validate one probe lazily. The daemon uses it too, as a NodePodProbe may be edited by hand."""
+def validate_entry(entry: ContainerProbe, path: str) -> Iterator[FieldError]:
+    """Validate what a node runs, lazily. The daemon uses it too, as a NodePodProbe may be edited by hand."""
+    probe, path = entry.probe, f"{path}.probe".removeprefix(".")
     yield from _handlers(probe, path)
     for wire_name, attribute, most in _NUMBERS:
         number = getattr(probe, attribute) or 0
@@ -101,14 +103,12 @@ def validate_probe(probe: Probe, path: str) -> Iterator[FieldError]:
             yield field.invalid(f"{path}.{wire_name}", number, problem)
 
 
-def clamp_timeout(probe: Probe) -> Probe:
-    """Return the probe with its timeout clamped: one that was stored before the limit existed may exceed it.
-
-    `validate_probe` reports it.
-    """
-    if (probe.timeout_seconds or 0) <= MAX_TIMEOUT_SECONDS:
-        return probe
-    return msgspec.structs.replace(probe, timeout_seconds=MAX_TIMEOUT_SECONDS)
+def clamp_timeout(entry: PodContainerProbe) -> PodContainerProbe:
+    """Clamp the timeout: one that was stored before the limit existed may exceed it. `validate_entry` reports it."""
+    if (entry.probe.timeout_seconds or 0) <= MAX_TIMEOUT_SECONDS:
+        return entry
+    probe = msgspec.structs.replace(entry.probe, timeout_seconds=MAX_TIMEOUT_SECONDS)
+    return msgspec.structs.replace(entry, probe=probe)
 
 
 def _handlers(probe: Probe, path: str) -> Iterator[FieldError]:
@@ -163,7 +163,7 @@ def _http_get(action: HTTPGetAction, path: str) -> Iterator[FieldError]:
 def validate_request(action: HTTPGetAction, path: str) -> Iterator[FieldError]:
     """Report what kubelet would send differently or not at all, and header names that Kubernetes refuses in pods.
 
-    Not part of `validate_probe`: a marker that was stored before these rules keeps being probed, as kubelet would.
+    Not part of `validate_entry`: a marker that was stored before these rules keeps being probed, as kubelet would.
     """
     if problem := _path_error(action.path or ""):
         yield field.invalid(f"{path}.path", action.path, problem)

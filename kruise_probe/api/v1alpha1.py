@@ -5,18 +5,21 @@ of stored objects.
 Differs: our CRDs add status fields, which Kruise's CRDs prune.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from enum import StrEnum
+from hashlib import blake2b
 from sys import intern
 from typing import Final, TypeVar
 
 import msgspec
 
 from kruise_probe.api.core import Probe
+from kruise_probe.api.keys import ProbeName
 from kruise_probe.api.meta import DECODE_ERRORS, ApiObject, Condition, LabelSelector, share
 from kruise_probe.api.names import PAUSED_ANNOTATION
 
 T = TypeVar("T")
+_encode = msgspec.json.Encoder().encode
 
 MAX_OBJECT_BYTES: Final = 1 << 20
 """Maximum stored size of a NodePodProbe; etcd rejects 1.5 MiB."""
@@ -51,12 +54,65 @@ class MarkerPolicy(_Wire, frozen=True):
     from_message: tuple[MessageValue, ...] | None = None
 
 
-class PodContainerProbe(_Wire, frozen=True):
+class ContainerProbe(_Wire, frozen=True):
+    """What to run in a container: in a NodePodProbe, where `name` is `<marker>#<probe>` (`keys.ProbeName`), and in a marker.
+
+    A new option of an attempt is a field here, beside `probe`. Whatever decides about attempts takes the whole entry.
+    """
+
     name: str
     container_name: str
     probe: Probe
+
+    @property
+    def attempt(self) -> list[tuple[str, object]]:
+        """All that decides the result of one attempt, but the timeout, by wire name: every field except names and timing."""
+        fields = [*_set_fields(self.probe, _TIMING), *_set_fields(self, _IDENTITY)]
+        return [(name, value) for name, value in fields if value is not None]
+
+    @property
+    def hash(self) -> str:
+        """16 hexadecimal digits over the attempt and its timeout.
+
+        Periods and thresholds are not included: the state stays valid when they change. Manager and daemon of different
+        versions compare hashes, so a new field that is absent must not change them.
+        """
+        text = _encode(self.attempt) + b"\0%d" % self.probe.effective_timeout_seconds
+        return blake2b(text, digest_size=8).hexdigest()
+
+
+_IDENTITY: Final = frozenset({"name", "containerName", "probe", "markerPolicy", "podConditionType"})
+_TIMING: Final = frozenset(
+    {
+        "initialDelaySeconds",
+        "timeoutSeconds",
+        "periodSeconds",
+        "successThreshold",
+        "failureThreshold",
+        "terminationGracePeriodSeconds",
+    }
+)
+"""Fields of a probe that do not change what one attempt does."""
+
+
+def _set_fields(struct: msgspec.Struct, but: frozenset[str]) -> Iterator[tuple[str, object]]:
+    for attribute, name in zip(
+        struct.__struct_fields__, struct.__struct_encode_fields__, strict=True
+    ):
+        if name not in but:
+            yield name, getattr(struct, attribute)
+
+
+class PodContainerProbe(ContainerProbe, frozen=True):
+    """A probe of a marker, with what its results change on the pod."""
+
     marker_policy: tuple[MarkerPolicy, ...] | None = None
     pod_condition_type: str | None = None
+
+    def entry(self, marker: str) -> ContainerProbe:
+        """The entry for a NodePodProbe."""
+        fields = {name: getattr(self, name) for name in ContainerProbe.__struct_fields__}
+        return ContainerProbe(**{**fields, "name": str(ProbeName(marker, self.name))})
 
 
 class PodProbeMarkerSpec(_Wire, frozen=True):
@@ -84,14 +140,6 @@ class PodProbeMarker(ApiObject, frozen=True):
     def paused(self) -> bool:
         """Whether the marker's annotation pauses its probes on all pods."""
         return (self.metadata.annotations or {}).get(PAUSED_ANNOTATION) == "true"
-
-
-class ContainerProbe(_Wire, frozen=True):
-    """A probe of a container; `name` is `<marker>#<probe>`, see `keys.ProbeName`."""
-
-    name: str
-    container_name: str
-    probe: Probe
 
 
 class PodProbe(_Wire, frozen=True):
@@ -155,12 +203,11 @@ class _PodProbeWire(msgspec.Struct, frozen=True, gc=False):
     probes: msgspec.Raw = _ABSENT
 
 
-class _NamedProbe(_Wire, frozen=True):
-    """A ContainerProbe of which the probe may be malformed."""
+class _ProbeNames(_Wire, frozen=True):
+    """The names of an entry that does not decode."""
 
     name: str
     container_name: str
-    probe: msgspec.Raw = _ABSENT
 
 
 class _SpecWire(msgspec.Struct, frozen=True, rename="camel", gc=False):
@@ -178,11 +225,9 @@ _status_decoder: msgspec.json.Decoder[NodePodProbeStatus | None] = msgspec.json.
     NodePodProbeStatus | None
 )
 _probes_decoder: msgspec.json.Decoder[Probes] = msgspec.json.Decoder(Probes)
-_named_decoder: msgspec.json.Decoder[tuple[_NamedProbe, ...] | None] = msgspec.json.Decoder(
-    tuple[_NamedProbe, ...] | None
-)
-_probe_decoder: msgspec.json.Decoder[Probe | None] = msgspec.json.Decoder(Probe | None)
-_NO_PROBE: Final = Probe()
+_probe_decoder = msgspec.json.Decoder(ContainerProbe)
+_items_decoder = msgspec.json.Decoder(tuple[msgspec.Raw, ...] | None)
+_names_decoder = msgspec.json.Decoder(_ProbeNames)
 _shared_probes: dict[bytes, Probes] = {}
 
 
@@ -212,25 +257,23 @@ def _decoded_probes(data: bytes) -> Probes:
     try:
         return _probes_decoder.decode(data)
     except DECODE_ERRORS:
-        named = _decoded(_named_decoder, data)
-    if named is None:
-        return None
-    return tuple(
-        ContainerProbe(
-            each.name, each.container_name, _decoded(_probe_decoder, each.probe) or _NO_PROBE
-        )
-        for each in named
-    )
+        items = _decoded(_items_decoder, data)
+    return tuple(filter(None, map(_decoded_probe, items or ()))) or None
 
 
-def _decoded(decoder: msgspec.json.Decoder[T | None], data: bytes | msgspec.Raw) -> T | None:
+def _decoded_probe(data: msgspec.Raw) -> ContainerProbe | None:
+    try:
+        return _probe_decoder.decode(data)
+    except DECODE_ERRORS:
+        names = _decoded(_names_decoder, data)
+    return ContainerProbe(names.name, names.container_name, Probe()) if names else None
+
+
+def _decoded(decoder: msgspec.json.Decoder[T], data: bytes | msgspec.Raw) -> T | None:
     try:
         return decoder.decode(data)
     except DECODE_ERRORS:
         return None
-
-
-_encode = msgspec.json.Encoder().encode
 
 
 def stored_bytes(value: object) -> int:

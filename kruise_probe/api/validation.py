@@ -13,7 +13,6 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from kruise_probe.api import field_errors as field
-from kruise_probe.api.core import Probe
 from kruise_probe.api.extraction import PatternBudget, PatternError
 from kruise_probe.api.field_errors import ErrorKind, FieldError
 from kruise_probe.api.labels import (
@@ -25,7 +24,7 @@ from kruise_probe.api.labels import (
 from kruise_probe.api.meta import LabelSelector
 from kruise_probe.api.probe_validation import (
     MAX_NAME,
-    validate_probe,
+    validate_entry,
     validate_request,
 )
 from kruise_probe.api.reserved import (
@@ -34,6 +33,7 @@ from kruise_probe.api.reserved import (
     reserved_label_error,
 )
 from kruise_probe.api.v1alpha1 import (
+    ContainerProbe,
     MarkerPolicy,
     MessageValue,
     PodContainerProbe,
@@ -173,9 +173,9 @@ def _probes(spec: PodProbeMarkerSpec, allowed_labels: Collection[str]) -> Iterat
         yield from _container_probe(each, f"{path}[{index}]", rules)
 
 
-def is_valid_probe(probe: Probe) -> bool:
+def is_valid_probe(entry: ContainerProbe) -> bool:
     """Whether a probe may run: it breaks no rule, except a limit of `CEL_BOUNDS`."""
-    return all(each.kind in CEL_BOUNDS for each in validate_probe(probe, ""))
+    return all(each.kind in CEL_BOUNDS for each in validate_entry(entry, ""))
 
 
 def _selector_keys(selector: LabelSelector | None) -> frozenset[str]:
@@ -197,7 +197,7 @@ def _container_probe(
     if not probe.container_name:
         yield field.required(f"{path}.containerName", "must name the container to probe")
     yield from field.check_length(f"{path}.containerName", probe.container_name, MAX_CONTAINER_NAME)
-    yield from validate_probe(probe.probe, f"{path}.probe")
+    yield from validate_entry(probe, path)
     if probe.probe.http_get is not None:
         yield from validate_request(probe.probe.http_get, f"{path}.probe.httpGet")
     condition_type = probe.pod_condition_type

@@ -217,14 +217,14 @@ async def _run_all(client: RestClient, seen: SeenPod, trials: Sequence[Trial]) -
     places = asyncio.Semaphore(MAX_CONCURRENT)
 
     async def one(trial: Trial) -> TrialResult:
-        if isinstance(trial.probe, Link):
-            return not_run(blocking_text(trial.probe))
+        if isinstance(trial.entry, Link):
+            return not_run(blocking_text(trial.entry))
         target = Target(pod_ip=seen.pod.ip, container_id=trial.context.probe.container_name)
         async with places:
             return await run_probe(
                 client,
                 seen.key,
-                trial.probe,
+                trial.entry,
                 target,
                 user_agent=f"kruise-probe/{version.TEXT}",
             )

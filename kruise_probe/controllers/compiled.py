@@ -14,8 +14,7 @@ from cachetools import LRUCache, cached
 from kruise_probe.api.core import GRPCAction, HTTPGetAction, Probe, TCPSocketAction
 from kruise_probe.api.extraction import FromMessage, PatternBudget, PatternError
 from kruise_probe.api.field_errors import FieldError, first_errors
-from kruise_probe.api.handlers import probe_hash
-from kruise_probe.api.keys import NamespacedName, ProbeName
+from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.labels import (
     Selector,
     annotation_key_error,
@@ -204,7 +203,7 @@ def _probes(
     probes: dict[str, CompiledProbe] = {}
     allowed = _AllowedMarks(selector_keys, allowed_labels, PatternBudget())
     for written in marker.spec.probes or ():
-        each = msgspec.structs.replace(written, probe=clamp_timeout(written.probe))
+        each = clamp_timeout(written)
         if each.name not in probes and _is_valid(each):
             container_probe, port_name = _container_probe(marker.metadata.name, each)
             probes[each.name] = CompiledProbe(
@@ -214,14 +213,14 @@ def _probes(
                 condition_type=_condition_type(each.pod_condition_type),
                 policies=_policies(each.marker_policy or (), allowed),
                 entry_bytes=stored_bytes(container_probe),
-                hash=probe_hash(container_probe.probe),
+                hash=container_probe.hash,
             )
     return tuple(probes.values())
 
 
 def _is_valid(probe: PodContainerProbe) -> bool:
     named = bool(probe.name) and "#" not in probe.name and bool(probe.container_name)
-    return named and is_valid_probe(probe.probe)
+    return named and is_valid_probe(probe)
 
 
 def _condition_type(condition_type: str | None) -> str:
@@ -319,18 +318,14 @@ def _container_probe(marker: str, probe: PodContainerProbe) -> tuple[ContainerPr
         case _:
             pass
     return (
-        ContainerProbe(
-            name=str(ProbeName(marker, probe.name)),
-            container_name=probe.container_name,
-            probe=filled,
-        ),
+        msgspec.structs.replace(probe.entry(marker), probe=filled),
         port if isinstance(port, str) else "",
     )
 
 
 @cached(LRUCache(HASHES), key=lambda probe, number: (probe.hash, number))
 def _hash_with_port(probe: CompiledProbe, number: int) -> str:
-    return probe_hash(_with_port(probe.container_probe, number).probe)
+    return _with_port(probe.container_probe, number).hash
 
 
 def _with_port(container_probe: ContainerProbe, number: int) -> ContainerProbe:

@@ -12,9 +12,8 @@ from typing import Final, NamedTuple, Protocol
 import structlog
 from prometheus_client import REGISTRY
 
-from kruise_probe.api.core import Probe
 from kruise_probe.api.names import EVENT_FAILED, EVENT_SUCCEEDED, EVENT_UNKNOWN, SYSTEM_NAMESPACE
-from kruise_probe.api.v1alpha1 import NodePodProbe, ProbeState
+from kruise_probe.api.v1alpha1 import ContainerProbe, NodePodProbe, ProbeState
 from kruise_probe.client.event_series import ObjectReference
 from kruise_probe.daemon.diff import DesiredProbe
 from kruise_probe.daemon.heartbeat import Heartbeat, LeaseClient
@@ -97,7 +96,7 @@ class Agent:
         client: AgentClient,
         containers: WatchedContainers,
         host_addresses: HostAddresses,
-        prober_factory: Callable[[Probe], Prober],
+        prober_factory: Callable[[ContainerProbe], Prober],
         execs: Places,
         sockets: Places,
         recorder: Recorder,

@@ -10,10 +10,9 @@ from typing import Final, NamedTuple
 
 from kruise_probe.api.core import Probe
 from kruise_probe.api.field_errors import ErrorKind, FieldError, first_errors
-from kruise_probe.api.handlers import handler_bytes
 from kruise_probe.api.keys import NamespacedName, ProbeKey, ProbeName
-from kruise_probe.api.probe_validation import validate_probe
-from kruise_probe.api.v1alpha1 import NodePodProbeSpec
+from kruise_probe.api.probe_validation import validate_entry
+from kruise_probe.api.v1alpha1 import ContainerProbe, NodePodProbeSpec
 
 _FATAL_KINDS: Final = frozenset(
     {ErrorKind.REQUIRED, ErrorKind.INVALID, ErrorKind.NOT_SUPPORTED, ErrorKind.FORBIDDEN}
@@ -21,12 +20,17 @@ _FATAL_KINDS: Final = frozenset(
 
 
 class DesiredProbe(NamedTuple):
-    """One probe in the spec: its key, its pod, the pod's address (may be empty) and the probe."""
+    """One probe in the spec: its key, its pod, the pod's address (may be empty) and its entry."""
 
     key: ProbeKey
     pod: NamespacedName
     ip: str
-    probe: Probe
+    entry: ContainerProbe
+
+    @property
+    def probe(self) -> Probe:
+        """For its numbers only: `entry` may have more that decides about an attempt."""
+        return self.entry.probe
 
 
 class Diff(NamedTuple):
@@ -58,7 +62,7 @@ def desired_probes(spec: NodePodProbeSpec | None) -> dict[ProbeKey, DesiredProbe
         name = NamespacedName(pod.namespace, pod.name)
         for each in pod.probes or ():
             key = ProbeKey(pod.uid, each.container_name, ProbeName.parse(each.name))
-            desired.setdefault(key, DesiredProbe(key, name, pod.ip, each.probe))
+            desired.setdefault(key, DesiredProbe(key, name, pod.ip, each))
     return desired
 
 
@@ -73,10 +77,11 @@ def diff(
     )
 
 
-def edit_of(old: Probe, new: Probe) -> Edit:
+def edit_of(before: ContainerProbe, after: ContainerProbe) -> Edit:
     """Compare effective values: setting a field to its default is no edit."""
+    old, new = before.probe, after.probe
     return Edit(
-        handler=handler_bytes(old) != handler_bytes(new),
+        handler=before.attempt != after.attempt,
         timeout=old.effective_timeout_seconds != new.effective_timeout_seconds,
         timing=(
             old.effective_period_seconds != new.effective_period_seconds
@@ -89,8 +94,8 @@ def edit_of(old: Probe, new: Probe) -> Edit:
     )
 
 
-def invalid_reason(probe: Probe) -> str:
-    """Why `probe` cannot run, as the message of its state; empty when it can.
+def invalid_reason(entry: ContainerProbe) -> str:
+    """Why `entry` cannot run, as the message of its state; empty when it can.
 
     Not invalid here:
 
@@ -99,7 +104,7 @@ def invalid_reason(probe: Probe) -> str:
     - `host`: the prober itself reports a failure.
     - A port given as text: the prober uses its number, or reports that there is none.
     """
-    broken = first_errors(error for error in validate_probe(probe, "probe") if _is_fatal(error))
+    broken = first_errors(error for error in validate_entry(entry, "") if _is_fatal(error))
     return f"InvalidProbe: {'; '.join(map(str, broken))}" if broken else ""
 
 

@@ -12,7 +12,6 @@ from enum import IntEnum
 
 import msgspec
 
-from kruise_probe.api.handlers import probe_hash
 from kruise_probe.api.keys import ProbeKey
 from kruise_probe.api.v1alpha1 import ProbeState
 from kruise_probe.daemon import threshold
@@ -150,7 +149,7 @@ class StatePublisher:
         """Use this version of the probe from now on."""
         self._desired = desired
         self.thresholds = threshold.thresholds_of(desired.probe)
-        self.probe_hash = probe_hash(desired.probe)
+        self.probe_hash = desired.entry.hash
 
     def restore(self) -> None:
         """Store the recorded result, without a transition."""

@@ -15,10 +15,8 @@ from typing import Any, NamedTuple
 
 import structlog
 
-from kruise_probe.api.core import Probe
-from kruise_probe.api.handlers import handler_type
 from kruise_probe.api.messages import normalise_message
-from kruise_probe.api.v1alpha1 import ProbeState
+from kruise_probe.api.v1alpha1 import ContainerProbe, ProbeState
 from kruise_probe.daemon import metrics, schedule
 from kruise_probe.daemon.cri.containers import ContainerView
 from kruise_probe.daemon.diff import DesiredProbe, edit_of, invalid_reason
@@ -61,7 +59,7 @@ class WorkerContext(NamedTuple):
 
     containers: Containers
     host_addresses: HostAddresses
-    prober_factory: Callable[[Probe], Prober]
+    prober_factory: Callable[[ContainerProbe], Prober]
     execs: Places
     sockets: Places
     results: Results
@@ -125,10 +123,10 @@ class Worker:
         self._internal_error_logged = False
 
     def _configure(self) -> None:
-        probe = self.desired.probe
-        self.series.type = handler_type(probe)
-        self._invalid_reason = invalid_reason(probe)
-        self._prober = None if self._invalid_reason else self._context.prober_factory(probe)
+        entry = self.desired.entry
+        self.series.type = entry.probe.handler_type
+        self._invalid_reason = invalid_reason(entry)
+        self._prober = None if self._invalid_reason else self._context.prober_factory(entry)
 
     def _timing(self) -> schedule.Timing:
         return schedule.timing_of(self.desired.key, self.desired.probe)
@@ -151,7 +149,7 @@ class Worker:
         """Apply an edit of the probe; every field takes effect at once."""
         old, self.desired = self.desired, desired
         self._state.configure(desired)
-        edit = edit_of(old.probe, desired.probe)
+        edit = edit_of(old.entry, desired.entry)
         probe_again = (
             edit.handler
             or edit.timeout

@@ -12,11 +12,15 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from kruise_probe.api.core import Probe
 from kruise_probe.api.names import REASON_NO_ROOM
 from kruise_probe.api.pods import NOTHING_OWNED
 from kruise_probe.api.times import format_time
-from kruise_probe.api.v1alpha1 import ContainerProbeState, PodProbeMarker, ProbeState
+from kruise_probe.api.v1alpha1 import (
+    ContainerProbe,
+    ContainerProbeState,
+    PodProbeMarker,
+    ProbeState,
+)
 from kruise_probe.controllers.compiled import CompiledMarker
 from kruise_probe.controllers.nodes.plan import probes_of_marker
 from kruise_probe.controllers.pods.claims import Claims, claims_of
@@ -88,7 +92,7 @@ class Trial(NamedTuple):
     """A probe to run once, or the broken link that blocks it."""
 
     context: ProbeContext
-    probe: Probe | Link
+    entry: ContainerProbe | Link
 
 
 class TrialResult(NamedTuple):
@@ -137,7 +141,7 @@ def trials_of(snapshot: Snapshot, seen: SeenPod, marker: CompiledMarker) -> list
     containers = frozenset(each.name for each in pod.containers)
     planned = {each.name: each for each in probes_of_marker(marker, pod.containers, containers)}
     return [
-        Trial(context, _blocking_link(context) or planned[context.name].probe)
+        Trial(context, _blocking_link(context) or planned[context.name])
         for context in contexts_of(snapshot, seen, marker)
     ]
 
@@ -167,7 +171,7 @@ def attempt_view(trial: Trial, result: TrialResult, claims: Claims, now: datetim
         marker=context.marker.key.name,
         probe=context.probe.name,
         container_name=context.probe.container_name,
-        check=handler_text(context.probe.probe),
+        check=handler_text(context.probe),
         state=result.state,
         message=result.message,
         duration_seconds=result.duration_seconds,

@@ -156,7 +156,7 @@ def _trace_view(snapshot: Snapshot, seen: SeenPod, trace: ProbeTrace) -> TraceVi
     return TraceView(
         probe=trace.probe.name,
         container_name=trace.probe.container_name,
-        check=handler_text(trace.probe.probe),
+        check=handler_text(trace.probe),
         links=[each for each in trace.links if each.text or each.state is not LinkState.OK],
         first_broken=end.name if end else "",
         reason=end.reason if end else "",

@@ -7,7 +7,6 @@ from typing import Final
 
 from kruise_probe.api.core import MAX_SECONDS, Probe
 from kruise_probe.api.extraction import FromMessage
-from kruise_probe.api.handlers import probe_hash
 from kruise_probe.api.messages import searched_part
 from kruise_probe.api.names import REASON_DAEMON_STALE
 from kruise_probe.api.times import parse_time
@@ -113,9 +112,9 @@ def is_outdated(context: ProbeContext) -> bool:
     reported = context.result.probe_hash if context.result else None
     entry = context.snapshot.entry_of(context.seen.pod)
     current = next(
-        (each.probe for each in (entry and entry.probes) or () if each.name == context.name), None
+        (each for each in (entry and entry.probes) or () if each.name == context.name), None
     )
-    return bool(reported and current and reported != probe_hash(current))
+    return bool(reported and current and reported != current.hash)
 
 
 def _command_hint(context: ProbeContext) -> str:

@@ -5,10 +5,10 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Final
 
-from kruise_probe.api.core import ExecAction, GRPCAction, HTTPGetAction, Probe, TCPSocketAction
+from kruise_probe.api.core import ExecAction, GRPCAction, HTTPGetAction, TCPSocketAction
 from kruise_probe.api.names import LEFT_OUT_REASONS, REASON_DAEMON_STALE, REASON_PAUSED
 from kruise_probe.api.times import format_time
-from kruise_probe.api.v1alpha1 import PodContainerProbe, PodProbeMarker, ProbeState
+from kruise_probe.api.v1alpha1 import ContainerProbe, PodContainerProbe, PodProbeMarker, ProbeState
 from kruise_probe.controllers.compiled import CompiledMarker
 from kruise_probe.controllers.nodes.plan import is_probed
 from kruise_probe.inspection.problems import (
@@ -154,7 +154,7 @@ def _probe_view(probe: PodContainerProbe) -> ProbeView:
     return ProbeView(
         name=probe.name,
         container_name=probe.container_name,
-        check=handler_text(numbers),
+        check=handler_text(probe),
         initial_delay_seconds=numbers.effective_initial_delay_seconds,
         period_seconds=numbers.effective_period_seconds,
         timeout_seconds=numbers.effective_timeout_seconds,
@@ -178,9 +178,9 @@ _ESCAPES: Final = {
 }  # fmt: skip
 
 
-def handler_text(probe: Probe) -> str:
-    """The handler of a probe on one line: `exec sh -c 'test -e idle'`, `http-get http://:8080/healthz`."""
-    match probe.handler:
+def handler_text(entry: ContainerProbe) -> str:
+    """What an attempt does, on one line: `exec sh -c 'test -e idle'`, `http-get http://:8080/healthz`."""
+    match entry.probe.handler:
         case ExecAction() as action:
             return " ".join(["exec", *map(_shell_word, action.command or ())])
         case HTTPGetAction() as action:

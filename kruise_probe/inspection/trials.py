@@ -11,7 +11,7 @@ from kruise_probe.api.core import ExecAction, Probe, TCPSocketAction
 from kruise_probe.api.errors import Forbidden, KubeError, NotFound
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.messages import normalise_message
-from kruise_probe.api.v1alpha1 import ProbeState
+from kruise_probe.api.v1alpha1 import ContainerProbe, ProbeState
 from kruise_probe.client.pod_streams import CommandNotStarted, OutputTooLarge, run_command
 from kruise_probe.client.rest import RestClient
 from kruise_probe.daemon.cri.runtime import (
@@ -76,16 +76,22 @@ class PodCommands(Commands):
 
 
 async def run_probe(
-    client: RestClient, pod: NamespacedName, probe: Probe, target: Target, *, user_agent: str
+    client: RestClient,
+    pod: NamespacedName,
+    entry: ContainerProbe,
+    target: Target,
+    *,
+    user_agent: str,
 ) -> TrialResult:
     """Run one attempt. It ends within the probe's timeout, plus the time to open the stream.
 
     The `container_id` of `target` is the name of the container.
     """
+    probe = entry.probe
     subresource = "exec" if isinstance(probe.handler, ExecAction) else "portforward"
     async with Forwarder(client, pod) as forwarder:
         prober = prober_for(
-            probe,
+            entry,
             commands=PodCommands(client, pod),
             user_agent=user_agent,
             open_socket=forwarder.open_socket,

@@ -13,7 +13,6 @@ from typing import Any, Final
 
 import msgspec
 
-from kruise_probe.api.core import Probe
 from kruise_probe.api.labels import MAX_ANNOTATION_BYTES, annotation_bytes, compile_selector
 from kruise_probe.api.meta import DECODE_ERRORS
 from kruise_probe.api.names import SERVERLESS_MARKERS_ANNOTATION, SERVERLESS_PROBES_ANNOTATION
@@ -118,7 +117,7 @@ def _is_valid(probe: PodContainerProbe) -> bool:
     """Whether a provider may run the probe and set its condition."""
     if probe.pod_condition_type and reserved_condition_error(probe.pod_condition_type):
         return False
-    return is_valid_probe(clamp_timeout(probe.probe))
+    return is_valid_probe(clamp_timeout(probe))
 
 
 def _without_duplicates(
@@ -135,18 +134,15 @@ def _without_duplicates(
 
 
 def _without_policies(probe: PodContainerProbe) -> PodContainerProbe:
-    return msgspec.structs.replace(probe, marker_policy=None, probe=_for_provider(probe.probe))
-
-
-def _for_provider(written: Probe) -> Probe:
-    """Clamp the timeout, set the defaults of httpGet, and drop headers that look secret."""
-    probe = clamp_timeout(written)
-    action = probe.http_get
+    """Also clamp the timeout, set the defaults of httpGet, and drop headers that look secret."""
+    probe = msgspec.structs.replace(clamp_timeout(probe), marker_policy=None)
+    action = probe.probe.http_get
     if action is None:
         return probe
     headers = tuple(each for each in action.http_headers or () if not looks_secret(each.name))
     completed = msgspec.structs.replace(action.with_defaults(), http_headers=headers or None)
-    return msgspec.structs.replace(probe, http_get=completed)
+    for_provider = msgspec.structs.replace(probe.probe, http_get=completed)
+    return msgspec.structs.replace(probe, probe=for_provider)
 
 
 def looks_secret(header: str) -> bool:

@@ -9,15 +9,24 @@ from typing import Any
 
 import msgspec
 
-from kruise_probe.api.core import Lease, Node
+from kruise_probe.api.core import Lease, Node, Probe
 from kruise_probe.api.names import MANAGER_FIELD_MANAGER, daemon_lease_name
 from kruise_probe.api.pods import Pod
 from kruise_probe.api.resources import LEASES, MARKERS, NODE_POD_PROBES, NODES, PODS
-from kruise_probe.api.v1alpha1 import ContainerProbeState, NodePodProbe, PodProbeMarker
+from kruise_probe.api.v1alpha1 import (
+    ContainerProbe,
+    ContainerProbeState,
+    NodePodProbe,
+    PodProbeMarker,
+)
 
 Json = dict[str, Any]
 
 CREATED = "2026-01-01T00:00:00Z"
+
+
+def entry_of(probe: Probe) -> ContainerProbe:
+    return ContainerProbe("marker#probe", "main", probe)
 
 
 def owned_fields(

@@ -246,7 +246,7 @@ def _use(decoded: Any) -> None:
     if isinstance(decoded, NodePodProbe):
         recorded_in(decoded.status)
         for entry in desired_probes(decoded.spec).values():
-            invalid_reason(entry.probe)
+            invalid_reason(entry.entry)
     elif hasattr(decoded, "spec") and hasattr(decoded.spec, "probes"):
         validate_marker(decoded.spec)
         compile_marker(decoded)

@@ -233,8 +233,8 @@ class FakeProbers:
 
         self.behaviour = behave
 
-    def __call__(self, probe: Probe) -> "FakeProber":
-        return FakeProber(probe, self)
+    def __call__(self, entry: ContainerProbe) -> "FakeProber":
+        return FakeProber(entry.probe, self)
 
     @property
     def times(self) -> list[float]:
@@ -497,7 +497,7 @@ class ScriptedNode:
         self.containers = FakeContainers()
         self.host_addresses = FakeHostAddresses()
         self.probers = FakeProbers()
-        self.prober_factory: Callable[[Probe], Prober] = self.probers
+        self.prober_factory: Callable[[ContainerProbe], Prober] = self.probers
         self.api = FakeNodeApi()
         self.execs, self.sockets = Places(1000, EXECS), Places(1000, SOCKETS)
         self.recorder = FakeRecorder()

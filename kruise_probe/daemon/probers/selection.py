@@ -7,8 +7,9 @@ the webhook.
 
 from typing import Final
 
-from kruise_probe.api.core import ExecAction, GRPCAction, HTTPGetAction, Probe, TCPSocketAction
+from kruise_probe.api.core import ExecAction, GRPCAction, HTTPGetAction, TCPSocketAction
 from kruise_probe.api.messages import normalise_message
+from kruise_probe.api.v1alpha1 import ContainerProbe
 from kruise_probe.daemon.probers.dialing import OpenSocket, new_socket
 from kruise_probe.daemon.probers.exec import Commands, ExecProber
 from kruise_probe.daemon.probers.http import HttpProber
@@ -32,18 +33,22 @@ class RefusedProber(Prober):
 
 
 def prober_for(
-    probe: Probe, *, commands: Commands, user_agent: str, open_socket: OpenSocket = new_socket
+    entry: ContainerProbe,
+    *,
+    commands: Commands,
+    user_agent: str,
+    open_socket: OpenSocket = new_socket,
 ) -> Prober:
-    """The prober of the probe's action, with its effective timeout.
+    """The prober of the entry's action, with its effective timeout.
 
     Args:
-        probe: may be invalid; the prober of an invalid probe fails with the reason.
+        entry: may be invalid; the prober of an invalid entry fails with the reason.
         commands: runs the commands of exec probes.
         open_socket: opens the sockets of the other probes.
         user_agent: `kruise-probe/<version>`.
     """
-    timeout = float(probe.effective_timeout_seconds)
-    match probe.handler:
+    timeout = float(entry.probe.effective_timeout_seconds)
+    match entry.probe.handler:
         case ExecAction() as action:
             return ExecProber(action, timeout_seconds=timeout, commands=commands)
         case HTTPGetAction(host=str(host)) if host:

@@ -21,6 +21,7 @@ import msgspec
 import pytest
 from grpc_health.v1._async import HealthServicer
 from grpc_health.v1.health_pb2_grpc import add_HealthServicer_to_server
+from support.builders import entry_of
 from support.fake_runtime import ScriptedRuntime
 from support.patience import PATIENCE_SECONDS
 from support.probing import result_of
@@ -294,7 +295,7 @@ async def test_verdicts_and_requests_equal_the_kubelets(kubelet: Kubelet, row: R
         theirs = await asyncio.to_thread(kubelet.probe, row.host, raw_probe, row.timeout)
         their_requests, server.requests = server.requests, []
         prober = prober_for(
-            msgspec.convert(raw_probe, Probe),
+            entry_of(msgspec.convert(raw_probe, Probe)),
             commands=RuntimeCommands(ScriptedRuntime()),
             user_agent="kube-probe/.",
         )
@@ -312,7 +313,7 @@ async def test_refused_connection_equals_the_kubelets(kubelet: Kubelet) -> None:
     for probe in ({"tcpSocket": {"port": 1}}, {"httpGet": {"port": 1, "path": "/"}}):
         theirs = await asyncio.to_thread(kubelet.probe, "127.0.0.1", probe, 30.0)
         prober = prober_for(
-            msgspec.convert(probe, Probe),
+            entry_of(msgspec.convert(probe, Probe)),
             commands=RuntimeCommands(ScriptedRuntime()),
             user_agent="x",
         )

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 from support.builders import (
     container_wire,
+    entry_of,
     marker,
     npp_wire,
     pod,
@@ -16,7 +17,6 @@ from support.builders import (
 )
 
 from kruise_probe.api.core import ExecAction, HTTPGetAction, Probe
-from kruise_probe.api.handlers import probe_hash
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.resources import NODE_POD_PROBES
 from kruise_probe.api.v1alpha1 import NodePodProbe
@@ -196,7 +196,7 @@ def test_state_of_another_handler_does_not_count(
     handler: dict[str, object], reported: Probe | None, state: str, counts: bool
 ) -> None:
     index = NodePodProbeIndex()
-    hash_ = probe_hash(reported) if reported else ""
+    hash_ = entry_of(reported).hash if reported else ""
     index.update(None, report(state_wire("a#p", state, probe_hash=hash_), B_GOOD))
     compiled = compile_marker(marker("a", probes=[probe_wire("p", handler=handler)]))
     assert set(index.states_of(POD, (compiled,))) == ({"a#p", "b#p"} if counts else {"b#p"})
@@ -205,7 +205,7 @@ def test_state_of_another_handler_does_not_count(
 
 def test_port_name_that_the_container_lacks_is_part_of_the_hash() -> None:
     (probe,) = compile_marker(marker(probes=[probe_wire(handler=NAMED_PORT)])).probes
-    unresolved = probe_hash(probe.container_probe.probe)
+    unresolved = probe.container_probe.hash
     without_port = pod(containers=[container_wire("main")])
     without_container = pod(containers=[container_wire("other")])
     assert probe.hash_on(without_port) == probe.hash_on(without_container) == unresolved

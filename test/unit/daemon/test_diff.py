@@ -1,6 +1,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.builders import entry_of
 from support.scripted_node import exec_probe, pod_of, probe_of, spec_of
 
 from kruise_probe.api.core import ExecAction, GRPCAction, HTTPGetAction, Probe, TCPSocketAction
@@ -19,7 +20,7 @@ NOTHING = Edit(handler=False, timeout=False, timing=False, thresholds=False)
 
 def entry(name: str, command: str = "check", ip: str = "") -> DesiredProbe:
     key = ProbeKey("uid", "main", ProbeName("marker", name))
-    return DesiredProbe(key, NamespacedName("default", "pod"), ip, exec_probe(command))
+    return DesiredProbe(key, NamespacedName("default", "pod"), ip, entry_of(exec_probe(command)))
 
 
 def test_every_probe_of_the_spec_is_desired_in_its_order() -> None:
@@ -79,7 +80,7 @@ def test_a_changed_pod_ip_is_an_edit_and_no_new_probe() -> None:
     ],
 )  # fmt: skip
 def test_a23_edit_lists_the_changed_fields(new: Probe, edit: Edit) -> None:
-    assert edit == edit_of(exec_probe(), new)
+    assert edit == edit_of(entry_of(exec_probe()), entry_of(new))
 
 
 @pytest.mark.parametrize(
@@ -97,8 +98,8 @@ def test_a23_edit_lists_the_changed_fields(new: Probe, edit: Edit) -> None:
     ],
 )
 def test_invalid_probe_has_a_reason(probe: Probe, part: str) -> None:
-    assert invalid_reason(probe).startswith("InvalidProbe: ")
-    assert part in invalid_reason(probe)
+    assert invalid_reason(entry_of(probe)).startswith("InvalidProbe: ")
+    assert part in invalid_reason(entry_of(probe))
 
 
 @pytest.mark.parametrize(
@@ -115,4 +116,4 @@ def test_invalid_probe_has_a_reason(probe: Probe, part: str) -> None:
     ],
 )
 def test_probe_that_can_run_is_valid(probe: Probe) -> None:
-    assert not invalid_reason(probe)
+    assert not invalid_reason(entry_of(probe))

@@ -20,9 +20,9 @@ from support.scripted_node import (
     wall_clock,
 )
 
-from kruise_probe.api.core import Probe
 from kruise_probe.api.meta import ObjectMeta
 from kruise_probe.api.v1alpha1 import (
+    ContainerProbe,
     ContainerProbeState,
     NodePodProbe,
     NodePodProbeStatus,
@@ -60,12 +60,12 @@ class Supervised:
         )
         self.container_id = self.containers.start(age=100)
 
-    def _prober(self, probe: Probe) -> Prober:
-        assert probe.exec is not None
-        assert probe.exec.command is not None
-        if probe.exec.command[0] in self.broken:
+    def _prober(self, entry: ContainerProbe) -> Prober:
+        assert entry.probe.exec is not None
+        assert entry.probe.exec.command is not None
+        if entry.probe.exec.command[0] in self.broken:
             raise RuntimeError("broken")
-        return self.probers(probe)
+        return self.probers(entry)
 
     def apply(
         self, *commands: str, first: bool = False, status: NodePodProbeStatus | None = None

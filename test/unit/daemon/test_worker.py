@@ -24,7 +24,7 @@ from support.scripted_node import (
 )
 
 from kruise_probe.api.core import ExecAction, GRPCAction, Probe, TCPSocketAction
-from kruise_probe.api.v1alpha1 import NodePodProbeSpec
+from kruise_probe.api.v1alpha1 import ContainerProbe, NodePodProbeSpec
 from kruise_probe.daemon.cri.containers import ContainerWatcher
 from kruise_probe.daemon.cri.runtime import PodSandboxStatus
 from kruise_probe.daemon.places import EXECS, SOCKETS, Places, Tenant
@@ -752,10 +752,11 @@ async def test_an_error_of_a_prober_is_counted_each_time_and_logged_again_after_
 
 
 async def test_prober_that_cannot_be_created_affects_only_its_probe(node: ScriptedNode) -> None:
-    def fussy(probe: Probe) -> Prober:
+    def fussy(entry: ContainerProbe) -> Prober:
+        probe = entry.probe
         if probe.exec and probe.exec.command == ("broken",):
             raise ZeroDivisionError("oops")
-        return node.probers(probe)
+        return node.probers(entry)
 
     def spec(command: str) -> NodePodProbeSpec:
         probes = (exec_probe(command, period_seconds=300), exec_probe("sound"))
@@ -1010,11 +1011,11 @@ async def test_new_address_of_a_probe_that_is_not_blocked_waits_for_its_next_tic
 
 async def test_a_new_address_keeps_the_prober(node: ScriptedNode) -> None:
     """A command that waits for its place keeps it, and how long it has waited."""
-    created: list[Probe] = []
+    created: list[ContainerProbe] = []
 
-    def prober_factory(probe: Probe) -> Prober:
-        created.append(probe)
-        return node.probers(probe)
+    def prober_factory(entry: ContainerProbe) -> Prober:
+        created.append(entry)
+        return node.probers(entry)
 
     node.prober_factory = prober_factory
     probe = probe_of(exec_probe(period_seconds=300))

@@ -6,9 +6,8 @@ import pytest
 from support.builders import container_wire, marker_wire, pod_wire, policy_wire, probe_wire
 from support.snapshots import NOW, seen_pod, snapshot
 
-from kruise_probe.api.core import Probe
 from kruise_probe.api.names import PAUSED_ANNOTATION
-from kruise_probe.api.v1alpha1 import ProbeState
+from kruise_probe.api.v1alpha1 import ContainerProbe, ProbeState
 from kruise_probe.controllers.limits import MARKERS_PER_POD
 from kruise_probe.inspection.attempts import (
     HOST_NETWORK,
@@ -65,10 +64,10 @@ def test_probe_is_the_one_that_the_manager_sends_to_the_node() -> None:
     probe = probe_wire(handler={"httpGet": {"port": "http"}}, timeoutSeconds=7)
     pod = pod_with(container_wire(ports={"http": 8080}))
     (trial,) = trials(marker_wire(probes=[probe]), pod=pod)
-    assert isinstance(trial.probe, Probe)
-    assert trial.probe.http_get is not None
-    assert (trial.probe.http_get.port, trial.probe.http_get.path) == (8080, "/")
-    assert trial.probe.effective_timeout_seconds == 7
+    assert isinstance(trial.entry, ContainerProbe)
+    assert trial.entry.probe.http_get is not None
+    assert (trial.entry.probe.http_get.port, trial.entry.probe.http_get.path) == (8080, "/")
+    assert trial.entry.probe.effective_timeout_seconds == 7
 
 
 @pytest.mark.parametrize(
@@ -80,7 +79,7 @@ def test_probe_is_the_one_that_the_manager_sends_to_the_node() -> None:
 )
 def test_running_container_is_probed(container: Json) -> None:
     (trial,) = trials(marker_wire(), pod=pod_with(container))
-    assert isinstance(trial.probe, Probe)
+    assert isinstance(trial.entry, ContainerProbe)
 
 
 HOST = probe_wire(handler={"tcpSocket": {"port": 80, "host": "example.com"}})
@@ -112,23 +111,23 @@ def test_a_blocked_probe_has_the_broken_link_of_explain(
     marker: Json, pod: SeenPod, text: str
 ) -> None:
     first, *_ = trials(marker, pod=pod)
-    assert isinstance(first.probe, Link)
-    assert blocking_text(first.probe).startswith(text)
+    assert isinstance(first.entry, Link)
+    assert blocking_text(first.entry).startswith(text)
 
 
 def test_init_container_is_not_probed() -> None:
     wire = pod_wire("web-0")
     wire["spec"]["initContainers"] = [{"name": "init"}]
     (trial,) = trials(marker_wire(probes=[probe_wire(container="init")]), pod=seen_pod(wire))
-    assert isinstance(trial.probe, Link)
-    assert trial.probe.reason == "ContainerNotProbed"
+    assert isinstance(trial.entry, Link)
+    assert trial.entry.reason == "ContainerNotProbed"
 
 
 def test_marker_beyond_the_limit_of_a_pod_is_left_out() -> None:
     markers = [marker_wire(f"m{number:03}") for number in range(MARKERS_PER_POD + 1)]
     *_, last = trials(*markers)
-    assert isinstance(last.probe, Link)
-    assert last.probe.reason == "TooManyMarkers"
+    assert isinstance(last.entry, Link)
+    assert last.entry.reason == "TooManyMarkers"
 
 
 POLICIES = [

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from support.builders import pod_wire
+from support.builders import entry_of, pod_wire
 from support.connections import listening
 from support.patience import PATIENCE_SECONDS
 from support.probing import result_of
@@ -56,12 +56,12 @@ async def run(probe: Probe, *, port: int = 0, **more: Any) -> TrialResult:
     async with serving_pod(scripted) as pod:
         config = ClusterConfig.plain(pod.url)
         async with RestClient(config=config, field_manager="test", user_agent="test") as client:
-            return await run_probe(client, KEY, probe, POD, user_agent="kruise-probe/1")
+            return await run_probe(client, KEY, entry_of(probe), POD, user_agent="kruise-probe/1")
 
 
 async def direct(probe: Probe) -> tuple[ProbeState, str]:
     """State and message of the daemon's own attempt."""
-    prober = prober_for(probe, commands=Unused(), user_agent="kruise-probe/1")
+    prober = prober_for(entry_of(probe), commands=Unused(), user_agent="kruise-probe/1")
     result = await result_of(prober, POD)
     return ProbeState.SUCCEEDED if result.succeeded else ProbeState.FAILED, result.message
 

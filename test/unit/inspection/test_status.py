@@ -3,7 +3,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from support.builders import condition_wire, policy_wire, probe_wire, state_wire
+from support.builders import condition_wire, entry_of, policy_wire, probe_wire, state_wire
 from support.snapshots import healthy_pod, marker, snapshot
 
 from kruise_probe.api.core import Probe
@@ -378,7 +378,7 @@ def test_view_has_the_documented_fields() -> None:
     ],
 )
 def test_handler_text_is_one_line_that_can_be_copied(probe: Json, text: str) -> None:
-    assert handler_text(msgspec.convert(probe, Probe)) == text
+    assert handler_text(entry_of(msgspec.convert(probe, Probe))) == text
 
 
 def test_closest_markers_that_do_not_match_are_listed() -> None:

@@ -10,6 +10,7 @@ import pytest
 from support.builders import (
     condition_wire,
     container_wire,
+    entry_of,
     node_wire,
     pod_wire,
     policy_wire,
@@ -19,7 +20,6 @@ from support.builders import (
 from support.snapshots import healthy_pod, marker, seen_pod, snapshot
 
 from kruise_probe.api.core import ExecAction, Probe
-from kruise_probe.api.handlers import probe_hash
 from kruise_probe.inspection.link import Link, LinkState
 from kruise_probe.inspection.result_links import SHOWN_MESSAGE
 from kruise_probe.inspection.seen_pods import MAX_MESSAGE
@@ -658,7 +658,7 @@ SPLIT = 'split the command into its words: ["cat", "/ready"]'
     [
         pytest.param(state_wire(probe_hash="0" * 16), "ResultOutdated", id="hash-of-another-probe"),
         pytest.param(
-            state_wire(probe_hash=probe_hash(Probe(exec=ExecAction(command=("true",))))),
+            state_wire(probe_hash=entry_of(Probe(exec=ExecAction(command=("true",)))).hash),
             None,
             id="hash-of-this-probe",
         ),

@@ -11,6 +11,7 @@ import pytest
 from prometheus_client import REGISTRY
 from support.builders import (
     condition_wire,
+    entry_of,
     lease_wire,
     marker_wire,
     node_wire,
@@ -27,7 +28,6 @@ from support.running_manager import loop_clock, running_manager, settle
 
 from kruise_probe.api.core import ExecAction, GRPCAction, Probe
 from kruise_probe.api.errors import ConnectionFailed, Forbidden, Invalid, ServerError
-from kruise_probe.api.handlers import probe_hash
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.names import daemon_lease_name
 from kruise_probe.api.resources import LEASES, MARKERS, NODE_POD_PROBES, NODES, PODS
@@ -40,7 +40,7 @@ POLICIES = (
     policy_wire("Failed", {"sick": "true"}),
 )
 
-HASH = probe_hash(Probe(exec=ExecAction(("true",))))
+HASH = entry_of(Probe(exec=ExecAction(("true",)))).hash
 
 
 @pytest.fixture
@@ -108,7 +108,7 @@ async def test_result_of_another_handler_is_neither_written_nor_counted(api: Fak
         assert shown(api) == ({}, {}, {})
         assert _counted(api) == (0, 1)
 
-        report(api, state_wire(probe_hash=probe_hash(Probe(exec=ExecAction(("true",))))))
+        report(api, state_wire(probe_hash=entry_of(Probe(exec=ExecAction(("true",)))).hash))
         await settle()
         assert shown(api)[0] == {"healthy": "true"}
         assert _counted(api) == (1, 0)
@@ -131,7 +131,7 @@ async def test_result_counts_where_the_api_server_alters_the_probe(api: FakeApi)
     api.prune = prune_mode
     handler = {"grpc": {"port": 80, "mode": "TLS"}}
     api.put(MARKERS, marker_wire(probes=[probe_wire(handler=handler, policies=POLICIES)]))
-    stored_hash = probe_hash(Probe(grpc=GRPCAction(port=80, service="")))
+    stored_hash = entry_of(Probe(grpc=GRPCAction(port=80, service=""))).hash
     async with running_manager(api):
         await settle()
         report(api, state_wire(probe_hash=stored_hash))
@@ -385,7 +385,7 @@ async def test_the_first_result_of_an_edited_probe_writes_the_condition_once(api
         before = len(api.writes)
         for second in (9, 10, 11):
             stamp = f"2026-01-01T00:00:{second:02}Z"
-            report(api, state_wire(probed=stamp, probe_hash=probe_hash(edited)))
+            report(api, state_wire(probed=stamp, probe_hash=entry_of(edited).hash))
             await settle()
         assert api.count("Pod", since=before) == {"Pod/status": 1}
         condition = shown(api)[2]["example.com/healthy"]

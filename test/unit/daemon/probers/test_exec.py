@@ -1,6 +1,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.builders import entry_of
 from support.fake_runtime import Script, ScriptedRuntime, exit_with, hang, refuse, succeed
 from support.probing import result_of
 
@@ -24,7 +25,7 @@ async def attempt_with(script: Script, *, timeout: int = 1) -> ProbeResult:
     container = runtime.start()
     runtime.on_exec("check", script=script)
     probe = Probe(exec=ExecAction(command=("check",)), timeout_seconds=timeout)
-    prober = prober_for(probe, commands=RuntimeCommands(runtime), user_agent="x")
+    prober = prober_for(entry_of(probe), commands=RuntimeCommands(runtime), user_agent="x")
     return await result_of(prober, Target("", container.id))
 
 

@@ -1,4 +1,5 @@
 import pytest
+from support.builders import entry_of
 from support.fake_runtime import ScriptedRuntime
 from support.probing import result_of
 
@@ -23,7 +24,7 @@ POD = Target("127.0.0.1", "container-0")
 
 
 def selected(probe: Probe) -> Prober:
-    return prober_for(probe, commands=RuntimeCommands(ScriptedRuntime()), user_agent="x")
+    return prober_for(entry_of(probe), commands=RuntimeCommands(ScriptedRuntime()), user_agent="x")
 
 
 @pytest.mark.parametrize(
@@ -58,7 +59,7 @@ async def test_command_runs_with_the_effective_timeout(probe: Probe, timeout: in
             calls.append((container_id, command, timeout_seconds))
             return ExecResult(0, b"", b"")
 
-    prober = prober_for(probe, commands=NotedCommands(), user_agent="x")
+    prober = prober_for(entry_of(probe), commands=NotedCommands(), user_agent="x")
     assert await result_of(prober, POD) == success()
     assert calls == [("container-0", ("true",), timeout)]
 

@@ -1,9 +1,11 @@
 """The hash that decides whether a recorded result is of the same probe, and the handler's name in metrics."""
 
+import msgspec
 import pytest
+from support.builders import entry_of
 
 from kruise_probe.api.core import ExecAction, GRPCAction, HTTPGetAction, Probe, TCPSocketAction
-from kruise_probe.api.handlers import handler_bytes, handler_type, probe_hash
+from kruise_probe.api.v1alpha1 import ContainerProbe
 
 EXEC = ExecAction(("check",))
 
@@ -19,7 +21,7 @@ EXEC = ExecAction(("check",))
     ],
 )
 def test_result_stays_valid_when_other_fields_change(probe: Probe) -> None:
-    assert probe_hash(probe) == probe_hash(Probe(exec=EXEC))
+    assert entry_of(probe).hash == entry_of(Probe(exec=EXEC)).hash
 
 
 def test_every_handler_and_every_timeout_has_its_own_hash() -> None:
@@ -35,13 +37,26 @@ def test_every_handler_and_every_timeout_has_its_own_hash() -> None:
         Probe(grpc=GRPCAction(80, service="shop")),
         Probe(),
     ]
-    assert len({probe_hash(probe) for probe in probes}) == len(probes)
-    assert len({handler_bytes(probe) for probe in probes}) == len(probes) - 1
+    assert len({entry_of(probe).hash for probe in probes}) == len(probes)
+    assert (
+        len({msgspec.json.encode(entry_of(probe).attempt) for probe in probes}) == len(probes) - 1
+    )
 
 
 def test_upgrade_of_the_daemon_keeps_the_hash() -> None:
     """The status has it. With another one, all results would be outdated after an upgrade."""
-    assert probe_hash(Probe(exec=EXEC, timeout_seconds=3)) == "7b5d0de50ef65c16"
+    assert entry_of(Probe(exec=EXEC, timeout_seconds=3)).hash == "7b5d0de50ef65c16"
+
+
+def test_a_new_option_changes_the_hash_only_where_it_is_set() -> None:
+    class Newer(ContainerProbe, frozen=True, rename="camel"):
+        option: int | None = None
+
+    def newer(option: int | None) -> Newer:
+        return Newer("m#p", "main", Probe(exec=EXEC), option)
+
+    assert newer(None).hash == entry_of(Probe(exec=EXEC)).hash
+    assert newer(1).hash not in (newer(None).hash, newer(2).hash)
 
 
 @pytest.mark.parametrize(
@@ -56,4 +71,4 @@ def test_upgrade_of_the_daemon_keeps_the_hash() -> None:
     ],
 )
 def test_metrics_have_the_wire_name_of_the_handler(probe: Probe, name: str) -> None:
-    assert handler_type(probe) == name
+    assert probe.handler_type == name
