@@ -191,28 +191,21 @@ def commands() -> str:
 
 
 def flag_row(option: click.Option, context: click.Context) -> str:
-    form = (
-        option.make_metavar(context)
-        .replace("INTEGER RANGE", "NUMBER")
-        .replace("FLOAT RANGE", "NUMBER")
-    )
-    takes = "" if option.is_flag or option.count else form
+    takes = "" if option.is_flag else option.make_metavar(context)
     flags = ", ".join(f"`{each}`" for each in option.opts)
-    text, _, shown = (option.help or "").partition("  [default: ")
     variables = option.envvar or []
     variables = [variables] if isinstance(variables, str) else variables
-    default = shown.removesuffix("]") if shown else default_of(option)
     cells = (
         f"{flags} {escaped(takes)}".strip(),
         ", ".join(f"`{each}`" for each in variables),
-        escaped(default),
-        escaped(text),
+        escaped(default_of(option)),
+        escaped(option.help or ""),
     )
     return f"| {' | '.join(cells)} |\n"
 
 
 def default_of(option: click.Option) -> str:
-    value = option.default
+    value = option.show_default if isinstance(option.show_default, str) else option.default
     if value is True or value is False:
         return "" if option.is_flag else str(value).lower()
     return str(value) if isinstance(value, (str, int, float)) and value != "" else ""

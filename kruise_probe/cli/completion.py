@@ -23,9 +23,9 @@ MAX_NAMES: Final = 500
 _HELP = """Prints the completion script of a shell.
 
 \b
-bash   eval "$(kruise-probe completion bash)"                 in ~/.bashrc
-zsh    eval "$(kruise-probe completion zsh)"                  in ~/.zshrc, after compinit
-fish   kruise-probe completion fish | source                  in ~/.config/fish/config.fish
+~/.bashrc                   eval "$(kruise-probe completion bash)"
+~/.zshrc, after compinit    eval "$(kruise-probe completion zsh)"
+~/.config/fish/config.fish  kruise-probe completion fish | source
 
 kubectl (1.26 and newer) completes `kubectl kruise-probe` by itself: it calls kubectl_complete-kruise_probe, which is
 installed beside kubectl-kruise_probe.
@@ -34,7 +34,7 @@ installed beside kubectl-kruise_probe.
 _VARIABLE = "_KRUISE_PROBE_COMPLETE"
 
 
-@click.command(help=_HELP, short_help="Print the completion script for bash, zsh or fish.")
+@click.command(help=_HELP)
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context
 def completion(ctx: click.Context, shell: str) -> None:

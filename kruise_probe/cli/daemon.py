@@ -19,11 +19,14 @@ from kruise_probe.cli.flag_types import (
     DURATION,
     LISTEN_ADDRESS,
     OPTIONAL_OBJECT_NAME,
-    Count,
-    Duration,
+    FlagCommand,
+    Parsed,
+    duration,
     flag,
+    flags_of,
+    number,
 )
-from kruise_probe.cli.options import SharedFlags, probing_enabled, shared_flags
+from kruise_probe.cli.options import SharedFlags, probing_enabled
 from kruise_probe.client.config import ClusterConfig, load_config
 from kruise_probe.client.recorder import EventRecorder
 from kruise_probe.client.rest import ResourceListerWatcher, RestClient
@@ -51,39 +54,53 @@ from kruise_probe.serving.tls import SelfSignedCertificate, ServerTls
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
 
+def _endpoint(text: str) -> str:
+    if "," in text:
+        raise ValueError(f"{text!r} names several sockets; repeat --cri-endpoint for each socket")
+    return text
+
+
 @dataclass(frozen=True, kw_only=True)
 class DaemonFlags(SharedFlags):
-    """The parsed command line of the daemon; durations in seconds."""
+    """The command line of the daemon; durations in seconds."""
 
-    addr: str
-    node_name: str
-    cri_endpoint: tuple[str, ...]
-    max_concurrent_execs: int
-    message_sync_interval: float
-    result_refresh_interval: float
-
-
-class CriEndpoint(click.ParamType[str]):
-    """One endpoint. Commas and spaces separate several endpoints in the environment variable."""
-
-    name = "endpoint"
-
-    def split_envvar_value(self, rv: str) -> list[str]:
-        return rv.replace(",", " ").split()
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        text = str(value)
-        if "," in text:
-            return self.fail(
-                f"{text!r} names several sockets; repeat --cri-endpoint for each socket", param, ctx
-            )
-        return text
+    addr: str = flag(
+        "Address of /healthz, /readyz and /metrics; 0 disables them.",
+        LISTEN_ADDRESS,
+        ":10221",
+        group="Metrics and health",
+    )
+    node_name: str = flag(
+        "Name of this node.", OPTIONAL_OBJECT_NAME, "", envvar=["NODE_NAME"], group="Node"
+    )
+    cri_endpoint: tuple[str, ...] = flag(
+        "Socket of the container runtime. Repeat the flag, or separate sockets with commas in the variable, to try "
+        "several in order.",
+        Parsed("endpoint", _endpoint),
+        multiple=True,
+        metavar="unix:///…",
+        show_default="the sockets of known runtimes",
+        group="Node",
+    )
+    max_concurrent_execs: int = flag(
+        "Maximum concurrent commands of exec probes on this node, shared by namespace and pod.",
+        number(1),
+        16,
+    )
+    message_sync_interval: float = flag(
+        "Minimum interval between two messages of a probe while its state stays the same.",
+        DURATION,
+        "2s",
+    )
+    result_refresh_interval: float = flag(
+        "How often an unchanged result is published again.", duration(at_least=1.0), "10m"
+    )
 
 
 _HELP = """Probes the containers of this node and publishes the results.
 
 \b
-kruise-probe daemon --node-name $(hostname) --cri-endpoint unix:///run/containerd/containerd.sock
+kruise-probe daemon --node-name NODE --cri-endpoint unix:///run/crio/crio.sock
 """
 
 
@@ -97,47 +114,8 @@ NO_WORK_SECONDS: Final = 10.0
 """Delay of the warning about a missing NodePodProbe; a running manager creates it well within this time."""
 
 
-@click.command(help=_HELP, short_help="Probe the containers of one node.")
-@shared_flags
-@flag(
-    "--addr",
-    type=LISTEN_ADDRESS,
-    default=":10221",
-    help="Address of /healthz, /readyz and /metrics; 0 disables them.",
-)
-@flag(
-    "--node-name",
-    type=OPTIONAL_OBJECT_NAME,
-    default="",
-    envvar=["NODE_NAME"],
-    help="Name of this node.",
-)
-@flag(
-    "--cri-endpoint",
-    type=CriEndpoint(),
-    multiple=True,
-    metavar="unix:///…",
-    help="Socket of the container runtime. Repeat the flag, or separate sockets with commas in the variable, to try "
-    "several in order.  [default: the sockets of known runtimes]",
-)
-@flag(
-    "--max-concurrent-execs",
-    type=Count(min=1),
-    default=16,
-    help="Maximum concurrent commands of exec probes on this node, shared by namespace and pod.",
-)
-@flag(
-    "--message-sync-interval",
-    type=DURATION,
-    default="2s",
-    help="Minimum interval between two messages of a probe while its state stays the same.",
-)
-@flag(
-    "--result-refresh-interval",
-    type=Duration(at_least=1.0),
-    default="10m",
-    help="How often an unchanged result is published again.",
-)
+@click.command(cls=FlagCommand, help=_HELP)
+@flags_of(DaemonFlags)
 def daemon(**flags: Any) -> None:
     parsed = DaemonFlags(**flags)
     if not parsed.node_name:

@@ -9,10 +9,11 @@ import click
 from kruise_probe.api.errors import FatalError
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.cli.completion import complete_pods
+from kruise_probe.cli.flag_types import FlagCommand
 from kruise_probe.cli.query_client import client_of, run_query
 from kruise_probe.cli.query_options import (
     POD_KINDS,
-    QueryFlags,
+    SelectingFlags,
     document_text,
     name_of,
     not_found,
@@ -32,7 +33,7 @@ marker through NodePodProbe and daemon to the result and the marks.
 
 \b
 kruise-probe explain game-0
-kruise-probe explain game-0 game-1 -o wide   every link, also those that work
+kruise-probe explain game-0 game-1 -o wide   also the links that work
 kruise-probe explain -l app=game             all pods with this label
 kruise-probe explain -n games game-0 -o json
 
@@ -41,11 +42,11 @@ as firstBroken.
 """
 
 
-@click.command(help=_HELP, short_help="Show why a pod is or is not probed.")
+@click.command(cls=FlagCommand, help=_HELP)
 @click.argument("pods", metavar="[POD]...", nargs=-1, shell_complete=complete_pods)
-@query_flags("text", "wide", "json", "yaml")
+@query_flags(SelectingFlags, "text", "wide", "json", "yaml")
 def explain(pods: tuple[str, ...], **options: Any) -> None:
-    flags = QueryFlags(**options)
+    flags = SelectingFlags(**options)
     hint = "explain takes pods; for a marker run: kruise-probe status MARKER"
     names = [name_of(each, POD_KINDS, hint) for each in pods]
     if bool(names) == bool(flags.selector):
@@ -66,7 +67,7 @@ def explain(pods: tuple[str, ...], **options: Any) -> None:
 
 
 async def _explain(
-    config: ClusterConfig, flags: QueryFlags, names: Sequence[str]
+    config: ClusterConfig, flags: SelectingFlags, names: Sequence[str]
 ) -> list[ExplanationView]:
     namespace = flags.namespace or config.namespace
     async with client_of(config) as client:
@@ -84,7 +85,7 @@ async def _explain(
 
 
 def _select(
-    snapshot: Snapshot, flags: QueryFlags, namespace: str, names: Sequence[str]
+    snapshot: Snapshot, flags: SelectingFlags, namespace: str, names: Sequence[str]
 ) -> list[SeenPod]:
     """The pods to explain: the named ones, or those that the selector matches.
 

@@ -1,235 +1,203 @@
-"""Flag types in Go's syntax: booleans, durations, listen addresses, feature gates, label keys.
+"""Flags: their types in Go's syntax, and classes of which each field declares one flag.
 
 The error for an invalid value names the valid syntax; click adds the name of the flag.
 
 Source: Go strconv.ParseBool, time.ParseDuration, net.Listen; k8s.io/component-base/featuregate.
 """
 
+import dataclasses
 import math
 import re
-from collections.abc import Callable
-from typing import Any, ClassVar, Final
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Final, TypeVar
 
 import click
 
 from kruise_probe.api.labels import label_key_error
 from kruise_probe.api.reserved import MAX_ALLOWED_LABELS
 from kruise_probe.api.times import parse_duration
-from kruise_probe.cli.feature_gates import FeatureGates, GateError, parse_bool, parse_gates
+from kruise_probe.cli.feature_gates import parse_bool, parse_gates
 from kruise_probe.serving.address import BindAddress
 
+T = TypeVar("T")
+
 _LABEL: Final = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
-_OBJECT_NAME: Final = re.compile(rf"{_LABEL}(\.{_LABEL})*")
-_NAMESPACE_NAME: Final = re.compile(_LABEL)
 
 
-MAX_DURATION_SECONDS: Final = (2**63 - 1) / 1e9
-"""Maximum of Go's time.Duration, which counts nanoseconds: 2562047h47m16s."""
+class Parsed(click.ParamType[T]):
+    """Values that `parse` reads from text; the message of its ValueError is the error."""
 
+    def __init__(self, name: str, parse: Callable[[str], T]) -> None:
+        self.name = name
+        self._parse = parse
 
-class GoBool(click.ParamType[bool]):
-    """`--flag`, `--flag=true`, `--flag=false`."""
-
-    name = "boolean"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> bool:
-        if isinstance(value, bool):
-            return value
-        parsed = parse_bool(str(value))
-        if parsed is None:
-            return self.fail(f"{value!r} is not a boolean; write true or false", param, ctx)
-        return parsed
-
-
-class Count(click.IntRange):
-    """An integer of at least `min`. click's own name for the type, "integer range", is confusing in errors."""
-
-    name = "number"
-
-
-class Rate(click.FloatRange):
-    """A rate per second, 0 or more. Refuses `nan`, which would pass every comparison and mean no limit."""
-
-    name = "number"
-
-    def __init__(self) -> None:
-        super().__init__(min=0)
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float:
-        rate = float(super().convert(value, param, ctx))
-        if not math.isfinite(rate):
-            return self.fail(f"{value!r} is not a number; write one such as 20", param, ctx)
-        return rate
-
-
-class Duration(click.ParamType[float]):
-    """`15s`, `1m30s`, `500ms`, `0`, converted to seconds. Never negative.
-
-    Args:
-        at_least: minimum in seconds.
-    """
-
-    name = "duration"
-
-    def __init__(self, *, at_least: float = 0.0) -> None:
-        self._at_least = at_least
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float:
-        if isinstance(value, float):
-            return value
-        seconds = parse_duration(str(value))
-        if seconds is None:
-            return self.fail(
-                f"{value!r} is not a duration; write it as 15s, 1m30s or 500ms", param, ctx
-            )
-        if seconds > MAX_DURATION_SECONDS:
-            return self.fail("the duration is too long; write 2562047h or less", param, ctx)
-        if seconds < self._at_least:
-            return self.fail(
-                f"{value!r} is too short; write {self._at_least:g}s or longer", param, ctx
-            )
-        return seconds
-
-
-class ListenAddress(click.ParamType[str]):
-    """`:8080`, `127.0.0.1:8080`, `[::1]:8080`; `0` or empty disables the server."""
-
-    name = "address"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        text = str(value)
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> T:
+        if not isinstance(value, str):
+            converted: T = value
+            return converted
         try:
-            return text if BindAddress.parse(text) else ""
+            return self._parse(value)
         except ValueError as error:
             return self.fail(str(error), param, ctx)
 
+    def split_envvar_value(self, rv: str) -> list[str]:
+        """Commas and spaces separate the values of a variable."""
+        return rv.replace(",", " ").split()
 
-class Name(click.ParamType[str]):
+
+def _bool(text: str) -> bool:
+    parsed = parse_bool(text)
+    if parsed is None:
+        raise ValueError(f"{text!r} is not a boolean; write true or false")
+    return parsed
+
+
+def number(least: int, most: int = 2**31) -> Parsed[int]:
+    """An integer of at least `least`."""
+    bounds = f"at least {least}" if most == 2**31 else f"{least} to {most}"
+
+    def parse(text: str) -> int:
+        if not re.fullmatch(r"[+-]?\d{1,9}", text) or not least <= int(text) <= most:
+            raise ValueError(f"{text!r} is not a valid number; write a whole number of {bounds}")
+        return int(text)
+
+    return Parsed("number", parse)
+
+
+def _rate(text: str) -> float:
+    """A rate per second. `nan` would pass every comparison and mean no limit."""
+    try:
+        rate = float(text)
+    except ValueError:
+        rate = math.nan
+    if not 0 <= rate < math.inf:
+        raise ValueError(f"{text!r} is not a number of 0 or more; write one such as 20")
+    return rate
+
+
+def duration(at_least: float = 0.0) -> Parsed[float]:
+    """`15s`, `1m30s`, `500ms`, `0`, in seconds."""
+
+    def parse(text: str) -> float:
+        seconds = parse_duration(text)
+        if seconds is None:
+            raise ValueError(f"{text!r} is not a duration; write it as 15s, 1m30s or 500ms")
+        if seconds < at_least:
+            raise ValueError(f"{text!r} is too short; write {at_least:g}s or longer")
+        return seconds
+
+    return Parsed("duration", parse)
+
+
+def _listen_address(text: str) -> str:
+    """`:8080`, `127.0.0.1:8080`, `[::1]:8080`; `0` or empty disables the server."""
+    return text if BindAddress.parse(text) else ""
+
+
+def _name(*, label: bool = False, optional: bool = False) -> Parsed[str]:
     """The name of an API object, or of a namespace if `label` is true. May be empty if `optional`.
 
     Without this check, an invalid name would be retried forever, or match no object without an error.
     """
+    pattern, longest = (_LABEL, 63) if label else (rf"{_LABEL}(\.{_LABEL})*", 253)
+    allowed = "a-z, 0-9 and '-'" if label else "a-z, 0-9, '-' and '.'"
 
-    name = "name"
-
-    def __init__(self, *, label: bool = False, optional: bool = False) -> None:
-        self._pattern, self._longest = (_NAMESPACE_NAME, 63) if label else (_OBJECT_NAME, 253)
-        self._allowed = "a-z, 0-9 and '-'" if label else "a-z, 0-9, '-' and '.'"
-        self._optional = optional
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        text = str(value)
-        if not text and self._optional:
-            return text
-        if len(text) > self._longest or not self._pattern.fullmatch(text):
-            return self.fail(
-                f"{text!r} is not a valid Kubernetes name; write at most {self._longest} characters of {self._allowed}, "
-                "with a letter or digit at both ends",
-                param,
-                ctx,
+    def parse(text: str) -> str:
+        if not (text or optional) or len(text) > longest or not re.fullmatch(f"({pattern})?", text):
+            raise ValueError(
+                f"{text!r} is not a valid Kubernetes name; write at most {longest} characters of {allowed}, "
+                "with a letter or digit at both ends"
             )
         return text
 
-
-class Gates(click.ParamType[FeatureGates]):
-    """`Name=true,Other=false`."""
-
-    name = "gates"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> FeatureGates:
-        if isinstance(value, FeatureGates):
-            return value
-        try:
-            return parse_gates(str(value))
-        except GateError as error:
-            return self.fail(str(error), param, ctx)
+    return Parsed("name", parse)
 
 
-class LabelKeys(click.ParamType[frozenset[str]]):
+def _label_keys(text: str) -> frozenset[str]:
     """`example.com/a,pod-template-hash`; may be empty."""
-
-    name = "keys"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> frozenset[str]:
-        if isinstance(value, frozenset):
-            return value
-        keys = frozenset(each.strip() for each in str(value).split(",") if each.strip())
-        for key in sorted(keys):
-            if problem := label_key_error(key):
-                return self.fail(f"{key!r} is not a label key: {problem}", param, ctx)
-        if len(keys) > MAX_ALLOWED_LABELS:
-            return self.fail(
-                f"{len(keys)} keys are too many; write at most {MAX_ALLOWED_LABELS}", param, ctx
-            )
-        return keys
+    keys = frozenset(each.strip() for each in text.split(",") if each.strip())
+    for key in sorted(keys):
+        if problem := label_key_error(key):
+            raise ValueError(f"{key!r} is not a label key: {problem}")
+    if len(keys) > MAX_ALLOWED_LABELS:
+        raise ValueError(f"{len(keys)} keys are too many; write at most {MAX_ALLOWED_LABELS}")
+    return keys
 
 
-class Impersonated(click.ParamType[str]):
-    """The name of a user or group, which is sent in a header: printable ASCII characters."""
-
-    name = "name"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        text = str(value)
-        if not text.isascii() or not text.isprintable():
-            return self.fail(f"{text!r} is not a name of printable ASCII characters", param, ctx)
-        return text
-
-
-GO_BOOL: Final = GoBool()
-DURATION: Final = Duration()
-LISTEN_ADDRESS: Final = ListenAddress()
-GATES: Final = Gates()
-LABEL_KEYS: Final = LabelKeys()
-IMPERSONATED: Final = Impersonated()
-OBJECT_NAME: Final = Name()
-OPTIONAL_OBJECT_NAME: Final = Name(optional=True)
-NAMESPACE: Final = Name(label=True)
-OPTIONAL_NAMESPACE: Final = Name(label=True, optional=True)
+GO_BOOL: Final = Parsed("boolean", _bool)
+DURATION: Final = duration()
+RATE: Final = Parsed("number", _rate)
+LISTEN_ADDRESS: Final = Parsed("address", _listen_address)
+GATES: Final = Parsed("gates", parse_gates)
+LABEL_KEYS: Final = Parsed("keys", _label_keys)
+OBJECT_NAME: Final = _name()
+OPTIONAL_OBJECT_NAME: Final = _name(optional=True)
+NAMESPACE: Final = _name(label=True)
+OPTIONAL_NAMESPACE: Final = _name(label=True, optional=True)
 
 
 class Flag(click.Option):
-    """An option that can be set by an environment variable: `KRUISE_PROBE_` and the flag's long name in upper case.
+    """An option with a group for --help. With `env`, `KRUISE_PROBE_` and its name in capitals is its variable.
 
     The names in `envvar` have lower precedence.
     """
 
     prefix: ClassVar[str] = "KRUISE_PROBE_"
 
-    def __init__(self, declarations: list[str], **attributes: Any) -> None:
-        long = next(each for each in declarations if each.startswith("--"))
-        own = self.prefix + long.removeprefix("--").replace("-", "_").upper()
-        others = attributes.pop("envvar", None) or []
+    def __init__(
+        self, declarations: list[str], *, group: str = "", env: bool = True, **attributes: Any
+    ) -> None:
+        self.group = group
+        if env:
+            long = next(each for each in declarations if each.startswith("--"))
+            own = self.prefix + long.removeprefix("--").replace("-", "_").upper()
+            attributes["envvar"] = [own, *(attributes.get("envvar") or ())]
+        default = attributes.get("default")
+        if attributes.get("type") is GO_BOOL:
+            attributes |= {"is_flag": False, "flag_value": "true", "metavar": "[=true|false]"}
+            attributes["default"] = str(default).lower()
         super().__init__(
-            declarations, envvar=[own, *others], show_envvar=True, show_default=True, **attributes
+            declarations, **{"show_envvar": env, "show_default": default != "", **attributes}
         )
+
+
+class FlagCommand(click.Command):
+    """A command whose --help lists its flags by group."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        groups: dict[str, list[tuple[str, str]]] = {}
+        for each in self.get_params(ctx):
+            if isinstance(each, click.Option) and (record := each.get_help_record(ctx)):
+                groups.setdefault(getattr(each, "group", ""), []).append(record)
+        for group, records in sorted(groups.items(), key=lambda each: each[0] != ""):
+            with formatter.section(group or "Flags"):
+                formatter.write_dl(records)
 
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
-def flag(*names: str, **attributes: Any) -> Decorator:
-    """`@flag("--metrics-addr", type=LISTEN_ADDRESS, default=":8080", help=…)`."""
-    return click.option(*names, cls=Flag, **attributes)
+def flag(
+    help: str,
+    kind: click.ParamType[Any] | None = None,
+    default: Any = None,
+    *,
+    names: tuple[str, ...] = (),
+    **attributes: Any,
+) -> Any:
+    """A field that declares one flag for `flags_of`: `--` and its name, or `names`."""
+    declared = {"help": help, "type": kind, "default": default, **attributes}
+    return dataclasses.field(metadata={"names": names, "flag": declared})
 
 
-def bool_flag(name: str, *, default: bool, help: str) -> Decorator:
-    """A boolean flag in Go's syntax: alone, `=true`, `=false`."""
-    return click.option(
-        name,
-        cls=Flag,
-        type=GO_BOOL,
-        default=default,
-        is_flag=False,
-        flag_value="true",
-        metavar="[=true|false]",
-        help=help,
-    )
+def flags_of(declaring: type, **defaults: Mapping[str, Any]) -> Decorator:
+    """Adds the flags of a dataclass to a command; `defaults` replaces attributes of single flags."""
+
+    def add_to(command: Callable[..., Any]) -> Callable[..., Any]:
+        for each in reversed(dataclasses.fields(declaring)):
+            names = each.metadata["names"] or (f"--{each.name.replace('_', '-')}",)
+            attributes = {**each.metadata["flag"], **defaults.get(each.name, {})}
+            command = click.option(*names, each.name, cls=Flag, **attributes)(command)
+        return command
+
+    return add_to

@@ -3,12 +3,13 @@
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Final
+from dataclasses import dataclass
+from typing import Any, Final
 
 import click
 
 from kruise_probe.api.errors import FatalError
-from kruise_probe.cli.flag_types import LABEL_KEYS, flag
+from kruise_probe.cli.flag_types import LABEL_KEYS, FlagCommand, flag, flags_of
 from kruise_probe.lint.formats import as_json, as_sarif, as_text, summary
 from kruise_probe.lint.linter import lint as lint_sources
 from kruise_probe.lint.sources import read_sources
@@ -22,9 +23,9 @@ readiness gates, selectors without pods, and names that two probes write.
 
 \b
 kruise-probe lint -f marker.yaml
-kruise-probe lint -f config/ -o sarif > lint.sarif         all YAML and JSON files of a folder
-helm template CHART | kruise-probe lint -f -               standard input
-kruise-probe lint config/*.yaml                            -f is optional
+kruise-probe lint -f config/ -o sarif        all files of a folder
+helm template CHART | kruise-probe lint -f - standard input
+kruise-probe lint config/*.yaml              -f is optional
 
 Each finding has file, line, column, field, what is wrong and what to do. The exit code is 0 without findings, 1 with findings
 and 2 for a wrong command line. A file that cannot be read is a finding.
@@ -48,45 +49,41 @@ def _time_limit() -> Iterator[None]:
 _FORMATS: Final = {"text": as_text, "json": as_json, "sarif": as_sarif}
 
 
-@click.command(help=_HELP, short_help="Check files of PodProbeMarkers without a cluster.")
+@dataclass(frozen=True, kw_only=True)
+class LintFlags:
+    """The command line."""
+
+    filenames: tuple[str, ...] = flag(
+        "File, folder (its hidden folders are skipped), or - for standard input; repeatable.",
+        click.Path(),
+        names=("-f", "--filename"),
+        env=False,
+        multiple=True,
+        metavar="FILE",
+    )
+    allowed_label_keys: frozenset[str] = flag(
+        "The same value as the manager's flag.", LABEL_KEYS, "", metavar="KEY,…"
+    )
+    output: str = flag(
+        "Output format; sarif is for code scanning.",
+        click.Choice(list(_FORMATS)),
+        "text",
+        names=("-o", "--output"),
+        env=False,
+    )
+
+
+@click.command(cls=FlagCommand, help=_HELP)
 @click.argument("files", metavar="[FILE]...", nargs=-1, type=click.Path())
-@click.option(
-    "-f",
-    "--filename",
-    "filenames",
-    multiple=True,
-    type=click.Path(),
-    metavar="FILE",
-    help="File, folder (its hidden folders are skipped), or - for standard input; repeatable.",
-)
-@flag(
-    "--allowed-label-keys",
-    type=LABEL_KEYS,
-    default="",
-    metavar="KEY,…",
-    help="The same value as the manager's flag.",
-)
-@click.option(
-    "-o",
-    "--output",
-    type=click.Choice(list(_FORMATS)),
-    default="text",
-    show_default=True,
-    help="Output format; sarif is for code scanning.",
-)
-def lint(
-    *,
-    files: tuple[str, ...],
-    filenames: tuple[str, ...],
-    allowed_label_keys: frozenset[str],
-    output: str,
-) -> int:
-    paths = (*filenames, *files)
+@flags_of(LintFlags)
+def lint(files: tuple[str, ...], **options: Any) -> int:
+    flags = LintFlags(**options)
+    paths = (*flags.filenames, *files)
     if not paths:
         raise click.UsageError("name files with -f; - is standard input")
     with _time_limit():
-        report = lint_sources(read_sources(paths), allowed_labels=allowed_label_keys)
-    click.echo(_FORMATS[output](report), nl=False)
-    if output == "text":
+        report = lint_sources(read_sources(paths), allowed_labels=flags.allowed_label_keys)
+    click.echo(_FORMATS[flags.output](report), nl=False)
+    if flags.output == "text":
         click.echo(summary(report), err=True)
     return EXIT_FINDINGS if report.findings else 0

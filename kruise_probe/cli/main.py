@@ -9,9 +9,7 @@ import importlib
 import os
 import signal
 import sys
-import traceback
 from collections.abc import Mapping, Sequence
-from importlib.metadata import entry_points
 from typing import Any, Final
 
 import click
@@ -25,16 +23,26 @@ EXIT_FAILURE: Final = 1
 EXIT_USAGE: Final = 2
 
 
-_COMMANDS: Final = {
-    "manager": "kruise_probe.cli.manager:manager",
-    "daemon": "kruise_probe.cli.daemon:daemon",
-    "status": "kruise_probe.cli.status:status",
-    "explain": "kruise_probe.cli.explain:explain",
-    "lint": "kruise_probe.cli.lint:lint",
-    "try": "kruise_probe.cli.try_pod:try_pod",
-    "manifests": "kruise_probe.cli.manifests:manifests",
-    "completion": "kruise_probe.cli.completion:completion",
+SECTIONS: Final = {
+    "Try it out": {
+        "playground": "Run everything on this machine, without a cluster.",
+        "lint": "Check files of PodProbeMarkers without a cluster.",
+        "try": "Run the probes of a marker once against a pod.",
+    },
+    "Install": {
+        "manifests": "Print the YAML to install.",
+        "completion": "Print the completion script for bash, zsh or fish.",
+    },
+    "Look": {
+        "status": "Show probes, results and problems.",
+        "explain": "Show why a pod is or is not probed.",
+    },
+    "Run": {
+        "manager": "Write probes to nodes, and results to pods.",
+        "daemon": "Probe the containers of one node.",
+    },
 }
+"""The commands in the order of --help. The module of each is `kruise_probe.cli.NAME`."""
 
 ENTRY_POINTS: Final = "kruise_probe.commands"
 """The entry point group in which other distributions register their commands."""
@@ -42,7 +50,8 @@ ENTRY_POINTS: Final = "kruise_probe.commands"
 _OTHER_DISTRIBUTIONS: Final = {"playground": "kruise-probe-playground"}
 """Commands of other distributions, with the distribution to install."""
 
-_NAMES: Final = (*_COMMANDS, *_OTHER_DISTRIBUTIONS)
+_SHORT_HELP: Final = {name: text for each in SECTIONS.values() for name, text in each.items()}
+_NAMES: Final = tuple(_SHORT_HELP)
 
 
 class LazyGroup(click.Group):
@@ -56,10 +65,17 @@ class LazyGroup(click.Group):
             return None
         _import_structlog_without_rich()
         if cmd_name in _OTHER_DISTRIBUTIONS:
-            return _command_of_other_distribution(cmd_name)
-        module, _, attribute = _COMMANDS[cmd_name].partition(":")
-        command: click.Command = getattr(importlib.import_module(module), attribute)
+            command = _command_of_other_distribution(cmd_name)
+        else:
+            attribute = "try_pod" if cmd_name == "try" else cmd_name
+            command = getattr(importlib.import_module(f"kruise_probe.cli.{attribute}"), attribute)
+        command.short_help = _SHORT_HELP[cmd_name]
         return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        for title, section in SECTIONS.items():
+            with formatter.section(title):
+                formatter.write_dl(list(section.items()))
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -75,6 +91,8 @@ class LazyGroup(click.Group):
 
 def _command_of_other_distribution(name: str) -> click.Command:
     """Return the command, or one that fails and says what to install."""
+    from importlib.metadata import entry_points  # lazy: 10 ms
+
     for entry_point in entry_points(group=ENTRY_POINTS, name=name):
         command: click.Command = entry_point.load()
         return command
@@ -88,7 +106,6 @@ def _command_of_other_distribution(name: str) -> click.Command:
     return click.Command(
         name,
         callback=fail,
-        short_help=f"Not installed; run: pip install {distribution}",
         context_settings={"ignore_unknown_options": True},
         params=[click.Argument(["arguments"], nargs=-1, expose_value=False)],
         add_help_option=False,
@@ -109,30 +126,24 @@ def _import_structlog_without_rich() -> None:
 _HELP: Final = """Custom pod probes for Kubernetes.
 
 \b
-Try it without a cluster:   kruise-probe playground
-Install it in a cluster:    kruise-probe manifests | kubectl apply --server-side -f -
-Show the results:           kruise-probe status -A
-Explain a missing result:   kruise-probe explain POD
-Check files before apply:   kruise-probe lint -f FILE
-Try a marker on a pod:      kruise-probe try POD -f marker.yaml
+Try it:   kruise-probe playground
+Install:  kruise-probe manifests | kubectl apply --server-side -f -
+Results:  kruise-probe status -A
+Reasons:  kruise-probe explain POD
 
 Exit codes: 0, 1 for a failure, 2 for a wrong command line.
 """
 
 
-HELP_COLUMNS: Final = 120
-"""Maximum width of help texts; at click's default of 80, flags with their variables are hard to read."""
-
-
 @click.group(
     cls=LazyGroup,
     help=_HELP,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": HELP_COLUMNS},
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 @click.option(
     "--mode",
     type=click.Choice(MODES),
-    help=f"The same as the command of that name; flags follow. [env: {MODE_VARIABLE}]",
+    help=f"Run this command. For images where only variables can be set: {MODE_VARIABLE}.",
 )
 @click.version_option(version.build(), prog_name="kruise-probe", message="%(prog)s %(version)s")
 def cli(mode: str | None) -> None:
@@ -243,6 +254,8 @@ def _output_failure(error: BaseException) -> OSError | None:
     first = first_of(error)
     if not isinstance(first, OSError):
         return None
+    import traceback  # lazy: only after a failure
+
     called = [frame.f_code for frame, _ in traceback.walk_tb(first.__traceback__)]
     return first if called[-1:] == [click.echo.__code__] else None
 

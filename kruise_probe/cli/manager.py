@@ -15,16 +15,18 @@ from kruise_probe.api.v1alpha1 import PodProbeMarker
 from kruise_probe.cli.feature_gates import SERVERLESS
 from kruise_probe.cli.flag_types import (
     DURATION,
+    GO_BOOL,
     LABEL_KEYS,
     LISTEN_ADDRESS,
     OBJECT_NAME,
     OPTIONAL_NAMESPACE,
-    Count,
-    Rate,
-    bool_flag,
+    RATE,
+    FlagCommand,
     flag,
+    flags_of,
+    number,
 )
-from kruise_probe.cli.options import SharedFlags, probing_enabled, shared_flags
+from kruise_probe.cli.options import SharedFlags, probing_enabled
 from kruise_probe.client.config import ClusterConfig, load_config
 from kruise_probe.client.rest import RestClient
 from kruise_probe.client.threads import run_in_daemon_thread
@@ -46,159 +48,102 @@ from kruise_probe.serving.tls import SelfSignedCertificate, ServerTls
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
 
+_election = partial(flag, group="Leader election")
+_reconciling = partial(flag, group="Reconciling")
+_webhook_flag = partial(flag, group="Webhook")
+
+
 @dataclass(frozen=True, kw_only=True)
 class ManagerFlags(SharedFlags):
-    """The parsed command line of the manager; durations in seconds."""
+    """The command line of the manager; durations in seconds."""
 
-    metrics_addr: str
-    health_probe_addr: str
-    enable_leader_election: bool
-    leader_election_namespace: str | None
-    leader_election_id: str
-    leader_election_lease_duration: float
-    leader_election_renew_deadline: float
-    leader_election_retry_period: float
-    namespace: str
-    allowed_label_keys: frozenset[str]
-    sync_period: float
-    message_update_interval: float
-    podprobemarker_workers: int
-    nodepodprobe_workers: int
-    rest_config_qps: float
-    rest_config_burst: int
-    controller_cache_sync_timeout: float
-    webhook_addr: str
-    webhook_cert_dir: str
-    webhook_client_ca_file: str
+    namespace: str = flag(
+        "Reconcile markers and pods of this namespace only.",
+        OPTIONAL_NAMESPACE,
+        "",
+        group="Cluster",
+    )
+    metrics_addr: str = flag(
+        "Address of /metrics; 0 disables it.", LISTEN_ADDRESS, ":8080", group="Metrics and health"
+    )
+    health_probe_addr: str = flag(
+        "Address of /healthz and /readyz; 0 disables them.",
+        LISTEN_ADDRESS,
+        ":8000",
+        group="Metrics and health",
+    )
+    enable_leader_election: bool = _election(
+        "Elect one active manager; the others are standbys.", GO_BOOL, True
+    )
+    leader_election_namespace: str | None = _election(
+        "Namespace of the Lease.", OPTIONAL_NAMESPACE, show_default="the system namespace"
+    )
+    leader_election_id: str = _election("Name of the Lease.", OBJECT_NAME, LEADER_ELECTION_ID)
+    leader_election_lease_duration: float = _election(
+        "How long a standby waits after the last renewal before it takes over.", DURATION, "15s"
+    )
+    leader_election_renew_deadline: float = _election(
+        "How long the leader continues without a renewal.", DURATION, "10s"
+    )
+    leader_election_retry_period: float = _election(
+        "How often to renew or to try to acquire the Lease.", DURATION, "2s"
+    )
+    webhook_addr: str = _webhook_flag(
+        "Address of the admission webhook, such as :9443; 0 disables it.", LISTEN_ADDRESS, "0"
+    )
+    webhook_cert_dir: str = _webhook_flag(
+        "Folder of tls.crt and tls.key.", default="", show_default="certificates in a Secret"
+    )
+    webhook_client_ca_file: str = _webhook_flag(
+        "CA of the API servers' client certificates; requests without one are refused.",
+        default="",
+        metavar="FILE",
+        show_default="none is needed",
+    )
+    allowed_label_keys: frozenset[str] = flag(
+        "Reserved label keys that policies may write. Give `kruise-probe manifests` the same, for the CRD.",
+        LABEL_KEYS,
+        "",
+        metavar="KEY,…",
+    )
+    sync_period: float = _reconciling(
+        "How often to reconcile every key again (resync); 0 for never.", DURATION, "10m"
+    )
+    message_update_interval: float = _reconciling(
+        "Minimum interval between writes of a pod if only messages and values from messages change, "
+        "after a burst of 3; 0 for no limit.",
+        DURATION,
+        "10s",
+    )
+    podprobemarker_workers: int = _reconciling("Concurrent reconciles of markers.", number(1), 4)
+    nodepodprobe_workers: int = _reconciling("Concurrent reconciles of nodes.", number(1), 48)
+    rest_config_qps: float = flag(
+        "Maximum requests per second to the API server; 0 for no limit.", RATE, "0", group="Cluster"
+    )
+    rest_config_burst: int = flag(
+        "Burst of requests above --rest-config-qps.", number(0), 0, group="Cluster"
+    )
+    controller_cache_sync_timeout: float = _reconciling(
+        "Timeout of the initial cache sync.", DURATION, "2m"
+    )
 
     @property
     def election_namespace(self) -> str:
         return self.leader_election_namespace or self.system_namespace
 
 
-_WORKERS = Count(min=1)
 USER_AGENT: Final = f"{MANAGER_FIELD_MANAGER}/{version.TEXT}"
 
 
 _HELP = """Writes the probes of PodProbeMarkers to NodePodProbes, and their results to pods.
 
 \b
-kruise-probe manager --kubeconfig ~/.kube/config --enable-leader-election=false
+kruise-probe manager --kubeconfig FILE --enable-leader-election=false
 """
 
 
-@click.command(help=_HELP, short_help="Write probes to nodes, and results to pods.")
-@shared_flags
-@flag(
-    "--metrics-addr",
-    type=LISTEN_ADDRESS,
-    default=":8080",
-    help="Address of /metrics; 0 disables it.",
-)
-@flag(
-    "--health-probe-addr",
-    type=LISTEN_ADDRESS,
-    default=":8000",
-    help="Address of /healthz and /readyz; 0 disables them.",
-)
-@bool_flag(
-    "--enable-leader-election",
-    default=True,
-    help="Elect one active manager; the others are standbys.",
-)
-@flag(
-    "--leader-election-namespace",
-    type=OPTIONAL_NAMESPACE,
-    help="Namespace of the Lease.  [default: the system namespace]",
-)
-@flag(
-    "--leader-election-id",
-    type=OBJECT_NAME,
-    default=LEADER_ELECTION_ID,
-    help="Name of the Lease.",
-)
-@flag(
-    "--leader-election-lease-duration",
-    type=DURATION,
-    default="15s",
-    help="How long a standby waits after the last renewal before it takes over.",
-)
-@flag(
-    "--leader-election-renew-deadline",
-    type=DURATION,
-    default="10s",
-    help="How long the leader continues without a renewal.",
-)
-@flag(
-    "--leader-election-retry-period",
-    type=DURATION,
-    default="2s",
-    help="How often to renew or to try to acquire the Lease.",
-)
-@flag(
-    "--namespace",
-    type=OPTIONAL_NAMESPACE,
-    default="",
-    help="Reconcile markers and pods of this namespace only.",
-)
-@flag(
-    "--allowed-label-keys",
-    type=LABEL_KEYS,
-    default="",
-    metavar="KEY,…",
-    help="Reserved label keys that policies may write. Give `kruise-probe manifests` the same, for the CRD.",
-)
-@flag(
-    "--sync-period",
-    type=DURATION,
-    default="10m",
-    help="How often to reconcile every key again (resync); 0 for never.",
-)
-@flag(
-    "--message-update-interval",
-    type=DURATION,
-    default="10s",
-    help="Minimum interval between writes of a pod if only messages and values from messages change, after a burst of 3; 0 for no limit.",
-)
-@flag(
-    "--podprobemarker-workers", type=_WORKERS, default=4, help="Concurrent reconciles of markers."
-)
-@flag("--nodepodprobe-workers", type=_WORKERS, default=48, help="Concurrent reconciles of nodes.")
-@flag(
-    "--rest-config-qps",
-    type=Rate(),
-    default=0.0,
-    help="Maximum requests per second to the API server; 0 for no limit.",
-)
-@flag(
-    "--rest-config-burst",
-    type=Count(min=0),
-    default=0,
-    help="Burst of requests above --rest-config-qps.",
-)
-@flag(
-    "--controller-cache-sync-timeout",
-    type=DURATION,
-    default="2m",
-    help="Timeout of the initial cache sync.",
-)
-@flag(
-    "--webhook-addr",
-    type=LISTEN_ADDRESS,
-    default="0",
-    help="Address of the admission webhook, such as :9443; 0 disables it.",
-)
-@flag(
-    "--webhook-cert-dir",
-    default="",
-    help="Folder of tls.crt and tls.key.  [default: certificates of its own, in a Secret]",
-)
-@flag(
-    "--webhook-client-ca-file",
-    default="",
-    metavar="FILE",
-    help="CA of the API servers' client certificates; requests without one are refused.  [default: none is needed]",
-)
+@click.command(cls=FlagCommand, help=_HELP)
+@flags_of(ManagerFlags)
 def manager(**flags: Any) -> None:
     parsed = ManagerFlags(**flags)
     check_durations(parsed)
@@ -249,7 +194,7 @@ async def run_manager(flags: ManagerFlags) -> None:
             config,
             name=MANAGER_FIELD_MANAGER,
             namespace=flags.namespace,
-            leader_election=_election(flags) if flags.enable_leader_election else False,
+            leader_election=_leader_election(flags) if flags.enable_leader_election else False,
             resync_seconds=flags.sync_period,
             cache_sync_timeout_seconds=flags.controller_cache_sync_timeout,
             health=health,
@@ -324,7 +269,7 @@ def _review_client(config: ClusterConfig) -> RestClient:
     )
 
 
-def _election(flags: ManagerFlags) -> LeaderElection:
+def _leader_election(flags: ManagerFlags) -> LeaderElection:
     return LeaderElection(
         namespace=flags.election_namespace,
         lease=flags.leader_election_id,

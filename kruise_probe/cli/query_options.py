@@ -3,9 +3,10 @@
 import json
 import shutil
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Final
+from functools import partial
+from typing import Final
 
 import click
 import msgspec
@@ -17,32 +18,32 @@ from kruise_probe.api.spelling import did_you_mean
 from kruise_probe.cli.completion import complete_namespaces
 from kruise_probe.cli.flag_types import (
     GO_BOOL,
-    IMPERSONATED,
     LABEL_KEYS,
     NAMESPACE,
     Decorator,
+    FlagCommand,
+    Parsed,
     flag,
+    flags_of,
 )
 from kruise_probe.cli.query_client import config_of
 from kruise_probe.client.config import ClusterConfig
 from kruise_probe.inspection.selectors import parse_selector
 
 
-class LabelSelectorType(click.ParamType[Selector]):
+def _selector(text: str) -> Selector:
     """`app=web,tier in (a,b),!draft`, as `kubectl -l`."""
-
-    name = "selector"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> Selector:
-        try:
-            return compile_selector(parse_selector(str(value)))
-        except ValueError as error:
-            return self.fail(str(error), param, ctx)
+    return compile_selector(parse_selector(text))
 
 
-class QueryCommand(click.Command):
+def _impersonated(text: str) -> str:
+    """The name of a user or group, which is sent in a header."""
+    if not text.isascii() or not text.isprintable():
+        raise ValueError(f"{text!r} is not a name of printable ASCII characters")
+    return text
+
+
+class QueryCommand(FlagCommand):
     """A command whose boolean flags may have a value after `=`, as in Go: `--watch`, `--watch=true`, `-w=false`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -68,65 +69,68 @@ class QueryCommand(click.Command):
         return super().parse_args(ctx, words)
 
 
+_connection = partial(flag, env=False, group="Cluster")
+IMPERSONATED: Final = Parsed("name", _impersonated)
+
+
 @dataclass(frozen=True, kw_only=True)
 class QueryFlags:
-    """The parsed options of `query_flags`."""
+    """Flags of `status`, `explain` and `try`, with kubectl's names and meanings."""
 
-    namespace: str | None
-    kubeconfig: str | None
-    context: str
-    cluster: str
-    user: str
-    as_user: str
-    as_group: tuple[str, ...]
-    system_namespace: str
-    allowed_label_keys: frozenset[str]
-    output: str
-    selector: Selector | None = None
+    namespace: str | None = flag(
+        "Namespace to read.",
+        NAMESPACE,
+        names=("-n", "--namespace"),
+        env=False,
+        shell_complete=complete_namespaces,
+        show_default="that of the context",
+    )
+    output: str = flag("Output format.", names=("-o", "--output"), env=False)
+    allowed_label_keys: frozenset[str] = flag(
+        "The same value as the manager's flag.", LABEL_KEYS, "", metavar="KEY,…"
+    )
+    kubeconfig: str | None = flag(
+        "Kubeconfig file. Without it: KUBECONFIG, then ~/.kube/config, then the pod's own service account.",
+        click.Path(dir_okay=False),
+        group="Cluster",
+    )
+    context: str = _connection("Context of the kubeconfig.", default="", show_default="current")
+    cluster: str = _connection(
+        "Cluster of the kubeconfig.", default="", show_default="of the context"
+    )
+    user: str = _connection("User of the kubeconfig.", default="", show_default="of the context")
+    as_user: str = _connection("User to impersonate.", IMPERSONATED, "", names=("--as",))
+    as_group: tuple[str, ...] = _connection(
+        "Group to impersonate; repeatable.", IMPERSONATED, multiple=True
+    )
+    system_namespace: str = flag(
+        "Namespace of kruise-probe's own Leases.",
+        NAMESPACE,
+        SYSTEM_NAMESPACE,
+        envvar=["POD_NAMESPACE"],
+        group="Cluster",
+    )
 
     def load_config(self) -> ClusterConfig:
         return config_of(vars(self))
 
 
-_FLAGS: Final[tuple[Decorator, ...]] = (
-    flag(
-        "--kubeconfig",
-        type=click.Path(dir_okay=False),
-        help="Kubeconfig file. Without it: KUBECONFIG, then ~/.kube/config, then the pod's own service account.",
-    ),
-    click.option("--context", default="", help="Context of the kubeconfig.  [default: current]"),
-    click.option(
-        "--cluster", default="", help="Cluster of the kubeconfig.  [default: of the context]"
-    ),
-    click.option("--user", default="", help="User of the kubeconfig.  [default: of the context]"),
-    click.option("--as", "as_user", type=IMPERSONATED, default="", help="User to impersonate."),
-    click.option(
-        "--as-group", type=IMPERSONATED, multiple=True, help="Group to impersonate; repeatable."
-    ),
-    flag(
-        "--system-namespace",
-        type=NAMESPACE,
-        default=SYSTEM_NAMESPACE,
-        envvar=["POD_NAMESPACE"],
-        help="Namespace of kruise-probe's own Leases.",
-    ),
-    flag(
-        "--allowed-label-keys",
-        type=LABEL_KEYS,
-        default="",
-        metavar="KEY,…",
-        help="The same value as the manager's flag.",
-    ),
-)
+@dataclass(frozen=True, kw_only=True)
+class SelectingFlags(QueryFlags):
+    """Flags of the commands that take several objects."""
+
+    selector: Selector | None = flag(
+        "Only objects with these labels, such as app=web,tier!=test.",
+        Parsed("selector", _selector),
+        names=("-l", "--selector"),
+        env=False,
+    )
 
 
-_SELECTOR: Final[Decorator] = click.option(
-    "-l",
-    "--selector",
-    type=LabelSelectorType(),
-    metavar="SELECTOR",
-    help="Only objects with these labels, such as app=web,tier!=test.",
-)
+def query_flags(declaring: type[QueryFlags], *forms: str) -> Decorator:
+    """Adds the flags; the first form of output is the default."""
+    return flags_of(declaring, output={"type": click.Choice(forms), "default": forms[0]})
+
 
 POD_KINDS: Final = frozenset({"pod", "pods", "po"})
 MARKER_KINDS: Final = frozenset(
@@ -138,33 +142,6 @@ MARKER_KINDS: Final = frozenset(
         f"podprobemarker.{GROUP}",
     }
 )
-
-
-def query_flags(*forms: str, selector: bool = True) -> Decorator:
-    """Adds the options of `QueryFlags`; the first form of output is the default. `selector` adds -l."""
-    in_namespace: Decorator = click.option(
-        "-n",
-        "--namespace",
-        type=NAMESPACE,
-        shell_complete=complete_namespaces,
-        help="Namespace to read.  [default: that of the context]",
-    )
-    output: Decorator = click.option(
-        "-o",
-        "--output",
-        type=click.Choice(forms),
-        default=forms[0],
-        show_default=True,
-        help="Output format.",
-    )
-
-    def add_to(command: Callable[..., Any]) -> Callable[..., Any]:
-        selectors = (_SELECTOR,) if selector else ()
-        for add in (output, *reversed(_FLAGS), *selectors, in_namespace):
-            command = add(command)
-        return command
-
-    return add_to
 
 
 def name_of(argument: str, kinds: Iterable[str], hint: str) -> str:

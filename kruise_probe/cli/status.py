@@ -4,6 +4,7 @@ import asyncio
 import signal
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 import click
@@ -14,11 +15,12 @@ from rich.text import Text
 
 from kruise_probe.api.errors import FatalError
 from kruise_probe.cli.completion import complete_markers
+from kruise_probe.cli.flag_types import flag
 from kruise_probe.cli.query_client import client_of, run_query
 from kruise_probe.cli.query_options import (
     MARKER_KINDS,
     QueryCommand,
-    QueryFlags,
+    SelectingFlags,
     document_text,
     name_of,
     not_found,
@@ -42,23 +44,44 @@ MAX_REDRAW_SECONDS: Final = 1.0
 _HELP = """Shows PodProbeMarkers with their pods, probes, newest results and problems.
 
 \b
-kruise-probe status                      the markers of the namespace
-kruise-probe status -A --watch           all namespaces, with changes
-kruise-probe status -l app=game          markers with this label
-kruise-probe status game lobby           two markers
-kruise-probe status game -o wide         with the effective numbers of each probe
-kruise-probe status game -o json         for programs; a documented and stable format
+kruise-probe status                 the markers of the namespace
+kruise-probe status -A --watch      all namespaces, with changes
+kruise-probe status -l app=game     markers with this label
+kruise-probe status game lobby      two markers
+kruise-probe status game -o wide    with the effective numbers of each probe
+kruise-probe status game -o json    for programs; a documented, stable format
 
 \b
-STATE    newest state: Succeeded, Failed or Unknown; Pending before the first result
+STATE    Succeeded, Failed or Unknown; Pending before the first result
 SINCE    age of this state
-LAST     age of the last published attempt; an unchanged result is published every 10 minutes
-NODE     node of the pod (in terminals of 110 columns or more, as MARKS)
 MARKS    labels and annotations that the probe wrote to the pod
+LAST     age of the last published attempt; an unchanged result is
+         published every 10 minutes
+NODE     node of the pod; narrow terminals show neither LAST nor NODE
 MESSAGE  output of the probe, or why it failed
 
 Reads only. The exit code is 0 even if a marker has problems; -o json lists them.
 """
+
+
+@dataclass(frozen=True, kw_only=True)
+class StatusFlags(SelectingFlags):
+    """The command line."""
+
+    all_namespaces: bool = flag(
+        "Read all namespaces.",
+        default=False,
+        names=("-A", "--all-namespaces"),
+        env=False,
+        is_flag=True,
+    )
+    watch: bool = flag(
+        "Continue and show every change.",
+        default=False,
+        names=("-w", "--watch"),
+        env=False,
+        is_flag=True,
+    )
 
 
 GetView = Callable[[], StatusView]
@@ -69,24 +92,22 @@ class StatusQuery(NamedTuple):
 
     namespace: str
     names: frozenset[str]
-    flags: QueryFlags
+    flags: StatusFlags
 
 
-@click.command(cls=QueryCommand, help=_HELP, short_help="Show probes, results and problems.")
+@click.command(cls=QueryCommand, help=_HELP)
 @click.argument("markers", metavar="[MARKER]...", nargs=-1, shell_complete=complete_markers)
-@click.option("-A", "--all-namespaces", is_flag=True, help="Read all namespaces.")
-@click.option("-w", "--watch", is_flag=True, help="Continue and show every change.")
-@query_flags("table", "wide", "json", "yaml")
-def status(markers: tuple[str, ...], all_namespaces: bool, watch: bool, **options: Any) -> int:
-    flags = QueryFlags(**options)
-    if all_namespaces and (flags.namespace or markers):
+@query_flags(StatusFlags, "table", "wide", "json", "yaml")
+def status(markers: tuple[str, ...], **options: Any) -> int:
+    flags = StatusFlags(**options)
+    if flags.all_namespaces and (flags.namespace or markers):
         raise click.UsageError("-A excludes -n and names of markers")
     hint = "status takes markers; for a pod run: kruise-probe explain POD"
     names = frozenset(name_of(each, MARKER_KINDS, hint) for each in markers)
     config = flags.load_config()
-    where = "" if all_namespaces else flags.namespace or config.namespace
+    where = "" if flags.all_namespaces else flags.namespace or config.namespace
     query = StatusQuery(where, names, flags)
-    return run_query(_watch(config, query) if watch else _once(config, query), config)
+    return run_query(_watch(config, query) if flags.watch else _once(config, query), config)
 
 
 async def _once(config: ClusterConfig, query: StatusQuery) -> int:

@@ -17,6 +17,7 @@ from kruise_probe.api.spelling import did_you_mean
 from kruise_probe.api.times import format_time
 from kruise_probe.api.v1alpha1 import PodProbeMarker
 from kruise_probe.cli.completion import complete_markers, complete_pods
+from kruise_probe.cli.flag_types import FlagCommand, flag
 from kruise_probe.cli.query_client import client_of, run_query
 from kruise_probe.cli.query_options import (
     MARKER_KINDS,
@@ -60,16 +61,29 @@ _HELP = """Runs each probe of a PodProbeMarker once against a running pod, and p
 manager would write. Writes nothing.
 
 \b
-kruise-probe try game-0                      the probes of all markers that select the pod
-kruise-probe try game-0 game                 the probes of marker game
-kruise-probe try game-0 -f marker.yaml       of a marker that is not applied yet
-kruise-probe try game-0 -f - -o json         the file from standard input, the result for programs
+kruise-probe try game-0                  all markers that select the pod
+kruise-probe try game-0 game             the probes of marker game
+kruise-probe try game-0 -f marker.yaml   a marker that is not applied yet
+kruise-probe try game-0 -f - -o json     from standard input, for programs
 
 It uses your own permissions: exec probes need get and create on pods/exec, the others on pods/portforward. One
 attempt, without thresholds and initial delay. `explain` says why the condition of a pod is as it is.
 
 Exit codes: 0 if all probes succeeded; 1 if one is Failed or Unknown, and for a failure; 2 for a wrong command line.
 """
+
+
+@dataclass(frozen=True, kw_only=True)
+class TryFlags(QueryFlags):
+    """The command line."""
+
+    filename: str | None = flag(
+        "File with the marker, or a folder; - is standard input. Without it: the markers of the cluster.",
+        click.Path(),
+        names=("-f", "--filename"),
+        env=False,
+        metavar="FILE",
+    )
 
 
 @dataclass(frozen=True)
@@ -81,24 +95,17 @@ class _TryQuery:
     flags: QueryFlags
 
 
-@click.command("try", help=_HELP, short_help="Run the probes of a marker once against a pod.")
+@click.command("try", cls=FlagCommand, help=_HELP)
 @click.argument("pod", shell_complete=complete_pods)
 @click.argument("marker", required=False, default="", shell_complete=complete_markers)
-@click.option(
-    "-f",
-    "--filename",
-    type=click.Path(),
-    metavar="FILE",
-    help="File with the marker, or a folder; - is standard input. Without it: the markers of the cluster.",
-)
-@query_flags("table", "json", "yaml", selector=False)
-def try_pod(pod: str, marker: str, filename: str | None, **options: Any) -> int:
-    flags = QueryFlags(**options)
+@query_flags(TryFlags, "table", "json", "yaml")
+def try_pod(pod: str, marker: str, **options: Any) -> int:
+    flags = TryFlags(**options)
     pod_name = name_of(pod, POD_KINDS, "try takes a pod, and then a marker")
     marker_name = name_of(marker, MARKER_KINDS, "the second argument is a marker")
     found = None
-    if filename is not None:
-        found = _marker_of_file(filename, marker_name, flags.allowed_label_keys)
+    if flags.filename is not None:
+        found = _marker_of_file(flags.filename, marker_name, flags.allowed_label_keys)
     config = flags.load_config()
     namespace = _namespace(flags, found, config)
     query = _TryQuery(pod_name, marker_name, found, namespace, flags)

@@ -13,7 +13,7 @@ import click
 from rich.console import Console
 
 from kruise_probe.api.errors import FatalError, KubeError
-from kruise_probe.cli.flag_types import Duration, bool_flag, flag
+from kruise_probe.cli.flag_types import GO_BOOL, Flag, FlagCommand, duration, number
 from kruise_probe.serving.logs import configure_logs
 from kruise_probe.serving.signals import Signalled, until_signal
 from kruise_probe_playground.documents import SAMPLE, BadFile, LoadedObject, load
@@ -46,44 +46,49 @@ all of its files.
 \b
 kruise-probe playground                  the sample
 kruise-probe playground -f hello.yaml    pods and markers of your own
-kruise-probe playground --check          for scripts: one line of JSON, exit code 0 or 1
+kruise-probe playground --check          for scripts: one line of JSON
 """
 
 
 @click.command(
+    cls=FlagCommand,
     help=_HELP,
-    short_help="Run everything on this machine, without a cluster.",
 )
-@flag(
+@click.option(
     "-f",
     "--filename",
     "files",
+    cls=Flag,
     multiple=True,
     type=click.Path(path_type=Path),
     metavar="FILE",
     help="Pods and PodProbeMarkers to apply instead of the sample: a file, a folder with .yaml, .yml and .json files,"
     " or - for standard input; repeatable. A Deployment becomes its ReplicaSet, a StatefulSet single pods.",
 )
-@bool_flag("--no-sample", default=False, help="Do not apply the sample.")
-@bool_flag(
+@click.option("--no-sample", cls=Flag, type=GO_BOOL, default=False, help="Do not apply the sample.")
+@click.option(
     "--check",
+    cls=Flag,
+    type=GO_BOOL,
     default=False,
     help="Show nothing. Wait until conditions, labels, annotations and events show every probe of the sample in both"
     " states (with -f: a result of every probe). Then print one line of JSON and exit.",
 )
-@flag(
+@click.option(
     "--check-timeout",
-    type=Duration(at_least=1),
+    cls=Flag,
+    type=duration(at_least=1),
     default="60s",
     help="Timeout of --check.",
 )
-@flag(
+@click.option(
     "--kubeconfig-out",
+    cls=Flag,
     type=click.Path(path_type=Path),
     metavar="FILE",
     help="Another file for the kubeconfig with the session's token, mode 0600. It must not exist, and is removed at the end.",
 )
-@flag("--nodes", type=click.IntRange(1, 50), default=1, help="Number of nodes.")
+@click.option("--nodes", cls=Flag, type=number(1, 50), default=1, help="Number of nodes.")
 def playground(
     files: tuple[Path, ...],
     no_sample: bool,

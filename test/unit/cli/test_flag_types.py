@@ -1,19 +1,17 @@
 """Flags accept Go's syntax and refuse the rest with an example of it."""
 
 import re
-from typing import Any
 
 import click
 import pytest
 
 from kruise_probe.api.times import parse_duration
 from kruise_probe.cli.flag_types import (
-    DURATION,
     GO_BOOL,
     LABEL_KEYS,
     LISTEN_ADDRESS,
-    Count,
-    Rate,
+    RATE,
+    number,
 )
 
 
@@ -42,13 +40,6 @@ def test_durations_have_the_syntax_of_go(text: str, seconds: float | None) -> No
     parsed = parse_duration(text)
 
     assert parsed == (pytest.approx(seconds) if seconds is not None else None)
-
-
-@pytest.mark.parametrize("text", ["2562048h", f"{'9' * 310}h", f"{'9' * 310}ns"])
-def test_durations_above_the_maximum_of_go_are_refused(text: str) -> None:
-    with pytest.raises(click.BadParameter, match="too long; write 2562047h or less"):
-        DURATION.convert(text, None, None)
-    assert DURATION.convert("2562047h", None, None) == 2562047 * 3600
 
 
 @pytest.mark.parametrize(
@@ -80,14 +71,14 @@ def test_zero_or_empty_address_disables_the_server(text: str) -> None:
 @pytest.mark.parametrize("text", ["nan", "inf", "1e400", "-1", "many"])
 def test_rate_must_be_a_finite_number(text: str) -> None:
     with pytest.raises(click.BadParameter):
-        Rate().convert(text, None, None)
-    assert Rate().convert("0.5", None, None) == 0.5
+        RATE.convert(text, None, None)
+    assert RATE.convert("0.5", None, None) == 0.5
 
 
-@pytest.mark.parametrize("kind", [Count(min=1), Rate()], ids=["count", "rate"])
-def test_word_instead_of_a_number_is_refused(kind: click.ParamType[Any]) -> None:
-    with pytest.raises(click.BadParameter, match="'many' is not a valid number"):
-        kind.convert("many", None, None)
+@pytest.mark.parametrize("text", ["many", "0", "1.5", "9" * 400, ""])
+def test_number_outside_of_its_bounds_is_refused(text: str) -> None:
+    with pytest.raises(click.BadParameter, match=r"is not a valid number.* of at least 1"):
+        number(1).convert(text, None, None)
 
 
 @pytest.mark.parametrize("text", ["8080", ":http", ":70000", "::1:8080", "a:b:1", "127.0.0.1"])

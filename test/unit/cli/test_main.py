@@ -1,6 +1,7 @@
 """Errors of the command line: one line each, exit code 2 for usage, 1 for failures."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -20,7 +21,7 @@ WITHOUT_SERVERS = ["--metrics-addr=0", "--health-probe-addr=0"]
     ("arguments", "text"),
     [
         pytest.param(
-            ["nothing"], "No such command 'nothing'. Choose from manager, ", id="unknown-command"
+            ["nothing"], "No such command 'nothing'. Choose from playground, ", id="unknown-command"
         ),
         pytest.param(
             ["stauts"], "Did you mean 'status'? See 'kruise-probe --help'", id="command-misspelled"
@@ -61,7 +62,9 @@ WITHOUT_SERVERS = ["--metrics-addr=0", "--health-probe-addr=0"]
         pytest.param(
             ["manager", "--enable-leader-election=maybe"], "write true or false", id="boolean"
         ),
-        pytest.param(["manager", "--podprobemarker-workers=0"], "x>=1", id="no-workers"),
+        pytest.param(
+            ["manager", "--podprobemarker-workers=0"], "whole number of at least 1", id="no-workers"
+        ),
         pytest.param(
             ["manager", "--namespace=A_b"], "is not a valid Kubernetes name", id="namespace"
         ),
@@ -134,7 +137,7 @@ WITHOUT_SERVERS = ["--metrics-addr=0", "--health-probe-addr=0"]
             )
             for path in ("/run/containerd/", "/run/../x.sock", "/run/.", "//x.sock", "/x.sock", "/")
         ),
-        pytest.param(["playground", "--nodes=0"], "1<=x<=50", id="no-nodes"),
+        pytest.param(["playground", "--nodes=0"], "whole number of 1 to 50", id="no-nodes"),
         pytest.param(
             ["playground", "--check", "--no-sample"], "add -f FILE", id="nothing-to-check"
         ),
@@ -256,11 +259,28 @@ def test_help_names_the_environment(command: str, capsys: pytest.CaptureFixture[
     assert "KRUISE_PROBE_" in capsys.readouterr().out
 
 
-def test_help_describes_every_command_on_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["--help"], {}) == 0
-    listed = capsys.readouterr().out.partition("Commands:")[2]
-    assert listed.strip()
-    assert "..." not in listed
+@pytest.mark.parametrize(
+    "command",
+    ["", "playground", "lint", "try", "manifests", "completion", "status", "explain", "manager", "daemon"],
+)  # fmt: skip
+def test_help_has_80_columns_and_plain_types(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run([*filter(None, [command]), "--help"], {}) == 0
+    listed = capsys.readouterr().out
+
+    assert [each for each in listed.splitlines() if len(each) > 80] == []
+    assert "RANGE" not in listed
+    assert listed.count("default:") == len(re.findall(r"\[[^][]*default:[^][]*\]", listed))
+
+
+def test_help_lists_commands_and_flags_in_groups(capsys: pytest.CaptureFixture[str]) -> None:
+    run(["--help"], {})
+    run(["manager", "--help"], {})
+    listed = capsys.readouterr().out
+
+    for group in ("Try it out", "Install", "Look", "Run", "Cluster", "Leader election", "Webhook"):
+        assert f"\n{group}:\n" in listed
 
 
 def test_version_names_its_commit(
