@@ -7,14 +7,11 @@ from typing import Any
 
 import click
 
-from benchmarks import contenders
 from benchmarks import daemon as daemon_bench
 from benchmarks import latency as latency_bench
 from benchmarks import manager as manager_bench
-from benchmarks import runtimes as runtimes_bench
 from benchmarks import scale as scale_bench
 from benchmarks import server as server_bench
-from benchmarks import together as together_bench
 from benchmarks.reporting import Row, medians, progress, table
 
 
@@ -102,49 +99,6 @@ def latency(runs: int, cmd: str, rates: tuple[int, ...], seconds: float, **optio
     """The time from a result to the label on the pod, at rising load."""
     bench = manager_bench.ManagerBench(command=cmd, **options)
     _repeat(runs, lambda: latency_bench.measure(bench, rates=rates, seconds=seconds))
-
-
-@main.command()
-@manager_options
-@click.option("--pods", default=110)
-@click.option(
-    "--daemon-cmd",
-    default=daemon_bench.OURS,
-    help="The daemon; {kubeconfig}, {node}, {socket} and {health} (a port) are filled in.",
-)
-@click.option(
-    "--daemon-ready",
-    default="http://127.0.0.1:{health}/readyz",
-    help="URL that returns 200 when it is ready.",
-)
-@click.option(
-    "--rate",
-    "rates",
-    type=int,
-    multiple=True,
-    default=(3, 10, 30),
-    help="Results per second; repeat the option for several rates.",
-)
-@click.option("--seconds", default=33.3, help="Duration of each rate.")
-@runs_option
-def together(
-    runs: int,
-    cmd: str,
-    daemon_cmd: str,
-    daemon_ready: str,
-    rates: tuple[int, ...],
-    seconds: float,
-    **options: Any,
-) -> None:
-    """Manager and daemon: the time from the response of a pod to its label, on one node."""
-    bench = together_bench.TogetherBench(
-        manager=manager_bench.ManagerBench(command=cmd, nodes=1, **options),
-        command=daemon_cmd,
-        ready=daemon_ready,
-        rates=rates,
-        seconds=seconds,
-    )
-    _repeat(runs, lambda: together_bench.measure(bench))
 
 
 @main.command()
@@ -248,42 +202,6 @@ def server(runs: int, **options: Any) -> None:
     """The API server's CPU for each kind of write of a NodePodProbe."""
     bench = server_bench.ServerBench(**options)
     _repeat(runs, lambda: server_bench.measure(bench))
-
-
-@main.command()
-@click.option(
-    "--library",
-    "libraries",
-    multiple=True,
-    type=click.Choice(contenders.LIBRARIES),
-    default=contenders.LIBRARIES,
-    help="Libraries to compare.",
-)
-@click.option(
-    "--controller",
-    "controllers",
-    multiple=True,
-    type=click.Choice(contenders.CONTROLLERS),
-    default=contenders.CONTROLLERS,
-    help="Controllers to run.",
-)
-@click.option("--buckets", default=1000, help="Objects of the controller buckets.")
-@click.option("--fleets", default=100, help="Objects of the controller fleets, with ten pods each.")
-@click.option("--nodes", default=500, help="Nodes of the controller node_load.")
-@click.option("--pods", default=5000, help="Pods of the controller node_load.")
-@click.option("--turns", default=3, help="Turns of each library; the table shows medians.")
-@click.option(
-    "--failing-seconds",
-    default=120.0,
-    help="How long watches fail, for each kind of failure; 0 leaves this out.",
-)
-def runtimes(**options: Any) -> None:
-    """The controllers of docs/library.md, and the same ones in kopf, kr8s and lightkube."""
-    reconciled, failing = asyncio.run(runtimes_bench.measure(runtimes_bench.Options(**options)))
-    if reconciled:
-        table(medians(reconciled), hide=("benchmark", "turn"))
-    if failing:
-        table(failing, hide=("benchmark",))
 
 
 main(prog_name="hack/bench")

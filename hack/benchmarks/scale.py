@@ -24,11 +24,13 @@ from kruise_probe.api.errors import Status, error_of
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.kinds import EventType, KubeObject, ListPage, Resource, WatchEvent
 from kruise_probe.api.resources import LEASES, MARKERS, NODE_POD_PROBES, NODES, PODS
+from kruise_probe.client.config import ClusterConfig
 from kruise_probe.client.request import PatchType
 from kruise_probe.controllers.caches import Informers
 from kruise_probe.controllers.product import ManagerOptions, build
+from kruise_probe.manager.manager import Manager
 from kruise_probe.manager.process import tune_garbage_collector
-from kruise_probe.runtime import ClusterConfig, Manager
+from kruise_probe.serving.health import Checks
 
 T = TypeVar("T", bound=KubeObject)
 
@@ -218,6 +220,7 @@ async def _one_size(nodes: int, pods: int) -> Row:
     manager = Manager(
         ClusterConfig.plain("http://127.0.0.1:1"),
         name="benchmark",
+        ready=Checks(),
         source=lambda resource, namespace: served[resource],
     )
     informers = build(manager, ManagerOptions("kruise-system"), writer=writer, recorder=_NoEvents())

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import msgspec
 from support.hollow import LABEL
@@ -85,14 +85,7 @@ class WatchedMarker(msgspec.Struct):
     metadata: _Meta
 
 
-class WatchedObject(msgspec.Struct):
-    """Of any kind."""
-
-    metadata: _Meta
-    status: dict[str, Any] = {}
-
-
-Object = TypeVar("Object", WatchedPod, WatchedNode, WatchedMarker, WatchedObject)
+Object = TypeVar("Object", WatchedPod, WatchedNode, WatchedMarker)
 
 
 class _Event(msgspec.Struct, Generic[Object]):

@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from kruise_probe.api.declared import kind, resource_of
+from kruise_probe.api.kinds import Resource, as_is
 from kruise_probe.api.meta import ApiObject
 
 MAX_TIMEOUT_SECONDS: Final = 3600
@@ -113,7 +113,6 @@ def _effective(number: int | None, most: int = MAX_SECONDS) -> int:
     return min(max(number or 1, 1), most)
 
 
-@kind("v1", namespaced=False)
 class Node(ApiObject, frozen=True):
     """Only its existence, uid and labels are used."""
 
@@ -128,18 +127,16 @@ class LeaseSpec(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True,
     lease_transitions: int | None = None
 
 
-@kind("coordination.k8s.io/v1")
 class Lease(ApiObject, frozen=True):
     spec: LeaseSpec | None = None
 
 
-@kind("v1")
 class Event(ApiObject, frozen=True):
     """core/v1 Event. Events are written from JSON templates; only name and count are read from the response."""
 
     count: int | None = None
 
 
-NODES: Final = resource_of(Node)
-EVENTS: Final = resource_of(Event)
-LEASES: Final = resource_of(Lease)
+NODES: Final = Resource("", "v1", "nodes", "Node", wire=Node, project=as_is, namespaced=False)
+EVENTS: Final = Resource("", "v1", "events", "Event", wire=Event, project=as_is)
+LEASES: Final = Resource("coordination.k8s.io", "v1", "leases", "Lease", wire=Lease, project=as_is)

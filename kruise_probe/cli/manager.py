@@ -1,5 +1,7 @@
 """`kruise-probe manager`: its flags, and how the manager is built from them."""
 
+import os
+import socket
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -32,10 +34,10 @@ from kruise_probe.client.rest import RestClient
 from kruise_probe.client.threads import run_in_daemon_thread
 from kruise_probe.controllers import product
 from kruise_probe.controllers.caches import Informers
-from kruise_probe.manager.leader_election import JITTER_FACTOR
+from kruise_probe.manager.leader_election import JITTER_FACTOR, LeaderElection
+from kruise_probe.manager.manager import Manager
 from kruise_probe.manager.process import run_until_signalled
 from kruise_probe.manager.runnables import Runnable
-from kruise_probe.runtime import LeaderElection, Manager
 from kruise_probe.serving.authorization import MAX_REVIEWS, MetricsGuard
 from kruise_probe.serving.exposition import MetricsHandler
 from kruise_probe.serving.health import Checks, health_handlers
@@ -194,10 +196,9 @@ async def run_manager(flags: ManagerFlags) -> None:
             config,
             name=MANAGER_FIELD_MANAGER,
             namespace=flags.namespace,
-            leader_election=_leader_election(flags) if flags.enable_leader_election else False,
+            leader_election=_leader_election(flags) if flags.enable_leader_election else None,
             resync_seconds=flags.sync_period,
             cache_sync_timeout_seconds=flags.controller_cache_sync_timeout,
-            health=health,
             ready=ready,
             user_agent=USER_AGENT,
             qps=flags.rest_config_qps,
@@ -205,9 +206,7 @@ async def run_manager(flags: ManagerFlags) -> None:
         )
         enabled = probing_enabled(flags.feature_gates)
         informers = product.build(manager, _options(flags)) if enabled else None
-        services += _webhook(manager, flags, informers)
-        for each in services:
-            manager.add_service(each)
+        manager.services += (*services, *_webhook(manager, flags, informers))
         await manager.start()
 
 
@@ -273,6 +272,7 @@ def _leader_election(flags: ManagerFlags) -> LeaderElection:
     return LeaderElection(
         namespace=flags.election_namespace,
         lease=flags.leader_election_id,
+        identity=f"{socket.gethostname()}_{os.getpid()}_{os.urandom(4).hex()}",
         lease_duration_seconds=flags.leader_election_lease_duration,
         renew_deadline_seconds=flags.leader_election_renew_deadline,
         retry_period_seconds=flags.leader_election_retry_period,

@@ -9,8 +9,6 @@ from typing import NamedTuple
 
 import msgspec
 
-from kruise_probe.api.declared import resource_of
-from kruise_probe.api.kinds import KubeObject
 from kruise_probe.api.times import format_time
 from kruise_probe.api.token_bucket import TokenBucket
 
@@ -38,12 +36,6 @@ class ObjectReference(NamedTuple):
     uid: str
     api_version: str = "v1"
     kind: str = "Pod"
-
-    @classmethod
-    def of(cls, obj: KubeObject) -> "ObjectReference":
-        """The reference to an object of a declared kind. Raises LookupError for another one."""
-        resource = resource_of(obj)
-        return cls(*obj.key, obj.uid, resource.api_version, resource.kind)
 
     @property
     def event_namespace(self) -> str:

@@ -33,7 +33,6 @@ from kruise_probe.api.errors import (
     retry_after_seconds,
 )
 from kruise_probe.api.keys import NamespacedName
-from kruise_probe.api.kinds import KubeObject
 from kruise_probe.api.times import CLOCK_SLACK_SECONDS
 from kruise_probe.api.token_bucket import TokenBucket
 from kruise_probe.client.event_series import (
@@ -88,7 +87,7 @@ class EventRecorder:
 
     def event(
         self,
-        involved: ObjectReference | KubeObject,
+        involved: ObjectReference,
         type: str,
         reason: str,
         message: str,
@@ -99,18 +98,13 @@ class EventRecorder:
         """Record one occurrence. Never blocks.
 
         Args:
-            involved: the object of the event, of a declared kind; the Event is created in its namespace.
+            involved: the object of the event; the Event is created in its namespace.
             type: `Normal` or `Warning`.
             reason: one CamelCase word.
             message: identifies the series, unless `probe` does; then it replaces the Event's previous message.
             container: container for `involvedObject.fieldPath`; may be empty.
             probe: probe of the series.
-
-        Raises:
-            LookupError: `involved` is an object of a kind that was not declared.
         """
-        if not isinstance(involved, ObjectReference):
-            involved = ObjectReference.of(involved)
         now = self._now()
         if probe is None:
             budget = self._shared_budget((involved.uid, type, reason))

@@ -10,6 +10,8 @@ Differs: keeps derived indexes beside the stores; reads our own writes before th
 from collections.abc import Collection, Iterable
 from typing import Final, NamedTuple
 
+from kruise_probe.api.core import Lease, Node
+from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.pods import Pod
 from kruise_probe.api.resources import LEASES, MARKERS, NODE_POD_PROBES, NODES, PODS
 from kruise_probe.api.v1alpha1 import NodePodProbe, PodProbeMarker
@@ -20,7 +22,9 @@ from kruise_probe.controllers.matching import Matching
 from kruise_probe.controllers.node_index import NodePodProbeIndex, ProbesChange
 from kruise_probe.controllers.pods.claims import has_unowned_mark
 from kruise_probe.controllers.serverless import is_virtual
-from kruise_probe.runtime import Lease, Manager, MutationCache, NamespacedName, Node, SharedInformer
+from kruise_probe.informers.mutation_cache import MutationCache
+from kruise_probe.informers.shared_informer import SharedInformer
+from kruise_probe.manager.manager import Manager
 
 BY_NODE: Final = "node"
 
@@ -41,14 +45,15 @@ class Informers(NamedTuple):
 
 def informers_of(manager: Manager, *, system_namespace: str) -> Informers:
     """Return the informers; the manager owns them."""
-    manager.index(PODS, BY_NODE, _node_of_pod)
-    return Informers(
-        markers=manager.informer(MARKERS),
-        pods=manager.informer(PODS),
-        nodes=manager.informer(NODES),
-        node_pod_probes=manager.informer(NODE_POD_PROBES),
-        leases=manager.informer(LEASES, system_namespace),
+    informers = Informers(
+        markers=manager.add_informer(MARKERS, manager.namespace),
+        pods=manager.add_informer(PODS, manager.namespace),
+        nodes=manager.add_informer(NODES),
+        node_pod_probes=manager.add_informer(NODE_POD_PROBES),
+        leases=manager.add_informer(LEASES, system_namespace),
     )
+    informers.pods.add_index(BY_NODE, _node_of_pod)
+    return informers
 
 
 class Caches:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import NamedTuple
 
+from kruise_probe.api.times import utc_now
 from kruise_probe.client.interfaces import Getter
 from kruise_probe.controllers.caches import Caches, Informers, informers_of
 from kruise_probe.controllers.lease_reconciler import LeaseEvents, LeaseReconciler
@@ -20,7 +21,8 @@ from kruise_probe.controllers.pods.reconciler import PodReconciler
 from kruise_probe.controllers.pods.write_limits import WriteLimits
 from kruise_probe.controllers.queues import Queues
 from kruise_probe.controllers.writes import Recorder, Writer, WriteResults
-from kruise_probe.runtime import Builder, Manager, NamespacedName, utc_now
+from kruise_probe.manager.manager import Manager
+from kruise_probe.workqueue.controller import Controller
 
 
 class ManagerOptions(NamedTuple):
@@ -99,9 +101,12 @@ def build(
         system_namespace=options.system_namespace,
         now=now,
     )
-    keyed, named = Builder[NamespacedName](manager), Builder[str](manager)
-    named.workers(options.node_workers).complete(nodes, queue=queues.nodes)
-    keyed.workers(options.pod_workers).complete(pods, queue=queues.pods)
-    keyed.workers(options.marker_workers).complete(markers, queue=queues.markers)
-    named.workers(4).complete(leases, queue=queues.leases)
+    manager.controllers += (
+        Controller(queue=queues.nodes, reconcile=nodes.reconcile, workers=options.node_workers),
+        Controller(queue=queues.pods, reconcile=pods.reconcile, workers=options.pod_workers),
+        Controller(
+            queue=queues.markers, reconcile=markers.reconcile, workers=options.marker_workers
+        ),
+        Controller(queue=queues.leases, reconcile=leases.reconcile, workers=4),
+    )
     return informers

@@ -10,9 +10,11 @@ from collections.abc import Iterable
 from operator import attrgetter
 from typing import Final
 
+from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.times import CLOCK_SLACK_SECONDS
 from kruise_probe.controllers.compiled import CompiledMarker
-from kruise_probe.runtime import NamespacedName, Priority, WorkQueue
+from kruise_probe.workqueue.priority import Priority
+from kruise_probe.workqueue.queue import WorkQueue
 
 MARKER_CONTROLLER: Final = "podprobemarker"
 NODE_CONTROLLER: Final = "nodepodprobe"

@@ -57,14 +57,13 @@ class LeaderElection(NamedTuple):
     """Options of leader election; the durations are those of client-go.
 
     Attributes:
-        namespace: of the Lease; by default that of the manager, or of its pod or kubeconfig.
-        lease: name of the Lease; by default the manager's name.
-        identity: unique holder of the Lease; by default host name, process id and random digits.
+        namespace, lease: namespace and name of the Lease.
+        identity: unique holder of the Lease.
     """
 
-    namespace: str = ""
-    lease: str = ""
-    identity: str = ""
+    namespace: str
+    lease: str
+    identity: str
     lease_duration_seconds: float = 15.0
     renew_deadline_seconds: float = 10.0
     retry_period_seconds: float = 2.0

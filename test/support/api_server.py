@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from aiohttp.typedefs import Middleware
+from support.faults import Faults
 
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.manifests.crds import all_crds
@@ -12,7 +13,6 @@ from kruise_probe_playground.apiserver.custom import Validator
 from kruise_probe_playground.apiserver.schema import Json
 from kruise_probe_playground.apiserver.server import EmbeddedApiServer
 from kruise_probe_playground.marker_rules import MARKER_VALIDATORS
-from kruise_probe_playground.testing.faults import Faults
 
 NO_TOKENS: Final[Tokens] = {}
 

@@ -10,10 +10,12 @@ from prometheus_client import REGISTRY
 from support.fake_api import FakeApi, FakeGetter
 
 from kruise_probe.api.names import MANAGER_FIELD_MANAGER
+from kruise_probe.client.config import ClusterConfig
 from kruise_probe.client.event_series import ObjectReference
 from kruise_probe.controllers.caches import Informers, informers_of
 from kruise_probe.controllers.product import ManagerOptions, build
-from kruise_probe.runtime import ClusterConfig, Manager
+from kruise_probe.manager.manager import Manager
+from kruise_probe.serving.health import Checks
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -45,6 +47,7 @@ def manager_over(api: FakeApi, *, namespace: str = "", resync_seconds: float = 0
     return Manager(
         ClusterConfig.plain("http://127.0.0.1:1"),
         name=MANAGER_FIELD_MANAGER,
+        ready=Checks(),
         namespace=namespace,
         resync_seconds=resync_seconds,
         source=lambda resource, namespace: api.sources[resource.plural],

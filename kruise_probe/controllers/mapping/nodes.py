@@ -3,13 +3,14 @@
 from collections.abc import Callable
 from datetime import datetime
 
+from kruise_probe.api.core import Node
 from kruise_probe.api.v1alpha1 import NodePodProbe
 from kruise_probe.controllers.caches import Caches
 from kruise_probe.controllers.node_index import ProbesChange
 from kruise_probe.controllers.pods.write_limits import WriteLimits
 from kruise_probe.controllers.queues import Queues
 from kruise_probe.controllers.serverless import is_virtual
-from kruise_probe.runtime import Node, Priority
+from kruise_probe.workqueue.priority import Priority
 
 
 class NodeEvents:

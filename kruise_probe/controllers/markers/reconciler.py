@@ -16,10 +16,14 @@ from typing import Final
 
 import msgspec
 
+from kruise_probe.api.errors import Conflict, KubeError, NotFound
+from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.names import MARKER_FINALIZER, REASON_ANNOTATIONS_FULL, REASON_DAEMON_STALE
 from kruise_probe.api.pods import Pod
 from kruise_probe.api.resources import MARKERS
 from kruise_probe.api.v1alpha1 import PodProbeMarker, PodProbeMarkerStatus
+from kruise_probe.client.event_series import ObjectReference
+from kruise_probe.client.request import PatchType
 from kruise_probe.controllers.caches import Caches
 from kruise_probe.controllers.compiled import CompiledMarker
 from kruise_probe.controllers.daemon_leases import Verdict
@@ -55,15 +59,7 @@ from kruise_probe.controllers.serverless import (
     states_of_conditions,
 )
 from kruise_probe.controllers.writes import CATCH_UP_SECONDS, Recorder, Writer, WriteResults
-from kruise_probe.runtime import (
-    Conflict,
-    KubeError,
-    NamespacedName,
-    NotFound,
-    ObjectReference,
-    PatchType,
-    Result,
-)
+from kruise_probe.workqueue.controller import Result
 
 DELETION_CHECK_SECONDS: Final = 5.0
 """Requeue interval of a marker whose deletion waits; after this time its status reports why."""

@@ -17,12 +17,15 @@ from typing import Any, Final, NamedTuple
 import msgspec
 from prometheus_client import Gauge
 
-from kruise_probe.api.errors import first_line
-from kruise_probe.api.meta import with_node_owner
+from kruise_probe.api.core import Node
+from kruise_probe.api.errors import AlreadyExists, Conflict, KubeError, NotFound, first_line
+from kruise_probe.api.keys import NamespacedName
+from kruise_probe.api.meta import OwnerReference, with_node_owner
 from kruise_probe.api.names import LEFT_OUT_REASONS, REASON_NO_ROOM
 from kruise_probe.api.pods import Pod
 from kruise_probe.api.resources import NODE_POD_PROBES
 from kruise_probe.api.v1alpha1 import NodePodProbe, PodProbe
+from kruise_probe.client.request import PatchType
 from kruise_probe.controllers.caches import Caches
 from kruise_probe.controllers.compiled import CompiledMarker
 from kruise_probe.controllers.limits import left_out_of, may_leave_out
@@ -39,17 +42,7 @@ from kruise_probe.controllers.writes import (
     Writer,
     WriteResults,
 )
-from kruise_probe.runtime import (
-    AlreadyExists,
-    Conflict,
-    KubeError,
-    NamespacedName,
-    Node,
-    NotFound,
-    OwnerReference,
-    PatchType,
-    Result,
-)
+from kruise_probe.workqueue.controller import Result
 
 LONGEST_CATCH_UP_SECONDS: Final = 2.0
 """A cache that is behind for longer may never show the object, for example because it does not decode."""

@@ -11,8 +11,13 @@ from typing import Final, NamedTuple
 
 from prometheus_client import Counter, Histogram
 
+from kruise_probe.api.core import Node
+from kruise_probe.api.errors import KubeError
+from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.pods import Pod
 from kruise_probe.api.resources import PODS
+from kruise_probe.client.event_series import ObjectReference
+from kruise_probe.client.request import PatchType
 from kruise_probe.controllers.caches import Caches
 from kruise_probe.controllers.compiled import CompiledMarker
 from kruise_probe.controllers.daemon_leases import Verdict
@@ -37,14 +42,7 @@ from kruise_probe.controllers.pods.write_limits import (
 from kruise_probe.controllers.queues import Queues
 from kruise_probe.controllers.serverless import is_virtual, states_of_conditions
 from kruise_probe.controllers.writes import NO_REFUSALS, Recorder, Refusals, Writer, WriteResults
-from kruise_probe.runtime import (
-    KubeError,
-    NamespacedName,
-    Node,
-    ObjectReference,
-    PatchType,
-    Result,
-)
+from kruise_probe.workqueue.controller import Result
 
 CONTESTED_SECONDS: Final = 1.0
 """Requeue delay of a pod if the response to our patch shows that another client reverted it."""

@@ -30,8 +30,9 @@ from kruise_probe.api.errors import Conflict
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.names import MANAGER_FIELD_MANAGER, MARKER_FINALIZER
 from kruise_probe.controllers.product import ManagerOptions, build
+from kruise_probe.manager.manager import Manager
 from kruise_probe.manifests.crds import all_crds
-from kruise_probe.runtime import Manager
+from kruise_probe.serving.health import Checks
 
 C = "example.com/healthy"
 BOTH = [
@@ -56,7 +57,9 @@ async def cluster(crds: list[Json], tmp_path: Path) -> AsyncIterator[EmbeddedClu
 
 @asynccontextmanager
 async def manager(cluster: EmbeddedCluster, *, namespace: str = "") -> AsyncIterator[None]:
-    manager = Manager(cluster.upstream, name=MANAGER_FIELD_MANAGER, namespace=namespace)
+    manager = Manager(
+        cluster.upstream, name=MANAGER_FIELD_MANAGER, ready=Checks(), namespace=namespace
+    )
     build(manager, ManagerOptions("kruise-system"), recorder=RecordingRecorder())
     async with manager.rest, running(manager):
         yield

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 import yaml
-from support.kit_pages import write_tests
 
 ROOT = Path(__file__).parents[3]
 VERSION = "99.98.97"
@@ -144,14 +143,6 @@ def test_the_wheels_run_in_an_empty_environment(files: Path, tmp_path: Path, pyt
     assert json.loads(
         ran(command, "playground", "--check", "--check-timeout=120s").splitlines()[-1]
     )
-
-    # The test kit, with the tests that the documentation shows.
-    install(tmp_path, "constraints-dev.txt", "pytest", "pytest-asyncio")
-    tests = tmp_path / "tests"
-    tests.mkdir()
-    count = write_tests(tests)
-    said = ran(tmp_path / "bin/python", "-m", "pytest", "--rootdir", tests, tests)
-    assert f" {count} passed" in said
 
 
 def test_the_kubectl_plugin_runs_without_an_installation(files: Path, tmp_path: Path) -> None:

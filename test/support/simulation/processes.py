@@ -39,7 +39,9 @@ from kruise_probe.daemon.places import EXECS, SOCKETS, Places
 from kruise_probe.daemon.probers.exec import RuntimeCommands
 from kruise_probe.daemon.probers.selection import prober_for
 from kruise_probe.informers.shared_informer import SharedInformer
-from kruise_probe.runtime import LeaderElection, LeaderElector, Manager
+from kruise_probe.manager.leader_election import LeaderElection, LeaderElector
+from kruise_probe.manager.manager import Manager
+from kruise_probe.serving.health import Checks
 
 RESTART_SECONDS = 1.0
 """Until a process that ended by itself is started again, as by the kubelet."""
@@ -160,6 +162,7 @@ class SimulatedManager(SimulatedProcess):
         manager = Manager(
             CONFIG,
             name=MANAGER_FIELD_MANAGER,
+            ready=Checks(),
             leader_election=LeaderElection(SYSTEM_NAMESPACE, LEASE_ID, identity),
             hostname=self.name,
             resync_seconds=600.0,

@@ -12,7 +12,7 @@ import pytest
 from prometheus_client import REGISTRY
 from structlog.testing import capture_logs
 
-from kruise_probe.api.core import Event, Node
+from kruise_probe.api.core import Event
 from kruise_probe.api.errors import (
     AlreadyExists,
     ConnectionFailed,
@@ -25,7 +25,6 @@ from kruise_probe.api.errors import (
 )
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.kinds import Resource
-from kruise_probe.api.meta import ObjectMeta
 from kruise_probe.client.event_series import (
     ObjectReference,
     event_name,
@@ -192,7 +191,7 @@ async def test_metric_shows_the_series_that_wait() -> None:
 async def test_events_about_nodes_are_in_the_default_namespace() -> None:
     events = FakeEvents()
     async with running(events) as recorder:
-        recorder.event(Node(ObjectMeta("node-1", uid="u")), "Normal", "Seen", "hello")
+        recorder.event(ObjectReference("", "node-1", "u", kind="Node"), "Normal", "Seen", "hello")
         await recorder.flush()
 
     involved = events.only["involvedObject"]

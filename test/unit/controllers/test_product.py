@@ -32,6 +32,7 @@ from support.running_manager import (
 
 from kruise_probe.api.names import MANAGER_FIELD_MANAGER, MARKER_FINALIZER
 from kruise_probe.api.resources import MARKERS, NODE_POD_PROBES, NODES, PODS
+from kruise_probe.client.config import ClusterConfig
 from kruise_probe.controllers.product import ManagerOptions, build
 from kruise_probe.controllers.queues import (
     LEASE_CONTROLLER,
@@ -39,7 +40,8 @@ from kruise_probe.controllers.queues import (
     NODE_CONTROLLER,
     POD_CONTROLLER,
 )
-from kruise_probe.runtime import ClusterConfig, Manager
+from kruise_probe.manager.manager import Manager
+from kruise_probe.serving.health import Checks
 
 EDITS_PER_RUN = 100
 EDITS_PER_CHECK = 10
@@ -98,6 +100,7 @@ class TestOptions:
         manager = Manager(
             ClusterConfig.plain("http://127.0.0.1:1"),
             name=MANAGER_FIELD_MANAGER,
+            ready=Checks(),
             namespace="team",
             source=source,
             now=loop_clock,
