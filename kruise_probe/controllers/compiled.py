@@ -24,15 +24,13 @@ from kruise_probe.api.labels import (
     label_value_error,
 )
 from kruise_probe.api.pods import Container, Pod
-from kruise_probe.api.probe_validation import (
-    clamp_timeout,
-)
 from kruise_probe.api.reserved import (
     reserved_annotation_error,
     reserved_condition_error,
     reserved_label_error,
 )
 from kruise_probe.api.v1alpha1 import (
+    MAX_FROM_MESSAGE,
     ContainerProbe,
     MarkerPolicy,
     PodContainerProbe,
@@ -42,7 +40,7 @@ from kruise_probe.api.v1alpha1 import (
 )
 from kruise_probe.api.validation import (
     CEL_BOUNDS,
-    MAX_FROM_MESSAGE,
+    clamp_timeout,
     fields_without_effect,
     is_valid_probe,
     marker_errors,
