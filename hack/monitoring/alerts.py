@@ -32,7 +32,7 @@ ALERTS: Final = (
     ),
     Alert(
         "KruiseProbeReconcilesFail",
-        'sum by (controller) (rate(controller_runtime_reconcile_errors_total{controller=~"podprobemarker|nodepodprobe|podmarks|agents"}[5m])) > 0.1',
+        'sum by (controller) (rate(controller_runtime_reconcile_errors_total{controller=~"podprobemarker|nodepodprobe|podmarks|daemons"}[5m])) > 0.1',
         10,
         "warning",
         "Reconciles of the manager fail repeatedly. Its log names the object.",

@@ -8,6 +8,7 @@ Differs: the caller encodes the body. Only the options that this project uses ex
 
 from collections.abc import Sequence
 from enum import StrEnum
+from functools import lru_cache
 from typing import Any, NamedTuple
 from urllib.parse import quote, urlencode
 
@@ -29,6 +30,15 @@ class PatchType(StrEnum):
     MERGE = "application/merge-patch+json"
     STRATEGIC_MERGE = "application/strategic-merge-patch+json"
     JSON = "application/json-patch+json"
+    APPLY = "application/apply-patch+yaml"
+
+
+class Propagation(StrEnum):
+    """What happens to the dependents of a deleted object; without one, the default of its kind."""
+
+    BACKGROUND = "Background"
+    FOREGROUND = "Foreground"
+    ORPHAN = "Orphan"
 
 
 class Request(NamedTuple):
@@ -147,11 +157,9 @@ def replace(
     *,
     subresource: str,
     field_manager: str,
+    metadata_only: bool = False,
 ) -> Request:
-    """Build an update that returns only metadata.
-
-    Not repeatable: with a resource version, a second copy would fail with Conflict.
-    """
+    """Build an update. Not repeatable: with a resource version, a second copy would fail with Conflict."""
     return Request(
         "PUT",
         resource.path(key.namespace, key.name, subresource) + _query(fieldManager=field_manager),
@@ -159,7 +167,7 @@ def replace(
         body,
         JSON,
         repeatable=False,
-        metadata_only=True,
+        metadata_only=metadata_only,
     )
 
 
@@ -171,14 +179,15 @@ def patch(
     patch_type: PatchType,
     subresource: str,
     field_manager: str,
+    force: bool = False,
 ) -> Request:
-    """Build a patch.
+    """Build a patch. `force`: a server-side apply takes fields from other managers.
 
     Merge patches are idempotent and therefore repeatable; JSON patches are not.
     """
     return Request(
         "PATCH",
-        resource.path(key.namespace, key.name, subresource) + _query(fieldManager=field_manager),
+        resource.path(key.namespace, key.name, subresource) + _patch_query(field_manager, force),
         _subject(resource, key, subresource),
         body,
         patch_type,
@@ -191,10 +200,21 @@ def delete(
     key: NamespacedName,
     *,
     uid: str = "",
+    resource_version: str = "",
+    propagation: Propagation | None = None,
 ) -> Request:
-    """Build a delete. An object with another uid is not deleted: 409."""
-    options = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}}
-    body = msgspec.json.encode(options) if uid else None
+    """Build a delete. An object with another uid or resource version is not deleted: 409."""
+    preconditions = {"uid": uid, "resourceVersion": resource_version}
+    options = {
+        "preconditions": {name: value for name, value in preconditions.items() if value},
+        "propagationPolicy": propagation,
+    }
+    options = {name: value for name, value in options.items() if value}
+    body = (
+        msgspec.json.encode({"apiVersion": "v1", "kind": "DeleteOptions", **options})
+        if options
+        else None
+    )
     return Request(
         "DELETE",
         resource.path(key.namespace, key.name),
@@ -202,6 +222,11 @@ def delete(
         body,
         JSON if body else "",
     )
+
+
+@lru_cache(maxsize=16)
+def _patch_query(field_manager: str, force: bool) -> str:
+    return _query(fieldManager=field_manager, force="true" if force else "")
 
 
 def _query(**parameters: str) -> str:

@@ -1,6 +1,6 @@
 """Markers as the controllers use them: validated, ordered and resolved once per spec.
 
-Invalid parts are dropped here one by one, so the controllers never see them. An invalid key drops that key, an
+What has an error in `api.validation` is dropped here, so the controllers never see it. An invalid key drops that key, an
 invalid probe drops that probe, and an invalid selector matches nothing. The errors are kept for the marker's status.
 """
 
@@ -12,35 +12,21 @@ import msgspec
 from cachetools import LRUCache, cached
 
 from kruise_probe.api.core import GRPCAction, HTTPGetAction, Probe, TCPSocketAction
-from kruise_probe.api.extraction import FromMessage, PatternBudget, PatternError
+from kruise_probe.api.extraction import FromMessage, PatternBudget
 from kruise_probe.api.field_errors import FieldError, first_errors
 from kruise_probe.api.keys import NamespacedName
-from kruise_probe.api.labels import (
-    Selector,
-    annotation_key_error,
-    annotation_value_error,
-    compile_selector,
-    label_key_error,
-    label_value_error,
-)
+from kruise_probe.api.labels import Selector, compile_selector
 from kruise_probe.api.pods import Container, Pod
-from kruise_probe.api.reserved import (
-    reserved_annotation_error,
-    reserved_condition_error,
-    reserved_label_error,
-)
+from kruise_probe.api.probe_validation import clamp_timeout
 from kruise_probe.api.v1alpha1 import (
-    MAX_FROM_MESSAGE,
     ContainerProbe,
     MarkerPolicy,
     PodContainerProbe,
     PodProbeMarker,
-    ProbeState,
     stored_bytes,
 )
 from kruise_probe.api.validation import (
     CEL_BOUNDS,
-    clamp_timeout,
     fields_without_effect,
     is_valid_probe,
     marker_errors,
@@ -52,6 +38,8 @@ HASHES: Final = 1024
 _NO_SELECTOR: Final = Selector(())
 _next_serial: Final = count().__next__
 
+Invalid = frozenset[tuple[str, str | None]]
+"""Path and key of each error in a marker; also each path with None."""
 
 MarkField = Literal["labels", "annotations"]
 """The two kinds of marks with keys: the name of their attribute."""
@@ -141,15 +129,6 @@ class CompiledMarker(msgspec.Struct, frozen=True, eq=False):
     paused: bool
     serial: int = msgspec.field(default_factory=_next_serial)
 
-    def may_write(self, field: MarkField, key: str, value: str) -> bool:
-        """Whether any policy sets the key to `value`. A value from the message may be any."""
-        values = [
-            getattr(marks, field).get(key)
-            for probe in self.probes
-            for marks in probe.policies.values()
-        ]
-        return any(each == value or isinstance(each, FromMessage) for each in values)
-
     @property
     def live(self) -> bool:
         """False for a marker that is being deleted: it claims nothing."""
@@ -160,26 +139,24 @@ def compile_marker(
     marker: PodProbeMarker, *, allowed_labels: Collection[str] = ()
 ) -> CompiledMarker:
     """Validate and resolve a marker. Never raise: validation errors are in `errors`."""
-    errors = first_errors(
-        each
-        for each in marker_errors(marker.spec, allowed_labels=allowed_labels)
-        if each.kind not in CEL_BOUNDS
-    )
-    try:
-        selector = compile_selector(marker.spec.selector)
-    except ValueError:  # `errors` contains it with its field path
-        selector = _NO_SELECTOR
-    probes = _probes(marker, selector.keys, allowed_labels)
-    policies = [marks for each in probes for marks in each.policies.values()]
+    errors = [
+        error
+        for error in marker_errors(marker.spec, allowed_labels=allowed_labels)
+        if error.kind not in CEL_BOUNDS
+    ]
+    invalid = frozenset((error.path, key) for error in errors for key in (error.key, None))
+    selects = not any(path.startswith("spec.selector") for path, _ in invalid)
+    probes = _probes(marker, invalid)
+    policies = [marks for probe in probes for marks in probe.policies.values()]
     return CompiledMarker(
         key=marker.key,
         generation=marker.metadata.generation or 0,
         order=(marker.metadata.creation_timestamp or "", marker.key),
         deleting=marker.deleting,
-        selector=selector,
+        selector=compile_selector(marker.spec.selector) if selects else _NO_SELECTOR,
         probes=probes,
-        errors=tuple(errors),
-        condition_types=frozenset(each.condition_type for each in probes if each.condition_type),
+        errors=tuple(first_errors(errors)),
+        condition_types=frozenset(probe.condition_type for probe in probes) - {""},
         labels=frozenset(key for marks in policies for key in marks.labels),
         annotations=frozenset(key for marks in policies for key in marks.annotations),
         from_message=any(
@@ -189,106 +166,61 @@ def compile_marker(
             for value in values.values()
         ),
         fields_without_effect=fields_without_effect(marker.spec),
-        entry_bytes=sum(each.entry_bytes for each in probes),
+        entry_bytes=sum(probe.entry_bytes for probe in probes),
         paused=marker.paused,
     )
 
 
-def _probes(
-    marker: PodProbeMarker, selector_keys: frozenset[str], allowed_labels: Collection[str]
-) -> tuple[CompiledProbe, ...]:
-    """The valid probes, in order; of several with one name only the first."""
-    probes: dict[str, CompiledProbe] = {}
-    allowed = _AllowedMarks(selector_keys, allowed_labels, PatternBudget())
-    for written in marker.spec.probes or ():
-        each = clamp_timeout(written)
-        if each.name not in probes and _is_valid(each):
-            container_probe, port_name = _container_probe(marker.metadata.name, each)
-            probes[each.name] = CompiledProbe(
-                probe=each.name,
+def _probes(marker: PodProbeMarker, invalid: Invalid) -> tuple[CompiledProbe, ...]:
+    """The valid probes, in order."""
+    probes: list[CompiledProbe] = []
+    for index, written in enumerate(marker.spec.probes or ()):
+        path, probe = f"spec.probes[{index}]", clamp_timeout(written)
+        named = {(f"{path}.name", None), (f"{path}.containerName", None)}.isdisjoint(invalid)
+        if not named or not is_valid_probe(probe):
+            continue
+        container_probe, port_name = _container_probe(marker.metadata.name, probe)
+        has_condition = (f"{path}.podConditionType", None) not in invalid
+        probes.append(
+            CompiledProbe(
+                probe=probe.name,
                 container_probe=container_probe,
                 port_name=port_name,
-                condition_type=_condition_type(each.pod_condition_type),
-                policies=_policies(each.marker_policy or (), allowed),
+                condition_type=(has_condition and probe.pod_condition_type) or "",
+                policies={
+                    policy.state: _marks(policy, at, invalid)
+                    for number, policy in enumerate(probe.marker_policy or ())
+                    for at in (f"{path}.markerPolicy[{number}]",)
+                    if (f"{at}.state", None) not in invalid
+                },
                 entry_bytes=stored_bytes(container_probe),
                 hash=container_probe.hash,
             )
-    return tuple(probes.values())
-
-
-def _is_valid(probe: PodContainerProbe) -> bool:
-    named = bool(probe.name) and "#" not in probe.name and bool(probe.container_name)
-    return named and is_valid_probe(probe)
-
-
-def _condition_type(condition_type: str | None) -> str:
-    if (
-        not condition_type
-        or reserved_condition_error(condition_type)
-        or label_key_error(condition_type)
-    ):
-        return ""
-    return condition_type
-
-
-class _AllowedMarks(NamedTuple):
-    """The keys and patterns that the policies of one marker may use."""
-
-    selector_keys: frozenset[str]
-    allowed_labels: Collection[str]
-    budget: PatternBudget
-
-    def may_label(self, key: str) -> bool:
-        return (
-            key not in self.selector_keys
-            and not reserved_label_error(key, self.allowed_labels)
-            and not label_key_error(key)
         )
-
-    def may_annotate(self, key: str) -> bool:
-        return not reserved_annotation_error(key) and not annotation_key_error(key)
+    return tuple(probes)
 
 
-def _policies(policies: tuple[MarkerPolicy, ...], allowed: _AllowedMarks) -> Mapping[str, Marks]:
-    """The policies by state. Of several policies for one state only the first is used."""
-    by_state: dict[str, Marks] = {}
-    for policy in policies:
-        if policy.state in tuple(ProbeState) and policy.state not in by_state:
-            by_state[policy.state] = _marks(policy, allowed)
-    return by_state
-
-
-def _marks(policy: MarkerPolicy, allowed: _AllowedMarks) -> Marks:
-    """The static values, replaced by those from the message; of several values for one key the first is used."""
+def _marks(policy: MarkerPolicy, path: str, invalid: Invalid) -> Marks:
+    """The valid static values, replaced by those from the message."""
     labels: dict[str, str | FromMessage] = {
         key: value
         for key, value in (policy.labels or {}).items()
-        if allowed.may_label(key) and not label_value_error(value)
+        if (f"{path}.labels", key) not in invalid
     }
     annotations: dict[str, str | FromMessage] = {
         key: value
         for key, value in (policy.annotations or {}).items()
-        if allowed.may_annotate(key) and not annotation_value_error(key, value)
+        if (f"{path}.annotations", key) not in invalid
     }
-    for each in (policy.from_message or ())[:MAX_FROM_MESSAGE]:
-        label, annotation, pattern = each.label or "", each.annotation or "", each.regex or ""
-        try:
-            size = allowed.budget.take(pattern)
-        except PatternError:  # `errors` contains it with its field path
-            continue
-        if label and not annotation and allowed.may_label(label):
-            _set_from_message(labels, label, pattern, size)
-        elif annotation and not label and allowed.may_annotate(annotation):
-            _set_from_message(annotations, annotation, pattern, size)
+    for index, wanted in enumerate(policy.from_message or ()):
+        at, pattern = f"{path}.fromMessage[{index}]", wanted.regex or ""
+        fields = {(f"{at}{field}", None) for field in ("", ".label", ".annotation", ".regex")}
+        if fields.isdisjoint(invalid):
+            values = labels if wanted.label else annotations
+            key, size = wanted.label or wanted.annotation or "", PatternBudget().take(pattern)
+            static = values.get(key)
+            values[key] = FromMessage(pattern, static if isinstance(static, str) else None, size)
     return Marks(labels, annotations)
-
-
-def _set_from_message(
-    values: dict[str, str | FromMessage], key: str, pattern: str, size: int
-) -> None:
-    static = values.get(key)
-    if not isinstance(static, FromMessage):
-        values[key] = FromMessage(pattern, static, size)
 
 
 def _container_probe(marker: str, probe: PodContainerProbe) -> tuple[ContainerProbe, str]:

@@ -1,4 +1,4 @@
-"""The Leases of the daemons, and whether the results of a node are stale.
+"""The Leases of the daemons: whether the results of a node are stale.
 
 Each daemon renews a Lease. Its results are stale once the Lease has expired. Kruise's daemon has no Lease. If one of ours is
 left on its node, its newer results, which have no hash of their probe, prove that it works.
@@ -89,7 +89,7 @@ def newest_result_without_hash(status: NodePodProbeStatus | None, now: datetime)
     return max(stamps, default=None)
 
 
-def stale_message(node: str, renewal: Renewal) -> str:
+def why_stale(node: str, renewal: Renewal) -> str:
     """Why the results of the node are stale. The message does not change while they are."""
     return (
         f"The daemon on node {node} has not renewed its Lease since {renewal.renewed}, so its last results may be out of "
@@ -111,11 +111,11 @@ class DaemonLeases:
     def verdict(self, node: str) -> Verdict:
         return self._verdicts.get(node, Verdict.FRESH)
 
-    def stale_message(self, node: str) -> str:
+    def why_stale(self, node: str) -> str:
         """Why the results of the node are stale, or an empty string."""
         renewal = self._renewals.get(node)
         is_stale = renewal is not None and self.verdict(node) is Verdict.STALE
-        return stale_message(node, renewal) if renewal is not None and is_stale else ""
+        return why_stale(node, renewal) if renewal is not None and is_stale else ""
 
     def stale_nodes(self) -> int:
         return sum(each is Verdict.STALE for each in self._verdicts.values())

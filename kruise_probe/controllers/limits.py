@@ -6,7 +6,9 @@ A probe that is left out is not in NodePodProbe.spec. Its condition on the pod b
 from collections.abc import Collection, Mapping
 from typing import Final, NamedTuple
 
+from kruise_probe.api.labels import MAX_ANNOTATION_BYTES
 from kruise_probe.api.names import (
+    REASON_ANNOTATIONS_FULL,
     REASON_ENTRY_TOO_LARGE,
     REASON_NO_ROOM,
     REASON_TOO_MANY_MARKERS,
@@ -16,9 +18,6 @@ from kruise_probe.controllers.compiled import CompiledMarker
 
 MARKERS_PER_POD: Final = 64
 """Maximum number of markers that probe one pod; the oldest ones win."""
-
-REPORTED_PROBES: Final = 256
-"""Maximum number of left-out probes whose conditions are written. It bounds the size of the pod's status."""
 
 ENTRY_BYTES: Final = 64 * 1024
 """Maximum size of all probes of one marker for one pod, as stored in a NodePodProbe."""
@@ -32,9 +31,14 @@ class LeftOut(NamedTuple):
     remedy: str
 
     @property
+    def remedied(self) -> str:
+        """Why, and how to fix it."""
+        return f"{self.why}. {self.remedy[0].upper()}{self.remedy[1:]}."
+
+    @property
     def message(self) -> str:
         """The message of the pod's conditions."""
-        return f"Not probed: {self.why}. {self.remedy[0].upper()}{self.remedy[1:]}."
+        return f"Not probed: {self.remedied}"
 
 
 TOO_MANY_MARKERS: Final = LeftOut(
@@ -52,6 +56,13 @@ NO_ROOM: Final = LeftOut(
     "the NodePodProbe of this pod's node is full (1 MiB), and this namespace or pod has used its share of it",
     "use fewer probes or shorter commands for the pods of that node",
 )
+ANNOTATIONS_FULL: Final = LeftOut(
+    REASON_ANNOTATIONS_FULL,
+    f"with the probes of this PodProbeMarker the annotations of a pod of a virtual node exceed {MAX_ANNOTATION_BYTES // 1024} KiB",
+    "use fewer probes or shorter commands, and create these pods again",
+)
+LIMITS: Final = (TOO_MANY_MARKERS, ENTRY_TOO_LARGE, ANNOTATIONS_FULL, NO_ROOM)
+"""The order in which a marker's status reports them."""
 
 NOTHING_LEFT_OUT: Final[Mapping[str, LeftOut]] = {}
 
@@ -62,17 +73,8 @@ def probing_markers(markers: tuple[CompiledMarker, ...]) -> tuple[CompiledMarker
 
 
 def claiming_markers(markers: tuple[CompiledMarker, ...]) -> tuple[CompiledMarker, ...]:
-    """The markers that may own keys of a pod: those that probe it, and those over the limit whose conditions report it."""
-    live = by_precedence(markers)
-    if len(live) <= MARKERS_PER_POD:
-        return live
-    left, end = REPORTED_PROBES, MARKERS_PER_POD
-    for marker in live[MARKERS_PER_POD:]:
-        left -= max(len(marker.probes), 1)
-        if left < 0:
-            break
-        end += 1
-    return live[:end]
+    """The markers that may own keys of a pod: those that probe it, and as many over the limit, whose conditions report it."""
+    return by_precedence(markers)[: 2 * MARKERS_PER_POD]
 
 
 def by_precedence(markers: tuple[CompiledMarker, ...]) -> tuple[CompiledMarker, ...]:

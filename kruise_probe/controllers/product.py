@@ -10,17 +10,19 @@ from typing import NamedTuple
 
 from kruise_probe.api.times import utc_now
 from kruise_probe.client.interfaces import Getter
-from kruise_probe.controllers.caches import Caches, Informers, informers_of
-from kruise_probe.controllers.lease_reconciler import LeaseEvents, LeaseReconciler
-from kruise_probe.controllers.mapping.markers import MarkerEvents
-from kruise_probe.controllers.mapping.nodes import NodeEvents, NodePodProbeEvents
-from kruise_probe.controllers.mapping.pods import PodEvents
+from kruise_probe.controllers.daemon_reconciler import DaemonReconciler
+from kruise_probe.controllers.events import (
+    LeaseEvents,
+    MarkerEvents,
+    NodeEvents,
+    NodePodProbeEvents,
+    PodEvents,
+)
 from kruise_probe.controllers.markers.reconciler import MarkerReconciler
-from kruise_probe.controllers.nodes.reconciler import NodeReconciler
-from kruise_probe.controllers.pods.reconciler import PodReconciler
-from kruise_probe.controllers.pods.write_limits import WriteLimits
+from kruise_probe.controllers.nodes.reconciler import NodeReconciler, Writer
+from kruise_probe.controllers.pods.reconciler import PodReconciler, Recorder
 from kruise_probe.controllers.queues import Queues
-from kruise_probe.controllers.writes import Recorder, Writer, WriteResults
+from kruise_probe.controllers.state import Informers, State, informers_of
 from kruise_probe.manager.manager import Manager
 from kruise_probe.workqueue.controller import Controller
 
@@ -60,53 +62,32 @@ def build(
         writer or manager.rest,
         recorder or manager.events,
     )
-    serverless = options.serverless
     informers = informers_of(manager, system_namespace=options.system_namespace)
-    caches = Caches(informers, namespace=manager.namespace, allowed_labels=options.allowed_labels)
+    state = State(
+        informers,
+        namespace=manager.namespace,
+        allowed_labels=options.allowed_labels,
+        serverless=options.serverless,
+        message_interval_seconds=options.message_update_interval_seconds,
+        now=now,
+    )
     queues = Queues()
-    limits = WriteLimits(message_interval_seconds=options.message_update_interval_seconds)
-    results = WriteResults(caches)
+    informers.markers.add_event_handler(MarkerEvents(state, queues))
+    informers.pods.add_event_handler(PodEvents(state, queues))
+    informers.nodes.add_event_handler(NodeEvents(state, queues))
+    informers.node_pod_probes.add_event_handler(NodePodProbeEvents(state, queues))
+    informers.leases.add_event_handler(LeaseEvents(state, queues))
 
-    informers.markers.add_event_handler(MarkerEvents(caches, queues))
-    informers.pods.add_event_handler(PodEvents(caches, queues, limits, results))
-    informers.nodes.add_event_handler(NodeEvents(caches, queues))
-    informers.node_pod_probes.add_event_handler(NodePodProbeEvents(caches, queues, limits, now=now))
-    informers.leases.add_event_handler(LeaseEvents(caches, queues, now=now))
-
-    nodes = NodeReconciler(caches, writer, queues, results=results)
-    pods = PodReconciler(
-        caches,
-        writer,
-        queues,
-        limits=limits,
-        results=results,
-        recorder=recorder,
-        serverless=serverless,
-        now=now,
-    )
-    markers = MarkerReconciler(
-        caches,
-        writer,
-        queues,
-        limits=limits,
-        results=results,
-        recorder=recorder,
-        serverless=serverless,
-        now=now,
-    )
-    leases = LeaseReconciler(
-        caches,
-        reader,
-        queues,
-        system_namespace=options.system_namespace,
-        now=now,
-    )
+    nodes = NodeReconciler(state, queues, writer)
+    pods = PodReconciler(state, queues, writer, recorder)
+    markers = MarkerReconciler(state, queues, writer, recorder)
+    daemons = DaemonReconciler(state, queues, reader, system_namespace=options.system_namespace)
     manager.controllers += (
         Controller(queue=queues.nodes, reconcile=nodes.reconcile, workers=options.node_workers),
         Controller(queue=queues.pods, reconcile=pods.reconcile, workers=options.pod_workers),
         Controller(
             queue=queues.markers, reconcile=markers.reconcile, workers=options.marker_workers
         ),
-        Controller(queue=queues.leases, reconcile=leases.reconcile, workers=4),
+        Controller(queue=queues.daemons, reconcile=daemons.reconcile, workers=4),
     )
     return informers

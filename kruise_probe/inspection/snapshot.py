@@ -29,7 +29,7 @@ from kruise_probe.controllers.compiled import CompiledMarker, compile_marker
 from kruise_probe.controllers.daemon_leases import (
     newest_result_without_hash,
     observed_renewal,
-    stale_message,
+    why_stale,
 )
 from kruise_probe.inspection.seen_pods import SeenPod
 
@@ -172,7 +172,7 @@ class Snapshot:
             newest = newest_result_without_hash(report.status if report else None, self.now)
             if renewal is None or self.now < renewal.expires_at or renewal.is_outlived(newest):
                 continue
-            found[node] = stale_message(node, renewal)
+            found[node] = why_stale(node, renewal)
         return found
 
     def has_no_daemon(self, node: str) -> bool:

@@ -23,8 +23,7 @@ from support.simulation.world import Commit, World
 
 from kruise_probe.api.v1alpha1 import ProbeState
 from kruise_probe.controllers import daemon_leases
-from kruise_probe.controllers.mapping.nodes import NodePodProbeEvents
-from kruise_probe.controllers.mapping.pods import PodEvents
+from kruise_probe.controllers.events import NodePodProbeEvents, PodEvents
 from kruise_probe.controllers.markers import reconciler as markers
 from kruise_probe.controllers.node_index import NodePodProbeIndex
 from kruise_probe.controllers.nodes.reconciler import NodeReconciler
@@ -181,7 +180,7 @@ EXPERIMENTS: dict[str, tuple[str, Callable[[], None], Break]] = {
     "Leases that never expire": (
         STALENESS,
         kill_a_daemon,
-        replace(daemon_leases.DaemonLeases, "stale_message", returning("")),
+        replace(daemon_leases.DaemonLeases, "why_stale", returning("")),
     ),
 }
 

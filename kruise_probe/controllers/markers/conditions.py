@@ -12,19 +12,10 @@ from datetime import datetime
 from typing import Final
 
 from kruise_probe.api.keys import NamespacedName
-from kruise_probe.api.labels import MAX_ANNOTATION_BYTES
 from kruise_probe.api.meta import Condition
-from kruise_probe.api.names import (
-    PAUSED_ANNOTATION,
-    REASON_ANNOTATIONS_FULL,
-    REASON_DAEMON_STALE,
-    REASON_ENTRY_TOO_LARGE,
-    REASON_NO_ROOM,
-    REASON_PAUSED,
-    REASON_TOO_MANY_MARKERS,
-)
+from kruise_probe.api.names import PAUSED_ANNOTATION, REASON_DAEMON_STALE, REASON_PAUSED
 from kruise_probe.api.times import format_time
-from kruise_probe.controllers.limits import ENTRY_BYTES, MARKERS_PER_POD
+from kruise_probe.controllers.limits import LIMITS, NO_ROOM
 from kruise_probe.controllers.markers.counts import StatusCounts
 from kruise_probe.controllers.pods.claims import ClaimConflict
 
@@ -37,12 +28,10 @@ INVALID_SPEC: Final = "InvalidSpec"
 VALUE_INVALID: Final = "ValueInvalid"
 WRITES_LIMITED: Final = "WritesLimited"
 DELETING: Final = "Deleting"
-WARNING_REASONS: Final = frozenset({CLAIMED_BY_ANOTHER, INVALID_SPEC})
-"""Reasons with a Warning event: where Kruise's CRD prunes conditions, only the event reports them."""
-WARNING_REASONS_ONCE: Final = frozenset(
-    {REASON_TOO_MANY_MARKERS, REASON_ENTRY_TOO_LARGE, REASON_NO_ROOM, REASON_ANNOTATIONS_FULL}
+WARNING_REASONS: Final = frozenset(
+    {CLAIMED_BY_ANOTHER, INVALID_SPEC, *(limit.reason for limit in LIMITS)}
 )
-"""Reasons with a Warning event only when the reason is new: their messages contain numbers of pods."""
+"""Reasons with a Warning event: where Kruise's CRD prunes conditions, only the event reports them."""
 
 LISTED: Final = 3
 """How many nodes, conflicts or errors a message lists; it counts the rest."""
@@ -146,31 +135,13 @@ def _left_out(counts: StatusCounts) -> Condition:
     by_reason: Counter[str] = Counter()
     for (reason, _), count in counts.left_out.items():
         by_reason[reason] += count
-    if count := by_reason[REASON_TOO_MANY_MARKERS]:
-        message = (
-            f"{count} of {counts.matched} pods are not probed: {MARKERS_PER_POD} older PodProbeMarkers select each of "
-            "them, which is the limit. Delete some of them, or merge their probes into fewer markers."
-        )
-        return Condition(DEGRADED, "True", REASON_TOO_MANY_MARKERS, message)
-    if count := by_reason[REASON_ENTRY_TOO_LARGE]:
-        message = (
-            f"{count} of {counts.matched} pods are not probed: for each of them the probes of this marker exceed "
-            f"{ENTRY_BYTES // 1024} KiB. Shorten their commands, or move probes to another marker."
-        )
-        return Condition(DEGRADED, "True", REASON_ENTRY_TOO_LARGE, message)
-    if count := by_reason[REASON_ANNOTATIONS_FULL]:
-        message = (
-            f"{count} of {counts.matched} pods of virtual nodes are not probed: with the probes of this marker their annotations "
-            f"exceed {MAX_ANNOTATION_BYTES // 1024} KiB. Use fewer probes or shorter commands, and create these pods again."
-        )
-        return Condition(DEGRADED, "True", REASON_ANNOTATIONS_FULL, message)
-    nodes = _pods_by_node({node: count for (_, node), count in counts.left_out.items()})
-    message = (
-        f"{by_reason[REASON_NO_ROOM]} of {counts.matched} pods are not probed: the NodePodProbe of their node is full "
-        f"(1 MiB), and this namespace or the pod has used its share of it: {nodes}. "
-        "Use fewer probes or shorter commands for the pods of these nodes."
-    )
-    return Condition(DEGRADED, "True", REASON_NO_ROOM, message)
+    limit = next(limit for limit in LIMITS if by_reason[limit.reason])
+    pods = f"{by_reason[limit.reason]} of {counts.matched} pods"
+    message = f"{pods} are not probed: {limit.remedied}"
+    if limit is NO_ROOM:
+        nodes = {node: n for (reason, node), n in counts.left_out.items() if reason == limit.reason}
+        message += f" Nodes: {_pods_by_node(nodes)}."
+    return Condition(DEGRADED, "True", limit.reason, message)
 
 
 def _paused(counts: StatusCounts) -> Condition:
@@ -195,29 +166,23 @@ def not_marked(refusals: Mapping[NamespacedName, str]) -> Condition:
     )
 
 
-def deletion_waits(nodes: Sequence[str], pod: NamespacedName | None) -> Condition:
-    """The Synced condition of a deleted marker of which `nodes` still hold entries, or `pod` still has marks."""
+def deleting(nodes: Sequence[str], pod: NamespacedName | None) -> Condition:
+    """The Synced condition of a deleted marker of which `nodes` still hold entries, or `pod` still has marks.
+
+    Without both, only finalizers of others keep the marker.
+    """
+    if pod is None and not nodes:
+        message = (
+            "Nodes and pods hold nothing of this marker any more. Other controllers keep it by their finalizers; "
+            "check metadata.finalizers."
+        )
+        return Condition(SYNCED, "True", DELETING, message)
     if pod is not None:
-        message = (
-            f"Pod {pod} still has conditions, labels or annotations of this marker. The manager removes them. "
-            "If this lasts, check its log."
-        )
+        what = f"Pod {pod} still has conditions, labels or annotations of this marker."
     else:
-        hold = "NodePodProbe still holds" if len(nodes) == 1 else "NodePodProbes still hold"
-        message = (
-            f"{len(nodes)} {hold} probes of this marker: {listed(nodes)}. The manager removes them when no pod of the "
-            "node has marks of this marker. If this lasts, check its log."
-        )
+        what = f"These NodePodProbes still hold probes of this marker: {listed(nodes)}."
+    message = f"{what} The manager removes them. If this lasts, check its log."
     return Condition(SYNCED, "False", DELETING, message)
-
-
-def deletion_complete() -> Condition:
-    """The Synced condition of a deleted marker that only finalizers of others keep."""
-    message = (
-        "Nodes and pods hold nothing of this marker any more. Other controllers keep it by their finalizers; "
-        "check metadata.finalizers."
-    )
-    return Condition(SYNCED, "True", DELETING, message)
 
 
 def _pods_by_node(counts: Mapping[str, int]) -> str:

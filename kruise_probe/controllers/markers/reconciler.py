@@ -9,8 +9,7 @@ Differs: deletion waits for all entries and marks that exist, not for the pods t
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
-from datetime import datetime
+from collections.abc import Sequence
 from itertools import chain
 from typing import Final
 
@@ -23,24 +22,18 @@ from kruise_probe.api.pods import Pod
 from kruise_probe.api.resources import MARKERS
 from kruise_probe.api.v1alpha1 import PodProbeMarker, PodProbeMarkerStatus
 from kruise_probe.client.event_series import ObjectReference
+from kruise_probe.client.interfaces import Patcher
 from kruise_probe.client.request import PatchType
-from kruise_probe.controllers.caches import Caches
 from kruise_probe.controllers.compiled import CompiledMarker
 from kruise_probe.controllers.daemon_leases import Verdict
 from kruise_probe.controllers.limits import left_out_of
-from kruise_probe.controllers.markers.conditions import (
-    WARNING_REASONS,
-    WARNING_REASONS_ONCE,
-    WRITES_LIMITED,
-)
+from kruise_probe.controllers.markers.conditions import WARNING_REASONS, WRITES_LIMITED
 from kruise_probe.controllers.markers.counts import PodObservation, StatusCounts
-from kruise_probe.controllers.markers.status import (
+from kruise_probe.controllers.markers.marker_status import (
     deleted_status,
     differs,
     encode_status,
     marker_status,
-    pruned_fields,
-    waiting_status,
 )
 from kruise_probe.controllers.nodes.plan import is_probed
 from kruise_probe.controllers.pods.claims import (
@@ -50,16 +43,20 @@ from kruise_probe.controllers.pods.claims import (
     has_unowned_mark,
 )
 from kruise_probe.controllers.pods.marking import States
+from kruise_probe.controllers.pods.reconciler import Recorder
 from kruise_probe.controllers.pods.values import InvalidValue, invalid_values
-from kruise_probe.controllers.pods.write_limits import MARKS_INTERVAL_SECONDS, WriteLimits
+from kruise_probe.controllers.pods.write_limits import MARKS_INTERVAL_SECONDS
 from kruise_probe.controllers.queues import Queues
 from kruise_probe.controllers.serverless import (
     has_no_place_in_annotations,
     is_virtual,
     states_of_conditions,
 )
-from kruise_probe.controllers.writes import CATCH_UP_SECONDS, Recorder, Writer, WriteResults
+from kruise_probe.controllers.state import State
 from kruise_probe.workqueue.controller import Result
+
+CATCH_UP_SECONDS: Final = 0.2
+"""Requeue delay while the cache is behind the API server."""
 
 DELETION_CHECK_SECONDS: Final = 5.0
 """Requeue interval of a marker whose deletion waits; after this time its status reports why."""
@@ -72,43 +69,23 @@ PRUNED_CHECK_SECONDS: Final = 30.0
 
 
 class MarkerReconciler:
-    """Writes a marker's finalizer, and its status at most once a second and only if it differs.
+    """Writes a marker's finalizer, and its status at most once a second and only if it differs."""
 
-    `results` are those of the other reconcilers. `serverless` is the gate of the serverless protocol.
-    """
-
-    def __init__(
-        self,
-        caches: Caches,
-        client: Writer,
-        queues: Queues,
-        *,
-        limits: WriteLimits,
-        results: WriteResults,
-        recorder: Recorder,
-        serverless: bool,
-        now: Callable[[], datetime],
-    ) -> None:
-        self._caches = caches
-        self._client = client
-        self._queues = queues
-        self._throttle = queues.status_throttle
-        self._limits = limits
-        self._results = results
-        self._recorder = recorder
-        self._serverless = serverless
-        self._now = now
-        self._pruned: frozenset[str] = frozenset()
+    def __init__(self, state: State, queues: Queues, client: Patcher, recorder: Recorder) -> None:
+        self._state, self._queues = state, queues
+        self._client, self._recorder = client, recorder
+        self._pruned: dict[NamespacedName, tuple[PodProbeMarkerStatus, PodProbeMarkerStatus]] = {}
+        """The statuses as sent and as stored, if the installed CRD prunes fields. Dropped when the CRD may have changed."""
         self._pruned_at_watch = 0
-        self._warned: dict[NamespacedName, frozenset[tuple[str, str]]] = {}
+        self._warned: dict[NamespacedName, set[_Warned]] = {}
         self._deleting_since: dict[NamespacedName, float] = {}
 
     async def reconcile(self, key: NamespacedName) -> Result | None:
-        self._throttle.started(key)
-        marker = self._caches.markers.get(key)
-        compiled = self._caches.matching.markers.get(key)
+        marker = self._state.markers.get(key)
+        compiled = self._state.matching.markers.get(key)
         if marker is None or compiled is None:
-            self._throttle.forget(key)
+            self._queues.forget_status(key)
+            self._pruned.pop(key, None)
             self._warned.pop(key, None)
             self._deleting_since.pop(key, None)
             return None
@@ -116,36 +93,32 @@ class MarkerReconciler:
             return Result(CATCH_UP_SECONDS, finished=False)
         if marker.deleting:
             return await self._finalize(marker, compiled)
-        try:
-            kept = await self._ensure_finalizer(marker)
-        except KubeError:
-            # A stale webhook may refuse the finalizer; the status is still written.
-            await self._update_status(marker, compiled)
-            raise
-        if kept is None:
-            return Result(CATCH_UP_SECONDS, finished=False)
-        return await self._update_status(kept, compiled)
-
-    async def _ensure_finalizer(self, marker: PodProbeMarker) -> PodProbeMarker | None:
-        """Add our finalizer if it is missing; return the marker, or None after a conflict."""
         finalizers = marker.metadata.finalizers or ()
-        if MARKER_FINALIZER in finalizers:
-            return marker
-        return await self._write_finalizers(marker, (*finalizers, MARKER_FINALIZER))
+        if MARKER_FINALIZER not in finalizers:
+            try:
+                changed = await self._write_finalizers(marker, (*finalizers, MARKER_FINALIZER))
+            except KubeError:
+                # A stale webhook may refuse the finalizer; the status is still written.
+                await self._update_status(marker, compiled)
+                raise
+            if changed is None:
+                return Result(CATCH_UP_SECONDS, finished=False)
+            marker = changed
+        return await self._update_status(marker, compiled)
 
     async def _update_status(
         self, marker: PodProbeMarker, compiled: CompiledMarker
     ) -> Result | None:
         """Compute and write the status if the pause is over."""
-        pause = self._throttle.pause_left(marker.key)
+        pause = self._queues.status_pause_left(marker.key)
         if pause:
             return Result(pause, finished=False)
         wanted = await self._compute_status(marker, compiled)
         await self._write_status(marker, wanted)
         self._warn(marker, wanted)
-        if any(each.reason == WRITES_LIMITED for each in wanted.conditions or ()):
+        if any(condition.reason == WRITES_LIMITED for condition in wanted.conditions or ()):
             return Result(MARKS_INTERVAL_SECONDS)
-        return Result(PRUNED_CHECK_SECONDS) if self._pruned else None
+        return Result(PRUNED_CHECK_SECONDS) if marker.key in self._pruned else None
 
     async def _compute_status(
         self, marker: PodProbeMarker, compiled: CompiledMarker
@@ -154,7 +127,7 @@ class MarkerReconciler:
 
         A change during the count may be missed; it has enqueued another update.
         """
-        pods = self._caches.matching.pods_of(compiled)
+        pods = self._state.matching.pods_of(compiled)
         counts = StatusCounts(compiled)
         marker_sets: set[tuple[CompiledMarker, ...]] = {(compiled,)}
         """The sets of markers that select pods of this marker."""
@@ -162,7 +135,7 @@ class MarkerReconciler:
         time = asyncio.get_running_loop().time
         started_at = time()
         for pod in pods:
-            markers = self._caches.matching.markers_of(pod)
+            markers = self._state.matching.markers_of(pod)
             marker_sets.add(markers)
             observed = self._observe(compiled, pod, markers)
             if observed is not None:
@@ -172,7 +145,7 @@ class MarkerReconciler:
                 await asyncio.sleep(0)
                 started_at = time()
         seconds += time() - started_at
-        self._throttle.finished(marker.key, seconds)
+        self._queues.record_status_update(marker.key, seconds)
         conflicts = {
             conflict
             for markers in marker_sets
@@ -182,88 +155,83 @@ class MarkerReconciler:
             marker,
             counts,
             conflicts=conflicts,
-            node_errors=self._results.node_errors(),
-            refusals=self._results.refusals(pods, marker.key.name),
-            now=self._now(),
+            node_errors={
+                name: spec.error for name, spec in self._state.specs.items() if spec.error
+            },
+            refusals=self._state.refusals_of(marker.key.name, pods),
+            now=self._state.now(),
         )
 
     def _observe(
         self, compiled: CompiledMarker, pod: Pod, markers: tuple[CompiledMarker, ...]
     ) -> PodObservation | None:
         """Return the observation of a pod; None if it is not probed or has no Node."""
-        caches, results = self._caches, self._results
-        node = caches.node(pod.node) if is_probed(pod) else None
+        state, claims = self._state, claims_of(markers)
+        node = state.node(pod.node) if is_probed(pod) else None
         if node is None:
             return None
         if is_virtual(node):
-            if self._serverless and has_no_place_in_annotations(pod, compiled):
+            if state.serverless and has_no_place_in_annotations(pod, compiled):
                 return PodObservation(pod, None, {}, left_out=REASON_ANNOTATIONS_FULL)
-            states: States = (
-                states_of_conditions(pod, claims_of(markers)) if self._serverless else {}
-            )
+            states = states_of_conditions(pod, claims) if state.serverless else {}
             invalid = _invalid_values(compiled, pod, markers, states)
             return PodObservation(pod, None, states, checks_entry=False, invalid_values=invalid)
+        entry = state.node_index.view(pod.node).entries.get(pod.uid)
         if compiled.paused or pod.paused:
-            return PodObservation(
-                pod,
-                caches.node_index.view(pod.node).entries.get(pod.uid),
-                states_of_conditions(pod, claims_of(markers)),
-                paused=True,
-            )
-        limit = left_out_of(pod, markers, results.no_room(pod)).get(compiled.key.name)
+            return PodObservation(pod, entry, states_of_conditions(pod, claims), paused=True)
+        limit = left_out_of(pod, markers, state.no_room(pod)).get(compiled.key.name)
         if limit is not None:
             return PodObservation(pod, None, {}, left_out=limit.reason)
-        verdict = caches.leases.verdict(pod.node)
+        verdict = state.leases.verdict(pod.node)
         stale = verdict is Verdict.STALE or (
             # As on the pod: an earlier manager found it stale.
             verdict is Verdict.UNDECIDED
-            and any(each.reason == REASON_DAEMON_STALE for each in pod.conditions)
+            and any(condition.reason == REASON_DAEMON_STALE for condition in pod.conditions)
         )
-        checks_entry = results.altered(pod.node) is None
-        compared = (compiled,) if checks_entry else ()
-        states = {} if stale else caches.node_index.states_of(pod, compared)
+        altered = state.spec(pod.node).is_altered
+        states = {} if stale else state.node_index.states_of(pod, () if altered else (compiled,))
         return PodObservation(
             pod,
-            caches.node_index.view(pod.node).entries.get(pod.uid),
+            entry,
             states,
-            checks_entry=checks_entry,
+            checks_entry=not altered,
             stale=stale,
-            writes_limited=self._limits.delays_marks(
-                pod.key,
-                probes=len(claims_of(markers).claims),
-                now=asyncio.get_running_loop().time(),
+            writes_limited=state.limits.delays_marks(
+                pod.key, probes=len(claims.claims), now=asyncio.get_running_loop().time()
             ),
             invalid_values=_invalid_values(compiled, pod, markers, states),
         )
 
     async def _write_status(self, marker: PodProbeMarker, wanted: PodProbeMarkerStatus) -> None:
-        if self._pruned_at_watch != self._caches.marker_watches:
-            self._pruned = frozenset()  # another definition may keep more
-        if not differs(wanted, marker.status, self._pruned):
+        key, watches = marker.key, self._state.informers.markers.watches
+        if self._pruned_at_watch != watches:
+            self._pruned, self._pruned_at_watch = {}, watches  # another definition may keep more
+        sent, stored = self._pruned.get(key, (wanted, wanted))
+        if not differs(wanted, sent) and not differs(stored, marker.status):
             return
         try:
             response = await self._client.patch(
                 MARKERS,
-                marker.key,
+                key,
                 encode_status(wanted),
                 patch_type=PatchType.MERGE,
                 subresource="status",
             )
         except NotFound:
             return
-        self._caches.markers.record_write(response)
-        self._pruned = pruned_fields(wanted, response.status)
-        self._pruned_at_watch = self._caches.marker_watches
+        self._state.markers.record_write(response)
+        self._pruned.pop(key, None)
+        if differs(wanted, response.status):
+            self._pruned[key] = wanted, response.status or PodProbeMarkerStatus()
 
     def _warn(self, marker: PodProbeMarker, status: PodProbeMarkerStatus) -> None:
-        """Record a Warning per conflict and invalid spec, unless the status or an earlier event reported it."""
+        """Record a Warning for each reason and generation, unless the status or an earlier event reported it."""
         current = _warnings(status)
-        reported = _warnings(marker.status) | self._warned.pop(marker.key, frozenset())
-        reported |= {each for each in current if _is_reported_once(each[0], reported)}
-        self._warned[marker.key] = current
+        reported = _warnings(marker.status).keys() | self._warned.get(marker.key, set())
+        self._warned[marker.key] = set(current)
         involved = ObjectReference(*marker.key, marker.uid, MARKERS.api_version, MARKERS.kind)
-        for reason, message in sorted(current - reported):
-            self._recorder.event(involved, "Warning", reason, message)
+        for reason, generation in sorted(current.keys() - reported):
+            self._recorder.event(involved, "Warning", reason, current[reason, generation])
 
     async def _finalize(self, marker: PodProbeMarker, compiled: CompiledMarker) -> Result | None:
         """Remove the finalizer once no entry or mark is left; until then the status reports what is left.
@@ -271,51 +239,38 @@ class MarkerReconciler:
         If finalizers of others keep the marker, its status reports that nothing is left.
         """
         finalizers = marker.metadata.finalizers or ()
-        holding = self._caches.node_index.nodes_holding(marker.key)
+        holding = self._state.node_index.nodes_holding(marker.key)
         pod = None if holding else self._pod_with_stale_mark(compiled)
-        if not holding and pod is None:
+        is_clean = not holding and pod is None
+        if is_clean and MARKER_FINALIZER in finalizers:
             rest = tuple(each for each in finalizers if each != MARKER_FINALIZER)
-            if rest == finalizers:
-                return await self._update_deleted_status(marker, compiled)
             changed = await self._write_finalizers(marker, rest)
             return Result(CATCH_UP_SECONDS, finished=False) if changed is None or rest else None
         now = asyncio.get_running_loop().time()
         since = self._deleting_since.setdefault(marker.key, now)
-        if now - since >= DELETION_CHECK_SECONDS and not self._throttle.pause_left(marker.key):
-            self._throttle.finished(marker.key, 0.0)
-            status = waiting_status(
+        is_late = is_clean or now - since >= DELETION_CHECK_SECONDS
+        pause = self._queues.status_pause_left(marker.key) if is_late else 0.0
+        if is_late and not pause:
+            self._queues.record_status_update(marker.key, 0.0)
+            marked = self._state.marked.of_marker(compiled)
+            status = deleted_status(
                 marker,
                 compiled.generation,
                 nodes=sorted(holding),
                 pod=pod,
-                refusals=self._results.refusals(
-                    self._caches.marked.of_marker(compiled), marker.key.name
-                ),
-                now=self._now(),
+                refusals=self._state.refusals_of(marker.key.name, marked),
+                now=self._state.now(),
             )
             await self._write_status(marker, status)
-        return Result(DELETION_CHECK_SECONDS, finished=False)
-
-    async def _update_deleted_status(
-        self, marker: PodProbeMarker, compiled: CompiledMarker
-    ) -> Result | None:
-        """Write the final status, rate limited: holders of other finalizers may edit the marker often."""
-        pause = self._throttle.pause_left(marker.key)
-        if pause:
-            return Result(pause, finished=False)
-        self._throttle.finished(marker.key, 0.0)
-        await self._write_status(marker, deleted_status(marker, compiled.generation, self._now()))
-        return None
+        return Result(pause or DELETION_CHECK_SECONDS, finished=False)
 
     def _pod_with_stale_mark(self, compiled: CompiledMarker) -> NamespacedName | None:
         """Return a pod that still carries a mark of the marker, or None."""
         unowned = (
-            pod
-            for pod in self._caches.matching.pods_of(compiled)
-            if has_unowned_mark(pod, compiled)
+            pod for pod in self._state.matching.pods_of(compiled) if has_unowned_mark(pod, compiled)
         )
-        for pod in chain(self._caches.marked.of_marker(compiled), unowned):
-            if has_stale_mark(pod, compiled, claims_of(self._caches.matching.markers_of(pod))):
+        for pod in chain(self._state.marked.of_marker(compiled), unowned):
+            if has_stale_mark(pod, compiled, claims_of(self._state.matching.markers_of(pod))):
                 return pod.key
         return None
 
@@ -330,7 +285,7 @@ class MarkerReconciler:
             )
         except (Conflict, NotFound):
             return None
-        self._caches.markers.record_write(changed)
+        self._state.markers.record_write(changed)
         return changed
 
 
@@ -342,16 +297,14 @@ def _invalid_values(
     return invalid_values(compiled, pod, claims_of(markers), states)
 
 
-def _warnings(status: PodProbeMarkerStatus | None) -> frozenset[tuple[str, str]]:
-    """Reasons and messages of the conditions that are worth a Warning."""
-    conditions = (status.conditions or ()) if status is not None else ()
-    return frozenset(
-        (each.reason, each.message)
-        for each in conditions
-        if each.status == "True" and each.reason in WARNING_REASONS | WARNING_REASONS_ONCE
-    )
+_Warned = tuple[str, int]
+"""The reason of a condition and the generation of the marker."""
 
 
-def _is_reported_once(reason: str, reported: Iterable[tuple[str, str]]) -> bool:
-    """Whether the reason was reported before and its message does not matter."""
-    return reason in WARNING_REASONS_ONCE and any(each == reason for each, _ in reported)
+def _warnings(status: PodProbeMarkerStatus | None) -> dict[_Warned, str]:
+    """The messages of the conditions that are worth a Warning."""
+    return {
+        (condition.reason, condition.observed_generation or 0): condition.message
+        for condition in (status and status.conditions) or ()
+        if condition.status == "True" and condition.reason in WARNING_REASONS
+    }

@@ -48,9 +48,9 @@ class Claim(NamedTuple):
 
     Attributes:
         name: `<marker>#<probe>`.
-        wanted: the marks by state. Without a policy for Unknown it has no entry for Unknown, which then changes no marks.
+        wanted: the marks by state; each state has all keys. Without a policy for Unknown it has no entry for Unknown, which
+            then changes no marks.
         paused: the annotation of its marker pauses it.
-        estimated_bytes: estimated size in the cache.
     """
 
     name: str
@@ -58,7 +58,6 @@ class Claim(NamedTuple):
     condition_type: str
     wanted: Mapping[str, WantedMarks]
     paused: bool
-    estimated_bytes: int
 
     def may_write(self, field: MarkField, key: str, value: str) -> bool:
         """Whether the claim may set the key to `value` in any state. A value from a message may be any."""
@@ -127,7 +126,11 @@ def _serials(markers: tuple[CompiledMarker, ...]) -> tuple[int, ...]:
 
 def _estimated_bytes(claims: Claims) -> int:
     """Count shared claims for each set of markers, as each set may be the last that references them."""
-    return CLAIM_BYTES + sum(each.estimated_bytes for each in claims.claims)
+    marks = [mark for claim in claims.claims for wanted in claim.wanted.values() for mark in wanted]
+    items = [item for each in marks for item in each]
+    return CLAIM_BYTES * (1 + len(claims.claims)) + sum(
+        NAME_BYTES + len(key) + len(str(value)) for key, value in items
+    )
 
 
 @cached(LRUCache(maxsize=SHARED_CLAIMS_BYTES, getsizeof=_estimated_bytes), key=_serials)
@@ -149,29 +152,30 @@ def _resolved(claims_in_order: tuple[Claim, ...]) -> Claims:
     annotations: dict[str, Claim] = {}
     claims: list[Claim] = []
     left = MAX_INSTRUCTIONS
-    for each in claims_in_order:
-        own_labels = _names(marks.labels for marks in each.wanted.values())
-        own_annotations = _names(marks.annotations for marks in each.wanted.values())
-        won_labels = own_labels - labels.keys()
-        won_annotations = own_annotations - annotations.keys()
-        won_type = "" if each.condition_type in condition_types else each.condition_type
-        claim = each
-        if (won_labels, won_annotations, won_type) != (
-            own_labels,
-            own_annotations,
-            each.condition_type,
-        ):
-            claim = _reduced(each, won_type, won_labels, won_annotations)
+    for contender in claims_in_order:
+        claim = contender._replace(
+            condition_type=""
+            if contender.condition_type in condition_types
+            else contender.condition_type,
+            wanted={
+                state: WantedMarks(
+                    tuple(item for item in marks.labels if item[0] not in labels),
+                    tuple(item for item in marks.annotations if item[0] not in annotations),
+                )
+                for state, marks in contender.wanted.items()
+            },
+        )
         size = _instructions(claim)
         if size > left:
             claim = _without_patterns(claim)
         else:
             left -= size
         claims.append(claim)
-        labels.update(dict.fromkeys(won_labels, claim))
-        annotations.update(dict.fromkeys(won_annotations, claim))
-        if won_type:
-            condition_types[won_type] = claim
+        every_key = claim.wanted[ProbeState.SUCCEEDED]
+        labels.update({key: claim for key, _ in every_key.labels})
+        annotations.update({key: claim for key, _ in every_key.annotations})
+        if claim.condition_type:
+            condition_types[claim.condition_type] = claim
     return Claims(tuple(claims), condition_types, labels, annotations)
 
 
@@ -207,24 +211,6 @@ def _without_patterns(claim: Claim) -> Claim:
     )
 
 
-def _names(all_items: Iterable[WantedItems]) -> set[str]:
-    return {key for each in all_items for key, _ in each}
-
-
-def _reduced(claim: Claim, condition_type: str, labels: set[str], annotations: set[str]) -> Claim:
-    """Reduce a claim to the given names, which no earlier claim owns."""
-    return claim._replace(
-        condition_type=condition_type,
-        wanted={
-            state: WantedMarks(
-                tuple(item for item in marks.labels if item[0] in labels),
-                tuple(item for item in marks.annotations if item[0] in annotations),
-            )
-            for state, marks in claim.wanted.items()
-        },
-    )
-
-
 def _uncontested(probe: CompiledProbe, marker: CompiledMarker) -> Claim:
     """The claim of a probe before conflicts are resolved."""
     states = [ProbeState.SUCCEEDED, ProbeState.FAILED]
@@ -237,15 +223,12 @@ def _uncontested(probe: CompiledProbe, marker: CompiledMarker) -> Claim:
         )
         for state in states
     }
-    written = [item for each in wanted.values() for items in each for item in items]
     return Claim(
         name=probe.name,
         container=probe.container,
         condition_type=probe.condition_type,
         wanted=wanted,
         paused=marker.paused,
-        estimated_bytes=CLAIM_BYTES
-        + sum(NAME_BYTES + len(key) + _characters(value) for key, value in written),
     )
 
 
@@ -254,12 +237,6 @@ def _wanted_items(policies: Mapping[str, Marks], state: str, field: MarkField) -
     present: Mapping[str, MarkValue] = getattr(policies.get(state, NO_MARKS), field)
     absent = {key: None for each in policies.values() for key in getattr(each, field)}
     return tuple(sorted({**absent, **present}.items()))
-
-
-def _characters(value: MarkValue) -> int:
-    if isinstance(value, FromMessage):
-        return NAME_BYTES + len(value.pattern) + len(value.static or "")
-    return len(value or "")
 
 
 def conflicts_of(marker: CompiledMarker, claims: Claims) -> list[ClaimConflict]:
@@ -309,11 +286,13 @@ def marks_of(pod: Pod, marker: CompiledMarker) -> Owned:
     Somebody may have emptied `managedFields`.
     """
     owned, others = pod.owned, pod.owned_by_others
+    own_claims = _shared_claims((marker,))
 
     def unowned(field: MarkField) -> Iterable[str]:
         current: Mapping[str, str] = getattr(pod, field)
-        left = (getattr(marker, field) & current.keys()) - getattr(others, field)
-        return (key for key in left if marker.may_write(field, key, current[key]))
+        owners: Owners = getattr(own_claims, field)
+        left = (owners.keys() & current.keys()) - getattr(others, field)
+        return (key for key in left if owners[key].may_write(field, key, current[key]))
 
     types = marker.condition_types & {each.type for each in pod.conditions}
     return Owned(

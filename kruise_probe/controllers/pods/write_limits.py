@@ -9,10 +9,8 @@ Differs: Kruise writes on every event.
 """
 
 import asyncio
-from collections import deque
 from collections.abc import Collection
 from enum import StrEnum
-from itertools import islice
 from typing import Final, NamedTuple
 
 from kruise_probe.api.keys import NamespacedName
@@ -25,18 +23,13 @@ from kruise_probe.controllers.pods.claims import Claims
 from kruise_probe.controllers.pods.marking import Changes
 
 MESSAGE_BURST: Final = 3
-"""Burst of writes that change only messages and values from messages; then one per `--message-update-interval`."""
+"""Burst of writes that change only messages and annotations from messages; then one per `--message-update-interval`."""
 
-LABELS_PER_MINUTE: Final = 6
-"""A label with another value from the message is a new state so many times a minute; further ones use the bucket of messages."""
-
-MARKS_BURST: Final = 10
+MARKS_BURST: Final = 9
 MARKS_INTERVAL_SECONDS: Final = 10.0
-"""Writes without a new state (after an edit of a marker, of labels, or of an owner, and first results): ten and one for each
-probe of the pod at once, as the first results of its probes may arrive one by one; then one per 10 s."""
-
-CHECKED_PER_WRITE: Final = 2
-"""Pods whose limits each write checks, and removes if they are full."""
+"""Writes without a new state: labels with another value from the message, and writes after an edit of a marker, of labels, or
+of an owner, and first results. Nine at once, as six changes of a label a minute are not delayed; then one per 10 s. The marks
+of each probe of the pod may be written once more, as the first results of its probes may arrive one by one."""
 
 
 class PendingChange(NamedTuple):
@@ -102,26 +95,15 @@ def _same_but_message(current: PodCondition | None, new: PodCondition) -> bool:
 
 
 class _PodLimits:
-    """The buckets of one pod, and the times of its last changes of labels."""
+    """The buckets of one pod."""
 
-    __slots__ = ("labels", "marks", "messages", "probes")
+    __slots__ = ("marks", "messages", "probes")
 
     def __init__(self, message_interval_seconds: float) -> None:
         self.messages = TokenBucket(burst=MESSAGE_BURST, interval_seconds=message_interval_seconds)
         self.marks = TokenBucket(burst=MARKS_BURST, interval_seconds=MARKS_INTERVAL_SECONDS)
-        self.labels: deque[float] = deque(maxlen=LABELS_PER_MINUTE)
         self.probes = 0
         """The largest number of probes so far: fewer probes later must not make a write wait for more than one token."""
-
-    def may_change_label(self, now: float) -> bool:
-        return len(self.labels) < LABELS_PER_MINUTE or now - self.labels[0] >= 60.0
-
-    def is_full(self, now: float) -> bool:
-        return (
-            self.messages.is_full(now)
-            and self.marks.is_full(now)
-            and (not self.labels or now - self.labels[-1] >= 60.0)
-        )
 
 
 class WriteLimits:
@@ -136,56 +118,48 @@ class WriteLimits:
         self._pending: dict[NamespacedName, PendingChange] = {}
 
     def record_result_change(
-        self,
-        pod: NamespacedName,
-        change: PodResultChange,
-        edited: Collection[str] = (),
+        self, pod: NamespacedName, change: PodResultChange, edited: Collection[str] = ()
     ) -> None:
         """Record a change of results in a NodePodProbe."""
         now = asyncio.get_running_loop().time()
-        self.put_back(pod, PendingChange(change, now, frozenset(edited)))
+        self._add(pod, PendingChange(change, now, frozenset(edited)))
 
     def record_provider_change(self, pod: NamespacedName) -> None:
         """Record that a serverless provider changed a condition."""
-        self.put_back(pod, PendingChange(PodResultChange.STATE, None))
+        self._add(pod, PendingChange(PodResultChange.STATE, None))
 
-    def pending(self, pod: NamespacedName) -> PendingChange | None:
-        """Return the change that the next write covers."""
-        return self._pending.get(pod)
-
-    def take_pending(self, pod: NamespacedName) -> PendingChange | None:
-        """Remove and return the change that the next write covers."""
-        return self._pending.pop(pod, None)
-
-    def put_back(self, pod: NamespacedName, change: PendingChange) -> None:
+    def _add(self, pod: NamespacedName, change: PendingChange) -> None:
         """Merge a change into the pending one: keep the most important kind and the earliest time."""
         known = self._pending.get(pod)
         if known is not None:
-            seen = [each.seen_at for each in (known, change) if each.seen_at is not None]
             change = PendingChange(
                 max(known.change, change.change),
-                min(seen, default=None),
+                known.seen_at if known.seen_at is not None else change.seen_at,
                 known.edited | change.edited,
             )
         self._pending[pod] = change
 
-    def __len__(self) -> int:
-        return len(self._limits)
+    def pending(self, pod: NamespacedName) -> PendingChange | None:
+        """The change that the next write covers."""
+        return self._pending.get(pod)
+
+    def drop_pending(self, pod: NamespacedName, covered: PendingChange | None) -> None:
+        """Drop a change that a write has covered, unless another one has been added to it."""
+        if covered is not None and self._pending.get(pod) is covered:
+            del self._pending[pod]
 
     def wait_seconds(
         self, pod: NamespacedName, cause: WriteCause, *, probes: int, now: float
     ) -> float:
         """Seconds until `pod` may be written, 0.0 for now. `probes` is the number of its probes."""
         limits, now = self._limits.get(pod), now + CLOCK_SLACK_SECONDS
-        match cause:
-            case _ if limits is None or cause is WriteCause.STATE:
-                return 0.0
-            case WriteCause.MARKS | WriteCause.FIRST_RESULT:
-                return limits.marks.wait_seconds(now, extra=max(probes, limits.probes))
-            case WriteCause.LABEL if limits.may_change_label(now):
-                return 0.0
-            case _:
-                return limits.messages.wait_seconds(now)
+        if limits is None or cause is WriteCause.STATE:
+            return 0.0
+        if cause is WriteCause.MESSAGE:
+            return limits.messages.wait_seconds(now)
+        # The changes of labels have no share in the writes for first results.
+        extra = 0 if cause is WriteCause.LABEL else max(probes, limits.probes)
+        return limits.marks.wait_seconds(now, extra=extra)
 
     def record_write(
         self, pod: NamespacedName, cause: WriteCause, *, probes: int, now: float
@@ -193,17 +167,12 @@ class WriteLimits:
         """Take the token of a completed write."""
         if cause is WriteCause.STATE:
             return
-        now += CLOCK_SLACK_SECONDS
-        limits = self._limits.pop(pod, None) or _PodLimits(self._message_interval_seconds)
-        self._limits[pod] = limits
-        if cause in (WriteCause.MARKS, WriteCause.FIRST_RESULT):
-            limits.probes = max(probes, limits.probes)
-            limits.marks.take(now)
-        elif cause is WriteCause.LABEL and limits.may_change_label(now):
-            limits.labels.append(now)
-        else:
-            limits.messages.take(now)
-        self._forget_full(now)
+        if pod not in self._limits:
+            self._limits[pod] = _PodLimits(self._message_interval_seconds)
+        limits = self._limits[pod]
+        bucket = limits.messages if cause is WriteCause.MESSAGE else limits.marks
+        bucket.take(now + CLOCK_SLACK_SECONDS)
+        limits.probes = max(probes, limits.probes)
 
     def delays_marks(self, pod: NamespacedName, *, probes: int, now: float) -> bool:
         """Whether writes without a new state wait for their bucket."""
@@ -213,10 +182,3 @@ class WriteLimits:
         """Remove the limits and the pending change of a deleted pod."""
         self._pending.pop(pod, None)
         self._limits.pop(pod, None)
-
-    def _forget_full(self, now: float) -> None:
-        """Remove full limits, beginning with those not used for longest, so that their number is bounded."""
-        for pod in list(islice(self._limits, CHECKED_PER_WRITE)):
-            if not self._limits[pod].is_full(now):
-                return
-            del self._limits[pod]

@@ -34,12 +34,6 @@ from kruise_probe.api.names import MANAGER_FIELD_MANAGER, MARKER_FINALIZER
 from kruise_probe.api.resources import MARKERS, NODE_POD_PROBES, NODES, PODS
 from kruise_probe.client.config import ClusterConfig
 from kruise_probe.controllers.product import ManagerOptions, build
-from kruise_probe.controllers.queues import (
-    LEASE_CONTROLLER,
-    MARKER_CONTROLLER,
-    NODE_CONTROLLER,
-    POD_CONTROLLER,
-)
 from kruise_probe.manager.manager import Manager
 from kruise_probe.serving.health import Checks
 
@@ -85,7 +79,7 @@ class TestOptions:
             name = "controller_runtime_max_concurrent_reconciles"
             workers = {
                 each: REGISTRY.get_sample_value(name, {"controller": each})
-                for each in (MARKER_CONTROLLER, NODE_CONTROLLER, POD_CONTROLLER, LEASE_CONTROLLER)
+                for each in ("podprobemarker", "nodepodprobe", "podmarks", "daemons")
             }
         assert list(workers.values()) == [3, 5, 7, 4]
 

@@ -25,7 +25,6 @@ from kruise_probe.api.names import MARKER_FINALIZER
 from kruise_probe.api.resources import LEASES, MARKERS, NODE_POD_PROBES, NODES, PODS
 from kruise_probe.api.times import format_micro_time
 from kruise_probe.controllers.markers import reconciler
-from kruise_probe.controllers.queues import MARKER_CONTROLLER
 
 Json = dict[str, Any]
 BOTH = (policy_wire("Succeeded", {"healthy": "true"}), policy_wire("Failed", {"sick": "true"}))
@@ -75,7 +74,7 @@ def numbers(api: FakeApi) -> tuple[int, ...]:
 
 def errors() -> float:
     """Failed reconciles of markers so far."""
-    labels = {"controller": MARKER_CONTROLLER}
+    labels = {"controller": "podprobemarker"}
     return REGISTRY.get_sample_value("controller_runtime_reconcile_errors_total", labels) or 0.0
 
 

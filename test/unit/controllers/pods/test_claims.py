@@ -29,6 +29,7 @@ from kruise_probe.controllers.compiled import CompiledMarker, compile_marker
 from kruise_probe.controllers.pods.claims import (
     CLAIM_BYTES,
     NO_CLAIMS,
+    _estimated_bytes,
     _shared_claims,
     claims_of,
     claims_with_container,
@@ -299,7 +300,7 @@ def test_each_text_of_a_claim_counts_as_memory(labels: dict[str, str], regex: st
     def estimate(labels: dict[str, str], regex: str) -> int:
         policy = policy_wire("Succeeded", labels, None, [{"label": "m", "regex": regex}])
         wire = marker_wire(probes=[probe_wire(policies=[policy])])
-        return claims_of((compiled(wire),)).claims[0].estimated_bytes
+        return _estimated_bytes(claims_of((compiled(wire),)))
 
     assert estimate(BASE, "x") > CLAIM_BYTES
     assert estimate(labels, regex) - estimate(BASE, "x") >= 50

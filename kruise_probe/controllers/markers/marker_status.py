@@ -1,13 +1,13 @@
 """The status of markers: what to write, in which patch, and whether a write changes anything. Pure functions.
 
 Source: Kruise pkg/controller/podprobemarker (status update).
-Differs: everything but observedGeneration and matchedPods. A merge patch also writes zeros. Fields that the installed
-CRD prunes are not compared.
+Differs: everything but observedGeneration and matchedPods. A merge patch also writes zeros.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Final
+from operator import attrgetter
+from typing import Any
 
 import msgspec
 
@@ -17,17 +17,13 @@ from kruise_probe.api.v1alpha1 import PodProbeMarker, PodProbeMarkerStatus, Prob
 from kruise_probe.controllers.markers.conditions import (
     conflict,
     degraded,
-    deletion_complete,
-    deletion_waits,
+    deleting,
     not_marked,
     stamped,
     synced,
 )
 from kruise_probe.controllers.markers.counts import StatusCounts
 from kruise_probe.controllers.pods.claims import ClaimConflict
-
-OUR_FIELDS: Final = ("succeeded", "failed", "unknown", "nodes_behind", "conditions")
-"""Status fields that are not in Kruise's CRD."""
 
 
 def marker_status(
@@ -65,7 +61,7 @@ def marker_status(
     )
 
 
-def waiting_status(
+def deleted_status(
     marker: PodProbeMarker,
     generation: int,
     *,
@@ -75,33 +71,20 @@ def waiting_status(
     now: datetime,
 ) -> PodProbeMarkerStatus:
     """The status of a deleted marker of which `nodes` still hold entries, or `pod` still has marks."""
-    previous = _conditions(marker)
-    conditions = [deletion_waits(nodes, pod)]
+    conditions = [deleting(nodes, pod)]
     if refusals:
         conditions.append(not_marked(refusals))
-    changed = {
-        each.type: stamped(each, previous.get(each.type), generation, now) for each in conditions
-    }
-    return msgspec.structs.replace(
-        marker.status or PodProbeMarkerStatus(),
-        observed_generation=generation,
-        nodes_behind=len(nodes),
-        conditions=tuple((previous | changed).values()),
-    )
-
-
-def deleted_status(marker: PodProbeMarker, generation: int, now: datetime) -> PodProbeMarkerStatus:
-    """The status of a deleted marker that only finalizers of others keep."""
-    condition = deletion_complete()
-    previous = _conditions(marker).get(condition.type)
+    previous = _conditions(marker)
     return PodProbeMarkerStatus(
         observed_generation=generation,
-        matched_pods=0,
         succeeded=0,
         failed=0,
         unknown=0,
-        nodes_behind=0,
-        conditions=(stamped(condition, previous, generation, now),),
+        nodes_behind=len(nodes),
+        conditions=tuple(
+            stamped(condition, previous.get(condition.type), generation, now)
+            for condition in conditions
+        ),
     )
 
 
@@ -123,38 +106,17 @@ def encode_status(status: PodProbeMarkerStatus) -> bytes:
     return msgspec.json.encode({"status": body})
 
 
-def differs(
-    wanted: PodProbeMarkerStatus, current: PodProbeMarkerStatus | None, pruned: frozenset[str]
-) -> bool:
-    """Whether a write would change any field that the server stores."""
-    if current is None or (wanted.observed_generation, wanted.matched_pods) != (
-        current.observed_generation,
-        current.matched_pods,
-    ):
-        return True
-    return any(
-        _comparable(getattr(wanted, field)) != _comparable(getattr(current, field))
-        for field in OUR_FIELDS
-        if field not in pruned
-    )
+def differs(wanted: PodProbeMarkerStatus, current: PodProbeMarkerStatus | None) -> bool:
+    """Whether a write would change anything but times, which never change alone."""
+    return current is None or _without_times(wanted) != _without_times(current)
 
 
-def pruned_fields(
-    wanted: PodProbeMarkerStatus, response: PodProbeMarkerStatus | None
-) -> frozenset[str]:
-    """The fields of `wanted` that the server pruned."""
-    return frozenset(
-        field
-        for field in OUR_FIELDS
-        if getattr(wanted, field) is not None and getattr(response, field, None) is None
-    )
-
-
-def _comparable(value: int | Sequence[Condition] | None) -> object:
-    """Conditions by type, without times: a time never changes alone."""
-    if value is None or isinstance(value, int):
-        return value
-    return {
-        each.type: (each.status, each.reason, each.message, each.observed_generation)
-        for each in value
+def _without_times(status: PodProbeMarkerStatus) -> PodProbeMarkerStatus:
+    conditions = {
+        condition.type: msgspec.structs.replace(condition, last_transition_time=None)
+        for condition in status.conditions or ()
     }
+    return msgspec.structs.replace(status, conditions=tuple(sorted(conditions.values(), key=_type)))
+
+
+_type = attrgetter("type")

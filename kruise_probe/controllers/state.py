@@ -1,36 +1,41 @@
-"""The manager's caches: five informers, and indexes derived from their stores.
+"""The state of the manager: stores of five informers, indexes of them, and what reconcilers know that no object shows.
 
-`mapping` keeps the indexes up to date: for every event it first calls `index_*` or `remove_*`. So a reconcile finds what
-it needs without a search. Nothing here decides or writes.
+The event handlers call `index_*` and `remove_*` for every event, before they enqueue anything. So a reconcile finds what it
+needs without a search. Nothing here decides or writes. Nothing is stored: after a restart the next reconciles record again
+what they know.
 
 Source: controller-runtime pkg/cache; Kruise's listers.
 Differs: keeps derived indexes beside the stores; reads our own writes before their events arrive.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
+from datetime import datetime
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from kruise_probe.api.core import Lease, Node
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.pods import Pod
 from kruise_probe.api.resources import LEASES, MARKERS, NODE_POD_PROBES, NODES, PODS
-from kruise_probe.api.v1alpha1 import NodePodProbe, PodProbeMarker
+from kruise_probe.api.v1alpha1 import NodePodProbe, PodProbe, PodProbeMarker
 from kruise_probe.controllers.compiled import CompiledMarker, compile_marker
 from kruise_probe.controllers.daemon_leases import DaemonLeases
+from kruise_probe.controllers.limits import reported_without_room
 from kruise_probe.controllers.marked_pods import MarkedPods
 from kruise_probe.controllers.matching import Matching
 from kruise_probe.controllers.node_index import NodePodProbeIndex, ProbesChange
+from kruise_probe.controllers.nodes.budget import NoRoom
 from kruise_probe.controllers.pods.claims import has_unowned_mark
-from kruise_probe.controllers.serverless import is_virtual
+from kruise_probe.controllers.pods.patch import EVERY_MARKER
+from kruise_probe.controllers.pods.write_limits import WriteLimits
 from kruise_probe.informers.mutation_cache import MutationCache
 from kruise_probe.informers.shared_informer import SharedInformer
 from kruise_probe.manager.manager import Manager
 
 BY_NODE: Final = "node"
 
-
-def _node_of_pod(pod: Pod) -> tuple[str, ...]:
-    return (pod.node,)
+Refusals = Mapping[str, str]
+"""By marker, why the API server refuses its changes of a pod."""
 
 
 class Informers(NamedTuple):
@@ -52,25 +57,55 @@ def informers_of(manager: Manager, *, system_namespace: str) -> Informers:
         node_pod_probes=manager.add_informer(NODE_POD_PROBES),
         leases=manager.add_informer(LEASES, system_namespace),
     )
-    informers.pods.add_index(BY_NODE, _node_of_pod)
+    informers.pods.add_index(BY_NODE, lambda pod: (pod.node,))
     return informers
 
 
-class Caches:
-    """The informers' stores, the indexes, and our own writes that the informers do not show yet.
+class WrittenSpec(NamedTuple):
+    """What the node reconciler knows of the spec that it wrote.
+
+    Attributes:
+        error: of the last write, or empty.
+        no_room: the probes that do not fit into the NodePodProbe.
+        left_out: number of probes that a limit leaves out, by the limit's reason.
+        sent, stored: the entries as sent and as stored, if the API server stores them differently.
+    """
+
+    error: str = ""
+    no_room: NoRoom = MappingProxyType({})
+    left_out: Mapping[str, int] = MappingProxyType({})
+    sent: tuple[PodProbe, ...] = ()
+    stored: tuple[PodProbe, ...] = ()
+
+    @property
+    def is_altered(self) -> bool:
+        return self.sent != self.stored
+
+
+UNKNOWN_SPEC: Final = WrittenSpec()
+
+
+class State:
+    """The informers' stores with our own writes, the indexes, and the results of writes.
 
     A non-empty `namespace` is the only namespace that this manager manages. `allowed_labels` are reserved label keys
-    that policies may write.
+    that policies may write. `serverless` is the gate of the serverless protocol.
     """
 
     def __init__(
         self,
         informers: Informers,
         *,
-        namespace: str = "",
-        allowed_labels: Collection[str] = (),
+        namespace: str,
+        allowed_labels: Collection[str],
+        serverless: bool,
+        message_interval_seconds: float,
+        now: Callable[[], datetime],
     ) -> None:
+        self.informers: Final = informers
         self.namespace: Final = namespace
+        self.serverless: Final = serverless
+        self.now: Final = now
         self.pods: Final = MutationCache(informers.pods.lister)
         self.markers: Final = MutationCache(informers.markers.lister)
         self.node_pod_probes: Final = MutationCache(informers.node_pod_probes.lister)
@@ -78,32 +113,21 @@ class Caches:
         self.marked: Final = MarkedPods(self.pods)
         self.leases: Final = DaemonLeases()
         self.node_index: Final = NodePodProbeIndex()
+        self.limits: Final = WriteLimits(message_interval_seconds=message_interval_seconds)
         self.ended: Final[dict[NamespacedName, tuple[CompiledMarker, ...]]] = {}
         """By pod, the markers as they were before they were edited, or did not select it any more, until it is reconciled.
         They tell which marks are ours if somebody emptied `managedFields`."""
+        self.specs: Final[dict[str, WrittenSpec]] = {}
+        """By node, since its first plan."""
+        self.refusals: Final[dict[NamespacedName, Refusals]] = {}
+        """By pod; its writes are retried."""
         self._allowed_labels = allowed_labels
-        self._marker_informer = informers.markers
-        self._lease_informer = informers.leases
-        self._pod_lister = informers.pods.lister
-        self._node_lister = informers.nodes.lister
-
-    @property
-    def marker_watches(self) -> int:
-        """Number of watches of markers so far. It changes whenever their CRD may have changed."""
-        return self._marker_informer.watches
 
     def node(self, name: str) -> Node | None:
-        return self._node_lister.get(NamespacedName("", name))
-
-    def node_is_virtual(self, name: str) -> bool:
-        return is_virtual(self.node(name))
+        return self.informers.nodes.lister.get(NamespacedName("", name))
 
     def pods_on(self, node: str) -> Collection[Pod]:
-        return self._pod_lister.by_index(BY_NODE, node)
-
-    def seconds_since_lease_outage(self) -> float:
-        """Return the seconds since Leases could be read again after an outage; see `SharedInformer`."""
-        return self._lease_informer.seconds_since_outage()
+        return self.informers.pods.lister.by_index(BY_NODE, node)
 
     def index_pod(self, old: Pod | None, new: Pod) -> None:
         """Index a new or changed pod."""
@@ -111,22 +135,24 @@ class Caches:
         self.marked.set_pod(old, new)
         self.pods.observe(new)
 
-    def record_ended(self, pod: Pod, markers: Iterable[CompiledMarker]) -> None:
-        """Record markers, as they were, that may not write to `pod` any more."""
-        found = tuple(each for each in markers if has_unowned_mark(pod, each))
-        if found:
-            self.ended[pod.key] = (*self.ended.get(pod.key, ()), *found)
-
     def remove_pod(self, pod: Pod) -> None:
-        self.ended.pop(pod.key, None)
         self.matching.remove_pod(pod)
         self.marked.remove_pod(pod)
         self.pods.observe_deletion(pod)
+        self.limits.forget(pod.key)
+        self.ended.pop(pod.key, None)
+        self.refusals.pop(pod.key, None)
+
+    def record_ended(self, pod: Pod, markers: Iterable[CompiledMarker]) -> None:
+        """Record markers, as they were, that may not write to `pod` any more."""
+        found = tuple(marker for marker in markers if has_unowned_mark(pod, marker))
+        if found:
+            self.ended[pod.key] = (*self.ended.get(pod.key, ()), *found)
 
     def index_marker(self, marker: PodProbeMarker) -> tuple[CompiledMarker | None, CompiledMarker]:
         """Index a new marker, or one whose spec or deletion changed; return it before and after."""
         before = self.matching.markers.get(marker.key)
-        after = self._compiled(marker)
+        after = compile_marker(marker, allowed_labels=self._allowed_labels)
         self.matching.set_marker(after)
         return before, after
 
@@ -138,15 +164,36 @@ class Caches:
         self.markers.observe_deletion(marker)
         return removed, pods
 
-    def _compiled(self, marker: PodProbeMarker) -> CompiledMarker:
-        return compile_marker(marker, allowed_labels=self._allowed_labels)
-
     def index_node_pod_probe(self, old: NodePodProbe | None, new: NodePodProbe) -> ProbesChange:
         """Index a new or changed NodePodProbe."""
         self.node_pod_probes.observe(new)
         return self.node_index.update(old, new)
 
     def remove_node_pod_probe(self, last_known: NodePodProbe) -> ProbesChange:
-        name = last_known.key.name
         self.node_pod_probes.observe_deletion(last_known)
-        return self.node_index.remove(name)
+        return self.node_index.remove(last_known.key.name)
+
+    def spec(self, node: str) -> WrittenSpec:
+        return self.specs.get(node, UNKNOWN_SPEC)
+
+    def no_room(self, pod: Pod) -> Collection[str]:
+        """The names of the markers whose probes of `pod` do not fit into the NodePodProbe of its node.
+
+        Until the first plan of the node after a restart, the pod's conditions provide them.
+        """
+        if pod.node in self.specs:
+            return self.specs[pod.node].no_room.get(pod.uid, ())
+        entry = self.node_index.view(pod.node).entries.get(pod.uid)
+        running = [probe.name for probe in (entry.probes if entry else None) or ()]
+        return reported_without_room(pod, self.matching.markers_of(pod), running)
+
+    def refusals_of(self, marker: str, pods: Iterable[Pod]) -> dict[NamespacedName, str]:
+        """The pods on which the API server refuses marks of `marker`, and why."""
+        if not self.refusals:
+            return {}
+        of_pods = ((pod.key, self.refusals.get(pod.key, {})) for pod in pods)
+        return {
+            key: why
+            for key, refusals in of_pods
+            if (why := refusals.get(marker) or refusals.get(EVERY_MARKER))
+        }

@@ -1,0 +1,247 @@
+"""Event handlers: which keys an event enqueues.
+
+Each handler first updates `State`, then enqueues every key whose reconcile the event may change. An event that reports our
+own write enqueues nothing. Keys of the initial list are enqueued at LOW priority and spread over time, changed results at HIGH,
+and everything else at NORMAL.
+
+Source: Kruise pkg/controller/{podprobemarker,nodepodprobe}/*_event_handler.go.
+Differs: Kruise ignores changes of labels, deletions, phases and started containers.
+"""
+
+from collections.abc import Iterable
+
+from kruise_probe.api.core import Lease, Node
+from kruise_probe.api.names import node_of_daemon_lease
+from kruise_probe.api.pods import NOTHING_OWNED, Pod
+from kruise_probe.api.v1alpha1 import NodePodProbe, PodProbeMarker
+from kruise_probe.controllers.compiled import CompiledMarker
+from kruise_probe.controllers.daemon_leases import Verdict
+from kruise_probe.controllers.node_index import ProbesChange
+from kruise_probe.controllers.queues import Queues
+from kruise_probe.controllers.serverless import is_virtual
+from kruise_probe.controllers.state import State
+from kruise_probe.workqueue.priority import Priority
+
+
+class PodEvents:
+    """Enqueues a pod, its node and the status of its markers."""
+
+    def __init__(self, state: State, queues: Queues) -> None:
+        self._state, self._queues = state, queues
+
+    def on_add(self, obj: Pod, is_initial: bool) -> None:
+        self._state.index_pod(None, obj)
+        markers = self._state.matching.markers_of(obj)
+        if markers or obj.owned is not NOTHING_OWNED:
+            self._queues.enqueue_pod(obj.key, initial=is_initial)
+        if markers:
+            self._queues.enqueue_node(obj.node, initial=is_initial)
+            self._queues.enqueue_status_of(markers)
+
+    def on_update(self, old: Pod, new: Pod) -> None:
+        own_write = self._state.pods.is_own_write(new)
+        self._state.index_pod(old, new)
+        before = self._state.matching.markers_of(old)
+        after = before if old.labels == new.labels else self._state.matching.markers_of(new)
+        if old is new:  # a resync
+            if after or new.owned is not NOTHING_OWNED:
+                self._queues.enqueue_pod(new.key, initial=True)
+            return
+        if before != after:
+            self._state.record_ended(new, set(before) - set(after))
+        elif own_write:
+            self._enqueue_deleting(new)
+            return
+        if before or after or old.owned is not NOTHING_OWNED or new.owned is not NOTHING_OWNED:
+            self._queues.enqueue_pod(new.key)
+            for node in {old.node, new.node} if before or after else ():
+                self._queues.enqueue_node(node)
+            self._queues.enqueue_status_of({*before, *after})
+            if _statuses(old) != _statuses(new) and is_virtual(self._state.node(new.node)):
+                self._state.limits.record_provider_change(new.key)
+        self._enqueue_deleting(new)
+
+    def on_delete(self, last_known: Pod) -> None:
+        self._state.remove_pod(last_known)
+        self._queues.enqueue_node(last_known.node)
+        self._queues.enqueue_status_of(self._state.matching.markers_of(last_known))
+        self._enqueue_deleting(last_known)
+
+    def _enqueue_deleting(self, pod: Pod) -> None:
+        """Enqueue what the finalizers of markers being deleted wait for: the marks of a pod may be gone now."""
+        deleting = self._state.matching.deleting(pod.namespace)
+        if deleting:
+            self._queues.enqueue_node(pod.node)
+            self._queues.enqueue_status_of(deleting.values())
+
+
+def _statuses(pod: Pod) -> dict[str, str]:
+    """The statuses of the conditions. On a virtual node the provider writes them."""
+    return {condition.type: condition.status for condition in pod.conditions}
+
+
+class MarkerEvents:
+    """Enqueues the pods that a marker matches, their nodes, and all markers of these pods: they may have won or lost a key."""
+
+    def __init__(self, state: State, queues: Queues) -> None:
+        self._state, self._queues = state, queues
+
+    def on_add(self, obj: PodProbeMarker, is_initial: bool) -> None:
+        self._state.markers.observe(obj)
+        _, marker = self._state.index_marker(obj)
+        pods = self._state.matching.pods_of(marker)
+        if is_initial:
+            self._queues.enqueue_marker_status(obj.key, initial=True)
+        else:
+            self._queues.enqueue_marker(obj.key)
+        self._enqueue_pods(marker, pods, initial=is_initial)
+
+    def on_update(self, old: PodProbeMarker, new: PodProbeMarker) -> None:
+        own_write = self._state.markers.is_own_write(new)
+        self._state.markers.observe(new)
+        if old is new:  # a resync
+            self._queues.enqueue_marker_status(new.key, initial=True)
+            return
+        if (
+            old.spec == new.spec
+            and old.paused == new.paused
+            and old.deleting == new.deleting
+            and old.metadata.generation == new.metadata.generation
+        ):
+            if not own_write:
+                self._queues.enqueue_marker_status(new.key)
+            return
+        before, after = self._state.index_marker(new)
+        pods = self._state.matching.pods_of(after)
+        if before is not None:
+            if before.selector != after.selector:
+                pods += self._state.matching.pods_of(before)
+            for pod in pods:
+                self._state.record_ended(pod, [before])
+        self._queues.enqueue_marker(new.key)
+        self._enqueue_pods(after, pods)
+
+    def on_delete(self, last_known: PodProbeMarker) -> None:
+        marker, pods = self._state.remove_marker(last_known)
+        for pod in pods:
+            self._state.record_ended(pod, [marker])
+        self._queues.enqueue_marker(last_known.key)
+        self._enqueue_pods(marker, pods)
+
+    def _enqueue_pods(
+        self, marker: CompiledMarker, pods: Iterable[Pod], *, initial: bool = False
+    ) -> None:
+        """Enqueue pods node by node, so that each node is planned once after all its pods lost their marks."""
+        pods = sorted(pods, key=lambda pod: pod.node)
+        for pod in pods:
+            self._queues.enqueue_pod(pod.key, initial=initial)
+        nodes = {pod.node for pod in pods} | set(self._state.node_index.nodes_holding(marker.key))
+        for node in sorted(nodes):
+            self._queues.enqueue_node(node, initial=initial)
+        if not initial:
+            of_pods = {other for pod in pods for other in self._state.matching.markers_of(pod)}
+            self._queues.enqueue_status_of(of_pods - {marker})
+
+
+class NodeEvents:
+    """Enqueues a Node, its daemon, and its pods when it is created, deleted, or becomes virtual or real."""
+
+    def __init__(self, state: State, queues: Queues) -> None:
+        self._state, self._queues = state, queues
+
+    def on_add(self, obj: Node, is_initial: bool) -> None:
+        if is_initial:
+            self._queues.enqueue_node(obj.key.name, initial=True)
+        else:
+            self._enqueue_all(obj)
+
+    def on_update(self, old: Node, new: Node) -> None:
+        if old is new:  # a resync
+            self._queues.enqueue_node(new.key.name, initial=True)
+        elif old.uid != new.uid or is_virtual(old) != is_virtual(new):
+            self._enqueue_all(new)
+
+    def on_delete(self, last_known: Node) -> None:
+        self._enqueue_all(last_known)
+
+    def _enqueue_all(self, node: Node) -> None:
+        self._queues.enqueue_node(node.key.name)
+        self._queues.enqueue_daemon(node.key.name)
+        enqueue_pods_on(node.key.name, self._state, self._queues)
+
+
+class NodePodProbeEvents:
+    """Enqueues pods with changed results, nodes whose spec others edited, and the markers of both."""
+
+    def __init__(self, state: State, queues: Queues) -> None:
+        self._state, self._queues = state, queues
+
+    def on_add(self, obj: NodePodProbe, is_initial: bool) -> None:
+        own_write = self._state.node_pod_probes.is_own_write(obj)
+        change = self._state.index_node_pod_probe(None, obj)
+        if not own_write:
+            self._queues.enqueue_node(obj.key.name, initial=is_initial)
+        if not is_initial:
+            self._enqueue_changed(obj.key.name, change)
+
+    def on_update(self, old: NodePodProbe, new: NodePodProbe) -> None:
+        if old is new:  # a resync
+            self._queues.enqueue_node(new.key.name, initial=True)
+            return
+        own_write = self._state.node_pod_probes.is_own_write(new)
+        change = self._state.index_node_pod_probe(old, new)
+        owners_changed = old.metadata.owner_references != new.metadata.owner_references
+        if not own_write and (change.spec or owners_changed):
+            self._queues.enqueue_node(new.key.name)
+        self._enqueue_changed(new.key.name, change)
+
+    def on_delete(self, last_known: NodePodProbe) -> None:
+        change = self._state.remove_node_pod_probe(last_known)
+        self._queues.enqueue_node(last_known.key.name)
+        self._enqueue_changed(last_known.key.name, change)
+
+    def _enqueue_changed(self, node: str, change: ProbesChange) -> None:
+        ours = self._state.namespace
+        for key, result_change in change.pods.items():
+            if not ours or key.namespace == ours:
+                edited = change.edited.get(key, frozenset())
+                self._state.limits.record_result_change(key, result_change, edited)
+                self._queues.enqueue_pod(key, Priority.HIGH)
+        markers = self._state.matching.markers
+        self._queues.enqueue_status_of(markers[key] for key in change.markers if key in markers)
+        if self._state.leases.verdict(node) is not Verdict.FRESH:
+            self._queues.enqueue_daemon(
+                node
+            )  # Results without a hash prove that Kruise's daemon works.
+
+
+class LeaseEvents:
+    """Records renewals, and enqueues the daemon."""
+
+    def __init__(self, state: State, queues: Queues) -> None:
+        self._state, self._queues = state, queues
+
+    def on_add(self, obj: Lease, is_initial: bool) -> None:
+        node = node_of_daemon_lease(obj.key.name)
+        if node:
+            self._state.leases.observe(node, obj, self._state.now())
+            self._queues.enqueue_daemon(node)
+
+    def on_update(self, old: Lease, new: Lease) -> None:
+        if old is not new:
+            self.on_add(new, is_initial=False)
+
+    def on_delete(self, last_known: Lease) -> None:
+        node = node_of_daemon_lease(last_known.key.name)
+        if node:
+            self._state.leases.forget(node)
+            self._queues.enqueue_daemon(node)
+
+
+def enqueue_pods_on(node: str, state: State, queues: Queues) -> None:
+    """Enqueue all pods of a node and the status of their markers."""
+    for pod in state.pods_on(node):
+        markers = state.matching.markers_of(pod)
+        if markers:
+            queues.enqueue_pod(pod.key)
+            queues.enqueue_status_of(markers)
