@@ -120,7 +120,7 @@ def type_of(schema: Schema) -> str:
 def meaning(schema: Schema) -> str:
     said = [schema["description"]] if "description" in schema else []
     if "enum" in schema:
-        said.append(f"One of {', '.join(f'`{each}`' for each in schema['enum'])}.")
+        said.append(f"One of {', '.join(f'`{each}`' for each in schema['enum'] if each)}.")
     if "default" in schema:
         said.append(f"Default `{schema['default']}`.")
     said += [bound for bound in bounds(schema) if bound]

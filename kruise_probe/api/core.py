@@ -1,20 +1,93 @@
-"""The fields of core/v1 and coordination/v1 that we read, except Pod (see `pods`).
+"""The fields of core/v1 and coordination/v1 that we read, except Pod (see `pods`), and the rules of a probe.
 
-Source: k8s.io/api core/v1 and coordination/v1.
+The rules and bounds are those of the API server, the webhook, the manager and the daemon. Bounds of lists and texts exist for CEL's
+cost budget.
+
+Source: k8s.io/api core/v1 of Kubernetes 1.37 and coordination/v1; kubernetes pkg/apis/core/validation (ports, headers, actions).
 Differs: absent probe numbers have Kruise's defaults (1; initialDelaySeconds 0), not kubelet's (period 10, timeout 1,
-success 1, failure 3).
+success 1, failure 3). Scheme and path may be absent; a host and HTTP/2 are refused.
 """
 
-from typing import Final
+import re
+from collections.abc import Iterator
+from typing import Annotated, Any, ClassVar, Final
 
 import msgspec
 
+from kruise_probe.api.field_errors import ErrorKind, FieldError, invalid
+from kruise_probe.api.fields import Field, Rule, literal, rule
 from kruise_probe.api.kinds import Resource, as_is
 from kruise_probe.api.meta import ApiObject
 
 MAX_TIMEOUT_SECONDS: Final = 3600
 MAX_SECONDS: Final = 2**31 - 1
 """Maximum of every other number of a probe, including thresholds."""
+MAX_COMMAND: Final = 128
+MAX_COMMAND_BYTES: Final = 8192
+"""Maximum size of a whole command in UTF-8."""
+MAX_TEXT: Final = 4096
+"""Maximum characters of a path, header value or gRPC service."""
+MAX_PORT: Final = 65535
+
+# In CEL too, therefore RE2's subset. A query needs no valid escapes: Go sends it as written.
+_PATH_CONTROL: Final = r"[\x00-\x1f\x7f]"
+_PATH: Final = r"([^%?#]|%[0-9A-Fa-f]{2})*([?][^#]*)?(#([^%]|%[0-9A-Fa-f]{2})*)?"
+_PATH_HOST: Final = "^([^/?#]*:|//([^/]|$))"
+_PORT_NAME: Final = "([0-9]+-)*[0-9]*[a-z][a-z0-9]*(-[a-z0-9]+)*"
+_HEADER_NAME: Final = "[-A-Za-z0-9]+"
+_TOKEN: Final = re.compile(r"[-A-Za-z0-9!#$%&'*+.^_`|~]+")
+HEADER_VALUE_CONTROL: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+"""What Go's net/http refuses to send in a header value (httpguts.ValidHeaderFieldValue)."""
+_HEADER_VALUE_CONTROL_CEL: Final = "[^\\t[:^cntrl:]]"
+"""The same in RE2: more than 20 characters are over CEL's cost budget."""
+
+
+def _port_errors(value: Any, path: str) -> Iterator[FieldError]:
+    if isinstance(value, str) and not (len(value) <= 15 and re.fullmatch(_PORT_NAME, value)):
+        problem = (
+            "must be a port number, or a port name: no more than 15 characters (a-z, 0-9 and single hyphens (-)), "
+            "with at least one letter (a-z)"
+        )
+        yield invalid(path, value, problem)
+
+
+def _header_value_errors(value: Any, path: str) -> Iterator[FieldError]:
+    if found := HEADER_VALUE_CONTROL.search(value):
+        # Not the whole value, which may be a credential.
+        yield invalid(path, found[0], _HEADER_VALUE.message)
+
+
+_HEADER_NAME_MESSAGE: Final = (
+    "a valid HTTP header must consist of alphanumeric characters or '-' (e.g. 'X-Header-Name')"
+)
+_HEADER_VALUE: Final = Rule(
+    "must not contain line breaks or other control characters; "
+    "text of a YAML block ends with a line break unless it starts with '|-' or '>-'",
+    f"!self.matches({literal(_HEADER_VALUE_CONTROL_CEL)})",
+    _header_value_errors,
+    admission_only=True,
+)
+_HOST: Final = Field(
+    "Not allowed: probes always use the pod's own IP.",
+    most=253,
+    rules=(
+        rule(
+            "may not be set, because probes always use the pod's own IP; "
+            "set a Host header if the server needs one",
+            "self == ''",
+            lambda host: not host,
+            kind=ErrorKind.FORBIDDEN,
+        ),
+    ),
+)
+# No CEL rules: before 1.33, the estimate of their cost assumes that the text of an int-or-string is unbounded.
+_PORT: Final = Field(
+    "Port number, or name of a container port.",
+    least=1,
+    most=MAX_PORT,
+    rules=(Rule("", "", _port_errors),),
+    schema={"maxLength": 15, "pattern": f"^{_PORT_NAME}$"},
+)
 
 
 class ProbeAction(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=False):
@@ -22,22 +95,105 @@ class ProbeAction(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tru
 
 
 class ExecAction(ProbeAction, frozen=True):
-    command: tuple[str, ...] | None = None
+    command: Annotated[
+        tuple[Annotated[str, Field(most=MAX_COMMAND_BYTES)], ...] | None,
+        Field("Program and arguments; not run in a shell.", most=MAX_COMMAND),
+    ] = None
+
+    RULES: ClassVar = (
+        rule(
+            "must specify the program and its arguments",
+            "has(self.command) && self.command.size() > 0",
+            lambda action: action.command,
+            kind=ErrorKind.REQUIRED,
+            field="command",
+        ),
+        rule(  # CEL counts characters, because counting bytes exceeds its cost budget.
+            f"must be no more than {MAX_COMMAND_BYTES} bytes in total; put a longer script into the image or a ConfigMap",
+            f"!has(self.command) || self.command.map(w, w.size()).sum() <= {MAX_COMMAND_BYTES}",
+            lambda action: (
+                sum(len(word.encode(errors="replace")) for word in action.command or ())
+                <= MAX_COMMAND_BYTES
+            ),
+            field="command",
+        ),
+    )
 
 
 class HTTPHeader(msgspec.Struct, frozen=True, gc=False):
-    name: str
-    value: str = ""
+    name: Annotated[
+        str,
+        Field(
+            "Header name.",
+            most=253,
+            rules=(
+                rule(_HEADER_NAME_MESSAGE, "", _TOKEN.fullmatch),
+                rule(
+                    _HEADER_NAME_MESSAGE,
+                    f"self.matches({literal(f'^{_HEADER_NAME}$')})",
+                    lambda name: re.fullmatch(_HEADER_NAME, name) or not _TOKEN.fullmatch(name),
+                    admission_only=True,
+                ),
+            ),
+        ),
+    ]
+    value: Annotated[
+        str, Field("Header value.", most=MAX_TEXT, required=True, rules=(_HEADER_VALUE,))
+    ] = ""
 
 
 class HTTPGetAction(ProbeAction, frozen=True):
-    """HTTP action. `port` is a number or the name of a container port; validation rejects `host`."""
+    """HTTP action. `port` is a number or the name of a container port.
 
-    port: int | str
-    path: str | None = None
-    host: str | None = None
-    scheme: str | None = None
-    http_headers: tuple[HTTPHeader, ...] | None = msgspec.field(default=None, name="httpHeaders")
+    A marker that was stored before the rules of its path and headers keeps being probed, as kubelet would.
+    """
+
+    port: Annotated[int | str, _PORT]
+    path: Annotated[
+        str | None,
+        Field(
+            "Path of the request, including the query.",
+            most=MAX_TEXT,
+            default="/",
+            rules=(
+                rule(
+                    "must not contain control characters; write them escaped, such as %0A",
+                    f"!self.matches({literal(_PATH_CONTROL)})",
+                    lambda path: not re.search(_PATH_CONTROL, path),
+                    admission_only=True,
+                ),
+                rule(
+                    "must have two hexadecimal digits after each '%'; write %25 for the character",
+                    f"self.matches({literal(f'^{_PATH}$')})",
+                    lambda path: re.fullmatch(_PATH, path),
+                    admission_only=True,
+                ),
+                rule(
+                    "must start with a single '/'; the text before it would be read as a scheme or host",
+                    f"!self.matches({literal(_PATH_HOST)})",
+                    lambda path: not re.match(_PATH_HOST, path),
+                    admission_only=True,
+                ),
+            ),
+        ),
+    ] = None
+    host: Annotated[str | None, _HOST] = None
+    scheme: Annotated[
+        str | None,
+        Field(
+            "HTTP or HTTPS; certificates are not verified.",
+            values=("", "HTTP", "HTTPS"),
+            default="HTTP",
+        ),
+    ] = None
+    http_headers: Annotated[
+        tuple[HTTPHeader, ...] | None,
+        Field("Request headers. A Host header does not change the target of the request.", most=32),
+    ] = msgspec.field(default=None, name="httpHeaders")
+    protocol: Annotated[
+        str | None,
+        Field("HTTP1 or absent: HTTP/1.1. HTTP/2 is not supported.", values=("", "HTTP1")),
+    ] = None
 
     def with_defaults(self) -> "HTTPGetAction":
         """The action with the scheme and path defaults of our CRD, which Kruise's CRD lacks."""
@@ -45,31 +201,102 @@ class HTTPGetAction(ProbeAction, frozen=True):
 
 
 class TCPSocketAction(ProbeAction, frozen=True):
-    port: int | str
-    host: str | None = None
+    port: Annotated[int | str, _PORT]
+    host: Annotated[str | None, _HOST] = None
 
 
 class GRPCAction(ProbeAction, frozen=True):
-    """gRPC action. `mode: TLS` is KEP-4939's: TLS without verification."""
+    port: Annotated[int, Field("Port number.", least=1, most=MAX_PORT, schema={"format": "int32"})]
+    service: Annotated[
+        str | None, Field("Service name in the health check request.", most=MAX_TEXT)
+    ] = None
+    mode: Annotated[
+        str | None,
+        Field(
+            "TLS: uses TLS without verification. Plaintext or absent: no TLS.",
+            values=("", "Plaintext", "TLS"),
+        ),
+    ] = None
 
-    port: int
-    service: str | None = None
-    mode: str | None = None
+
+_ACTIONS: Final = {
+    "exec": "exec",
+    "httpGet": "http_get",
+    "tcpSocket": "tcp_socket",
+    "grpc": "grpc",
+}
+
+
+def _one_action(later: str, *earlier: str) -> Rule:
+    def holds(probe: Any) -> bool:
+        given = [getattr(probe, _ACTIONS[each]) is not None for each in earlier]
+        return getattr(probe, _ACTIONS[later]) is None or not any(given)
+
+    return rule(
+        f"may not specify more than 1 handler type; keep one of {', '.join(earlier)} and {later}",
+        f"!has(self.{later}) || !({' || '.join(f'has(self.{each})' for each in earlier)})",
+        holds,
+        kind=ErrorKind.FORBIDDEN,
+        field=later,
+    )
+
+
+def _number(text: str, most: int = MAX_SECONDS, **schema: str) -> Field:
+    return Field(text, least=0, most=most, schema=schema or {"format": "int32"})
 
 
 class Probe(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=False):
     """core/v1 Probe as on the wire. The properties return the effective numbers, with defaults and clamped to bounds."""
 
-    exec: ExecAction | None = None
-    http_get: HTTPGetAction | None = None
-    tcp_socket: TCPSocketAction | None = None
-    grpc: GRPCAction | None = None
-    initial_delay_seconds: int | None = None
-    timeout_seconds: int | None = None
-    period_seconds: int | None = None
-    success_threshold: int | None = None
-    failure_threshold: int | None = None
-    termination_grace_period_seconds: int | None = None
+    exec: Annotated[
+        ExecAction | None, Field("Runs a command in the container; exit code 0 is a success.")
+    ] = None
+    http_get: Annotated[
+        HTTPGetAction | None,
+        Field("Sends a GET request to the pod; status 200 to 399 is a success."),
+    ] = None
+    tcp_socket: Annotated[
+        TCPSocketAction | None,
+        Field("Opens a TCP connection to the pod; an established connection is a success."),
+    ] = None
+    grpc: Annotated[GRPCAction | None, Field("Calls the gRPC health service of the pod.")] = None
+    initial_delay_seconds: Annotated[
+        int | None, _number("Seconds from the container's start to the first probe. Default: 0.")
+    ] = None
+    timeout_seconds: Annotated[
+        int | None,
+        _number(
+            "Seconds after which an attempt times out. Default (absent or 0): 1.",
+            MAX_TIMEOUT_SECONDS,
+        ),
+    ] = None
+    period_seconds: Annotated[
+        int | None, _number("Seconds between two probes. Default (absent or 0): 1.")
+    ] = None
+    success_threshold: Annotated[
+        int | None,
+        _number("Consecutive successes until the state is Succeeded. Default (absent or 0): 1."),
+    ] = None
+    failure_threshold: Annotated[
+        int | None,
+        _number("Consecutive failures until the state is Failed. Default (absent or 0): 1."),
+    ] = None
+    termination_grace_period_seconds: Annotated[
+        int | None,
+        _number("No effect: these probes never terminate a container.", format="int64"),
+    ] = None
+
+    RULES: ClassVar = (
+        rule(
+            "must specify a handler type: exec, httpGet, tcpSocket or grpc",
+            "has(self.exec) || has(self.httpGet) || has(self.tcpSocket) || has(self.grpc)",
+            lambda probe: probe.handler is not None,
+            kind=ErrorKind.REQUIRED,
+        ),
+        _one_action("httpGet", "exec"),
+        _one_action("tcpSocket", "exec", "httpGet"),
+        _one_action("grpc", "exec", "httpGet", "tcpSocket"),
+    )
 
     @property
     def handler(self) -> ExecAction | HTTPGetAction | TCPSocketAction | GRPCAction | None:
@@ -79,13 +306,7 @@ class Probe(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=
     @property
     def handler_type(self) -> str:
         """Wire name of the action, for metrics; `invalid` for none or several."""
-        actions = {
-            "exec": self.exec,
-            "httpGet": self.http_get,
-            "tcpSocket": self.tcp_socket,
-            "grpc": self.grpc,
-        }
-        names = [name for name, action in actions.items() if action is not None]
+        names = [name for name, each in _ACTIONS.items() if getattr(self, each) is not None]
         return names[0] if len(names) == 1 else "invalid"
 
     @property

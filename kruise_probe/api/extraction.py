@@ -11,9 +11,7 @@ from typing import Final, NamedTuple
 import re2
 
 from kruise_probe.api.labels import annotation_value_error, label_value_error
-
-MAX_PATTERN: Final = 256
-"""Maximum characters of a pattern."""
+from kruise_probe.api.mark_rules import MAX_PATTERN, SYNTAX
 
 MAX_INSTRUCTIONS: Final = 2000
 """Maximum size of a pattern, and of all patterns that are matched for one pod. A short pattern has 20 instructions,
@@ -31,7 +29,6 @@ MAX_VALUE_BYTES: Final = 1024
 SEARCHED_BYTES: Final = MAX_VALUE_BYTES + 4
 """How much of a message is searched: more than our daemon publishes, and enough to find that a value is too long."""
 
-SYNTAX: Final = "must be an RE2 pattern (see github.com/google/re2/wiki/Syntax)"
 TOO_LARGE: Final = "is too large; use fewer patterns, or shorter repetitions and fewer classes"
 
 _OPTIONS: Final = re2.Options()

@@ -8,12 +8,14 @@ selector matches nothing, because PodProbeMarker requires one; client-go's empty
 """
 
 import re
-from collections.abc import Mapping
-from typing import Final, NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, ClassVar, Final, NamedTuple
 
+import msgspec
 from cachetools import LRUCache, cached
 
-from kruise_probe.api.meta import LabelSelector
+from kruise_probe.api.field_errors import ErrorKind, FieldError, invalid
+from kruise_probe.api.fields import Field, Rule, each_key, literal, rule
 from kruise_probe.api.names import DELETION_COST_ANNOTATION
 
 MAX_NAME_PART: Final = 63
@@ -23,6 +25,7 @@ MIN_COST: Final = -(2**31)
 MAX_COST: Final = 2**31 - 1
 COST_PATTERN: Final = "0|[1-9][0-9]{0,9}|-0*[0-9]{1,10}"
 """Integers as the API server parses them: no plus sign, and leading zeros only after a minus. Bounds not included."""
+SELECTOR_IMMUTABLE: Final = "field is immutable; create another PodProbeMarker for other pods"
 COMPILED_SELECTORS: Final = 4096
 """Cache size for compiled selectors: far more than the markers of a cluster; about 2 MB when full."""
 
@@ -86,6 +89,124 @@ def is_deletion_cost(value: str) -> bool:
         return False
     digits = value.lstrip("-").lstrip("0") or "0"  # int() rejects thousands of digits
     return MIN_COST <= (-int(digits) if value.startswith("-") else int(digits)) <= MAX_COST
+
+
+_NAME_CEL: Final = f"[A-Za-z0-9]([-A-Za-z0-9_.]{{0,{MAX_NAME_PART - 2}}}[A-Za-z0-9])?"
+
+
+def is_key_cel(key: str, *, letters: str = "a-z") -> str:
+    """CEL: whether the variable `key` is a qualified name."""
+    part = f"[{letters}0-9]([-{letters}0-9]*[{letters}0-9])?"
+    pattern = f"^({part}(\\\\.{part})*/)?{_NAME_CEL}$"
+    return f"{key}.indexOf('/') <= {MAX_PREFIX} && {key}.matches('{pattern}')"
+
+
+def _is_value_cel(value: str) -> str:
+    return f"{value} == '' || {value}.matches('^{_NAME_CEL}$')"
+
+
+def _value_errors(labels: Any, path: str) -> Iterator[FieldError]:
+    for key, value in labels.items():
+        if problem := label_value_error(value):
+            yield invalid(path, value, problem, key=key)
+
+
+def _cost_errors(annotations: Any, path: str) -> Iterator[FieldError]:
+    cost = annotations.get(DELETION_COST_ANNOTATION)
+    if cost is not None and not is_deletion_cost(cost):
+        yield invalid(path, cost, DELETION_COST, key=DELETION_COST_ANNOTATION)
+
+
+LABEL_KEYS: Final = each_key(KEY, is_key_cel("k"), label_key_error)
+LABEL_VALUES: Final = Rule(
+    LABEL_VALUE,
+    f"self.all(k, {_is_value_cel('self[k]')})",
+    _value_errors,
+    item=f"'value of \"' + self.filter(k, !({_is_value_cel('self[k]')}))[0] + '\": '",
+)
+_COST_CEL: Final = f"self[{literal(DELETION_COST_ANNOTATION)}]"
+DELETION_COSTS: Final = Rule(
+    DELETION_COST,
+    f"!({literal(DELETION_COST_ANNOTATION)} in self) || ({_COST_CEL}.matches('^({COST_PATTERN})$') && "
+    f"int({_COST_CEL}) >= {MIN_COST} && int({_COST_CEL}) <= {MAX_COST})",
+    _cost_errors,
+)
+
+LabelValue = Annotated[str, Field(most=MAX_NAME_PART)]
+MAX_SELECTOR_ITEMS: Final = 32
+"""Maximum labels, expressions, and values of one expression in a selector."""
+
+
+class LabelSelectorRequirement(
+    msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=False
+):
+    key: Annotated[
+        str,
+        Field(
+            "Label key.",
+            most=MAX_KEY,
+            rules=(rule(KEY, is_key_cel("self"), lambda key: not label_key_error(key)),),
+        ),
+    ]
+    operator: Annotated[
+        str,
+        Field(
+            "Relation of the key to the values.", values=("In", "NotIn", "Exists", "DoesNotExist")
+        ),
+    ]
+    values: Annotated[
+        tuple[LabelValue, ...] | None,
+        Field(
+            "Label values for In and NotIn.",
+            most=MAX_SELECTOR_ITEMS,
+            rules=(each_key(LABEL_VALUE, _is_value_cel("k"), label_value_error),),
+        ),
+    ] = None
+
+    RULES: ClassVar = (
+        rule(
+            "must be specified when `operator` is 'In' or 'NotIn'",
+            "!(self.operator in ['In', 'NotIn']) || (has(self.values) && self.values.size() > 0)",
+            lambda each: each.values or each.operator not in ("In", "NotIn"),
+            kind=ErrorKind.REQUIRED,
+            field="values",
+        ),
+        rule(
+            "may not be specified when `operator` is 'Exists' or 'DoesNotExist'",
+            "!(self.operator in ['Exists', 'DoesNotExist']) || !has(self.values) || self.values.size() == 0",
+            lambda each: not each.values or each.operator not in ("Exists", "DoesNotExist"),
+            kind=ErrorKind.FORBIDDEN,
+            field="values",
+        ),
+    )
+
+
+class LabelSelector(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=False):
+    """metav1.LabelSelector; `compile_selector` turns it into a predicate."""
+
+    match_labels: Annotated[
+        Mapping[str, LabelValue] | None,
+        Field(
+            "Labels that a pod must have.",
+            most=MAX_SELECTOR_ITEMS,
+            rules=(LABEL_KEYS, LABEL_VALUES),
+        ),
+    ] = None
+    match_expressions: Annotated[
+        tuple[LabelSelectorRequirement, ...] | None,
+        Field("Requirements that a pod must all meet.", most=MAX_SELECTOR_ITEMS),
+    ] = None
+
+    RULES: ClassVar = (
+        rule(
+            "must not be empty; set matchLabels or matchExpressions",
+            "(has(self.matchLabels) && self.matchLabels.size() > 0) || "
+            "(has(self.matchExpressions) && self.matchExpressions.size() > 0)",
+            lambda selector: selector.match_labels or selector.match_expressions,
+            kind=ErrorKind.REQUIRED,
+        ),
+        Rule(SELECTOR_IMMUTABLE, "self == oldSelf"),
+    )
 
 
 class Requirement(NamedTuple):

@@ -7,10 +7,11 @@ Source: apimachinery pkg/apis/meta/v1/types.go.
 """
 
 from collections.abc import Mapping
-from typing import Final, TypeVar
+from typing import Annotated, Final, TypeVar
 
 import msgspec
 
+from kruise_probe.api.fields import Field
 from kruise_probe.api.keys import NamespacedName
 
 SHARED_PARTS: Final = 8192
@@ -104,28 +105,16 @@ class ApiObject(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True,
 
 
 class Condition(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=False):
-    """metav1.Condition; `status` is True, False or Unknown."""
+    """metav1.Condition."""
 
-    type: str
-    status: str
-    reason: str = ""
-    message: str = ""
-    last_transition_time: str | None = None
-    observed_generation: int | None = None
-
-
-class LabelSelectorRequirement(
-    msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=False
-):
-    """A selector expression; `operator` must be In, NotIn, Exists or DoesNotExist."""
-
-    key: str
-    operator: str
-    values: tuple[str, ...] | None = None
-
-
-class LabelSelector(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=False):
-    """metav1.LabelSelector; `labels.compile_selector` turns it into a predicate."""
-
-    match_labels: Mapping[str, str] | None = None
-    match_expressions: tuple[LabelSelectorRequirement, ...] | None = None
+    type: Annotated[str, Field("Name of the condition.")]
+    status: Annotated[str, Field("Status of the condition.", values=("True", "False", "Unknown"))]
+    reason: Annotated[str, Field("Machine-readable reason for the status.")] = ""
+    message: Annotated[str, Field("Human-readable explanation with a remedy.")] = ""
+    last_transition_time: Annotated[
+        str | None,
+        Field("Time of the last change of status.", schema={"format": "date-time"}),
+    ] = None
+    observed_generation: Annotated[
+        int | None, Field("Generation of the object that the condition is based on.")
+    ] = None

@@ -1,18 +1,114 @@
-"""The kinds that kruise-probe reads and writes, in one place."""
+"""The kinds that kruise-probe reads and writes, and how a NodePodProbe is decoded."""
 
-from typing import Final
+from sys import intern
+from typing import Final, TypeVar
+
+import msgspec
 
 from kruise_probe.api import pods
-from kruise_probe.api.core import EVENTS, LEASES, NODES
+from kruise_probe.api.core import EVENTS, LEASES, NODES, Probe
 from kruise_probe.api.kinds import Resource, as_is
+from kruise_probe.api.meta import DECODE_ERRORS, ApiObject, share
 from kruise_probe.api.names import GROUP, VERSION
 from kruise_probe.api.v1alpha1 import (
-    NodePodProbeWire,
+    ContainerProbe,
+    NodePodProbe,
+    NodePodProbeSpec,
+    NodePodProbeStatus,
+    PodProbe,
     PodProbeMarker,
-    project_node_pod_probe,
 )
 
 __all__ = ["EVENTS", "LEASES", "MARKERS", "NODES", "NODE_POD_PROBES", "PODS"]
+
+T = TypeVar("T")
+Probes = tuple[ContainerProbe, ...] | None
+
+_ABSENT = msgspec.Raw(b"null")
+
+
+class _PodProbeWire(msgspec.Struct, frozen=True, gc=False):
+    """An entry. Current CRDs require the IP, but an older entry without one must not make the object undecodable."""
+
+    name: str
+    namespace: str
+    uid: str
+    ip: str = msgspec.field(default="", name="IP")
+    probes: msgspec.Raw = _ABSENT
+
+
+class _ProbeNames(msgspec.Struct, frozen=True, rename="camel", gc=False):
+    """The names of an entry that does not decode."""
+
+    name: str
+    container_name: str
+
+
+class _SpecWire(msgspec.Struct, frozen=True, rename="camel", gc=False):
+    pod_probes: tuple[_PodProbeWire, ...] | None = None
+
+
+class NodePodProbeWire(ApiObject, frozen=True):
+    """A decoded NodePodProbe before `project_node_pod_probe`."""
+
+    spec: _SpecWire = _SpecWire()
+    status: msgspec.Raw = _ABSENT
+
+
+_status_decoder: msgspec.json.Decoder[NodePodProbeStatus | None] = msgspec.json.Decoder(
+    NodePodProbeStatus | None
+)
+_probes_decoder: msgspec.json.Decoder[Probes] = msgspec.json.Decoder(Probes)
+_probe_decoder = msgspec.json.Decoder(ContainerProbe)
+_items_decoder = msgspec.json.Decoder(tuple[msgspec.Raw, ...] | None)
+_names_decoder = msgspec.json.Decoder(_ProbeNames)
+_shared_probes: dict[bytes, Probes] = {}
+
+
+def project_node_pod_probe(wire: NodePodProbeWire) -> NodePodProbe:
+    """Convert to a NodePodProbe in which equal probes of many pods are one value.
+
+    Pods of one template have byte-for-byte equal probes, which are most of a NodePodProbe. So the probes of a pod are
+    kept as bytes first, and decoded only if these bytes are not in the cache.
+
+    The schemas of `probe` and `status` are open. A malformed probe has no handler: the daemon reports it, and the
+    manager writes it again. A malformed status counts as absent.
+    """
+    entries = wire.spec.pod_probes
+    spec = NodePodProbeSpec(tuple(map(_entry, entries)) if entries is not None else None)
+    return NodePodProbe(wire.metadata, spec, _decoded(_status_decoder, wire.status))
+
+
+def _entry(wire: _PodProbeWire) -> PodProbe:
+    data = bytes(wire.probes)
+    probes = _shared_probes.get(data)
+    if probes is None:
+        probes = share(_shared_probes, data, _decoded_probes(data))
+    return PodProbe(wire.name, intern(wire.namespace), wire.uid, wire.ip, probes)
+
+
+def _decoded_probes(data: bytes) -> Probes:
+    try:
+        return _probes_decoder.decode(data)
+    except DECODE_ERRORS:
+        items = _decoded(_items_decoder, data)
+    return tuple(filter(None, map(_decoded_probe, items or ()))) or None
+
+
+def _decoded_probe(data: msgspec.Raw) -> ContainerProbe | None:
+    try:
+        return _probe_decoder.decode(data)
+    except DECODE_ERRORS:
+        names = _decoded(_names_decoder, data)
+    return ContainerProbe(names.name, names.container_name, Probe()) if names else None
+
+
+def _decoded(decoder: msgspec.json.Decoder[T], data: bytes | msgspec.Raw) -> T | None:
+    try:
+        return decoder.decode(data)
+    except DECODE_ERRORS:
+        return None
+
 
 PODS: Final = Resource("", "v1", "pods", "Pod", wire=pods.PodWire, project=pods.project)
 MARKERS: Final = Resource(

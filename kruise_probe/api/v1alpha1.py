@@ -8,21 +8,42 @@ Differs: our CRDs add status fields, which Kruise's CRDs prune.
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from hashlib import blake2b
-from sys import intern
-from typing import Final, TypeVar
+from typing import Annotated, ClassVar, Final
 
 import msgspec
 
 from kruise_probe.api.core import Probe
+from kruise_probe.api.field_errors import ErrorKind, FieldError
+from kruise_probe.api.fields import Field, Rule, errors_in, rule, shape_of, unique
 from kruise_probe.api.keys import ProbeName
-from kruise_probe.api.meta import DECODE_ERRORS, ApiObject, Condition, LabelSelector, share
+from kruise_probe.api.labels import MAX_KEY, LabelSelector, LabelValue
+from kruise_probe.api.mark_rules import (
+    ANNOTATION_KEY_RULES,
+    ANNOTATION_RULES,
+    CONDITION_TYPE_RULES,
+    LABEL_KEY_RULES,
+    LABEL_RULES,
+    MAX_PATTERN,
+    PATTERN,
+)
+from kruise_probe.api.meta import ApiObject, Condition
 from kruise_probe.api.names import PAUSED_ANNOTATION
 
-T = TypeVar("T")
 _encode = msgspec.json.Encoder().encode
 
 MAX_OBJECT_BYTES: Final = 1 << 20
 """Maximum stored size of a NodePodProbe; etcd rejects 1.5 MiB."""
+
+
+MAX_PROBES: Final = 32
+MAX_MARKS: Final = 32
+"""Maximum labels, and maximum annotations, of one policy."""
+MAX_FROM_MESSAGE: Final = 8
+"""Maximum values from the message in one policy."""
+UNIQUE: Final = "must be unique in this marker"
+OWN_SELECTOR_KEY: Final = (
+    "is used by this marker's selector; writing it would change which pods match"
+)
 
 
 class ProbeState(StrEnum):
@@ -40,18 +61,84 @@ class _Wire(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=
 class MessageValue(_Wire, frozen=True):
     """A label or annotation whose value is extracted from the message of the result. Kruise's CRD prunes it."""
 
-    label: str | None = None
-    annotation: str | None = None
-    regex: str | None = None
+    label: Annotated[
+        str | None,
+        Field(
+            "Key of the label to set; either this or annotation.",
+            most=MAX_KEY,
+            rules=LABEL_KEY_RULES,
+        ),
+    ] = None
+    annotation: Annotated[
+        str | None,
+        Field(
+            "Key of the annotation to set; its value has at most 1024 bytes.",
+            most=MAX_KEY,
+            rules=ANNOTATION_KEY_RULES,
+        ),
+    ] = None
+    regex: Annotated[
+        str | None,
+        Field(
+            "RE2 pattern. The value is group 1 of its first match, or the whole match if it has no group. "
+            "Without a pattern the value is the first line of the message that is not blank, trimmed.",
+            most=MAX_PATTERN,
+            rules=(PATTERN,),
+        ),
+    ] = None
+
+    RULES: ClassVar = (
+        rule(
+            "must set either label or annotation",
+            "(has(self.label) && self.label != '') != (has(self.annotation) && self.annotation != '')",
+            lambda value: bool(value.label) != bool(value.annotation),
+            kind=ErrorKind.REQUIRED,
+        ),
+    )
 
 
 class MarkerPolicy(_Wire, frozen=True):
     """What to write to the pod in `state`; keys that only the policies of other states name are removed."""
 
-    state: str
-    labels: Mapping[str, str] | None = None
-    annotations: Mapping[str, str] | None = None
-    from_message: tuple[MessageValue, ...] | None = None
+    state: Annotated[
+        str,
+        Field(
+            "State in which the policy applies. Without a policy for Unknown, that state changes no labels or "
+            "annotations. Kruise allows Succeeded and Failed only.",
+            values=tuple(ProbeState),
+        ),
+    ]
+    labels: Annotated[
+        Mapping[str, LabelValue] | None,
+        Field("Labels to set on the pod.", most=MAX_MARKS, rules=LABEL_RULES),
+    ] = None
+    annotations: Annotated[
+        Mapping[str, Annotated[str, Field(most=8192)]] | None,
+        Field("Annotations to set on the pod.", most=MAX_MARKS, rules=ANNOTATION_RULES),
+    ] = None
+    from_message: Annotated[
+        tuple[MessageValue, ...] | None,
+        Field(
+            "Labels and annotations whose values are extracted from the message of the result. If the message has no "
+            "valid value, the static value of the same key is used; without one the key is removed. "
+            "Kruise's CRD prunes this field.",
+            most=MAX_FROM_MESSAGE,
+            rules=(
+                unique("label", "must be unique in this fromMessage", attribute="label"),
+                unique("annotation", "must be unique in this fromMessage", attribute="annotation"),
+            ),
+        ),
+    ] = None
+
+    RULES: ClassVar = (
+        rule(
+            "must set labels, annotations or fromMessage",
+            "(has(self.labels) && self.labels.size() > 0) || (has(self.annotations) && self.annotations.size() > 0)"
+            " || (has(self.fromMessage) && self.fromMessage.size() > 0)",
+            lambda policy: policy.labels or policy.annotations or policy.from_message,
+            kind=ErrorKind.REQUIRED,
+        ),
+    )
 
 
 class ContainerProbe(_Wire, frozen=True):
@@ -60,15 +147,21 @@ class ContainerProbe(_Wire, frozen=True):
     A new option of an attempt is a field here, beside `probe`. Whatever decides about attempts takes the whole entry.
     """
 
-    name: str
-    container_name: str
-    probe: Probe
+    name: Annotated[str, Field("<marker>#<probe>")]
+    container_name: Annotated[str, Field("Name of the container to probe.")]
+    probe: Annotated[
+        Probe, Field("A core/v1 Probe, with the fields of a marker's probe.", open=True)
+    ]
 
     @property
     def attempt(self) -> list[tuple[str, object]]:
         """All that decides the result of one attempt, but the timeout, by wire name: every field except names and timing."""
         fields = [*_set_fields(self.probe, _TIMING), *_set_fields(self, _IDENTITY)]
         return [(name, value) for name, value in fields if value is not None]
+
+    def errors(self, path: str = "") -> Iterator[FieldError]:
+        """What is wrong with it, lazily. The daemon asks too, as a NodePodProbe may be edited by hand."""
+        yield from errors_in(self, shape_of(ContainerProbe), path, stored=True)
 
     @property
     def hash(self) -> str:
@@ -106,8 +199,68 @@ def _set_fields(struct: msgspec.Struct, but: frozenset[str]) -> Iterator[tuple[s
 class PodContainerProbe(ContainerProbe, frozen=True):
     """A probe of a marker, with what its results change on the pod."""
 
-    marker_policy: tuple[MarkerPolicy, ...] | None = None
-    pod_condition_type: str | None = None
+    name: Annotated[
+        str,
+        Field(
+            "Name of the probe; unique in the marker, must not contain '#'.",
+            least=1,
+            most=253,
+            rules=(
+                rule(
+                    "must not contain '#', which separates marker and probe in NodePodProbe",
+                    "!self.contains('#')",
+                    lambda name: "#" not in name,
+                ),
+            ),
+        ),
+    ]
+    container_name: Annotated[
+        str,
+        Field(
+            "Name of the container to probe: a regular container or a sidecar.", least=1, most=63
+        ),
+    ]
+    probe: Annotated[
+        Probe,
+        Field(
+            "A container probe as in core/v1. Absent numbers default to 1 (initialDelaySeconds: 0)."
+        ),
+    ]
+    marker_policy: Annotated[
+        tuple[MarkerPolicy, ...] | None,
+        Field(
+            "Labels and annotations to write to the pod per state. Keys that only policies of other states name are "
+            "removed; with a single policy the opposite result removes its keys.",
+            most=len(ProbeState),
+            rules=(
+                unique(
+                    "state",
+                    "must be unique in this markerPolicy",
+                    attribute="state",
+                    item="(self[0].state == self[1].state ? '[1]: ' : '[2]: ')",
+                ),
+            ),
+        ),
+    ] = None
+    pod_condition_type: Annotated[
+        str | None,
+        Field(
+            "Pod condition type for the newest result, such as example.com/healthy: Succeeded is True, "
+            "Failed is False.",
+            most=MAX_KEY,
+            rules=CONDITION_TYPE_RULES,
+        ),
+    ] = None
+
+    RULES: ClassVar = (
+        rule(
+            "must set podConditionType or markerPolicy; otherwise the result is not written to the pod",
+            "(has(self.podConditionType) && self.podConditionType != '') || "
+            "(has(self.markerPolicy) && self.markerPolicy.size() > 0)",
+            lambda probe: probe.pod_condition_type or probe.marker_policy,
+            kind=ErrorKind.REQUIRED,
+        ),
+    )
 
     def entry(self, marker: str) -> ContainerProbe:
         """The entry for a NodePodProbe."""
@@ -115,26 +268,86 @@ class PodContainerProbe(ContainerProbe, frozen=True):
         return ContainerProbe(**{**fields, "name": str(ProbeName(marker, self.name))})
 
 
+def _not_in_selector(labels: str, what: str) -> Rule:
+    """CEL: the keys `labels` of each policy `m` are not in the selector."""
+    return Rule(
+        f"{what} {OWN_SELECTOR_KEY}",
+        f"self.probes.all(p, !has(p.markerPolicy) || p.markerPolicy.all(m, {labels}))".replace(
+            "IN_SELECTOR",
+            "((has(self.selector.matchLabels) && k in self.selector.matchLabels) || "
+            "(has(self.selector.matchExpressions) && self.selector.matchExpressions.exists(e, e.key == k)))",
+        ),
+        kind=ErrorKind.FORBIDDEN,
+        field="probes",
+    )
+
+
 class PodProbeMarkerSpec(_Wire, frozen=True):
-    selector: LabelSelector | None = None
-    probes: tuple[PodContainerProbe, ...] | None = None
+    selector: Annotated[
+        LabelSelector | None,
+        Field(
+            "Label selector of the pods; must not be empty; immutable.",
+            required=True,
+            schema={"x-kubernetes-map-type": "atomic"},
+        ),
+    ] = None
+    probes: Annotated[
+        tuple[PodContainerProbe, ...] | None,
+        Field(
+            "Probes to run on every matching pod; names must be unique.",
+            least=1,
+            most=MAX_PROBES,
+            required=True,
+            rules=(
+                unique("name", UNIQUE, attribute="name"),
+                unique("podConditionType", UNIQUE, attribute="pod_condition_type"),
+            ),
+        ),
+    ] = None
+
+    RULES: ClassVar = (
+        _not_in_selector(
+            "!has(m.labels) || m.labels.all(k, !IN_SELECTOR)", "a key of markerPolicy.labels"
+        ),
+        _not_in_selector(
+            "!has(m.fromMessage) || m.fromMessage.all(v, !has(v.label) || [v.label].all(k, !IN_SELECTOR))",
+            "a label of markerPolicy.fromMessage",
+        ),
+    )
 
 
 class PodProbeMarkerStatus(_Wire, frozen=True):
     """The first two fields are Kruise's; the others are ours and pruned by Kruise's CRD."""
 
-    observed_generation: int = 0
-    matched_pods: int = 0
-    succeeded: int | None = None
-    failed: int | None = None
-    unknown: int | None = None
-    nodes_behind: int | None = None
-    conditions: tuple[Condition, ...] | None = None
+    observed_generation: Annotated[
+        int, Field("Latest generation of the marker that the manager has observed.")
+    ] = 0
+    matched_pods: Annotated[int, Field("Number of selected pods that can be probed.")] = 0
+    succeeded: Annotated[int | None, Field("Number of matched pods whose probes all succeed.")] = (
+        None
+    )
+    failed: Annotated[int | None, Field("Number of matched pods with a failed probe.")] = None
+    unknown: Annotated[int | None, Field("Number of the other matched pods.")] = None
+    nodes_behind: Annotated[
+        int | None,
+        Field("Number of nodes whose NodePodProbe does not reflect the current spec."),
+    ] = None
+    conditions: Annotated[
+        tuple[Condition, ...] | None,
+        Field(
+            "Whether the marker is fully in effect, and if not, why: Synced, Conflict and Degraded.",
+            schema={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},
+        ),
+    ] = None
 
 
 class PodProbeMarker(ApiObject, frozen=True):
-    spec: PodProbeMarkerSpec = PodProbeMarkerSpec()
-    status: PodProbeMarkerStatus | None = None
+    spec: Annotated[
+        PodProbeMarkerSpec, Field("The pods to select and the probes to run.", required=True)
+    ] = PodProbeMarkerSpec()
+    status: Annotated[
+        PodProbeMarkerStatus | None, Field("What the manager observed; written by it.")
+    ] = None
 
     @property
     def paused(self) -> bool:
@@ -145,15 +358,15 @@ class PodProbeMarker(ApiObject, frozen=True):
 class PodProbe(_Wire, frozen=True):
     """All probes of one pod. Kruise's CRD requires `IP`, so it is written even if empty."""
 
-    name: str
-    namespace: str
-    uid: str
-    ip: str = msgspec.field(name="IP")
-    probes: tuple[ContainerProbe, ...] | None = None
+    name: Annotated[str, Field("Name of the pod.")]
+    namespace: Annotated[str, Field("Namespace of the pod.")]
+    uid: Annotated[str, Field("UID of the pod; a recreated pod of the same name has another.")]
+    ip: Annotated[str, Field("IP of the pod; target of network probes.")] = msgspec.field(name="IP")
+    probes: Annotated[tuple[ContainerProbe, ...] | None, Field("Probes to run on the pod.")] = None
 
 
 class NodePodProbeSpec(_Wire, frozen=True):
-    pod_probes: tuple[PodProbe, ...] | None = None
+    pod_probes: Annotated[tuple[PodProbe, ...] | None, Field("Pods of this node to probe.")] = None
 
 
 class ContainerProbeState(_Wire, frozen=True):
@@ -184,96 +397,18 @@ class NodePodProbeStatus(_Wire, frozen=True):
 
 
 class NodePodProbe(ApiObject, frozen=True):
-    spec: NodePodProbeSpec = NodePodProbeSpec()
-    status: NodePodProbeStatus | None = None
-
-
-Probes = tuple[ContainerProbe, ...] | None
-
-_ABSENT = msgspec.Raw(b"null")
-
-
-class _PodProbeWire(msgspec.Struct, frozen=True, gc=False):
-    """An entry. Current CRDs require the IP, but an older entry without one must not make the object undecodable."""
-
-    name: str
-    namespace: str
-    uid: str
-    ip: str = msgspec.field(default="", name="IP")
-    probes: msgspec.Raw = _ABSENT
-
-
-class _ProbeNames(_Wire, frozen=True):
-    """The names of an entry that does not decode."""
-
-    name: str
-    container_name: str
-
-
-class _SpecWire(msgspec.Struct, frozen=True, rename="camel", gc=False):
-    pod_probes: tuple[_PodProbeWire, ...] | None = None
-
-
-class NodePodProbeWire(ApiObject, frozen=True):
-    """A decoded NodePodProbe before `project_node_pod_probe`."""
-
-    spec: _SpecWire = _SpecWire()
-    status: msgspec.Raw = _ABSENT
-
-
-_status_decoder: msgspec.json.Decoder[NodePodProbeStatus | None] = msgspec.json.Decoder(
-    NodePodProbeStatus | None
-)
-_probes_decoder: msgspec.json.Decoder[Probes] = msgspec.json.Decoder(Probes)
-_probe_decoder = msgspec.json.Decoder(ContainerProbe)
-_items_decoder = msgspec.json.Decoder(tuple[msgspec.Raw, ...] | None)
-_names_decoder = msgspec.json.Decoder(_ProbeNames)
-_shared_probes: dict[bytes, Probes] = {}
-
-
-def project_node_pod_probe(wire: NodePodProbeWire) -> NodePodProbe:
-    """Convert to a NodePodProbe in which equal probes of many pods are one value.
-
-    Pods of one template have byte-for-byte equal probes, which are most of a NodePodProbe. So the probes of a pod are
-    kept as bytes first, and decoded only if these bytes are not in the cache.
-
-    The schemas of `probe` and `status` are open. A malformed probe has no handler: the daemon reports it, and the
-    manager writes it again. A malformed status counts as absent.
-    """
-    entries = wire.spec.pod_probes
-    spec = NodePodProbeSpec(tuple(map(_entry, entries)) if entries is not None else None)
-    return NodePodProbe(wire.metadata, spec, _decoded(_status_decoder, wire.status))
-
-
-def _entry(wire: _PodProbeWire) -> PodProbe:
-    data = bytes(wire.probes)
-    probes = _shared_probes.get(data)
-    if probes is None:
-        probes = share(_shared_probes, data, _decoded_probes(data))
-    return PodProbe(wire.name, intern(wire.namespace), wire.uid, wire.ip, probes)
-
-
-def _decoded_probes(data: bytes) -> Probes:
-    try:
-        return _probes_decoder.decode(data)
-    except DECODE_ERRORS:
-        items = _decoded(_items_decoder, data)
-    return tuple(filter(None, map(_decoded_probe, items or ()))) or None
-
-
-def _decoded_probe(data: msgspec.Raw) -> ContainerProbe | None:
-    try:
-        return _probe_decoder.decode(data)
-    except DECODE_ERRORS:
-        names = _decoded(_names_decoder, data)
-    return ContainerProbe(names.name, names.container_name, Probe()) if names else None
-
-
-def _decoded(decoder: msgspec.json.Decoder[T], data: bytes | msgspec.Raw) -> T | None:
-    try:
-        return decoder.decode(data)
-    except DECODE_ERRORS:
-        return None
+    spec: Annotated[NodePodProbeSpec, Field("The probes to run; written by the manager.")] = (
+        NodePodProbeSpec()
+    )
+    status: Annotated[
+        NodePodProbeStatus | None,
+        Field(
+            "Written by the daemon. podProbeStatuses[] contains the newest results by pod: name, namespace, uid and "
+            "probeStates[], of which each has name (<marker>#<probe>), state (Succeeded, Failed or Unknown), lastProbeTime, "
+            "lastTransitionTime, message, containerID and probeHash.",
+            open=True,
+        ),
+    ] = None
 
 
 def stored_bytes(value: object) -> int:

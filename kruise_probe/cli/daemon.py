@@ -26,11 +26,16 @@ from kruise_probe.cli.flag_types import (
     flags_of,
     number,
 )
-from kruise_probe.cli.options import SharedFlags, probing_enabled
-from kruise_probe.client.config import ClusterConfig, load_config
+from kruise_probe.cli.options import (
+    Port,
+    ProcessContext,
+    SharedFlags,
+    probing_enabled,
+    serving,
+    user_agent,
+)
 from kruise_probe.client.recorder import EventRecorder
 from kruise_probe.client.rest import ResourceListerWatcher, RestClient
-from kruise_probe.client.threads import run_in_daemon_thread
 from kruise_probe.daemon.agent import Agent, AgentOptions
 from kruise_probe.daemon.cri.containers import ContainerWatcher
 from kruise_probe.daemon.cri.endpoints import NodeRuntime
@@ -42,14 +47,7 @@ from kruise_probe.daemon.probers.selection import prober_for
 from kruise_probe.informers.shared_informer import SharedInformer
 from kruise_probe.manager.cache_checks import add_cache_checks
 from kruise_probe.manager.process import run_until_signalled
-from kruise_probe.serving.authorization import MAX_REVIEWS, MetricsGuard
-from kruise_probe.serving.exposition import MetricsHandler
-from kruise_probe.serving.health import Checks, health_handlers
-from kruise_probe.serving.http_server import HttpHandler
 from kruise_probe.serving.logs import configure_logs
-from kruise_probe.serving.server import HttpServer
-from kruise_probe.serving.stalls import StallDetector
-from kruise_probe.serving.tls import SelfSignedCertificate, ServerTls
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
@@ -130,53 +128,21 @@ def daemon(**flags: Any) -> None:
 
 async def run_daemon(flags: DaemonFlags, runtime: NodeRuntime) -> None:
     """Build and run the daemon, HTTP server first."""
-    health, ready, stalls = Checks(), Checks(), StallDetector()
-    health.add("loop", stalls.check)
-    ready.add("loop", stalls.check)
-    metrics: HttpHandler = MetricsHandler()
-    guard = MetricsGuard(metrics)
-    tls = ServerTls(required=False) if flags.metrics_secure else None
-    server = HttpServer(
-        flags.addr,
-        flag="--addr",
-        handlers={
-            **health_handlers(health=health, ready=ready),
-            "/metrics": guard if tls else metrics,
-        },
-        tls=tls,
+    port = Port("--addr", flags.addr, health=True, metrics=True)
+    async with serving(flags, DAEMON_FIELD_MANAGER, port) as context:
+        if probing_enabled(flags.feature_gates):
+            await _run_agent(flags, runtime, context)
+        else:
+            await asyncio.Event().wait()
+
+
+async def _run_agent(flags: DaemonFlags, runtime: NodeRuntime, context: ProcessContext) -> None:
+    ready = context.ready
+    client = RestClient(
+        config=context.config,
+        field_manager=DAEMON_FIELD_MANAGER,
+        user_agent=user_agent(DAEMON_FIELD_MANAGER),
     )
-    server.bind()
-    async with asyncio.TaskGroup() as group:
-        group.create_task(server.run(), name="server")
-        if tls:
-            group.create_task(SelfSignedCertificate(tls).run(), name="self-signed certificate")
-        group.create_task(stalls.run(), name="stall detector")
-        config = await _load_config(flags.kubeconfig, ready)
-        _log.info("starting", version=version.TEXT, node=flags.node_name, server=config.server)
-        async with _client(config, max_in_flight=2 * MAX_REVIEWS) as reviewer:
-            guard.connect(reviewer)
-            if probing_enabled(flags.feature_gates):
-                await _run_agent(flags, config, runtime, ready, stalls)
-            else:
-                await asyncio.Event().wait()
-
-
-async def _load_config(kubeconfig: str | None, ready: Checks) -> ClusterConfig:
-    """Load the configuration. /readyz fails meanwhile: an exec plugin may hang."""
-    loaded: list[ClusterConfig] = []
-    ready.add("kubeconfig", lambda: None if loaded else "not loaded yet; an exec plugin may hang")
-    loaded.append(await run_in_daemon_thread(partial(load_config, kubeconfig)))
-    return loaded[0]
-
-
-async def _run_agent(
-    flags: DaemonFlags,
-    config: ClusterConfig,
-    runtime: NodeRuntime,
-    ready: Checks,
-    stalls: StallDetector,
-) -> None:
-    client = _client(config)
     async with client, runtime, asyncio.TaskGroup() as group:
         informer = SharedInformer(
             ResourceListerWatcher(
@@ -206,7 +172,7 @@ async def _run_agent(
             recorder=EventRecorder(
                 client, component=EVENT_COMPONENT, host=flags.node_name, now=utc_now
             ),
-            stalled_since=stalls.stalled_since,
+            stalled_since=context.stalls.stalled_since,
             options=AgentOptions(
                 message_sync_seconds=flags.message_sync_interval,
                 refresh_seconds=flags.result_refresh_interval,
@@ -228,15 +194,6 @@ def raise_open_files_limit() -> int:
 def _socket_places(open_files: int) -> int:
     """How many attempts may have a socket; the rest of the descriptors is for the API server, the runtime and --addr."""
     return max(min(open_files, MAX_OPEN_FILES) - RESERVED_FILES, open_files // 4, 1)
-
-
-def _client(config: ClusterConfig, *, max_in_flight: int = 64) -> RestClient:
-    return RestClient(
-        config=config,
-        field_manager=DAEMON_FIELD_MANAGER,
-        user_agent=f"{DAEMON_FIELD_MANAGER}/{version.TEXT}",
-        max_in_flight=max_in_flight,
-    )
 
 
 async def _warn_without_probes(informer: SharedInformer[NodePodProbe], node_name: str) -> None:

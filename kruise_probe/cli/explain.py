@@ -1,6 +1,5 @@
 """`kruise-probe explain`: why a pod is or is not probed and marked."""
 
-import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,10 +17,11 @@ from kruise_probe.cli.query_options import (
     name_of,
     not_found,
     query_flags,
-    terminal_width,
+    show,
 )
 from kruise_probe.cli.reading import Reader
 from kruise_probe.cli.tables import explanation_text
+from kruise_probe.cli.terminal import Terminal
 from kruise_probe.client.config import ClusterConfig
 from kruise_probe.inspection.explanation import ExplanationsView, ExplanationView, explanation
 from kruise_probe.inspection.seen_pods import SeenPod
@@ -58,9 +58,9 @@ def explain(pods: tuple[str, ...], **options: Any) -> None:
         document = views[0] if single else ExplanationsView(version=JSON_VERSION, items=views)
         click.echo(document_text(document, flags.output), nl=False)
         return
-    color, width, wide = sys.stdout.isatty(), terminal_width(), flags.output == "wide"
-    texts = [explanation_text(each, wide=wide, width=width, color=color) for each in views]
-    click.echo("\n".join(texts), nl=False)
+    terminal = Terminal.of_stdout()._replace(height=0)
+    texts = [explanation_text(each, terminal, wide=flags.output == "wide") for each in views]
+    show("\n".join(texts))
     if not views:
         where = flags.namespace or config.namespace
         click.echo(f"No pods of namespace {where} have these labels.", err=True)

@@ -5,12 +5,10 @@ import socket
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
 import click
-import structlog
 
-from kruise_probe import version
 from kruise_probe.api.names import LEADER_ELECTION_ID, MANAGER_FIELD_MANAGER
 from kruise_probe.api.times import utc_now
 from kruise_probe.api.v1alpha1 import PodProbeMarker
@@ -28,27 +26,14 @@ from kruise_probe.cli.flag_types import (
     flags_of,
     number,
 )
-from kruise_probe.cli.options import SharedFlags, probing_enabled
-from kruise_probe.client.config import ClusterConfig, load_config
-from kruise_probe.client.rest import RestClient
-from kruise_probe.client.threads import run_in_daemon_thread
+from kruise_probe.cli.options import Port, SharedFlags, probing_enabled, serving, user_agent
 from kruise_probe.controllers import product
 from kruise_probe.controllers.state import Informers
 from kruise_probe.manager.leader_election import JITTER_FACTOR, LeaderElection
 from kruise_probe.manager.manager import Manager
 from kruise_probe.manager.process import run_until_signalled
 from kruise_probe.manager.runnables import Runnable
-from kruise_probe.serving.authorization import MAX_REVIEWS, MetricsGuard
-from kruise_probe.serving.exposition import MetricsHandler
-from kruise_probe.serving.health import Checks, health_handlers
-from kruise_probe.serving.http_server import HttpHandler
 from kruise_probe.serving.logs import configure_logs
-from kruise_probe.serving.server import HttpServer
-from kruise_probe.serving.stalls import StallDetector
-from kruise_probe.serving.tls import SelfSignedCertificate, ServerTls
-
-_log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
-
 
 _election = partial(flag, group="Leader election")
 _reconciling = partial(flag, group="Reconciling")
@@ -134,9 +119,6 @@ class ManagerFlags(SharedFlags):
         return self.leader_election_namespace or self.system_namespace
 
 
-USER_AGENT: Final = f"{MANAGER_FIELD_MANAGER}/{version.TEXT}"
-
-
 _HELP = """Writes the probes of PodProbeMarkers to NodePodProbes, and their results to pods.
 
 \b
@@ -180,55 +162,28 @@ def check_durations(flags: ManagerFlags) -> None:
 
 
 async def run_manager(flags: ManagerFlags) -> None:
-    """Build and run the manager; `Manager` defines the start order."""
-    health, ready = Checks(), Checks()
-    stalls = StallDetector()
-    health.add("loop", stalls.check)
-    ready.add("loop", stalls.check)
-    metrics: HttpHandler = MetricsHandler()
-    guard = MetricsGuard(metrics)
-    services = [stalls, *_servers(flags, health, ready, guard if flags.metrics_secure else metrics)]
-    config = await run_in_daemon_thread(partial(load_config, flags.kubeconfig))
-    _log.info("starting", version=version.TEXT, server=config.server)
-    async with _review_client(config) as reviewer:
-        guard.connect(reviewer)
+    """Build and run the manager, HTTP servers first; `Manager` defines the order of the rest."""
+    ports = (
+        Port("--health-probe-addr", flags.health_probe_addr, health=True),
+        Port("--metrics-addr", flags.metrics_addr, metrics=True),
+    )
+    async with serving(flags, MANAGER_FIELD_MANAGER, *ports) as context:
         manager = Manager(
-            config,
+            context.config,
             name=MANAGER_FIELD_MANAGER,
+            ready=context.ready,
             namespace=flags.namespace,
             leader_election=_leader_election(flags) if flags.enable_leader_election else None,
             resync_seconds=flags.sync_period,
             cache_sync_timeout_seconds=flags.controller_cache_sync_timeout,
-            ready=ready,
-            user_agent=USER_AGENT,
+            user_agent=user_agent(MANAGER_FIELD_MANAGER),
             qps=flags.rest_config_qps,
             burst=flags.rest_config_burst,
         )
         enabled = probing_enabled(flags.feature_gates)
         informers = product.build(manager, _options(flags)) if enabled else None
-        manager.services += (*services, *_webhook(manager, flags, informers))
+        manager.services += _webhook(manager, flags, informers)
         await manager.start()
-
-
-def _servers(
-    flags: ManagerFlags, health: Checks, ready: Checks, metrics: HttpHandler
-) -> list[Runnable]:
-    """The HTTP servers, already bound, so that a port in use is the first error that the user sees."""
-    tls = ServerTls(required=False) if flags.metrics_secure else None
-    scraped = HttpServer(
-        flags.metrics_addr,
-        flag="--metrics-addr",
-        handlers={"/metrics": metrics},
-        tls=tls,
-    )
-    probes = HttpServer(
-        flags.health_probe_addr,
-        flag="--health-probe-addr",
-        handlers=health_handlers(health=health, ready=ready),
-    )
-    scraped.bind()
-    probes.bind()
-    return [probes, scraped, *([SelfSignedCertificate(tls)] if tls else [])]
 
 
 def _webhook(
@@ -256,16 +211,6 @@ def _webhook(
     webhook = build_webhook(manager.unfenced, options, markers_of=markers_of, now=utc_now)
     manager.ready.add("webhook", webhook.check)
     return webhook.certificates, webhook.server
-
-
-def _review_client(config: ClusterConfig) -> RestClient:
-    """A separate client, so that requests to /metrics share no connections and no rate limit with the Lease."""
-    return RestClient(
-        config=config,
-        field_manager=MANAGER_FIELD_MANAGER,
-        user_agent=USER_AGENT,
-        max_in_flight=2 * MAX_REVIEWS,
-    )
 
 
 def _leader_election(flags: ManagerFlags) -> LeaderElection:

@@ -1,10 +1,16 @@
-"""Flags of both manager and daemon, and the feature gates that enable them."""
+"""What manager and daemon share: flags, feature gates, and what they serve while they load the kubeconfig."""
 
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
 
 import click
 import structlog
 
+from kruise_probe import version
 from kruise_probe.api.names import SYSTEM_NAMESPACE
 from kruise_probe.cli.feature_gates import (
     DAEMON,
@@ -13,7 +19,18 @@ from kruise_probe.cli.feature_gates import (
     describe_gates,
 )
 from kruise_probe.cli.flag_types import GATES, GO_BOOL, NAMESPACE, flag
+from kruise_probe.client.config import ClusterConfig, load_config
+from kruise_probe.client.rest import RestClient
+from kruise_probe.client.threads import run_in_daemon_thread
+from kruise_probe.manager.runnables import Runnable
+from kruise_probe.serving.authorization import MAX_REVIEWS, MetricsGuard
+from kruise_probe.serving.exposition import MetricsHandler
+from kruise_probe.serving.health import Checks, health_handlers
+from kruise_probe.serving.http_server import HttpHandler
 from kruise_probe.serving.logs import FORMATS, LEVELS
+from kruise_probe.serving.server import HttpServer
+from kruise_probe.serving.stalls import StallDetector
+from kruise_probe.serving.tls import SelfSignedCertificate, ServerTls
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
@@ -54,3 +71,78 @@ def probing_enabled(gates: FeatureGates) -> bool:
     if off:
         _log.warning("nothing to do: a feature gate is off", gates=off)
     return not off
+
+
+class Port(NamedTuple):
+    """A port of the process: the flag with its address, and what it serves."""
+
+    flag: str
+    address: str
+    health: bool = False
+    metrics: bool = False
+
+
+class ProcessContext(NamedTuple):
+    """What the process has before its own work starts: the checks of /readyz, and the loaded kubeconfig."""
+
+    ready: Checks
+    stalls: StallDetector
+    config: ClusterConfig
+
+
+@asynccontextmanager
+async def serving(
+    flags: SharedFlags, field_manager: str, *ports: Port
+) -> AsyncIterator[ProcessContext]:
+    """Serve health and metrics; meanwhile load the kubeconfig, whose exec plugin may hang, and run the body."""
+    health, ready, stalls = Checks(), Checks(), StallDetector()
+    health.add("loop", stalls.check)
+    ready.add("loop", stalls.check)
+    metrics = MetricsHandler()
+    guard = MetricsGuard(metrics)
+    tls = ServerTls(required=False) if flags.metrics_secure else None
+    health_paths = health_handlers(health=health, ready=ready)
+    metrics_paths: dict[str, HttpHandler] = {"/metrics": guard if tls else metrics}
+    servers = [
+        HttpServer(
+            port.address,
+            flag=port.flag,
+            handlers={
+                **(health_paths if port.health else {}),
+                **(metrics_paths if port.metrics else {}),
+            },
+            tls=tls if port.metrics else None,
+        )
+        for port in ports
+    ]
+    for server in servers:
+        server.bind()  # so that a port in use is the first error
+    runnables: list[Runnable] = [stalls, *servers]
+    if tls:
+        runnables.append(SelfSignedCertificate(tls))
+    async with asyncio.TaskGroup() as group:
+        for each in runnables:
+            group.create_task(each.run())
+        config = await _load_config(flags.kubeconfig, ready)
+        _log.info("starting", version=version.TEXT, server=config.server)
+        # Its own client, so that reviews share no connections and no rate limit with the Lease.
+        async with RestClient(
+            config=config,
+            field_manager=field_manager,
+            user_agent=user_agent(field_manager),
+            max_in_flight=2 * MAX_REVIEWS,
+        ) as reviewer:
+            guard.connect(reviewer)
+            yield ProcessContext(ready, stalls, config)
+
+
+async def _load_config(kubeconfig: str | None, ready: Checks) -> ClusterConfig:
+    """Load the configuration. /readyz fails meanwhile."""
+    loaded: list[ClusterConfig] = []
+    ready.add("kubeconfig", lambda: None if loaded else "not loaded yet; an exec plugin may hang")
+    loaded.append(await run_in_daemon_thread(partial(load_config, kubeconfig)))
+    return loaded[0]
+
+
+def user_agent(field_manager: str) -> str:
+    return f"{field_manager}/{version.TEXT}"

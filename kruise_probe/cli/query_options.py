@@ -1,8 +1,6 @@
 """Options and output shared by `status`, `explain` and `try`. The options have kubectl's names and meanings."""
 
 import json
-import shutil
-import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
@@ -164,9 +162,9 @@ def document_text(view: msgspec.Struct, form: str) -> str:
     return yaml.safe_dump(plain, sort_keys=False, allow_unicode=True, width=120)
 
 
-def terminal_width() -> int:
-    """Columns of the terminal; 0 if standard output is not a terminal."""
-    return shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
+def show(text: str) -> None:
+    """Print text that has escape sequences only if they are wanted; click would remove them from a pipe."""
+    click.echo(text, nl=False, color=True)
 
 
 def not_found(kind: str, namespace: str, name: str, names: Iterable[str]) -> str:

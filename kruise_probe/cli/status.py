@@ -9,9 +9,6 @@ from typing import Any, Final, NamedTuple
 
 import click
 import msgspec
-from rich.console import Console
-from rich.live import Live
-from rich.text import Text
 
 from kruise_probe.api.errors import FatalError
 from kruise_probe.cli.completion import complete_markers
@@ -25,10 +22,11 @@ from kruise_probe.cli.query_options import (
     name_of,
     not_found,
     query_flags,
-    terminal_width,
+    show,
 )
 from kruise_probe.cli.reading import Reader
-from kruise_probe.cli.tables import status_text
+from kruise_probe.cli.tables import screen_text, status_text
+from kruise_probe.cli.terminal import Terminal
 from kruise_probe.client.config import ClusterConfig
 from kruise_probe.client.rest import RestClient
 from kruise_probe.inspection.snapshot import Snapshot
@@ -116,7 +114,7 @@ async def _once(config: ClusterConfig, query: StatusQuery) -> int:
         snapshot = await reader.read()
     _check_names(snapshot, query)
     view = _view(snapshot, query, reader.notes)
-    click.echo(_text(view, query), nl=False)
+    show(_text(view, query))
     if not view.markers:
         where = f"namespace {query.namespace}" if query.namespace else "any namespace"
         elsewhere = "; -A reads all namespaces" if query.namespace else ""
@@ -136,12 +134,12 @@ async def _watch(config: ClusterConfig, query: StatusQuery) -> int:
             def current() -> StatusView:
                 return _view(following.snapshot(), query, [*reader.notes, *following.notes()])
 
-            console = Console()
-            if not _on_screen(console, query):
+            terminal = Terminal.of_stdout()
+            if not terminal.height or query.flags.output not in ("table", "wide"):
                 await _print_changes(current, following.changed, query)
             else:
                 try:
-                    await until_signal(_show_screen(console, current, following.changed, query))
+                    await until_signal(_show_screen(current, following.changed, query))
                 except Signalled as signalled:
                     return 128 + signalled.number
     return 0
@@ -156,41 +154,35 @@ def _reader(client: RestClient, query: StatusQuery) -> Reader:
     )
 
 
-def _on_screen(console: Console, query: StatusQuery) -> bool:
-    """Whether to draw in place; a dumb terminal has no alternate screen."""
-    capable = sys.stdout.isatty() and not console.is_dumb_terminal
-    return capable and query.flags.output in ("table", "wide")
-
-
-async def _show_screen(
-    console: Console, current: GetView, changed: asyncio.Event, query: StatusQuery
-) -> None:
+async def _show_screen(current: GetView, changed: asyncio.Event, query: StatusQuery) -> None:
     """Draw until cancelled.
 
     Raises:
         Signalled: the terminal is closed; its SIGHUP may arrive later or never.
     """
+    wide = query.flags.output == "wide"
     try:
-        with Live(console=console, screen=True, auto_refresh=False) as live:
+        try:
+            _draw(_ENTER_SCREEN)
             while True:
                 changed.clear()
-                lines = fitted(_text(current(), query).splitlines(), console.height)
-                text = Text.from_ansi("\n".join(lines), no_wrap=True, overflow="crop")
-                live.update(text, refresh=True)
+                text = screen_text(current(), Terminal.of_stdout(), wide=wide)
+                _draw("\x1b[H" + text.replace("\n", "\x1b[K\r\n") + "\x1b[J")
                 await _wait_for_update(changed)
+        finally:
+            _draw(_LEAVE_SCREEN)
     except OSError as error:
         raise Signalled(signal.SIGHUP) from error
 
 
-def fitted(lines: list[str], height: int) -> list[str]:
-    """The lines that fit the screen; the last one says how many are below."""
-    if len(lines) <= height:
-        return lines
-    shown = max(height - 1, 0)
-    return [
-        *lines[:shown],
-        f"… {len(lines) - shown} more lines: enlarge the terminal, or name one marker",
-    ]
+_ENTER_SCREEN: Final = "\x1b[?1049h\x1b[?25l"
+"""The alternate screen of the terminal, without a cursor."""
+_LEAVE_SCREEN: Final = "\x1b[?25h\x1b[?1049l"
+
+
+def _draw(text: str) -> None:
+    sys.stdout.write(text)
+    sys.stdout.flush()
 
 
 async def _print_changes(current: GetView, changed: asyncio.Event, query: StatusQuery) -> None:
@@ -205,7 +197,7 @@ async def _print_changes(current: GetView, changed: asyncio.Event, query: Status
             else:
                 if shown is not None:
                     click.echo("---" if query.flags.output == "yaml" else "")
-                click.echo(_text(view, query), nl=False)
+                show(_text(view, query))
             shown = view
         await _wait_for_update(changed)
 
@@ -240,6 +232,5 @@ def _view(snapshot: Snapshot, query: StatusQuery, notes: list[str]) -> StatusVie
 def _text(view: StatusView, query: StatusQuery) -> str:
     if query.flags.output in ("json", "yaml"):
         return document_text(view, query.flags.output)
-    return status_text(
-        view, wide=query.flags.output == "wide", width=terminal_width(), color=sys.stdout.isatty()
-    )
+    terminal = Terminal.of_stdout()._replace(height=0)
+    return status_text(view, terminal, wide=query.flags.output == "wide")

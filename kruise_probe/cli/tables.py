@@ -1,42 +1,30 @@
-"""The text output of `status`, `explain` and `try`, fitted to the terminal. Pure.
+"""The text output of `status`, `explain` and `try`. Pure."""
 
-If the output is not a terminal, nothing is truncated or coloured.
-"""
-
-import io
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import Final
 
 import msgspec
-from rich.console import Console
-from rich.padding import Padding
-from rich.table import Table
-from rich.text import Text
 
 from kruise_probe.api.times import parse_time
+from kruise_probe.cli.terminal import Cell, Terminal
 from kruise_probe.inspection.attempts import AttemptsView, AttemptView
 from kruise_probe.inspection.explanation import ExplanationView, TraceView
 from kruise_probe.inspection.link import Link, LinkState
-from kruise_probe.inspection.views import MarkerView, PodView, Problem, ResultView, StatusView
+from kruise_probe.inspection.views import (
+    CountsView,
+    MarkerView,
+    PodView,
+    Problem,
+    ResultView,
+    StatusView,
+)
 
-WIDE_COLUMNS: Final = 110
-"""Minimum terminal width, in columns, to show nodes and marks."""
-UNLIMITED: Final = 100_000
 MAX_PROBLEMS: Final = 8
 MAX_NAMES: Final = 3
-MIN_CELL: Final = 8
-NARROW_CELL: Final = 4
-GAP: Final = "  "
-INDENT: Final = "  "
 LAST_RESULT: Final = "last result"
 """Instead of the name of a link; it has no state of its own."""
-
-_STYLES: Final = {
-    "Succeeded": "green", "Failed": "red", "Unknown": "yellow", "Pending": "dim",
-    "ok": "green", "broken": "bold red", "waiting": "yellow",
-}  # fmt: skip
 
 
 def age(stamp: str, now: datetime) -> str:
@@ -51,281 +39,258 @@ def age(stamp: str, now: datetime) -> str:
     return f"{seconds}s"
 
 
-def printable(text: str) -> str:
-    """The text without control characters. Messages and annotations may come from untrusted pods."""
-    return _CONTROLS.sub(" ", text)
-
-
-_CONTROLS: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]+")
-
-
 def plural(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
-def status_text(view: StatusView, *, wide: bool, width: int, color: bool) -> str:
-    """The tables of all markers; `width` is 0 if the output is not a terminal."""
-    console = _console(width, color)
+def _text(lines: Iterable[str]) -> str:
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _notes(notes: Iterable[str], terminal: Terminal) -> Iterator[str]:
+    for note in notes:
+        yield from terminal.paragraph(Cell("note: ", "note"), note)
+
+
+def _remedy(text: str, terminal: Terminal, indent: str) -> Iterator[str]:
+    """One line, so that a command in it can be copied. On the screen of --watch it is wrapped, because that cannot scroll."""
+    if text and terminal.height:
+        yield from terminal.paragraph(Cell("-> ", "remedy"), text, indent)
+    elif text:
+        yield f"{indent}{terminal.paint(f'-> {text}', 'remedy')}"
+
+
+def status_text(view: StatusView, terminal: Terminal, *, wide: bool) -> str:
+    """The problems and results of all markers."""
+    return _text(_status_lines(view, terminal, view.markers, wide=wide))
+
+
+def screen_text(view: StatusView, terminal: Terminal, *, wide: bool) -> str:
+    """What `--watch` draws: a header, and markers with problems first.
+
+    If there is not enough room for everything, markers without problems have one line, and the others only their pods
+    with problems.
+    """
+    ordered = sorted(view.markers, key=lambda each: not each.problems)
+    pods = [each.counts for each in ordered]
+    total = CountsView(
+        *(sum(getattr(each, name) for each in pods) for name in CountsView.__struct_fields__)
+    )
+    header = f"{view.time}  {plural(len(ordered), 'marker')}, {_counts(total)}"
+    lines = [*terminal.paragraph(Cell(""), header), ""]
+    top = len(lines)
+    lines += _status_lines(view, terminal, ordered, wide=wide)
+    if len(lines) > terminal.height:
+        reduced = [_reduced(each) for each in ordered]
+        lines[top:] = _status_lines(view, terminal, reduced, wide=False)
+    if len(lines) > terminal.height:
+        hidden = len(lines) - terminal.height + 1
+        lines[terminal.height - 1 :] = [
+            f"… {hidden} more lines: enlarge the terminal, or name one marker"
+        ]
+    return "\n".join(lines)
+
+
+def _reduced(marker: MarkerView) -> MarkerView:
+    """The marker with its pods that have a broken link."""
+    broken = {each.pod for each in marker.problems if each.severity == LinkState.BROKEN}
+    pods = [each for each in marker.pods if each.name in broken]
+    return msgspec.structs.replace(marker, pods=pods)
+
+
+def _status_lines(
+    view: StatusView, terminal: Terminal, markers: Iterable[MarkerView], *, wide: bool
+) -> Iterator[str]:
     now = parse_time(view.time)
     assert now is not None, "our own stamp"
-    with console.capture() as capture:
-        for note in view.notes:
-            console.print(Text(f"note: {note}", style="yellow"))
-        for index, marker in enumerate(view.markers):
-            if index:
-                console.print()
-            _print_marker(
-                console, marker, now, wide=wide, roomy=wide or not 0 < width < WIDE_COLUMNS
-            )
-    return _trimmed(capture.get())
+    yield from _notes(view.notes, terminal)
+    first = True
+    for marker in markers:
+        if not first and (marker.problems or marker.pods):
+            yield ""
+        first = False
+        yield from _marker_lines(marker, terminal, now, wide=wide)
 
 
-def _console(width: int, color: bool) -> Console:
-    """A console for `capture`; everything written to its file is discarded."""
-    return Console(
-        file=io.StringIO(),
-        width=width or UNLIMITED,
-        force_terminal=color,
-        color_system="standard" if color else None,
-        highlight=False,
-        emoji=False,
-        markup=False,
-        legacy_windows=False,
-    )
-
-
-def _trimmed(text: str) -> str:
-    return "".join(f"{line.rstrip()}\n" for line in text.splitlines())
-
-
-def _print_marker(
-    console: Console, marker: MarkerView, now: datetime, *, wide: bool, roomy: bool
-) -> None:
-    counts = marker.counts
-    summary = f"{counts.succeeded} succeeded, {counts.failed} failed, {counts.unknown} unknown"
+def _counts(counts: CountsView, matching: int = 0) -> str:
     pods = plural(counts.pods, "pod")
-    if len(marker.pods) > counts.pods:
-        pods = f"{counts.pods} of {plural(len(marker.pods), 'pod')} can be probed"
-    console.print(
-        Text.assemble(
-            (f"{marker.namespace}/{marker.name}", "bold"),
-            f"  {marker.selector}  {pods}",
-            f": {summary}" if counts.pods else "",
-        ),
-        soft_wrap=console.width == UNLIMITED,
-    )
-    width = console.width - len(INDENT)
+    if matching > counts.pods:
+        pods = f"{counts.pods} of {plural(matching, 'pod')} can be probed"
+    summary = f"{counts.succeeded} succeeded, {counts.failed} failed, {counts.unknown} unknown"
+    return f"{pods}: {summary}" if counts.pods else pods
+
+
+def _marker_lines(
+    marker: MarkerView, terminal: Terminal, now: datetime, *, wide: bool
+) -> Iterator[str]:
+    pods = _counts(marker.counts, len(marker.pods))
+    name = f"{marker.namespace}/{marker.name}"
+    yield from terminal.paragraph(Cell(f"{name}  ", "strong"), f"{marker.selector}  {pods}")
     if wide:
-        _print_lines(console, (*_probe_table(marker, width), Text()))
-    for line in _problem_lines(marker.problems):
-        console.print(Padding(line, (0, 0, 0, 2), expand=False))
+        yield from _probe_table(marker, terminal)
+        yield ""
+    yield from _problem_lines(marker.problems, terminal)
     if marker.pods:
-        _print_lines(console, _pod_table(marker, now, width, roomy=roomy))
+        yield from _pod_table(marker, terminal, now, wide=wide)
 
 
-def _print_lines(console: Console, lines: Iterable[Text]) -> None:
-    for line in lines:
-        console.print(Text(INDENT) + line, no_wrap=True, overflow="ignore", crop=False)
-
-
-def _table(
-    columns: Sequence[str], rows: Sequence[Sequence[str | Text]], width: int
-) -> Iterator[Text]:
-    """Lines of at most `width`. MARKS and the last column shrink first, then the widest columns."""
-    cells = [[Text(name, style="bold dim") for name in columns]]
-    cells += [[each if isinstance(each, Text) else Text(each) for each in row] for row in rows]
-    widths = [max(row[index].cell_len for row in cells) for index in range(len(columns))]
-    excess = sum(widths) + len(GAP) * (len(columns) - 1) - width
-    marks = [index for index, name in enumerate(columns) if name == "MARKS"]
-    widest = sorted(range(len(columns)), key=lambda index: -widths[index])
-    order = [(index, MIN_CELL) for index in (*marks, len(columns) - 1, *widest)]
-    for index, least in (*order, *((index, NARROW_CELL) for index in widest)):
-        cut = max(min(excess, widths[index] - least), 0)
-        widths[index] -= cut
-        excess -= cut
-    for row in cells:
-        for index, cell in enumerate(row):
-            cell.truncate(widths[index], overflow="ellipsis", pad=index < len(row) - 1)
-        yield Text(GAP).join(row)
-
-
-def _probe_table(marker: MarkerView, width: int) -> Iterator[Text]:
+def _probe_table(marker: MarkerView, terminal: Terminal) -> Iterator[str]:
     columns = (
         "PROBE", "CONTAINER", "DELAY", "PERIOD", "TIMEOUT", "SUCCESS", "FAILURE", "CONDITION", "CHECK",
     )  # fmt: skip
     rows = [
         (
-            each.name,
-            each.container_name,
-            f"{each.initial_delay_seconds}s",
-            f"{each.period_seconds}s",
-            f"{each.timeout_seconds}s",
-            str(each.success_threshold),
-            str(each.failure_threshold),
-            each.pod_condition_type,
-            printable(each.check),
+            each.name, each.container_name, f"{each.initial_delay_seconds}s", f"{each.period_seconds}s",
+            f"{each.timeout_seconds}s", str(each.success_threshold), str(each.failure_threshold),
+            each.pod_condition_type, each.check,
         )
         for each in marker.probes
-    ]
-    return _table(columns, rows, width)
+    ]  # fmt: skip
+    return terminal.table(columns, rows)
 
 
-def _pod_table(marker: MarkerView, now: datetime, width: int, *, roomy: bool) -> Iterator[Text]:
-    extra = ("NODE", "MARKS") if roomy else ()
-    rows: list[tuple[str | Text, ...]] = []
-    for pod in _problems_first(marker):
+def _pod_table(
+    marker: MarkerView, terminal: Terminal, now: datetime, *, wide: bool
+) -> Iterator[str]:
+    """One row for each result; pods with a broken link come first, the others keep their order."""
+    broken = {each.pod for each in marker.problems if each.severity == LinkState.BROKEN}
+    reasons = {(each.pod, each.probe): each.reason for each in reversed(marker.problems)}
+    rows = []
+    for pod in sorted(marker.pods, key=lambda pod: pod.name not in broken):
         for index, result in enumerate(pod.results):
-            beside = (pod.node if index == 0 else "", _marks(result))
+            why = reasons.get((pod.name, result.probe)) or reasons.get((pod.name, ""), "")
             rows.append(
                 (
-                    pod.name if index == 0 else "",
+                    "" if index else pod.name,
                     result.probe,
-                    Text(result.state, style=_STYLES.get(result.state, "")),
+                    Cell(result.state, result.state),
                     age(result.since, now),
                     age(result.last_probe_time, now),
-                    *(beside if roomy else ()),
-                    _message(pod, result),
+                    "" if index else pod.node,
+                    _marks(result),
+                    _message(pod, result, why),
                 )
             )
-    return _table(("POD", "PROBE", "STATE", "SINCE", "LAST", *extra, "MESSAGE"), rows, width)
+    columns = ("POD", "PROBE", "STATE", "SINCE", "LAST", "NODE", "MARKS", "MESSAGE")
+    return terminal.table(columns, rows, optional=() if wide else ("NODE", "LAST"))
 
 
-def _problems_first(marker: MarkerView) -> list[PodView]:
-    """The pods in their order, but pods with broken links first, then pods with waiting ones."""
-    order = {"broken": 0, "waiting": 1}
-    ranks: dict[str, int] = {}
-    for each in marker.problems:
-        ranks[each.pod] = min(ranks.get(each.pod, 2), order.get(each.severity, 2))
-    return sorted(marker.pods, key=lambda pod: ranks.get(pod.name, 2))
-
-
-def _message(pod: PodView, result: ResultView) -> str:
-    text = printable(result.message) or ("" if pod.phase == "Running" else pod.phase)
+def _message(pod: PodView, result: ResultView, why: str) -> str:
+    text = result.message or why or ("" if pod.phase == "Running" else pod.phase)
     return f"(before the last edit) {text}".rstrip() if result.outdated else text
 
 
 def _marks(result: ResultView) -> str:
     pairs = (*result.labels.items(), *result.annotations.items())
-    return printable(",".join(f"{key.rpartition('/')[2]}={value}" for key, value in pairs))
+    return ",".join(f"{key.rpartition('/')[2]}={value}" for key, value in pairs)
 
 
-def _problem_lines(problems: Sequence[Problem]) -> Iterator[Text]:
-    """One paragraph for each group of pods with the same problem. A problem of a pod concerns all of its probes."""
+def _problem_lines(problems: Sequence[Problem], terminal: Terminal) -> Iterator[str]:
+    """One paragraph for each cause: reason and names, what was found, and what to do."""
     groups: dict[tuple[str, str, str], list[Problem]] = {}
     for each in problems:
-        probe = "" if each.link == "pod" else each.probe
-        groups.setdefault((probe, each.reason, _SECONDS.sub("", each.message)), []).append(each)
-    for (probe, _, _), group in list(groups.items())[:MAX_PROBLEMS]:
+        cause = "" if each.link == "result" else _cause(each)
+        groups.setdefault((each.severity, each.reason, cause), []).append(each)
+    for group in list(groups.values())[:MAX_PROBLEMS]:
         one = group[0]
-        who = ", ".join(filter(None, (_names(dict.fromkeys(each.pod for each in group)), probe)))
-        yield Text.assemble(
-            (f"{one.severity}: ", _STYLES[one.severity]),
-            f"{who}: " if who else "",
-            _problem_text(one),
-            (f" -> {one.remedy}" if one.remedy else "", "cyan"),
-        )
+        lead = Cell(f"{one.severity}: ", one.severity)
+        yield from terminal.paragraph(lead, f"{one.reason}{_concerned(group)}", "  ")
+        if len({_cause(each) for each in group}) == 1:
+            yield from terminal.paragraph(Cell(""), _POD.sub("", one.message), "    ")
+        yield from _remedy(one.remedy, terminal, "    ")
     if len(groups) > MAX_PROBLEMS:
-        yield Text(f"and {len(groups) - MAX_PROBLEMS} more: -o json shows all of them")
+        yield f"  and {len(groups) - MAX_PROBLEMS} more: -o json shows all of them"
 
 
-def _problem_text(problem: Problem) -> str:
-    """The text of a problem. The message of a result is in the table already, so only its reason is returned."""
-    return (
-        problem.reason
-        if problem.link == "result" and problem.severity == "broken"
-        else (f"{printable(problem.message)} ({problem.reason})")
-    )
-
-
-_SECONDS: Final = re.compile(r"\b\d+ ?s\b")
+_POD: Final = re.compile(r" pod=\S+\([-0-9a-f]{36}\)")
+"""In messages of kubelet."""
+_VARYING: Final = re.compile(r"\b[0-9][0-9a-z.]*s\b")
 """Durations, which differ between pods with the same problem."""
 
 
-def _names(names: Iterable[str]) -> str:
-    found = [each for each in names if each]
-    more = f" and {len(found) - MAX_NAMES} more pods" if len(found) > MAX_NAMES else ""
-    return ", ".join(found[:MAX_NAMES]) + more
+def _cause(problem: Problem) -> str:
+    text = _VARYING.sub("", _POD.sub("", problem.message))
+    return re.sub(rf"(?<![\w.-]){re.escape(problem.pod)}(?![\w.-])", "", text)
 
 
-def attempts_text(view: AttemptsView, *, width: int, color: bool) -> str:
-    """The results of `try`. `width` is 0 if the output is not a terminal."""
-    console = _console(width, color)
+def _concerned(group: Iterable[Problem]) -> str:
+    """`  web-0, web-1 and 3 more pods (idle, lobby)`: what the problems of one cause concern. A problem of a pod concerns all of its probes."""
+    pods = list(dict.fromkeys(each.pod for each in group if each.pod))
+    probes = dict.fromkeys(each.probe for each in group if each.probe and each.link != "pod")
+    more = f" and {plural(len(pods) - MAX_NAMES, 'more pod')}" if len(pods) > MAX_NAMES else ""
+    names = f"  {', '.join(pods[:MAX_NAMES])}{more}" if pods else ""
+    return f"{names} ({', '.join(probes)})" if probes else names
+
+
+def attempts_text(view: AttemptsView, terminal: Terminal) -> str:
+    """The results of `try`."""
     attempts = view.attempts
     succeeded = sum(each.state == "Succeeded" for each in attempts)
     summary = f"{succeeded} of {plural(len(attempts), 'probe')} succeeded"
     place = f" on {view.node}" if view.node else ""
     several = len({each.marker for each in attempts}) > 1
-    rows: list[tuple[str | Text, ...]] = [
+    rows = [
         (
             *((each.marker,) if several else ()),
             each.probe,
-            Text(each.state, style=_STYLES.get(each.state, "")),
+            Cell(each.state, each.state),
             "" if each.duration_seconds is None else f"{each.duration_seconds:.2f}s",
             _attempt_marks(each),
-            printable(each.message),
+            each.message,
         )
         for each in attempts
     ]
     columns = (*(("MARKER",) if several else ()), "PROBE", "STATE", "TIME", "MARKS", "MESSAGE")
-    with console.capture() as capture:
-        console.print(
-            Text.assemble((f"{view.namespace}/{view.pod}", "bold"), f"{place}: {summary}")
+    return _text(
+        (
+            *terminal.paragraph(Cell(f"{view.namespace}/{view.pod}{place}: ", "strong"), summary),
+            *_notes(view.notes, terminal),
+            *terminal.table(columns, rows),
         )
-        for note in view.notes:
-            console.print(Text(f"note: {printable(note)}", style="yellow"))
-        _print_lines(console, _table(columns, rows, console.width - len(INDENT)))
-    return _trimmed(capture.get())
+    )
 
 
 def _attempt_marks(attempt: AttemptView) -> str:
     """The marks as `kubectl label` writes them: `key=value`, and `key-` for a removed one."""
     marks = {**attempt.labels, **attempt.annotations}
-    condition = (
-        [f"{attempt.pod_condition_type.rpartition('/')[2]}={attempt.condition_status}"]
-        if attempt.pod_condition_type
-        else []
-    )
-    pairs = (
-        f"{key.rpartition('/')[2]}-" if value is None else f"{key.rpartition('/')[2]}={value}"
+    if attempt.pod_condition_type:
+        marks = {attempt.pod_condition_type: attempt.condition_status, **marks}
+    return ",".join(
+        f"{key.rpartition('/')[2]}{'-' if value is None else f'={value}'}"
         for key, value in marks.items()
     )
-    return printable(",".join((*condition, *pairs)))
 
 
-def explanation_text(view: ExplanationView, *, wide: bool, width: int, color: bool) -> str:
-    """The explanation of one pod; `wide` shows every link. `width` is 0 if the output is not a terminal."""
-    console = _console(width, color)
-    with console.capture() as capture:
-        console.print(Text.assemble((f"{view.namespace}/{view.pod}", "bold"), f": {view.summary}"))
-        for note in view.notes:
-            console.print(Text(f"note: {note}", style="yellow"))
-        place = f" on {view.node}" if view.node else ""
-        console.print(f"  {view.phase}{place}")
-        if view.readiness_gates:
-            _print_links(console, view.readiness_gates, indent=2)
-        for each in view.elsewhere:
-            text = f"PodProbeMarker {each} has a selector for its labels, but a marker selects only pods of its own namespace"
-            remedy = f"create it in namespace {view.namespace}"
-            console.print(Text.assemble(f"  {text}", (f" -> {remedy}", "cyan")))
-        for match in view.matching:
-            console.print()
-            console.print(Text.assemble((match.marker, "bold"), f" selects it: {match.selector}"))
-            for trace in match.probes:
-                _print_trace(console, trace, wide=wide)
-        _print_not_matching(console, view)
-    return _trimmed(capture.get())
+def explanation_text(view: ExplanationView, terminal: Terminal, *, wide: bool) -> str:
+    """The explanation of one pod; `wide` shows every link."""
+    return _text(_explanation_lines(view, terminal, wide=wide))
 
 
-def _print_trace(console: Console, trace: TraceView, *, wide: bool) -> None:
-    console.print(
-        Padding(
-            Text.assemble((trace.probe, "bold"), f"  {printable(trace.check)}"),
-            (0, 0, 0, 2),
-            expand=False,
+def _explanation_lines(view: ExplanationView, terminal: Terminal, *, wide: bool) -> Iterator[str]:
+    strong = Cell(f"{view.namespace}/{view.pod}", "strong")
+    yield from terminal.paragraph(strong, f": {view.summary}")
+    yield from _notes(view.notes, terminal)
+    yield f"  {view.phase}{f' on {view.node}' if view.node else ''}"
+    yield from _link_lines(view.readiness_gates, terminal, "  ")
+    for each in view.other_namespaces:
+        text = f"PodProbeMarker {each} has a selector for its labels, but a marker selects only pods of its own namespace"
+        yield from terminal.paragraph(Cell(""), text, "  ")
+        yield from _remedy(f"create it in namespace {view.namespace}", terminal, "  ")
+    for match in view.matching:
+        yield ""
+        yield from terminal.paragraph(
+            Cell(f"{match.marker} ", "strong"), f"selects it: {match.selector}"
         )
-    )
-    links = [*(trace.links if wide else _folded(trace.links)), *_last_result(trace)]
-    _print_links(console, links, indent=4)
+        for trace in match.probes:
+            yield from terminal.paragraph(Cell(f"{trace.probe}  ", "strong"), trace.check, "  ")
+            links = [*(trace.links if wide else _folded(trace.links)), *_last_result(trace)]
+            yield from _link_lines(links, terminal, "    ")
+    if view.not_matching:
+        yield from ("", "Other PodProbeMarkers of the namespace do not select it:")
+    for other in view.not_matching:
+        yield from terminal.paragraph(Cell(other.marker, "strong"), f": {other.why}", "  ")
+    if view.more_not_matching:
+        yield f"  and {view.more_not_matching} more"
 
 
 def _last_result(trace: TraceView) -> Iterator[Link]:
@@ -354,30 +319,16 @@ def _folded(links: Sequence[Link]) -> list[Link]:
     return [folded, *(each for each in links if each.state != "ok")]
 
 
-def _print_links(console: Console, links: Iterable[Link], *, indent: int) -> None:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=False)
-    table.add_column(no_wrap=True)
-    table.add_column(no_wrap=True)
-    table.add_column(overflow="fold", ratio=1)
-    for link in links:
-        style = _STYLES.get(link.state, "")
+def _link_lines(links: Sequence[Link], terminal: Terminal, indent: str) -> Iterator[str]:
+    """State, name and text in columns; the remedy below."""
+    states = ["" if each.name == LAST_RESULT else each.state for each in links]
+    state_width = max(map(len, states), default=0)
+    name_width = max((len(each.name) for each in links), default=0)
+    column = " " * (len(indent) + state_width + name_width + 4)
+    for state, link in zip(states, links, strict=True):
         reason = f" ({link.reason})" if link.reason else ""
-        state = "" if link.name == LAST_RESULT else link.state
-        table.add_row(Text(state, style=style), link.name, printable(f"{link.text}{reason}"))
-        if link.remedy:
-            table.add_row("", "", Text(f"-> {link.remedy}", style="cyan"))
-    console.print(Padding(table, (0, 0, 0, indent), expand=False))
-
-
-def _print_not_matching(console: Console, view: ExplanationView) -> None:
-    if not view.not_matching:
-        return
-    console.print("\nOther PodProbeMarkers of the namespace do not select it:")
-    for each in view.not_matching:
-        console.print(
-            Padding(
-                Text.assemble((each.marker, "bold"), f": {each.why}"), (0, 0, 0, 2), expand=False
-            )
-        )
-    if view.more_not_matching:
-        console.print(f"  and {view.more_not_matching} more")
+        first, *rest = terminal.paragraph(Cell(""), f"{link.text}{reason}", column)
+        shown = f"{terminal.paint(state, state)}{' ' * (state_width - len(state))}"
+        yield f"{indent}{shown}  {link.name:<{name_width}}  {first[len(column) :]}".rstrip()
+        yield from rest
+        yield from _remedy(link.remedy, terminal, column)

@@ -1,7 +1,6 @@
 """`kruise-probe try`: runs each probe of a marker once against a live pod."""
 
 import asyncio
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -27,10 +26,11 @@ from kruise_probe.cli.query_options import (
     name_of,
     not_found,
     query_flags,
-    terminal_width,
+    show,
 )
 from kruise_probe.cli.reading import Reader
 from kruise_probe.cli.tables import attempts_text
+from kruise_probe.cli.terminal import Terminal
 from kruise_probe.client.config import ClusterConfig
 from kruise_probe.client.rest import RestClient
 from kruise_probe.controllers.compiled import CompiledMarker
@@ -113,8 +113,7 @@ def try_pod(pod: str, marker: str, **options: Any) -> int:
     if flags.output in ("json", "yaml"):
         click.echo(document_text(view, flags.output), nl=False)
     else:
-        text = attempts_text(view, width=terminal_width(), color=sys.stdout.isatty())
-        click.echo(text, nl=False)
+        show(attempts_text(view, Terminal.of_stdout()._replace(height=0)))
     return 0 if view.succeeded else EXIT_NOT_SUCCEEDED
 
 

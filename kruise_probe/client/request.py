@@ -8,7 +8,6 @@ Differs: the caller encodes the body. Only the options that this project uses ex
 
 from collections.abc import Sequence
 from enum import StrEnum
-from functools import lru_cache
 from typing import Any, NamedTuple
 from urllib.parse import quote, urlencode
 
@@ -30,15 +29,6 @@ class PatchType(StrEnum):
     MERGE = "application/merge-patch+json"
     STRATEGIC_MERGE = "application/strategic-merge-patch+json"
     JSON = "application/json-patch+json"
-    APPLY = "application/apply-patch+yaml"
-
-
-class Propagation(StrEnum):
-    """What happens to the dependents of a deleted object; without one, the default of its kind."""
-
-    BACKGROUND = "Background"
-    FOREGROUND = "Foreground"
-    ORPHAN = "Orphan"
 
 
 class Request(NamedTuple):
@@ -157,9 +147,11 @@ def replace(
     *,
     subresource: str,
     field_manager: str,
-    metadata_only: bool = False,
 ) -> Request:
-    """Build an update. Not repeatable: with a resource version, a second copy would fail with Conflict."""
+    """Build an update that returns only metadata.
+
+    Not repeatable: with a resource version, a second copy would fail with Conflict.
+    """
     return Request(
         "PUT",
         resource.path(key.namespace, key.name, subresource) + _query(fieldManager=field_manager),
@@ -167,7 +159,7 @@ def replace(
         body,
         JSON,
         repeatable=False,
-        metadata_only=metadata_only,
+        metadata_only=True,
     )
 
 
@@ -179,15 +171,14 @@ def patch(
     patch_type: PatchType,
     subresource: str,
     field_manager: str,
-    force: bool = False,
 ) -> Request:
-    """Build a patch. `force`: a server-side apply takes fields from other managers.
+    """Build a patch.
 
     Merge patches are idempotent and therefore repeatable; JSON patches are not.
     """
     return Request(
         "PATCH",
-        resource.path(key.namespace, key.name, subresource) + _patch_query(field_manager, force),
+        resource.path(key.namespace, key.name, subresource) + _query(fieldManager=field_manager),
         _subject(resource, key, subresource),
         body,
         patch_type,
@@ -200,21 +191,10 @@ def delete(
     key: NamespacedName,
     *,
     uid: str = "",
-    resource_version: str = "",
-    propagation: Propagation | None = None,
 ) -> Request:
-    """Build a delete. An object with another uid or resource version is not deleted: 409."""
-    preconditions = {"uid": uid, "resourceVersion": resource_version}
-    options = {
-        "preconditions": {name: value for name, value in preconditions.items() if value},
-        "propagationPolicy": propagation,
-    }
-    options = {name: value for name, value in options.items() if value}
-    body = (
-        msgspec.json.encode({"apiVersion": "v1", "kind": "DeleteOptions", **options})
-        if options
-        else None
-    )
+    """Build a delete. An object with another uid is not deleted: 409."""
+    options = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}}
+    body = msgspec.json.encode(options) if uid else None
     return Request(
         "DELETE",
         resource.path(key.namespace, key.name),
@@ -222,11 +202,6 @@ def delete(
         body,
         JSON if body else "",
     )
-
-
-@lru_cache(maxsize=16)
-def _patch_query(field_manager: str, force: bool) -> str:
-    return _query(fieldManager=field_manager, force="true" if force else "")
 
 
 def _query(**parameters: str) -> str:

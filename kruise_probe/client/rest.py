@@ -20,7 +20,7 @@ from kruise_probe.api.kinds import KubeObject, ListPage, Resource
 from kruise_probe.api.meta import DECODE_ERRORS, ApiObject, ObjectMeta
 from kruise_probe.client import request as requests
 from kruise_probe.client.config import ClusterConfig
-from kruise_probe.client.request import PatchType, Propagation, Request
+from kruise_probe.client.request import PatchType, Request
 from kruise_probe.client.sender import Sender
 from kruise_probe.client.transport import Transport
 from kruise_probe.client.watch import WatchStream
@@ -177,26 +177,20 @@ class RestClient:
         )
         return _decode(resource, await self._send(request), request)
 
-    async def replace(
-        self, resource: Resource[T], key: NamespacedName, body: bytes, *, subresource: str = ""
-    ) -> T:
-        """Update the object, or its subresource. Raises Conflict if the resource version in `body` is not current."""
-        request = requests.replace(
-            resource, key, body, subresource=subresource, field_manager=self._field_manager
-        )
-        return _decode(resource, await self._send(request), request, key)
-
     async def replace_for_metadata(
         self, resource: Resource[Any], key: NamespacedName, body: bytes, *, subresource: str = ""
     ) -> ObjectMeta:
-        """Update as `replace`. Request and return only metadata, which saves the encoding of a large object."""
+        """Update the object, or its subresource. Return only its metadata, which saves the encoding of a large object.
+
+        Raises:
+            Conflict: the resource version in `body` is not current.
+        """
         request = requests.replace(
             resource,
             key,
             body,
             subresource=subresource,
             field_manager=self._field_manager,
-            metadata_only=True,
         )
         return _checked(request, _metadata_decoder.decode, await self._send(request), key).metadata
 
@@ -208,9 +202,7 @@ class RestClient:
         *,
         patch_type: PatchType,
         subresource: str = "",
-        force: bool = False,
     ) -> T:
-        """Patch the object. `force` is for a server-side apply: it takes fields from other managers."""
         request = requests.patch(
             resource,
             key,
@@ -218,7 +210,6 @@ class RestClient:
             patch_type=patch_type,
             subresource=subresource,
             field_manager=self._field_manager,
-            force=force,
         )
         return _decode(resource, await self._send(request), request, key)
 
@@ -228,21 +219,13 @@ class RestClient:
         key: NamespacedName,
         *,
         uid: str = "",
-        resource_version: str = "",
-        propagation: Propagation | None = None,
     ) -> T | None:
         """Delete the object. Return it if finalizers or a grace period keep it, or None if it is gone.
 
         Raises:
-            Conflict: it has another uid or resource version.
+            Conflict: it has another uid.
         """
-        request = requests.delete(
-            resource,
-            key,
-            uid=uid,
-            resource_version=resource_version,
-            propagation=propagation,
-        )
+        request = requests.delete(resource, key, uid=uid)
         body = await self._send(request)
         return None if _is_status(body) else _decode(resource, body, request, key)
 

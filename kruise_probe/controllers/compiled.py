@@ -17,7 +17,6 @@ from kruise_probe.api.field_errors import FieldError, first_errors
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.labels import Selector, compile_selector
 from kruise_probe.api.pods import Container, Pod
-from kruise_probe.api.probe_validation import clamp_timeout
 from kruise_probe.api.v1alpha1 import (
     ContainerProbe,
     MarkerPolicy,
@@ -27,6 +26,7 @@ from kruise_probe.api.v1alpha1 import (
 )
 from kruise_probe.api.validation import (
     CEL_BOUNDS,
+    clamp_timeout,
     fields_without_effect,
     is_valid_probe,
     marker_errors,

@@ -11,7 +11,6 @@ from typing import Final, NamedTuple
 from kruise_probe.api.core import Probe
 from kruise_probe.api.field_errors import ErrorKind, FieldError, first_errors
 from kruise_probe.api.keys import NamespacedName, ProbeKey, ProbeName
-from kruise_probe.api.probe_validation import validate_entry
 from kruise_probe.api.v1alpha1 import ContainerProbe, NodePodProbeSpec
 
 _FATAL_KINDS: Final = frozenset(
@@ -104,7 +103,7 @@ def invalid_reason(entry: ContainerProbe) -> str:
     - `host`: the prober itself reports a failure.
     - A port given as text: the prober uses its number, or reports that there is none.
     """
-    broken = first_errors(error for error in validate_entry(entry, "") if _is_fatal(error))
+    broken = first_errors(error for error in entry.errors() if _is_fatal(error))
     return f"InvalidProbe: {'; '.join(map(str, broken))}" if broken else ""
 
 

@@ -1,24 +1,19 @@
 """Places of attempts: a limited number in flight at once, shared by namespace, then by pod.
 
-A place cannot be revoked before the attempt ends. Therefore a tenant gets one only if enough places stay free for the
-others:
+- While more than a quarter of the places is free, everybody gets one. A single pod takes at most half of the places.
+- Of the last quarter, a pod gets a place only while its namespace and itself hold fewer than are still free.
 
-- Every namespace that runs probes on this node has an equal share of the places, and every pod an equal share of its
-  namespace's. Up to its share a tenant gets any free place.
-- Above its share it gets a place only while the others could still take all of their shares, or while less than a
-  quarter of the places is in use.
-- Attempts with a timeout above `LONG_SECONDS` get a part of these shares only, and never the last quarter of the
-  places, because they could hold a place for an hour.
+So a namespace with nothing in flight gets a place at once. Of 16 places, three hostile namespaces leave four to the
+others, six leave two, and fifteen leave one. Nothing is remembered of attempts that have ended.
 
-Guarantee: of 16 places, three hostile namespaces leave four to the others, and six leave two; with seven the others
-may have to wait up to `LONG_SECONDS`. A new namespace reduces the shares of the others as soon as their attempts have
-ended. A namespace is not protected from its own pods beyond their shares.
+Attempts with a timeout above `LONG_SECONDS` share half of the places by the same rules, because they could hold a place
+for an hour. A namespace is not protected from its own pods beyond the rules above.
 
 Differs: kubelet limits neither execs nor sockets. A hundred execs that are due together are a hundred calls at once.
 """
 
 import asyncio
-import math
+from collections import Counter, deque
 from typing import Final, NamedTuple, Self
 
 from kruise_probe.daemon.probers.prober import Reason
@@ -26,9 +21,6 @@ from kruise_probe.histogram import DurationHistogram
 
 LONG_SECONDS: Final = 10.0
 """An attempt with a longer timeout is long: others cannot wait until it ends."""
-
-ACTIVE_SECONDS: Final = 120.0
-"""How long a tenant keeps its share after its last attempt: long enough for a pause of its probes."""
 
 QUEUE_BUCKETS: Final = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 """Buckets of the time that attempts wait for a place, in seconds."""
@@ -64,41 +56,27 @@ SOCKETS: Final = Wording(
 )
 
 
-class _Account:
-    """The places that a node, namespace or pod holds, its members, and its members that wait.
+class _Pool:
+    """Places, and how many of them each namespace and each pod holds."""
 
-    Attributes:
-        members: namespaces of a node, pods of a namespace.
-        waiting: those with requests; the one that was served last comes last.
-        requests: of a pod, by `long`, oldest first.
-    """
+    def __init__(self, count: int) -> None:
+        self.count = self.free = count
+        self.held: Counter[str | Tenant] = Counter()
 
-    def __init__(self) -> None:
-        self.held = self.held_long = 0
-        self.active_until = -math.inf
-        self.members: dict[str, _Account] = {}
-        self.waiting: dict[_Account, None] = {}
-        self.requests: tuple[dict[Place, None], dict[Place, None]] = ({}, {})
+    def allows(self, tenant: Tenant) -> bool:
+        """Whether the tenant may take another place now."""
+        namespace, pod = self.held[tenant.namespace], self.held[tenant]
+        if self.free > self.count // 4:
+            return pod <= self.free
+        return namespace + pod < self.free
 
-    def member(self, name: str) -> "_Account":
-        account = self.members.get(name)
-        if account is None:
-            account = self.members[name] = _Account()
-        return account
-
-    def share(self, places: int) -> int:
-        """How many of `places` each member may always hold."""
-        return max(1, places // max(len(self.members), 1))
-
-    def allows(self, places: int, held: int) -> bool:
-        """Whether a member that holds `held` of `places` may take another one."""
-        free = places - self.held
-        if free <= 0 or self.held < places // 4:
-            return free > 0
-        share = self.share(places)
-        return held < share or free > sum(
-            max(share - each.held, 0) for each in self.members.values()
-        )
+    def add(self, tenant: Tenant, number: int) -> None:
+        """Count places that are taken, or given back if `number` is negative."""
+        self.free -= number
+        for each in (tenant.namespace, tenant):
+            self.held[each] += number
+            if not self.held[each]:
+                del self.held[each]
 
 
 class Place:
@@ -121,16 +99,16 @@ class Place:
         self.waiting_since: float | None = None
 
     async def __aenter__(self) -> Self:
+        if self._places.enter(self):
+            return self
         loop = asyncio.get_running_loop()
         self.waiting_since = since = loop.time()
-        self._places.enter(self, since)
-        if not self.has_place:
-            self.turn = loop.create_future()
-            try:
-                await self.turn
-            except BaseException:
-                self._places.leave(self)
-                raise
+        self.turn = loop.create_future()
+        try:
+            await self.turn
+        except BaseException:
+            self._places.leave(self)
+            raise
         self.waiting_since = None
         self._places.queue_durations.observe(loop.time() - since)
         return self
@@ -147,167 +125,118 @@ class Place:
 class Places:
     """The places of a node.
 
-    Invariants: no more than `count` are held. Of the requests that may have a place, the namespace that holds the fewest
-    is served first, within it the pod that holds the fewest, and of a pod the oldest request.
+    Of the attempts that may have a place, the namespace that holds the fewest is served first, within it the pod that
+    holds the fewest, and of a pod the oldest attempt. Among equals, the one that was served last comes last.
 
     Attributes:
+        reason: of a probe that has waited too long.
         queue_durations: how long attempts waited for a place.
     """
 
     def __init__(self, count: int, wording: Wording) -> None:
+        self.reason = wording.reason
         self.queue_durations = DurationHistogram(QUEUE_BUCKETS)
-        self._count = count
-        self._count_for_long = max(1, count - max(1, count // 4))
         self._wording = wording
-        self._node = _Account()
-        self._prune_at = -math.inf
+        self._all, self._for_long = _Pool(count), _Pool(max(1, count // 2))
+        self._waiting: dict[str, dict[tuple[Tenant, bool], deque[Place]]] = {}
 
     def place(self, tenant: Tenant, *, long: bool) -> Place:
         """A place for one attempt; use it with `async with`."""
         return Place(self, tenant, long)
 
     @property
-    def reason(self) -> Reason:
-        """The reason of a probe that has waited too long."""
-        return self._wording.reason
-
-    @property
     def in_flight(self) -> int:
         """The number of attempts in flight."""
-        return self._node.held
+        return self._all.count - self._all.free
 
     @property
     def queued_probes(self) -> int:
         """The number of waiting probes that were reported to wait too long."""
         return sum(
             place.reported
-            for namespace in self._node.waiting
-            for pod in namespace.waiting
-            for requests in pod.requests
-            for place in requests
+            for pods in self._waiting.values()
+            for queue in pods.values()
+            for place in queue
         )
 
-    def enter(self, place: Place, now: float) -> None:
-        if now >= self._prune_at:
-            self._prune(now)
-        namespace, pod = self._accounts(place)
-        pod.active_until = now + ACTIVE_SECONDS
-        if not self._node.waiting and self._allows(namespace, pod, long=place.long):
+    def enter(self, place: Place) -> bool:
+        """Take a place, or wait for one. Returns whether the attempt has it."""
+        if not self._waiting and self._allows(place.tenant, place.long):
             self._grant(place)
-            return
-        pod.requests[place.long][place] = None
-        namespace.waiting[pod] = None
-        self._node.waiting[namespace] = None
-        self._grant_next()
+        else:
+            self._queue(place)
+            self._grant_next()
+        if place.has_place:
+            self.queue_durations.observe(0.0)
+        return place.has_place
 
     def leave(self, place: Place) -> None:
         if place.has_place:
             place.has_place = False
-            self._add(place, -1)
+            self._count(place, -1)
         else:
-            self._stop_waiting(place)
+            self._unqueue(place)
         self._grant_next()
 
-    def _grant_next(self) -> None:
-        while self._node.waiting and (place := self._next()) is not None:
-            self._stop_waiting(place)
-            self._grant(place)
+    def _allows(self, tenant: Tenant, long: bool) -> bool:
+        return self._all.allows(tenant) and not (long and not self._for_long.allows(tenant))
 
     def _grant(self, place: Place) -> None:
         place.has_place = True
-        self._add(place, 1)
+        self._count(place, 1)
         if place.turn is not None and not place.turn.done():
             place.turn.set_result(None)
 
+    def _count(self, place: Place, number: int) -> None:
+        self._all.add(place.tenant, number)
+        if place.long:
+            self._for_long.add(place.tenant, number)
+
+    def _queue(self, place: Place) -> None:
+        pods = self._waiting.setdefault(place.tenant.namespace, {})
+        pods.setdefault((place.tenant, place.long), deque()).append(place)
+
+    def _unqueue(self, place: Place) -> None:
+        """Remove a waiting attempt; its pod and namespace move to the end of their queues if they have more."""
+        pods = self._waiting.pop(place.tenant.namespace)
+        queue = pods.pop((place.tenant, place.long))
+        queue.remove(place)
+        if queue:
+            pods[place.tenant, place.long] = queue
+        if pods:
+            self._waiting[place.tenant.namespace] = pods
+
+    def _grant_next(self) -> None:
+        while self._waiting and (place := self._next()) is not None:
+            self._unqueue(place)
+            self._grant(place)
+
     def _next(self) -> Place | None:
-        for namespace in sorted(self._node.waiting, key=_held):
-            if not self._node.allows(self._count, namespace.held):
-                return None
-            for pod in sorted(namespace.waiting, key=_held):
-                runnable = [
-                    next(iter(pod.requests[long]))
-                    for long in (False, True)
-                    if pod.requests[long] and self._allows(namespace, pod, long=long)
-                ]
-                if runnable:
-                    return min(runnable, key=_since)
+        held = self._all.held
+        for namespace in sorted(self._waiting, key=lambda name: held[name]):
+            pods = self._waiting[namespace]
+            for tenant, long in sorted(pods, key=lambda pod: held[pod[0]]):
+                if self._allows(tenant, long):
+                    return pods[tenant, long][0]
         return None
 
-    def _allows(self, namespace: _Account, pod: _Account, *, long: bool) -> bool:
-        """Whether the pod may take another place now."""
-        node, share = self._node, self._node.share(self._count)
-        if long and (
-            node.held_long >= self._count_for_long
-            or namespace.held_long >= _long_places(share, 4)
-            or pod.held_long >= _long_places(share, 8)
-        ):
-            return False
-        # What the pods divide: the share of their namespace, or one more than it holds.
-        return node.allows(self._count, namespace.held) and namespace.allows(
-            max(share, namespace.held + 1), pod.held
-        )
-
     def describe(self, place: Place) -> str:
-        node, share = self._node, self._node.share(self._count)
-        namespace, pod = self._accounts(place)
-        words = self._wording
-        of_pod, of_namespace = "of this pod", f"of namespace {place.tenant.namespace}"
-        whose, held = "of other pods", self._count_for_long if place.long else self._count
-        if place.long and pod.held_long >= _long_places(share, 8):
-            whose, held = of_pod, _long_places(share, 8)
-        elif place.long and namespace.held_long >= _long_places(share, 4):
-            whose, held = of_namespace, _long_places(share, 4)
-        elif place.long and node.held_long >= self._count_for_long:
-            pass
-        elif pod.held >= namespace.share(max(share, namespace.held)):
-            whose, held = of_pod, pod.held
-        elif namespace.held >= share:
-            whose, held = of_namespace, namespace.held
-        which = f"{words.attempt}s with timeoutSeconds over {LONG_SECONDS:g}"
-        advice = words.node_advice if whose == "of other pods" else words.advice
-        return (
-            f"{words.reason}: no place to run the {words.attempt}; {which if place.long else f'{words.attempt}s'} {whose} "
-            f"hold the {held} of this node's {self._count} places that they may hold; {advice}"
+        tenant, words = place.tenant, self._wording
+        attempts, pool = f"{words.attempt}s", self._all
+        if place.long and not self._for_long.allows(tenant):
+            attempts, pool = f"{attempts} with timeoutSeconds over {LONG_SECONDS:g}", self._for_long
+        pod, namespace, all_ = (
+            pool.held[tenant],
+            pool.held[tenant.namespace],
+            pool.count - pool.free,
         )
-
-    def _accounts(self, place: Place) -> tuple[_Account, _Account]:
-        namespace = self._node.member(place.tenant.namespace)
-        return namespace, namespace.member(place.tenant.pod_uid)
-
-    def _add(self, place: Place, number: int) -> None:
-        for account in (self._node, *self._accounts(place)):
-            account.held += number
-            account.held_long += number * place.long
-
-    def _stop_waiting(self, place: Place) -> None:
-        """Remove the request; its tenants move to the end of their queues if they have more."""
-        namespace, pod = self._accounts(place)
-        pod.requests[place.long].pop(place, None)
-        namespace.waiting.pop(pod, None)
-        if any(pod.requests):
-            namespace.waiting[pod] = None
-        self._node.waiting.pop(namespace, None)
-        if namespace.waiting:
-            self._node.waiting[namespace] = None
-
-    def _prune(self, now: float) -> None:
-        """Remove inactive tenants, at most once a second."""
-        self._prune_at = now + 1.0
-        for name, namespace in tuple(self._node.members.items()):
-            for uid, pod in tuple(namespace.members.items()):
-                if now > pod.active_until and not pod.held and not any(pod.requests):
-                    del namespace.members[uid]
-            if not namespace.members:
-                del self._node.members[name]
-
-
-def _held(account: _Account) -> int:
-    return account.held
-
-
-def _since(place: Place) -> float:
-    return place.waiting_since or 0.0
-
-
-def _long_places(share: int, part: int) -> int:
-    return max(1, share // part)
+        if 2 * namespace < all_:
+            whose, held, advice = "other pods", all_ - namespace, words.node_advice
+        elif 2 * pod < namespace:
+            whose, held, advice = f"namespace {tenant.namespace}", namespace, words.advice
+        else:
+            whose, held, advice = "this pod", pod, words.advice
+        return (
+            f"{words.reason}: no place to run the {words.attempt}; {attempts} of {whose} hold {held} of the "
+            f"{pool.count} places that this node has for them, and others must stay free; {advice}"
+        )

@@ -53,7 +53,7 @@ class UnmatchedView(JsonView, frozen=True):
 
 
 class ExplanationView(JsonView, frozen=True):
-    """`summary` is the answer in one line; `elsewhere` are markers of other namespaces that would select the pod."""
+    """`summary` is the answer in one line; `other_namespaces` are markers of other namespaces that would select the pod."""
 
     version: int
     time: str
@@ -65,9 +65,9 @@ class ExplanationView(JsonView, frozen=True):
     summary: str
     matching: list[MatchView]
     not_matching: list[UnmatchedView]
-    more_not_matching: int = msgspec.field(name="strangersLeftOut")
+    more_not_matching: int = msgspec.field(name="notMatchingOmitted")
     readiness_gates: list[Link]
-    elsewhere: list[str]
+    other_namespaces: list[str]
 
 
 class ExplanationsView(JsonView, frozen=True):
@@ -123,7 +123,7 @@ def explanation(
         ],
         more_not_matching=max(len(not_matching) - MAX_UNMATCHED, 0),
         readiness_gates=readiness_gates_of(snapshot, seen),
-        elsewhere=[]
+        other_namespaces=[]
         if matching
         else sorted(
             str(each.key)

@@ -34,7 +34,7 @@ class Link(JsonView, frozen=True):
     """
 
     name: str = msgspec.field(name="link")
-    state: LinkState = msgspec.field(name="standing")
+    state: LinkState
     text: str
     reason: str = ""
     remedy: str = ""
@@ -118,7 +118,7 @@ _REMEDIES: Final = {
     "PodNotScheduled": "find out why it has no node: kubectl describe pod",
     "NodeNotFound": "delete the pod, or wait until it is replaced; its node was deleted",
     "PodNotInitialized": "find out what its init containers wait for: kubectl logs -c <init container>",
-    "ContainerMissing": "correct containerName in the marker",
+    "ContainerNotFound": "correct containerName in the marker",
     "ContainerNotProbed": "set containerName to a regular container or a sidecar",
     "ContainerNotRunning": _MAKE_CONTAINER_RUN,
     "ContainerNotStarted": "nothing: probes start when the startupProbe has succeeded",

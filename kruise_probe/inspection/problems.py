@@ -105,7 +105,7 @@ def pod_problems(snapshot: Snapshot, seen: SeenPod, traces: Iterable[ProbeTrace]
 
 
 def _is_of_marker(reason: str, marker: CompiledMarker) -> bool:
-    """Whether the reason is no problem, or is reported once for the marker."""
+    """Whether the reason is no problem of the pod, or is reported once for the marker."""
     if reason == INVALID_SPEC:
         return bool(marker.errors)
     if reason == REASON_PAUSED:
@@ -113,7 +113,8 @@ def _is_of_marker(reason: str, marker: CompiledMarker) -> bool:
     return reason in _NOT_OF_POD
 
 
-_NOT_OF_POD: Final = frozenset({"MarkerDeleting", "PodFinished", "PodTerminating"})
+_NOT_OF_POD: Final = frozenset({"MarkerDeleting", "PodFinished", "PodTerminating", "ResultNew"})
+"""ResultNew: the manager needs a moment for each result, so a probe that changes often would be reported all the time."""
 
 
 def _of_pod(link: Link, seen: SeenPod, probe: str = "") -> Problem:

@@ -4,8 +4,7 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from kruise_probe.api.labels import Requirement, Selector
-from kruise_probe.api.meta import LabelSelector, LabelSelectorRequirement
+from kruise_probe.api.labels import LabelSelector, LabelSelectorRequirement, Requirement, Selector
 from kruise_probe.api.spelling import closest_name
 
 

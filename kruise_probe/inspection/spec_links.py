@@ -90,7 +90,7 @@ def container_link(context: ProbeContext) -> Link:
             return broken("container", "ContainerNotProbed", text)
         names = [each.name for each in pod.containers]
         text = f"the pod has no container {name}, only {', '.join(names) or 'none'}.{did_you_mean(name, names)}"
-        return broken("container", "ContainerMissing", text.removesuffix("."))
+        return broken("container", "ContainerNotFound", text.removesuffix("."))
     if context.virtual:
         return ok("container", name)
     if name in context.seen.stopped:

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from kruise_probe.api.reserved import reserved_condition_error
 from kruise_probe.api.spelling import closest_name, did_you_mean
-from kruise_probe.api.validation import MAX_PROBES
+from kruise_probe.api.v1alpha1 import MAX_PROBES
 from kruise_probe.controllers.compiled import CompiledProbe
 from kruise_probe.controllers.pods.claims import ClaimConflict, claims_of, conflicts_of
 from kruise_probe.inspection.selectors import (

@@ -20,11 +20,11 @@ class Rule(StrEnum):
     NO_STATIC_VALUE = "no-static-value"
     NO_MATCH = "no-match"
     COMMAND = "command"
-    NO_POD = "no-pod"
-    NO_CONTAINER = "no-container"
-    NO_PORT = "no-port"
-    READINESS_GATE = "readiness-gate"
-    CONFLICT = "conflict"
+    NO_POD = "NoPods"
+    NO_CONTAINER = "ContainerNotFound"
+    NO_PORT = "PortNameUnknown"
+    READINESS_GATE = "GateUnwritten"
+    CONFLICT = "Conflict"
 
 
 MISSING: Final = (Rule.NO_POD, Rule.NO_CONTAINER, Rule.NO_PORT, Rule.READINESS_GATE)

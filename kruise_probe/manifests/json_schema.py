@@ -5,63 +5,66 @@ Differs: without the CEL rules, which JSON Schema cannot express.
 """
 
 from collections.abc import Collection
-from typing import Any, Final
+from typing import Any
 
 from kruise_probe.api.resources import MARKERS
 from kruise_probe.manifests.crds import marker_crd
-from kruise_probe.manifests.schema import (
-    Schema,
-    date_time,
-    described,
-    int64,
-    list_of,
-    map_of,
-    record,
-    text,
-)
-
-_DRAFT: Final = "http://json-schema.org/draft-07/schema#"
+from kruise_probe.manifests.schema import Schema
 
 
 def marker_json_schema(allowed_labels: Collection[str] = ()) -> dict[str, Any]:
     """The schema of a whole object; unknown fields are errors."""
     crd = marker_crd(allowed_labels)["spec"]
-    kind = crd["names"]["kind"]
     root = crd["versions"][0]["schema"]["openAPIV3Schema"]
     properties = {
         **root["properties"],
-        "apiVersion": text(enum=[MARKERS.api_version]),
-        "kind": text(enum=[kind]),
+        "apiVersion": {"type": "string", "enum": [MARKERS.api_version]},
+        "kind": {"type": "string", "enum": [MARKERS.kind]},
         "metadata": _metadata(),
     }
     required = ["apiVersion", "kind", "metadata", *root["required"]]
-    schema = described(root["description"], record(properties, required=required))
-    return {"$schema": _DRAFT, "title": kind, **_closed(schema)}
+    schema = {**root, "properties": properties, "required": required}
+    return {
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        "title": MARKERS.kind,
+        **_closed(schema),
+    }
 
 
 def _metadata() -> Schema:
-    return described(
-        "Name, namespace, labels and annotations.",
-        record(
-            {
-                "name": described("Name; unique in the namespace.", text()),
-                "generateName": described("Prefix of a generated name.", text()),
-                "namespace": described("Namespace of the marker and of its pods.", text()),
-                "labels": described("Labels of the marker itself.", map_of(text())),
-                "annotations": described("Annotations of the marker itself.", map_of(text())),
-                "finalizers": list_of(text()),
-                "ownerReferences": list_of({"type": "object"}),
-                "managedFields": list_of({"type": "object"}),
-                "uid": text(),
-                "resourceVersion": text(),
-                "generation": int64(),
-                "creationTimestamp": date_time(),
-                "deletionTimestamp": date_time(),
-                "deletionGracePeriodSeconds": int64(),
-                "selfLink": text(),
-            }
+    text = {"type": "string"}
+    texts = {
+        "name": "Name; unique in the namespace.",
+        "generateName": "Prefix of a generated name.",
+        "namespace": "Namespace of the marker and of its pods.",
+    }
+    maps = {
+        "labels": "Labels of the marker itself.",
+        "annotations": "Annotations of the marker itself.",
+    }
+    by_server: dict[str, Schema] = {
+        "finalizers": {"type": "array", "items": text},
+        **{
+            name: {"type": "array", "items": {"type": "object"}}
+            for name in ("ownerReferences", "managedFields")
+        },
+        **{name: {"type": "integer"} for name in ("generation", "deletionGracePeriodSeconds")},
+        **dict.fromkeys(
+            ("uid", "resourceVersion", "creationTimestamp", "deletionTimestamp", "selfLink"), text
         ),
-    )
+    }
+    return {
+        "description": "Name, namespace, labels and annotations.",
+        "type": "object",
+        "properties": {
+            **{name: {"description": meaning, **text} for name, meaning in texts.items()},
+            **{
+                name: {"description": meaning, "type": "object", "additionalProperties": text}
+                for name, meaning in maps.items()
+            },
+            **by_server,
+        },
+    }
 
 
 def _closed(schema: Schema) -> Schema:

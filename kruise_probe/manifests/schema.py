@@ -1,93 +1,84 @@
-"""Building blocks of OpenAPI v3 structural schemas, as plain dictionaries.
+"""Structural schemas from the declarations of `api.fields`, as plain dictionaries.
 
-Source: apiextensions/v1 JSONSchemaProps.
+Source: apiextensions/v1 JSONSchemaProps; apiserver pkg/cel for the cost budget of all rules of a CRD.
 """
 
-from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kruise_probe.api.probe_validation import (
-    MAX_PORT,
-    MAX_PORT_NAME,
-)
+from kruise_probe.api.field_errors import ErrorKind
+from kruise_probe.api.fields import Rule, Shape, literal
+from kruise_probe.api.mark_rules import ALLOWED_LABELS
 
 Schema = dict[str, Any]
 
+_REASONS = {
+    ErrorKind.REQUIRED: "FieldValueRequired",
+    ErrorKind.FORBIDDEN: "FieldValueForbidden",
+    # Not FieldValueDuplicate: the API server omits the message of such a rule.
+}
+_BOUNDS = {
+    "string": ("minLength", "maxLength"),
+    "array": ("minItems", "maxItems"),
+    "map": ("minProperties", "maxProperties"),
+    "integer": ("minimum", "maximum"),
+    "port": ("minimum", "maximum"),
+}
 
-def described(description: str, schema: Schema) -> Schema:
-    return {"description": description, **schema}
+
+def schema_of(shape: Shape, *, allowed_labels: str = "[]") -> Schema:
+    """The schema of a type; `allowed_labels` is the list in CEL that replaces `mark_rules.ALLOWED_LABELS`."""
+    field = shape.field
+    schema: Schema = {"description": field.text} if field.text else {}
+    if field.open:
+        return {**schema, "type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    schema |= _type_of(shape, allowed_labels)
+    for name, bound in zip(_BOUNDS.get(shape.kind, ()), (field.least, field.most), strict=False):
+        if bound is not None:
+            schema[name] = bound
+    if field.values:
+        schema["enum"] = [str(each) for each in field.values]
+    if field.default is not None:
+        schema["default"] = field.default
+    rules = [_rule(each, allowed_labels) for each in field.rules if each.cel]
+    if rules:
+        schema["x-kubernetes-validations"] = rules
+    return {**schema, **field.schema}
 
 
-def text(
-    *, maximum: int | None = None, minimum: int | None = None, enum: Sequence[str] = ()
-) -> Schema:
-    schema: Schema = {"type": "string"}
-    if maximum is not None:
-        schema["maxLength"] = maximum
-    if minimum is not None:
-        schema["minLength"] = minimum
-    if enum:
-        schema["enum"] = list(enum)
+def _type_of(shape: Shape, allowed_labels: str) -> Schema:
+    items = schema_of(shape.items, allowed_labels=allowed_labels) if shape.items else {}
+    match shape.kind:
+        case "object":
+            properties = {
+                each.name: schema_of(each.shape, allowed_labels=allowed_labels)
+                for each in shape.properties.values()
+            }
+            needed = sorted(each.name for each in shape.properties.values() if each.required)
+            schema: Schema = {"type": "object", "properties": properties}
+            return {**schema, "required": needed} if needed else schema
+        case "array":
+            return {"type": "array", "items": items}
+        case "map":
+            return {"type": "object", "additionalProperties": items}
+        case "integer":
+            return {"type": "integer", "format": "int64"}
+        case "port":
+            return {
+                "anyOf": [{"type": "integer"}, {"type": "string"}],
+                "x-kubernetes-int-or-string": True,
+            }
+        case _:
+            return {"type": "string"}
+
+
+def _rule(rule: Rule, allowed_labels: str) -> Schema:
+    cel = rule.cel.replace(ALLOWED_LABELS, allowed_labels)
+    schema = {"rule": cel, "message": rule.message}
+    if rule.item:
+        item = rule.item.replace(ALLOWED_LABELS, allowed_labels)
+        schema["messageExpression"] = f"{item} + {literal(rule.message)}"
+    if rule.kind in _REASONS:
+        schema["reason"] = _REASONS[rule.kind]
+    if rule.field:
+        schema["fieldPath"] = f".{rule.field}"
     return schema
-
-
-def int32(*, minimum: int | None = None, maximum: int | None = None) -> Schema:
-    return {**int64(minimum=minimum, maximum=maximum), "format": "int32"}
-
-
-def port() -> Schema:
-    """A port number or the name of a container port."""
-    return {
-        "anyOf": [{"type": "integer"}, {"type": "string"}],
-        "x-kubernetes-int-or-string": True,
-        "minimum": 1,
-        "maximum": MAX_PORT,
-        "maxLength": MAX_PORT_NAME,
-        "pattern": "^([0-9]+-)*[0-9]*[a-z][a-z0-9]*(-[a-z0-9]+)*$",
-    }
-
-
-def int64(*, minimum: int | None = None, maximum: int | None = None) -> Schema:
-    schema: Schema = {"type": "integer", "format": "int64"}
-    if minimum is not None:
-        schema["minimum"] = minimum
-    if maximum is not None:
-        schema["maximum"] = maximum
-    return schema
-
-
-def anything() -> Schema:
-    """An object that the API server stores as it is."""
-    return {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-
-
-def date_time() -> Schema:
-    return {"type": "string", "format": "date-time"}
-
-
-def list_of(items: Schema, *, maximum: int | None = None, minimum: int | None = None) -> Schema:
-    schema: Schema = {"type": "array", "items": items}
-    if maximum is not None:
-        schema["maxItems"] = maximum
-    if minimum is not None:
-        schema["minItems"] = minimum
-    return schema
-
-
-def map_of(values: Schema, *, maximum: int | None = None) -> Schema:
-    schema: Schema = {"type": "object", "additionalProperties": values}
-    if maximum is not None:
-        schema["maxProperties"] = maximum
-    return schema
-
-
-def record(properties: Mapping[str, Schema], *, required: Sequence[str] = ()) -> Schema:
-    schema: Schema = {"type": "object", "properties": dict(properties)}
-    if required:
-        schema["required"] = sorted(required)
-    return schema
-
-
-def ruled(schema: Schema, *rules: Mapping[str, str]) -> Schema:
-    """Add CEL rules (see `rules`) to a schema."""
-    return {**schema, "x-kubernetes-validations": [dict(each) for each in rules]}

@@ -16,13 +16,10 @@ import msgspec
 from kruise_probe.api.labels import MAX_ANNOTATION_BYTES, annotation_bytes, compile_selector
 from kruise_probe.api.meta import DECODE_ERRORS
 from kruise_probe.api.names import SERVERLESS_MARKERS_ANNOTATION, SERVERLESS_PROBES_ANNOTATION
-from kruise_probe.api.probe_validation import (
-    clamp_timeout,
-)
 from kruise_probe.api.reserved import reserved_condition_error
 from kruise_probe.api.resources import PODS
 from kruise_probe.api.v1alpha1 import PodContainerProbe, PodProbeMarker
-from kruise_probe.api.validation import is_valid_probe
+from kruise_probe.api.validation import clamp_timeout, is_valid_probe
 from kruise_probe.webhook.admission import (
     ALLOWED,
     AdmissionRequest,

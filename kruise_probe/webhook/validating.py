@@ -11,7 +11,6 @@ from typing import Final
 
 from kruise_probe.api.field_errors import ErrorKind, FieldError, first_errors
 from kruise_probe.api.meta import DECODE_ERRORS
-from kruise_probe.api.probe_validation import validate_entry
 from kruise_probe.api.resources import MARKERS, NODE_POD_PROBES
 from kruise_probe.api.v1alpha1 import NodePodProbe, PodProbeMarker
 from kruise_probe.api.validation import (
@@ -129,5 +128,5 @@ def _errors_of(node_pod_probe: NodePodProbe) -> list[FieldError]:
     return first_errors(
         error
         for probe, path in islice(probes, MAX_CHECKED_PROBES)
-        for error in _until_too_many(validate_entry(probe, path))
+        for error in _until_too_many(probe.errors(path))
     )

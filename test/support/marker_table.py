@@ -456,6 +456,7 @@ def _good_handlers() -> Iterator[Row]:
     for port in (1, 65535, "http", "a", "a-1", "1-a", "8080-a", "a" * 15, "1a", "a-b-c"):
         yield Row(f"tcp-port-{port}", edited(PROBE, {"tcpSocket": {"port": port}}))
         yield Row(f"http-port-{port}", edited(PROBE, {"httpGet": {"port": port}}))
+    yield Row("http1", edited(PROBE, {"httpGet": {"port": 1, "protocol": "HTTP1"}}))
     for scheme in ("HTTP", "HTTPS", ""):
         yield Row(
             f"scheme-{scheme or 'empty'}", edited(PROBE, {"httpGet": {"port": 1, "scheme": scheme}})
@@ -737,6 +738,7 @@ def _bad_handlers() -> Iterator[Row]:
         yield row(f"grpc-bad-port-{port}", {"grpc": {"port": port}}, ".grpc.port")
     for mode in ("mTLS", "tls", "PLAINTEXT"):
         yield row(f"bad-mode-{mode}", {"grpc": {"port": 1, "mode": mode}}, ".grpc.mode")
+    yield row("http2", {"httpGet": {"port": 1, "protocol": "HTTP2"}}, ".httpGet.protocol")
     for scheme in ("http", "FTP", "HTTPS "):
         yield row(
             f"bad-scheme-{scheme}", {"httpGet": {"port": 1, "scheme": scheme}}, ".httpGet.scheme"

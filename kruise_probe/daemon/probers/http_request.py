@@ -9,13 +9,11 @@ from collections.abc import Sequence
 from typing import Final
 from urllib.parse import urlsplit
 
-from kruise_probe.api.core import HTTPHeader
+from kruise_probe.api.core import HEADER_VALUE_CONTROL, HTTPHeader
 from kruise_probe.api.messages import quote
-from kruise_probe.api.probe_validation import HEADER_VALUE_CONTROL_PATTERN
 from kruise_probe.daemon.probers.urls import Url
 
 _TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
-_NOT_IN_A_VALUE = re.compile(HEADER_VALUE_CONTROL_PATTERN)
 _NOT_SENT: Final = frozenset({"host", "content-length", "transfer-encoding", "trailer"})
 
 
@@ -65,6 +63,6 @@ class Headers:
 def _problem(header: HTTPHeader) -> str | None:
     if not _TOKEN.fullmatch(header.name):
         return f"net/http: invalid header field name {quote(header.name)}"
-    if _NOT_IN_A_VALUE.search(header.value):
+    if HEADER_VALUE_CONTROL.search(header.value):
         return f"net/http: invalid header field value for {quote(header.name)}"
     return None

@@ -184,7 +184,7 @@ def patch_type_of(kind: Kind, content_type: str) -> PatchType:
     if not kind.custom:
         accepted.append(PatchType.STRATEGIC_MERGE)
     media = media_type(content_type)
-    if media == PatchType.APPLY:
+    if media == "application/apply-patch+yaml":
         raise unsupported_media_type(
             "this playground's API server has no server-side apply; use kubectl apply without"
             " --server-side"

@@ -9,8 +9,7 @@ from typing import Final
 
 import msgspec
 
-from kruise_probe.api.labels import compile_selector
-from kruise_probe.api.meta import LabelSelector
+from kruise_probe.api.labels import LabelSelector, compile_selector
 from kruise_probe_playground.apiserver import failures
 from kruise_probe_playground.apiserver.failures import Cause, FailureTarget, invalid_value
 from kruise_probe_playground.apiserver.kinds import Rules

@@ -1,4 +1,4 @@
-"""A manager and a daemon whose exec plugin hangs at the start: they end on SIGTERM, and the daemon's port is served."""
+"""A manager and a daemon whose exec plugin hangs at the start: they end on SIGTERM, and serve their ports."""
 
 import asyncio
 import os
@@ -57,13 +57,21 @@ async def test_sigterm_ends_it(
     assert (code, seconds < IN_TIME_SECONDS) == (0, True), (code, seconds)
 
 
-async def test_daemon_serves_its_port_while_the_plugin_hangs(
-    kubeconfig: Path, pipe: Path, tmp_path: Path
+@pytest.mark.parametrize(
+    ("mode", "flags"),
+    [
+        pytest.param("manager", (), id="manager"),
+        pytest.param("daemon", ("--node-name=n",), id="daemon"),
+    ],
+)
+async def test_ports_are_served_while_the_plugin_hangs(
+    mode: str, flags: tuple[str, ...], kubeconfig: Path, pipe: Path, tmp_path: Path
 ) -> None:
-    async with programs.running("daemon", kubeconfig, tmp_path, "--node-name=n") as program:
+    async with programs.running(mode, kubeconfig, tmp_path, *flags) as program:
         with await asyncio.to_thread(pipe.open, "w"):
             assert (await program.get("healthz"))[0] == 200
             code, text = await program.get("readyz")
+            assert (await program.get("metrics"))[0] == 200
 
     assert code == 503
     assert "[-]kubeconfig failed" in text

@@ -82,7 +82,7 @@ async def test_the_explanation_that_is_shown_is_what_is_said(
 ) -> None:
     text = (hello / "hello.yaml").read_text().replace("containerName: main", "containerName: mian")
     await ns.apply(text)
-    await ns.explained("hello", "ContainerMissing", probe="mood")
+    await ns.explained("hello", "ContainerNotFound", probe="mood")
 
     ran = await shell(f"kruise-probe explain -n {ns.namespace} hello")
 

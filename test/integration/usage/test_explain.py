@@ -67,7 +67,7 @@ ENDED = "  restartPolicy: Never"
     [
         pytest.param(
             [pod(), marker(container="mian")],
-            "container", "ContainerMissing", "no container mian, only main. Did you mean 'main'?", "containerName",
+            "container", "ContainerNotFound", "no container mian, only main. Did you mean 'main'?", "containerName",
             id="container-missing",
         ),
         pytest.param(

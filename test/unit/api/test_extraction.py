@@ -10,7 +10,6 @@ from kruise_probe.api.extraction import (
     MAX_INSTRUCTIONS,
     MAX_MARKER_INSTRUCTIONS,
     MAX_VALUE_BYTES,
-    SYNTAX,
     TOO_LARGE,
     FromMessage,
     PatternBudget,
@@ -20,6 +19,7 @@ from kruise_probe.api.extraction import (
     label_value,
 )
 from kruise_probe.api.labels import label_value_error
+from kruise_probe.api.mark_rules import SYNTAX
 
 COST = "controller.kubernetes.io/pod-deletion-cost"
 

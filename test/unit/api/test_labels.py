@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kruise_probe.api.labels import compile_selector
-from kruise_probe.api.meta import LabelSelector, LabelSelectorRequirement
+from kruise_probe.api.labels import LabelSelector, LabelSelectorRequirement, compile_selector
 from kruise_probe.api.v1alpha1 import PodProbeMarkerSpec
 from kruise_probe.api.validation import validate_marker
 

@@ -98,7 +98,7 @@ def test_all_errors_below_the_limit_are_listed() -> None:
 
 
 def test_long_value_is_shortened_in_the_error() -> None:
-    (error,) = errors_of(edited("probes.0.podConditionType", "x" * 10_000))
+    errors = errors_of(edited("probes.0.podConditionType", "x" * 10_000))
 
-    assert len(str(error)) < 1000
-    assert len(error.cause["message"]) < 1000
+    assert all(len(str(error)) < 1000 for error in errors)
+    assert all(len(error.cause["message"]) < 1000 for error in errors)

@@ -1,17 +1,18 @@
 """The tables fit the terminal and show the names, reasons and remedies."""
 
+import sys
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from rich.cells import cell_len
 from support.builders import condition_wire, container_wire, policy_wire, probe_wire, state_wire
-from support.snapshots import healthy_pod, marker, snapshot
+from support.snapshots import healthy_pod, marker, seen_pod, snapshot
 
-from kruise_probe.cli.status import fitted
-from kruise_probe.cli.tables import age, attempts_text, explanation_text, status_text
+from kruise_probe.cli.tables import age, attempts_text, explanation_text, screen_text, status_text
+from kruise_probe.cli.terminal import Terminal, cells
 from kruise_probe.inspection.attempts import AttemptsView, AttemptView
 from kruise_probe.inspection.explanation import explanation
+from kruise_probe.inspection.seen_pods import SeenPod
 from kruise_probe.inspection.status import status_view
 from kruise_probe.inspection.views import StatusView
 
@@ -32,21 +33,32 @@ def view(*, pods: int = 3, message: str = LONG) -> StatusView:
 @pytest.mark.parametrize("width", [60, 80, 140])
 @pytest.mark.parametrize("wide", [False, True])
 def test_no_line_is_wider_than_the_terminal(width: int, wide: bool) -> None:
-    text = status_text(view(), wide=wide, width=width, color=False)
-    assert max(map(cell_len, text.splitlines())) <= width
+    text = status_text(view(), Terminal(width), wide=wide)
+    assert max(map(cells, text.splitlines())) <= width
     assert "…" in text
 
 
-@pytest.mark.parametrize("width", [80, 140])
-def test_names_and_states_are_whole_if_there_is_room(width: int) -> None:
-    text = status_text(view(), wide=False, width=width, color=False)
-    assert "a-rather-long-name-of-a-pod-0" in text
-    assert "Succeeded" in text
-    assert ("NODE" in text) == (width == 140)
+@pytest.mark.parametrize(
+    ("width", "columns"),
+    [
+        pytest.param(60, "POD PROBE STATE SINCE MARKS MESSAGE", id="60"),
+        pytest.param(80, "POD PROBE STATE SINCE MARKS MESSAGE", id="80"),
+        pytest.param(120, "POD PROBE STATE SINCE LAST NODE MARKS MESSAGE", id="120"),
+    ],
+)
+def test_node_and_last_leave_first_and_marks_are_whole(width: int, columns: str) -> None:
+    probe = probe_wire(policies=[policy_wire("Succeeded", {"example.com/state": "idle"})])
+    pod = healthy_pod("game-servers-0-7d9f", labels={"app": "web", "example.com/state": "idle"})
+    there = snapshot(
+        markers=[marker(probes=[probe])], pods=[pod], states=[state_wire(message=LONG)]
+    )
+    text = status_text(status_view(there, there.markers, []), Terminal(width), wide=False)
+    assert columns.split() in [each.split() for each in text.splitlines()]
+    assert "state=idle" in text
 
 
 def test_output_to_a_file_is_neither_cut_nor_coloured() -> None:
-    text = status_text(view(), wide=False, width=0, color=False)
+    text = status_text(view(), Terminal(0), wide=False)
     assert LONG.strip() in text
     assert "\x1b" not in text
     assert "note: no permission to list nodes" in text
@@ -54,7 +66,7 @@ def test_output_to_a_file_is_neither_cut_nor_coloured() -> None:
 
 def test_control_characters_of_messages_are_removed() -> None:
     hostile = "fine\x1b]0;owned\x07\x1b[2J\u202eback"
-    text = status_text(view(message=hostile), wide=True, width=0, color=False)
+    text = status_text(view(message=hostile), Terminal(0), wide=True)
     assert "fine ]0;owned [2J back" in text
 
     there = snapshot(
@@ -62,31 +74,119 @@ def test_control_characters_of_messages_are_removed() -> None:
         pods=[healthy_pod()],
         states=[state_wire(state="Failed", message=hostile)],
     )
-    text = explanation_text(explanation(there, there.pods[0], []), wide=True, width=80, color=False)
+    text = explanation_text(explanation(there, there.pods[0], []), Terminal(80), wide=True)
     assert "\x1b" not in text
 
 
-def test_equal_problems_of_many_pods_are_one_line() -> None:
-    there = snapshot(
-        markers=[marker()], pods=[healthy_pod(f"pod-{number}") for number in range(9)], states=[]
-    )
-    text = status_text(status_view(there, there.markers, []), wide=False, width=0, color=False)
-    (line,) = [each for each in text.splitlines() if "broken: " in each]
-    assert "pod-0, pod-1, pod-2 and 6 more pods, healthy: ResultOverdue -> check the node" in line
+def crashing(name: str, number: int) -> SeenPod:
+    uid = f"00000000-0000-4000-8000-{number:012}"
+    message = f"back-off {10 * number}s restarting failed container=main pod={name}_default({uid})"
+    waiting = {"waiting": {"reason": "CrashLoopBackOff", "message": message}}
+    return seen_pod(healthy_pod(name), containers={"main": waiting})
 
 
-def test_problem_of_a_pod_is_one_line_for_all_of_its_probes() -> None:
+def test_equal_problems_of_many_pods_and_probes_are_one_paragraph() -> None:
     probes = [probe_wire("a"), probe_wire("b", condition="example.com/b")]
-    pod = healthy_pod(annotations={"kruise-probe.io/paused": "true"})
-    there = snapshot(markers=[marker(probes=probes)], pods=[pod], states=[])
-    text = status_text(status_view(there, there.markers, []), wide=False, width=0, color=False)
-    (line,) = [each for each in text.splitlines() if "waiting: " in each]
-    assert line.startswith("  waiting: web-0: the pod has the annotation")
+    pods = [crashing(f"pod-{number}", number) for number in range(9)]
+    there = snapshot(markers=[marker(probes=probes)], seen=pods, states=[])
+    text = status_text(status_view(there, there.markers, []), Terminal(80), wide=False)
+    assert text.splitlines()[1:6] == [
+        "  broken: ContainerNotRunning  pod-0, pod-1, pod-2 and 6 more pods (a, b)",
+        "    container main is not running: CrashLoopBackOff: back-off 0s restarting",
+        "    failed container=main",
+        "    -> find out why it does not run: kubectl describe pod, kubectl logs --previous",
+        "  POD    PROBE  STATE    SINCE  LAST  NODE    MARKS  MESSAGE",
+    ]
+    assert text.splitlines()[6].split() == [
+        "pod-0",
+        "a",
+        "Pending",
+        "node-1",
+        "ContainerNotRunning",
+    ]
+
+
+def test_limit_of_problems_counts_causes() -> None:
+    probes = [
+        probe_wire(f"p{n}", container=f"missing-{n}", condition=f"example.com/{n}")
+        for n in range(10)
+    ]
+    there = snapshot(
+        markers=[marker(probes=probes)], pods=[healthy_pod("a"), healthy_pod("b")], states=[]
+    )
+    text = status_text(status_view(there, there.markers, []), Terminal(), wide=False)
+    assert text.count("broken: ContainerNotFound  a, b (p") == 8
+    assert "and 2 more: -o json shows all of them" in text
+
+
+def test_remedy_of_status_is_one_line_to_copy() -> None:
+    there = snapshot(markers=[marker()], pods=[healthy_pod()], planned=False)
+    view = status_view(there, there.markers, [])
+    assert (
+        "-> check that the manager runs with its feature gate PodProbeMarkerGate on, and read its log: kubectl -n kruise-system get pods, then kubectl logs\n"
+        in status_text(view, Terminal(60), wide=False)
+    )
+    assert max(map(cells, screen_text(view, Terminal(60, 40), wide=False).splitlines())) <= 60
+
+
+def watched(pods: int = 12) -> StatusView:
+    """A healthy marker, and one whose pods are broken."""
+    pods_of = {name: {"app": name} for name in ("healthy", "zebra")}
+    there = snapshot(
+        markers=[
+            marker(name=name, selector={"matchLabels": labels}, probes=[probe_wire(container=c)])
+            for (name, labels), c in zip(pods_of.items(), ("main", "missing"), strict=True)
+        ],
+        pods=[
+            healthy_pod(f"{name}-{number}", labels=labels)
+            for name, labels in pods_of.items()
+            for number in range(pods)
+        ],
+        states=[state_wire("healthy#healthy")],
+    )
+    return status_view(there, there.markers, [])
+
+
+def test_watch_shows_problems_first_and_healthy_markers_on_one_line() -> None:
+    lines = screen_text(watched(), Terminal(80, 24), wide=False).splitlines()
+    assert lines[0].endswith("Z  2 markers, 24 pods: 12 succeeded, 0 failed, 12 unknown")
+    assert lines[2].startswith("default/zebra  app=zebra  12 pods")
+    assert lines[3].startswith("  broken: ContainerNotFound  zebra-0, zebra-1, zebra-2 and 9")
+    assert lines[-1].startswith("default/healthy  app=healthy  12 pods: 12 succeeded")
+
+
+def test_watch_says_how_many_lines_are_below_the_screen() -> None:
+    lines = screen_text(watched(40), Terminal(60, 15), wide=False).splitlines()
+    assert len(lines) == 15
+    assert any(each.startswith("  broken: ") for each in lines[:8])
+    assert lines[-1].endswith("more lines: enlarge the terminal, or name one marker")
+
+
+@pytest.mark.parametrize(
+    ("variables", "terminal", "escapes"),
+    [
+        pytest.param({"TERM": "xterm"}, True, True, id="terminal"),
+        pytest.param({"TERM": "dumb"}, True, False, id="dumb"),
+        pytest.param({"TERM": "xterm", "NO_COLOR": "1"}, True, False, id="no-color"),
+        pytest.param({"FORCE_COLOR": "1"}, False, True, id="forced-pipe"),
+        pytest.param({"TERM": "xterm"}, False, False, id="pipe"),
+    ],
+)
+def test_colours_follow_the_terminal_and_its_variables(
+    variables: dict[str, str], terminal: bool, escapes: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for each in ("TERM", "NO_COLOR", "FORCE_COLOR"):
+        monkeypatch.delenv(each, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: terminal)
+    text = status_text(view(), Terminal.of_stdout(), wide=False)
+    assert ("\x1b[" in text) == escapes
 
 
 def test_explanation_names_broken_link_reason_and_remedy() -> None:
     there = snapshot(markers=[marker()], pods=[healthy_pod()], planned=False)
-    text = explanation_text(explanation(there, there.pods[0], []), wide=False, width=0, color=False)
+    text = explanation_text(explanation(there, there.pods[0], []), Terminal(0), wide=False)
     assert "broken  NodePodProbe  NodePodProbe node-1 does not contain web#healthy" in text
     assert "(EntryMissing)" in text
     assert "-> check that the manager runs" in text
@@ -94,7 +194,7 @@ def test_explanation_names_broken_link_reason_and_remedy() -> None:
 
 def test_explanation_says_that_no_marker_selects_the_pod() -> None:
     there = snapshot(pods=[healthy_pod()])
-    text = explanation_text(explanation(there, there.pods[0], []), wide=True, width=80, color=False)
+    text = explanation_text(explanation(there, there.pods[0], []), Terminal(80), wide=True)
     assert "no PodProbeMarker selects this pod" in text
 
 
@@ -159,7 +259,7 @@ def test_explanation_starts_with_a_summary_and_folds_links(
         markers=[marker()], pods=[healthy_pod()], states=[state_wire(message="fine")], **more
     )
     view = explanation(there, there.pods[0], [])
-    text = explanation_text(view, wide=wide, width=0, color=False)
+    text = explanation_text(view, Terminal(0), wide=wide)
     assert text.splitlines()[: len(lines)] == lines
 
 
@@ -171,7 +271,7 @@ def test_explanation_of_a_paused_probe_has_its_last_result_and_marks() -> None:
         conditions=[condition_wire("example.com/healthy", "True", message="0 players")],
     )
     there = snapshot(markers=[marker(probes=[probe])], pods=[pod], states=[])
-    text = explanation_text(explanation(there, there.pods[0], []), wide=False, width=0, color=False)
+    text = explanation_text(explanation(there, there.pods[0], []), Terminal(0), wide=False)
     assert "last result  Succeeded: 0 players; idle=yes" in text
 
 
@@ -179,38 +279,22 @@ def test_pods_with_problems_come_first_and_others_in_natural_order() -> None:
     pods = [healthy_pod(each) for each in ("game-10", "game-2", "game-1")]
     pods.append(healthy_pod("game-9", containers=[container_wire("other")]))
     there = snapshot(markers=[marker()], pods=pods)
-    text = status_text(status_view(there, there.markers, []), wide=False, width=0, color=False)
+    text = status_text(status_view(there, there.markers, []), Terminal(0), wide=False)
     rows = [each.split()[0] for each in text.splitlines() if each.startswith("  game-")]
     assert rows == ["game-9", "game-1", "game-2", "game-10"]
 
 
 def test_problems_come_before_the_table() -> None:
     there = snapshot(markers=[marker()], pods=[healthy_pod()], planned=False)
-    lines = status_text(status_view(there, there.markers, []), wide=False, width=0, color=False)
+    lines = status_text(status_view(there, there.markers, []), Terminal(0), wide=False)
     assert lines.index("broken: ") < lines.index("POD ")
 
 
 def test_result_from_before_an_edit_is_marked_in_the_table() -> None:
     states = [state_wire(message="fine", probe_hash="0" * 16)]
     there = snapshot(markers=[marker()], pods=[healthy_pod()], states=states)
-    text = status_text(status_view(there, there.markers, []), wide=False, width=0, color=False)
+    text = status_text(status_view(there, there.markers, []), Terminal(0), wide=False)
     assert "(before the last edit) fine" in text
-
-
-@pytest.mark.parametrize(
-    ("lines", "height", "shown"),
-    [
-        pytest.param(["a", "b"], 2, ["a", "b"], id="fits"),
-        pytest.param(["a", "b", "c"], 2, ["a", "… 2 more lines: enlarge"], id="one-row-too-few"),
-        pytest.param(["a", "b"], 1, ["… 2 more lines: enlarge"], id="one-row"),
-    ],
-)
-def test_watch_says_how_many_lines_are_below_the_screen(
-    lines: list[str], height: int, shown: list[str]
-) -> None:
-    found = fitted(lines, height)
-    assert len(found) == len(shown)
-    assert all(each.startswith(start) for each, start in zip(found, shown, strict=True))
 
 
 @pytest.mark.parametrize(
@@ -245,7 +329,7 @@ def attempts(*names: str, message: str = "fine") -> AttemptsView:
 
 
 def test_attempts_have_their_marks_as_kubectl_label_writes_them() -> None:
-    text = attempts_text(attempts("web#idle"), width=0, color=False)
+    text = attempts_text(attempts("web#idle"), Terminal(0))
     first, note, header, row = text.splitlines()
     assert first == "default/web-0 on node-1: 1 of 1 probe succeeded"
     assert note == "note: a note"
@@ -254,7 +338,7 @@ def test_attempts_have_their_marks_as_kubectl_label_writes_them() -> None:
 
 
 def test_attempts_of_several_markers_name_the_marker() -> None:
-    text = attempts_text(attempts("a#x", "b#x"), width=0, color=False)
+    text = attempts_text(attempts("a#x", "b#x"), Terminal(0))
     assert [each.split()[:2] for each in text.splitlines()[2:]] == [
         ["MARKER", "PROBE"],
         ["a", "x"],
@@ -264,6 +348,6 @@ def test_attempts_of_several_markers_name_the_marker() -> None:
 
 @pytest.mark.parametrize("width", [60, 140])
 def test_attempts_fit_the_terminal_and_have_no_control_characters(width: int) -> None:
-    text = attempts_text(attempts("web#idle", message=f"\x1b[2J{LONG}"), width=width, color=False)
-    assert max(map(cell_len, text.splitlines())) <= width
+    text = attempts_text(attempts("web#idle", message=f"\x1b[2J{LONG}"), Terminal(width))
+    assert max(map(cells, text.splitlines())) <= width
     assert "\x1b" not in text

@@ -117,23 +117,6 @@ def test_patch_request_has_type_field_manager_and_subresource() -> None:
 
 
 @pytest.mark.parametrize(
-    ("force", "query"), [(True, "?fieldManager=a&force=true"), (False, "?fieldManager=a")]
-)
-def test_an_apply_takes_fields_of_other_managers_only_with_force(force: bool, query: str) -> None:
-    request = requests.patch(
-        PODS,
-        WEB,
-        b"{}",
-        patch_type=PatchType.APPLY,
-        subresource="",
-        field_manager="a",
-        force=force,
-    )
-
-    assert request.target == f"/api/v1/namespaces/default/pods/web-0{query}"
-
-
-@pytest.mark.parametrize(
     ("patch_type", "repeatable"),
     [
         pytest.param(PatchType.MERGE, True, id="merge"),

@@ -251,7 +251,7 @@ async def watch(client: RestClient) -> None:
     ("call", "success"),
     [
         pytest.param(lambda c: c.create(LEASES, b"{}", namespace="n"), OK, id="create"),
-        pytest.param(lambda c: c.replace(LEASES, KEY, b"{}"), OK, id="replace"),
+        pytest.param(lambda c: c.replace_for_metadata(LEASES, KEY, b"{}"), OK, id="replace"),
         pytest.param(
             lambda c: c.patch(LEASES, KEY, b"{}", patch_type=PatchType.JSON), OK, id="patch"
         ),
@@ -430,7 +430,7 @@ async def test_a_fenced_write_is_not_sent_and_its_connection_is_kept(server: Ser
         await client.get(LEASES, KEY)
         for write in (
             client.create(LEASES, b"{}", namespace="n"),
-            client.replace(LEASES, KEY, b"{}"),
+            client.replace_for_metadata(LEASES, KEY, b"{}"),
             client.delete(LEASES, KEY),
         ):
             with pytest.raises(ApiError, match="fenced"):

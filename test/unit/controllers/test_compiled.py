@@ -229,7 +229,7 @@ def test_a_timeout_over_the_maximum_is_clamped_and_reported() -> None:
     assert compiled.probes[0].container_probe.probe.timeout_seconds == 3600
     (error,) = compiled.errors
     assert str(error).startswith(
-        "spec.probes[0].probe.timeoutSeconds: Invalid value: 100000: must be at most 3600"
+        "spec.probes[0].probe.timeoutSeconds: Invalid value: 100000: must be between 0 and 3600"
     )
 
 

@@ -27,6 +27,7 @@ from kruise_probe.daemon.probers.exec import RuntimeCommands
 from kruise_probe.daemon.probers.selection import prober_for
 
 CAP = 16
+HANGING = [f"hang-{number}" for number in range(5)]
 
 
 class Execs:
@@ -80,8 +81,8 @@ async def test_b2_execs_over_the_limit_take_turns(
         await asyncio.sleep(seconds)
     missed = (REGISTRY.get_sample_value("kruise_probe_ticks_missed_total") or 0.0) - before
     served = Counter({name: len(execs.began.get((name,), ())) for name in names})
-    room = CAP / 0.1 * seconds
-    assert execs.runtime.most_in_flight == CAP
+    room = 0.75 * CAP / 0.1 * seconds
+    assert execs.runtime.most_in_flight == 0.75 * CAP, "the rest is for other namespaces"
     assert served.total() >= 0.95 * room, "no place is left empty"
     assert min(served.values()) >= 0.7 * max(served.values()), "no pod starves"
     assert missed >= 0.9 * (500 * seconds - room), "what was skipped is counted"
@@ -194,13 +195,13 @@ async def test_e3_queued_command_is_unknown_and_names_the_holders(
         assert states == {"Succeeded": 1}, "nothing is reported before 30 s"
         await asyncio.sleep(6)
         states = Counter(str(each.state) for each in execs.node.api.states().values())
-        assert states == {"Succeeded": 1, "Unknown": 15}
+        assert states == {"Succeeded": 1, "Unknown": 11}
         message = next(
             each.message for each in execs.node.api.states().values() if each.state == "Unknown"
         )
         assert message == (
-            "ExecQueued: no place to run the command; commands with timeoutSeconds over 10 of this pod hold the 1 of "
-            "this node's 16 places that they may hold; end commands that hang, run fewer exec probes, or lower "
+            "ExecQueued: no place to run the command; commands with timeoutSeconds over 10 of this pod hold 5 of "
+            "the 8 places that this node has for them, and others must stay free; end commands that hang, run fewer exec probes, or lower "
             "timeoutSeconds"
         )
         writes = len(execs.node.api.writes)
@@ -247,9 +248,9 @@ async def test_edited_probe_is_unknown_when_it_was_queued_for_the_new_limit(
     execs: Execs, before: Probe, edited: Probe, limit: int
 ) -> None:
     execs.container("pod")
-    for name in ("hang-0", "hang-1", "check"):
+    for name in (*HANGING, "check"):
         execs.runtime.on_exec(name, script=hang())
-    hanging = [named(f"m#{name}", name, timeout=LONG) for name in ("hang-0", "hang-1")]
+    hanging = [named(f"m#{name}", name, timeout=LONG) for name in HANGING]
     async with execs.daemon():
         execs.node.api.put(spec_of(pod_of(*hanging)))
         await asyncio.sleep(5)

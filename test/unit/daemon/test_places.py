@@ -1,7 +1,6 @@
 """Places of attempts: shares of hostile and good tenants, and what happens to those that wait."""
 
 import asyncio
-from contextlib import AsyncExitStack
 
 import pytest
 from support.scripted_node import settle
@@ -10,21 +9,25 @@ from kruise_probe.daemon.places import EXECS, LONG_SECONDS, SOCKETS, Place, Plac
 
 
 class Holders:
-    """Attempts that hang until the end of the test."""
+    """Attempts that hang."""
 
     def __init__(self, places: Places) -> None:
         self.places = places
         self.tasks: list[asyncio.Task[None]] = []
 
-    async def hang(self, tenant: Tenant, count: int, *, long: bool = False) -> list[Place]:
+    async def hang(
+        self, tenant: Tenant, count: int, *, long: bool = False, seconds: float = 1e6
+    ) -> list[Place]:
+        """Attempts that take so long, and begin again at once."""
         made = [self.places.place(tenant, long=long) for _ in range(count)]
-        self.tasks += [asyncio.create_task(self._hold(each)) for each in made]
+        self.tasks += [asyncio.create_task(self._hold(each, seconds)) for each in made]
         await settle()
         return made
 
-    async def _hold(self, place: Place) -> None:
-        async with place:
-            await asyncio.sleep(1e6)
+    async def _hold(self, place: Place, seconds: float) -> None:
+        while True:
+            async with place:
+                await asyncio.sleep(seconds)
 
     async def end(self) -> None:
         for task in self.tasks:
@@ -37,37 +40,49 @@ def held(places: list[Place]) -> int:
 
 
 @pytest.mark.parametrize(
-    ("namespaces", "left"),
+    ("namespaces", "pods", "left"),
     [
-        pytest.param(1, 8, id="one"),
-        pytest.param(3, 4, id="three"),
-        pytest.param(6, 2, id="six"),
+        pytest.param(1, 2, 4, id="one"),
+        pytest.param(1, 1, 7, id="one-pod"),
+        pytest.param(3, 2, 4, id="three"),
+        pytest.param(6, 2, 3, id="six"),
+        pytest.param(15, 2, 1, id="fifteen"),
     ],
 )
-async def test_tenants_get_their_shares_and_no_more_than_the_places(
-    namespaces: int, left: int
+async def test_tenants_leave_places_to_others_who_get_one_at_once(
+    namespaces: int, pods: int, left: int
 ) -> None:
     places = Places(16, EXECS)
     holders = Holders(places)
-    hostile = [Tenant(f"bad-{number}", pod) for number in range(namespaces) for pod in "ab"]
-    for tenant in (Tenant("good", "uid"), *hostile):
-        async with places.place(tenant, long=False):
-            pass
+    hostile = [
+        Tenant(f"bad-{each}", f"pod-{pod}") for pod in range(pods) for each in range(namespaces)
+    ]
     for tenant in hostile:
-        await holders.hang(tenant, 20)
-    good = await holders.hang(Tenant("good", "uid"), 20)
-    assert held(good) >= left
-    assert places.in_flight == 16
+        await holders.hang(tenant, 20, seconds=10)
+    await asyncio.sleep(60)
+    assert 16 - places.in_flight == left
+    assert held(await holders.hang(Tenant("new", "uid"), 1)) == 1
     await holders.end()
     assert places.in_flight == 0
 
 
-async def test_long_attempts_hold_a_part_of_the_share_only() -> None:
+@pytest.mark.parametrize("count", [1, 2, 3])
+async def test_few_places_are_all_used_by_one_namespace(count: int) -> None:
+    places = Places(count, EXECS)
+    holders = Holders(places)
+    for pod in range(2):
+        await holders.hang(Tenant("ns", f"uid-{pod}"), count)
+    assert places.in_flight == count
+    await holders.end()
+
+
+async def test_long_attempts_share_half_of_the_places() -> None:
     places = Places(16, EXECS)
     holders = Holders(places)
-    long = [await holders.hang(Tenant("bad", f"uid-{pod}"), 20, long=True) for pod in range(5)]
-    assert [held(each) for each in long] == [2, 2, 0, 0, 0]
-    assert held(await holders.hang(Tenant("bad", "uid-0"), 5)) > 0, "short ones overtake"
+    long = [await holders.hang(Tenant("bad", f"uid-{pod}"), 20, long=True) for pod in range(3)]
+    assert [held(each) for each in long] == [5, 1, 0]
+    assert held(await holders.hang(Tenant("other", "uid"), 1, long=True)) == 1
+    assert held(await holders.hang(Tenant("bad", "uid-2"), 5)) == 5, "short ones overtake"
     await holders.end()
 
 
@@ -106,36 +121,34 @@ async def test_cancelled_attempt_gives_its_place_to_the_next(granted: bool) -> N
     await holders.end()
 
 
+MINE = Tenant("ns", "uid")
+
+
 @pytest.mark.parametrize(
     ("hostile", "long", "text"),
     [
         pytest.param(
-            Tenant("ns", "uid"), True,
-            f"attempts with timeoutSeconds over {LONG_SECONDS:g} of this pod hold the 1 of this node's 4", id="own-long",
+            [MINE], True,
+            f"attempts with timeoutSeconds over {LONG_SECONDS:g} of this pod hold 2 of the 2 places", id="own-long",
         ),
-        pytest.param(Tenant("ns", "uid"), False, "attempts of this pod hold the 4 of this node's 4", id="own"),
-        pytest.param(Tenant("other", "x"), False, "attempts of other pods hold the 4 of this node's 4", id="others"),
+        pytest.param([MINE], False, "attempts of this pod hold 3 of the 4 places", id="own"),
+        pytest.param(
+            [Tenant("ns", "x"), MINE], False, "attempts of namespace ns hold 3 of the 4 places", id="namespace"
+        ),
+        pytest.param(
+            [Tenant("x", "x"), Tenant("y", "y")], False, "attempts of other pods hold 4 of the 4 places", id="others"
+        ),
     ],
 )  # fmt: skip
 async def test_message_names_the_holders_and_no_other_namespace(
-    hostile: Tenant, long: bool, text: str
+    hostile: list[Tenant], long: bool, text: str
 ) -> None:
     places = Places(4, SOCKETS)
     holders = Holders(places)
-    await holders.hang(hostile, 4, long=long)
-    (mine,) = await holders.hang(Tenant("ns", "uid"), 1, long=long)
+    for tenant in hostile:
+        await holders.hang(tenant, 4 // len(hostile) if tenant == MINE else 4, long=long)
+    (mine,) = await holders.hang(MINE, 1, long=long)
     assert mine.waiting_since is not None
     assert mine.why_queued.startswith(f"AttemptQueued: no place to run the attempt; {text}")
-    assert "other," not in mine.why_queued
-    await holders.end()
-
-
-async def test_tenant_that_has_ended_reduces_no_share() -> None:
-    places = Places(16, SOCKETS)
-    async with AsyncExitStack() as stack:
-        for number in range(15):
-            await stack.enter_async_context(places.place(Tenant(f"ns-{number}", "x"), long=False))
-    await asyncio.sleep(122)
-    holders = Holders(places)
-    assert held(await holders.hang(Tenant("alone", "uid"), 20)) == 16
+    assert "namespace x" not in mine.why_queued
     await holders.end()

@@ -93,7 +93,7 @@ CRASHED = {"terminated": {"reason": "Error", "exitCode": 1}}
 @pytest.mark.parametrize(
     ("marker", "pod", "text"),
     [
-        pytest.param(marker_wire(probes=[probe_wire(container="mian")]), pod_with(), "ContainerMissing: ", id="no-container"),
+        pytest.param(marker_wire(probes=[probe_wire(container="mian")]), pod_with(), "ContainerNotFound: ", id="no-container"),
         pytest.param(marker_wire(), pod_with(state=CRASHED), "ContainerNotRunning: ", id="crashed"),
         pytest.param(marker_wire(probes=[HOST]), pod_with(), "InvalidSpec: ", id="host-is-set"),
         pytest.param(

@@ -3,8 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kruise_probe.api.labels import Selector, compile_selector
-from kruise_probe.api.meta import LabelSelector
+from kruise_probe.api.labels import LabelSelector, Selector, compile_selector
 from kruise_probe.inspection.selectors import (
     distance,
     misses_by_typos,

@@ -69,7 +69,10 @@ def test_each_probe_of_a_marker_is_compared_with_its_own_entry() -> None:
             {"annotations": {"kubernetes.io/config.mirror": "x"}}, "pod", "StaticPod", id="static"
         ),
         pytest.param(
-            {"containers": [container_wire("other")]}, "container", "ContainerMissing", id="no-such"
+            {"containers": [container_wire("other")]},
+            "container",
+            "ContainerNotFound",
+            id="no-such",
         ),
         pytest.param(
             {

@@ -28,7 +28,7 @@ FILES = [
     ("key-of-the-selector", 20, 9, Rule.INVALID, f"{PROBE}.markerPolicy[0].labels", "key 'app' is used by this marker's selector"),
     ("kind", 2, 1, Rule.UNKNOWN_KIND, "kind", "write kind: PodProbeMarker"),
     ("label-value", 20, 9, Rule.INVALID, f"{PROBE}.markerPolicy[0].labels", 'Invalid value: "no match"'),
-    ("list", 18, 9, Rule.INVALID, f"{PROBE}.probe.periodSeconds", "PodProbeMarker game: Invalid value: -5: must be greater than or equal to 0"),
+    ("list", 18, 9, Rule.INVALID, f"{PROBE}.probe.periodSeconds", "PodProbeMarker game: Invalid value: -5: must be between 0 and 2147483647"),
     ("missing-colon", 11, 5, Rule.SYNTAX, "", "write ': ' after the key"),
     ("misspelled-field", 15, 7, Rule.UNKNOWN_FIELD, f"{PROBE}.probe.perodSeconds", "Did you mean 'periodSeconds'?"),
     ("name", 4, 3, Rule.INVALID, "metadata.name", "must be a lowercase RFC 1123 subdomain"),

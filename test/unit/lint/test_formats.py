@@ -68,7 +68,7 @@ def test_summary_says_which_rules_an_unreadable_file_turns_off(tmp_path: Path) -
     marker = BROKEN / "container.yaml"
     broken = tmp_path / "broken.yaml"
     broken.write_text("apiVersion: [")
-    off = ["no-pod", "no-container", "no-port", "readiness-gate"]
+    off = ["NoPods", "ContainerNotFound", "PortNameUnknown", "GateUnwritten"]
 
     alone, together = lint_paths(marker), lint_paths(marker, broken)
 

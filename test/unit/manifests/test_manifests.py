@@ -1,5 +1,6 @@
 """The manifests: fields of Kruise's CRDs, and every permission."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -113,6 +114,18 @@ def test_required_fields_are_those_of_kruise(
     crd: dict[str, Any], path: tuple[str, ...], required: list[str]
 ) -> None:
     assert schema_at(crd, *path)["required"] == required
+
+
+def fields_without_text(schema: dict[str, Any], path: str = "") -> Iterator[str]:
+    for name, each in schema.get("properties", {}).items():
+        if "description" not in each and name != "metadata":  # the API server describes metadata
+            yield f"{path}.{name}"
+        yield from fields_without_text(each.get("items", each), f"{path}.{name}")
+
+
+@pytest.mark.parametrize("crd", [marker_crd(), node_pod_probe_crd()], ids=["ppm", "npp"])
+def test_kubectl_explain_has_a_text_for_each_field(crd: dict[str, Any]) -> None:
+    assert not list(fields_without_text(schema_at(crd)))
 
 
 def test_http_get_has_the_defaults_of_core_v1_and_numbers_have_none() -> None:

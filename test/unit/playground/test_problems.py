@@ -9,7 +9,7 @@ from kruise_probe_playground.problems import ProblemSummary, summarized
 MISSING = Problem(
     severity="broken",
     link="container",
-    reason="ContainerMissing",
+    reason="ContainerNotFound",
     message="no container mian",
     remedy="correct it",
     pod="game-0",

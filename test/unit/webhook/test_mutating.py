@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from kruise_probe.api.probe_validation import MAX_COMMAND
+from kruise_probe.api.core import MAX_COMMAND
 from kruise_probe.api.v1alpha1 import PodProbeMarker
 from kruise_probe.webhook.admission import (
     ALLOWED,

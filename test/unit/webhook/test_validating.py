@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from support.marker_table import GOOD, INVALID, VALID, Row, edited
 
-from kruise_probe.api.validation import MAX_MARKS
+from kruise_probe.api.v1alpha1 import MAX_MARKS
 from kruise_probe.webhook.admission import (
     MAX_VALUES,
     AdmissionRequest,

@@ -1,0 +1,244 @@
+"""Declares a field of our kinds once, where it is defined: its meaning, its bounds and its rules.
+
+    path: Annotated[str | None, Field("Path of the request.", most=4096, rules=(NO_CONTROLS,))] = None
+
+The CRDs' schemas with their CEL rules derive from it (`manifests.schema`), and from these the reference and lint; so does
+validation (`errors_in`). msgspec ignores it: an object that breaks a rule still decodes.
+
+Source: apiextensions/v1 JSONSchemaProps and ValidationRule.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache
+from types import NoneType, UnionType
+from typing import Annotated, Any, NamedTuple, Union, get_args, get_origin, get_type_hints
+
+import msgspec
+
+from kruise_probe.api.field_errors import (
+    ErrorKind,
+    FieldError,
+    check_items,
+    check_length,
+    check_unique,
+    not_supported,
+    required,
+    shorten,
+)
+
+Check = Callable[[Any, str], Iterable[FieldError]]
+
+
+class Rule(NamedTuple):
+    """A rule of a value, for the API server and in Python.
+
+    Attributes:
+        cel: over `self`, with what Kubernetes 1.30 has (no `format` library, no two-variable macros). Empty if CEL cannot check it.
+        check: the errors of a value at a path. None if they depend on more than the value: `api.validation` finds these.
+        kind: of the error; for the API server only REQUIRED and FORBIDDEN.
+        field: the field of the value that the rule is about.
+        item: a CEL expression for the name of an item, in front of the message.
+        admission_only: a stored object that breaks the rule is used nevertheless.
+    """
+
+    message: str
+    cel: str
+    check: Check | None = None
+    kind: ErrorKind = ErrorKind.INVALID
+    field: str = ""
+    item: str = ""
+    admission_only: bool = False
+
+
+class Field(NamedTuple):
+    """What Kubernetes and users know about a field, beside its name and type.
+
+    Attributes:
+        text: its description.
+        least, most: bounds of a number, or of the number of characters, items or entries. A text or list with `least` is required.
+        values: the allowed ones; the empty one counts as absent.
+        required: also if its type allows None, because Kruise's CRD does.
+        open: the API server stores it as it is, because a closed schema costs it CPU.
+        schema: further parts of the schema.
+    """
+
+    text: str = ""
+    least: int | None = None
+    most: int | None = None
+    values: tuple[str, ...] = ()
+    default: str | None = None
+    required: bool = False
+    open: bool = False
+    rules: tuple[Rule, ...] = ()
+    schema: Mapping[str, Any] = {}
+
+
+class Shape(NamedTuple):
+    """A type with its declarations.
+
+    Attributes:
+        kind: `string`, `integer`, `port`, `array`, `map` or `object`.
+        items: of a list, or the values of a map.
+        properties: of an object, by attribute.
+    """
+
+    kind: str
+    field: Field
+    items: "Shape | None" = None
+    properties: Mapping[str, "Property"] = {}
+
+
+class Property(NamedTuple):
+    name: str
+    shape: Shape
+    required: bool
+
+
+@cache
+def shape_of(struct: type[msgspec.Struct]) -> Shape:
+    """The shape of a struct. Its class variable `RULES` has the rules of all of its values."""
+    return _shape(struct, Field())
+
+
+def _shape(annotation: Any, field: Field) -> Shape:
+    if get_origin(annotation) is Annotated:
+        annotation, field = get_args(annotation)
+    if get_origin(annotation) in (Union, UnionType):
+        options = [each for each in get_args(annotation) if each is not NoneType]
+        if len(options) == 2:
+            return Shape("port", field)
+        return _shape(options[0], field)
+    arguments = get_args(annotation)
+    if get_origin(annotation) is tuple:
+        return Shape("array", field, _shape(arguments[0], Field()))
+    if arguments:
+        return Shape("map", field, _shape(arguments[1], Field()))
+    if issubclass(annotation, msgspec.Struct):
+        field = field._replace(rules=(*getattr(annotation, "RULES", ()), *field.rules))
+        return Shape("object", field, properties=_properties(annotation))
+    return Shape("integer" if annotation is int else "string", field)
+
+
+def _properties(struct: type[msgspec.Struct]) -> Mapping[str, Property]:
+    hints = get_type_hints(struct, include_extras=True)
+    found = {}
+    for each in msgspec.structs.fields(struct):
+        shape = _shape(hints[each.name], Field())
+        found[each.name] = Property(each.encode_name, shape, each.required or shape.field.required)
+    return found
+
+
+def errors_in(value: Any, shape: Shape, path: str, *, stored: bool = False) -> Iterator[FieldError]:
+    """The broken bounds and rules of a value and of everything in it, lazily; `stored` leaves out those of admission only."""
+    field = shape.field
+    if value is None:
+        if field.required:
+            yield required(path, "must be set")
+        return
+    yield from _bound_errors(value, shape, path)
+    if field.values and value not in ("", *field.values):
+        known = ", ".join(f'"{each}"' for each in field.values if each)
+        yield not_supported(path, value, f"supported values: {known}")
+    for rule in field.rules:
+        if rule.check is not None and not (stored and rule.admission_only):
+            yield from rule.check(value, path)
+    for attribute, each in shape.properties.items():
+        at = f"{path}.{each.name}" if path else each.name
+        yield from errors_in(getattr(value, attribute), each.shape, at, stored=stored)
+    if shape.items is not None:
+        entries = value.items() if shape.kind == "map" else enumerate(value)
+        for key, item in entries:
+            yield from errors_in(item, shape.items, f"{path}[{_shown(key)}]", stored=stored)
+
+
+def _shown(key: str | int) -> str | int:
+    return shorten(key) if isinstance(key, str) else key
+
+
+def _bound_errors(value: Any, shape: Shape, path: str) -> Iterator[FieldError]:
+    least, most = shape.field.least or 0, shape.field.most
+    if isinstance(value, int):
+        if most is not None and not least <= value <= most:
+            detail = f"must be between {least} and {most}, inclusive"
+            yield FieldError(path, ErrorKind.INVALID, detail, value)
+    elif shape.kind in ("object", "port"):
+        return
+    elif len(value) < least:
+        yield required(path, "must not be empty")
+    elif most is not None:
+        check = check_length if isinstance(value, str) else check_items
+        yield from check(path, value, most)
+
+
+def rule(
+    message: str,
+    cel: str,
+    holds: Callable[[Any], object],
+    *,
+    kind: ErrorKind = ErrorKind.INVALID,
+    field: str = "",
+    admission_only: bool = False,
+) -> Rule:
+    """A rule with one error: `holds` is false."""
+
+    def check(value: Any, path: str) -> Iterator[FieldError]:
+        if not holds(value):
+            shown = value if kind is ErrorKind.INVALID and isinstance(value, str) else None
+            yield FieldError(f"{path}.{field}" if field else path, kind, message, shown)
+
+    return Rule(message, cel, check, kind, field, admission_only=admission_only)
+
+
+TEXT = "[self].filter(t, t != '')"
+"""CEL: a text as a list of keys, which has no key if the text is empty."""
+
+
+def each_key(
+    message: str,
+    cel: str,
+    error: Callable[[str], str | None] | None,
+    *,
+    keys: str = "self",
+    kind: ErrorKind = ErrorKind.INVALID,
+) -> Rule:
+    """A rule of every key of a map, every item of a list, or a text (`keys` is TEXT then). `cel` is about the variable `k`.
+
+    `error` says what is wrong with a key.
+    """
+
+    def check(value: Any, path: str) -> Iterator[FieldError]:
+        assert error is not None
+        for key in filter(None, [value]) if isinstance(value, str) else value:
+            if problem := error(key):
+                yield key_error(path, key, problem, kind, in_map=isinstance(value, Mapping))
+
+    item = f"'\"' + {keys}.filter(k, !({cel}))[0] + '\": '"
+    return Rule(message, f"{keys}.all(k, {cel})", error and check, kind, item=item)
+
+
+def key_error(
+    path: str, key: str, problem: str, kind: ErrorKind, *, in_map: bool = False
+) -> FieldError:
+    """What is wrong with a key. A forbidden one is part of the sentence."""
+    if kind is ErrorKind.FORBIDDEN:
+        return FieldError(path, kind, f"key {shorten(key)!r} {problem}", key=key)
+    return FieldError(path, kind, problem, key, key if in_map else None)
+
+
+def unique(name: str, message: str, *, attribute: str, item: str = "") -> Rule:
+    """The field `name` of the items of a list is unique, if it is set."""
+
+    def check(value: Any, path: str) -> Iterator[FieldError]:
+        names = (getattr(each, attribute) or None for each in value)
+        yield from check_unique(f"{path}[{{}}].{name}", names, message)
+
+    cel = (
+        f"self.all(p, !has(p.{name}) || p.{name} == '' || "
+        f"self.exists_one(q, has(q.{name}) && q.{name} == p.{name}))"
+    )
+    return Rule(f"{name} {message}", cel, check, ErrorKind.DUPLICATE, item=item)
+
+
+def literal(text: str) -> str:
+    """A string of CEL."""
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"

@@ -1,0 +1,138 @@
+"""Text for terminals: tables and paragraphs by the width of characters, and colours.
+
+If the output is not a terminal, nothing is cut.
+"""
+
+import os
+import re
+import shutil
+import sys
+import unicodedata
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple, Self
+
+GAP: Final = "  "
+
+_STYLES: Final = {
+    "Succeeded": "32", "Failed": "31", "Unknown": "33", "Pending": "2",
+    "ok": "32", "broken": "1;31", "waiting": "33", "note": "33",
+    "strong": "1", "heading": "1;2", "remedy": "36",
+}  # fmt: skip
+_CONTROLS: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]+")
+
+
+def printable(text: str) -> str:
+    """The text without control characters. Messages and annotations may come from untrusted pods."""
+    return _CONTROLS.sub(" ", text)
+
+
+def cells(text: str) -> int:
+    """How many columns the text takes on a terminal."""
+    return len(text) if text.isascii() else sum(map(_cells, text))
+
+
+def _cells(character: str) -> int:
+    if unicodedata.category(character) in ("Mn", "Me", "Cf"):
+        return 0
+    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
+
+
+def _head(text: str, width: int) -> str:
+    """As many characters as fit, at least one."""
+    end = 1
+    while end < len(text) and cells(text[: end + 1]) <= width:
+        end += 1
+    return text[:end]
+
+
+def wrapped(text: str, width: int) -> list[str]:
+    """Lines of at most `width` columns; 0 for one line."""
+    if not width or cells(text) <= width:
+        return [text]
+    lines, line = [], ""
+    for word in text.split(" "):
+        joined = f"{line} {word}" if line else word
+        if line and cells(joined) > width:
+            lines.append(line)
+            joined = word
+        while cells(joined) > width > 1:
+            lines.append(_head(joined, width))
+            joined = joined[len(lines[-1]) :]
+        line = joined
+    return [*lines, line]
+
+
+class Cell(NamedTuple):
+    text: str
+    style: str = ""
+
+
+class Terminal(NamedTuple):
+    """Where text is printed. `width` and `height` are 0 if the output is not limited."""
+
+    width: int = 0
+    height: int = 0
+    color: bool = False
+
+    @classmethod
+    def of_stdout(cls) -> Self:
+        """Standard output. FORCE_COLOR and NO_COLOR have their usual meaning."""
+        if not sys.stdout.isatty():
+            return cls(color=bool(os.environ.get("FORCE_COLOR")))
+        width, height = shutil.get_terminal_size()
+        dumb = os.environ.get("TERM") in ("dumb", "unknown")
+        plain = (dumb or os.environ.get("NO_COLOR")) and not os.environ.get("FORCE_COLOR")
+        return cls(width, 0 if dumb else height, not plain)
+
+    def paint(self, text: str, style: str = "") -> str:
+        code = _STYLES.get(style) if self.color else None
+        return f"\x1b[{code}m{printable(text)}\x1b[0m" if code and text else printable(text)
+
+    def paragraph(self, lead: Cell, text: str, indent: str = "") -> Iterator[str]:
+        """`lead` and the text, whose further lines begin in the column of the text."""
+        start = len(indent) + cells(printable(lead.text))
+        first, *rest = wrapped(printable(text), self.width and max(self.width - start, 8))
+        yield f"{indent}{self.paint(*lead)}{first}".rstrip()
+        yield from (f"{' ' * start}{each}" for each in rest)
+
+    def table(
+        self,
+        columns: Sequence[str],
+        rows: Sequence[Sequence[str | Cell]],
+        optional: Sequence[str] = (),
+    ) -> Iterator[str]:
+        """Lines of at most the width. Columns that are `optional` leave first; then MESSAGE and MARKS shrink."""
+        table = [[Cell(name, "heading") for name in columns]]
+        table += [[each if isinstance(each, Cell) else Cell(each) for each in row] for row in rows]
+        table = [[Cell(printable(each.text), each.style) for each in row] for row in table]
+        widths = {
+            name: max(cells(row[index].text) for row in table) for index, name in enumerate(columns)
+        }
+        for name in optional:
+            if self._excess(widths | {"MESSAGE": min(widths.get("MESSAGE", 0), 24)}) > 0:
+                del widths[name]
+        self._shrink(widths)
+        for row in table:
+            line = [
+                self._fitted(cell, widths[name])
+                for name, cell in zip(columns, row, strict=True)
+                if name in widths
+            ]
+            yield f"{GAP}{GAP.join(line)}".rstrip()
+
+    def _excess(self, widths: dict[str, int]) -> int:
+        return sum(widths.values()) + len(GAP) * len(widths) - self.width if self.width else 0
+
+    def _shrink(self, widths: dict[str, int]) -> None:
+        widest = sorted(widths, key=lambda name: -widths[name])
+        order = [("MESSAGE", 24), ("MARKS", 24), ("MESSAGE", 8)]
+        order += [(name, least) for least in (12, 8, 4) for name in widest]
+        for name, least in order:
+            if name in widths:
+                widths[name] -= max(min(self._excess(widths), widths[name] - least), 0)
+
+    def _fitted(self, cell: Cell, width: int) -> str:
+        text = cell.text
+        if cells(text) > width:
+            text = f"{_head(text, width - 1)}…"
+        return self.paint(text, cell.style) + " " * (width - cells(text))
