@@ -40,10 +40,10 @@ from kruise_probe.daemon.agent import Agent, AgentOptions
 from kruise_probe.daemon.cri.containers import ContainerWatcher
 from kruise_probe.daemon.cri.endpoints import NodeRuntime
 from kruise_probe.daemon.metrics import PlacesCollector
-from kruise_probe.daemon.node_addresses import NodeAddresses
 from kruise_probe.daemon.places import EXECS, SOCKETS, Places
 from kruise_probe.daemon.probers.exec import RuntimeCommands
 from kruise_probe.daemon.probers.selection import prober_for
+from kruise_probe.daemon.targets import NodeAddresses
 from kruise_probe.informers.shared_informer import SharedInformer
 from kruise_probe.manager.cache_checks import add_cache_checks
 from kruise_probe.manager.process import run_until_signalled
@@ -161,7 +161,7 @@ async def _run_agent(flags: DaemonFlags, runtime: NodeRuntime, context: ProcessC
             informer=informer,
             client=client,
             containers=containers,
-            host_addresses=NodeAddresses(),
+            node_addresses=NodeAddresses(),
             prober_factory=partial(
                 prober_for,
                 commands=RuntimeCommands(runtime),

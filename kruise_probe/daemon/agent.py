@@ -13,17 +13,19 @@ import structlog
 from prometheus_client import REGISTRY
 
 from kruise_probe.api.names import EVENT_FAILED, EVENT_SUCCEEDED, EVENT_UNKNOWN, SYSTEM_NAMESPACE
-from kruise_probe.api.v1alpha1 import ContainerProbe, NodePodProbe, ProbeState
+from kruise_probe.api.v1alpha1 import ContainerProbe, ContainerProbeState, NodePodProbe, ProbeState
 from kruise_probe.client.event_series import ObjectReference
+from kruise_probe.client.recorder import EventRecorder
+from kruise_probe.daemon.cri.containers import ContainerWatcher
 from kruise_probe.daemon.diff import DesiredProbe
 from kruise_probe.daemon.heartbeat import Heartbeat, LeaseClient
 from kruise_probe.daemon.metrics import ProbeCollector
 from kruise_probe.daemon.places import Places
 from kruise_probe.daemon.probers.prober import Prober
 from kruise_probe.daemon.reporter import Reporter, StatusClient
-from kruise_probe.daemon.results import PublishedResult, Results
+from kruise_probe.daemon.results import Results
 from kruise_probe.daemon.supervisor import Supervisor
-from kruise_probe.daemon.targets import Containers, HostAddresses
+from kruise_probe.daemon.targets import NodeAddresses
 from kruise_probe.daemon.worker import WorkerContext
 from kruise_probe.informers.replica import EventHandler
 
@@ -54,29 +56,6 @@ class Informer(Protocol):
     async def run(self) -> None: ...
 
 
-class WatchedContainers(Containers, Protocol):
-    """Containers that `run` keeps up to date."""
-
-    async def run(self) -> None: ...
-
-
-class Recorder(Protocol):
-    """Sends events. `event` never blocks and never raises."""
-
-    def event(
-        self,
-        involved: ObjectReference,
-        type: str,
-        reason: str,
-        message: str,
-        *,
-        container: str = "",
-        probe: str = "",
-    ) -> None: ...
-    async def flush(self) -> None: ...
-    async def run(self) -> None: ...
-
-
 class AgentClient(StatusClient, LeaseClient, Protocol):
     """All requests of the daemon to the API server, except events."""
 
@@ -94,12 +73,12 @@ class Agent:
         node_name: str,
         informer: Informer,
         client: AgentClient,
-        containers: WatchedContainers,
-        host_addresses: HostAddresses,
+        containers: ContainerWatcher,
+        node_addresses: NodeAddresses,
         prober_factory: Callable[[ContainerProbe], Prober],
         execs: Places,
         sockets: Places,
-        recorder: Recorder,
+        recorder: EventRecorder,
         stalled_since: Callable[[float], bool],
         options: AgentOptions,
         now: Callable[[], datetime],
@@ -113,7 +92,7 @@ class Agent:
         self._supervisor = Supervisor(
             WorkerContext(
                 containers=containers,
-                host_addresses=host_addresses,
+                node_addresses=node_addresses,
                 prober_factory=prober_factory,
                 execs=execs,
                 sockets=sockets,
@@ -195,8 +174,8 @@ class Agent:
             if each.is_node and each.name == self._node_name:
                 self._heartbeat.set_owner(each)
 
-    def _record_transition(self, desired: DesiredProbe, result: PublishedResult) -> None:
-        type, reason = _EVENTS[result.state]
+    def _record_transition(self, desired: DesiredProbe, result: ContainerProbeState) -> None:
+        type, reason = _EVENTS[ProbeState(result.state)]
         probe = str(desired.key.probe)
         self._recorder.event(
             ObjectReference(desired.pod.namespace, desired.pod.name, desired.key.pod_uid),

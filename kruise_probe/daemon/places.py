@@ -14,7 +14,7 @@ Differs: kubelet limits neither execs nor sockets. A hundred execs that are due 
 
 import asyncio
 from collections import Counter, deque
-from typing import Final, NamedTuple, Self
+from typing import Final, NamedTuple
 
 from kruise_probe.daemon.probers.prober import Reason
 from kruise_probe.histogram import DurationHistogram
@@ -80,46 +80,32 @@ class _Pool:
 
 
 class Place:
-    """The place of one attempt: waits for it on entry, releases it on exit.
+    """The place of one attempt, or its request for one.
 
     Attributes:
-        waiting_since: loop time since which it waits; None unless it waits.
+        granted: whether the attempt may run.
+        requested_at: loop time.
         reported: set by the probe that published that it waits too long.
     """
 
-    __slots__ = ("_places", "has_place", "long", "reported", "tenant", "turn", "waiting_since")
+    __slots__ = ("_turn", "granted", "long", "reported", "requested_at", "tenant")
 
-    def __init__(self, places: "Places", tenant: Tenant, long: bool) -> None:
-        self._places = places
+    def __init__(self, tenant: Tenant, long: bool, at: float) -> None:
         self.tenant = tenant
         self.long = long
-        self.has_place = False
-        self.reported = False
-        self.turn: asyncio.Future[None] | None = None
-        self.waiting_since: float | None = None
+        self.requested_at = at
+        self.granted = self.reported = False
+        self._turn: asyncio.Future[None] | None = None
 
-    async def __aenter__(self) -> Self:
-        if self._places.enter(self):
-            return self
-        loop = asyncio.get_running_loop()
-        self.waiting_since = since = loop.time()
-        self.turn = loop.create_future()
-        try:
-            await self.turn
-        except BaseException:
-            self._places.leave(self)
-            raise
-        self.waiting_since = None
-        self._places.queue_durations.observe(loop.time() - since)
-        return self
+    async def wait(self) -> None:
+        """Wait until the place is granted."""
+        self._turn = asyncio.get_running_loop().create_future()
+        await self._turn
 
-    async def __aexit__(self, *_: object) -> None:
-        self._places.leave(self)
-
-    @property
-    def why_queued(self) -> str:
-        """Why it waits and what to do; mentions no namespace but its own."""
-        return self._places.describe(self)
+    def grant(self) -> None:
+        self.granted = True
+        if self._turn is not None and not self._turn.done():
+            self._turn.set_result(None)
 
 
 class Places:
@@ -140,10 +126,6 @@ class Places:
         self._all, self._for_long = _Pool(count), _Pool(max(1, count // 2))
         self._waiting: dict[str, dict[tuple[Tenant, bool], deque[Place]]] = {}
 
-    def place(self, tenant: Tenant, *, long: bool) -> Place:
-        """A place for one attempt; use it with `async with`."""
-        return Place(self, tenant, long)
-
     @property
     def in_flight(self) -> int:
         """The number of attempts in flight."""
@@ -159,42 +141,38 @@ class Places:
             for place in queue
         )
 
-    def enter(self, place: Place) -> bool:
-        """Take a place, or wait for one. Returns whether the attempt has it."""
-        if not self._waiting and self._allows(place.tenant, place.long):
+    def request(self, tenant: Tenant, *, long: bool) -> Place:
+        """Request a place for one attempt; unless it is `granted` at once, `wait` for it. Release it in any case."""
+        place = Place(tenant, long, asyncio.get_running_loop().time())
+        if not self._waiting and self._allows(tenant, long):
             self._grant(place)
         else:
-            self._queue(place)
+            pods = self._waiting.setdefault(tenant.namespace, {})
+            pods.setdefault((tenant, long), deque()).append(place)
             self._grant_next()
-        if place.has_place:
-            self.queue_durations.observe(0.0)
-        return place.has_place
+        return place
 
-    def leave(self, place: Place) -> None:
-        if place.has_place:
-            place.has_place = False
+    def release(self, place: Place) -> None:
+        """Give the place back, or end its request."""
+        if place.granted:
             self._count(place, -1)
         else:
             self._unqueue(place)
-        self._grant_next()
+        if self._waiting:
+            self._grant_next()
 
     def _allows(self, tenant: Tenant, long: bool) -> bool:
         return self._all.allows(tenant) and not (long and not self._for_long.allows(tenant))
 
     def _grant(self, place: Place) -> None:
-        place.has_place = True
         self._count(place, 1)
-        if place.turn is not None and not place.turn.done():
-            place.turn.set_result(None)
+        self.queue_durations.observe(asyncio.get_running_loop().time() - place.requested_at)
+        place.grant()
 
     def _count(self, place: Place, number: int) -> None:
         self._all.add(place.tenant, number)
         if place.long:
             self._for_long.add(place.tenant, number)
-
-    def _queue(self, place: Place) -> None:
-        pods = self._waiting.setdefault(place.tenant.namespace, {})
-        pods.setdefault((place.tenant, place.long), deque()).append(place)
 
     def _unqueue(self, place: Place) -> None:
         """Remove a waiting attempt; its pod and namespace move to the end of their queues if they have more."""
@@ -221,6 +199,7 @@ class Places:
         return None
 
     def describe(self, place: Place) -> str:
+        """Why the attempt waits and what to do; mentions no namespace but its own."""
         tenant, words = place.tenant, self._wording
         attempts, pool = f"{words.attempt}s", self._all
         if place.long and not self._for_long.allows(tenant):

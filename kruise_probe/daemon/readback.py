@@ -8,15 +8,13 @@ Kruise's CRD prunes both; then the start time of the container decides.
 from enum import Enum
 from typing import Final
 
-from kruise_probe.api.keys import ProbeKey
 from kruise_probe.api.times import parse_time
 from kruise_probe.api.v1alpha1 import ContainerProbeState, NodePodProbeStatus, ProbeState
-from kruise_probe.daemon.results import PublishedResult
 
 _STATES: Final = frozenset(each.value for each in ProbeState)
 
 Recorded = dict[tuple[str, str], ContainerProbeState]
-"""States in the status, by pod uid and probe name."""
+"""Known states in the status, by pod uid and probe name."""
 
 
 class ReadbackMatch(Enum):
@@ -28,31 +26,17 @@ class ReadbackMatch(Enum):
 
 
 def recorded_in(status: NodePodProbeStatus | None) -> Recorded:
-    """All states of `status`; of two with the same name the first counts."""
+    """All known states of `status`; of two with the same name the first counts."""
     recorded: Recorded = {}
     for pod in (status and status.pod_probe_statuses) or ():
         for state in pod.probe_states or ():
-            recorded.setdefault((pod.uid, state.name), state)
+            if state.state in _STATES:
+                recorded.setdefault((pod.uid, state.name), state)
     return recorded
 
 
-def result_for(key: ProbeKey, recorded: Recorded) -> PublishedResult | None:
-    """The recorded result of `key`; None without a state, or with an unknown one."""
-    state = recorded.get((key.pod_uid, str(key.probe)))
-    if state is None or state.state not in _STATES:
-        return None
-    return PublishedResult(
-        ProbeState(state.state),
-        state.message or "",
-        state.container_id or "",
-        state.probe_hash or "",
-        parse_time(state.last_probe_time),
-        parse_time(state.last_transition_time),
-    )
-
-
 def readback_match(
-    result: PublishedResult, *, container_id: str, started_at: float | None, probe_hash: str
+    result: ContainerProbeState, *, container_id: str, started_at: float | None, probe_hash: str
 ) -> ReadbackMatch:
     """Compare `result` with the running container (`started_at`: seconds since the epoch) and its probe.
 
@@ -61,11 +45,8 @@ def readback_match(
     if result.container_id:
         same = result.container_id == container_id
     else:
-        same = (
-            started_at is not None
-            and result.last_probe_at is not None
-            and int(started_at) <= result.last_probe_at.timestamp()
-        )
+        probed_at = parse_time(result.last_probe_time)
+        same = bool(started_at and probed_at and int(started_at) <= probed_at.timestamp())
     if not same:
         return ReadbackMatch.OTHER
     if result.probe_hash and result.probe_hash != probe_hash:

@@ -26,11 +26,17 @@ from kruise_probe.api.keys import NamespacedName, ProbeKey
 from kruise_probe.api.meta import ObjectMeta
 from kruise_probe.api.resources import NODE_POD_PROBES
 from kruise_probe.api.times import CLOCK_SLACK_SECONDS
-from kruise_probe.api.v1alpha1 import NodePodProbe, NodePodProbeStatus, stored_bytes
+from kruise_probe.api.v1alpha1 import (
+    ContainerProbeState,
+    NodePodProbe,
+    NodePodProbeStatus,
+    stored_bytes,
+)
 from kruise_probe.client.interfaces import Patcher, Replacer
 from kruise_probe.client.request import PatchType
 from kruise_probe.daemon import metrics
-from kruise_probe.daemon.results import PublishedResult, ResultChange
+from kruise_probe.daemon.diff import DesiredProbe, desired_probes
+from kruise_probe.daemon.results import ResultChange
 from kruise_probe.daemon.status import (
     Fitted,
     differs,
@@ -68,7 +74,7 @@ class StatusClient(Replacer, Patcher, Protocol):
 
 
 class Reporter:
-    """Keeps the status of one NodePodProbe equal to `status_of(spec, results)`.
+    """Keeps the status of one NodePodProbe equal to the results of the probes in its spec.
 
     `observe` passes the newest object of the watch, `changed` reports new results; both are synchronous.
     When cancelled, `run` writes pending changes once more, within `LAST_WRITE_SECONDS`.
@@ -79,7 +85,7 @@ class Reporter:
         *,
         client: StatusClient,
         node_name: str,
-        results: Mapping[ProbeKey, PublishedResult],
+        results: Mapping[ProbeKey, ContainerProbeState],
         message_sync_seconds: float,
         refresh_seconds: float,
         now: Callable[[], datetime],
@@ -93,6 +99,7 @@ class Reporter:
         self._log = structlog.get_logger().bind(node=node_name)
 
         self._object: NodePodProbe | None = None
+        self._desired: Mapping[ProbeKey, DesiredProbe] = {}
         self._spec_bytes = 0
         self._stored_status: NodePodProbeStatus | None = None
         # Resource version of our newest write; empty once the watch has delivered it.
@@ -114,6 +121,7 @@ class Reporter:
             self._stored_status = None
             return
         if before is None or before.spec != node_pod_probe.spec:
+            self._desired = desired_probes(node_pod_probe.spec)
             self._spec_bytes = stored_bytes(node_pod_probe.spec)
             self._compare_within_sync_interval()
         if before is None or before.uid != node_pod_probe.uid:
@@ -193,7 +201,7 @@ class Reporter:
         self._state_due = self._message_due = math.inf
         if refresh:
             self._schedule_refresh()
-        wanted = fit(status_of(self._object.spec, self._results), self._spec_bytes)
+        wanted = fit(status_of(self._desired, self._results), self._spec_bytes)
         if differs(wanted.status, self._stored_status) or (
             refresh and probe_times_differ(wanted.status, self._stored_status)
         ):

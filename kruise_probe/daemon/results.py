@@ -6,14 +6,15 @@ overwrite each other. Changes of the state, changes of the message and repetitio
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import datetime
 from enum import IntEnum
 
 import msgspec
 
 from kruise_probe.api.keys import ProbeKey
-from kruise_probe.api.v1alpha1 import ProbeState
+from kruise_probe.api.times import format_time
+from kruise_probe.api.v1alpha1 import ContainerProbeState, ProbeState
 from kruise_probe.daemon import threshold
 from kruise_probe.daemon.diff import DesiredProbe
 from kruise_probe.daemon.metrics import ProbeSeries
@@ -31,89 +32,33 @@ class ResultChange(IntEnum):
     STATE = 2
 
 
-class PublishedResult(msgspec.Struct, frozen=True, gc=False):
-    """The published result of one probe.
-
-    Attributes:
-        container_id: the container that was probed; empty when the state is not of a container.
-        probe_hash: hash of the probe that gave the state; empty when unknown.
-        last_probe_at: when the newest attempt ended, or when the state became Unknown.
-        last_transition_at: when `state` last changed.
-    """
-
-    state: ProbeState
-    message: str
-    container_id: str
-    probe_hash: str
-    last_probe_at: datetime | None
-    last_transition_at: datetime | None
-
-
-def next_result(
-    old: PublishedResult | None, new: PublishedResult, *, probed: bool, confirmed: bool
-) -> PublishedResult | None:
-    """The result to publish after `old`; None if nothing changes.
-
-    `new` has the transition time of `old`, unless the state has changed.
-    `probed`: an attempt has ended with a result. `confirmed`: the newest results confirm the state. Until then,
-    container and probe hash stay those of the attempts that gave the state.
-    """
-    if old is None or old.state is not new.state or confirmed or old.message != new.message:
-        return new
-    if probed or new.state is ProbeState.UNKNOWN:
-        return msgspec.structs.replace(old, last_probe_at=new.last_probe_at)
-    return None
-
-
 class Results:
-    """Results by key. `newest` is a live view, not a copy.
+    """Results by key, as the status has them.
 
     `on_change` is called after every change but NOTHING, synchronously; set it before the first `put`.
     """
 
     def __init__(self) -> None:
-        self._results: dict[ProbeKey, PublishedResult] = {}
-        self.on_change: Callable[[ResultChange], None] = _ignore
+        self.newest: dict[ProbeKey, ContainerProbeState] = {}
+        self.on_change: Callable[[ResultChange], None] = lambda _: None
 
-    @property
-    def newest(self) -> Mapping[ProbeKey, PublishedResult]:
-        return self._results
-
-    def get(self, key: ProbeKey) -> PublishedResult | None:
-        return self._results.get(key)
-
-    def restore(self, key: ProbeKey, result: PublishedResult) -> None:
-        """Set a result that was read back; does not call `on_change`."""
-        self._results[key] = result
-
-    def put(self, key: ProbeKey, result: PublishedResult) -> bool:
-        """Store a new result. Returns whether the state changed."""
-        old = self._results.get(key)
-        self._results[key] = result
-        change = _change(old, result)
-        if change:
-            self.on_change(change)
-        return old is None or old.state is not result.state
+    def put(self, key: ProbeKey, result: ContainerProbeState) -> None:
+        """Store a new result, and report what changed."""
+        old = self.newest.get(key)
+        self.newest[key] = result
+        if old is None or old.state != result.state or old.probe_hash != result.probe_hash:
+            self.on_change(ResultChange.STATE)
+        elif old.message != result.message or old.container_id != result.container_id:
+            self.on_change(ResultChange.MESSAGE)
 
     def remove(self, key: ProbeKey) -> None:
         """Remove the result of a probe that no longer runs."""
-        if self._results.pop(key, None) is not None:
+        if self.newest.pop(key, None) is not None:
             self.on_change(ResultChange.MESSAGE)
 
 
-def _change(old: PublishedResult | None, new: PublishedResult) -> ResultChange:
-    if old is None or (old.state, old.probe_hash) != (new.state, new.probe_hash):
-        return ResultChange.STATE
-    if old.message == new.message and old.container_id == new.container_id:
-        return ResultChange.NOTHING
-    return ResultChange.MESSAGE
-
-
-def _ignore(_: ResultChange) -> None: ...
-
-
 class StatePublisher:
-    """Owns the record of one probe and the timer of its grace period. All methods are synchronous.
+    """The state of one probe: counts results, waits for the grace period, publishes. All methods are synchronous.
 
     Args:
         recorded: published before; it is the first state.
@@ -130,32 +75,29 @@ class StatePublisher:
         *,
         results: Results,
         series: ProbeSeries,
-        recorded: PublishedResult | None,
-        on_transition: Callable[[DesiredProbe, PublishedResult], None],
+        recorded: ContainerProbeState | None,
+        on_transition: Callable[[DesiredProbe, ContainerProbeState], None],
         now: Callable[[], datetime],
     ) -> None:
-        self.record = threshold.restored(recorded.state, recorded.message) if recorded else Record()
+        self.record = Record()
         self.container_id = ""
         self._results = results
         self._series = series
-        self._recorded = recorded
         self._on_transition = on_transition
         self._now = now
         self._loop = asyncio.get_running_loop()
         self._grace_timer: asyncio.TimerHandle | None = None
         self.configure(desired)
+        if recorded is not None:
+            self.record = threshold.restored(ProbeState(recorded.state), recorded.message or "")
+            results.newest[desired.key] = recorded
+            series.state = recorded.state
 
     def configure(self, desired: DesiredProbe) -> None:
         """Use this version of the probe from now on."""
         self._desired = desired
         self.thresholds = threshold.thresholds_of(desired.probe)
         self.probe_hash = desired.entry.hash
-
-    def restore(self) -> None:
-        """Store the recorded result, without a transition."""
-        if self._recorded is not None:
-            self._results.restore(self._desired.key, self._recorded)
-            self._series.state = self._recorded.state.value
 
     def observe(self, state: ProbeState, message: str) -> None:
         """Count the result of an attempt."""
@@ -172,8 +114,7 @@ class StatePublisher:
 
     def unblock_container(self) -> None:
         """Clear a blocking reason of the container: it runs."""
-        if self.record.blocked is not None:
-            self.record = threshold.container_runs(self.record)
+        self.record = threshold.container_runs(self.record)
 
     def change_container(self, container_id: str, *, initial_delay: bool) -> None:
         """Count from zero for a new container; Unknown during its initial delay."""
@@ -186,28 +127,6 @@ class StatePublisher:
 
     def apply_new_thresholds(self) -> None:
         self._publish(threshold.thresholds_changed(self.record, self.thresholds))
-
-    def _publish(self, record: Record, *, probed: bool = False) -> None:
-        """Store `record`, and update the results if the state, its message or its probe time changed."""
-        self.record = record
-        if record.state is None:
-            return
-        key, at = self._desired.key, self._now()
-        old = self._results.get(key)
-        since = old.last_transition_at if old and old.state is record.state else at
-        result = next_result(
-            old,
-            PublishedResult(
-                record.state, record.message, self.container_id, self.probe_hash, at, since
-            ),
-            probed=probed,
-            confirmed=probed and threshold.is_confirmed(record, self.thresholds),
-        )
-        if result is None:
-            return
-        self._series.state = record.state.value
-        if self._results.put(key, result):
-            self._on_transition(self._desired, result)
 
     def block(self, message: str, *, by_container: bool) -> None:
         """Record why there is no result; the probe becomes Unknown after the grace period."""
@@ -242,3 +161,26 @@ class StatePublisher:
     def _on_grace_expired(self) -> None:
         self._publish(threshold.time_passed(self.record, self._loop.time(), self.thresholds))
         self._start_grace_timer()
+
+    def _publish(self, record: Record, *, probed: bool = False) -> None:
+        """Store `record`, and update the results if the state, its message or its probe time changed."""
+        self.record = record
+        if record.state is None:
+            return
+        key, at = self._desired.key, format_time(self._now())
+        old, message = self._results.newest.get(key), record.message or None
+        since = old.last_transition_time if old and old.state == record.state else at
+        result = ContainerProbeState(
+            self._desired.entry.name, record.state, at, since, message,
+            self.container_id or None, self.probe_hash,
+        )  # fmt: skip
+        # Until the newest results confirm the state, container and hash stay those of the attempts that gave it.
+        repeated = old and old.state == record.state and old.message == message
+        if old and repeated and not (probed and threshold.is_confirmed(record, self.thresholds)):
+            if probed or record.state is ProbeState.UNKNOWN:
+                self._results.newest[key] = msgspec.structs.replace(old, last_probe_time=at)
+            return
+        self._results.put(key, result)
+        if old is None or old.state != record.state:
+            self._series.state = record.state
+            self._on_transition(self._desired, result)

@@ -13,19 +13,17 @@ from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 
-from kruise_probe.api.keys import ProbeKey, ProbeName
+from kruise_probe.api.keys import NamespacedName, ProbeKey
 from kruise_probe.api.resources import NODE_POD_PROBES
-from kruise_probe.api.times import format_time, parse_time
+from kruise_probe.api.times import parse_time
 from kruise_probe.api.v1alpha1 import (
     MAX_OBJECT_BYTES,
     ContainerProbeState,
-    NodePodProbeSpec,
     NodePodProbeStatus,
-    PodProbe,
     PodProbeStatus,
     stored_bytes,
 )
-from kruise_probe.daemon.results import PublishedResult
+from kruise_probe.daemon.diff import DesiredProbe
 
 METADATA_BYTES: Final = 8 << 10
 """Bytes reserved for the metadata of the object."""
@@ -40,7 +38,7 @@ _PADDING: Final = (
     *((each.encode(), b"\0" * 3) for each in "\u2028\u2029"),
     *((each, b"\0") for each in (b'"', b"\\", b"\n")),
 )
-"""Characters of a message that take more bytes where they are stored, and how many. A NUL of a message that is cut is dropped."""
+"""Characters of a message that take more bytes where they are stored, and NULs for these bytes. Messages have no NUL."""
 
 T = TypeVar("T")
 
@@ -55,40 +53,21 @@ class Fitted(NamedTuple):
 
 
 def status_of(
-    spec: NodePodProbeSpec, results: Mapping[ProbeKey, PublishedResult]
+    desired: Mapping[ProbeKey, DesiredProbe], results: Mapping[ProbeKey, ContainerProbeState]
 ) -> NodePodProbeStatus:
-    """The newest results of the probes in `spec`, in its order."""
-    seen: set[ProbeKey] = set()
-    pods = [
-        PodProbeStatus(pod.name, pod.namespace, pod.uid, states)
-        for pod in spec.pod_probes or ()
-        if (states := tuple(_states(pod, results, seen)))
-    ]
-    return NodePodProbeStatus(tuple(pods))
-
-
-def _states(
-    pod: PodProbe, results: Mapping[ProbeKey, PublishedResult], seen: set[ProbeKey]
-) -> Iterator[ContainerProbeState]:
-    for probe in pod.probes or ():
-        key = ProbeKey(pod.uid, probe.container_name, ProbeName.parse(probe.name))
-        result = results.get(key)
-        if result is None or key in seen:
-            continue
-        seen.add(key)
-        yield ContainerProbeState(
-            probe.name,
-            result.state,
-            _stamp(result.last_probe_at),
-            _stamp(result.last_transition_at),
-            result.message or None,
-            result.container_id or None,
-            result.probe_hash or None,
+    """The newest results of the desired probes, in their order."""
+    pods: dict[tuple[NamespacedName, str], list[ContainerProbeState]] = {}
+    for key, probe in desired.items():
+        if (result := results.get(key)) is not None:
+            pods.setdefault((probe.pod, key.pod_uid), []).append(result)
+    return NodePodProbeStatus(
+        tuple(
+            [
+                PodProbeStatus(pod.name, pod.namespace, uid, tuple(states))
+                for (pod, uid), states in pods.items()
+            ]
         )
-
-
-def _stamp(at: datetime | None) -> str | None:
-    return None if at is None else format_time(at)
+    )
 
 
 def fit(status: NodePodProbeStatus, spec_bytes: int) -> Fitted:
@@ -100,14 +79,21 @@ def fit(status: NodePodProbeStatus, spec_bytes: int) -> Fitted:
     size = stored_bytes(status)
     if size <= room:
         return Fitted(status, 0)
-    messages = sum(_message_bytes(state) for state in _all_states(status))
-    step = max(STEPS * (room - (size - messages)) // max(messages, 1), 0)
-    shorter = _shortened(status, step)
-    count = sum(
-        before.message != after.message
-        for before, after in zip(_all_states(status), _all_states(shorter), strict=True)
+    messages = [_padded(state.message or "") for state in _all_states(status)]
+    total = sum(map(len, messages))
+    step = max(STEPS * (room - (size - total)) // max(total, 1), 0)
+    shorter = iter([_cut(message, len(message) * step // STEPS) for message in messages])
+    pods = tuple(
+        msgspec.structs.replace(
+            pod,
+            probe_states=tuple(
+                msgspec.structs.replace(state, message=next(shorter))
+                for state in pod.probe_states or ()
+            ),
+        )
+        for pod in status.pod_probe_statuses or ()
     )
-    return Fitted(shorter, count)
+    return Fitted(NodePodProbeStatus(pods), sum(map(bool, messages)))
 
 
 def _all_states(status: NodePodProbeStatus) -> Iterator[ContainerProbeState]:
@@ -115,30 +101,16 @@ def _all_states(status: NodePodProbeStatus) -> Iterator[ContainerProbeState]:
         yield from pod.probe_states or ()
 
 
-def _message_bytes(state: ContainerProbeState) -> int:
-    return stored_bytes(state.message) - 2 if state.message else 0
-
-
-def _shortened(status: NodePodProbeStatus, step: int) -> NodePodProbeStatus:
-    return NodePodProbeStatus(
-        tuple(
-            msgspec.structs.replace(
-                pod,
-                probe_states=tuple(_cut(state, step) for state in pod.probe_states or ()),
-            )
-            for pod in status.pod_probe_statuses or ()
-        )
-    )
-
-
-def _cut(state: ContainerProbeState, step: int) -> ContainerProbeState:
-    """Cut the message to `step` of `STEPS` of its stored size."""
-    room = _message_bytes(state) * step // STEPS
-    text = (state.message or "").encode()[:room]
+def _padded(message: str) -> bytes:
+    """The message, as long as it is stored: NULs before each character that is stored as more bytes."""
+    text = message.encode()
     for character, padding in _PADDING:
         text = text.replace(character, padding + character)
-    message = text[:room].replace(b"\0", b"").decode(errors="ignore")
-    return msgspec.structs.replace(state, message=message.rstrip() or None)
+    return text
+
+
+def _cut(padded: bytes, size: int) -> str | None:
+    return padded[:size].replace(b"\0", b"").decode(errors="ignore").rstrip() or None
 
 
 def update_of(status: NodePodProbeStatus, name: str, resource_version: str) -> bytes:
@@ -230,7 +202,7 @@ def _probe_times(status: NodePodProbeStatus) -> dict[tuple[str, str], str | None
 
 def oldest_probe_at(status: NodePodProbeStatus | None) -> datetime | None:
     """The oldest `lastProbeTime` in `status`."""
-    times = map(
-        parse_time, (s.last_probe_time for s in _all_states(status or NodePodProbeStatus()))
+    times = (
+        parse_time(state.last_probe_time) for state in _all_states(status or NodePodProbeStatus())
     )
     return min((at for at in times if at is not None), default=None)

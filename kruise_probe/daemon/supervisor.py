@@ -14,12 +14,11 @@ from typing import Final
 import structlog
 
 from kruise_probe.api.keys import ProbeKey
-from kruise_probe.api.v1alpha1 import NodePodProbe
+from kruise_probe.api.v1alpha1 import ContainerProbeState, NodePodProbe
 from kruise_probe.daemon import metrics
 from kruise_probe.daemon.diff import DesiredProbe, desired_probes, diff
 from kruise_probe.daemon.metrics import ProbeSeries
-from kruise_probe.daemon.readback import Recorded, recorded_in, result_for
-from kruise_probe.daemon.results import PublishedResult
+from kruise_probe.daemon.readback import Recorded, recorded_in
 from kruise_probe.daemon.schedule import StartTime
 from kruise_probe.daemon.worker import Worker, WorkerContext
 
@@ -42,7 +41,7 @@ class Supervisor:
         self._log = structlog.get_logger()
         self._desired: Mapping[ProbeKey, DesiredProbe] = {}
         self._workers: dict[ProbeKey, Worker] = {}
-        self._kept_results: dict[ProbeKey, PublishedResult] = {}
+        self._kept_results: dict[ProbeKey, ContainerProbeState] = {}
         self._keep_until = -math.inf
         self._group: asyncio.TaskGroup | None = None
         self._started_at: StartTime | None = None
@@ -111,7 +110,8 @@ class Supervisor:
     def _add(self, desired: DesiredProbe, recorded: Recorded, *, first: bool) -> None:
         if self._group is None or self._started_at is None:
             raise RuntimeError("the supervisor does not run yet")
-        known = result_for(desired.key, recorded) or self._kept_results.pop(desired.key, None)
+        known = recorded.get((desired.key.pod_uid, desired.entry.name))
+        known = known or self._kept_results.pop(desired.key, None)
         worker = Worker(
             desired,
             self._context,

@@ -1,77 +1,104 @@
-"""The target of a probe: its container as the runtime reports it, and the address to dial."""
+"""The target of a probe: its container, and the address to connect to.
 
-from collections.abc import Callable
-from typing import Final, NamedTuple, Protocol
+A pod in the host's network has no address in its sandbox, so the address in the NodePodProbe is checked here. The
+kernel's list of interfaces decides: a successful bind does not prove that an address is local. With
+`net.ipv4.ip_nonlocal_bind`, which load balancers set, every bind succeeds. And not every interface address is the node's.
+kube-proxy in IPVS mode assigns every Service's cluster IP to an interface; a connection to it reaches another pod.
+"""
+
+import asyncio
+import math
+import socket
+from collections.abc import Callable, Container
+from ipaddress import IPv4Address, IPv6Address, ip_address
+from typing import Final
+
+import psutil
 
 from kruise_probe.daemon.cri.containers import ContainerView
-from kruise_probe.daemon.cri.runtime import ContainerState
 from kruise_probe.daemon.diff import DesiredProbe
-from kruise_probe.daemon.probers.prober import Reason, Target
+from kruise_probe.daemon.probers.prober import Target
 
+IPAddress = IPv4Address | IPv6Address
 
-class Containers(Protocol):
-    """The containers of this node, by the newest list of the runtime."""
+SERVICE_INTERFACES: Final = frozenset({"kube-ipvs0", "kube-dummy-if"})
+"""Interfaces of kube-proxy and kube-router that carry addresses of Services."""
 
-    @property
-    def available(self) -> bool:
-        """Whether the runtime responds; while it does not, the state of every container is unknown."""
-        ...
+KEPT_SECONDS: Final = 30.0
+"""How long the addresses are cached. Not forever: a virtual address may move to another node."""
 
-    def find(self, pod_uid: str, container_name: str) -> ContainerView | None: ...
+RETRY_SECONDS: Final = 1.0
+"""Least time between two reads for an address that is not found."""
 
-    def subscribe(
-        self, pod_uid: str, container_name: str, callback: Callable[[], None]
-    ) -> Callable[[], None]:
-        """Call `callback` when this container or `available` changes; return the function that unsubscribes."""
-        ...
-
-    def request_list(self) -> None:
-        """Request one list of the runtime's containers ahead of schedule."""
-        ...
-
-
-class HostAddresses(Protocol):
-    """The addresses of this node."""
-
-    def refusal(self, ip: str) -> str:
-        """Why `ip` must not be dialled for a pod in the host's network; empty when it may."""
-        ...
-
-
+_NEVER: Final = (
+    ("is_unspecified", "an unspecified"),
+    ("is_loopback", "a loopback"),
+    ("is_link_local", "a link-local"),
+    ("is_multicast", "a multicast"),
+)
+_RULE: Final = (
+    "a pod in the host's network is probed at an address of its own node only; "
+    "correct status.podIP of the pod, or IP in the NodePodProbe"
+)
 _NO_ADDRESS: Final = (
     "the runtime reports no address of the pod's sandbox, so {ip} is not dialled; "
     "look for errors of the network plugin in the pod's events"
 )
 
 
-class NotRunning(NamedTuple):
-    """There is no running container; `message` has the reason."""
-
-    message: str
-
-
-def running_container(
-    containers: Containers, desired: DesiredProbe
-) -> ContainerView | NotRunning | None:
-    """The running container of the probe, or why there is none; None while the runtime is unavailable."""
-    if not containers.available:
-        return None
-    name = desired.key.container
-    view = containers.find(desired.key.pod_uid, name)
-    if view is None:
-        return NotRunning(
-            f"{Reason.CONTAINER_NOT_CREATED}: the runtime has no container {name} of pod {desired.pod}; "
-            "the pod's events show why"
-        )
-    if view.state is not ContainerState.RUNNING:
-        why = f": {view.problem}" if view.problem else ""
-        return NotRunning(
-            f"{Reason.CONTAINER_NOT_RUNNING}: container {name} is {view.state.value}{why}"
-        )
-    return view
+def read_addresses() -> frozenset[IPAddress]:
+    """The addresses of all interfaces, without those of Services. Raises: OSError."""
+    return frozenset(
+        ip_address(each.address.partition("%")[0])
+        for name, addresses in psutil.net_if_addrs().items()
+        if name.partition(":")[0] not in SERVICE_INTERFACES
+        for each in addresses
+        if each.family in (socket.AF_INET, socket.AF_INET6)
+    )
 
 
-def target_of(view: ContainerView, desired: DesiredProbe, node: HostAddresses) -> Target:
+def refusal_of(ip: str, own: Container[IPAddress]) -> str:
+    """Why `ip` must not be dialled, and what to do; empty when it may."""
+    try:
+        address = ip_address(ip)
+    except ValueError:
+        return f"{ip!r} is not an IP address; {_RULE}"
+    for attribute, kind in _NEVER:
+        if getattr(address, attribute):
+            return f"{ip} is {kind} address; {_RULE}"
+    return "" if address in own else f"{ip} is not an address of this node; {_RULE}"
+
+
+class NodeAddresses:
+    """The node's addresses, read again when the cache is old or lacks an address."""
+
+    def __init__(self, read: Callable[[], frozenset[IPAddress]] = read_addresses) -> None:
+        self._read = read
+        self._own: frozenset[IPAddress] = frozenset()
+        self._problem = ""
+        self._read_at = -math.inf
+
+    def refusal(self, ip: str) -> str:
+        """Why `ip` must not be dialled, and what to do; empty when it may."""
+        age = asyncio.get_running_loop().time() - self._read_at
+        refused = refusal_of(ip, self._own)
+        if age >= (RETRY_SECONDS if refused else KEPT_SECONDS):
+            self._reload()
+            refused = refusal_of(ip, self._own)
+        if refused and self._problem:
+            return f"{ip} is not dialled: {self._problem}"
+        return refused
+
+    def _reload(self) -> None:
+        self._read_at = asyncio.get_running_loop().time()
+        try:
+            self._own, self._problem = self._read(), ""
+        except OSError as error:
+            self._own = frozenset()
+            self._problem = f"the addresses of this node cannot be read: {error}"
+
+
+def target_of(view: ContainerView, desired: DesiredProbe, node: NodeAddresses) -> Target:
     """The address to probe: the one in the spec if the sandbox has it, else the sandbox's first address.
 
     So a probe never leaves its pod, whatever the NodePodProbe contains. A new sandbox is probed at once, before the
@@ -86,6 +113,4 @@ def target_of(view: ContainerView, desired: DesiredProbe, node: HostAddresses) -
         pod_ip="" if refusal else pod_ip,
         container_id=view.id,
         refusal=refusal,
-        namespace=desired.pod.namespace,
-        pod_uid=desired.key.pod_uid,
     )

@@ -20,26 +20,26 @@ class Ticker:
         self._on_tick = on_tick
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
-        self._due, self._due_on_phase = 0.0, False
-        self._last = Tick(0.0, on_phase=False)
+        self._next = self._last = Tick(0.0, on_phase=False)
         self._stretch = 1
 
     def tick_at(self, due: float) -> None:
         """Set the next tick to loop time `due`, regardless of the phase."""
-        self._set(due, on_phase=False)
+        self._set(Tick(due, on_phase=False))
 
     def tick_on_phase(self) -> None:
         """Set the next tick to the next one of the phase."""
-        self._set(self._start.next_on_phase(self.timing, self._loop.time()), on_phase=True)
+        self._set(Tick(self._start.next_on_phase(self.timing, self._loop.time()), on_phase=True))
 
     def stretch_to(self, factor: int) -> None:
         """Serve only every `factor`-th tick, counted from the last one; skipped ticks do not count as missed."""
         if factor == self._stretch:
             return
         self._stretch = factor
-        if self._timer is not None and self._due_on_phase:
+        if self._timer is not None and self._next.on_phase:
             soonest = self._start.next_on_phase(self.timing, self._loop.time())
-            self._set(max(self._following(), soonest), on_phase=True)
+            following = tick_after(self._start, self.timing, self._last, factor)
+            self._set(Tick(max(following, soonest), on_phase=True))
 
     def runs_late(self, at: float) -> bool:
         """Whether a tick that found an attempt in flight at loop time `at` is still served.
@@ -56,20 +56,18 @@ class Ticker:
             self._timer.cancel()
         self._timer = None
 
-    def _following(self) -> float:
-        return tick_after(self._start, self.timing, self._last, self._stretch)
-
-    def _set(self, due: float, *, on_phase: bool) -> None:
+    def _set(self, tick: Tick) -> None:
         self.stop()
-        self._due, self._due_on_phase = due, on_phase
-        self._timer = self._loop.call_at(due, self._fire)
+        self._next = tick
+        self._timer = self._loop.call_at(tick.at, self._fire)
 
     def _fire(self) -> None:
-        self._timer = None
-        at = self._loop.time()
-        if missed := ticks_missed(self._due, at, self.timing.period_seconds):
+        at, due = self._loop.time(), self._next.at
+        if missed := ticks_missed(due, at, self.timing.period_seconds):
             metrics.TICKS_MISSED.inc(missed)
-        self._last = Tick(max(at, self._due), self._due_on_phase)
+        self._last = Tick(max(at, due), self._next.on_phase)
         # Before `on_tick`: there is a next tick even if it raises.
-        self._set(self._following(), on_phase=True)
+        following = tick_after(self._start, self.timing, self._last, self._stretch)
+        self._next = Tick(following, on_phase=True)
+        self._timer = self._loop.call_at(following, self._fire)
         self._on_tick()

@@ -16,30 +16,19 @@ from typing import Any, NamedTuple
 import structlog
 
 from kruise_probe.api.messages import normalise_message
-from kruise_probe.api.v1alpha1 import ContainerProbe, ProbeState
+from kruise_probe.api.v1alpha1 import ContainerProbe, ContainerProbeState, ProbeState
 from kruise_probe.daemon import metrics, schedule
-from kruise_probe.daemon.cri.containers import ContainerView
+from kruise_probe.daemon.cri.containers import ContainerView, ContainerWatcher
+from kruise_probe.daemon.cri.runtime import ContainerState
 from kruise_probe.daemon.diff import DesiredProbe, edit_of, invalid_reason
 from kruise_probe.daemon.metrics import ProbeSeries
 from kruise_probe.daemon.places import LONG_SECONDS, Place, Places, Tenant
 from kruise_probe.daemon.probers.exec import stuck_message
-from kruise_probe.daemon.probers.prober import (
-    CouldNotProbe,
-    Prober,
-    ProbeResult,
-    Reason,
-    Target,
-)
+from kruise_probe.daemon.probers.prober import CouldNotProbe, Prober, ProbeResult, Reason, Target
 from kruise_probe.daemon.readback import ReadbackMatch, readback_match
-from kruise_probe.daemon.results import PublishedResult, Results, StatePublisher
+from kruise_probe.daemon.results import Results, StatePublisher
 from kruise_probe.daemon.schedule import StartTime
-from kruise_probe.daemon.targets import (
-    Containers,
-    HostAddresses,
-    NotRunning,
-    running_container,
-    target_of,
-)
+from kruise_probe.daemon.targets import NodeAddresses, target_of
 from kruise_probe.daemon.ticker import Ticker
 
 _REASONS_TO_LIST = frozenset(
@@ -57,14 +46,14 @@ class WorkerContext(NamedTuple):
         now: the wall clock.
     """
 
-    containers: Containers
-    host_addresses: HostAddresses
+    containers: ContainerWatcher
+    node_addresses: NodeAddresses
     prober_factory: Callable[[ContainerProbe], Prober]
     execs: Places
     sockets: Places
     results: Results
     stalled_since: Callable[[float], bool]
-    on_transition: Callable[[DesiredProbe, PublishedResult], None]
+    on_transition: Callable[[DesiredProbe, ContainerProbeState], None]
     now: Callable[[], datetime]
 
 
@@ -85,7 +74,7 @@ class Worker:
         *,
         daemon_start: StartTime,
         spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]],
-        recorded: PublishedResult | None,
+        recorded: ContainerProbeState | None,
         from_start: bool,
     ) -> None:
         self.desired = desired
@@ -99,7 +88,9 @@ class Worker:
         self._log = structlog.get_logger().bind(
             pod=str(desired.pod), container=desired.key.container, probe=str(desired.key.probe)
         )
-        self._ticker = Ticker(daemon_start, self._timing(), self._on_tick)
+        self._ticker = Ticker(
+            daemon_start, schedule.timing_of(desired.key, desired.probe), self._on_tick
+        )
         self._state = StatePublisher(
             desired,
             results=context.results,
@@ -109,7 +100,9 @@ class Worker:
             now=context.now,
         )
         self._configure()
+        self._tenant = Tenant(desired.pod.namespace, desired.key.pod_uid)
 
+        self._container: ContainerView | None = None
         self._started_at: float | None = None
         self._unsubscribe: Callable[[], None] | None = None
 
@@ -125,18 +118,17 @@ class Worker:
     def _configure(self) -> None:
         entry = self.desired.entry
         self.series.type = entry.probe.handler_type
+        self._is_exec = entry.probe.exec is not None
+        self._places = self._context.execs if self._is_exec else self._context.sockets
+        self._long = entry.probe.effective_timeout_seconds > LONG_SECONDS
         self._invalid_reason = invalid_reason(entry)
         self._prober = None if self._invalid_reason else self._context.prober_factory(entry)
-
-    def _timing(self) -> schedule.Timing:
-        return schedule.timing_of(self.desired.key, self.desired.probe)
 
     # Calls of the supervisor and of the containers; all are synchronous.
 
     def start(self) -> None:
-        """Restore the recorded result, and subscribe to the container."""
+        """Subscribe to the container."""
         key = self.desired.key
-        self._state.restore()
         self._unsubscribe = self._context.containers.subscribe(
             key.pod_uid, key.container, self._on_container_change
         )
@@ -156,7 +148,7 @@ class Worker:
             or (old.ip != desired.ip and self._state.record.blocked is not None)
         )
         if any(edit):
-            self._ticker.timing = self._timing()
+            self._ticker.timing = schedule.timing_of(desired.key, desired.probe)
         if edit.handler or edit.timeout:
             self._configure()
             self._discard_attempt()
@@ -197,23 +189,18 @@ class Worker:
     # A tick.
 
     def _on_tick(self) -> None:
-        """Start the next attempt, unless the previous one is in flight."""
-        if self._attempt is None:
-            self._probe()
+        """Start the next attempt, unless the previous one is in flight or no container runs (kubelet's doProbe)."""
+        if self._attempt is not None:
+            if self._late_tick_at is not None:
+                metrics.TICKS_MISSED.inc()
+            self._late_tick_at = self._loop.time()
+            self._report_queued()
             return
-        if self._late_tick_at is not None:
-            metrics.TICKS_MISSED.inc()
-        self._late_tick_at = self._loop.time()
-        self._report_queued()
-
-    def _probe(self) -> None:
-        """Run one attempt, unless no container runs or the container is new (kubelet's doProbe)."""
+        if self._container is None or self._prober is None:
+            return
+        self._attempted = True
         try:
-            container = self._sync_container()
-            if container is None or self._prober is None:
-                return
-            self._attempted = True
-            target = target_of(container, self.desired, self._context.host_addresses)
+            target = target_of(self._container, self.desired, self._context.node_addresses)
             began = self._loop.time()
             result = self._prober.run_now(target)
             if result is not None:
@@ -221,28 +208,26 @@ class Worker:
                 return
             self._attempt = self._spawn(self._run(self._prober, target))
             # Not a `finally` in the coroutine: a task that is cancelled before its first step never enters it.
-            self._attempt.add_done_callback(lambda _: self._end_attempt())
+            self._attempt.add_done_callback(self._end_attempt)
         except Exception as error:  # noqa: BLE001 - one bad probe never stops another
             self._record_error(error)
 
     async def _run(self, prober: Prober, target: Target) -> None:
-        probe = self.desired.probe
-        places = self._context.sockets if probe.exec is None else self._context.execs
-        self._place = places.place(
-            Tenant(target.namespace, target.pod_uid),
-            long=probe.effective_timeout_seconds > LONG_SECONDS,
-        )
+        self._place = place = self._places.request(self._tenant, long=self._long)
         try:
-            async with self._place:
-                began = self._loop.time()
-                result = await prober.run(target)
+            if not place.granted:
+                await place.wait()
+            began = self._loop.time()
+            result = await prober.run(target)
             if not self._attempt_discarded:
                 self._record_result(result, began)
         except Exception as error:  # noqa: BLE001 - one bad probe never stops another
             if not self._attempt_discarded:
                 self._record_error(error)
+        finally:
+            self._places.release(place)
 
-    def _end_attempt(self) -> None:
+    def _end_attempt(self, _: asyncio.Task[None]) -> None:
         """Serve the tick that came during the attempt, or count it as missed."""
         self._attempt = None
         self._attempt_discarded = False
@@ -250,14 +235,13 @@ class Worker:
         if late_tick_at is None:
             return
         if self._ticker.runs_late(late_tick_at):
-            self._probe()
+            self._on_tick()
         else:
             metrics.TICKS_MISSED.inc()
 
     def _discard_attempt(self) -> None:
         """Cancel the attempt in flight, and drop its result."""
-        self._timeouts_in_a_row = 0
-        self._ticker.stretch_to(1)
+        self._count_timeouts(0)
         if self._attempt is not None:
             self._attempt.cancel()
             self._attempt_discarded = True
@@ -284,23 +268,32 @@ class Worker:
 
     # The container.
 
-    def _sync_container(self) -> ContainerView | None:
-        """Adopt a new container, or publish why none runs.
-
-        Returns the container if it runs and was adopted before, else None: there is nothing to probe in this tick.
-        """
-        container = running_container(self._context.containers, self.desired)
-        if container is None:
+    def _sync_container(self) -> None:
+        """Adopt a new container, or publish why none runs."""
+        self._container = None
+        key, containers = self.desired.key, self._context.containers
+        if not containers.available:
             self._state.put_on_hold()
-            return None
-        if isinstance(container, NotRunning):
-            self._state.block(container.message, by_container=True)
-            return None
-        if container.id != self._state.container_id:
-            self._adopt(container)
-            return None
-        self._state.unblock_container()
-        return container
+            return
+        view = containers.find(key.pod_uid, key.container)
+        if view is None:
+            self._state.block(
+                f"{Reason.CONTAINER_NOT_CREATED}: the runtime has no container {key.container} of pod "
+                f"{self.desired.pod}; the pod's events show why",
+                by_container=True,
+            )
+        elif view.state is not ContainerState.RUNNING:
+            why = f": {view.problem}" if view.problem else ""
+            self._state.block(
+                f"{Reason.CONTAINER_NOT_RUNNING}: container {key.container} is {view.state.value}{why}",
+                by_container=True,
+            )
+        else:
+            self._container = view
+            if view.id == self._state.container_id:
+                self._state.unblock_container()
+            else:
+                self._adopt(view)
 
     def _adopt(self, container: ContainerView) -> None:
         """Switch to a new container: first its initial delay, then ticks on phase."""
@@ -344,21 +337,27 @@ class Worker:
         )
         if self._timeout_ignored:
             return
-        if result.succeeded:
-            state = ProbeState.SUCCEEDED
-            self.series.succeeded(self._loop.time() - began)
-        else:
-            state = ProbeState.FAILED
-            self.series.failed += 1
-        exec_timed_out = result.timed_out and self.desired.probe.exec is not None
-        self._timeouts_in_a_row = self._timeouts_in_a_row + 1 if exec_timed_out else 0
-        factor = schedule.stretch(self._timeouts_in_a_row, self._state.thresholds.failure)
-        self._ticker.stretch_to(factor)
         self._internal_error_logged = False
         message = result.message
-        if factor > 1:
-            message = stuck_message(message, factor * self._ticker.timing.period_seconds)
-        self._state.observe(state, message)
+        if self._is_exec:
+            factor = self._count_timeouts(self._timeouts_in_a_row + 1 if result.timed_out else 0)
+            if factor > 1:
+                message = stuck_message(message, factor * self._ticker.timing.period_seconds)
+        if result.succeeded:
+            self.series.succeeded(self._loop.time() - began)
+            self._state.observe(ProbeState.SUCCEEDED, message)
+        else:
+            self.series.failed += 1
+            self._state.observe(ProbeState.FAILED, message)
+
+    def _count_timeouts(self, in_a_row: int) -> int:
+        """Set how many commands in a row have timed out. Returns the factor for the period."""
+        if in_a_row == self._timeouts_in_a_row == 0:
+            return 1
+        self._timeouts_in_a_row = in_a_row
+        factor = schedule.stretch(in_a_row, self._state.thresholds.failure)
+        self._ticker.stretch_to(factor)
+        return factor
 
     def _record_error(self, error: Exception) -> None:
         """Record why an attempt has no result."""
@@ -373,26 +372,30 @@ class Worker:
             self._state.block(normalise_message(text), by_container=False)
             return
         self.series.unknown += 1
+        if error.reason == Reason.EXEC_IMPOSSIBLE:
+            self._count_timeouts(
+                0
+            )  # The runtime was slow: a program that cannot start does not hang.
         if error.reason == Reason.RUNTIME_UNAVAILABLE and not self._context.containers.available:
             return  # On hold since it became unavailable.
         if error.reason == Reason.INVALID_PROBE:
             self._state.become_unknown(normalise_message(str(error)))
-        else:
-            if error.reason in _REASONS_TO_LIST and self._state.record.blocked is None:
-                # The container may be gone or the runtime unavailable: a new list shows which.
-                self._context.containers.request_list()
-            # Not `by_container`, whatever the reason: in the list the container runs. A container whose shim has died
-            # may stay in the list as running; a blocking reason of the container would then be cleared every time.
-            self._state.block(normalise_message(str(error)), by_container=False)
+            return
+        if error.reason in _REASONS_TO_LIST and self._state.record.blocked is None:
+            # The container may be gone or the runtime unavailable: a new list shows which.
+            self._context.containers.request_list()
+        # Not `by_container`, whatever the reason: in the list the container runs. A container whose shim has died
+        # may stay in the list as running; a blocking reason of the container would then be cleared every time.
+        self._state.block(normalise_message(str(error)), by_container=False)
 
     def _report_queued(self) -> None:
         """Publish Unknown if the attempt in flight has waited too long for a place; it keeps waiting."""
         place, blocked = self._place, self._state.record.blocked
-        if place is None or place.waiting_since is None or place.reported:
+        if place is None or place.granted or place.reported:
             return
         if not self._context.containers.available or (blocked and blocked.by_container):
             return  # Something other than the queue blocks it.
         period = self.desired.probe.effective_period_seconds
-        if self._loop.time() - place.waiting_since >= schedule.longest_wait(period):
+        if self._loop.time() - place.requested_at >= schedule.longest_wait(period):
             place.reported = True
-            self._state.become_unknown(normalise_message(place.why_queued))
+            self._state.become_unknown(normalise_message(self._places.describe(place)))

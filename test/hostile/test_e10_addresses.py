@@ -18,7 +18,7 @@ from support.patience import PATIENCE_SECONDS
 from support.raw_api import node_pod_probe_path
 from support.real_node import busybox_pod
 
-from kruise_probe.daemon.node_addresses import read_addresses
+from kruise_probe.daemon.targets import read_addresses
 
 Json = dict[str, Any]
 

@@ -30,9 +30,10 @@ from kruise_probe.api.v1alpha1 import (
     PodProbe,
 )
 from kruise_probe.client.event_series import ObjectReference
+from kruise_probe.client.recorder import EventRecorder
 from kruise_probe.client.request import PatchType
 from kruise_probe.daemon.agent import Agent, AgentOptions
-from kruise_probe.daemon.cri.containers import ContainerView
+from kruise_probe.daemon.cri.containers import ContainerView, ContainerWatcher
 from kruise_probe.daemon.cri.runtime import ContainerState
 from kruise_probe.daemon.places import EXECS, SOCKETS, Places
 from kruise_probe.daemon.probers.prober import (
@@ -42,6 +43,7 @@ from kruise_probe.daemon.probers.prober import (
     failure,
     success,
 )
+from kruise_probe.daemon.targets import NodeAddresses
 from kruise_probe.informers.replica import EventHandler
 
 NODE = "node-1"
@@ -99,26 +101,22 @@ def one(probe: Probe) -> NodePodProbeSpec:
     return spec_of(pod_of(probe_of(probe)))
 
 
-class FakeContainers:
+class FakeContainers(ContainerWatcher):
     """What a `ContainerWatcher` shows, set by hand."""
 
     def __init__(self) -> None:
-        self._available = True
-        self._views: dict[tuple[str, str], ContainerView] = {}
+        self.available = True
+        self._shown: dict[tuple[str, str], ContainerView] = {}
         self._callbacks: list[Callable[[], None]] = []
         self.refreshes = 0
         self._count = 0
 
-    @property
-    def available(self) -> bool:
-        return self._available
-
     def set_available(self, available: bool) -> None:
-        self._available = available
-        self._notify()
+        self.available = available
+        self._changed()
 
     def find(self, pod_uid: str, container_name: str) -> ContainerView | None:
-        return self._views.get((pod_uid, container_name))
+        return self._shown.get((pod_uid, container_name))
 
     def subscribe(
         self, pod_uid: str, container_name: str, callback: Callable[[], None]
@@ -152,28 +150,28 @@ class FakeContainers:
             ips=ips,
             host_network=host_network,
         )
-        self._views[f"uid-{pod}", container] = view
-        self._notify()
+        self._shown[f"uid-{pod}", container] = view
+        self._changed()
         return view.id
 
     def stop(self, pod: str = "pod", container: str = "main") -> None:
         key = (f"uid-{pod}", container)
-        self._views[key] = msgspec.structs.replace(self._views[key], state=ContainerState.EXITED)
-        self._notify()
+        self._shown[key] = msgspec.structs.replace(self._shown[key], state=ContainerState.EXITED)
+        self._changed()
 
     def lose(self, problem: str, pod: str = "pod", container: str = "main") -> None:
         """The runtime lists the container, and its status call fails."""
         key = (f"uid-{pod}", container)
-        self._views[key] = msgspec.structs.replace(
-            self._views[key], state=ContainerState.UNKNOWN, problem=problem
+        self._shown[key] = msgspec.structs.replace(
+            self._shown[key], state=ContainerState.UNKNOWN, problem=problem
         )
-        self._notify()
+        self._changed()
 
     def remove(self, pod: str = "pod", container: str = "main") -> None:
-        del self._views[f"uid-{pod}", container]
-        self._notify()
+        del self._shown[f"uid-{pod}", container]
+        self._changed()
 
-    def _notify(self) -> None:
+    def _changed(self) -> None:
         for callback in tuple(self._callbacks):
             callback()
 
@@ -181,7 +179,7 @@ class FakeContainers:
         await asyncio.Event().wait()
 
 
-class FakeHostAddresses:
+class FakeHostAddresses(NodeAddresses):
     """The addresses of the node, set by hand."""
 
     def __init__(self) -> None:
@@ -464,7 +462,7 @@ class SentEvent(NamedTuple):
     type: str
 
 
-class FakeRecorder:
+class FakeRecorder(EventRecorder):
     def __init__(self) -> None:
         self.events: list[SentEvent] = []
 
@@ -476,9 +474,11 @@ class FakeRecorder:
         message: str,
         *,
         container: str = "",
-        probe: str = "",
+        probe: str | None = "",
     ) -> None:
-        self.events.append(SentEvent(loop_time(), involved.name, reason, message, probe, type))
+        self.events.append(
+            SentEvent(loop_time(), involved.name, reason, message, probe or "", type)
+        )
 
     @property
     def reasons(self) -> list[str]:
@@ -510,7 +510,7 @@ class ScriptedNode:
             informer=self.api,
             client=self.api,
             containers=self.containers,
-            host_addresses=self.host_addresses,
+            node_addresses=self.host_addresses,
             prober_factory=self.prober_factory,
             execs=self.execs,
             sockets=self.sockets,

@@ -20,6 +20,7 @@ import msgspec
 from kruise_probe.daemon.cri._pb import cri_pb2 as pb
 from kruise_probe.daemon.cri._pb.cri_pb2_grpc import RuntimeServiceStub
 from kruise_probe.daemon.cri.runtime import (
+    EXEC_GRACE_SECONDS,
     MAX_EXEC_RESPONSE_BYTES,
     ContainerNotFound,
     ContainerNotRunning,
@@ -36,10 +37,6 @@ from kruise_probe.daemon.cri.runtime import (
     RuntimeUnavailable,
     RuntimeVersion,
 )
-
-EXEC_GRACE_SECONDS: Final = 0.5
-"""How long the runtime may take to kill a command after its timeout and to respond. It would take much longer if a
-child process keeps the command's output open."""
 
 CALL_TIMEOUT_SECONDS: Final = 5.0
 """Deadline of every call but ExecSync. A busy containerd needs up to 0.5 s."""

@@ -21,6 +21,14 @@ from typing import Final, Protocol
 
 import msgspec
 
+EXEC_GRACE_SECONDS: Final = 0.5
+"""How long the runtime may take to kill a command after its timeout and to respond. It would take much longer if a
+child process keeps the command's output open."""
+
+ALIVE_SECONDS: Final = 0.4
+"""Deadline of the version request after a timeout. With the grace of an exec, the result comes at most 1 s after the
+timeout."""
+
 MAX_EXEC_RESPONSE_BYTES: Final = 1 << 20
 """Limit of stdout and stderr together. Runtimes send up to 16 MiB of each, and many commands may end at once."""
 

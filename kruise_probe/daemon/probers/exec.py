@@ -13,6 +13,7 @@ from typing import Final, Protocol
 from kruise_probe.api.core import ExecAction
 from kruise_probe.api.messages import command_message, duration, normalise_message
 from kruise_probe.daemon.cri.runtime import (
+    ALIVE_SECONDS,
     ContainerNotFound,
     ContainerNotRunning,
     ExecOutputTooLarge,
@@ -37,11 +38,6 @@ _REASONS: Final[dict[type[RuntimeFailure], Reason]] = {
     RuntimeUnavailable: Reason.RUNTIME_UNAVAILABLE,
     ExecOutputTooLarge: Reason.EXEC_OUTPUT_TOO_LARGE,
 }
-
-
-ALIVE_SECONDS: Final = 0.4
-"""Deadline of the version request after a timeout. With the 0.5 s grace of an exec, the result comes at most 1 s after
-the timeout."""
 
 
 class Commands(Protocol):

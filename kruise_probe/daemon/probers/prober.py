@@ -47,14 +47,11 @@ class Target(msgspec.Struct, frozen=True, gc=False):
 
     Attributes:
         refusal: why the pod's address must not be dialled; `pod_ip` is empty then.
-        namespace, pod_uid: the tenant whose share of the places the attempt uses.
     """
 
     pod_ip: str
     container_id: str
     refusal: str = ""
-    namespace: str = ""
-    pod_uid: str = ""
 
 
 class Reason(StrEnum):

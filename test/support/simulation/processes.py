@@ -38,6 +38,7 @@ from kruise_probe.daemon.cri.containers import ContainerWatcher
 from kruise_probe.daemon.places import EXECS, SOCKETS, Places
 from kruise_probe.daemon.probers.exec import RuntimeCommands
 from kruise_probe.daemon.probers.selection import prober_for
+from kruise_probe.daemon.targets import NodeAddresses
 from kruise_probe.informers.shared_informer import SharedInformer
 from kruise_probe.manager.leader_election import LeaderElection, LeaderElector
 from kruise_probe.manager.manager import Manager
@@ -197,7 +198,7 @@ class SimulatedDaemon(SimulatedProcess):
             informer=informer,
             client=client,
             containers=ContainerWatcher(self._runtime),
-            host_addresses=_NoAddresses(),
+            node_addresses=_NoAddresses(),
             prober_factory=partial(
                 prober_for,
                 commands=RuntimeCommands(self._runtime),
@@ -225,6 +226,6 @@ def _refuse(_: HostPort) -> socket.socket:
     return _RefusedSocket()
 
 
-class _NoAddresses:
+class _NoAddresses(NodeAddresses):
     def refusal(self, ip: str) -> str:
         return f"{ip} is not an address of this node"

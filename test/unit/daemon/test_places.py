@@ -19,15 +19,20 @@ class Holders:
         self, tenant: Tenant, count: int, *, long: bool = False, seconds: float = 1e6
     ) -> list[Place]:
         """Attempts that take so long, and begin again at once."""
-        made = [self.places.place(tenant, long=long) for _ in range(count)]
+        made = [self.places.request(tenant, long=long) for _ in range(count)]
         self.tasks += [asyncio.create_task(self._hold(each, seconds)) for each in made]
         await settle()
         return made
 
     async def _hold(self, place: Place, seconds: float) -> None:
         while True:
-            async with place:
+            try:
+                if not place.granted:
+                    await place.wait()
                 await asyncio.sleep(seconds)
+            finally:
+                self.places.release(place)
+            place = self.places.request(place.tenant, long=place.long)
 
     async def end(self) -> None:
         for task in self.tasks:
@@ -36,7 +41,7 @@ class Holders:
 
 
 def held(places: list[Place]) -> int:
-    return sum(each.has_place for each in places)
+    return sum(each.granted for each in places)
 
 
 @pytest.mark.parametrize(
@@ -91,9 +96,12 @@ async def test_pods_of_a_namespace_are_served_in_turns() -> None:
     order: list[str] = []
 
     async def attempt(pod: str) -> None:
-        async with places.place(Tenant("ns", pod), long=False):
-            order.append(pod)
-            await asyncio.sleep(1)
+        place = places.request(Tenant("ns", pod), long=False)
+        if not place.granted:
+            await place.wait()
+        order.append(pod)
+        await asyncio.sleep(1)
+        places.release(place)
 
     async with asyncio.TaskGroup() as group:
         for pod in ("a", "a", "a", "b", "c"):
@@ -106,18 +114,19 @@ async def test_pods_of_a_namespace_are_served_in_turns() -> None:
 async def test_cancelled_attempt_gives_its_place_to_the_next(granted: bool) -> None:
     places = Places(1, SOCKETS)
     holders = Holders(places)
-    first = await holders.hang(Tenant("ns", "a"), 1)
+    await holders.hang(Tenant("ns", "a"), 1)
     waiting = await holders.hang(Tenant("ns", "b"), 1)
     last = await holders.hang(Tenant("ns", "c"), 1)
     if granted:  # The place is granted, but its task has not run yet.
-        places.leave(first[0])
-        assert waiting[0].has_place
+        holders.tasks[0].cancel()
+        await asyncio.sleep(0)
+        assert waiting[0].granted
     holders.tasks[1].cancel()
     await settle()
     if not granted:
         holders.tasks[0].cancel()
         await settle()
-    assert (held(waiting), held(last)) == (0, 1)
+    assert (places.in_flight, held(last)) == (1, 1)
     await holders.end()
 
 
@@ -148,7 +157,7 @@ async def test_message_names_the_holders_and_no_other_namespace(
     for tenant in hostile:
         await holders.hang(tenant, 4 // len(hostile) if tenant == MINE else 4, long=long)
     (mine,) = await holders.hang(MINE, 1, long=long)
-    assert mine.waiting_since is not None
-    assert mine.why_queued.startswith(f"AttemptQueued: no place to run the attempt; {text}")
-    assert "namespace x" not in mine.why_queued
+    assert not mine.granted
+    assert places.describe(mine).startswith(f"AttemptQueued: no place to run the attempt; {text}")
+    assert "namespace x" not in places.describe(mine)
     await holders.end()

@@ -31,12 +31,11 @@ from kruise_probe.api.v1alpha1 import (
     NodePodProbeSpec,
     NodePodProbeStatus,
     PodProbeStatus,
-    ProbeState,
     stored_bytes,
 )
 from kruise_probe.daemon import metrics
 from kruise_probe.daemon.reporter import Reporter
-from kruise_probe.daemon.results import PublishedResult, Results
+from kruise_probe.daemon.results import Results
 
 
 class Reporting:
@@ -67,19 +66,20 @@ class Reporting:
         self.reporter.observe(None)
 
     def put(self, number: int, state: str = "Succeeded", message: str = "", id: str = "c1") -> None:
-        old = self.results.get(key(number))
-        moved = wall_clock()
-        if old and old.state == state:
-            assert old.last_transition_at
-            moved = old.last_transition_at
-        result = PublishedResult(ProbeState(state), message, id, "h1", wall_clock(), moved)
-        self.results.put(key(number), result)
+        old = self.results.newest.get(key(number))
+        now = format_time(wall_clock())
+        moved = old.last_transition_time if old and old.state == state else now
+        self.results.put(
+            key(number),
+            ContainerProbeState(f"m#p{number}", state, now, moved, message or None, id, "h1"),
+        )
 
     def put_again(self, number: int) -> None:
         """The same result, probed once more."""
-        old = self.results.get(key(number))
-        assert old
-        self.results.put(key(number), msgspec.structs.replace(old, last_probe_at=wall_clock()))
+        old = self.results.newest[key(number)]
+        self.results.put(
+            key(number), msgspec.structs.replace(old, last_probe_time=format_time(wall_clock()))
+        )
 
     @property
     def write_times(self) -> list[float]:
@@ -698,8 +698,8 @@ async def test_results_that_were_read_back_are_refreshed_when_they_are_due() -> 
     state = ContainerProbeState("m#p0", "Succeeded", format_time(probed_at))
     kept = NodePodProbeStatus((PodProbeStatus("pod", "default", "uid-pod", (state,)),))
     async with reporting(status=kept) as r:
-        r.results.restore(
-            key(0), PublishedResult(ProbeState.SUCCEEDED, "", "c1", "h1", probed_at, None)
+        r.results.newest[key(0)] = ContainerProbeState(
+            "m#p0", "Succeeded", state.last_probe_time, None, None, "c1"
         )
         for _ in range(400):
             r.put_again(0)
@@ -775,9 +775,7 @@ async def test_a_status_of_an_earlier_daemon_is_refreshed_by_its_age(
     state = ContainerProbeState("m#p0", "Succeeded", time)
     kept = NodePodProbeStatus((PodProbeStatus("pod", "default", "uid-pod", (state,)),))
     async with reporting(status=kept) as r:
-        r.results.restore(
-            key(0), PublishedResult(ProbeState.SUCCEEDED, "", "c1", "h1", probed_at, None)
-        )
+        r.results.newest[key(0)] = ContainerProbeState("m#p0", "Succeeded", time, None, None, "c1")
         for _ in range(700):
             r.put_again(0)
             await asyncio.sleep(1)

@@ -1,5 +1,5 @@
 import json
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -19,15 +19,15 @@ from kruise_probe.api.v1alpha1 import (
     ProbeState,
     stored_bytes,
 )
-from kruise_probe.daemon.results import PublishedResult
+from kruise_probe.daemon.diff import desired_probes
 from kruise_probe.daemon.status import (
     differs,
     fit,
     oldest_probe_at,
     patch_of,
     probe_times_differ,
-    status_of,
 )
+from kruise_probe.daemon.status import status_of as status_of_desired
 
 NOON = datetime(2026, 11, 21, 12, 0, 0, 900_000, UTC)
 
@@ -36,8 +36,20 @@ def key(pod: str, probe: str, container: str = "main") -> ProbeKey:
     return ProbeKey(f"uid-{pod}", container, ProbeName.parse(probe))
 
 
-def result(state: ProbeState = ProbeState.SUCCEEDED, message: str = "") -> PublishedResult:
-    return PublishedResult(state, message, "c1", "h1", NOON, NOON - timedelta(hours=1))
+Results = dict[ProbeKey, ContainerProbeState]
+
+
+def result(
+    state: ProbeState = ProbeState.SUCCEEDED, message: str = "", name: str = "m#b"
+) -> ContainerProbeState:
+    return ContainerProbeState(
+        name, state, "2026-11-21T12:00:00Z", "2026-11-21T11:00:00Z", message or None, "c1", "h1"
+    )
+
+
+def status_of(spec: NodePodProbeSpec, results: Results) -> NodePodProbeStatus:
+    named = {k: msgspec.structs.replace(each, name=str(k.probe)) for k, each in results.items()}
+    return status_of_desired(desired_probes(spec), named)
 
 
 def states(status: NodePodProbeStatus) -> list[tuple[str, str, str]]:

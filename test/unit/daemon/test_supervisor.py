@@ -48,7 +48,7 @@ class Supervised:
         self.supervisor = Supervisor(
             WorkerContext(
                 containers=self.containers,
-                host_addresses=FakeHostAddresses(),
+                node_addresses=FakeHostAddresses(),
                 prober_factory=self._prober,
                 execs=Places(16, EXECS),
                 sockets=Places(16, SOCKETS),

@@ -182,16 +182,17 @@ async def test_attempt_that_waits_too_long_is_unknown_until_it_runs(
     node.api.put(one(queued))
     async with node.daemon():
         assert await node.api.until("Succeeded") < 1
-        async with places.place(Tenant("other", "uid"), long=False):
-            await asyncio.sleep(29)
-            assert node.api.state() == "Succeeded"
-            await asyncio.sleep(4)
-            assert node.api.state() == "Unknown"
-            assert node.api.message().startswith(f"{reason}: no place to run the ")
-            assert places.queued_probes == 1
-            writes = len(node.api.writes)
-            await asyncio.sleep(20)
-            assert len(node.api.writes) == writes
+        other = places.request(Tenant("other", "uid"), long=False)
+        await asyncio.sleep(29)
+        assert node.api.state() == "Succeeded"
+        await asyncio.sleep(4)
+        assert node.api.state() == "Unknown"
+        assert node.api.message().startswith(f"{reason}: no place to run the ")
+        assert places.queued_probes == 1
+        writes = len(node.api.writes)
+        await asyncio.sleep(20)
+        assert len(node.api.writes) == writes
+        places.release(other)
         await asyncio.sleep(2)
         assert (node.api.state(), places.queued_probes) == ("Succeeded", 0)
     assert node.probers.most_in_flight == 1
@@ -204,16 +205,16 @@ async def test_blocked_container_hides_exec_queued(node: ScriptedNode, trouble: 
     node.api.put(one(exec_probe()))
     async with node.daemon():
         await node.api.until("Succeeded")
-        async with node.execs.place(Tenant("other", "uid"), long=False):
-            await asyncio.sleep(10)
-            if trouble == "container-stops":
-                node.containers.stop()
-            else:
-                node.containers.set_available(False)
-            await asyncio.sleep(60)
-            stopped = trouble == "container-stops"
-            assert node.api.state() == ("Unknown" if stopped else "Succeeded")
-            assert not node.api.message().startswith("ExecQueued")
+        node.execs.request(Tenant("other", "uid"), long=False)
+        await asyncio.sleep(10)
+        if trouble == "container-stops":
+            node.containers.stop()
+        else:
+            node.containers.set_available(False)
+        await asyncio.sleep(60)
+        stopped = trouble == "container-stops"
+        assert node.api.state() == ("Unknown" if stopped else "Succeeded")
+        assert not node.api.message().startswith("ExecQueued")
 
 
 async def test_b5_command_that_always_hangs_has_advice_in_its_message(node: ScriptedNode) -> None:
@@ -793,7 +794,7 @@ async def test_a_probe_goes_to_the_pods_own_address(
     async with node.daemon():
         id = node.containers.start(ips=sandbox_ips)
         await settle()
-        assert node.probers.attempts[0].target == Target(dialled, id, "", "default", "uid-pod")
+        assert node.probers.attempts[0].target == Target(dialled, id)
 
 
 @pytest.mark.parametrize(

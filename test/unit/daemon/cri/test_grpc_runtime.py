@@ -19,6 +19,7 @@ from kruise_probe.daemon.cri.containers import ContainerWatcher
 from kruise_probe.daemon.cri.endpoints import NodeRuntime
 from kruise_probe.daemon.cri.grpc_runtime import GrpcRuntime
 from kruise_probe.daemon.cri.runtime import (
+    ALIVE_SECONDS,
     ContainerNotFound,
     ContainerNotRunning,
     ContainerState,
@@ -30,7 +31,6 @@ from kruise_probe.daemon.cri.runtime import (
     RuntimeFailure,
     RuntimeUnavailable,
 )
-from kruise_probe.daemon.probers.exec import ALIVE_SECONDS
 
 MAX_EXEC_RESPONSE_BYTES = 1 << 20
 
