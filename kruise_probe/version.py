@@ -1,7 +1,6 @@
 """The version, the one place that states it: `hack/release --prepare` changes it, and a release's tag must be equal to it."""
 
 import os
-import platform
 from typing import Final
 
 TEXT: Final = "0.1.0"
@@ -12,6 +11,8 @@ COMMIT_VARIABLE: Final = "KRUISE_PROBE_COMMIT"
 
 def build() -> str:
     """`0.1.0 (commit 4513dfa, CPython 3.13.1, linux/x86_64)`; without a commit where none is known."""
+    import platform  # lazy: only for --version
+
     commit = os.environ.get(COMMIT_VARIABLE, "")
     parts = [
         *([f"commit {commit[:12]}"] if commit else []),

@@ -15,7 +15,6 @@ from typing import Any, Final
 import click
 
 from kruise_probe import version
-from kruise_probe.api.errors import FatalError, first_of
 
 MODE_VARIABLE: Final = "KRUISE_PROBE_MODE"
 MODES: Final = ("manager", "daemon")
@@ -135,6 +134,12 @@ Exit codes: 0, 1 for a failure, 2 for a wrong command line.
 """
 
 
+def _print_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
+    if wanted and not ctx.resilient_parsing:
+        click.echo(f"kruise-probe {version.build()}")
+        ctx.exit()
+
+
 @click.group(
     cls=LazyGroup,
     help=_HELP,
@@ -145,7 +150,14 @@ Exit codes: 0, 1 for a failure, 2 for a wrong command line.
     type=click.Choice(MODES),
     help=f"Run this command. For images where only variables can be set: {MODE_VARIABLE}.",
 )
-@click.version_option(version.build(), prog_name="kruise-probe", message="%(prog)s %(version)s")
+@click.option(
+    "--version",
+    is_flag=True,
+    expose_value=False,
+    is_eager=True,
+    callback=_print_version,
+    help="Show the version and exit.",
+)
 def cli(mode: str | None) -> None:
     """The group of commands."""
     del mode  # read by with_mode, before click sees the command line
@@ -236,28 +248,34 @@ def run(arguments: Sequence[str], environment: Mapping[str, str]) -> int:
         return EXIT_USAGE
     except click.Abort:
         return 130
-    except (FatalError, click.ClickException) as error:
-        click.echo(f"kruise-probe: {_one_line(str(error))}", err=True)
-        return EXIT_FAILURE
-    except (OSError, BaseExceptionGroup) as error:
-        failure = _output_failure(error)
-        if failure is None:
+    except (Exception, BaseExceptionGroup) as error:
+        text = _failure(error)
+        if text is None:
             raise
-        if not isinstance(failure, BrokenPipeError):
-            click.echo(f"kruise-probe: cannot write the output: {failure.strerror}", err=True)
+        if text:
+            click.echo(f"kruise-probe: {_one_line(text)}", err=True)
         return EXIT_FAILURE
     return result if isinstance(result, int) else 0
 
 
-def _output_failure(error: BaseException) -> OSError | None:
-    """The error if `click.echo` raised it, as all output goes through it; None for other errors, such as of sockets."""
-    first = first_of(error)
-    if not isinstance(first, OSError):
-        return None
-    import traceback  # lazy: only after a failure
+def _failure(error: BaseException) -> str | None:
+    """What to print about a failure: nothing if the reader closed the pipe; None for a defect, which has a traceback.
 
+    All output goes through `click.echo`. An OSError from elsewhere, such as of a socket, is a defect.
+    """
+    # lazy: only after a failure
+    import traceback
+
+    from kruise_probe.api.errors import FatalError, first_of
+
+    if isinstance(error, (FatalError, click.ClickException)):
+        return str(error)
+    first = first_of(error)
     called = [frame.f_code for frame, _ in traceback.walk_tb(first.__traceback__)]
-    return first if called[-1:] == [click.echo.__code__] else None
+    if not isinstance(first, OSError) or called[-1:] != [click.echo.__code__]:
+        return None
+    written = f"cannot write the output: {first.strerror}"
+    return "" if isinstance(first, BrokenPipeError) else written
 
 
 def _command_path(words: Sequence[str]) -> str:
