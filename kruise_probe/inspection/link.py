@@ -106,6 +106,7 @@ _NAME_THE_PORT: Final = (
 _REMEDIES: Final = {
     "NoPods": "compare with: kubectl get pods --show-labels; a marker selects pods of its own namespace only",
     "GateUnwritten": "set podConditionType of a marker to the gate's name; the gates of an existing pod cannot change",
+    "GateClosed": "nothing: the pod is not Ready until this probe succeeds",
     "GateOfOthers": "find out which component writes it; a probe does so if its podConditionType is the gate's name",
     "MarkerDeleting": "wait; if it stays, check that a manager runs, and what the marker's status says: "
     "kubectl describe podprobemarker",
@@ -117,6 +118,7 @@ _REMEDIES: Final = {
     "StaticPod": "run it as an ordinary pod, such as a pod of a DaemonSet",
     "PodNotScheduled": "find out why it has no node: kubectl describe pod",
     "NodeNotFound": "delete the pod, or wait until it is replaced; its node was deleted",
+    "PodNotStarted": "find out why the kubelet has not started it: kubectl describe pod",
     "PodNotInitialized": "find out what its init containers wait for: kubectl logs -c <init container>",
     "ContainerNotFound": "correct containerName in the marker",
     "ContainerNotProbed": "set containerName to a regular container or a sidecar",

@@ -35,6 +35,10 @@ MAX_VALUE_DELAY: Final = timedelta(seconds=15)
 SHOWN_MESSAGE: Final = 80
 """Maximum characters of a message without a valid value."""
 PRINT_LESS: Final = "print less, with the value at the beginning"
+NOTHING_LISTENS: Final = (
+    "nothing listens on this port at the pod's address: correct the port, or let the program listen on 0.0.0.0 instead "
+    "of 127.0.0.1"
+)
 EXEC_STUCK: Final = "ExecStuck"
 """In the message of a command that times out every time, so that the daemon runs it less often."""
 
@@ -72,7 +76,7 @@ def result_link(context: ProbeContext) -> Link:
         hint = _command_hint(context) or (start_hint(text) if probe.exec else "")
         return broken("result", reason, text, hint or unknown_remedy(reason))
     if EXEC_STUCK in (result.message or ""):
-        return broken("result", EXEC_STUCK, text)
+        return broken("result", EXEC_STUCK, text.partition("; make it faster")[0])
     if _NO_PROGRAM.search(result.message or "") and (hint := _command_hint(context)):
         return broken("result", "ExecImpossible", text, hint)
     if note := not_started_note(probe, result.state, result.message or ""):
@@ -81,9 +85,11 @@ def result_link(context: ProbeContext) -> Link:
 
 
 def not_started_note(probe: Probe, state: str, message: str) -> str:
-    """Why a failed command cannot work: no program, no interpreter, or no shell; empty if nothing says so."""
-    if probe.exec is None or state != ProbeState.FAILED:
+    """Why a failed probe cannot work: nothing listens, no program, no interpreter, or no shell; empty if nothing says so."""
+    if state != ProbeState.FAILED:
         return ""
+    if probe.exec is None:
+        return NOTHING_LISTENS if "connection refused" in message else ""
     if hint := start_hint(message):
         return hint
     if _NOT_FOUND.search(message):
@@ -276,8 +282,12 @@ def _behind_link(
     context: ProbeContext, result: ContainerProbeState, name: str, reason: str, text: str
 ) -> Link:
     source = context.source
-    if context.snapshot.is_recent(result.last_transition_time, source.metadata.creation_timestamp):
-        return waiting(name, "ResultNew", f"{text}; the result is a few seconds old")
+    snapshot = context.snapshot
+    if snapshot.is_recent(result.last_transition_time, source.metadata.creation_timestamp):
+        since = parse_time(result.last_transition_time) or snapshot.now
+        age = max(int((snapshot.now - since).total_seconds()), 0)
+        text += f". The manager has not written this result yet ({age} s)"
+        return waiting(name, "ResultNew", text)
     refusal = _refusal(context)
     if refusal:
         return broken(name, "PodNotMarked", f"{text}; the marker's status says: {refusal}")

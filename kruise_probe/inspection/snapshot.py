@@ -16,7 +16,12 @@ import msgspec
 from kruise_probe.api.core import Lease, Node
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.kinds import KubeObject
-from kruise_probe.api.names import LEADER_ELECTION_ID, SHARED_PORTS_ANNOTATION, daemon_lease_name
+from kruise_probe.api.names import (
+    LEADER_ELECTION_ID,
+    REASON_DAEMON_STALE,
+    SHARED_PORTS_ANNOTATION,
+    daemon_lease_name,
+)
 from kruise_probe.api.pods import Pod
 from kruise_probe.api.times import parse_time
 from kruise_probe.api.v1alpha1 import (
@@ -164,16 +169,33 @@ class Snapshot:
 
     @cached_property
     def _stale_reasons(self) -> Mapping[str, str]:
+        """By node. A manager that leads has seen the renewals. A stamp alone proves nothing if the node's clock is behind."""
         found: dict[str, str] = {}
+        leads = bool(self.leader and not self.manager_problem)
         for node in {each.pod.node for each in self.pods}:
             lease = (self.leases or {}).get(daemon_lease_name(node))
             renewal = observed_renewal(lease, None, self.now) if lease else None
+            if renewal is None:
+                continue
             report = (self.node_pod_probes or {}).get(node)
             newest = newest_result_without_hash(report.status if report else None, self.now)
-            if renewal is None or self.now < renewal.expires_at or renewal.is_outlived(newest):
-                continue
-            found[node] = why_stale(node, renewal)
+            expired = self.now >= renewal.expires_at and not renewal.is_outlived(newest)
+            if self._is_reported_stale(node) if leads else expired:
+                found[node] = why_stale(node, renewal).partition(" Check ")[0]
         return found
+
+    def _is_reported_stale(self, node: str) -> bool:
+        """Whether the manager reports the daemon as stale: in conditions of the node's pods or of a marker."""
+        return any(
+            condition.reason == REASON_DAEMON_STALE
+            for each in self.pods
+            if each.pod.node == node
+            for condition in each.pod.conditions
+        ) or any(
+            condition.reason == REASON_DAEMON_STALE and f" {node} (" in condition.message
+            for each in self.markers
+            for condition in (each.status and each.status.conditions) or ()
+        )
 
     def has_no_daemon(self, node: str) -> bool:
         """Whether the daemon of `node` has neither a Lease nor a result."""

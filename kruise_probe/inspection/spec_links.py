@@ -53,6 +53,8 @@ def pod_link(context: ProbeContext) -> Link:
     if not pod.initialized and not context.virtual:
         stopped = [f"{name} ({why})" for name, why in sorted(context.seen.stopped.items())]
         detail = f"; not running: {', '.join(stopped)}" if stopped else ""
+        if not context.seen.not_probed:
+            return broken("pod", "PodNotStarted", f"the kubelet has not started the pod{detail}")
         text = f"init containers of the pod have not completed{detail}"
         return broken("pod", "PodNotInitialized", text)
     return ok("pod", f"{pod.phase} on {pod.node}, {pod.ip or 'no address yet'}")
@@ -89,7 +91,9 @@ def container_link(context: ProbeContext) -> Link:
             text = f"{name} is an init or ephemeral container; only regular containers and sidecars are probed"
             return broken("container", "ContainerNotProbed", text)
         names = [each.name for each in pod.containers]
-        text = f"the pod has no container {name}, only {', '.join(names) or 'none'}.{did_you_mean(name, names)}"
+        text = (
+            f"the pod has no container {name}, only {', '.join(names)}.{did_you_mean(name, names)}"
+        )
         return broken("container", "ContainerNotFound", text.removesuffix("."))
     if context.virtual:
         return ok("container", name)
@@ -112,16 +116,17 @@ def port_link(context: ProbeContext) -> Link:
     number = port if isinstance(port, int) else container.port_number(port)
     if number is None:
         ports = [name for name, _ in container.ports]
-        text = (
-            f"container {container.name} has no port named {port}, only {', '.join(ports) or 'none'}."
-            f"{did_you_mean(str(port), ports)}"
-        )
+        text = f"container {container.name} has no port named {port}, {_only(ports)}.{did_you_mean(str(port), ports)}"
         return broken("port", "PortNameUnknown", text.removesuffix("."))
     other = context.snapshot.shared_port_owner(context.seen.pod, number)
     if other:
         text = f"pod {other} listens on all addresses at port {number}, so it answers this probe"
         return broken("port", "PortShared", text)
     return ok("port", "" if port == number else f"{port} is {number}")
+
+
+def _only(ports: list[str]) -> str:
+    return f"only {', '.join(ports)}" if ports else "it declares no ports with a name"
 
 
 def manager_link(context: ProbeContext) -> Link:

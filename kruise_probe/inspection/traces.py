@@ -150,16 +150,18 @@ def _readiness_gate(
     name = "readiness gate"
     condition = pod.condition(gate)
     status = f"is {condition.status}" if condition else "is missing on the pod"
+    is_open = condition is not None and condition.status == "True"
     if gate in writers:
-        return ok(name, f"{gate} {status}, written by {writers[gate]}")
+        text = f"{gate} {status}, written by {writers[gate]}"
+        return ok(name, text) if is_open else waiting(name, "GateClosed", text)
     text = f"{gate} {status}; no probe of this pod writes it"
-    if condition is not None:
+    if is_open:
         return ok(name, text)
-    if marker := elsewhere.get(gate):
+    if condition is None and (marker := elsewhere.get(gate)):
         why = why_not(marker.selector, pod.labels)
         text = f"{gate} {status}: only PodProbeMarker {marker.key.name} writes it, but does not select the pod: {why}"
         return broken(name, "GateUnwritten", text, "correct its selector, or the labels of the pod")
-    if hint := did_you_mean(gate, writers):
+    if condition is None and (hint := did_you_mean(gate, writers)):
         return broken(name, "GateUnwritten", f"{gate} {status}, and no probe writes it.{hint}")
     return waiting(
         name, "GateOfOthers", f"{text}, so the pod is not Ready until another component does"

@@ -13,6 +13,7 @@ from kruise_probe.api.spelling import MAX_COMPARED, did_you_mean
         pytest.param("App", ["app"], "app", id="case"),
         pytest.param("main", ["proxy"], "", id="no-similar-name"),
         pytest.param("web", ["web1", "web2"], "", id="more-than-one"),
+        pytest.param("gmae-1", ["game-1", "game-2", "game-10"], "game-1", id="closest-of-several"),
         pytest.param("a", ["b"], "", id="too-short-to-tell"),
         pytest.param("main", [], "", id="no-names"),
         pytest.param("perodSeconds", ["periodSeconds"], "periodSeconds", id="missing-letter"),

@@ -137,7 +137,10 @@ def test_a_missing_condition_needs_no_text_while_results_are_unknown() -> None:
 
 
 def test_an_unknown_port_name_lists_those_that_exist() -> None:
-    assert texts(**named_port())["port"] == "container main has no port named web, only none"
+    assert (
+        texts(**named_port())["port"]
+        == "container main has no port named web, it declares no ports with a name"
+    )
     (last,) = links(**named_port({"name": "wbe", "containerPort": 1}))[-1:]
     assert (last.name, last.reason, last.state) == ("port", "PortNameUnknown", LinkState.BROKEN)
     assert last.text.startswith("container main has no port named web, only wbe")

@@ -36,7 +36,18 @@ def gate(name: str, *conditions: Json) -> Link:
             id="written",
         ),
         pytest.param(
-            "example.com/healthy", [], "ok", "is missing on the pod, written by", id="to-be-written"
+            "example.com/healthy",
+            [condition_wire("example.com/healthy", "False")],
+            "waiting",
+            "example.com/healthy is False, written by web#healthy",
+            id="closed",
+        ),
+        pytest.param(
+            "example.com/healthy",
+            [],
+            "waiting",
+            "is missing on the pod, written by",
+            id="to-be-written",
         ),
         pytest.param(
             "example.com/helathy", [], "broken", "Did you mean 'example.com/healthy'?", id="typo"
@@ -47,7 +58,7 @@ def gate(name: str, *conditions: Json) -> Link:
         pytest.param(
             "balancer.example.com/in",
             [condition_wire("balancer.example.com/in", "False")],
-            "ok",
+            "waiting",
             "is False; no probe of this pod",
             id="of-another-component",
         ),

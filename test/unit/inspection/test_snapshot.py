@@ -6,8 +6,16 @@ from typing import Any
 
 import msgspec
 import pytest
-from support.builders import container_wire, lease_wire, node_wire, pod, pod_wire, state_wire
-from support.snapshots import NOW, healthy_pod, marker, seen_pod, snapshot
+from support.builders import (
+    condition_wire,
+    container_wire,
+    lease_wire,
+    node_wire,
+    pod,
+    pod_wire,
+    state_wire,
+)
+from support.snapshots import FRESH, NOW, healthy_pod, marker, seen_pod, snapshot
 
 from kruise_probe.api.names import LEADER_ELECTION_ID, SHARED_PORTS_ANNOTATION
 from kruise_probe.api.resources import LEASES, NODES
@@ -187,6 +195,44 @@ def test_a_node_without_a_node_pod_probe_and_a_lease_has_no_daemon() -> None:
     built = snapshot(markers=[marker()], pods=[healthy_pod()])
     assert built.has_no_daemon("node-2")
     assert not built.has_no_daemon("node-1")
+
+
+SKEWED = "2026-01-01T00:00:20.000000Z"
+STALE = condition_wire("example.com/healthy", "Unknown", reason="ProbeDaemonStale")
+STALE_MARKER = {
+    "observedGeneration": 1,
+    "conditions": [
+        {
+            "type": "Degraded",
+            "status": "True",
+            "reason": "ProbeDaemonStale",
+            "message": "on: node-1 (1 pods).",
+        }
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("there", "stale"),
+    [
+        pytest.param({"renewed": SKEWED}, True, id="no-leader-only-the-stamp"),
+        pytest.param({"renewed": SKEWED, "led": FRESH}, False, id="leader-has-seen-renewals"),
+        pytest.param(
+            {"led": FRESH, "pods": [healthy_pod(conditions=[STALE])]}, True, id="condition-of-a-pod"
+        ),
+        pytest.param(
+            {"led": FRESH, "markers": [marker(status=STALE_MARKER)]},
+            True,
+            id="condition-of-a-marker",
+        ),
+        pytest.param({"pods": [healthy_pod(conditions=[STALE])]}, False, id="old-condition"),
+    ],
+)
+def test_manager_that_leads_knows_better_than_a_stamp_whether_a_daemon_is_stale(
+    there: Json, stale: bool
+) -> None:
+    built = snapshot(**{"markers": [marker()], "pods": [healthy_pod()], **there})
+    assert bool(built.stale_reason("node-1")) == stale
 
 
 @pytest.mark.parametrize(

@@ -391,3 +391,28 @@ def test_closest_markers_that_do_not_match_are_listed() -> None:
     view = explanation(there, there.pods[0], [])
     assert view.not_matching[0].marker == "zzz"
     assert (len(view.not_matching), view.more_not_matching) == (MAX_UNMATCHED, 4)
+
+
+def test_result_that_the_manager_is_about_to_write_is_no_problem() -> None:
+    """A probe that changes often would be reported, and its pod moved, all the time."""
+    states = [state_wire(state="Failed", moved="2026-01-01T00:01:28Z")]
+    there = snapshot(markers=[marker()], pods=[healthy_pod()], states=states)
+    (trace,) = explanation(there, there.pods[0], []).matching[0].probes
+    assert trace.reason == "ResultNew"
+    assert trace.links[-1].text.endswith("The manager has not written this result yet (2 s)")
+    assert only(there).problems == []
+
+
+def test_refused_connection_has_a_hint() -> None:
+    refused = "dial tcp 10.0.0.1:80: connect: connection refused"
+    probe = probe_wire(handler={"tcpSocket": {"port": 80}})
+    pod = healthy_pod(conditions=[condition_wire("example.com/healthy", "False")])
+    states = [state_wire(state="Failed", message=refused)]
+    there = snapshot(markers=[marker(probes=[probe])], pods=[pod], states=states)
+    view = explanation(there, there.pods[0], [])
+    (result,) = [x for x in view.matching[0].probes[0].links if x.name == "result"]
+    assert (result.state, result.text) == (
+        "ok",
+        f"Failed: {refused} (nothing listens on this port at the pod's address: correct the port, or let the program "
+        "listen on 0.0.0.0 instead of 127.0.0.1)",
+    )

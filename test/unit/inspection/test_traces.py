@@ -64,7 +64,13 @@ def test_each_probe_of_a_marker_is_compared_with_its_own_entry() -> None:
         pytest.param({"phase": "Failed"}, "pod", "PodFinished", id="finished"),
         pytest.param({"node": ""}, "pod", "PodNotScheduled", id="no-node"),
         pytest.param({"node": "gone"}, "pod", "NodeNotFound", id="node-gone"),
-        pytest.param({"initialized": False}, "pod", "PodNotInitialized", id="not-initialised"),
+        pytest.param({"initialized": False}, "pod", "PodNotStarted", id="not-started"),
+        pytest.param(
+            {"initialized": False, "init_containers": [container_wire("init")]},
+            "pod",
+            "PodNotInitialized",
+            id="not-initialised",
+        ),
         pytest.param(
             {"annotations": {"kubernetes.io/config.mirror": "x"}}, "pod", "StaticPod", id="static"
         ),
@@ -498,7 +504,8 @@ def test_pod_that_is_not_initialised_lists_the_containers_that_do_not_run() -> N
         ),
         (None, "init containers of the pod have not completed"),
     ):
-        seen = seen_pod(healthy_pod(initialized=False), containers=containers)
+        there = healthy_pod(initialized=False, init_containers=[container_wire("init")])
+        seen = seen_pod(there, containers=containers)
         found = end_of(snapshot(markers=[marker()], seen=[seen]))
         assert found is not None
         assert found.text == text
