@@ -58,16 +58,18 @@ def status_of(
     """The newest results of the desired probes, in their order."""
     pods: dict[tuple[NamespacedName, str], list[ContainerProbeState]] = {}
     for key, probe in desired.items():
+        states = pods.setdefault((probe.pod, key.pod_uid), [])
         if (result := results.get(key)) is not None:
-            pods.setdefault((probe.pod, key.pod_uid), []).append(result)
-    return NodePodProbeStatus(
-        tuple(
-            [
-                PodProbeStatus(pod.name, pod.namespace, uid, tuple(states))
-                for (pod, uid), states in pods.items()
-            ]
-        )
+            states.append(result)
+    statuses = tuple(
+        [
+            PodProbeStatus(pod.name, pod.namespace, uid, tuple(states))
+            for (pod, uid), states in pods.items()
+            if states
+        ]
     )
+    times = (state.last_probe_time for states in pods.values() for state in states)
+    return NodePodProbeStatus(statuses, len(pods), max(filter(None, times), default=None))
 
 
 def fit(status: NodePodProbeStatus, spec_bytes: int) -> Fitted:
@@ -93,7 +95,9 @@ def fit(status: NodePodProbeStatus, spec_bytes: int) -> Fitted:
         )
         for pod in status.pod_probe_statuses or ()
     )
-    return Fitted(NodePodProbeStatus(pods), sum(map(bool, messages)))
+    return Fitted(
+        msgspec.structs.replace(status, pod_probe_statuses=pods), sum(map(bool, messages))
+    )
 
 
 def _all_states(status: NodePodProbeStatus) -> Iterator[ContainerProbeState]:

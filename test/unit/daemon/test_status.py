@@ -110,13 +110,15 @@ def test_the_wire_format_is_that_of_kruise() -> None:
                         }
                     ],
                 }
-            ]
+            ],
+            "pods": 1,
+            "lastProbeTime": "2026-11-21T12:00:00Z",
         }
     }
 
 
 def test_no_results_are_an_empty_list() -> None:
-    assert patch_of(status_of(SPEC, {})) == b'{"status":{"podProbeStatuses":[]}}'
+    assert patch_of(status_of(SPEC, {})) == b'{"status":{"podProbeStatuses":[],"pods":2}}'
 
 
 def of(**fields: str | int | None) -> NodePodProbeStatus:
