@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from kruise_probe.client.config import ClusterConfig
-from kruise_probe.client.transport import METADATA_ONLY
+from kruise_probe.client.request import METADATA_ONLY
 
 MERGE = "application/merge-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"

@@ -18,7 +18,7 @@ from support.hollow import (
 from support.raw_api import RawApi, marker_path, node_pod_probe_path, pod_path
 
 from benchmarks.api import JSON, MERGE, STRATEGIC, BareRequest
-from kruise_probe.client.transport import METADATA_ONLY
+from kruise_probe.client.request import METADATA_ONLY
 
 Json = dict[str, Any]
 

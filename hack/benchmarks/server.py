@@ -41,7 +41,7 @@ from kruise_probe.api.v1alpha1 import (
     PodProbe,
     PodProbeStatus,
 )
-from kruise_probe.client.transport import METADATA_ONLY
+from kruise_probe.client.request import METADATA_ONLY
 from kruise_probe.daemon.status import patch_of, update_of
 
 PROBES: Final = ("game#idle", "game#healthy", "game#players")

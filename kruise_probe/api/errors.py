@@ -105,6 +105,8 @@ class Forbidden(ApiError):
 
 
 class NotFound(ApiError):
+    """404 of the API server for an object. Any other 404 is an ApiError: it does not show that an object is gone."""
+
     default_code = 404
 
 
@@ -166,6 +168,8 @@ def error_of(
         with suppress(OverflowError):  # ignore a number with hundreds of digits
             retry_after_seconds = float(status.details.retry_after_seconds)
     kind = ServerError if code >= 500 else _BY_CODE.get(code, ApiError)
+    if kind is NotFound and reason != "NotFound":
+        kind = ApiError  # a proxy's page, or the path of a CRD that is not installed: the object may exist
     if reason == "AlreadyExists":
         kind = AlreadyExists
     elif reason == "Expired":

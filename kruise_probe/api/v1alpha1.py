@@ -393,11 +393,7 @@ class PodProbeStatus(_Wire, frozen=True):
 
 
 class NodePodProbeStatus(_Wire, frozen=True):
-    """`pods` and `last_probe_time` are for `kubectl get`: the number of pods to probe, and the time of the newest result."""
-
     pod_probe_statuses: tuple[PodProbeStatus, ...] | None = None
-    pods: int | None = None
-    last_probe_time: str | None = None
 
 
 class NodePodProbe(ApiObject, frozen=True):
@@ -409,8 +405,7 @@ class NodePodProbe(ApiObject, frozen=True):
         Field(
             "Written by the daemon. podProbeStatuses[] contains the newest results by pod: name, namespace, uid and "
             "probeStates[], of which each has name (<marker>#<probe>), state (Succeeded, Failed or Unknown), lastProbeTime, "
-            "lastTransitionTime, message, containerID and probeHash. pods is the number of pods to probe, and lastProbeTime "
-            "that of the newest result.",
+            "lastTransitionTime, message, containerID and probeHash.",
             open=True,
         ),
     ] = None

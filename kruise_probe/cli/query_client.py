@@ -67,7 +67,7 @@ def user_error(error: KubeError, config: ClusterConfig) -> FatalError:
         case Forbidden():
             narrower = ", or read one namespace with -n" if "cluster scope" in error.message else ""
             return FatalError(f"{error.message}; ask for this permission{narrower}")
-        case NotFound() if "podprobemarkers" in error.request:
+        case ApiError() if error.code == 404 and "podprobemarkers" in error.request:
             return FatalError(
                 "the CRDs are not installed in this cluster; install them: "
                 "kruise-probe manifests --crds-only | kubectl apply --server-side -f -"

@@ -17,13 +17,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
-from kruise_probe.client.credentials import (
-    ConfigError,
-    Credentials,
-    StaticCredentials,
-    TokenFile,
-)
-from kruise_probe.client.tls import CAFile, tls_context
+from kruise_probe.client.credentials import ConfigError, Credentials, tls_context
 
 __all__ = ["ClusterConfig", "ConfigError", "ConfigOverrides", "load_config"]
 
@@ -63,7 +57,6 @@ class ClusterConfig:
     Attributes:
         server: URL without a trailing slash; may have a path, the prefix of every request.
         tls: None for a plain `http` server.
-        ca_file: the CA file that `tls` trusts, if it may be replaced at run time.
         server_name: name expected in the server's certificate, if it is not the host.
         proxy: URL of an HTTP proxy, or None.
         namespace: default namespace of the user.
@@ -75,7 +68,6 @@ class ClusterConfig:
     server: str
     tls: ssl.SSLContext | None
     credentials: Credentials
-    ca_file: CAFile | None = None
     server_name: str | None = None
     proxy: str | None = None
     namespace: str = "default"
@@ -86,7 +78,7 @@ class ClusterConfig:
     @classmethod
     def plain(cls, server: str) -> "ClusterConfig":
         """Return the configuration of a server without credentials, for the playground and tests."""
-        return cls(server=server.rstrip("/"), tls=None, credentials=StaticCredentials())
+        return cls(server=server.rstrip("/"), tls=None, credentials=Credentials())
 
 
 def load_config(
@@ -173,11 +165,13 @@ def _in_cluster(environ: Mapping[str, str]) -> ClusterConfig:
         ) from error
     ca_file = SERVICE_ACCOUNT / "ca.crt"
     tls = tls_context(ca_file, origin="in a pod")
+    credentials = Credentials()
+    credentials.follow_token(token)
+    credentials.follow_ca(ca_file, tls)
     return ClusterConfig(
         server=server,
         tls=tls,
-        credentials=TokenFile(token),
-        ca_file=CAFile(ca_file, tls),
+        credentials=credentials,
         proxy=proxy_from_environment(server, environ),
         namespace=_pod_namespace(),
         source="the pod's service account",

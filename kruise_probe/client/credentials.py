@@ -1,14 +1,21 @@
-"""Credentials for the API server. Tokens and certificates rotate without a restart.
+"""Credentials for the API server: the Authorization header, the client certificate and the trusted CAs.
 
-Source: client-go transport/token_source.go and cert_rotation.go, plugin/pkg/client/auth/exec.
-Differs: after a 401, credentials are reloaded at once and the request is retried; in client-go, the next request uses
-the new ones. A client certificate is compared with its files once a minute, as tokens are.
+Other processes replace their files. One mechanism follows them: the files are compared once a minute, and at once after
+a 401 or a failed TLS handshake. What comes from a kubeconfig (exec plugins, token files) is then loaded again, too.
+
+Source: client-go transport/token_source.go, cert_rotation.go and ca_rotation.go, plugin/pkg/client/auth/exec.
+Differs: the request that failed is retried at once; in client-go, the next request uses the new credentials. Old CAs
+stay trusted until the end of the process; a rotation keeps the old CA valid for longer than that anyway.
 """
 
 import asyncio
+import os
+import ssl
+import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import IO, Final, NamedTuple
 
 import structlog
 
@@ -17,186 +24,210 @@ from kruise_probe.client.threads import run_in_daemon_thread
 
 _log = structlog.get_logger(__name__)
 
-REREAD_SECONDS = 60.0
-"""How often a token file is read. kubelet replaces a token long before it expires."""
+COMPARE_SECONDS: Final = 60.0
+"""How often the files are compared. kubelet replaces a token long before it expires."""
 
 
 class ConfigError(FatalError):
     """The client configuration is invalid. The message is one line: what is wrong, where, and what to do."""
 
 
-class Credentials(Protocol):
-    """The `Authorization` header, and the version of the client certificate."""
-
-    @property
-    def version(self) -> int:
-        """Increases with each new client certificate. Connections with an older version are not reused."""
-        ...
-
-    def authorization(self) -> str | None:
-        """Return the current header value, or None with a client certificate or without credentials."""
-        ...
-
-    async def renew(self, rejected: str | None, since: int = 0) -> bool:
-        """Reload the credentials after a 401 for the header `rejected` at version `since`.
-
-        Return True if a retry would use other credentials.
-        """
-        ...
-
-    def close(self) -> None:
-        """Cancel a renewal in flight. The credentials can still be used."""
-        ...
-
-
-class StaticCredentials:
-    """Credentials that never change: a literal token, or none."""
-
-    version = 0
-
-    def __init__(self, authorization: str | None = None) -> None:
-        self._authorization = authorization
-
-    def authorization(self) -> str | None:
-        return self._authorization
-
-    async def renew(self, rejected: str | None, since: int = 0) -> bool:
-        return rejected != self._authorization
-
-    def close(self) -> None:
-        pass
-
-
-class TokenFile:
-    """A bearer token in a file that another process replaces, such as kubelet.
-
-    The file is read at most once per `REREAD_SECONDS`. If it cannot be read, the last token is kept.
-    """
-
-    version = 0
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._authorization: str | None = None
-        self._read_at = float("-inf")
-
-    def authorization(self) -> str | None:
-        now = asyncio.get_running_loop().time()
-        if now >= self._read_at:
-            self._read_at = now + REREAD_SECONDS
-            self._read()
-        return self._authorization
-
-    async def renew(self, rejected: str | None, since: int = 0) -> bool:
-        self._read()
-        return self._authorization != rejected
-
-    def close(self) -> None:
-        pass
-
-    def _read(self) -> None:
-        try:
-            token = self._path.read_text(encoding="ascii").strip()
-        except (OSError, UnicodeDecodeError):
-            return
-        if token:
-            self._authorization = f"Bearer {token}"
-
-
-class KubeconfigUser(NamedTuple):
-    """The user of a kubeconfig.
+class AuthInfo(NamedTuple):
+    """The credentials of a user.
 
     Attributes:
         authorization: value of the Authorization header, if any.
-        certificate_file: PEM file of the client certificate, if any.
-        key_file: PEM file of its key, if that is a separate file.
-        content: content of both files, because it may change while the names do not.
+        certificate: PEM of the client certificate and its key, or empty.
     """
 
-    authorization: str | None
-    certificate_file: str = ""
-    key_file: str | None = None
-    content: bytes = b""
-
-    @classmethod
-    def read(cls, authorization: str | None, certificate: str, key: str | None) -> "KubeconfigUser":
-        """Read the files. Raises OSError."""
-        content = b"\n".join(Path(name).read_bytes() for name in (certificate, key) if name)
-        return cls(authorization, certificate, key, content)
-
-    def certificate_changed(self) -> bool:
-        """Whether the files now have another content. Files that are gone have not changed."""
-        try:
-            found = self.read(self.authorization, self.certificate_file, self.key_file)
-        except OSError:
-            return False
-        return found != self
+    authorization: str | None = None
+    certificate: bytes = b""
 
 
-class ReloadedCredentials:
-    """Credentials of a kubeconfig, reloaded after a 401 and when its certificate files have changed.
+class Credentials:
+    """The current credentials of one client.
 
-    `load` runs in a thread, because it blocks and may run a program. Requests that get a 401 meanwhile share its result.
-    It continues when all waiting requests have timed out, so that a slow plugin serves the next request. `close`
-    cancels it; requests of other clients that wait for it then return their 401.
-    `use_certificate` makes new connections use a new certificate. It runs on the event loop.
-    If either raises ConfigError, the 401 is returned to the caller.
+    Args:
+        user: the credentials at the start.
+        tls: context of the client certificate, if there is TLS.
+        load: reads the user again. It runs in a thread, because it blocks and may run a program. Requests that fail
+            meanwhile share its result. It continues when all waiting requests have timed out, so that a slow plugin
+            serves the next request. If it raises ConfigError, the failure is returned to the caller.
+
+    Attributes:
+        version: increases with each new certificate or CA file. Connections with an older version are not reused.
     """
 
     def __init__(
         self,
-        user: KubeconfigUser,
-        load: Callable[[], KubeconfigUser],
-        use_certificate: Callable[[KubeconfigUser], None] = lambda _: None,
+        user: AuthInfo = AuthInfo(),  # noqa: B008 - it is immutable
+        tls: ssl.SSLContext | None = None,
+        load: Callable[[], AuthInfo] | None = None,
     ) -> None:
         self.version = 0
         self._user = user
+        self._tls = tls
         self._load = load
-        self._use_certificate = use_certificate
-        self._renewing: asyncio.Task[None] | None = None
+        self._files: list[_ReplacedFile] = []
         self._compare_at = float("-inf")
+        self._renewing: asyncio.Task[None] | None = None
+        if user.certificate and tls is not None:
+            _use_certificate(tls, user.certificate)
+
+    def follow_token(self, path: Path) -> None:
+        """Use the token in a file."""
+
+        def use(content: bytes) -> None:
+            if token := content.decode("ascii").strip():
+                self._user = self._user._replace(authorization=f"Bearer {token}")
+
+        self._files.append(_ReplacedFile((path,), use))
+        self._files[-1].reload()
+
+    def follow_certificate(self, *paths: Path) -> None:
+        """Use new contents of the files of the client certificate and its key."""
+
+        def use(content: bytes) -> None:
+            self._use(self._user._replace(certificate=content))
+
+        self._files.append(_ReplacedFile(paths, use, self._user.certificate))
+
+    def follow_ca(self, path: Path, tls: ssl.SSLContext) -> None:
+        """Trust new contents of a CA file."""
+
+        def use(content: bytes) -> None:
+            # Comments may have any characters.
+            tls.load_verify_locations(cadata=content.decode("ascii", "ignore"))
+            self.version += 1
+            _log.info("CA file reloaded", file=str(path))
+
+        self._files.append(_ReplacedFile((path,), use, _content((path,))))
 
     def authorization(self) -> str | None:
-        now = asyncio.get_running_loop().time()
-        if now >= self._compare_at:
-            self._compare_at = now + REREAD_SECONDS
-            if self._user.certificate_changed():
-                _ = self._start_renewal()
+        """Return the current header value, or None with a client certificate or without credentials."""
+        if asyncio.get_running_loop().time() >= self._compare_at:
+            self.reload_files()
         return self._user.authorization
 
-    async def renew(self, rejected: str | None, since: int = 0) -> bool:
-        if self._is_current(rejected, since):
+    async def renew(self, rejected: str | None, since: int) -> bool:
+        """Reload everything after the server rejected the header `rejected`, or TLS failed, at version `since`.
+
+        Return True if a retry would use other credentials or CAs.
+        """
+        self.reload_files()
+        if self._load is not None and self._is_current(rejected, since):
+            if self._renewing is None:
+                self._renewing = asyncio.create_task(self._reload(self._load), name="credentials")
             # Unlike `await task`, cancelling this wait does not cancel the task.
-            await asyncio.wait((self._start_renewal(),))
+            await asyncio.wait((self._renewing,))
         return not self._is_current(rejected, since)
 
-    def _start_renewal(self) -> asyncio.Task[None]:
-        if self._renewing is None:
-            self._renewing = asyncio.create_task(self._reload(), name="renewal of credentials")
-            self._renewing.add_done_callback(self._on_reloaded)
-        return self._renewing
-
     def close(self) -> None:
+        """Cancel a renewal in flight. The credentials can still be used."""
         if self._renewing is not None:
             self._renewing.cancel()
-
-    async def _reload(self) -> None:
-        try:
-            self._replace(await run_in_daemon_thread(self._load))
-        except ConfigError as error:
-            _log.warning("credentials could not be renewed", error=str(error))
-
-    def _on_reloaded(self, task: asyncio.Task[None]) -> None:
-        self._renewing = None
-        if not task.cancelled() and (error := task.exception()) is not None:
-            _log.error("credentials could not be renewed", exc_info=error)
+            self._renewing = None
 
     def _is_current(self, authorization: str | None, version: int) -> bool:
         return (self._user.authorization, self.version) == (authorization, version)
 
-    def _replace(self, found: KubeconfigUser) -> None:
-        if found.certificate_file and found.content != self._user.content:
-            self._use_certificate(found)
+    def reload_files(self) -> None:
+        """Compare the files now, and use what has changed."""
+        self._compare_at = asyncio.get_running_loop().time() + COMPARE_SECONDS
+        for file in self._files:
+            file.reload()
+
+    async def _reload(self, load: Callable[[], AuthInfo]) -> None:
+        try:
+            self._use(await run_in_daemon_thread(load))
+        except ConfigError as error:
+            _log.warning("credentials could not be renewed", error=str(error))
+        except Exception:  # noqa: BLE001 - the request that waits reports its own failure
+            _log.exception("credentials could not be renewed")
+        finally:
+            self._renewing = None
+
+    def _use(self, user: AuthInfo) -> None:
+        if user.certificate != self._user.certificate and user.certificate and self._tls:
+            # Tried in another context first: an invalid certificate must not replace a valid one.
+            _use_certificate(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), user.certificate)
+            _use_certificate(self._tls, user.certificate)
             self.version += 1
-            _log.info("client certificate reloaded", file=found.certificate_file)
-        self._user = found
+            _log.info("client certificate reloaded")
+        self._user = user
+
+
+class _ReplacedFile:
+    """Files that another process replaces together. `use` gets their new content. Files that are gone have not changed."""
+
+    def __init__(
+        self, paths: tuple[Path, ...], use: Callable[[bytes], None], content: bytes = b""
+    ) -> None:
+        self._paths = paths
+        self._use = use
+        self._content = content
+
+    def reload(self) -> None:
+        content = _content(self._paths)
+        if not content or content == self._content:
+            return
+        self._content = content
+        try:
+            self._use(content)
+        except (ssl.SSLError, ConfigError, UnicodeDecodeError) as error:
+            _log.warning("new file is invalid", file=str(self._paths[0]), error=str(error))
+
+
+def _content(paths: tuple[Path, ...]) -> bytes:
+    try:
+        return b"\n".join(path.read_bytes() for path in paths)
+    except OSError:
+        return b""
+
+
+def _use_certificate(context: ssl.SSLContext, pem: bytes) -> None:
+    """Set the client certificate of new connections of `context`; `pem` also has the key.
+
+    OpenSSL reads only files. This one has no name, so that a signal leaves no key behind.
+
+    Raises:
+        ConfigError: not PEM, or the key does not match the certificate.
+    """
+    try:
+        with _unnamed_file() as file:
+            file.write(pem)
+            file.flush()
+            context.load_cert_chain(f"/dev/fd/{file.fileno()}")
+    except (OSError, ssl.SSLError) as error:
+        raise ConfigError(
+            f"the client certificate cannot be used ({error.strerror or error}); certificate and key must be PEM, and "
+            "the key must match"
+        ) from error
+
+
+def _unnamed_file() -> IO[bytes]:
+    # A container's root file system may be read-only.
+    on_linux = sys.platform == "linux"
+    return open(os.memfd_create("pem"), "wb") if on_linux else tempfile.TemporaryFile()
+
+
+def tls_context(ca_file: Path | None, *, origin: str, verify: bool = True) -> ssl.SSLContext:
+    """Return a TLS context that trusts the CAs in `ca_file`, or the system's CAs if it is None.
+
+    Strict X.509 checks, on by default since Python 3.13, stay off. The CA certificates of many clusters
+    lack the required extensions, and no other Kubernetes client requires them.
+
+    Raises:
+        ConfigError: the file is unreadable or has no certificate.
+    """
+    try:
+        context = ssl.create_default_context(cafile=str(ca_file) if ca_file else None)
+    except (OSError, ssl.SSLError) as error:
+        raise ConfigError(
+            f"{origin}: the CA file {ca_file} cannot be used ({error.strerror or error}); it must be a readable PEM file"
+        ) from error
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    if not verify:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return context

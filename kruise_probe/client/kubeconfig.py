@@ -1,16 +1,14 @@
-"""Kubeconfig files, read by the official package: contexts, certificates, tokens, exec plugins, proxies.
+"""Kubeconfig files: contexts are chosen here; the official package reads certificates, tokens, exec plugins, proxies.
 
 This is the only module that imports `kubernetes`, and it is imported only when a kubeconfig is used. The package
 reports errors as its own exceptions, as KeyErrors, or only in the log. They all become ConfigError.
 
 Source: client-go tools/clientcmd.
-Differs: the official Python package reads the files, so what it does not support (impersonation, SOCKS) is rejected.
+Differs: what the official Python package does not support (impersonation, SOCKS) is rejected.
 """
 
 import logging
 import os
-import ssl
-import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,19 +17,16 @@ from typing import Any, Final, NamedTuple
 
 import yaml
 from kubernetes.client import Configuration
-from kubernetes.config import ConfigException, list_kube_config_contexts, load_kube_config
+from kubernetes.config import ConfigException, load_kube_config_from_dict
 from kubernetes.config.kube_config import _cleanup_temp_files  # type: ignore[attr-defined]  # not in the stubs
 
 from kruise_probe.client.config import NO_OVERRIDES, ClusterConfig, ConfigOverrides
-from kruise_probe.client.credentials import (
-    ConfigError,
-    KubeconfigUser,
-    ReloadedCredentials,
-    StaticCredentials,
-)
-from kruise_probe.client.tls import CAFile, tls_context, use_client_certificate
+from kruise_probe.client.credentials import AuthInfo, ConfigError, Credentials, tls_context
 
 _IMPERSONATION = frozenset({"as", "as-uid", "as-groups", "as-user-extra"})
+_PATHS: Final = ("certificate-authority", "client-certificate", "client-key", "tokenFile")
+"""Keys of clusters and users that are relative to the kubeconfig's folder."""
+_FAILED_ON_TERMINAL: Final = "'NoneType' object has no attribute 'strip'"
 
 
 def load(paths: str, origin: str, overrides: ConfigOverrides = NO_OVERRIDES) -> ClusterConfig:
@@ -41,20 +36,14 @@ def load(paths: str, origin: str, overrides: ConfigOverrides = NO_OVERRIDES) -> 
         ConfigError: one line that says what is wrong, where, and what to do.
     """
     try:
-        return _load_context(paths, f"{origin} {paths}", overrides)
+        return _load(paths, f"{origin} {paths}", overrides)
     finally:
         _cleanup_temp_files()
 
 
-def _load_context(paths: str, where: str, overrides: ConfigOverrides) -> ClusterConfig:
-    files = _read_files(paths, where)
-    overlay = _overlay(files, overrides, where) if overrides.need_kubeconfig else None
-    with _paths_with(overlay, paths, files) as merged:
-        context = _current_context(merged, where)
-        user_entry = files.entries["users"].get(context.get("user") or "")
-        _reject_impersonation(user_entry, where)
-        hint = _install_hint(user_entry)
-        configuration = _load(merged, where, hint)
+def _load(paths: str, where: str, overrides: ConfigOverrides) -> ClusterConfig:
+    chosen = _choose(_read_files(paths, where), overrides, where)
+    configuration = _configuration(chosen, where)
     server = str(configuration.host).rstrip("/")
     if not server.startswith(("http://", "https://")):
         raise ConfigError(
@@ -65,66 +54,88 @@ def _load_context(paths: str, where: str, overrides: ConfigOverrides) -> Cluster
         raise ConfigError(
             f"{where}: proxy-url {proxy!r} is not supported; use an http or https proxy"
         )
-    tls = _tls(configuration, where) if server.startswith("https") else None
+    ca_file = Path(configuration.ssl_ca_cert) if configuration.ssl_ca_cert else None
+    verify = bool(configuration.verify_ssl)
+    tls = tls_context(ca_file, origin=where, verify=verify) if server[4] == "s" else None
 
-    def reload() -> KubeconfigUser:
+    def reload() -> AuthInfo:
         try:
-            with _paths_with(overlay, paths, files) as merged:
-                renewed = _user_of(_load(merged, where, hint), where)
+            renewed = _choose(_read_files(paths, where), overrides, where)
+            return _user_of(_configuration(renewed, where), where)
         finally:
             _cleanup_temp_files()
-        # Tried in another context first: an invalid certificate must not replace a valid one.
-        _use_certificate(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), renewed, where)
-        return renewed
-
-    def use_certificate(renewed: KubeconfigUser) -> None:
-        if tls is not None:
-            _use_certificate(tls, renewed, where)
 
     user = _user_of(configuration, where)
-    if tls is not None:
-        _use_certificate(tls, user, where)
-    may_change = user.authorization or (user.certificate_file and tls is not None)
-    ca_file = configuration.ssl_ca_cert
+    may_change = user.authorization or (user.certificate and tls is not None)
+    try:
+        credentials = Credentials(user, tls, reload if may_change else None)
+    except ConfigError as error:
+        raise ConfigError(f"{where}: {error}") from error
+    if tls is not None and ca_file is not None:
+        credentials.follow_ca(ca_file, tls)
+    if tls is not None and user.certificate:
+        names = (configuration.cert_file, configuration.key_file)
+        credentials.follow_certificate(*(Path(name) for name in names if name))
     return ClusterConfig(
         server=server,
         tls=tls,
-        credentials=ReloadedCredentials(user, reload, use_certificate)
-        if may_change
-        else StaticCredentials(),
-        ca_file=CAFile(Path(ca_file), tls) if ca_file and tls is not None else None,
+        credentials=credentials,
         server_name=configuration.tls_server_name,
         proxy=proxy,
-        namespace=context.get("namespace") or "default",
+        namespace=chosen.context.get("namespace") or "default",
         source=where,
     )
 
 
 class _Files(NamedTuple):
-    """The merged `users`, `contexts` and `clusters` by name, and the first file with a current context."""
+    """The merged `users`, `contexts` and `clusters` by name, and the first current context."""
 
     entries: dict[str, dict[str, Any]]
-    context_file: str
     current_context: str
 
 
+class _Chosen(NamedTuple):
+    """The entries of one context."""
+
+    context: dict[str, Any]
+    cluster: Any
+    user: Any
+
+
 def _read_files(paths: str, where: str) -> _Files:
-    """Read all files; missing ones are skipped, unless all are missing."""
+    """Read all files; missing ones are skipped, unless all are missing. The first file with an entry's name wins."""
     merged: dict[str, dict[str, Any]] = {"users": {}, "contexts": {}, "clusters": {}}
-    context_file, current_context = "", ""
-    found = [name for name in paths.split(os.pathsep) if name and Path(name).expanduser().exists()]
+    current_context = ""
+    found = [
+        path
+        for name in paths.split(os.pathsep)
+        if name and (path := Path(name).expanduser()).exists()
+    ]
     if not found:
         raise ConfigError(f"{where}: does not exist; correct the path, or omit it")
-    for name in found:
-        content = _read_file(Path(name).expanduser(), where)
-        if content.get("current-context") and not context_file:
-            context_file, current_context = name, str(content["current-context"])
+    for path in found:
+        content = _read_file(path, where)
+        current_context = current_context or str(content.get("current-context") or "")
         for kind, by_name in merged.items():
             entries = content.get(kind)
-            for each in entries if isinstance(entries, list) else ():
-                if isinstance(each, dict) and isinstance(each.get("name"), str):
-                    by_name.setdefault(each["name"], each.get(kind.removesuffix("s")))
-    return _Files(merged, context_file, current_context)
+            for entry in entries if isinstance(entries, list) else ():
+                if isinstance(entry, dict) and isinstance(entry.get("name"), str):
+                    value = _absolute(entry.get(kind.removesuffix("s")), path.absolute().parent)
+                    by_name.setdefault(entry["name"], value)
+    return _Files(merged, current_context)
+
+
+def _absolute(entry: Any, folder: Path) -> Any:
+    """The entry, with the paths that are relative to its file made absolute."""
+    if not isinstance(entry, dict):
+        return entry
+    paths: dict[str, Any] = {
+        key: str(folder / entry[key]) for key in _PATHS if isinstance(entry.get(key), str)
+    }
+    plugin = entry.get("exec")
+    if isinstance(plugin, dict) and os.sep in str(plugin.get("command")):
+        paths["exec"] = {**plugin, "command": str(folder / str(plugin["command"]))}
+    return {**entry, **paths}
 
 
 def _read_file(path: Path, where: str) -> dict[Any, Any]:
@@ -142,83 +153,51 @@ def _read_file(path: Path, where: str) -> dict[Any, Any]:
     return content
 
 
-def _overlay(files: _Files, overrides: ConfigOverrides, where: str) -> dict[str, Any]:
-    """Return a kubeconfig with a context of the overridden names.
-
-    The package has no other way to combine a context with another cluster or user.
-    """
+def _choose(files: _Files, overrides: ConfigOverrides, where: str) -> _Chosen:
     name = overrides.context or files.current_context
-    base = files.entries["contexts"].get(name)
-    context = dict(base) if isinstance(base, dict) else {}
-    if overrides.context and base is None:
-        raise _missing("context", name, files, where)
-    for kind, chosen in (("cluster", overrides.cluster), ("user", overrides.user)):
+    context = files.entries["contexts"].get(name)
+    wanted = {"context": overrides.context, "cluster": overrides.cluster, "user": overrides.user}
+    for kind, chosen in wanted.items():
         if chosen and chosen not in files.entries[f"{kind}s"]:
-            raise _missing(kind, chosen, files, where)
-        if chosen:
-            context[kind] = chosen
-    return {
-        "contexts": [{"name": _OVERLAY_CONTEXT, "context": context}],
-        "current-context": _OVERLAY_CONTEXT,
-    }
-
-
-@contextmanager
-def _paths_with(overlay: dict[str, Any] | None, paths: str, files: _Files) -> Iterator[str]:
-    """The paths for the package. The last file's current context takes precedence; in kubectl, it is the first's."""
-    if overlay is None:
-        yield os.pathsep.join((paths, files.context_file))
-        return
-    with tempfile.NamedTemporaryFile("w", prefix="kruise-probe-") as file:
-        yaml.safe_dump(overlay, file)
-        file.flush()
-        yield os.pathsep.join((paths, file.name))
-
-
-_FAILED_ON_TERMINAL: Final = "'NoneType' object has no attribute 'strip'"
-_OVERLAY_CONTEXT: Final = "kruise-probe: overridden by flags"
-
-
-def _missing(kind: str, name: str, files: _Files, where: str) -> ConfigError:
-    names = ", ".join(sorted(files.entries[f"{kind}s"])) or "none"
-    return ConfigError(f"{where}: has no {kind} {name!r}; choose from: {names}")
-
-
-def _reject_impersonation(user: Any, where: str) -> None:
-    """Reject impersonation, because the package would ignore it and use all permissions of the user."""
-    requested = sorted(_IMPERSONATION.intersection(user)) if isinstance(user, dict) else []
-    if any(user[key] for key in requested):
+            names = ", ".join(sorted(files.entries[f"{kind}s"])) or "none"
+            raise ConfigError(f"{where}: has no {kind} {chosen!r}; choose from: {names}")
+    if not isinstance(context, dict):
+        if not (overrides.cluster and overrides.user):
+            raise ConfigError(
+                f"{where}: has no usable current context ({name!r}); choose one with `kubectl config use-context`"
+            )
+        context = {}
+    cluster = overrides.cluster or str(context.get("cluster") or "")
+    if cluster not in files.entries["clusters"]:
+        raise ConfigError(f"{where}: has no cluster {cluster!r}; correct context {name!r}")
+    user = files.entries["users"].get(overrides.user or str(context.get("user") or ""))
+    # The package would ignore impersonation and use all permissions of the user.
+    fields = user if isinstance(user, dict) else {}
+    requested = sorted(key for key in _IMPERSONATION if fields.get(key))
+    if requested:
         raise ConfigError(
             f"{where}: impersonation ({', '.join(requested)}) is not supported; use the credentials of that user"
         )
+    return _Chosen(context, files.entries["clusters"][cluster], user)
 
 
-def _current_context(paths: str, where: str) -> dict[str, Any]:
-    try:
-        _, active = list_kube_config_contexts(paths)
-    except (ConfigException, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise ConfigError(
-            f"{where}: has no usable current context ({_one_line(error)}); choose one with "
-            "`kubectl config use-context`"
-        ) from error
-    context: dict[str, Any] = active["context"]
-    return context
-
-
-def _install_hint(user: Any) -> str:
-    plugin = user.get("exec") if isinstance(user, dict) else None
-    hint = plugin.get("installHint") if isinstance(plugin, dict) else None
-    return " ".join(hint.split()) if isinstance(hint, str) else ""
-
-
-def _load(paths: str, where: str, hint: str) -> Any:
+def _configuration(chosen: _Chosen, where: str) -> Any:
     """Return the package's Configuration as Any, because the stubs lack some of its attributes."""
     configuration: Any = Configuration()
     # The package also reads a proxy from the environment, with its own rules; `config` has Go's rules.
     configuration.proxy = None
+    names = {"cluster": "chosen"} | ({"user": "chosen"} if chosen.user else {})
+    content = {
+        "clusters": [{"name": "chosen", "cluster": chosen.cluster}],
+        "users": [{"name": "chosen", "user": chosen.user}],
+        "contexts": [{"name": "chosen", "context": names}],
+        "current-context": "chosen",
+    }
     try:
         with _captured_errors() as messages:
-            load_kube_config(paths, client_configuration=configuration, persist_config=False)
+            load_kube_config_from_dict(
+                content, client_configuration=configuration, persist_config=False
+            )
     except ConfigException as error:
         raise ConfigError(f"{where}: {_one_line(error)}; correct the file") from error
     except (OSError, KeyError, TypeError, AttributeError, ValueError, RecursionError) as error:
@@ -235,9 +214,15 @@ def _load(paths: str, where: str, hint: str) -> Any:
         reason = "; ".join(messages).replace(_FAILED_ON_TERMINAL, "its output is above")
         raise ConfigError(
             f"{where}: the exec plugin returned no credentials ({reason}); "
-            f"{hint or 'run its command by hand'}"
+            f"{_install_hint(chosen.user) or 'run its command by hand'}"
         )
     return configuration
+
+
+def _install_hint(user: Any) -> str:
+    plugin = user.get("exec") if isinstance(user, dict) else None
+    hint = plugin.get("installHint") if isinstance(plugin, dict) else None
+    return " ".join(hint.split()) if isinstance(hint, str) else ""
 
 
 @contextmanager
@@ -252,15 +237,16 @@ def _captured_errors() -> Iterator[list[str]]:
     def ours(record: logging.LogRecord) -> bool:
         return record.thread == thread and record.levelno >= logging.ERROR
 
+    def collect(record: logging.LogRecord) -> bool:
+        if ours(record):
+            messages.append(" ".join(record.getMessage().split()))
+        return False
+
     def not_ours(record: logging.LogRecord) -> bool:
         return not ours(record)
 
-    class Collector(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            messages.append(" ".join(record.getMessage().split()))
-
-    root, collector = logging.getLogger(), Collector()
-    collector.addFilter(ours)
+    root, collector = logging.getLogger(), logging.Handler()
+    collector.addFilter(collect)
     others = tuple(root.handlers)
     for handler in others:
         handler.addFilter(not_ours)
@@ -273,37 +259,20 @@ def _captured_errors() -> Iterator[list[str]]:
             handler.removeFilter(not_ours)
 
 
-def _user_of(configuration: Any, where: str) -> KubeconfigUser:
+def _user_of(configuration: Any, where: str) -> AuthInfo:
     keys: dict[str, str] = configuration.api_key
     # The package renamed its key in release 36.
     authorization = keys.get("BearerToken") or keys.get("authorization")
     if authorization:  # without the newline at the end of a token file
         authorization = authorization.strip()
-    certificate, key = configuration.cert_file, configuration.key_file
-    if not certificate:
-        return KubeconfigUser(authorization)
+    names = [name for name in (configuration.cert_file, configuration.key_file) if name]
     try:
-        return KubeconfigUser.read(authorization, certificate, key)
+        content = b"\n".join(Path(name).read_bytes() for name in names)
     except OSError as error:
-        names = " or ".join(filter(None, (certificate, key)))
         raise ConfigError(
-            f"{where}: {names} cannot be read ({error.strerror}); make both readable for this user"
+            f"{where}: {' or '.join(names)} cannot be read ({error.strerror}); make both readable for this user"
         ) from error
-
-
-def _tls(configuration: Any, where: str) -> ssl.SSLContext:
-    ca_file = configuration.ssl_ca_cert
-    return tls_context(
-        Path(ca_file) if ca_file else None,
-        origin=where,
-        verify=bool(configuration.verify_ssl),
-    )
-
-
-def _use_certificate(context: ssl.SSLContext, user: KubeconfigUser, where: str) -> None:
-    if user.certificate_file:
-        named = f"{user.certificate_file} with key {user.key_file}"
-        use_client_certificate(context, user.content, named=named, origin=where)
+    return AuthInfo(authorization, content if configuration.cert_file else b"")
 
 
 def _one_line(error: Exception) -> str:

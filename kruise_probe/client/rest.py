@@ -1,41 +1,81 @@
-"""The REST client of the API server: typed requests and responses; error responses are exceptions.
+"""The REST client of the API server: it builds a request, sends it with deadline and retries, and decodes the response.
 
-`request` builds the requests, `sender` sends them (deadlines, retries, concurrency), the resource decodes.
-
-Source: client-go rest/client.go and request.go; tools/cache/listwatch.go.
-Differs: one client for all kinds, typed by its resource argument. Only lists request compression: decompressing a
-large response takes less CPU than decrypting it uncompressed. The server never compresses a small one.
+Source: client-go rest/client.go, request.go and with_retry.go; util/flowcontrol/throttle.go; tools/cache/listwatch.go.
+Differs: one client for all kinds, typed by its resource argument. Every request except a watch ends within 30 s. The
+concurrency is limited. The rate limit is off by default, because the server has its own flow control. Waits have
+positive jitter, so that clients do not retry at the same time. If Retry-After is always 0, the wait still doubles. A 5xx
+response other than 503 is returned to the caller, because the request may have taken effect. Only lists request
+compression: decompressing a large response takes less CPU than decrypting it uncompressed.
 """
 
+import asyncio
+import random
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from datetime import datetime
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from typing import Any, Final, Generic, Self, TypeVar
+from urllib.parse import quote, urlencode, urlsplit
 
 import msgspec
 
-from kruise_probe.api.errors import ConnectionFailed
+from kruise_probe.api.errors import (
+    RETRY_AFTER_JITTER,
+    ApiError,
+    ConnectionFailed,
+    NoResponse,
+    Status,
+    error_of,
+)
 from kruise_probe.api.keys import NamespacedName
-from kruise_probe.api.kinds import KubeObject, ListPage, Resource
+from kruise_probe.api.kinds import KubeObject, ListPage, Resource, as_is
 from kruise_probe.api.meta import DECODE_ERRORS, ApiObject, ObjectMeta
-from kruise_probe.client import request as requests
+from kruise_probe.api.times import utc_now
+from kruise_probe.api.token_bucket import TokenBucket
 from kruise_probe.client.config import ClusterConfig
-from kruise_probe.client.request import PatchType, Request
-from kruise_probe.client.sender import Sender
-from kruise_probe.client.transport import Transport
+from kruise_probe.client.dialer import TlsRefused
+from kruise_probe.client.metrics import RequestMetrics
+from kruise_probe.client.request import JSON, PatchType, Request
+from kruise_probe.client.transport import ConnectionBroken, Response, Transport
 from kruise_probe.client.watch import WatchStream
 from kruise_probe.client.websocket import Handshake, WebSocket
 
 T = TypeVar("T", bound=KubeObject)
 
+REQUEST_SECONDS: Final = 30.0
+"""Deadline of every request except a watch, and of opening a watch."""
+
+MAX_RETRIES: Final = 10
+"""Maximum retries of a request after 429 or 503, as in client-go."""
+
+MIN_RETRY_SECONDS: Final = 0.05
+"""Minimum wait before the first retry if Retry-After is less than 1 s. It doubles with each retry."""
+
+MAX_RECONNECTS: Final = 2
+"""Maximum immediate retries of a repeatable request after its connection broke. The pool may have several
+connections that the server has closed. If a new connection breaks, there is only one more retry."""
+
+_PODS: Final = Resource("", "v1", "pods", "Pod", wire=ApiObject, project=as_is)
+"""Only its paths are used."""
+
+
+class _OfKind(msgspec.Struct, frozen=True):
+    kind: str = ""
+
+
+_status_decoder: Final = msgspec.json.Decoder(Status)
 _metadata_decoder: Final = msgspec.json.Decoder(ApiObject)
+_kind_decoder: Final = msgspec.json.Decoder(_OfKind)
 
 
 class RestClient:
     """Client of one API server: an async context manager that owns its connections.
 
-    At most `max_in_flight` requests are in flight, without watches. `before_send` is called right before
-    a write is sent, also on each retry. Its exception cancels the write and reaches the caller.
+    At most `max_in_flight` requests are in flight, without watches. With `qps`, `burst` requests are sent at once, then
+    `qps` per second. `before_send` is called right before a write is sent, also on each retry. Its exception cancels the
+    write and reaches the caller.
+
+    Every method raises KubeError: ApiError is an error response; ConnectionFailed is no usable response.
     """
 
     def __init__(
@@ -50,15 +90,12 @@ class RestClient:
         before_send: Callable[[], None] | None = None,
     ) -> None:
         self.config = config
-        self._field_manager = field_manager
+        self._credentials = config.credentials
+        self._query = _query(fieldManager=field_manager)
         self._transport = Transport(config, user_agent=user_agent, before_send=before_send)
-        self._sender = Sender(
-            self._transport,
-            config,
-            max_in_flight=max_in_flight,
-            qps=qps,
-            burst=burst,
-        )
+        self._in_flight = asyncio.Semaphore(max_in_flight)
+        self._tokens = TokenBucket(burst=max(burst, 1), interval_seconds=1.0 / qps) if qps else None
+        self._metrics = RequestMetrics(urlsplit(config.server).netloc)
 
     async def __aenter__(self) -> Self:
         await self._transport.__aenter__()
@@ -71,15 +108,10 @@ class RestClient:
         """The API server's time; the local time before the first response."""
         return self._transport.server_now()
 
-    async def get(self, resource: Resource[T], key: NamespacedName, *, subresource: str = "") -> T:
-        """Get one object.
-
-        Raises:
-            KubeError: from every method of this class. ApiError is an error response; ConnectionFailed is
-                no usable response.
-        """
-        request = requests.get(resource, key, subresource=subresource)
-        return _decode(resource, await self._send(request), request, key)
+    async def get(self, resource: Resource[T], key: NamespacedName) -> T:
+        """Get one object."""
+        request = Request("GET", resource.path(*key), _subject(resource, key))
+        return _checked(request, resource.decode, await self._send(request), key)
 
     async def list_page(
         self,
@@ -90,24 +122,25 @@ class RestClient:
         continue_token: str = "",
         resource_version: str = "",
         field_selector: str = "",
-        label_selector: str = "",
     ) -> ListPage[T]:
-        """Return one page; `limit` 0 returns all objects at once. Raises Expired for an expired token."""
-        request = requests.list_page(
-            resource,
-            namespace=namespace,
-            limit=limit,
-            continue_token=continue_token,
-            resource_version=resource_version,
-            field_selector=field_selector,
-            label_selector=label_selector,
+        """Return one page; `limit` 0 returns all objects at once. A continue token replaces the resource version.
+
+        Raises:
+            Expired: the token has expired.
+        """
+        query = _query(
+            limit=str(limit) if limit else "",
+            **{"continue": continue_token},
+            resourceVersion="" if continue_token else resource_version,
+            fieldSelector=field_selector,
         )
+        target = resource.path(namespace) + query
+        request = Request("GET", target, _scope(resource, namespace), compressed=True)
         body = await self._send(request)
         try:
-            page = resource.decode_list(body)
+            return resource.decode_list(body)
         except DECODE_ERRORS as error:
             raise ConnectionFailed(f"{request}: the response is not a list: {error}") from error
-        return page
 
     @asynccontextmanager
     async def watch(
@@ -118,34 +151,34 @@ class RestClient:
         namespace: str = "",
         resource_version: str = "",
         field_selector: str = "",
-        label_selector: str = "",
         send_initial_events: bool = False,
     ) -> AsyncIterator[WatchStream[T]]:
-        """Open a watch. The iterator ends when the server ends the watch, after `timeout_seconds`.
+        """Open a watch with bookmarks; with `send_initial_events`, a streaming list (KEP-3157).
 
-        Iterating raises Expired and other ApiErrors for ERROR events. It raises ConnectionFailed after
-        `watch.READ_DEADLINE_SECONDS` without data, or when the connection broke. Leaving the context closes the
-        connection.
+        The iterator ends when the server ends the watch, after `timeout_seconds`. Iterating raises Expired and other
+        ApiErrors for ERROR events. It raises ConnectionFailed after `watch.READ_DEADLINE_SECONDS` without data, or when
+        the connection broke. Leaving the context closes the connection.
         """
-        request = requests.watch(
-            resource,
-            namespace=namespace,
-            resource_version=resource_version,
-            timeout_seconds=timeout_seconds,
-            send_initial_events=send_initial_events,
-            field_selector=field_selector,
-            label_selector=label_selector,
+        query = _query(
+            watch="true",
+            allowWatchBookmarks="true",
+            timeoutSeconds=str(max(int(timeout_seconds), 1)),
+            resourceVersion=resource_version,
+            sendInitialEvents="true" if send_initial_events else "",
+            resourceVersionMatch="NotOlderThan" if send_initial_events else "",
+            fieldSelector=field_selector,
         )
-        response = await self._sender.open_stream(request)
-        stream = response.stream
-        if stream is None:
+        target = resource.path(namespace) + query
+        request = Request("GET", target, _scope(resource, namespace), streams=True)
+        response = await self.send(request)
+        if response.stream is None:
             raise ConnectionFailed(
                 f"{request}: the server responded with status {response.status} instead of a stream"
             )
         try:
-            yield WatchStream(stream, resource, request)
+            yield WatchStream(response.stream, resource, request)
         finally:
-            stream.close()
+            response.stream.close()
 
     @asynccontextmanager
     async def open_pod_stream(
@@ -158,39 +191,47 @@ class RestClient:
     ) -> AsyncIterator[WebSocket]:
         """Open a WebSocket to `exec` or `portforward` of a pod. Leaving the context closes it."""
         handshake = Handshake(protocol)
-        request = requests.pod_stream(pod, subresource, query, upgrade=handshake.header_lines)
-        response = await self._sender.open_stream(request)
-        stream = response.stream
-        if stream is None:
-            raise ConnectionFailed(f"{request}: {handshake.problem(response)}")
+        request = Request(
+            "GET",
+            f"{_PODS.path(*pod, subresource)}?{urlencode(query, quote_via=quote)}",
+            _subject(_PODS, pod, subresource),
+            repeatable=False,  # a command would run twice
+            streams=True,
+            upgrade=handshake.header_lines,
+        )
+        response = await self.send(request)
+        problem = handshake.problem(response)
+        if response.stream is None:
+            raise ConnectionFailed(f"{request}: {problem}")
         try:
-            if problem := handshake.problem(response):
+            if problem:
                 raise ConnectionFailed(f"{request}: {problem}")
-            yield WebSocket(stream, request)
+            yield WebSocket(response.stream, request)
         finally:
-            stream.close()
+            response.stream.close()
 
     async def create(self, resource: Resource[T], body: bytes, *, namespace: str = "") -> T:
         """Create the object in `body`. Raises AlreadyExists if the name is taken."""
-        request = requests.create(
-            resource, body, namespace=namespace, field_manager=self._field_manager
-        )
-        return _decode(resource, await self._send(request), request)
+        target, subject = resource.path(namespace) + self._query, _scope(resource, namespace)
+        request = Request("POST", target, subject, body, JSON, repeatable=False)
+        return _checked(request, resource.decode, await self._send(request))
 
     async def replace_for_metadata(
         self, resource: Resource[Any], key: NamespacedName, body: bytes, *, subresource: str = ""
     ) -> ObjectMeta:
-        """Update the object, or its subresource. Return only its metadata, which saves the encoding of a large object.
+        """Update the object. Request and return only metadata, which saves the encoding of a large object.
 
         Raises:
             Conflict: the resource version in `body` is not current.
         """
-        request = requests.replace(
-            resource,
-            key,
+        request = Request(
+            "PUT",
+            resource.path(*key, subresource) + self._query,
+            _subject(resource, key, subresource),
             body,
-            subresource=subresource,
-            field_manager=self._field_manager,
+            JSON,
+            repeatable=False,
+            metadata_only=True,
         )
         return _checked(request, _metadata_decoder.decode, await self._send(request), key).metadata
 
@@ -203,57 +244,115 @@ class RestClient:
         patch_type: PatchType,
         subresource: str = "",
     ) -> T:
-        request = requests.patch(
-            resource,
-            key,
-            body,
-            patch_type=patch_type,
-            subresource=subresource,
-            field_manager=self._field_manager,
-        )
-        return _decode(resource, await self._send(request), request, key)
+        """Patch the object with a merge patch, which is idempotent."""
+        target, subject = resource.path(*key, subresource), _subject(resource, key, subresource)
+        request = Request("PATCH", target + self._query, subject, body, patch_type)
+        return _checked(request, resource.decode, await self._send(request), key)
 
-    async def delete(
-        self,
-        resource: Resource[T],
-        key: NamespacedName,
-        *,
-        uid: str = "",
-    ) -> T | None:
-        """Delete the object. Return it if finalizers or a grace period keep it, or None if it is gone.
+    async def delete(self, resource: Resource[Any], key: NamespacedName, *, uid: str = "") -> None:
+        """Delete the object. It may still exist afterwards, with finalizers or for a grace period.
 
         Raises:
             Conflict: it has another uid.
         """
-        request = requests.delete(resource, key, uid=uid)
-        body = await self._send(request)
-        return None if _is_status(body) else _decode(resource, body, request, key)
+        options = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}}
+        body = msgspec.json.encode(options) if uid else None
+        target, subject = resource.path(*key), _subject(resource, key)
+        request = Request("DELETE", target, subject, body, JSON if uid else "")
+        response = await self._send(request)
+        with suppress(*DECODE_ERRORS):
+            if _kind_decoder.decode(response).kind == "Status":
+                return
+        _checked(request, _metadata_decoder.decode, response, key)
 
     async def get_raw(self, target: str) -> bytes:
         """Return the body of `GET target` (path and query)."""
         return await self.request_raw("GET", target)
 
     async def request_raw(
-        self, method: str, target: str, body: bytes | None = None, content_type: str = requests.JSON
+        self, method: str, target: str, body: bytes | None = None, content_type: str = JSON
     ) -> bytes:
         """Send any request and return the body. Only GET is retried after a broken connection."""
+        content_type = content_type if body is not None else ""
+        repeatable = method == "GET"
         return await self._send(
-            Request(
-                method,
-                target,
-                target,
-                body,
-                content_type if body is not None else "",
-                repeatable=method == "GET",
-            )
+            Request(method, target, target, body, content_type, repeatable=repeatable)
         )
 
     async def _send(self, request: Request) -> bytes:
-        return (await self._sender.send(request)).body
+        return (await self.send(request)).body
+
+    async def send(self, request: Request) -> Response:
+        """Send `request`, with retries within its deadline, and return the successful response.
+
+        It is retried after 429 or 503 with Retry-After, after 401 or a failed TLS handshake if credentials or CAs could
+        be renewed, and after a broken connection if it is repeatable.
+
+        Raises:
+            ApiError: the server returned an error.
+            ConnectionFailed: no usable response within `REQUEST_SECONDS`.
+        """
+        deadline = asyncio.get_running_loop().time() + REQUEST_SECONDS
+        try:
+            async with asyncio.timeout_at(deadline):
+                return await self._send_until(deadline, request)
+        except TimeoutError as error:
+            raise NoResponse(
+                f"{request}: {self.config.server} did not respond within {REQUEST_SECONDS:g} s"
+            ) from error
+
+    async def _send_until(self, deadline: float, request: Request) -> Response:
+        time = asyncio.get_running_loop().time
+        retries = reconnects = 0
+        renewed = False
+        while True:
+            if self._tokens is not None:
+                await asyncio.sleep(self._tokens.take(time()))
+            version, authorization = self._credentials.version, self._credentials.authorization()
+            try:
+                response = await self._round_trip(request, authorization)
+            except TlsRefused:
+                if renewed or not await self._credentials.renew(authorization, version):
+                    raise
+                renewed = True
+                self._metrics.retried(request.method, "<error>")
+                continue
+            except ConnectionBroken as broken:
+                if broken.was_new:  # a server may end TLS 1.3 without an alert after the handshake
+                    self._credentials.reload_files()
+                if not request.repeatable or reconnects >= MAX_RECONNECTS:
+                    raise
+                reconnects = MAX_RECONNECTS if broken.was_new else reconnects + 1
+                self._metrics.retried(request.method, "<error>")
+                continue
+            if 200 <= response.status < 300 or response.stream is not None:
+                return response
+            rejected = response.status == 401 and not renewed
+            if rejected and await self._credentials.renew(authorization, version):
+                renewed = True
+            else:
+                await _wait(response, request, retries=retries, left_seconds=deadline - time())
+                retries += 1
+            self._metrics.retried(request.method, str(response.status))
+
+    async def _round_trip(self, request: Request, authorization: str | None) -> Response:
+        """Send `request` once. Streams are not limited by `max_in_flight`."""
+        if not request.streams:
+            await self._in_flight.acquire()
+        time = asyncio.get_running_loop().time
+        sent_at, code = time(), "<error>"
+        try:
+            response = await self._transport.round_trip(request, authorization)
+            code = str(response.status)
+        finally:
+            self._metrics.completed(request.method, code, time() - sent_at)
+            if not request.streams:
+                self._in_flight.release()
+        return response
 
 
 class ResourceListerWatcher(Generic[T]):
-    """Lists and watches one resource with a namespace and selectors. Has no state."""
+    """Lists and watches one resource with a namespace and a field selector. Has no state."""
 
     def __init__(
         self,
@@ -262,25 +361,20 @@ class ResourceListerWatcher(Generic[T]):
         *,
         namespace: str = "",
         field_selector: str = "",
-        label_selector: str = "",
     ) -> None:
         self._client = client
         self._resource = resource
-        self._namespace = namespace
-        self._field_selector = field_selector
-        self._label_selector = label_selector
+        self._scope = {"namespace": namespace, "field_selector": field_selector}
 
     async def list_page(
         self, *, limit: int, continue_token: str, resource_version: str
     ) -> ListPage[T]:
         return await self._client.list_page(
             self._resource,
-            namespace=self._namespace,
             limit=limit,
             continue_token=continue_token,
             resource_version=resource_version,
-            field_selector=self._field_selector,
-            label_selector=self._label_selector,
+            **self._scope,
         )
 
     def watch(
@@ -288,34 +382,33 @@ class ResourceListerWatcher(Generic[T]):
     ) -> AbstractAsyncContextManager[WatchStream[T]]:
         return self._client.watch(
             self._resource,
-            namespace=self._namespace,
             resource_version=resource_version,
             timeout_seconds=timeout_seconds,
             send_initial_events=send_initial_events,
-            field_selector=self._field_selector,
-            label_selector=self._label_selector,
+            **self._scope,
         )
 
 
-class _OfKind(msgspec.Struct):
-    kind: str = ""
-
-
-def _is_status(body: bytes) -> bool:
-    try:
-        return msgspec.json.decode(body, type=_OfKind).kind == "Status"
-    except DECODE_ERRORS:
-        return False
-
-
-def _decode(
-    resource: Resource[T], body: bytes, request: Request, key: NamespacedName | None = None
-) -> T:
-    return _checked(request, resource.decode, body, key)
+async def _wait(response: Response, request: Request, *, retries: int, left_seconds: float) -> None:
+    """Wait until an error response may be retried. Raises ApiError if it may not."""
+    retry_after = parse_retry_after(response.headers.get("retry-after"), utc_now())
+    wait = wait_before_retry(
+        response.status,
+        retry_after,
+        retries=retries,
+        left_seconds=left_seconds,
+        chance=random.random(),
+    )
+    if wait is None:
+        raise _api_error(response, request, retry_after)
+    await asyncio.sleep(wait)
 
 
 def _checked(
-    request: Request, decode: Callable[[bytes], T], body: bytes, key: NamespacedName | None
+    request: Request,
+    decode: Callable[[bytes], T],
+    body: bytes,
+    key: NamespacedName | None = None,
 ) -> T:
     """Decode a stored object. Other JSON may decode too, as an object whose fields are all absent.
 
@@ -330,3 +423,59 @@ def _checked(
     except DECODE_ERRORS as error:
         raise ConnectionFailed(f"{request}: the response is not that object: {error}") from error
     return found
+
+
+def _api_error(response: Response, request: Request, retry_after: float | None) -> ApiError:
+    """Convert an error response to ApiError. Without a Status, such as a proxy's page, quote its start."""
+    try:
+        status = _status_decoder.decode(response.body)
+    except DECODE_ERRORS:
+        text = " ".join(response.body[:400].decode(errors="replace").split())
+        status = Status(message=text[:200] or None)
+    return error_of(response.status, status, request=str(request), retry_after_seconds=retry_after)
+
+
+def parse_retry_after(header: str | None, at: datetime) -> float | None:
+    """Parse `Retry-After`: seconds, or an HTTP date as load balancers send it. None if absent or malformed."""
+    if not header:
+        return None
+    try:
+        if header.isdecimal():
+            return float(header[:9])
+        until = parsedate_to_datetime(header).astimezone(UTC)
+    except (ValueError, OverflowError):
+        return None
+    return max((until - at).total_seconds(), 0.0)
+
+
+def wait_before_retry(
+    status: int, retry_after: float | None, *, retries: int, left_seconds: float, chance: float
+) -> float | None:
+    """Return the seconds to wait before a retry, or None for no retry.
+
+    Args:
+        status: HTTP status of the response.
+        retry_after: value of `Retry-After`; None without the header.
+        retries: earlier retries of this request after 429 or 503.
+        left_seconds: time left until the request's deadline; a longer wait is not started.
+        chance: a random number in [0, 1), for jitter.
+    """
+    if status not in (429, 503) or retry_after is None or retries >= MAX_RETRIES:
+        return None
+    shortest = MIN_RETRY_SECONDS * 2**retries if retry_after < 1 else 0.0
+    wait = max(retry_after, shortest) * (1 + RETRY_AFTER_JITTER * chance)
+    return wait if wait < left_seconds else None
+
+
+def _query(**parameters: str) -> str:
+    """Return `?a=b&c=d` of the non-empty parameters."""
+    present = {name: value for name, value in parameters.items() if value}
+    return "?" + urlencode(present, quote_via=quote) if present else ""
+
+
+def _subject(resource: Resource[Any], key: NamespacedName, subresource: str = "") -> str:
+    return f"{resource.plural}/{subresource} {key}" if subresource else f"{resource.plural} {key}"
+
+
+def _scope(resource: Resource[Any], namespace: str) -> str:
+    return f"{resource.plural} in {namespace}" if namespace else resource.plural

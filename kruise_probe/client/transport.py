@@ -1,37 +1,32 @@
-"""HTTP transport to one server: a pool of connections, with every failure as ConnectionFailed or a subclass.
+"""The pool of connections to one server, and the fence: a check in the step that writes a request to the socket.
 
-It sends a request exactly once; `sender` decides on retries. `http1` and `response` handle the protocol, `dialer`
-connects, and `pool` keeps idle connections.
+It sends a request exactly once; `rest` decides on retries. Every failure is a ConnectionFailed or a subclass.
 
-Source: client-go rest/transport.go and apimachinery util/net/http.go (keep-alive, idle time, dial time).
-Differs: HTTP/1.1 with a pool instead of one HTTP/2 connection; redirects are not followed, cookies not kept.
+Source: client-go rest/transport.go and Go net/http transport.go (idleConn, keep-alive, idle time).
+Differs: HTTP/1.1 with a pool instead of one HTTP/2 connection; redirects are not followed, cookies not kept. The pool
+has no limit, because `rest` limits the requests in flight.
 """
 
 import asyncio
 import math
 import re
+from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from types import MappingProxyType
-from typing import NamedTuple, Self
+from typing import Final, NamedTuple, Self
 
-from kruise_probe.api.errors import ConnectionFailed, NoResponse, ResponseTooLarge
+from kruise_probe.api.errors import ConnectionFailed, NoResponse
 from kruise_probe.api.times import utc_now
 from kruise_probe.client.config import ClusterConfig
-from kruise_probe.client.dialer import Dialer, DialFailed, UntrustedServer
-from kruise_probe.client.http1 import ConnectionLost, HttpConnection
-from kruise_probe.client.pool import Pool
-from kruise_probe.client.request import Request
-from kruise_probe.client.response import (
-    SWITCHING_PROTOCOLS,
-    BodyTooLarge,
-    ResponseError,
-    ResponseParser,
-)
+from kruise_probe.client.connection import SWITCHING_PROTOCOLS, ConnectionLost, HttpConnection
+from kruise_probe.client.dialer import Dialer, TlsRefused
+from kruise_probe.client.request import METADATA_ONLY, Request
 
-METADATA_ONLY = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
+IDLE_SECONDS: Final = 90.0
+"""Idle timeout of a connection, as in client-go."""
 
 _WRITES = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 _TARGET = re.compile(r"[!-~]+")
@@ -52,131 +47,149 @@ class ConnectionBroken(ConnectionFailed):
 class ResponseStream:
     """The body of a streaming response. `close` closes its connection, unless the stream has ended."""
 
-    def __init__(self, connection: HttpConnection, pool: Pool, request: Request) -> None:
+    def __init__(
+        self, connection: HttpConnection, transport: "Transport", request: Request
+    ) -> None:
         self._connection = connection
-        self._pool: Pool | None = pool
+        self._transport = transport
         self._request = request
+        self._closed = False
 
     async def read_chunk(self, *, deadline_seconds: float) -> bytes:
         """Return the next chunk as received; empty at the end.
 
         Raises:
-            ConnectionFailed: no data for `deadline_seconds`, or the connection broke.
+            NoResponse: no data for `deadline_seconds`.
+            ConnectionFailed: the connection broke.
         """
         try:
             async with asyncio.timeout(deadline_seconds):
                 return await self._connection.read_chunk()
         except TimeoutError as error:
-            if self._pool is not None:
-                self._pool.close_idle(math.inf)
+            self._transport.close_idle(math.inf)
             raise NoResponse(f"{self._request}: no data for {deadline_seconds:g} s") from error
-        except ConnectionLost as error:
-            raise ConnectionBroken(f"{self._request}: {error}") from error
-        except ResponseError as error:
-            raise ConnectionFailed(f"{self._request}: {error}") from error
+        except ConnectionFailed as error:
+            raise _failed(self._request, error) from error
 
     def write(self, data: bytes) -> None:
         """Send bytes of the protocol that a 101 switched to."""
         self._connection.write(data)
 
     def close(self) -> None:
-        pool, self._pool = self._pool, None
-        if pool is not None:
-            pool.release(self._connection)
+        if not self._closed:
+            self._closed = True
+            self._transport.release(self._connection)
 
 
 class Response(NamedTuple):
-    """A response with its whole body, or with a stream after a successful `open_stream`.
+    """A response with its whole body, or with a stream after a successful streaming request.
 
-    `upgrade_fields` are the WebSocket header fields of a 101.
+    `headers` are the header fields by name in lower case.
     """
 
     status: int
-    retry_after: str | None
-    body: bytes
+    body: bytes = b""
     stream: ResponseStream | None = None
-    upgrade_fields: Mapping[str, str] = MappingProxyType({})
+    headers: Mapping[str, str] = MappingProxyType({})
 
 
 class Transport:
-    """Transport with one connection pool to one server: an async context manager.
+    """Sends requests to one server: an async context manager that owns all its connections.
 
-    All I/O runs on the event loop that entered it. Leaving it closes all connections. `before_send` is called in the
-    same step that writes POST, PUT, PATCH or DELETE to the connection. If it raises, the request is not sent.
+    `before_send` is called in the same step that writes POST, PUT, PATCH or DELETE to the connection. If it raises, the
+    request is not sent.
     """
 
     def __init__(
         self, config: ClusterConfig, *, user_agent: str, before_send: Callable[[], None] | None
     ) -> None:
-        self._ca_file = config.ca_file
         self._credentials = config.credentials
-        self._dialer = Dialer.for_config(config)
-        self._user_agent = user_agent
-        self._impersonation = _impersonation_headers(config)
+        self._dialer = Dialer(config)
         self._before_send = before_send
-        self._headers: dict[tuple[str, bool, bool, str | None, bool], str] = {}
-        self._pool: Pool | None = None
+        self._identity = f"User-Agent: {user_agent}\r\n"
+        if config.as_user:
+            self._identity += f"Impersonate-User: {config.as_user}\r\n"
+        for group in config.as_groups:
+            self._identity += f"Impersonate-Group: {group}\r\n"
+        self._idle: deque[tuple[HttpConnection, float]] = deque()
+        """With the loop time since when; the oldest first."""
+        self._open: dict[HttpConnection, int] = {}
+        """With the version of the credentials of the handshake."""
+        self._entered = False
         self._date, self._date_at = "", 0.0
 
     async def __aenter__(self) -> Self:
-        self._pool = Pool(self._dialer.dial, lambda: self._credentials.version)
+        self._entered = True
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        self._entered = False
         self._credentials.close()
-        await self._require_pool().close()
+        for connection in self._open:
+            connection.close()
+        for _step in range(3):  # asyncio closes an aborted socket in one of the next steps
+            await asyncio.sleep(0)
 
     async def round_trip(self, request: Request, authorization: str | None) -> Response:
-        """Send `request` once and read the whole response.
+        """Send `request` once. Read the whole response, but return the stream of a successful streaming request.
 
         Raises:
+            TlsRefused: the certificate of the server or of this client is not trusted.
             ConnectionBroken: the connection ended before the complete response.
             ResponseTooLarge: the body exceeds the size limit.
             ConnectionFailed: dialing failed, or the response is not valid HTTP.
         """
-        pool = self._require_pool()
-        connection = await self._send(pool, request, authorization)
-        sent_at = asyncio.get_running_loop().time()
+        data = self._encode(request, authorization)
         try:
-            return self._response(await connection.read_response(), connection)
-        except asyncio.CancelledError:
-            _close_unproven(pool, connection, sent_at)
-            raise
-        except ConnectionLost as error:
-            raise _connection_broken(request, error, connection) from error
-        except BodyTooLarge as error:
-            raise ResponseTooLarge(f"{request}: {error}") from error
-        except ResponseError as error:
+            connection = await self._acquire()
+        except TlsRefused as error:
+            raise TlsRefused(f"{request}: {error}") from error
+        except ConnectionFailed as error:
             raise ConnectionFailed(f"{request}: {error}") from error
-        finally:
-            pool.release(connection)
-
-    async def open_stream(self, request: Request, authorization: str | None) -> Response:
-        """Send `request` once. Return a stream on success, and the whole body of an error response.
-
-        Raises: as `round_trip`.
-        """
-        pool = self._require_pool()
-        connection = await self._send(pool, request, authorization)
         sent_at = asyncio.get_running_loop().time()
-        stream: ResponseStream | None = None
+        response: Response | None = None
         try:
-            header = await connection.read_header()
-            if header.status in (200, SWITCHING_PROTOCOLS):
-                stream = ResponseStream(connection, pool, request)
-                self._note_date(header)
-                return Response(header.status, None, b"", stream, header.upgrade_fields)
-            return self._response(await connection.read_response(), connection)
+            if self._before_send is not None and request.method in _WRITES:
+                self._before_send()
+            connection.send(data, upgrade=bool(request.upgrade))
+            response = await self._read(connection, request)
+            return response
         except asyncio.CancelledError:
-            _close_unproven(pool, connection, sent_at)
+            if not connection.responding:
+                # After a fail-over of a load balancer all older connections are dead, and each would use up the
+                # deadline of one more request.
+                self.close_idle(sent_at)
             raise
-        except ConnectionLost as error:
-            raise _connection_broken(request, error, connection) from error
-        except ResponseError as error:
-            raise ConnectionFailed(f"{request}: {error}") from error
+        except ConnectionFailed as error:
+            raise _failed(request, error, was_new=connection.requests == 1) from error
         finally:
-            if stream is None:
-                pool.release(connection)
+            if response is None or response.stream is None:
+                self.release(connection)
+
+    async def _read(self, connection: HttpConnection, request: Request) -> Response:
+        header = await connection.read_header()
+        if "date" in header.headers:
+            self._date, self._date_at = header.headers["date"], asyncio.get_running_loop().time()
+        if request.streams and header.status in (200, SWITCHING_PROTOCOLS):
+            stream = ResponseStream(connection, self, request)
+            return Response(header.status, stream=stream, headers=header.headers)
+        body = await connection.read_body(compressed=request.compressed)
+        if header.status == 401:
+            connection.close()
+        return Response(header.status, body, headers=header.headers)
+
+    def release(self, connection: HttpConnection) -> None:
+        """Keep the connection for the next request if it is usable; otherwise close it."""
+        if self._entered and connection.usable:
+            now = asyncio.get_running_loop().time()
+            self._idle.append((connection, now))
+        else:
+            self._close(connection)
+
+    def close_idle(self, since: float) -> None:
+        """Close the connections that are idle since this loop time or longer."""
+        while self._idle and self._idle[0][1] <= since:
+            self._close(self._idle.popleft()[0])
 
     def server_now(self) -> datetime:
         """The server's time by the newest Date header, to a second; the local time without one."""
@@ -186,49 +199,27 @@ class Transport:
             return date + timedelta(seconds=passed)
         return utc_now()
 
-    def _response(self, parsed: ResponseParser, connection: HttpConnection) -> Response:
-        self._note_date(parsed)
-        if parsed.status == 401:
+    async def _acquire(self) -> HttpConnection:
+        """Return an idle connection, the most recently used first, or a new one. The caller must release it."""
+        if not self._entered:
+            raise ConnectionFailed("the client is not open")
+        self.close_idle(asyncio.get_running_loop().time() - IDLE_SECONDS)
+        while self._idle:
+            connection, _ = self._idle.pop()
+            if connection.usable and self._open[connection] == self._credentials.version:
+                return connection
+            self._close(connection)
+        version = self._credentials.version
+        connection = await self._dialer.dial()
+        if not self._entered:
             connection.close()
-        return Response(parsed.status, parsed.retry_after, parsed.take())
-
-    def _note_date(self, parsed: ResponseParser) -> None:
-        if parsed.date:
-            self._date, self._date_at = parsed.date, asyncio.get_running_loop().time()
-
-    def _require_pool(self) -> Pool:
-        if self._pool is None:
-            raise RuntimeError("enter the client with `async with` before its first request")
-        return self._pool
-
-    async def _send(
-        self, pool: Pool, request: Request, authorization: str | None
-    ) -> HttpConnection:
-        """Send `request` and return its connection. The caller must release it to the pool."""
-        data = self._encode(request, authorization)
-        connection = await self._connect(pool, request)
-        try:
-            if self._before_send is not None and request.method in _WRITES:
-                self._before_send()
-        except BaseException:
-            pool.release(connection)
-            raise
-        connection.send(data, upgrade=bool(request.upgrade))
+            raise ConnectionFailed("the client is not open")
+        self._open[connection] = version
         return connection
 
-    async def _connect(self, pool: Pool, request: Request) -> HttpConnection:
-        """Acquire a connection. If the server is not trusted and the CA file has changed, dial once more."""
-        ca_file = self._ca_file
-        version = ca_file.version if ca_file is not None else 0
-        try:
-            try:
-                return await pool.acquire()
-            except UntrustedServer:
-                if ca_file is None or not ca_file.reload(since=version):
-                    raise
-            return await pool.acquire()
-        except DialFailed as error:
-            raise ConnectionFailed(f"{request}: {error}") from error
+    def _close(self, connection: HttpConnection) -> None:
+        self._open.pop(connection, None)
+        connection.close()
 
     def _encode(self, request: Request, authorization: str | None) -> bytes:
         """Encode the request.
@@ -240,77 +231,35 @@ class Transport:
             raise ConnectionFailed(
                 f"{request}: the target {request.target!r} is not a valid URL path; quote it"
             )
-        body = request.body
-        if body is None and request.method not in _WRITES:
-            length = ""
-        else:
-            body = body or b""
-            length = f"Content-Length: {len(body)}\r\n"
-        head = (
-            f"{request.method} {self._dialer.target_prefix}{request.target} HTTP/1.1\r\n"
-            f"{self._headers_of(request, authorization)}{request.upgrade}{length}\r\n"
-        ).encode("ascii")
-        return head + body if body else head
-
-    def _headers_of(self, request: Request, authorization: str | None) -> str:
-        """Return the headers, cached per kind of request and token."""
-        kind = (
-            request.content_type,
-            request.metadata_only,
-            request.compressed,
-            authorization,
-            bool(request.upgrade),
-        )
-        headers = self._headers.get(kind)
-        if headers is None:
-            if len(self._headers) > 32:
-                self._headers.clear()
-            headers = self._headers[kind] = self._build_headers(request, authorization)
-        return headers
-
-    def _build_headers(self, request: Request, authorization: str | None) -> str:
         if authorization is not None and _UNPRINTABLE.search(authorization):
             raise ConnectionFailed(
                 f"{request}: the bearer token has characters that are invalid in a header; replace the token"
             )
+        accept = METADATA_ONLY if request.metadata_only else "application/json"
         fields = {
             "Host": self._dialer.host_header,
-            "User-Agent": self._user_agent,
-            "Accept": _accepted(request),
-            "Accept-Encoding": "gzip" if request.compressed else None,
-            "Content-Type": request.content_type or None,
-            "Authorization": authorization,
+            "Accept": "*/*" if request.upgrade else accept,  # streams of pods are not JSON
+            "Accept-Encoding": "gzip" if request.compressed else "",
+            "Content-Type": request.content_type,
+            "Authorization": authorization or "",
+            "Content-Length": str(len(request.body or b"")) if request.method in _WRITES else "",
         }
-        lines = [f"{name}: {value}\r\n" for name, value in fields.items() if value is not None]
-        lines += self._impersonation
-        if self._dialer.tls is None:
-            lines.append(self._dialer.proxy_authorization)
-        return "".join(lines)
+        lines = "".join(f"{name}: {value}\r\n" for name, value in fields.items() if value)
+        proxy = self._dialer.proxy_authorization if self._dialer.tls is None else ""
+        head = (
+            f"{request.method} {self._dialer.target_prefix}{request.target} HTTP/1.1\r\n"
+            f"{lines}{self._identity}{proxy}{request.upgrade}\r\n"
+        )
+        return head.encode("ascii") + (request.body or b"")
 
 
-def _close_unproven(pool: Pool, connection: HttpConnection, sent_at: float) -> None:
-    """Close the idle connections that have not worked since a request that got no response was sent.
-
-    After a fail-over of a load balancer all are dead, and each would use up the deadline of one more request.
-    """
-    if not connection.responding:
-        pool.close_idle(sent_at)
-
-
-def _accepted(request: Request) -> str:
-    if request.upgrade:
-        return "*/*"  # streams of pods have no JSON representation
-    return METADATA_ONLY if request.metadata_only else "application/json"
-
-
-def _impersonation_headers(config: ClusterConfig) -> list[str]:
-    lines = [f"Impersonate-Group: {each}\r\n" for each in config.as_groups]
-    if config.as_user:
-        lines.append(f"Impersonate-User: {config.as_user}\r\n")
-    return lines
-
-
-def _connection_broken(
-    request: Request, error: ConnectionLost, connection: HttpConnection
-) -> ConnectionBroken:
-    return ConnectionBroken(f"{request}: {error}", was_new=connection.requests == 1)
+def _failed(
+    request: Request, error: ConnectionFailed, *, was_new: bool = False
+) -> ConnectionFailed:
+    """The error of a connection, with the request."""
+    message = f"{request}: {error}"
+    if isinstance(error, ConnectionLost):
+        return (
+            TlsRefused(message) if error.refused_tls else ConnectionBroken(message, was_new=was_new)
+        )
+    return type(error)(message)

@@ -16,6 +16,7 @@ import msgspec
 from kruise_probe.api.errors import ConnectionFailed, Status, error_of
 from kruise_probe.api.kinds import EventType, KubeObject, Resource, WatchEvent, undecodable_of
 from kruise_probe.api.meta import DECODE_ERRORS
+from kruise_probe.client.connection import MAX_BODY_BYTES
 from kruise_probe.client.request import Request
 from kruise_probe.client.transport import ConnectionBroken, ResponseStream
 
@@ -26,9 +27,6 @@ READ_DEADLINE_SECONDS = 70.0
 
 EVENTS_AT_ONCE: Final = 32
 """Events after which the iterator yields to the event loop: one socket read may have thousands."""
-
-MAX_LINE_BYTES = 64 * 1024 * 1024
-"""Maximum length of an event, far above what the server can store."""
 
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 
@@ -50,7 +48,7 @@ class _Bookmark(msgspec.Struct, frozen=True):
 _event_decoder = msgspec.json.Decoder(_Event)
 _bookmark_decoder = msgspec.json.Decoder(_Bookmark)
 _status_decoder = msgspec.json.Decoder(Status)
-_TYPES = {str(each): each for each in EventType}
+_TYPES = {str(known): known for known in EventType}
 
 
 class WatchStream(Generic[T]):
@@ -60,7 +58,7 @@ class WatchStream(Generic[T]):
         self._stream = stream
         self._resource = resource
         self._request = request
-        self._splitter = LineSplitter()
+        self._incomplete = bytearray()
         self._lines: deque[bytes] = deque()
         self._events_in_a_row = 0
 
@@ -84,47 +82,19 @@ class WatchStream(Generic[T]):
     async def _read(self) -> None:
         chunk = await self._stream.read_chunk(deadline_seconds=READ_DEADLINE_SECONDS)
         if not chunk:
-            if self._splitter.incomplete:
+            if self._incomplete:
                 raise ConnectionBroken(
                     f"{self._request}: the watch ended in the middle of an event"
                 )
             raise StopAsyncIteration
-        try:
-            self._lines.extend(self._splitter.feed(chunk))
-        except ValueError as error:
-            raise ConnectionFailed(f"{self._request}: {error}") from error
-
-
-class LineSplitter:
-    """Splits a stream of chunks into lines. A long line is joined once, not at every chunk."""
-
-    def __init__(self) -> None:
-        self._parts: list[bytes] = []
-        self._pending_bytes = 0
-
-    def feed(self, chunk: bytes) -> list[bytes]:
-        """Return the lines that `chunk` completes, without newlines and without empty lines.
-
-        Raises:
-            ValueError: a line is longer than `MAX_LINE_BYTES`.
-        """
         head, newline, rest = chunk.partition(b"\n")
-        self._parts.append(head)
-        self._pending_bytes += len(head)
-        if self._pending_bytes > MAX_LINE_BYTES:
-            raise ValueError(f"an event exceeds {MAX_LINE_BYTES} bytes")
-        if not newline:
-            return []
-        first = b"".join(self._parts)
-        *lines, tail = rest.split(b"\n")
-        self._parts = [tail]
-        self._pending_bytes = len(tail)
-        return [line for line in (first, *lines) if line]
-
-    @property
-    def incomplete(self) -> bool:
-        """True if the last line has no newline yet."""
-        return self._pending_bytes > 0
+        self._incomplete += head
+        if len(self._incomplete) > MAX_BODY_BYTES:
+            raise ConnectionFailed(f"{self._request}: an event exceeds {MAX_BODY_BYTES} bytes")
+        if newline:
+            *lines, tail = rest.split(b"\n")
+            self._lines.extend(line for line in (bytes(self._incomplete), *lines) if line)
+            self._incomplete = bytearray(tail)
 
 
 def decode_event(resource: Resource[T], line: bytes, *, request: str) -> WatchEvent[T]:

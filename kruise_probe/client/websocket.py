@@ -127,7 +127,7 @@ class Handshake:
 
     def problem(self, response: Response) -> str:
         """Why the response does not open the stream, or empty."""
-        fields = response.upgrade_fields
+        fields = response.headers
         accept = base64.b64encode(hashlib.sha1(self._key + _GUID).digest()).decode()
         if fields.get("sec-websocket-accept") != accept:
             return f"the server responded with status {response.status} instead of a WebSocket"

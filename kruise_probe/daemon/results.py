@@ -27,6 +27,7 @@ class ResultChange(IntEnum):
     STATE is also the first result of an edited handler: the manager waits for it to apply the policies.
     """
 
+    NOTHING = 0
     MESSAGE = 1
     STATE = 2
 
@@ -34,17 +35,12 @@ class ResultChange(IntEnum):
 class Results:
     """Results by key, as the status has them.
 
-    Both callbacks are synchronous; set them before the first result.
-
-    Attributes:
-        on_change: called after every change.
-        on_transition: called with a probe and its new result when the state changed.
+    `on_change` is called after every change but NOTHING, synchronously; set it before the first `put`.
     """
 
     def __init__(self) -> None:
         self.newest: dict[ProbeKey, ContainerProbeState] = {}
         self.on_change: Callable[[ResultChange], None] = lambda _: None
-        self.on_transition: Callable[[DesiredProbe, ContainerProbeState], None] = lambda *_: None
 
     def put(self, key: ProbeKey, result: ContainerProbeState) -> None:
         """Store a new result, and report what changed."""
@@ -66,6 +62,7 @@ class StatePublisher:
 
     Args:
         recorded: published before; it is the first state.
+        on_transition: called with the probe and its new result when the state changed.
 
     Attributes:
         record: the newest record; see `threshold`.
@@ -79,12 +76,14 @@ class StatePublisher:
         results: Results,
         series: ProbeSeries,
         recorded: ContainerProbeState | None,
+        on_transition: Callable[[DesiredProbe, ContainerProbeState], None],
         now: Callable[[], datetime],
     ) -> None:
         self.record = Record()
         self.container_id = ""
         self._results = results
         self._series = series
+        self._on_transition = on_transition
         self._now = now
         self._loop = asyncio.get_running_loop()
         self._grace_timer: asyncio.TimerHandle | None = None
@@ -184,4 +183,4 @@ class StatePublisher:
         self._results.put(key, result)
         if old is None or old.state != record.state:
             self._series.state = record.state
-            self._results.on_transition(self._desired, result)
+            self._on_transition(self._desired, result)

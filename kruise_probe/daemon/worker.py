@@ -42,6 +42,7 @@ class WorkerContext(NamedTuple):
     Attributes:
         execs, sockets: the places of exec probes, and of all others.
         stalled_since: whether this process has stalled since a loop time, and so read responses too late.
+        on_transition: called with the probe and its new result when the state changed.
         now: the wall clock.
     """
 
@@ -52,6 +53,7 @@ class WorkerContext(NamedTuple):
     sockets: Places
     results: Results
     stalled_since: Callable[[float], bool]
+    on_transition: Callable[[DesiredProbe, ContainerProbeState], None]
     now: Callable[[], datetime]
 
 
@@ -94,6 +96,7 @@ class Worker:
             results=context.results,
             series=self.series,
             recorded=recorded,
+            on_transition=context.on_transition,
             now=context.now,
         )
         self._configure()

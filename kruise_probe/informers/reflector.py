@@ -25,7 +25,6 @@ from kruise_probe.api.errors import (
     Forbidden,
     KubeError,
     NoResponse,
-    NotFound,
     ResponseTooLarge,
     ServerError,
     TooManyRequests,
@@ -296,8 +295,10 @@ class Reflector(Generic[T]):
                 if self._stream_refusals < STREAM_REFUSALS:
                     raise
                 self._log.info("streaming list refused, listing in pages", reason=str(error))
-            elif not isinstance(error, ApiError) or isinstance(
-                error, (*_UNRELATED_TO_VERSION, NotFound)
+            elif (
+                not isinstance(error, ApiError)
+                or isinstance(error, _UNRELATED_TO_VERSION)
+                or error.code == 404  # the CRD is not installed yet
             ):
                 raise
             else:

@@ -25,11 +25,8 @@ _BOUNDS = {
 }
 
 
-def schema_of(shape: Shape, *, allowed_labels: str | None = None) -> Schema:
-    """The schema of a type.
-
-    `allowed_labels` is the list in CEL that replaces `mark_rules.ALLOWED_LABELS`; None for a schema without CEL.
-    """
+def schema_of(shape: Shape, *, allowed_labels: str = "[]") -> Schema:
+    """The schema of a type; `allowed_labels` is the list in CEL that replaces `mark_rules.ALLOWED_LABELS`."""
     field = shape.field
     schema: Schema = {"description": field.text} if field.text else {}
     if field.open:
@@ -42,13 +39,13 @@ def schema_of(shape: Shape, *, allowed_labels: str | None = None) -> Schema:
         schema["enum"] = [str(each) for each in field.values]
     if field.default is not None:
         schema["default"] = field.default
-    rules = [each for each in field.rules if each.cel]
-    if rules and allowed_labels is not None:
-        schema["x-kubernetes-validations"] = [_rule(each, allowed_labels) for each in rules]
+    rules = [_rule(each, allowed_labels) for each in field.rules if each.cel]
+    if rules:
+        schema["x-kubernetes-validations"] = rules
     return {**schema, **field.schema}
 
 
-def _type_of(shape: Shape, allowed_labels: str | None) -> Schema:
+def _type_of(shape: Shape, allowed_labels: str) -> Schema:
     items = schema_of(shape.items, allowed_labels=allowed_labels) if shape.items else {}
     match shape.kind:
         case "object":

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from kruise_probe.api.names import SYSTEM_NAMESPACE
 from kruise_probe.api.times import utc_now
 from kruise_probe.client.config import ClusterConfig
-from kruise_probe.client.credentials import StaticCredentials
+from kruise_probe.client.credentials import AuthInfo, Credentials
 from kruise_probe.manifests import rbac
 from kruise_probe.serving.certificates import issue_certificate
 from kruise_probe.serving.tls import load_certificate, server_context
@@ -51,7 +51,7 @@ class Access(NamedTuple):
         return ClusterConfig(
             server=server,
             tls=ssl.create_default_context(cadata=self.tls.authority.decode()),
-            credentials=StaticCredentials(f"Bearer {self.token(user)}"),
+            credentials=Credentials(AuthInfo(f"Bearer {self.token(user)}")),
         )
 
 

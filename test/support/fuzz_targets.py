@@ -42,7 +42,7 @@ from kruise_probe.api.v1alpha1 import NodePodProbe
 from kruise_probe.api.validation import validate_marker
 from kruise_probe.client.credentials import ConfigError
 from kruise_probe.client.kubeconfig import load as load_kubeconfig
-from kruise_probe.client.watch import LineSplitter, decode_event
+from kruise_probe.client.watch import decode_event
 from kruise_probe.client.websocket import BINARY, CLOSE, MessageParser, ProtocolError, encode
 from kruise_probe.controllers.compiled import compile_marker
 from kruise_probe.daemon.cri import grpc_runtime
@@ -182,12 +182,7 @@ def admission_review(data: bytes) -> None:
 
 def watch_stream(data: bytes) -> None:
     """What the API server streams; the objects' contents are the tenants'."""
-    lines: list[bytes] = []
-    splitter, whole = LineSplitter(), LineSplitter()
-    for piece in pieces(data):
-        lines += splitter.feed(piece)
-    assert lines == whole.feed(data)
-    for line in lines or [data]:
+    for line in data.split(b"\n"):
         for resource in _WATCHED:
             with suppress(*DECODE_ERRORS, ApiError):
                 event = decode_event(resource, line, request="fuzz")

@@ -137,7 +137,7 @@ class FaultyConnection:
         """A client of the product over this connection, with its own configuration; a `Manager`'s `new_client`."""
         client = RestClient(config=CONFIG, field_manager=field_manager, user_agent=self._agent)
         bound = _BoundTransport(self, before_send)
-        client._transport = client._sender._transport = bound
+        client._transport = bound
         return client
 
     # Faults.
@@ -241,7 +241,7 @@ class FaultyConnection:
             return refusal(failure)
         stream = SimulatedStream(request, lambda: self._close(stream))
         self._streams[stream] = self._servers.spawn(self._pump(watch, stream), self._world)
-        return Response(200, None, b"", stream)
+        return Response(200, stream=stream)
 
     def _close(self, stream: SimulatedStream) -> None:
         pump = self._streams.pop(stream, None)
@@ -278,7 +278,6 @@ class _BoundTransport(Transport):
         """The connection outlives its clients."""
 
     async def round_trip(self, request: Request, authorization: str | None) -> Response:
+        if request.streams:
+            return await self._connection.open(request)
         return await self._connection.exchange(request, self._check)
-
-    async def open_stream(self, request: Request, authorization: str | None) -> Response:
-        return await self._connection.open(request)

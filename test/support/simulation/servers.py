@@ -8,8 +8,8 @@ from urllib.parse import parse_qsl, urlsplit
 
 import msgspec
 
-from kruise_probe.client.request import Request
-from kruise_probe.client.transport import METADATA_ONLY, Response
+from kruise_probe.client.request import METADATA_ONLY, Request
+from kruise_probe.client.transport import Response
 from kruise_probe_playground.apiserver.failures import Failure, no_such_path
 from kruise_probe_playground.apiserver.handlers import Call, VerbHandlers, check_route, verb_of
 from kruise_probe_playground.apiserver.registry import Registry
@@ -73,7 +73,7 @@ class ApiServers:
             return refusal(failure)
         finally:
             self.caller = "world"
-        return Response(answer.code, None, answer.body)
+        return Response(answer.code, answer.body)
 
     def watch(self, request: Request, user_agent: str) -> Watch:
         """Open a watch; raises Failure."""
@@ -83,4 +83,6 @@ class ApiServers:
 def refusal(failure: Failure) -> Response:
     after = failure.retry_after_seconds
     body = msgspec.json.encode(failure.status)
-    return Response(failure.code, None if after is None else str(after), body)
+    return Response(
+        failure.code, body, headers={} if after is None else {"retry-after": str(after)}
+    )

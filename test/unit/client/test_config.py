@@ -23,7 +23,6 @@ from kruise_probe.client.config import (
     load_config,
     proxy_from_environment,
 )
-from kruise_probe.client.credentials import ReloadedCredentials, StaticCredentials
 
 POD_ENVIRON = {"KUBERNETES_SERVICE_HOST": "10.96.0.1", "KUBERNETES_SERVICE_PORT": "443"}
 CA = Path(__file__).parents[2] / "data" / "ca.crt"
@@ -116,23 +115,6 @@ async def test_kubeconfig_without_proxy_url_uses_proxy_of_environment(
     assert load_config(path, environ).proxy == proxy
 
 
-@pytest.mark.parametrize(
-    ("server", "user", "reloaded"),
-    [
-        pytest.param("http://127.0.0.1:8001", {}, False, id="nothing"),
-        pytest.param("https://127.0.0.1:6443", {}, False, id="tls"),
-        pytest.param("http://127.0.0.1:8001", {"token": "t"}, True, id="token"),
-        pytest.param("http://127.0.0.1:8001", {"client-certificate": str(CA)}, False, id="unused"),
-    ],
-)
-def test_kubeconfig_is_read_again_only_for_credentials_that_may_change(
-    tmp_path: Path, server: str, user: dict[str, str], reloaded: bool
-) -> None:
-    cluster = {"server": server} | ({"insecure-skip-tls-verify": True} if "s:" in server else {})
-    found = load_config(kubeconfig(tmp_path / "k", cluster=cluster, user=user), {}).credentials
-    assert isinstance(found, ReloadedCredentials if reloaded else StaticCredentials)
-
-
 @pytest.mark.parametrize("overrides", [ConfigOverrides(), ConfigOverrides(context="ctx")])
 async def test_loading_leaves_no_file_that_a_signal_could_leave_behind(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, overrides: ConfigOverrides
@@ -144,7 +126,7 @@ async def test_loading_leaves_no_file_that_a_signal_could_leave_behind(
     cluster = {"server": "https://x", "certificate-authority-data": data}
     found = load_config(kubeconfig(tmp_path / "k", cluster=cluster), {}, overrides)
     assert not list(folder.iterdir())
-    assert not await found.credentials.renew("Bearer file-token")
+    assert not await found.credentials.renew("Bearer file-token", 0)
     assert not list(folder.iterdir())
 
 
@@ -340,7 +322,7 @@ async def test_token_file_of_kubeconfig_is_reloaded_after_401(tmp_path: Path) ->
     token.write_text("two")
 
     assert before == "Bearer one"
-    assert await credentials.renew(before)
+    assert await credentials.renew(before, 0)
     assert credentials.authorization() == "Bearer two"
 
 
@@ -414,7 +396,7 @@ async def test_exec_plugin_runs_again_after_401(tmp_path: Path) -> None:
     first = credentials.authorization()
 
     assert first == "Bearer run-1"
-    assert await credentials.renew(first)
+    assert await credentials.renew(first, 0)
     assert credentials.authorization() == "Bearer run-2"
 
 
@@ -432,7 +414,7 @@ async def test_logs_of_other_threads_are_not_errors_of_the_plugin(
     credentials = load_config(path, {}).credentials
     printed.unlink()
     os.mkfifo(printed)
-    renewing = asyncio.create_task(credentials.renew("Bearer one"))
+    renewing = asyncio.create_task(credentials.renew("Bearer one", 0))
     with await asyncio.to_thread(printed.open, "w") as pipe:  # the plugin runs, and waits
         elsewhere = logging.getLogger("elsewhere")
         elsewhere.error("trouble elsewhere")

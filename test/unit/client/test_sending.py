@@ -1,6 +1,7 @@
 """The client from `get` to the bytes of its connections: deadlines, retries and limits, on virtual time."""
 
 import asyncio
+import gzip
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
@@ -14,9 +15,13 @@ from prometheus_client import REGISTRY
 from support.fake_transport import FakeTransport
 
 from kruise_probe.api.errors import (
+    AlreadyExists,
     ApiError,
+    Conflict,
     ConnectionFailed,
+    Expired,
     NoResponse,
+    NotFound,
     ServerError,
     TooManyRequests,
     Unauthorized,
@@ -24,9 +29,8 @@ from kruise_probe.api.errors import (
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.resources import LEASES
 from kruise_probe.client.config import ClusterConfig
-from kruise_probe.client.credentials import StaticCredentials
-from kruise_probe.client.http1 import HttpConnection
-from kruise_probe.client.pool import Pool
+from kruise_probe.client.connection import HttpConnection
+from kruise_probe.client.credentials import AuthInfo, Credentials
 from kruise_probe.client.request import PatchType
 from kruise_probe.client.rest import ResourceListerWatcher, RestClient
 from kruise_probe.client.transport import ConnectionBroken
@@ -81,8 +85,8 @@ class Server:
     def times(self) -> list[float]:
         return [round(at, 3) for at, _ in self.requests]
 
-    async def dial(self, on_lost: Callable[[HttpConnection], None]) -> HttpConnection:
-        connection = HttpConnection(on_lost)
+    async def dial(self) -> HttpConnection:
+        connection = HttpConnection()
         self.connections.append(Connection(connection, self))
         return connection
 
@@ -108,7 +112,7 @@ async def client_of(
     config = config or ClusterConfig.plain("http://api")
     client = RestClient(config=config, field_manager="m", user_agent="u/1", **options)
     async with client:
-        client._transport._pool = Pool(server.dial, lambda: config.credentials.version)
+        client._transport._dialer.dial = server.dial  # type: ignore[method-assign]
         yield client
 
 
@@ -292,7 +296,7 @@ async def test_a_server_error_is_returned_and_quotes_a_page_of_a_proxy(server: S
     assert len(server.requests) == 1
 
 
-class Rotating:
+class Rotating(Credentials):
     """A token that is replaced when the server refuses it."""
 
     version = 0
@@ -509,6 +513,9 @@ async def test_a_stream_of_a_pod_requires_a_websocket(server: Server, response: 
         with pytest.raises(ConnectionFailed, match="instead of a WebSocket"):
             async with client.open_pod_stream(KEY, "exec", [], protocol="v4"):
                 pass
+        await asyncio.sleep(0)
+        switched = response.startswith(b"HTTP/1.1 101")
+        assert server.connections[0].lost == switched, "closed while the client is open"
 
 
 async def test_a_watch_requires_a_stream(server: Server) -> None:
@@ -539,7 +546,6 @@ async def test_lister_watcher_requests_only_what_it_selects(server: Server) -> N
         resource=LEASES,
         namespace="n",
         field_selector="metadata.name=l",
-        label_selector="a=b",
     )
     server.script = [answer(200, NO_LEASES), STREAM]
     async with client_of(server) as client:
@@ -548,7 +554,7 @@ async def test_lister_watcher_requests_only_what_it_selects(server: Server) -> N
             resource_version="7", timeout_seconds=60, send_initial_events=False
         ):
             pass
-    selected = {"fieldSelector": ["metadata.name=l"], "labelSelector": ["a=b"]}
+    selected = {"fieldSelector": ["metadata.name=l"]}
     urls = [urlsplit(head.split()[1]) for _, head in server.requests]
     assert [each.path for each in urls] == ["/apis/coordination.k8s.io/v1/namespaces/n/leases"] * 2
     assert [parse_qs(each.query) for each in urls] == [
@@ -563,36 +569,13 @@ async def test_lister_watcher_requests_only_what_it_selects(server: Server) -> N
     ]
 
 
-async def test_connection_of_a_stream_of_a_pod_is_closed_with_it(server: Server) -> None:
-    """Here the server has switched to another protocol than the one that was requested."""
-    server.default = (
-        b"HTTP/1.1 101 X\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
-        b"Sec-WebSocket-Accept: another\r\n\r\n"
-    )
-    async with client_of(server) as client:
-        with pytest.raises(ConnectionFailed):
-            async with client.open_pod_stream(KEY, "exec", [], protocol="v4"):
-                pass
-        await asyncio.sleep(0)
-        assert [each.lost for each in server.connections] == [True]
-
-
 async def test_a_token_that_would_add_a_header_is_not_sent(server: Server) -> None:
-    credentials = StaticCredentials("Bearer a\r\nImpersonate-User: admin")
+    credentials = Credentials(AuthInfo("Bearer a\r\nImpersonate-User: admin"))
     config = replace(ClusterConfig.plain("http://api"), credentials=credentials)
     async with client_of(server, config) as client:
         with pytest.raises(ConnectionFailed, match="characters that are invalid in a header"):
             await client.get(LEASES, KEY)
     assert not server.requests
-
-
-async def test_the_cached_headers_of_old_tokens_are_dropped(server: Server) -> None:
-    credentials = Rotating()
-    config = replace(ClusterConfig.plain("http://api"), credentials=credentials)
-    async with client_of(server, config) as client:
-        for credentials.token in range(100):
-            await client.get(LEASES, KEY)
-        assert len(client._transport._headers) <= 33
 
 
 async def test_requests_are_counted_by_code_and_timed(server: Server) -> None:
@@ -632,7 +615,189 @@ async def test_leaving_the_client_ends_requests_in_flight(server: Server) -> Non
     assert now() < 2
 
 
-async def test_a_client_that_was_not_entered_says_so() -> None:
-    client = RestClient(config=ClusterConfig.plain("http://api"), field_manager="m", user_agent="u")
-    with pytest.raises(RuntimeError, match="async with"):
+def headers_of(head: str) -> dict[str, str]:
+    lines = head.partition("\r\n\r\n")[0].split("\r\n")[1:]
+    return dict(line.split(": ") for line in lines)
+
+
+async def test_request_has_the_expected_headers_and_no_others(server: Server) -> None:
+    config = replace(ClusterConfig.plain("http://api/k8s/"), as_user="jane", as_groups=("a", "b"))
+    async with client_of(server, config) as client:
+        await client.patch(
+            LEASES, KEY, b'{"a":1}', patch_type=PatchType.MERGE, subresource="status"
+        )
+    ((_, sent),) = server.requests
+    assert sent == (
+        "PATCH /k8s/apis/coordination.k8s.io/v1/namespaces/n/leases/l/status?fieldManager=m HTTP/1.1\r\n"
+        "Host: api\r\nAccept: application/json\r\nContent-Type: application/merge-patch+json\r\n"
+        "Content-Length: 7\r\nUser-Agent: u/1\r\nImpersonate-User: jane\r\nImpersonate-Group: a\r\n"
+        'Impersonate-Group: b\r\n\r\n{"a":1}'
+    )
+
+
+async def test_only_lists_request_compression(server: Server) -> None:
+    page = answer(200, gzip.compress(NO_LEASES), Content_Encoding="gzip")
+    server.script = [page]
+    async with client_of(server) as client:
+        assert (await client.list_page(LEASES)).resource_version == "7"
         await client.get(LEASES, KEY)
+    found = [headers_of(head).get("Accept-Encoding") for _, head in server.requests]
+    assert found == ["gzip", None]
+
+
+async def test_replace_for_metadata_requests_and_returns_only_metadata(server: Server) -> None:
+    async with client_of(server) as client:
+        written = await client.replace_for_metadata(LEASES, KEY, b"{}", subresource="status")
+    assert (written.name, written.resource_version) == ("l", "7")
+    assert "as=PartialObjectMetadata" in headers_of(server.requests[0][1])["Accept"]
+
+
+@pytest.mark.parametrize(
+    ("body", "deleted"),
+    [
+        pytest.param(b'{"kind":"Status","status":"Success"}', True, id="gone"),
+        pytest.param(LEASE, True, id="finalizers-remain"),
+        pytest.param(b"{}", False, id="of-a-proxy"),
+        pytest.param(b"<html>", False, id="a-page"),
+    ],
+)
+async def test_only_the_servers_answer_to_a_delete_is_one(
+    server: Server, body: bytes, deleted: bool
+) -> None:
+    server.default = answer(200, body)
+    async with client_of(server) as client:
+        try:
+            await client.delete(LEASES, KEY, uid="u")
+        except ConnectionFailed:
+            assert not deleted
+        else:
+            assert deleted
+    assert '"preconditions":{"uid":"u"}' in server.requests[0][1]
+
+
+@pytest.mark.parametrize(
+    ("status", "reason", "kind"),
+    [
+        pytest.param(401, "Unauthorized", Unauthorized, id="401"),
+        pytest.param(404, "NotFound", NotFound, id="404"),
+        pytest.param(409, "Conflict", Conflict, id="409"),
+        pytest.param(409, "AlreadyExists", AlreadyExists, id="409-exists"),
+        pytest.param(410, "Gone", Expired, id="410"),
+        pytest.param(429, "TooManyRequests", TooManyRequests, id="429"),
+        pytest.param(504, "Timeout", ServerError, id="504"),
+    ],
+)
+async def test_api_error_is_typed_and_names_the_request(
+    server: Server, status: int, reason: str, kind: type[ApiError]
+) -> None:
+    body = json.dumps({"kind": "Status", "reason": reason, "message": "because"}).encode()
+    server.default = answer(status, body)
+    async with client_of(server) as client:
+        with pytest.raises(kind, match=f"GET leases n/l: {status} {reason}: because"):
+            await client.get(LEASES, KEY)
+
+
+@pytest.mark.parametrize("body", [b"404 page not found", b"{}", b'{"kind":"Status"}'])
+async def test_a_404_of_a_proxy_does_not_mean_that_the_object_is_gone(
+    server: Server, body: bytes
+) -> None:
+    server.default = answer(404, body)
+    async with client_of(server) as client:
+        with pytest.raises(ApiError) as raised:
+            await client.get(LEASES, KEY)
+    assert not isinstance(raised.value, NotFound)
+    assert raised.value.code == 404
+
+
+async def test_fence_is_checked_when_a_write_is_sent_and_on_each_retry(server: Server) -> None:
+    checks: list[float] = []
+
+    def check() -> None:
+        checks.append(now())
+        if len(checks) > 2:
+            raise ApiError("fenced")
+
+    server.script = [ConnectionResetError, answer(429, Retry_After="1")]
+    async with client_of(server, before_send=check) as client:
+        with pytest.raises(ApiError, match="fenced"):
+            await client.patch(LEASES, KEY, b"{}", patch_type=PatchType.MERGE)
+    assert len(server.requests) == 2
+    assert len(checks) == 3
+
+
+async def test_fence_is_checked_after_connecting(server: Server) -> None:
+    """Dialing takes time, and the lease may be lost meanwhile."""
+    leading = True
+
+    def check() -> None:
+        if not leading:
+            raise ApiError("fenced")
+
+    async def slow_dial() -> HttpConnection:
+        await asyncio.sleep(5)
+        return await server.dial()
+
+    async with client_of(server, before_send=check) as client:
+        client._transport._dialer.dial = slow_dial  # type: ignore[method-assign]
+        writing = asyncio.create_task(client.create(LEASES, b"{}", namespace="n"))
+        await asyncio.sleep(1)
+        leading = False
+        with pytest.raises(ApiError, match="fenced"):
+            await writing
+    assert not server.requests
+
+
+async def test_idle_connections_are_closed_after_90_s_and_the_newest_is_used(
+    server: Server,
+) -> None:
+    async with client_of(server) as client:
+        await idle_connections(client, 3)
+        await asyncio.sleep(80)
+        await client.get(LEASES, KEY)
+        await asyncio.sleep(11)
+        await client.get(LEASES, KEY)
+        await asyncio.sleep(0)
+        assert sorted(connection.lost for connection in server.connections) == [False, True, True]
+
+
+async def test_connections_with_an_old_certificate_are_not_reused(server: Server) -> None:
+    async with client_of(server) as client:
+        await client.get(LEASES, KEY)
+        client.config.credentials.version += 1
+        await client.get(LEASES, KEY)
+        await client.get(LEASES, KEY)
+    assert [connection.requests for connection in server.connections] == [1, 2]
+
+
+async def test_a_cancelled_request_is_no_longer_in_flight(server: Server) -> None:
+    server.script = [None]
+    async with client_of(server, max_in_flight=1) as client:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(1):
+                await client.get(LEASES, KEY)
+        await client.get(LEASES, KEY)
+
+
+async def test_watch_decodes_events_in_any_portions_and_detects_an_incomplete_one(
+    server: Server,
+) -> None:
+    event = b'{"type":"ADDED","object":%s}\n' % LEASE
+    body = event * 2 + event[:-5]
+    for size in (1, 50, len(body)):
+        server.script = [STREAM]
+        async with client_of(server) as client, client.watch(LEASES, timeout_seconds=300) as events:
+            for begin in range(0, len(body), size):
+                part = body[begin : begin + size]
+                server.connections[-1].receive(b"%x\r\n%s\r\n" % (len(part), part))
+            server.connections[-1].receive(b"0\r\n\r\n")
+            assert [(await anext(events)).resource_version for _ in range(2)] == ["7", "7"]
+            with pytest.raises(ConnectionFailed, match="in the middle of an event"):
+                await anext(events)
+
+
+async def test_server_now_follows_the_date_header(server: Server) -> None:
+    server.default = answer(200, LEASE, Date="Sat, 21 Nov 2026 10:00:00 GMT")
+    async with client_of(server) as client:
+        await client.get(LEASES, KEY)
+        await asyncio.sleep(60)
+        assert client.server_now().isoformat() == "2026-11-21T10:01:00+00:00"

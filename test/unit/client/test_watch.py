@@ -6,48 +6,13 @@ from typing import Any, cast
 
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from kruise_probe.api.errors import ApiError, Expired, Forbidden, ServerError
 from kruise_probe.api.kinds import EventType
 from kruise_probe.api.resources import LEASES, PODS
 from kruise_probe.client.request import Request
 from kruise_probe.client.transport import ResponseStream
-from kruise_probe.client.watch import LineSplitter, WatchStream, decode_event
-
-
-@given(
-    lines=st.lists(st.binary(max_size=40).map(lambda line: line.replace(b"\n", b""))),
-    cuts=st.lists(st.integers(min_value=0, max_value=400)),
-)
-def test_lines_are_split_in_any_portions(lines: list[bytes], cuts: list[int]) -> None:
-    stream = b"".join(line + b"\n" for line in lines)
-    ends = [0, *sorted(min(cut, len(stream)) for cut in cuts), len(stream)]
-    splitter = LineSplitter()
-    seen: list[bytes] = []
-    for begin, end in zip(ends, ends[1:], strict=False):  # noqa: RUF007 - reads like the slices
-        seen += splitter.feed(stream[begin:end])
-
-    assert seen == [line for line in lines if line]
-    assert not splitter.incomplete
-
-
-def test_incomplete_line_is_detected() -> None:
-    splitter = LineSplitter()
-
-    assert splitter.feed(b'{"a":1}\n{') == [b'{"a":1}']
-    assert splitter.incomplete
-    assert splitter.feed(b"}\n") == [b"{}"]
-    assert not splitter.incomplete
-
-
-def test_line_above_64_mib_is_an_error() -> None:
-    splitter = LineSplitter()
-    assert splitter.feed(bytes(64 << 20)) == []
-
-    with pytest.raises(ValueError, match="exceeds 67108864 bytes"):
-        splitter.feed(b"x")
+from kruise_probe.client.watch import WatchStream, decode_event
 
 
 def _event(kind: str, body: object) -> bytes:

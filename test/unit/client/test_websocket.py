@@ -174,7 +174,7 @@ def test_handshake_requires_the_key_and_the_protocol(
     fields = {"sec-websocket-accept": base64.b64encode(digest).decode()}
     if protocol:
         fields["sec-websocket-protocol"] = protocol
-    found = handshake.problem(Response(101, None, b"", None, fields))
+    found = handshake.problem(Response(101, headers=fields))
     assert problem in found
     assert bool(problem) == bool(found)
 

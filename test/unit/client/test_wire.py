@@ -21,7 +21,7 @@ from kruise_probe.api.resources import PODS
 from kruise_probe.api.times import utc_now
 from kruise_probe.client import dialer
 from kruise_probe.client.config import ClusterConfig
-from kruise_probe.client.credentials import StaticCredentials
+from kruise_probe.client.credentials import Credentials
 from kruise_probe.client.rest import RestClient
 from kruise_probe.serving.certificates import IssuedCertificate, issue_certificate
 
@@ -46,7 +46,7 @@ def client_of(
     url: str, pair: IssuedCertificate | None = None, proxy: str | None = None
 ) -> RestClient:
     tls = trusting(pair) if pair else None
-    config = ClusterConfig(server=url, tls=tls, credentials=StaticCredentials(), proxy=proxy)
+    config = ClusterConfig(server=url, tls=tls, credentials=Credentials(), proxy=proxy)
     return RestClient(config=config, field_manager="m", user_agent="u")
 
 

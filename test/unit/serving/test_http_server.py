@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from kruise_probe.api.times import utc_now
-from kruise_probe.client.response import ResponseParser
+from kruise_probe.client.connection import ResponseParser
 from kruise_probe.serving.certificates import issue_certificate
 from kruise_probe.serving.connections import GRACE_SECONDS, Limits
 from kruise_probe.serving.http_messages import HttpRequest, HttpResponse

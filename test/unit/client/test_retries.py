@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kruise_probe.client.sender import parse_retry_after, wait_before_retry
+from kruise_probe.client.rest import parse_retry_after, wait_before_retry
 
 MAX_RETRIES = 10
 
@@ -19,14 +19,12 @@ AT = datetime(2026, 11, 21, 10, 0, 0, tzinfo=UTC)
     [
         pytest.param("3", 3.0, id="seconds"),
         pytest.param("0", 0.0, id="at-once"),
-        pytest.param("-5", 0.0, id="negative"),
+        pytest.param("-5", None, id="negative"),
         pytest.param("Sat, 21 Nov 2026 10:00:07 GMT", 7.0, id="date"),
         pytest.param("Sat, 21 Nov 2026 09:00:00 GMT", 0.0, id="date-that-has-passed"),
         pytest.param("soon", None, id="unreadable"),
-        pytest.param("9" * 400, None, id="seconds-beyond-numbers"),
-        pytest.param("9" * 5000, None, id="seconds-beyond-reading"),
+        pytest.param("9" * 5000, 999999999.0, id="many-digits"),
         pytest.param("Fri, 31 Dec 9999 23:59:59 -1200", None, id="date-beyond-calendars"),
-        pytest.param(f"Sat, 21 Nov {'9' * 30} 10:00:07 GMT", None, id="year-beyond-numbers"),
         pytest.param("", None, id="empty"),
         pytest.param(None, None, id="absent"),
     ],

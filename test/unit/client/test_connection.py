@@ -1,0 +1,298 @@
+"""Responses on a connection: any portions of bytes, ends, and limits."""
+
+import asyncio
+import gc
+import gzip
+from collections.abc import Iterator
+from contextlib import suppress
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.fake_transport import FakeTransport
+
+from kruise_probe.api.errors import ConnectionFailed, ResponseTooLarge
+from kruise_probe.client.connection import (
+    MAX_BODY_BYTES,
+    MAX_FRAMING_BYTES,
+    UNREAD_BYTES,
+    ConnectionLost,
+    HttpConnection,
+    InvalidResponse,
+    ResponseParser,
+)
+
+OK = b"HTTP/1.1 200 OK\r\n"
+INTERIM = b"HTTP/1.1 103 Early Hints\r\nLink: a\r\n\r\n"
+CHUNKED = OK + b"Transfer-Encoding: chunked\r\n\r\n"
+BY_END = OK + b"Connection: close\r\n\r\n"
+BODY = b"hello, world"
+PACKED = gzip.compress(BODY, mtime=0)
+
+
+def sized(body: bytes, *fields: bytes) -> bytes:
+    return b"\r\n".join([OK.strip(), b"Content-Length: %d" % len(body), *fields, b"", b""]) + body
+
+
+def chunk(data: bytes) -> bytes:
+    return b"%x\r\n%s\r\n" % (len(data), data)
+
+
+def cut(data: bytes, at: list[int]) -> Iterator[bytes]:
+    ends = [0, *sorted(place % (len(data) + 1) for place in at), len(data)]
+    portions = (data[ends[i] : ends[i + 1]] for i in range(len(ends) - 1))
+    return (portion for portion in portions if portion)
+
+
+def sent() -> tuple[HttpConnection, FakeTransport]:
+    """A connection on which a request was sent."""
+    connection = HttpConnection()
+    server = FakeTransport(connection)
+    connection.send(b"GET")
+    return connection, server
+
+
+RESPONSES = [
+    pytest.param(sized(BODY), BODY, True, id="content-length"),
+    pytest.param(sized(b""), b"", True, id="empty"),
+    pytest.param(CHUNKED + chunk(BODY) + chunk(b""), BODY, True, id="chunked"),
+    pytest.param(
+        CHUNKED + chunk(BODY) + b"0\r\nContent-Encoding: br\r\n\r\n", BODY, True, id="trailer"
+    ),
+    pytest.param(INTERIM + INTERIM + sized(BODY), BODY, True, id="interim"),
+    pytest.param(sized(BODY, b"Connection: close"), BODY, False, id="closes"),
+    pytest.param(sized(PACKED, b"content-encoding: GZIP"), BODY, True, id="gzip"),
+    pytest.param(sized(b"", b"Content-Encoding: gzip"), b"", True, id="gzip-of-nothing"),
+    pytest.param(sized(BODY, b"Content-Encoding: identity"), BODY, True, id="identity"),
+    pytest.param(BY_END + BODY, BODY, False, id="until-the-end"),
+]
+
+
+@pytest.mark.parametrize(("data", "body", "reusable"), RESPONSES)
+@given(at=st.lists(st.integers(min_value=0), max_size=8))
+def test_response_is_read_in_any_portions(
+    data: bytes, body: bytes, reusable: bool, at: list[int]
+) -> None:
+    async def exchange() -> None:
+        connection, server = sent()
+        reading = asyncio.create_task(connection.read_body(compressed=True))
+        for portion in cut(data, at):
+            server.receive(portion)
+            await asyncio.sleep(0)
+        if data.startswith(BY_END):
+            server.receive_eof()
+        assert await reading == body
+        assert connection.usable == reusable
+
+    asyncio.run(exchange())
+
+
+@pytest.mark.parametrize(("data", "body", "reusable"), RESPONSES)
+def test_truncated_response_is_an_error(data: bytes, body: bytes, reusable: bool) -> None:
+    async def exchange(part: bytes) -> None:
+        connection, server = sent()
+        server.receive(part)
+        server.receive_eof()
+        with pytest.raises(ConnectionFailed):
+            await connection.read_body(compressed=True)
+
+    for end in range(len(data)):
+        if not data[:end].startswith(BY_END):  # only the end itself can end that one
+            asyncio.run(exchange(data[:end]))
+
+
+FRAGMENTS = st.sampled_from(
+    [OK, b"HTTP/1.1 ", b"101 x", b"204\r\n", b"\r\n", b"\r\n\r\n", b"Content-Length: 3", b": ", b"0",
+     b"Transfer-Encoding: chunked", b"Content-Encoding: gzip", PACKED, b"Connection: close", b"\0",
+     b"Upgrade: h2c\r\nConnection: upgrade\r\n", b"ffffffffffffffff\r\n", b"-1", INTERIM, b"a"]
+)  # fmt: skip
+
+
+@given(
+    st.one_of(st.binary(max_size=300), st.lists(FRAGMENTS, max_size=12).map(b"".join)),
+    st.lists(st.integers(min_value=0), max_size=8),
+    st.booleans(),
+    st.booleans(),
+)
+def test_arbitrary_bytes_end_in_a_response_or_an_error(
+    data: bytes, at: list[int], tunnel: bool, upgrade: bool
+) -> None:
+    parser = ResponseParser(tunnel=tunnel, upgrade=upgrade)
+    with suppress(InvalidResponse):
+        for portion in cut(data, at):
+            parser.feed(portion)
+            parser.take()
+        if parser.end():
+            assert 101 <= parser.status <= 999
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        pytest.param(b"SSH-2.0-OpenSSH\r\n", "not valid HTTP", id="not-http"),
+        pytest.param(
+            b"HTTP/1.1 101 x\r\nUpgrade: h2c\r\nConnection: upgrade\r\n\r\n", "protocol", id="101"
+        ),
+        pytest.param(sized(BODY, b"Content-Encoding: br"), "'br' was not requested", id="brotli"),
+        pytest.param(sized(BODY, b"Content-Encoding: gzip"), "gzip body is invalid", id="no-gzip"),
+        pytest.param(sized(PACKED[:-3], b"Content-Encoding: gzip"), "truncated", id="half-gzip"),
+        pytest.param(sized(b"", b"Content-Length: 5"), "not valid HTTP", id="two-lengths"),
+    ],
+)
+async def test_unusable_response_names_its_problem(data: bytes, words: str) -> None:
+    connection, server = sent()
+    server.receive(data)
+    with pytest.raises(InvalidResponse, match=words):
+        await connection.read_body(compressed=True)
+
+
+async def test_compression_that_was_not_requested_is_an_error() -> None:
+    connection, server = sent()
+    server.receive(sized(PACKED, b"Content-Encoding: gzip"))
+    with pytest.raises(InvalidResponse, match="'gzip' was not requested"):
+        await connection.read_body()
+
+
+@pytest.mark.parametrize(
+    "endless",
+    [
+        pytest.param([OK, b"a: ", *[b"b" * 1000] * 1000], id="one-field"),
+        pytest.param([INTERIM * 10] * 2000, id="interim-responses"),
+        pytest.param([CHUNKED, b"0\r\n", *[b"a: b\r\n" * 100] * 1000], id="trailers"),
+        pytest.param([b"\r\n" * 100] * 5000, id="empty-lines"),
+    ],
+)
+async def test_bytes_outside_the_body_are_limited(endless: list[bytes]) -> None:
+    connection, server = sent()
+    for portion in endless:
+        server.receive(portion)
+    with pytest.raises(InvalidResponse, match=f"exceeds {MAX_FRAMING_BYTES} bytes"):
+        await connection.read_body()
+    assert server.closing
+
+
+@pytest.mark.parametrize("packed", [False, True])
+async def test_body_is_limited(packed: bool) -> None:
+    """Also a decompression bomb."""
+    body = bytes(MAX_BODY_BYTES + 1)
+    data = sized(gzip.compress(body, 1), b"Content-Encoding: gzip") if packed else sized(body)
+    connection, server = sent()
+    reading = asyncio.create_task(connection.read_body(compressed=True))
+    for begin in range(0, len(data), UNREAD_BYTES):
+        server.receive(data[begin : begin + UNREAD_BYTES])
+        await asyncio.sleep(0)
+    with pytest.raises(ResponseTooLarge):
+        await reading
+
+
+async def test_unread_body_pauses_the_socket_and_reading_resumes_it() -> None:
+    connection, server = sent()
+    server.receive(CHUNKED)
+    part = bytes(UNREAD_BYTES // 2 + 1)
+    server.receive(chunk(part))
+    assert server.reading
+    server.receive(chunk(part))
+    assert not server.reading
+    assert await connection.read_chunk() == part * 2
+    assert server.reading
+
+
+@pytest.mark.parametrize(
+    ("before", "words"),
+    [
+        pytest.param(b"", "before a response", id="nothing"),
+        pytest.param(sized(BODY)[:20], "before a response", id="half-a-head"),
+        pytest.param(sized(BODY)[:-1], "in the middle of the response", id="half-a-body"),
+        pytest.param(CHUNKED + chunk(b"a"), "in the middle of the response", id="between-chunks"),
+    ],
+)
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        pytest.param(None, "the connection was closed", id="closed"),
+        pytest.param(ConnectionResetError(104, "reset"), "reset", id="os-error"),
+        pytest.param(ValueError("a\nb"), "a b", id="one-line"),
+        pytest.param(ValueError(), "ValueError", id="without-text"),
+    ],
+)
+async def test_lost_connection_has_its_reason_and_place(
+    before: bytes, words: str, error: Exception | None, reason: str
+) -> None:
+    connection, server = sent()
+    server.receive(before)
+    server.abort(error)
+    await asyncio.sleep(0)
+    with pytest.raises(ConnectionLost) as raised:
+        await connection.read_body()
+    assert str(raised.value) == f"{reason} {words}"
+
+
+async def test_stream_returns_received_bytes_before_its_error() -> None:
+    connection, server = sent()
+    server.receive(CHUNKED + chunk(b"a"))
+    server.receive_eof()
+    assert await connection.read_chunk() == b"a"
+    with pytest.raises(ConnectionLost):
+        await connection.read_chunk()
+
+
+async def test_unsolicited_bytes_close_an_idle_connection() -> None:
+    connection = HttpConnection()
+    server = FakeTransport(connection)
+    server.receive(b"HTTP/1.1 408 Timeout\r\n\r\n")
+    assert server.closing
+    assert not connection.usable
+
+
+async def test_bytes_after_a_response_prevent_reuse() -> None:
+    connection, server = sent()
+    server.receive(sized(BODY) + b"HTTP/1.1 408 Timeout\r\n\r\n")
+    assert await connection.read_body() == BODY
+    assert not connection.usable
+
+
+async def test_early_response_prevents_reuse() -> None:
+    """The server has not read the whole request."""
+    connection = HttpConnection()
+    server = FakeTransport(connection)
+    server.stuck = True
+    connection.send(b"POST")
+    server.receive(sized(BODY))
+    assert await connection.read_body() == BODY
+    assert not connection.usable
+
+
+async def test_closed_connection_is_not_usable_and_fails_a_request_at_once() -> None:
+    connection, server = sent()
+    server.receive(sized(BODY))
+    assert await connection.read_body() == BODY
+    server.receive_eof()
+    assert not connection.usable
+    connection.send(b"GET")
+    with pytest.raises(ConnectionLost, match="closed before the request was sent"):
+        await connection.read_body()
+
+
+async def test_close_fails_the_request_in_flight_and_does_not_wait() -> None:
+    connection, _ = sent()
+    reading = asyncio.create_task(connection.read_body())
+    await asyncio.sleep(0)
+    connection.close()
+    connection.close()
+    with pytest.raises(ConnectionLost, match="the connection was closed before a response"):
+        await reading
+
+
+@pytest.mark.parametrize("data", [sized(BODY), sized(BODY)[:-1], b"SSH\r\n"])
+def test_parser_is_freed_without_the_garbage_collector(data: bytes) -> None:
+    gc.collect()
+    gc.disable()
+    try:
+        parser = ResponseParser()
+        with suppress(InvalidResponse):
+            parser.feed(data)
+        parser.end()
+        del parser
+        assert not [found for found in gc.get_objects() if isinstance(found, ResponseParser)]
+    finally:
+        gc.enable()
