@@ -1,7 +1,7 @@
 """Event handlers: which keys an event enqueues.
 
 Each handler first updates `State`, then enqueues every key whose reconcile the event may change. An event that reports our
-own write enqueues nothing. Keys of the initial list are enqueued at LOW priority and spread over time, changed results at HIGH,
+own write enqueues nothing. Keys of the initial list are enqueued at LOW priority, changed results at HIGH,
 and everything else at NORMAL.
 
 Source: Kruise pkg/controller/{podprobemarker,nodepodprobe}/*_event_handler.go.

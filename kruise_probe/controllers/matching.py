@@ -7,8 +7,7 @@ Source: no counterpart.
 Differs: Kruise lists the pods of a namespace by selector for each marker.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Mapping
 
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.pods import Pod
@@ -18,13 +17,6 @@ AllPods = Callable[[], Iterable[Pod]]
 _Item = tuple[str, str]
 
 
-class _Indexed(NamedTuple):
-    """`anchor_suffices`: the anchor is the whole selector, so no other label needs to match."""
-
-    marker: CompiledMarker
-    anchor_suffices: bool
-
-
 class Matching:
     """The markers of each pod, and the pods of each marker. `all_pods` returns every pod: a new anchor key indexes them."""
 
@@ -32,7 +24,7 @@ class Matching:
         self._all_pods = all_pods
         self._markers: dict[NamespacedName, CompiledMarker] = {}
         self._deleting: dict[str, dict[NamespacedName, CompiledMarker]] = {}
-        self._by_anchor: dict[str, dict[_Item, tuple[_Indexed, ...]]] = {}
+        self._by_anchor: dict[str, dict[_Item, tuple[CompiledMarker, ...]]] = {}
         self._without_anchor: dict[str, dict[NamespacedName, CompiledMarker]] = {}
         self._pods: dict[tuple[str, str], dict[str, dict[NamespacedName, Pod]]] = {}
         self._anchored: dict[tuple[str, str], int] = {}
@@ -41,11 +33,6 @@ class Matching:
     @property
     def markers(self) -> Mapping[NamespacedName, CompiledMarker]:
         return self._markers
-
-    @property
-    def indexed_labels(self) -> Mapping[tuple[str, str], Collection[str]]:
-        """The namespaces and label keys by which pods are indexed, with the values of the pods."""
-        return self._pods
 
     def deleting(self, namespace: str) -> Mapping[NamespacedName, CompiledMarker]:
         """The markers of a namespace that are being deleted."""
@@ -58,16 +45,13 @@ class Matching:
 
     def markers_of(self, pod: Pod) -> tuple[CompiledMarker, ...]:
         """The markers that match `pod`, including those being deleted, ordered by `CompiledMarker.order`."""
-        found: list[CompiledMarker] = []
+        candidates = list(self._without_anchor.get(pod.namespace, {}).values())
         by_anchor = self._by_anchor.get(pod.namespace)
         if by_anchor:
             for item in pod.labels.items():
-                for marker, anchor_suffices in by_anchor.get(item, ()):
-                    if anchor_suffices or marker.selector.matches(pod.labels):
-                        found.append(marker)
-        without_anchor = self._without_anchor.get(pod.namespace, {}).values()
-        found += [marker for marker in without_anchor if marker.selector.matches(pod.labels)]
-        found.sort(key=lambda each: each.order)
+                candidates += by_anchor.get(item, ())
+        found = [marker for marker in candidates if marker.selector.matches(pod.labels)]
+        found.sort(key=lambda marker: marker.order)
         return tuple(found)
 
     def pods_of(self, marker: CompiledMarker) -> list[Pod]:
@@ -101,9 +85,8 @@ class Matching:
             self._deleting.setdefault(namespace, {})[marker.key] = marker
         if anchor is not None:
             by_anchor = self._by_anchor.setdefault(namespace, {})
-            anchor_suffices = len(marker.selector.requirements) == 1
             for item in _items(anchor):
-                by_anchor[item] = (*by_anchor.get(item, ()), _Indexed(marker, anchor_suffices))
+                by_anchor[item] = (*by_anchor.get(item, ()), marker)
         else:
             self._without_anchor.setdefault(namespace, {})[marker.key] = marker
 
@@ -121,7 +104,7 @@ class Matching:
     def _remove_anchor(self, key: NamespacedName, anchor: tuple[str, frozenset[str]]) -> None:
         by_anchor = self._by_anchor.get(key.namespace, {})
         for item in _items(anchor):
-            left = tuple(each for each in by_anchor[item] if each.marker.key != key)
+            left = tuple(marker for marker in by_anchor[item] if marker.key != key)
             if left:
                 by_anchor[item] = left
             else:

@@ -1,15 +1,13 @@
 """Index of NodePodProbes by pod and by marker, and which results an event changed.
 
 The status change of a pod is a new state, a first result, or only a new message. A probe that leaves the spec and is
-added again starts over: its next result is a first result. This holds even if the status never showed the probe
-without a result, as the daemon batches changes of 100 ms. So markers in a selector cycle never get the unlimited
-writes of state changes.
+added again starts over: its next result is a first result. So markers in a selector cycle never get the unlimited writes of
+state changes.
 
 Source: no counterpart.
 """
 
 from collections.abc import Collection, Iterable, Mapping
-from collections.abc import Set as AbstractSet
 from enum import IntEnum
 from typing import Final, NamedTuple
 
@@ -25,9 +23,6 @@ from kruise_probe.api.v1alpha1 import (
 from kruise_probe.controllers.compiled import CompiledMarker
 from kruise_probe.controllers.pods.marking import States
 
-ProbeOfPod = tuple[str, str]
-"""The pod's uid and the probe's name, `<marker>#<probe>`."""
-
 PodIdentity = tuple[str, str, str]
 """Namespace, name and uid. A result belongs to a pod if all three are equal, as in Kruise."""
 
@@ -35,14 +30,10 @@ Statuses = Mapping[PodIdentity, PodProbeStatus]
 
 
 class NodeView(NamedTuple):
-    """A NodePodProbe indexed by pod: its entries (by uid) and the published results.
-
-    `removed` holds probes that left the spec and whose last state is still published.
-    """
+    """A NodePodProbe indexed by pod: its entries (by uid) and the published results."""
 
     entries: Mapping[str, PodProbe]
     statuses: Statuses
-    removed: frozenset[ProbeOfPod] = frozenset()
 
 
 _EMPTY_VIEW: Final = NodeView({}, {})
@@ -113,34 +104,30 @@ class NodePodProbeIndex:
         name = new.key.name
         before = self.view(name)
         spec = old is None or _spec_differs(old, new)
-        entries = {each.uid: each for each in new.spec.pod_probes or ()} if spec else before.entries
+        entries = (
+            {entry.uid: entry for entry in new.spec.pod_probes or ()} if spec else before.entries
+        )
         statuses = {
-            (each.namespace, each.name, each.uid): each
-            for each in (new.status and new.status.pod_probe_statuses) or ()
+            (status.namespace, status.name, status.uid): status
+            for status in (new.status and new.status.pod_probe_statuses) or ()
         }
-        removed = before.removed
-        markers: set[NamespacedName] = set()
-        if spec:
-            removed |= _removed_probes(before.entries, entries)
-            markers |= self._index_entries(name, before.entries, entries)
+        self._views[name] = NodeView(entries, statuses)
+        markers = self._index_entries(name, before.entries, entries) if spec else set()
         pods: dict[NamespacedName, PodResultChange] = {}
         edited: dict[NamespacedName, frozenset[str]] = {}
         for identity, status in statuses.items():
             previous = before.statuses.get(identity)
-            change = result_change(previous, status, removed)
-            if change is not None:
-                pods[NamespacedName(status.namespace, status.name)] = change
-                markers.update(_markers_of_states(status))
-                if previous is not None:  # markers of removed states must update their counts
-                    markers.update(_markers_of_states(previous))
-                    if names := _edited_probes(previous, status):
-                        edited[NamespacedName(status.namespace, status.name)] = names
-        for identity, status in before.statuses.items():
-            if identity not in statuses:
-                markers.update(_markers_of_states(status))
-        if removed:
-            removed = _still_removed(removed, before.statuses, statuses)
-        self._views[name] = NodeView(entries, statuses, removed)
+            change = result_change(previous, status)
+            if change is None:
+                continue
+            key = NamespacedName(status.namespace, status.name)
+            pods[key] = change
+            markers |= _markers_of_states(status)
+            if previous is not None:  # markers of removed states must update their counts
+                markers |= _markers_of_states(previous)
+                edited[key] = _edited_probes(previous, status)
+        for identity in before.statuses.keys() - statuses.keys():
+            markers |= _markers_of_states(before.statuses[identity])
         return ProbesChange(spec, pods, frozenset(markers), edited)
 
     def remove(self, name: str) -> ProbesChange:
@@ -164,38 +151,16 @@ class NodePodProbeIndex:
         return old | new
 
 
-def _removed_probes(
-    before: Mapping[str, PodProbe], after: Mapping[str, PodProbe]
-) -> frozenset[ProbeOfPod]:
-    """The probes that were removed from the spec. Both mappings are by pod uid."""
-    removed: set[ProbeOfPod] = set()
-    for uid, entry in before.items():
-        kept = after.get(uid)
-        names = {each.name for each in (kept.probes if kept else None) or ()}
-        removed.update((uid, each.name) for each in entry.probes or () if each.name not in names)
-    return frozenset(removed)
-
-
-def result_change(
-    before: PodProbeStatus | None, after: PodProbeStatus, removed: AbstractSet[ProbeOfPod]
-) -> PodResultChange | None:
-    """Classify the change on one pod; None if only times changed. A result of an edited handler is a change.
-
-    `removed` holds the probes that left the spec since their last result.
-    """
+def result_change(before: PodProbeStatus | None, after: PodProbeStatus) -> PodResultChange | None:
+    """Classify the change on one pod; None if only times changed. A result of an edited handler is a change."""
     old, new = (before and before.probe_states) or (), after.probe_states or ()
     if len(old) == len(new) and not any(map(_differs, old, new)):
         return None
-    states = {each.name: each.state for each in old}
-    change = PodResultChange.MESSAGE
-    for each in new:
-        state = states.get(each.name)
-        if state == each.state:
-            continue
-        if state is not None and (after.uid, each.name) not in removed:
-            return PodResultChange.STATE
-        change = PodResultChange.FIRST_RESULT
-    return change
+    states = {state.name: state.state for state in old}
+    changed = [state.name for state in new if states.get(state.name) != state.state]
+    if any(name in states for name in changed):
+        return PodResultChange.STATE
+    return PodResultChange.FIRST_RESULT if changed else PodResultChange.MESSAGE
 
 
 def _edited_probes(before: PodProbeStatus, after: PodProbeStatus) -> frozenset[str]:
@@ -206,24 +171,6 @@ def _edited_probes(before: PodProbeStatus, after: PodProbeStatus) -> frozenset[s
         for each in after.probe_states or ()
         if each.probe_hash and (hashes.get(each.name) or each.probe_hash) != each.probe_hash
     )
-
-
-def _still_removed(
-    removed: AbstractSet[ProbeOfPod], before: Statuses, after: Statuses
-) -> frozenset[ProbeOfPod]:
-    """The probes of `removed` whose published state is unchanged. A changed state was a first result."""
-    uids = {uid for uid, _ in removed}
-    old, new = _states(before, uids), _states(after, uids)
-    return frozenset(each for each in removed if each in new and old.get(each) == new[each])
-
-
-def _states(statuses: Statuses, uids: AbstractSet[str]) -> dict[ProbeOfPod, str]:
-    return {
-        (status.uid, each.name): each.state
-        for status in statuses.values()
-        if status.uid in uids
-        for each in status.probe_states or ()
-    }
 
 
 def _differs(left: ContainerProbeState, right: ContainerProbeState) -> bool:

@@ -19,15 +19,23 @@ from kruise_probe.api.pods import Pod
 from kruise_probe.api.resources import LEASES, MARKERS, NODE_POD_PROBES, NODES, PODS
 from kruise_probe.api.v1alpha1 import NodePodProbe, PodProbe, PodProbeMarker
 from kruise_probe.controllers.compiled import CompiledMarker, compile_marker
-from kruise_probe.controllers.daemon_leases import DaemonLeases
-from kruise_probe.controllers.limits import reported_without_room
+from kruise_probe.controllers.daemon_leases import DaemonLeases, Verdict
+from kruise_probe.controllers.limits import (
+    NOTHING_LEFT_OUT,
+    LeftOut,
+    left_out_of,
+    reported_without_room,
+)
 from kruise_probe.controllers.marked_pods import MarkedPods
 from kruise_probe.controllers.matching import Matching
 from kruise_probe.controllers.node_index import NodePodProbeIndex, ProbesChange
 from kruise_probe.controllers.nodes.budget import NoRoom
-from kruise_probe.controllers.pods.claims import has_unowned_mark
+from kruise_probe.controllers.nodes.plan import is_probed
+from kruise_probe.controllers.pods.claims import claims_of, has_unowned_mark
+from kruise_probe.controllers.pods.marking import States
 from kruise_probe.controllers.pods.patch import EVERY_MARKER
 from kruise_probe.controllers.pods.write_limits import WriteLimits
+from kruise_probe.controllers.serverless import is_virtual, states_of_conditions
 from kruise_probe.informers.mutation_cache import MutationCache
 from kruise_probe.informers.shared_informer import SharedInformer
 from kruise_probe.manager.manager import Manager
@@ -83,6 +91,23 @@ class WrittenSpec(NamedTuple):
 
 
 UNKNOWN_SPEC: Final = WrittenSpec()
+
+
+class PodResults(NamedTuple):
+    """What is known of the results of a pod.
+
+    Attributes:
+        why_stale: why they are stale, or empty.
+        undecided: whether they are stale is not known yet, so there are no states.
+        by_provider: a serverless provider runs the probes and writes the conditions.
+        left_out: the limit that leaves out the probes of a marker, by the marker's name.
+    """
+
+    states: States = MappingProxyType({})
+    why_stale: str = ""
+    undecided: bool = False
+    by_provider: bool = False
+    left_out: Mapping[str, LeftOut] = NOTHING_LEFT_OUT
 
 
 class State:
@@ -186,6 +211,24 @@ class State:
         entry = self.node_index.view(pod.node).entries.get(pod.uid)
         running = [probe.name for probe in (entry.probes if entry else None) or ()]
         return reported_without_room(pod, self.matching.markers_of(pod), running)
+
+    def results_of(self, pod: Pod, markers: tuple[CompiledMarker, ...]) -> PodResults:
+        """The results of `pod`, which `markers` select; those of an inactive pod do not count any more."""
+        node = self.node(pod.node)
+        if node is None or not pod.active:
+            return PodResults()
+        if is_virtual(node):
+            states = states_of_conditions(pod, claims_of(markers)) if self.serverless else {}
+            return PodResults(states, by_provider=True)
+        left_out = NOTHING_LEFT_OUT
+        if is_probed(pod):
+            left_out = left_out_of(pod, markers, self.no_room(pod))
+        if self.leases.verdict(pod.node) is Verdict.UNDECIDED:
+            return PodResults(undecided=True, left_out=left_out)
+        # Where the API server changes entries, the daemon reports hashes of the changed ones.
+        compared = () if self.spec(pod.node).is_altered else markers
+        states = self.node_index.states_of(pod, compared)
+        return PodResults(states, self.leases.why_stale(pod.node), left_out=left_out)
 
     def refusals_of(self, marker: str, pods: Iterable[Pod]) -> dict[NamespacedName, str]:
         """The pods on which the API server refuses marks of `marker`, and why."""

@@ -10,7 +10,7 @@ Differs: everything but the number of pods.
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 from kruise_probe.api.keys import ProbeName
 from kruise_probe.api.pods import Pod
@@ -19,32 +19,6 @@ from kruise_probe.controllers.compiled import CompiledMarker
 from kruise_probe.controllers.nodes.plan import probes_of_marker, unordered_probes
 from kruise_probe.controllers.pods.marking import States
 from kruise_probe.controllers.pods.values import InvalidValue
-
-
-class PodObservation(NamedTuple):
-    """One counted pod of a marker, as the caches show it.
-
-    Attributes:
-        entry: its entry in the NodePodProbe of its node, or None.
-        states: its recorded results; empty if they are stale, and those of its conditions if it is paused.
-        checks_entry: whether the entry must equal the marker's probes. False on a virtual node, and where the API
-            server stores the entries of the node differently.
-        stale: whether the results of its node are stale.
-        paused: whether the marker's probes are paused on it.
-        writes_limited: whether its write waits, because it was written too often without a new result.
-        left_out: the reason of the limit that leaves out this marker's probes, or empty.
-        invalid_values: the keys for which the messages have no valid value.
-    """
-
-    pod: Pod
-    entry: PodProbe | None
-    states: States
-    checks_entry: bool = True
-    stale: bool = False
-    paused: bool = False
-    writes_limited: bool = False
-    left_out: str = ""
-    invalid_values: Sequence[InvalidValue] = ()
 
 
 class StatusCounts:
@@ -71,24 +45,25 @@ class StatusCounts:
     def matched(self) -> int:
         return self.by_state.total()
 
-    def add(self, observed: PodObservation) -> None:
-        pod, compiled = observed.pod, self.compiled
-        if observed.left_out:
-            self.left_out[observed.left_out, pod.node] += 1
-            self.by_state[ProbeState.UNKNOWN] += 1
-            return
-        self.paused += observed.paused
-        self.writes_limited += observed.writes_limited
-        if observed.stale:
-            self.stale[pod.node] += 1
-        self.by_state[_state_of(compiled, observed.states)] += 1
-        self.pods_with_invalid_values += bool(observed.invalid_values)
-        self.invalid_values.update(observed.invalid_values)
-        if observed.checks_entry and not _is_current(compiled, observed):
-            self.nodes_behind.add(pod.node)
+    def add_left_out(self, pod: Pod, reason: str) -> None:
+        """Count a pod on which a limit leaves out this marker's probes."""
+        self.left_out[reason, pod.node] += 1
+        self.by_state[ProbeState.UNKNOWN] += 1
+
+    def add(self, pod: Pod, states: States, invalid_values: Sequence[InvalidValue]) -> None:
+        """Count a pod by its results, which are empty if they are stale."""
+        compiled = self.compiled
+        self.by_state[_state_of(compiled, states)] += 1
+        self.pods_with_invalid_values += bool(invalid_values)
+        self.invalid_values.update(invalid_values)
         for probe in compiled.probes:
             if pod.container(probe.container) is None:
                 self.containers_missing[probe.probe, probe.container] += 1
+
+    def check_entry(self, pod: Pod, entry: PodProbe | None, *, paused: bool) -> None:
+        """Compare the entry of a pod in the NodePodProbe of its node with the probes that it should have."""
+        if not _is_current(self.compiled, pod, entry, paused):
+            self.nodes_behind.add(pod.node)
 
 
 def _state_of(compiled: CompiledMarker, states: States) -> ProbeState:
@@ -101,10 +76,9 @@ def _state_of(compiled: CompiledMarker, states: States) -> ProbeState:
     return ProbeState.SUCCEEDED if succeeded else ProbeState.UNKNOWN
 
 
-def _is_current(compiled: CompiledMarker, observed: PodObservation) -> bool:
+def _is_current(compiled: CompiledMarker, pod: Pod, entry: PodProbe | None, paused: bool) -> bool:
     """Whether the node's NodePodProbe holds exactly this marker's probes of the pod."""
-    pod, entry = observed.pod, observed.entry
-    wanted = () if observed.paused else probes_of_marker(compiled, pod.containers, pod.started)
+    wanted = () if paused else probes_of_marker(compiled, pod.containers, pod.started)
     if entry is None:
         return not wanted
     if wanted and entry.ip != pod.ip:

@@ -7,7 +7,6 @@ Differs: everything but observedGeneration and matchedPods. A merge patch also w
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from operator import attrgetter
-from typing import Any
 
 import msgspec
 
@@ -93,17 +92,10 @@ def _conditions(marker: PodProbeMarker) -> dict[str, Condition]:
 
 
 def encode_status(status: PodProbeMarkerStatus) -> bytes:
-    """Encode a merge patch of the whole status."""
-    body: dict[str, Any] = {
-        "observedGeneration": status.observed_generation,
-        "matchedPods": status.matched_pods,
-        "succeeded": status.succeeded,
-        "failed": status.failed,
-        "unknown": status.unknown,
-        "nodesBehind": status.nodes_behind,
-        "conditions": status.conditions,
-    }
-    return msgspec.json.encode({"status": body})
+    """Encode a merge patch of the whole status, also of zeros."""
+    names = PodProbeMarkerStatus.__struct_encode_fields__
+    values = msgspec.structs.astuple(status)
+    return msgspec.json.encode({"status": dict(zip(names, values, strict=True))})
 
 
 def differs(wanted: PodProbeMarkerStatus, current: PodProbeMarkerStatus | None) -> bool:

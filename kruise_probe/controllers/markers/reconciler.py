@@ -9,7 +9,6 @@ Differs: deletion waits for all entries and marks that exist, not for the pods t
 """
 
 import asyncio
-from collections.abc import Sequence
 from itertools import chain
 from typing import Final
 
@@ -17,7 +16,7 @@ import msgspec
 
 from kruise_probe.api.errors import Conflict, KubeError, NotFound
 from kruise_probe.api.keys import NamespacedName
-from kruise_probe.api.names import MARKER_FINALIZER, REASON_ANNOTATIONS_FULL, REASON_DAEMON_STALE
+from kruise_probe.api.names import MARKER_FINALIZER, REASON_DAEMON_STALE
 from kruise_probe.api.pods import Pod
 from kruise_probe.api.resources import MARKERS
 from kruise_probe.api.v1alpha1 import PodProbeMarker, PodProbeMarkerStatus
@@ -25,10 +24,9 @@ from kruise_probe.client.event_series import ObjectReference
 from kruise_probe.client.interfaces import Patcher
 from kruise_probe.client.request import PatchType
 from kruise_probe.controllers.compiled import CompiledMarker
-from kruise_probe.controllers.daemon_leases import Verdict
-from kruise_probe.controllers.limits import left_out_of
+from kruise_probe.controllers.limits import ANNOTATIONS_FULL
 from kruise_probe.controllers.markers.conditions import WARNING_REASONS, WRITES_LIMITED
-from kruise_probe.controllers.markers.counts import PodObservation, StatusCounts
+from kruise_probe.controllers.markers.counts import StatusCounts
 from kruise_probe.controllers.markers.marker_status import (
     deleted_status,
     differs,
@@ -42,14 +40,12 @@ from kruise_probe.controllers.pods.claims import (
     has_stale_mark,
     has_unowned_mark,
 )
-from kruise_probe.controllers.pods.marking import States
 from kruise_probe.controllers.pods.reconciler import Recorder
-from kruise_probe.controllers.pods.values import InvalidValue, invalid_values
+from kruise_probe.controllers.pods.values import invalid_values
 from kruise_probe.controllers.pods.write_limits import MARKS_INTERVAL_SECONDS
 from kruise_probe.controllers.queues import Queues
 from kruise_probe.controllers.serverless import (
     has_no_place_in_annotations,
-    is_virtual,
     states_of_conditions,
 )
 from kruise_probe.controllers.state import State
@@ -137,9 +133,8 @@ class MarkerReconciler:
         for pod in pods:
             markers = self._state.matching.markers_of(pod)
             marker_sets.add(markers)
-            observed = self._observe(compiled, pod, markers)
-            if observed is not None:
-                counts.add(observed)
+            if is_probed(pod) and self._state.node(pod.node) is not None:
+                self._count(counts, pod, markers)
             if time() - started_at >= SLICE_SECONDS:
                 seconds += time() - started_at
                 await asyncio.sleep(0)
@@ -162,45 +157,33 @@ class MarkerReconciler:
             now=self._state.now(),
         )
 
-    def _observe(
-        self, compiled: CompiledMarker, pod: Pod, markers: tuple[CompiledMarker, ...]
-    ) -> PodObservation | None:
-        """Return the observation of a pod; None if it is not probed or has no Node."""
-        state, claims = self._state, claims_of(markers)
-        node = state.node(pod.node) if is_probed(pod) else None
-        if node is None:
-            return None
-        if is_virtual(node):
-            if state.serverless and has_no_place_in_annotations(pod, compiled):
-                return PodObservation(pod, None, {}, left_out=REASON_ANNOTATIONS_FULL)
-            states = states_of_conditions(pod, claims) if state.serverless else {}
-            invalid = _invalid_values(compiled, pod, markers, states)
-            return PodObservation(pod, None, states, checks_entry=False, invalid_values=invalid)
-        entry = state.node_index.view(pod.node).entries.get(pod.uid)
-        if compiled.paused or pod.paused:
-            return PodObservation(pod, entry, states_of_conditions(pod, claims), paused=True)
-        limit = left_out_of(pod, markers, state.no_room(pod)).get(compiled.key.name)
-        if limit is not None:
-            return PodObservation(pod, None, {}, left_out=limit.reason)
-        verdict = state.leases.verdict(pod.node)
-        stale = verdict is Verdict.STALE or (
-            # As on the pod: an earlier manager found it stale.
-            verdict is Verdict.UNDECIDED
-            and any(condition.reason == REASON_DAEMON_STALE for condition in pod.conditions)
+    def _count(self, counts: StatusCounts, pod: Pod, markers: tuple[CompiledMarker, ...]) -> None:
+        state, compiled, claims = self._state, counts.compiled, claims_of(markers)
+        results = state.results_of(pod, markers)
+        limit = results.left_out.get(compiled.key.name)
+        if results.by_provider and state.serverless and has_no_place_in_annotations(pod, compiled):
+            limit = ANNOTATIONS_FULL
+        paused = not results.by_provider and (compiled.paused or pod.paused)
+        if limit is not None and not paused:
+            counts.add_left_out(pod, limit.reason)
+            return
+        stale = bool(results.why_stale)
+        states = {} if stale else results.states
+        if paused or results.undecided:  # The conditions stay as they are.
+            states = states_of_conditions(pod, claims)
+            stale = any(condition.reason == REASON_DAEMON_STALE for condition in pod.conditions)
+        if not results.by_provider and not state.spec(pod.node).is_altered:
+            entry = state.node_index.view(pod.node).entries.get(pod.uid)
+            counts.check_entry(pod, entry, paused=paused)
+        counts.paused += paused
+        if stale:
+            counts.stale[pod.node] += 1
+        counts.writes_limited += state.limits.delays_marks(
+            pod.key, probes=len(claims.claims), now=asyncio.get_running_loop().time()
         )
-        altered = state.spec(pod.node).is_altered
-        states = {} if stale else state.node_index.states_of(pod, () if altered else (compiled,))
-        return PodObservation(
-            pod,
-            entry,
-            states,
-            checks_entry=not altered,
-            stale=stale,
-            writes_limited=state.limits.delays_marks(
-                pod.key, probes=len(claims.claims), now=asyncio.get_running_loop().time()
-            ),
-            invalid_values=_invalid_values(compiled, pod, markers, states),
-        )
+        has_values = compiled.from_message and states and not paused
+        invalid = invalid_values(compiled, pod, claims, states) if has_values else ()
+        counts.add(pod, states, invalid)
 
     async def _write_status(self, marker: PodProbeMarker, wanted: PodProbeMarkerStatus) -> None:
         key, watches = marker.key, self._state.informers.markers.watches
@@ -287,14 +270,6 @@ class MarkerReconciler:
             return None
         self._state.markers.record_write(changed)
         return changed
-
-
-def _invalid_values(
-    compiled: CompiledMarker, pod: Pod, markers: tuple[CompiledMarker, ...], states: States
-) -> Sequence[InvalidValue]:
-    if not compiled.from_message or not states:
-        return ()
-    return invalid_values(compiled, pod, claims_of(markers), states)
 
 
 _Warned = tuple[str, int]

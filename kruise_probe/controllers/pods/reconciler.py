@@ -18,12 +18,9 @@ from kruise_probe.client.event_series import ObjectReference
 from kruise_probe.client.interfaces import Patcher
 from kruise_probe.client.request import PatchType
 from kruise_probe.controllers.compiled import CompiledMarker
-from kruise_probe.controllers.daemon_leases import Verdict
-from kruise_probe.controllers.limits import NOTHING_LEFT_OUT, left_out_of
 from kruise_probe.controllers.marked_pods import sets_mark_of
-from kruise_probe.controllers.nodes.plan import is_probed
 from kruise_probe.controllers.pods.claims import NO_CLAIMS, Claims, claims_of
-from kruise_probe.controllers.pods.marking import Changes, States, marking
+from kruise_probe.controllers.pods.marking import Changes, marking
 from kruise_probe.controllers.pods.patch import (
     PatchPart,
     encode_patch,
@@ -34,7 +31,6 @@ from kruise_probe.controllers.pods.patch import (
 )
 from kruise_probe.controllers.pods.write_limits import PendingChange, WriteCause, cause_of
 from kruise_probe.controllers.queues import Queues
-from kruise_probe.controllers.serverless import is_virtual, states_of_conditions
 from kruise_probe.controllers.state import Refusals, State
 from kruise_probe.workqueue.controller import Result
 
@@ -102,37 +98,20 @@ class PodReconciler:
         """What the pod needs. Without a state of its probes, conditions and marks stay."""
         if pod.mirror:
             return _Decision(None)
-        state, node = self._state, self._state.node(pod.node)
-        markers = state.matching.markers_of(pod)
-        claims = claims_of(markers)
-        states: States = {}
-        stale, left_out, undecided, by_provider = "", NOTHING_LEFT_OUT, False, False
-        if node is None or not pod.active or not claims.claims:
-            pass
-        elif is_virtual(node):
-            by_provider = True
-            states = states_of_conditions(pod, claims) if state.serverless else {}
-        else:
-            undecided = state.leases.verdict(pod.node) is Verdict.UNDECIDED
-            stale = state.leases.why_stale(pod.node)
-            if not undecided:
-                # Where the API server changes entries, the daemon reports hashes of the changed ones.
-                compared = () if state.spec(pod.node).is_altered else markers
-                states = state.node_index.states_of(pod, compared)
-            if is_probed(pod):
-                left_out = left_out_of(pod, markers, state.no_room(pod))
+        markers = self._state.matching.markers_of(pod)
+        claims, results = claims_of(markers), self._state.results_of(pod, markers)
         changes = marking(
             pod,
             claims,
-            states,
-            stale=stale,
-            left_out=left_out,
-            writes_conditions=not by_provider,
+            results.states,
+            stale=results.why_stale,
+            left_out=results.left_out,
+            writes_conditions=not results.by_provider,
             edited=edited,
             ended=[*(marker for marker in markers if marker.deleting), *ended],
-            now=state.now(),
+            now=self._state.now(),
         )
-        return _Decision(changes, claims, undecided)
+        return _Decision(changes, claims, results.undecided)
 
     async def _apply(
         self,
