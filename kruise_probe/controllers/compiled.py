@@ -11,7 +11,7 @@ from typing import Final, Literal, NamedTuple
 import msgspec
 from cachetools import LRUCache, cached
 
-from kruise_probe.api.core import GRPCAction, HTTPGetAction, Probe, TCPSocketAction
+from kruise_probe.api.core import GRPCAction, HTTPGetAction, ProbeAction, TCPSocketAction
 from kruise_probe.api.extraction import FromMessage, PatternBudget
 from kruise_probe.api.field_errors import FieldError, first_errors
 from kruise_probe.api.keys import NamespacedName
@@ -229,28 +229,21 @@ def _container_probe(marker: str, probe: PodContainerProbe) -> tuple[ContainerPr
     All defaults of both CRDs are filled in, so the stored object equals the written one and no write is repeated.
     Kruise's CRD defaults `service` to the empty string.
     """
-    filled = probe.probe
-    port: int | str = ""
-    match filled.handler:
+    filled: dict[str, ProbeAction] = {}
+    match probe.probe.handler:
         case HTTPGetAction() as action:
-            port = action.port
-            http_get = msgspec.structs.replace(action.with_defaults(), host=None)
-            filled = msgspec.structs.replace(filled, http_get=http_get)
+            filled["http_get"] = msgspec.structs.replace(action.with_defaults(), host=None)
         case TCPSocketAction() as action:
-            port = action.port
-            filled = msgspec.structs.replace(
-                filled, tcp_socket=msgspec.structs.replace(action, host=None)
-            )
+            filled["tcp_socket"] = msgspec.structs.replace(action, host=None)
         case GRPCAction() as action:
-            filled = msgspec.structs.replace(
-                filled, grpc=msgspec.structs.replace(action, service=action.service or "")
-            )
+            filled["grpc"] = msgspec.structs.replace(action, service=action.service or "")
         case _:
             pass
-    return (
-        msgspec.structs.replace(probe.entry(marker), probe=filled),
-        port if isinstance(port, str) else "",
+    port = getattr(probe.probe.handler, "port", None)
+    entry = msgspec.structs.replace(
+        probe.entry(marker), probe=msgspec.structs.replace(probe.probe, **filled)
     )
+    return entry, port if isinstance(port, str) else ""
 
 
 @cached(LRUCache(HASHES), key=lambda probe, number: (probe.hash, number))
@@ -261,14 +254,8 @@ def _hash_with_port(probe: CompiledProbe, number: int) -> str:
 def _with_port(container_probe: ContainerProbe, number: int) -> ContainerProbe:
     """Return the probe with its port name replaced by `number`."""
     probe = container_probe.probe
-    changed: Probe
-    if probe.http_get is not None:
-        changed = msgspec.structs.replace(
-            probe, http_get=msgspec.structs.replace(probe.http_get, port=number)
-        )
-    else:
-        assert probe.tcp_socket is not None, "only http and tcp probes name ports"
-        changed = msgspec.structs.replace(
-            probe, tcp_socket=msgspec.structs.replace(probe.tcp_socket, port=number)
-        )
-    return msgspec.structs.replace(container_probe, probe=changed)
+    field = "http_get" if probe.http_get is not None else "tcp_socket"
+    action = msgspec.structs.replace(getattr(probe, field), port=number)
+    return msgspec.structs.replace(
+        container_probe, probe=msgspec.structs.replace(probe, **{field: action})
+    )

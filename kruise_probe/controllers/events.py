@@ -23,11 +23,13 @@ from kruise_probe.controllers.state import State
 from kruise_probe.workqueue.priority import Priority
 
 
-class PodEvents:
-    """Enqueues a pod, its node and the status of its markers."""
-
+class _Events:
     def __init__(self, state: State, queues: Queues) -> None:
         self._state, self._queues = state, queues
+
+
+class PodEvents(_Events):
+    """Enqueues a pod, its node and the status of its markers."""
 
     def on_add(self, obj: Pod, is_initial: bool) -> None:
         self._state.index_pod(None, obj)
@@ -80,11 +82,8 @@ def _statuses(pod: Pod) -> dict[str, str]:
     return {condition.type: condition.status for condition in pod.conditions}
 
 
-class MarkerEvents:
+class MarkerEvents(_Events):
     """Enqueues the pods that a marker matches, their nodes, and all markers of these pods: they may have won or lost a key."""
-
-    def __init__(self, state: State, queues: Queues) -> None:
-        self._state, self._queues = state, queues
 
     def on_add(self, obj: PodProbeMarker, is_initial: bool) -> None:
         self._state.markers.observe(obj)
@@ -143,11 +142,8 @@ class MarkerEvents:
             self._queues.enqueue_status_of(of_pods - {marker})
 
 
-class NodeEvents:
+class NodeEvents(_Events):
     """Enqueues a Node, its daemon, and its pods when it is created, deleted, or becomes virtual or real."""
-
-    def __init__(self, state: State, queues: Queues) -> None:
-        self._state, self._queues = state, queues
 
     def on_add(self, obj: Node, is_initial: bool) -> None:
         if is_initial:
@@ -170,11 +166,8 @@ class NodeEvents:
         enqueue_pods_on(node.key.name, self._state, self._queues)
 
 
-class NodePodProbeEvents:
+class NodePodProbeEvents(_Events):
     """Enqueues pods with changed results, nodes whose spec others edited, and the markers of both."""
-
-    def __init__(self, state: State, queues: Queues) -> None:
-        self._state, self._queues = state, queues
 
     def on_add(self, obj: NodePodProbe, is_initial: bool) -> None:
         own_write = self._state.node_pod_probes.is_own_write(obj)
@@ -215,11 +208,8 @@ class NodePodProbeEvents:
             )  # Results without a hash prove that Kruise's daemon works.
 
 
-class LeaseEvents:
+class LeaseEvents(_Events):
     """Records renewals, and enqueues the daemon."""
-
-    def __init__(self, state: State, queues: Queues) -> None:
-        self._state, self._queues = state, queues
 
     def on_add(self, obj: Lease, is_initial: bool) -> None:
         node = node_of_daemon_lease(obj.key.name)

@@ -79,9 +79,8 @@ def claiming_markers(markers: tuple[CompiledMarker, ...]) -> tuple[CompiledMarke
 
 def by_precedence(markers: tuple[CompiledMarker, ...]) -> tuple[CompiledMarker, ...]:
     """The markers that are not being deleted, the oldest first."""
-    if len(markers) == 1:
-        return markers if markers[0].live else ()
-    return tuple(sorted((each for each in markers if each.live), key=lambda each: each.order))
+    live = [marker for marker in markers if not marker.deleting]
+    return tuple(sorted(live, key=lambda marker: marker.order))
 
 
 def entry_too_large(marker: CompiledMarker, containers: Collection[str]) -> bool:

@@ -142,6 +142,8 @@ class State:
         self.ended: Final[dict[NamespacedName, tuple[CompiledMarker, ...]]] = {}
         """By pod, the markers as they were before they were edited, or did not select it any more, until it is reconciled.
         They tell which marks are ours if somebody emptied `managedFields`."""
+        self.writing: Final[dict[NamespacedName, float]] = {}
+        """By pod, the loop time since when a patch is in flight. It may write marks of a marker that was deleted meanwhile."""
         self.specs: Final[dict[str, WrittenSpec]] = {}
         """By node, since its first plan."""
         self.refusals: Final[dict[NamespacedName, Refusals]] = {}
@@ -152,7 +154,8 @@ class State:
         return self.informers.nodes.lister.get(NamespacedName("", name))
 
     def pods_on(self, node: str) -> Collection[Pod]:
-        return self.informers.pods.lister.by_index(BY_NODE, node)
+        """The pods of a node, with our own writes."""
+        return self.pods.by_index(BY_NODE, node)
 
     def index_pod(self, old: Pod | None, new: Pod) -> None:
         """Index a new or changed pod."""

@@ -75,7 +75,7 @@ def degraded(counts: StatusCounts, refusals: Mapping[NamespacedName, str]) -> Co
             f"The spec has invalid parts: {errors}. "
             "Correct them; until then, probes, labels and annotations that cannot be used are ignored."
         )
-        return Condition(DEGRADED, "True", INVALID_SPEC, message)
+        return _degraded(INVALID_SPEC, message)
     if refusals:
         return not_marked(refusals)
     if counts.left_out:
@@ -86,13 +86,13 @@ def degraded(counts: StatusCounts, refusals: Mapping[NamespacedName, str]) -> Co
             "without a new result: each pod is written once per 10 s. Another client may revert them, or markers select "
             "pods by labels that they write for each other. Stop that client, or remove such a label from a markerPolicy or selector."
         )
-        return Condition(DEGRADED, "True", WRITES_LIMITED, message)
+        return _degraded(WRITES_LIMITED, message)
     if counts.stale:
         message = (
             f"Results are unknown, because the daemons on these nodes do not renew their Lease: {_pods_by_node(counts.stale)}. "
             "Check the kruise-probe-daemon pod on each node, and the node itself."
         )
-        return Condition(DEGRADED, "True", REASON_DAEMON_STALE, message)
+        return _degraded(REASON_DAEMON_STALE, message)
     if counts.containers_missing:
         sentences = [
             f"container {container!r} of probe {probe!r} is not a container or sidecar of {count} of {counts.matched} pods"
@@ -102,7 +102,7 @@ def degraded(counts: StatusCounts, refusals: Mapping[NamespacedName, str]) -> Co
             f"Not probed: {listed(sentences)}. "
             "Correct containerName in the marker; kruise-probe status lists the pods."
         )
-        return Condition(DEGRADED, "True", "ContainerNotFound", message)
+        return _degraded("ContainerNotFound", message)
     if counts.invalid_values:
         keys = [
             f"{each.kind} {each.key!r} of probe {each.probe!r} ({', '.join(filter(None, (f'{count} pods', each.searched)))})"
@@ -119,7 +119,7 @@ def degraded(counts: StatusCounts, refusals: Mapping[NamespacedName, str]) -> Co
             f"{listed(keys)}. These pods have the static value, or none. "
             f"{remedy}; kruise-probe explain shows the message."
         )
-        return Condition(DEGRADED, "True", VALUE_INVALID, message)
+        return _degraded(VALUE_INVALID, message)
     if compiled.paused or counts.paused:
         return _paused(counts)
     message = "Every probe of this marker is in use."
@@ -128,6 +128,10 @@ def degraded(counts: StatusCounts, refusals: Mapping[NamespacedName, str]) -> Co
         message += f" These fields have no effect, because kruise-probe restarts no container: {fields}. Remove them."
         return Condition(DEGRADED, "False", "FieldsWithoutEffect", message)
     return Condition(DEGRADED, "False", "AsExpected", message)
+
+
+def _degraded(reason: str, message: str) -> Condition:
+    return Condition(DEGRADED, "True", reason, message)
 
 
 def _left_out(counts: StatusCounts) -> Condition:
@@ -141,7 +145,7 @@ def _left_out(counts: StatusCounts) -> Condition:
     if limit is NO_ROOM:
         nodes = {node: n for (reason, node), n in counts.left_out.items() if reason == limit.reason}
         message += f" Nodes: {_pods_by_node(nodes)}."
-    return Condition(DEGRADED, "True", limit.reason, message)
+    return _degraded(limit.reason, message)
 
 
 def _paused(counts: StatusCounts) -> Condition:
@@ -157,9 +161,7 @@ def not_marked(refusals: Mapping[NamespacedName, str]) -> Condition:
     """The Degraded condition for pods whose marks the API server refuses."""
     sentences = [f"{pod}: {why}" for pod, why in sorted(refusals.items())]
     pods = f"{len(refusals)} pods" if len(refusals) > 1 else "1 pod"
-    return Condition(
-        DEGRADED,
-        "True",
+    return _degraded(
         "PodNotMarked",
         f"The API server refuses to write results to {pods}: {listed(sentences)}. "
         "Correct the marker, or the admission policy that refuses them.",

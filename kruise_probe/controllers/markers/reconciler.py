@@ -225,12 +225,17 @@ class MarkerReconciler:
         holding = self._state.node_index.nodes_holding(marker.key)
         pod = None if holding else self._pod_with_stale_mark(compiled)
         is_clean = not holding and pod is None
+        now = asyncio.get_running_loop().time()
+        since = self._deleting_since.setdefault(marker.key, now)
+        if is_clean and any(
+            key.namespace == marker.key.namespace and sent_at <= since
+            for key, sent_at in self._state.writing.items()
+        ):
+            return Result(CATCH_UP_SECONDS, finished=False)
         if is_clean and MARKER_FINALIZER in finalizers:
             rest = tuple(each for each in finalizers if each != MARKER_FINALIZER)
             changed = await self._write_finalizers(marker, rest)
             return Result(CATCH_UP_SECONDS, finished=False) if changed is None or rest else None
-        now = asyncio.get_running_loop().time()
-        since = self._deleting_since.setdefault(marker.key, now)
         is_late = is_clean or now - since >= DELETION_CHECK_SECONDS
         pause = self._queues.status_pause_left(marker.key) if is_late else 0.0
         if is_late and not pause:

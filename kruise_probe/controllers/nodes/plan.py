@@ -41,18 +41,14 @@ def plan(
     current: Sequence[PodProbe],
     *,
     deleting: Mapping[NamespacedName, CompiledMarker],
-    unseen: Iterable[Pod] = (),
     namespace: str = "",
 ) -> tuple[PodProbe, ...]:
     """The entries that the node's NodePodProbe should hold, ordered by namespace and name.
 
-    `pods` are all pods of the node. `deleting` holds the markers being deleted. `unseen` holds versions of pods
-    that the informer does not show yet. A non-empty `namespace` is the only one managed: entries of others in `current` stay.
+    `pods` are all pods of the node. `deleting` holds the markers being deleted. A non-empty `namespace` is the only one managed: entries of others in `current` stay.
     """
     pods = list(pods)
-    remaining = (
-        _probes_of_deleted_markers([*pods, *unseen], matches, current, deleting) if deleting else {}
-    )
+    remaining = _probes_of_deleted_markers(pods, matches, current, deleting) if deleting else {}
     entries: list[PodProbe] = []
     for pod in pods:
         if is_probed(pod):

@@ -92,13 +92,11 @@ class NodeReconciler:
         matches: dict[str, tuple[CompiledMarker, ...]] = {
             pod.uid: self._state.matching.markers_of(pod) for pod in pods
         }
-        deleting = self._state.matching.all_deleting
         wanted = plan(
             pods,
             lambda pod: matches[pod.uid],
             current,
-            deleting=deleting,
-            unseen=self._state.marked.unseen_versions(pods) if deleting else (),
+            deleting=self._state.matching.all_deleting,
             namespace=self._state.namespace,
         )
         ranks = {marker.key: marker.order for of_pod in matches.values() for marker in of_pod}

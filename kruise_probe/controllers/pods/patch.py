@@ -53,16 +53,19 @@ def encode_patch(pod: Pod, changes: Changes) -> bytes:
 
 def _entry(condition: PodCondition, current: PodCondition | None) -> dict[str, str | None]:
     """Encode a condition. Omit unchanged times, and texts that are empty and not set."""
-    entry: dict[str, str | None] = {"type": condition.type, "status": condition.status}
-    if condition.reason or (current is not None and current.reason):
-        entry["reason"] = condition.reason or None
-    if condition.message or (current is not None and current.message):
-        entry["message"] = condition.message or None
-    if condition.last_probe_time:
-        entry["lastProbeTime"] = condition.last_probe_time
-    if condition.last_transition_time:
-        entry["lastTransitionTime"] = condition.last_transition_time
-    return entry
+    entry: dict[str, str | None] = {
+        "type": condition.type,
+        "status": condition.status,
+        "reason": condition.reason or None,
+        "message": condition.message or None,
+        "lastProbeTime": condition.last_probe_time,
+        "lastTransitionTime": condition.last_transition_time,
+    }
+    removed = {
+        "reason": current is not None and current.reason,
+        "message": current is not None and current.message,
+    }
+    return {name: text for name, text in entry.items() if text or removed.get(name)}
 
 
 def was_applied(changes: Changes, written: Pod) -> bool:

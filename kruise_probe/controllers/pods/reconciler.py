@@ -18,7 +18,6 @@ from kruise_probe.client.event_series import ObjectReference
 from kruise_probe.client.interfaces import Patcher
 from kruise_probe.client.request import PatchType
 from kruise_probe.controllers.compiled import CompiledMarker
-from kruise_probe.controllers.marked_pods import sets_mark_of
 from kruise_probe.controllers.pods.claims import NO_CLAIMS, Claims, claims_of
 from kruise_probe.controllers.pods.marking import Changes, marking
 from kruise_probe.controllers.pods.patch import (
@@ -155,7 +154,7 @@ class PodReconciler:
         Raises:
             KubeError: nothing was written, or the error does not depend on the changes.
         """
-        self._state.marked.patch_sent(pod, changes)
+        self._state.writing[pod.key] = _loop_time()
         try:
             return _Written(await self._patch(pod, changes))
         except KubeError as error:
@@ -166,8 +165,7 @@ class PodReconciler:
                 raise
             return await self._write_parts(pod, parts)
         finally:
-            self._state.marked.patch_done(pod)
-            self._enqueue_waiting_deletions(pod, changes)
+            del self._state.writing[pod.key]
 
     async def _write_parts(self, pod: Pod, parts: Iterable[PatchPart]) -> "_Written":
         refused: dict[str, str] = {}
@@ -205,14 +203,6 @@ class PodReconciler:
         if labels:
             about = ObjectReference(pod.namespace, pod.name, pod.uid)
             self._recorder.event(about, "Normal", LABEL_CHANGED, "; ".join(labels))
-
-    def _enqueue_waiting_deletions(self, pod: Pod, changes: Changes) -> None:
-        """Enqueue deleted markers whose finalizers waited for this patch, and the pod's node."""
-        deleting = self._state.matching.deleting(pod.namespace).values()
-        waiting = [marker for marker in deleting if sets_mark_of(marker, changes)]
-        if waiting:
-            self._queues.enqueue_node(pod.node)
-            self._queues.enqueue_status_of(waiting)
 
     def _finish(self, pod: Pod, ended: tuple[CompiledMarker, ...]) -> None:
         """Forget refusals, and markers whose marks have been removed, unless another one has ended meanwhile."""

@@ -68,12 +68,11 @@ def cause_of(
 
 def _staleness_changed(pod: Pod, changes: Changes) -> bool:
     """Whether a daemon became stale or recovered. That changes at most once per Lease duration."""
-    for new in changes.conditions:
-        current = pod.condition(new.type)
-        was_stale = current is not None and current.reason == REASON_DAEMON_STALE
-        if was_stale != (new.reason == REASON_DAEMON_STALE):
-            return True
-    return False
+    were_stale = {each.type for each in pod.conditions if each.reason == REASON_DAEMON_STALE}
+    return any(
+        (each.type in were_stale) != (each.reason == REASON_DAEMON_STALE)
+        for each in changes.conditions
+    )
 
 
 def _only_messages(pod: Pod, changes: Changes, claims: Claims) -> bool:

@@ -657,14 +657,11 @@ class TestFinalizer:
             before = len(api.writes)
             api.remove(MARKERS, "web")
             await settle(0.4)
-            on_node = [each.kind for each in api.writes[before:] if each.key.name != "node-2"]
-            assert on_node == []
+            assert not api.count("PodProbeMarker", since=before)["PodProbeMarker"]
             await settle(1.5)
             api.sources["pods"].release()
             await settle(1.5)
         assert api.get(MARKERS, "web") is None
-        on_node = [each.kind for each in api.writes[before:] if each.key.name != "node-2"]
-        assert on_node == [*([] if refused else ["Pod"]), "NodePodProbe", "PodProbeMarker"]
         pod = api.get(PODS, "web-1")
         assert pod is not None
         assert pod["metadata"]["labels"] == {"app": "web"}
