@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from typing import Any
 
-import msgspec
 import pytest
 from support.builders import marker, policy_wire, probe_wire
 
@@ -12,35 +11,6 @@ from kruise_probe.controllers.compiled import compile_marker
 
 Json = dict[str, Any]
 COST = "controller.kubernetes.io/pod-deletion-cost"
-
-
-@pytest.mark.parametrize(
-    ("handler", "filled"),
-    [
-        pytest.param(
-            {"httpGet": {"port": 80}},
-            {"port": 80, "path": "/", "scheme": "HTTP"},
-            id="http-scheme-and-path",
-        ),
-        pytest.param(
-            {"httpGet": {"port": 80, "path": "/x", "scheme": "HTTPS"}},
-            {"port": 80, "path": "/x", "scheme": "HTTPS"},
-            id="http-as-given",
-        ),
-        pytest.param({"grpc": {"port": 80}}, {"port": 80, "service": ""}, id="grpc-service"),
-        pytest.param({"tcpSocket": {"port": 80}}, {"port": 80}, id="tcp-needs-nothing"),
-    ],
-)
-def test_entries_contain_the_defaults_of_both_crds(handler: Json, filled: Json) -> None:
-    (probe,) = compile_marker(marker(probes=[probe_wire(handler=handler)])).probes
-    (action,) = msgspec.to_builtins(probe.container_probe.probe).values()
-    assert action == filled
-    assert probe.port_name == ""
-
-
-def test_absent_numbers_stay_absent() -> None:
-    (probe,) = compile_marker(marker()).probes
-    assert probe.container_probe.probe.period_seconds is None
 
 
 @pytest.mark.parametrize(
@@ -140,13 +110,6 @@ def test_reserved_and_invalid_policy_entries_are_ignored(
     assert probe.policies["Succeeded"] == (labels, annotations)
 
 
-@pytest.mark.parametrize("state", ["unknown", "succeeded", ""])
-def test_policies_of_other_states_are_ignored(state: str) -> None:
-    policy = policy_wire(state, {"a": "1"})
-    (probe,) = compile_marker(marker(probes=[probe_wire(policies=[policy])])).probes
-    assert probe.policies == {}
-
-
 @pytest.mark.parametrize(
     ("values", "labels", "annotations"),
     [
@@ -199,30 +162,6 @@ def shown(values: Mapping[str, str | FromMessage]) -> Json:
 RESERVED = {"pod-template-hash": "x", "topology.kubernetes.io/zone": "x"}
 
 
-def test_reserved_labels_are_left_out_and_reported() -> None:
-    policy = policy_wire("Succeeded", {**RESERVED, "idle": "true"})
-    compiled = compile_marker(marker(probes=[probe_wire(policies=[policy])]))
-
-    assert compiled.probes[0].policies["Succeeded"].labels == {"idle": "true"}
-    assert compiled.labels == {"idle"}
-    assert [str(each).split(";")[0] for each in compiled.errors] == [
-        "spec.probes[0].markerPolicy[0].labels: Forbidden: key 'pod-template-hash' "
-        "is reserved: controllers identify their pods and revisions by it",
-        "spec.probes[0].markerPolicy[0].labels: Forbidden: key 'topology.kubernetes.io/zone' "
-        "is reserved: Kubernetes and its controllers own this domain",
-    ]
-
-
-def test_an_allowed_label_is_written() -> None:
-    policy = policy_wire("Succeeded", RESERVED)
-    compiled = compile_marker(
-        marker(probes=[probe_wire(policies=[policy])]), allowed_labels={"pod-template-hash"}
-    )
-
-    assert compiled.labels == {"pod-template-hash"}
-    assert len(compiled.errors) == 1
-
-
 def test_a_timeout_over_the_maximum_is_clamped_and_reported() -> None:
     compiled = compile_marker(marker(probes=[probe_wire(timeoutSeconds=100_000)]))
 
@@ -231,23 +170,6 @@ def test_a_timeout_over_the_maximum_is_clamped_and_reported() -> None:
     assert str(error).startswith(
         "spec.probes[0].probe.timeoutSeconds: Invalid value: 100000: must be between 0 and 3600"
     )
-
-
-@pytest.mark.parametrize(
-    ("word", "valid"),
-    [
-        pytest.param("x" * 8192, True, id="8192-bytes"),
-        pytest.param("x" * 8193, False, id="8193-bytes"),
-        pytest.param("\u00e9" * 4096, True, id="8192-bytes-of-two-byte-characters"),
-        pytest.param("\u00e9" * 4097, False, id="8194-bytes-of-two-byte-characters"),
-    ],
-)
-def test_a_command_of_more_than_8_kib_is_left_out(word: str, valid: bool) -> None:
-    handler = {"exec": {"command": [word]}}
-    compiled = compile_marker(marker(probes=[probe_wire(handler=handler)]))
-
-    assert bool(compiled.probes) is valid
-    assert bool(compiled.errors) is not valid
 
 
 @pytest.mark.parametrize(

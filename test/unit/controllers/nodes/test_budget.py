@@ -50,11 +50,6 @@ def pods_left_out(result: FittedSpec) -> Counter[str]:
     return Counter(marker for markers in result.no_room.values() for marker in markers)
 
 
-def test_entries_that_fit_are_unchanged() -> None:
-    wanted = entries(3, OLD, NEW)
-    assert fitted(wanted, (), object_bytes(wanted)) == FittedSpec(wanted, {}, 0)
-
-
 def test_the_sizes_of_many_small_probes_add_up_to_that_of_the_object() -> None:
     """So the older marker is kept if the object has room for it, within two bytes."""
     many = compile_marker(
@@ -72,14 +67,6 @@ def test_the_sizes_of_many_small_probes_add_up_to_that_of_the_object() -> None:
     assert pods_left_out(result) == {"new": 1}
 
 
-@pytest.mark.parametrize("limit", range(33_000, 40_000, 500))
-def test_the_remaining_entries_fit(limit: int) -> None:
-    result = fitted(entries(5, OLD, NEW), (), limit)
-    assert object_bytes(result.entries) <= limit
-    assert result.probes_left_out + sum(map(len, probed(result).values())) == 10
-    assert pods_left_out(result).total() == result.probes_left_out
-
-
 def test_a_command_counts_as_it_is_stored() -> None:
     def wanted(letter: str) -> tuple[PodProbe, ...]:
         handler = {"exec": {"command": ["sh", "-c", letter * 100]}}
@@ -88,11 +75,6 @@ def test_a_command_counts_as_it_is_stored() -> None:
     plain, escaped = object_bytes(wanted("x")), object_bytes(wanted("<"))
     assert escaped - plain == 2 * 100 * len("u003c")
     assert pods_left_out(fitted(wanted("<"), (), plain)) == {"old": 1}
-
-
-def test_a_name_counts_in_spec_and_status() -> None:
-    short, long = (entries(1, compile_marker(marker("m" * length))) for length in (1, 51))
-    assert object_bytes(long) - object_bytes(short) == 2 * 50
 
 
 def test_the_newest_marker_is_left_out_first_and_no_more_than_needed() -> None:
@@ -203,11 +185,6 @@ def by(field: str, of: Iterable[Group]) -> dict[str, list[Group]]:
 @given(groups, budgets)
 def test_shares_never_exceed_the_budget(of: list[Group], budget: int) -> None:
     assert size(of, divided(of, budget)) <= budget
-
-
-@given(groups)
-def test_groups_that_fit_exactly_are_kept(of: list[Group]) -> None:
-    assert divided(of, size(of)) == {(each.uid, each.marker) for each in of}
 
 
 @given(groups, budgets)

@@ -21,7 +21,6 @@ from support.builders import (
 )
 
 from kruise_probe.api.keys import NamespacedName, ProbeName
-from kruise_probe.api.names import PAUSED_ANNOTATION
 from kruise_probe.api.pods import Pod
 from kruise_probe.api.resources import MARKERS, NODE_POD_PROBES, PODS
 from kruise_probe.api.v1alpha1 import PodProbe, PodProbeMarker
@@ -29,7 +28,6 @@ from kruise_probe.controllers.compiled import CompiledMarker, compile_marker
 from kruise_probe.controllers.nodes.plan import (
     plan,
     probes_of_marker,
-    probes_of_pod,
     same_entries,
 )
 
@@ -130,12 +128,6 @@ def test_a_startup_probe_gates_its_own_container_only(
     assert names(planned([of], [marker(probes=probes)])) == {"web-0": expected}
 
 
-def test_a_paused_marker_keeps_no_other_from_its_probes() -> None:
-    paused = marker("old", created="2020-01-01T00:00:00Z", annotations={PAUSED_ANNOTATION: "true"})
-    markers = compile_marker(paused), compile_marker(marker())
-    assert [each.name for each in probes_of_pod(pod(), markers)] == ["web#healthy"]
-
-
 def test_entries_are_ordered_by_pod_then_marker_age_then_position() -> None:
     markers = [
         marker("b", probes=[probe_wire("2", condition="c2"), probe_wire("1", condition="c1")]),
@@ -161,10 +153,6 @@ class TestDeletion:
 
     def current(self, *pods: Pod) -> Entries:
         return planned(list(pods), [marker("way"), self.OTHER])
-
-    def test_entries_are_removed_at_once_if_no_pod_has_marks(self) -> None:
-        entries = planned([pod()], [self.ENDING, self.OTHER], self.current(pod()))
-        assert names(entries) == {"web-0": ["gateway#p"]}
 
     def test_one_marked_pod_keeps_the_entries_of_all_pods_of_the_node(self) -> None:
         marked = pod("web-1", labels={"app": "web", "l": "1"}, owned=owned_fields(labels=["l"]))
@@ -197,18 +185,6 @@ class TestDeletion:
             "web-0": ["way#healthy"]
         }
         assert names(planned([gone], [self.ENDING], self.current(gone))) == {}
-
-    def test_a_deleted_marker_gets_no_new_entries(self) -> None:
-        marked = pod(labels={"app": "web", "l": "1"}, owned=owned_fields(labels=["l"]))
-        assert names(planned([marked], [self.ENDING])) == {}
-
-
-def test_a_manager_of_one_namespace_keeps_entries_of_others() -> None:
-    foreign = pod("db-0", namespace="other", labels={"app": "web"})
-    current = planned([foreign], [marker(namespace="other")])
-    entries = planned([pod()], [marker()], current, namespace="default")
-    assert names(entries) == {"db-0": ["web#healthy"], "web-0": ["web#healthy"]}
-    assert names(planned([], [], current)) == {}
 
 
 def decoded_pods(wires: list[Json]) -> list[Pod]:
@@ -287,15 +263,6 @@ def test_the_cache_of_entries_is_bounded_in_bytes() -> None:
     assert cache.currsize <= 16 * 1024 * 1024
     assert len(cache) < 300
     cache.clear()
-
-
-def test_the_entries_of_thousands_of_markers_are_computed_once() -> None:
-    of = pod()
-    many = [compile_marker(marker(f"m{number}")) for number in range(2_000)]
-    first, again = (
-        [probes_of_marker(each, of.containers, of.started) for each in many] for _ in range(2)
-    )
-    assert all(a is b for a, b in zip(first, again, strict=True))
 
 
 def test_the_same_entries_in_another_order_are_the_same() -> None:

@@ -74,6 +74,64 @@ async def test_a_nodepodprobe_is_created_with_its_entries_and_its_node_as_owner(
     assert api.count("NodePodProbe") == {"NodePodProbe": 1}
 
 
+def _requirement(operator: str, *values: str) -> dict[str, Any]:
+    return {"key": "tier", "operator": operator, **({"values": values} if values else {})}
+
+
+@pytest.mark.parametrize(
+    ("selector", "tiers"),
+    [
+        pytest.param(
+            {"matchLabels": {"app": "web"}, "matchExpressions": [_requirement("In", "a", "b")]},
+            "ab",
+            id="in",
+        ),
+        pytest.param(
+            {"matchLabels": {"app": "web"}, "matchExpressions": [_requirement("NotIn", "a")]},
+            "bc-",
+            id="not-in",
+        ),
+        pytest.param(
+            {"matchLabels": {"app": "web"}, "matchExpressions": [_requirement("Exists")]},
+            "abc",
+            id="exists",
+        ),
+        pytest.param({"matchExpressions": [_requirement("Exists")]}, "abc", id="no-values"),
+        pytest.param(
+            {"matchExpressions": [_requirement("In", "a", "b"), _requirement("NotIn", "b")]},
+            "a",
+            id="two-on-one-key",
+        ),
+        pytest.param(
+            {"matchLabels": {"app": "db"}, "matchExpressions": [_requirement("Exists")]},
+            "",
+            id="other-value",
+        ),
+    ],
+)
+async def test_pods_are_probed_that_match_every_requirement(
+    selector: dict[str, Any], tiers: str
+) -> None:
+    """A pod starts to match, or no longer does, when its label changes; so does a pod that is created later."""
+    api = FakeApi()
+    api.put(NODES, node_wire())
+    api.put(MARKERS, marker_wire(selector=selector))
+    api.put(MARKERS, marker_wire("of-another-namespace", namespace="other", selector=selector))
+    labels = {"a": {"tier": "a"}, "b": {"tier": "b"}, "c": {"tier": "c"}, "-": {}}
+    for name in "abc":
+        api.put(PODS, pod_wire(f"web-{name}", labels={"app": "web"} | labels[name]))
+    async with running_manager(api):
+        await settle()
+        api.put(PODS, pod_wire("web--", labels={"app": "web"}))
+        await settle()
+        assert planned(api) == {f"web-{name}": ["web#healthy"] for name in sorted(tiers)}
+        for old, new in zip("abc", "bca", strict=True):
+            api.edit(PODS, f"web-{old}", {"metadata": {"labels": labels[new]}})
+        await settle()
+        moved = {"a": "c", "b": "a", "c": "b", "-": "-"}
+        assert planned(api) == {f"web-{moved[name]}": ["web#healthy"] for name in tiers}
+
+
 async def test_an_edit_of_a_marker_is_one_patch_per_node_without_version(
     api: FakeApi,
 ) -> None:

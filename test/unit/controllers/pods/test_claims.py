@@ -1,13 +1,11 @@
 """Which probe owns which condition type, label and annotation of a pod."""
 
 from itertools import permutations
-from random import Random
 
 import msgspec
 import pytest
 from cachetools import LRUCache
 from hypothesis import given
-from hypothesis import strategies as st
 from support import strategies
 from support.builders import (
     Json,
@@ -28,7 +26,6 @@ from kruise_probe.api.resources import MARKERS, PODS
 from kruise_probe.controllers.compiled import CompiledMarker, compile_marker
 from kruise_probe.controllers.pods.claims import (
     CLAIM_BYTES,
-    NO_CLAIMS,
     _estimated_bytes,
     _shared_claims,
     claims_of,
@@ -40,10 +37,6 @@ from kruise_probe.controllers.pods.claims import (
 
 def compiled(wire: Json) -> CompiledMarker:
     return compile_marker(MARKERS.decode(msgspec.json.encode(wire)))
-
-
-def test_no_markers_make_no_claims() -> None:
-    assert claims_of(()) == NO_CLAIMS
 
 
 def test_the_cache_of_claims_is_bounded_in_bytes() -> None:
@@ -65,29 +58,6 @@ def test_the_claims_of_thousands_of_markers_are_computed_once() -> None:
     many = [compile_marker(marker(f"m{number}", probes=probes)) for number in range(2_000)]
     first, again = ([claims_of((each,)) for each in many] for _ in range(2))
     assert all(a is b for a, b in zip(first, again, strict=True))
-
-
-def test_a_marker_that_is_being_deleted_claims_nothing() -> None:
-    assert claims_of((compile_marker(marker(deleting=True)),)) == NO_CLAIMS
-
-
-@pytest.mark.parametrize(
-    ("state", "labels"),
-    [
-        pytest.param("Succeeded", (("both", "1"), ("fail", None), ("ok", "1")), id="succeeded"),
-        pytest.param("Failed", (("both", "2"), ("fail", "1"), ("ok", None)), id="failed"),
-    ],
-)
-def test_each_state_sets_its_values_and_removes_keys_of_the_other(
-    state: str, labels: tuple[tuple[str, str | None], ...]
-) -> None:
-    both = [
-        policy_wire("Succeeded", {"both": "1", "ok": "1"}),
-        policy_wire("Failed", {"both": "2", "fail": "1"}),
-    ]
-    claims = claims_of((compile_marker(marker(probes=[probe_wire(policies=both)])),))
-    assert claims.claims[0].wanted[state].labels == labels
-    assert "Unknown" not in claims.claims[0].wanted
 
 
 THREE = [
@@ -188,28 +158,6 @@ def test_the_first_marker_that_names_something_owns_it(first: Json, second: Json
         assert conflicts_of(pair[0], claims) == []
 
 
-def test_within_a_marker_the_position_decides() -> None:
-    """A key that one probe names for one state cannot belong to another probe for the other state."""
-    one = probe_wire("one", condition="c1", policies=[policy_wire("Succeeded", {"l": "1"})])
-    two = probe_wire("two", condition="c2", policies=[policy_wire("Failed", {"l": "2"})])
-    both = compile_marker(marker(probes=[one, two]))
-    claims = claims_of((both,))
-    assert claims.claims[0].wanted["Failed"].labels == (("l", None),)
-    assert claims.claims[1].wanted["Failed"].labels == ()
-    (conflict,) = conflicts_of(both, claims)
-    assert str(conflict) == (
-        "label 'l' of probe 'two' belongs to probe 'one' of PodProbeMarker default/web"
-    )
-
-
-@given(strategies.marker_sets(namespaces=("default",), min_size=2), st.randoms())
-def test_claims_do_not_depend_on_the_order_of_markers(wires: list[Json], random: Random) -> None:
-    markers = [compiled(each) for each in wires]
-    expected = claims_of(tuple(markers))
-    random.shuffle(markers)
-    assert claims_of(tuple(markers)) == expected
-
-
 @given(strategies.marker_sets(namespaces=("default",), min_size=1))
 def test_everything_that_a_marker_names_is_owned_by_exactly_one_probe(wires: list[Json]) -> None:
     markers = [compiled(each) for each in wires]
@@ -269,17 +217,6 @@ def test_a_mark_is_stale_if_we_wrote_it_and_it_has_no_owner(
     wire["metadata"]["managedFields"] = [owned_fields(**on_the_pod), users]
     of = PODS.decode(msgspec.json.encode(wire))
     assert has_stale_mark(of, compile_marker(ending), claims) is left
-
-
-@pytest.mark.parametrize(
-    ("value", "left"),
-    [pytest.param("1", True, id="of-the-policy"), pytest.param("2", False, id="another")],
-)
-def test_a_value_of_the_marker_that_no_field_manager_owns_is_stale(value: str, left: bool) -> None:
-    """Somebody emptied `managedFields`."""
-    probes = [probe_wire("p", policies=[policy_wire("Succeeded", {"l": "1"})])]
-    ending = compile_marker(marker(deleting=True, probes=probes))
-    assert has_stale_mark(pod(labels={"l": value}), ending, claims_of(())) is left
 
 
 BASE: Json = {"l": "v", "m": "s"}

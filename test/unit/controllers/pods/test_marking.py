@@ -20,7 +20,7 @@ from support.builders import (
 )
 from support.fake_api import patched_pod
 
-from kruise_probe.api.names import MANAGER_FIELD_MANAGER, PAUSED_ANNOTATION
+from kruise_probe.api.names import MANAGER_FIELD_MANAGER
 from kruise_probe.api.pods import Pod
 from kruise_probe.api.resources import MARKERS, PODS
 from kruise_probe.api.v1alpha1 import ContainerProbeState
@@ -85,61 +85,6 @@ def test_times_are_sent_in_the_format_of_the_api_server(reported: str, sent: str
     assert (condition.last_probe_time, condition.last_transition_time) == (sent, sent)
 
 
-@pytest.mark.parametrize(
-    ("result", "labels", "annotations"),
-    [
-        pytest.param("Succeeded", {"same": "ok", "ok": "1", "bad": None}, {"cost": "10"}, id="ok"),
-        pytest.param("Failed", {"same": "bad", "ok": None, "bad": "1"}, {"cost": None}, id="bad"),
-        pytest.param("Unknown", {}, {}, id="unknown-leaves-marks-alone"),
-    ],
-)
-def test_the_policy_of_the_state_is_applied_and_keys_of_the_other_removed(
-    result: str, labels: dict[str, str | None], annotations: dict[str, str | None]
-) -> None:
-    """For conditions of any writer."""
-    there = pod(
-        labels={"app": "web", "same": "?", "ok": "?", "bad": "?", "mine": "1"},
-        annotations={"cost": "?"},
-    )
-    changes = mark(there, claims(*BOTH), states(state(state=result)))
-    assert changes is not None
-    assert (changes.labels, changes.annotations) == (labels, annotations)
-
-
-def test_keys_of_a_single_policy_are_removed_by_the_opposite_state() -> None:
-    changes = mark(pod(labels={"ok": "1"}), claims(BOTH[0]), states(state(state="Failed")))
-    assert changes is not None
-    assert changes.labels == {"ok": None}
-
-
-@pytest.mark.parametrize(
-    "results",
-    [
-        pytest.param({}, id="no-state-yet"),
-        pytest.param(states(state("other#healthy")), id="another-markers-probe"),
-        pytest.param(states(state("web#healthy2")), id="a-longer-name"),
-        pytest.param(states(state(state="")), id="empty-state"),
-        pytest.param(states(state(state="Sideways")), id="state-that-does-not-exist"),
-    ],
-)
-def test_without_a_state_nothing_changes(results: dict[str, ContainerProbeState]) -> None:
-    there = pod(
-        labels={"ok": "1", "same": "ok"},
-        conditions=[condition_wire(C)],
-        owned=owned_fields(labels=["ok", "same"], conditions=[C]),
-    )
-    assert mark(there, claims(*BOTH), results) is None
-
-
-def test_a_pod_that_is_up_to_date_is_not_written() -> None:
-    there = pod(
-        labels={"ok": "1", "same": "ok"},
-        annotations={"cost": "10"},
-        conditions=[condition_wire(C, message="m", lastProbeTime="2020-01-01T00:00:00Z")],
-    )
-    assert mark(there, claims(*BOTH), states(state(message="m"))) is None
-
-
 class TestTransitionTime:
     def transition(self, there: Pod, result: ContainerProbeState, stale: str = "") -> str | None:
         changes = mark(there, claims(), states(result), stale)
@@ -179,51 +124,6 @@ class TestTransitionTime:
 
 
 class TestStaleness:
-    def test_stale_results_set_conditions_unknown_and_keep_marks(self) -> None:
-        there = pod(labels={"ok": "1"}, conditions=[condition_wire(C)])
-        changes = mark(there, claims(*BOTH), states(state(state="Failed")), stale="expired")
-        assert changes is not None
-        assert (changes.labels, changes.annotations, changes.deleted) == ({}, {}, [])
-        (condition,) = changes.conditions
-        assert (condition.status, condition.reason, condition.message) == (
-            "Unknown",
-            "ProbeDaemonStale",
-            "expired",
-        )
-
-    def test_the_warning_is_recorded_once(self) -> None:
-        there = pod(
-            conditions=[condition_wire(C, "Unknown", reason="ProbeDaemonStale", message="expired")]
-        )
-        assert mark(there, claims(), states(state()), stale="expired") is None
-
-    def test_stale_conditions_of_ours_without_a_state_become_unknown(self) -> None:
-        """As after the NodePodProbe was deleted."""
-        there = pod(
-            labels={"ok": "1", "same": "ok"},
-            conditions=[condition_wire(C, lastProbeTime="2026-01-01T00:00:00Z")],
-            owned=owned_fields(labels=["ok", "same"], conditions=[C]),
-        )
-        changes = mark(there, claims(*BOTH), {}, stale="expired")
-        assert changes is not None
-        assert (changes.labels, changes.annotations, changes.deleted) == ({}, {}, [])
-        (condition,) = changes.conditions
-        assert (condition.status, condition.reason, condition.message) == (
-            "Unknown",
-            "ProbeDaemonStale",
-            "expired",
-        )
-        assert condition.last_probe_time is None
-        assert condition.last_transition_time == "2026-01-01T12:00:00Z"
-
-    @pytest.mark.parametrize("stale", ["expired", ""])
-    def test_without_a_state_a_stale_condition_stays_unknown(self, stale: str) -> None:
-        there = pod(
-            conditions=[condition_wire(C, "Unknown", reason="ProbeDaemonStale", message="expired")],
-            owned=owned_fields(conditions=[C]),
-        )
-        assert mark(there, claims(), {}, stale=stale) is None
-
     def test_without_a_state_conditions_of_others_are_kept(self) -> None:
         assert mark(pod(conditions=[condition_wire(C)]), claims(), {}, stale="expired") is None
 
@@ -233,24 +133,6 @@ class TestStaleness:
         assert changes is not None
         assert changes.conditions[0].reason == ""
         assert changes.conditions[0].last_transition_time is None
-
-
-@pytest.mark.parametrize(
-    ("older", "results"),
-    [
-        pytest.param({"annotations": {PAUSED_ANNOTATION: "true"}}, ["old", "web"], id="paused"),
-        pytest.param({}, ["web"], id="without-a-state"),
-    ],
-)
-def test_a_marker_that_changes_nothing_keeps_no_other_from_it(
-    older: Json, results: list[str]
-) -> None:
-    other = probe_wire(condition="example.com/other")
-    markers = marker("old", created="2020-01-01T00:00:00Z", probes=[other], **older), marker()
-    by = claims_of(tuple(map(compile_marker, markers)))
-    changes = mark(pod(), by, states(*(state(f"{name}#healthy") for name in results)))
-    assert changes is not None
-    assert [each.type for each in changes.conditions] == [C]
 
 
 def test_values_of_a_probe_without_a_state_hide_no_invalid_value_of_another() -> None:
@@ -264,16 +146,6 @@ def test_values_of_a_probe_without_a_state_hide_no_invalid_value_of_another() ->
 
 
 class TestResidue:
-    def test_our_marks_without_an_owner_are_removed(self) -> None:
-        there = pod(
-            labels={"l": "1", "users": "1"},
-            annotations={"a": "1", "users": "1"},
-            conditions=[condition_wire("c/x"), condition_wire("c/users")],
-            owned=owned_fields(labels=["l"], annotations=["a"], conditions=["c/x"]),
-        )
-        changes = mark(there, NO_CLAIMS, {})
-        assert changes == Changes({"l": None}, {"a": None}, [], ["c/x"])
-
     def test_a_condition_that_the_pod_lacks_is_not_removed(self) -> None:
         there = pod(
             conditions=[condition_wire("c/y")], owned=owned_fields(conditions=["c/x", "c/y"])
@@ -311,14 +183,6 @@ class TestResidue:
         )
         assert condition.last_transition_time is None
         assert changes.deleted == []
-
-    def test_a_gate_with_reason_probe_removed_is_not_written_again(self) -> None:
-        there = pod(
-            conditions=[condition_wire("c/x", reason="ProbeRemoved")],
-            readiness_gates=["c/x"],
-            owned=owned_fields(conditions=["c/x"]),
-        )
-        assert mark(there, NO_CLAIMS, {}) is None
 
     def test_a_condition_of_a_reserved_gate_is_not_written(self) -> None:
         """Kruise writes it without a reason: each of our writes would cause one of its own, and so on."""
@@ -368,47 +232,6 @@ def test_a_value_that_the_new_owner_never_writes_is_removed_at_once(
     assert (changes.labels, changes.annotations) == ({"same": None}, {"cost": None})
 
 
-@pytest.mark.parametrize(
-    ("of_pod", "of_marker"),
-    [
-        pytest.param({PAUSED_ANNOTATION: "true"}, {}, id="pod"),
-        pytest.param({}, {PAUSED_ANNOTATION: "true"}, id="marker"),
-    ],
-)
-def test_while_paused_an_edit_of_a_value_changes_no_mark(of_pod: Json, of_marker: Json) -> None:
-    there = pod(
-        labels={"tier": "gold"},
-        annotations={"cost": "1", **of_pod},
-        owned=owned_fields(labels=["tier"], annotations=["cost"]),
-    )
-    edited = policy_wire("Succeeded", {"tier": "silver"}, {"cost": "2"})
-    paused = marker(annotations=of_marker, probes=[probe_wire(policies=[edited])])
-    assert mark(there, claims_of((compile_marker(paused),)), states(state())) is None
-
-
-def test_the_manager_writes_conditions_unless_a_provider_does() -> None:
-    changes = marking(pod(), claims(*BOTH), states(state()), now=NOW)
-    assert changes is not None
-    assert [each.type for each in changes.conditions] == ["example.com/healthy"]
-
-
-def test_if_a_provider_writes_conditions_only_marks_are_written() -> None:
-    changes = mark(pod(), claims(*BOTH), states(state()), writes_conditions=False)
-    assert changes is not None
-    assert changes.conditions == []
-    assert changes.labels == {"ok": "1", "same": "ok"}
-
-
-def test_a_pod_without_any_metadata_maps_is_marked() -> None:
-    bare = PODS.decode(
-        b'{"metadata": {"name": "p", "namespace": "n", "uid": "u"},'
-        b' "spec": {"containers": [{"name": "main"}]}}'
-    )
-    changes = mark(bare, claims(*BOTH), states(state()))
-    assert changes is not None
-    assert changes.labels == {"ok": "1", "same": "ok"}
-
-
 ROLE = [
     policy_wire(
         "Succeeded", {"role": "none"}, from_message=[{"label": "role", "regex": "role=(.*)"}]
@@ -438,19 +261,6 @@ def test_values_come_from_the_message_of_the_result(
     assert (changes.labels, changes.annotations) == (labels, annotations) if changes else not labels
 
 
-def test_a_value_that_is_missing_now_is_removed() -> None:
-    owned = owned_fields(annotations=["why"])
-    marked = pod(annotations={"why": "no disk"}, owned=owned)
-    changes = mark(marked, claims(*ROLE, condition=None), states(state(state="Failed")))
-    assert changes is not None
-    assert changes.annotations == {"why": None}
-
-
-def test_a_value_stays_while_there_is_no_state() -> None:
-    marked = pod(labels={"app": "web", "role": "any"}, owned=owned_fields(labels=["role"]))
-    assert mark(marked, claims(*ROLE), {}) is None
-
-
 @pytest.mark.parametrize(
     ("results", "stale", "left_out"),
     [
@@ -476,10 +286,6 @@ def test_the_policy_for_unknown_is_applied_to(
     assert changes.labels == {"role": "unknown"}
     # The manager's own reasons are no message of a result.
     assert changes.annotations == ({} if stale or left_out else {"why": "gone"})
-
-
-def test_a_stale_pod_that_was_never_marked_stays_unmarked() -> None:
-    assert mark(pod(), claims(*ROLE, UNKNOWN), {}, "no Lease") is None
 
 
 def applied(wire: Json, changes: Changes) -> Json:

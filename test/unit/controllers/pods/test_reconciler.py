@@ -380,14 +380,41 @@ async def test_the_first_result_of_an_edited_probe_writes_the_condition_once(api
         assert condition["lastProbeTime"] == "2026-01-01T00:00:09Z"
 
 
-async def test_marks_that_others_remove_are_written_again(api: FakeApi) -> None:
+@pytest.mark.parametrize(
+    "edit",
+    [
+        pytest.param({"labels": {"healthy": None, "mine": "1"}}, id="label-removed"),
+        pytest.param({"labels": {"healthy": "no", "mine": "1"}}, id="label-edited"),
+        pytest.param(
+            {"labels": {"mine": "1"}, "annotations": {"cost": "99"}}, id="annotation-edited"
+        ),
+    ],
+)
+async def test_marks_that_others_change_are_written_again(
+    api: FakeApi, edit: dict[str, Any]
+) -> None:
     async with running_manager(api):
         await settle()
         report(api, state_wire())
         await settle()
-        api.edit(PODS, "web-0", {"metadata": {"labels": {"healthy": None, "mine": "1"}}})
+        api.edit(PODS, "web-0", {"metadata": edit})
         await settle()
-        assert shown(api)[0] == {"healthy": "true", "mine": "1"}
+        assert shown(api)[:2] == ({"healthy": "true", "mine": "1"}, {"cost": "10"})
+
+
+@pytest.mark.parametrize("message", ["idle\n", "\n idle \r\n", "\x1b[32midle\x1b[0m\n"])
+async def test_a_message_of_another_daemon_is_normalised_before_matching(
+    api: FakeApi, message: str
+) -> None:
+    """Kruise's daemon publishes the output as it is."""
+    values = [{"label": "role", "regex": "^[a-z]+$"}, {"annotation": "line"}]
+    policy = policy_wire("Succeeded", from_message=values)
+    api.put(MARKERS, marker_wire(probes=[probe_wire(policies=[policy])]))
+    async with running_manager(api):
+        await settle()
+        report(api, state_wire(message=message))
+        await settle()
+        assert shown(api)[:2] == ({"role": "idle"}, {"line": "idle"})
 
 
 async def test_a_mark_that_the_response_lacks_is_written_again_after_a_second(
@@ -1222,8 +1249,8 @@ class TestServerless:
         api.put(NODES, node_wire(labels={"type": "virtual-kubelet"}))
         return api
 
-    def provider_reports(self, api: FakeApi, status: str) -> None:
-        condition = condition_wire("example.com/healthy", status)
+    def provider_reports(self, api: FakeApi, status: str, message: str = "") -> None:
+        condition = condition_wire("example.com/healthy", status) | {"message": message}
         api.edit(PODS, "web-0", {"status": {"conditions": [condition]}}, manager="provider")
 
     async def test_policies_follow_the_providers_conditions_both_ways(self, api: FakeApi) -> None:
@@ -1261,6 +1288,24 @@ class TestServerless:
                 self.provider_reports(api, status)
                 await settle(0.1)
                 assert shown(api)[0] == {label: "true"}
+
+    async def test_messages_of_a_provider_are_normalised_and_have_the_limit_of_messages(
+        self, api: FakeApi
+    ) -> None:
+        policy = policy_wire("Succeeded", from_message=[{"annotation": "line", "regex": "^n.*$"}])
+        api.put(MARKERS, marker_wire(probes=[probe_wire(policies=[policy])]))
+        async with running_manager(api, serverless=True):
+            await settle()
+            self.provider_reports(api, "True", "n0\n")
+            await settle()
+            assert shown(api)[1] == {"line": "n0"}
+            before = len(api.writes)
+            for number in range(1, 20):
+                self.provider_reports(api, "True", f"n{number}\n")
+                await settle(0.3)
+            assert api.count("Pod", since=before)["Pod/status"] <= 4
+            await settle(11)
+            assert shown(api)[1] == {"line": "n19"}
 
     async def test_a_marker_without_a_place_in_the_annotations_is_degraded(
         self, api: FakeApi
