@@ -23,7 +23,7 @@ from support.scripted_node import (
     spec_of,
 )
 
-from kruise_probe.api.core import ExecAction, GRPCAction, Probe, TCPSocketAction
+from kruise_probe.api.core import ExecAction, Probe, TCPSocketAction
 from kruise_probe.api.v1alpha1 import ContainerProbe, NodePodProbeSpec
 from kruise_probe.daemon.cri.containers import ContainerWatcher
 from kruise_probe.daemon.cri.runtime import PodSandboxStatus
@@ -41,27 +41,6 @@ def missed_ticks() -> float:
 
 
 # Schedule.
-
-
-async def test_b8_a_new_probe_of_a_running_container_runs_at_once(
-    node: ScriptedNode,
-) -> None:
-    node.api.put(spec_of())
-    async with node.daemon():
-        node.containers.start(age=100)
-        await asyncio.sleep(7)
-        node.api.put(one(exec_probe(period_seconds=300)))
-        await asyncio.sleep(0.05)
-        assert node.probers.times == [pytest.approx(7, abs=0.05)]
-
-
-async def test_b8_a_new_container_is_probed_at_its_initial_delay(node: ScriptedNode) -> None:
-    node.api.put(one(exec_probe(period_seconds=300, initial_delay_seconds=5)))
-    async with node.daemon():
-        await asyncio.sleep(10)
-        node.containers.start(age=0.9)
-        await asyncio.sleep(20)
-        assert node.probers.times == [pytest.approx(14.1, abs=0.05)]
 
 
 async def test_b8_daemon_restart_does_not_change_the_initial_delay(
@@ -128,25 +107,6 @@ async def test_probe_that_ends_just_after_a_tick_runs_again_at_once(
         node.containers.start()
         await asyncio.sleep(100)
     assert len(node.probers.times) >= 98
-
-
-async def test_b3_execs_that_hang_run_less_often_until_one_succeeds(
-    node: ScriptedNode,
-) -> None:
-    node.probers.answer(HUNG, seconds=1.5)
-    node.api.put(one(exec_probe(period_seconds=2)))
-    async with node.daemon():
-        node.containers.start()
-        await asyncio.sleep(600)
-        assert gaps(node.probers.times)[-5:] == pytest.approx([16.0] * 5)
-        assert node.api.state() == "Failed"
-        assert len(node.recorder.events) == 1
-        node.probers.answer(OK)
-        await asyncio.sleep(16)
-        assert node.api.state() == "Succeeded"
-        node.probers.attempts.clear()
-        await asyncio.sleep(20)
-        assert gaps(node.probers.times) == pytest.approx([2.0] * 9)
 
 
 async def test_exec_that_hangs_longer_than_its_stretched_period_rests_between_attempts(
@@ -217,28 +177,6 @@ async def test_blocked_container_hides_exec_queued(node: ScriptedNode, trouble: 
         assert not node.api.message().startswith("ExecQueued")
 
 
-async def test_b5_command_that_always_hangs_has_advice_in_its_message(node: ScriptedNode) -> None:
-    """Only the pod's owner can stop processes from accumulating in its container."""
-    node.probers.answer(HUNG, seconds=1.5)
-    node.api.put(one(exec_probe(period_seconds=2)))
-    async with node.daemon():
-        node.containers.start()
-        await asyncio.sleep(3)
-        assert node.api.message() == "timed out"
-        messages = set[str]()
-        for _ in range(60):
-            await asyncio.sleep(0.1)
-            messages.add(node.api.message())
-        assert any("it now runs every 4 s;" in each for each in messages)
-        await asyncio.sleep(60)
-        assert node.api.message().startswith(
-            "timed out (ExecStuck: the command times out every time; it now runs every 16 s; make"
-        )
-        node.probers.answer(OK)
-        await asyncio.sleep(20)
-        assert node.api.message() == "ok"
-
-
 @pytest.mark.parametrize(
     "after", [None, 0.0, 0.001], ids=["before-its-first-step", "then", "later"]
 )
@@ -297,105 +235,7 @@ async def test_timeout_during_a_stall_is_ignored_once(
         assert (failed or 0) == failures
 
 
-async def test_a_tcp_probe_that_times_out_keeps_its_period(node: ScriptedNode) -> None:
-    node.probers.answer(HUNG, seconds=0.5)
-    node.api.put(one(Probe(tcp_socket=TCPSocketAction(80))))
-    async with node.daemon():
-        node.containers.start()
-        await asyncio.sleep(60)
-    assert gaps(node.probers.times)[1:] == pytest.approx([1.0] * (len(node.probers.times) - 2))
-
-
 # Containers.
-
-
-async def test_a24_container_that_does_not_run_is_never_probed(node: ScriptedNode) -> None:
-    node.api.put(one(exec_probe()))
-    async with node.daemon():
-        node.containers.start()
-        await asyncio.sleep(5.5)
-        node.containers.stop()
-        node.probers.attempts.clear()
-        await asyncio.sleep(29)
-        assert node.api.state() == "Succeeded"
-        await asyncio.sleep(2)
-        assert node.api.state() == "Unknown"
-        assert node.api.message().startswith("ContainerNotRunning: ")
-        assert node.probers.attempts == []
-        assert node.recorder.reasons == ["KruiseProbeSucceeded", "KruiseProbeUnknown"]
-
-
-async def test_container_without_a_status_is_unknown_with_the_reason(
-    node: ScriptedNode,
-) -> None:
-    node.api.put(one(exec_probe()))
-    async with node.daemon():
-        node.containers.start()
-        await asyncio.sleep(5)
-        node.containers.lose("no response")
-        await asyncio.sleep(31)
-        assert node.api.state() == "Unknown"
-        assert node.api.message() == "ContainerNotRunning: container main is Unknown: no response"
-
-
-async def test_a14_container_that_is_not_created_becomes_unknown(node: ScriptedNode) -> None:
-    node.api.put(one(exec_probe(period_seconds=20, failure_threshold=3)))
-    async with node.daemon():
-        await asyncio.sleep(59)
-        assert node.api.states() == {}
-        await asyncio.sleep(2)
-        assert node.api.state() == "Unknown"
-        assert node.api.message().startswith("ContainerNotCreated: ")
-        assert node.recorder.reasons == ["KruiseProbeUnknown"]
-
-
-async def test_a_new_container_keeps_the_state_until_its_threshold_is_met(
-    node: ScriptedNode,
-) -> None:
-    node.api.put(one(exec_probe(failure_threshold=3)))
-    async with node.daemon():
-        node.containers.start()
-        await asyncio.sleep(5)
-        node.probers.answer(BAD)
-        await asyncio.sleep(1.7)
-        node.containers.start()
-        restarted_at = loop_time()
-        assert 1.5 <= await node.api.until("Failed") - restarted_at <= 2.7
-
-
-async def test_a_new_container_with_an_initial_delay_is_unknown_at_once(
-    node: ScriptedNode,
-) -> None:
-    node.api.put(one(exec_probe(initial_delay_seconds=10)))
-    async with node.daemon():
-        node.containers.start(age=100)
-        await asyncio.sleep(3)
-        assert node.api.state() == "Succeeded"
-        node.containers.start()
-        await asyncio.sleep(0.15)
-        assert node.api.state() == "Unknown"
-        assert node.api.message().startswith("ContainerRestarted: ")
-        await asyncio.sleep(10)
-        assert node.api.state() == "Succeeded"
-        assert node.recorder.reasons == [
-            "KruiseProbeSucceeded",
-            "KruiseProbeUnknown",
-            "KruiseProbeSucceeded",
-        ]
-
-
-async def test_result_of_the_old_container_does_not_count(
-    node: ScriptedNode,
-) -> None:
-    node.probers.answer(BAD, seconds=3)
-    node.api.put(one(exec_probe(period_seconds=5)))
-    async with node.daemon():
-        node.containers.start()
-        await asyncio.sleep(2)
-        node.probers.answer(OK)
-        node.containers.start()
-        await asyncio.sleep(20)
-        assert node.recorder.reasons == ["KruiseProbeSucceeded"]
 
 
 async def test_a_state_that_is_kept_is_of_the_old_container_until_the_new_one_confirms_it(
@@ -435,67 +275,6 @@ async def test_a_state_has_the_hash_of_the_probe_that_was_run(node: ScriptedNode
         assert node.api.states()["pod/marker#probe"].probe_hash not in (before, None)
 
 
-async def test_unavailable_runtime_stops_probes_and_keeps_states(
-    node: ScriptedNode,
-) -> None:
-    node.api.put(one(exec_probe()))
-    async with node.daemon():
-        node.containers.start()
-        await asyncio.sleep(5)
-        writes = len(node.api.writes)
-        node.containers.set_available(False)
-        node.probers.attempts.clear()
-        await asyncio.sleep(300)
-        assert node.probers.attempts == []
-        node.containers.set_available(True)
-        await asyncio.sleep(5)
-        assert len(node.probers.attempts) == 5
-        assert len(node.api.writes) == writes
-
-
-async def test_container_that_reappears_is_not_new(node: ScriptedNode) -> None:
-    node.api.put(one(exec_probe(initial_delay_seconds=5, period_seconds=60)))
-    async with node.daemon():
-        node.containers.start(id="c1", age=10)
-        await asyncio.sleep(1)
-        node.containers.stop()
-        await asyncio.sleep(20)
-        node.containers.start(id="c1", age=31)
-        await asyncio.sleep(200)
-        assert node.api.state() == "Succeeded"
-        assert node.recorder.reasons == ["KruiseProbeSucceeded"]
-
-
-async def test_short_absence_of_a_container_does_not_count(
-    node: ScriptedNode,
-) -> None:
-    node.api.put(one(exec_probe(period_seconds=300)))
-    async with node.daemon():
-        node.containers.start(id="c1")
-        await asyncio.sleep(1)
-        node.containers.stop()
-        await asyncio.sleep(1)
-        node.containers.start(id="c1", age=2)
-        node.probers.answer(CouldNotProbe(Reason.EXEC_IMPOSSIBLE, "no"))
-        await asyncio.sleep(447)
-        assert len(node.probers.attempts) >= 2
-        assert node.api.state() == "Succeeded"
-
-
-@pytest.mark.parametrize(
-    "waited", [pytest.param(10, id="before-its-end"), pytest.param(100, id="after-its-end")]
-)
-async def test_shorter_grace_period_applies_to_a_blocked_probe(
-    node: ScriptedNode, waited: int
-) -> None:
-    node.api.put(one(exec_probe(period_seconds=300)))
-    async with node.daemon():
-        await asyncio.sleep(waited)
-        node.api.put(one(exec_probe(period_seconds=1)))
-        await asyncio.sleep(21)
-        assert node.api.state() == "Unknown"
-
-
 # What cannot be probed.
 
 
@@ -529,50 +308,6 @@ async def test_a41_blocked_probe_is_unknown_after_the_grace_period(
         assert node.api.state() == "Failed"
 
 
-async def test_probe_blocked_before_its_first_state_is_unknown_at_once(node: ScriptedNode) -> None:
-    node.probers.answer(CouldNotProbe(Reason.EXEC_IMPOSSIBLE, "no such program"))
-    node.containers.start()
-    node.api.put(one(exec_probe(period_seconds=5, failure_threshold=9)))
-    async with node.daemon():
-        assert await node.api.until("Unknown") < 5.5
-        assert node.api.message() == "ExecImpossible: no such program"
-
-
-async def test_runtime_unavailable_during_an_attempt_holds_the_state(
-    node: ScriptedNode,
-) -> None:
-    """An attempt may fail up to a second before the next list does."""
-    node.api.put(one(exec_probe()))
-    async with node.daemon():
-        node.containers.start()
-        await asyncio.sleep(5)
-        node.probers.answer(CouldNotProbe(Reason.RUNTIME_UNAVAILABLE, "away"))
-        for _ in range(10):
-            await asyncio.sleep(1)
-            node.containers.set_available(False)
-            await asyncio.sleep(60)
-            node.containers.set_available(True)
-        assert node.api.state() == "Succeeded"
-        assert node.recorder.reasons == ["KruiseProbeSucceeded"]
-
-
-async def test_attempt_that_fails_after_the_runtime_became_unavailable_holds_the_state(
-    node: ScriptedNode,
-) -> None:
-    node.api.put(one(exec_probe(period_seconds=5)))
-    async with node.daemon():
-        node.containers.start()
-        await node.api.until("Succeeded")
-        node.probers.answer(CouldNotProbe(Reason.RUNTIME_UNAVAILABLE, "away"), seconds=2)
-        started = asyncio.Event()
-        node.probers.on_probe = started.set
-        await started.wait()
-        node.containers.set_available(False)
-        await asyncio.sleep(100)
-        assert node.api.state() == "Succeeded"
-        assert node.containers.refreshes == 0
-
-
 async def test_the_duration_of_a_success_is_that_of_its_attempt(node: ScriptedNode) -> None:
     node.probers.answer(OK, seconds=0.7)
     node.api.put(one(exec_probe(period_seconds=300)))
@@ -587,20 +322,6 @@ async def test_the_duration_of_a_success_is_that_of_its_attempt(node: ScriptedNo
         assert REGISTRY.get_sample_value(f"{name}_sum", labels) == pytest.approx(0.7)
         types = {"type": "exec", "state": "Succeeded"}
         assert REGISTRY.get_sample_value("kruise_probe_probes", types) == 1
-
-
-async def test_a_removed_probe_whose_attempts_were_blocked_publishes_nothing(
-    node: ScriptedNode,
-) -> None:
-    node.api.put(one(exec_probe(period_seconds=5)))
-    async with node.daemon():
-        node.containers.start()
-        await asyncio.sleep(20)
-        node.probers.answer(CouldNotProbe(Reason.EXEC_IMPOSSIBLE, "no"))
-        await asyncio.sleep(20)
-        node.api.put(spec_of())
-        await asyncio.sleep(60)
-        assert [event.reason for event in node.recorder.events] == ["KruiseProbeSucceeded"]
 
 
 async def test_b3_a_removed_probe_that_ran_less_often_does_not_run_again(
@@ -618,52 +339,6 @@ async def test_b3_a_removed_probe_that_ran_less_often_does_not_run_again(
         assert node.probers.attempts == []
 
 
-@pytest.mark.parametrize(
-    "probe",
-    [
-        pytest.param(Probe(), id="no-handler"),
-        pytest.param(Probe(exec=ExecAction(("a",)), grpc=GRPCAction(1)), id="several"),
-        pytest.param(Probe(tcp_socket=TCPSocketAction(70_000)), id="no-such-port"),
-    ],
-)
-async def test_invalid_probe_is_unknown_at_once_and_never_run(
-    node: ScriptedNode, probe: Probe
-) -> None:
-    spec = spec_of(pod_of(probe_of(probe, "m#bad"), probe_of(exec_probe(), "m#good")))
-    node.api.put(spec)
-    async with node.daemon():
-        node.containers.start()
-        await asyncio.sleep(5)
-        assert node.api.state("pod/m#bad") == "Unknown"
-        assert node.api.message("pod/m#bad").startswith("InvalidProbe: ")
-        assert node.api.state("pod/m#good") == "Succeeded"
-        assert all(attempt.probe == exec_probe() for attempt in node.probers.attempts)
-
-        node.api.put(spec_of(pod_of(probe_of(exec_probe("b"), "m#bad"))))
-        await asyncio.sleep(3)
-        assert node.api.state("pod/m#bad") == "Succeeded"
-
-
-async def test_a_probe_that_becomes_invalid_is_unknown_at_once_and_stops(
-    node: ScriptedNode,
-) -> None:
-    node.probers.answer(OK, seconds=0.5)
-    node.api.put(one(exec_probe()))
-    async with node.daemon():
-        node.containers.start()
-        await node.api.until("Succeeded")
-        await asyncio.sleep(1.1 - loop_time() % 1)
-        node.api.put(one(Probe(tcp_socket=TCPSocketAction(70_000))))
-        await asyncio.sleep(0.15)
-        assert node.api.state() == "Unknown"
-        node.probers.attempts.clear()
-        for change in (node.containers.start, node.containers.stop):
-            change()
-            await asyncio.sleep(60)
-            assert node.probers.attempts == []
-            assert node.api.message().startswith("InvalidProbe: ")
-
-
 async def test_a_probe_without_a_result_counts_as_unknown(node: ScriptedNode) -> None:
     node.probers.answer(CouldNotProbe(Reason.EXEC_IMPOSSIBLE, "no"))
     node.api.put(one(exec_probe()))
@@ -677,53 +352,6 @@ async def test_a_probe_without_a_result_counts_as_unknown(node: ScriptedNode) ->
             for result in ("unknown", "failed", "successful")
         ]
         assert counts == [len(node.probers.attempts), None, None]
-
-
-async def test_invalid_probe_of_the_prober_is_unknown_at_once(node: ScriptedNode) -> None:
-    node.probers.answer(CouldNotProbe(Reason.INVALID_PROBE, "no such port"))
-    node.api.put(one(exec_probe()))
-    async with node.daemon():
-        node.containers.start()
-        await asyncio.sleep(1)
-        assert node.api.message() == "InvalidProbe: no such port"
-
-
-async def test_a_broken_prober_is_isolated_counted_and_logged_once(node: ScriptedNode) -> None:
-    broken, sound = exec_probe("broken"), exec_probe("sound")
-
-    async def behave(probe: Probe, _: Target) -> ProbeResult:
-        if probe == broken:
-            raise ZeroDivisionError("oops")
-        return OK
-
-    node.probers.behaviour = behave
-    node.api.put(spec_of(pod_of(probe_of(broken, "m#broken"), probe_of(sound, "m#sound"))))
-    with capture_logs() as logs:
-        async with node.daemon():
-            node.containers.start()
-            await asyncio.sleep(60)
-            assert node.api.state("pod/m#sound") == "Succeeded"
-            assert node.api.state("pod/m#broken") == "Unknown"
-            assert node.api.message("pod/m#broken") == (
-                "ProberError: ZeroDivisionError: oops; report this defect of kruise-probe"
-            )
-    assert [log["event"] for log in logs if log["log_level"] == "error"] == ["probe could not run"]
-
-
-async def test_an_error_while_a_container_changes_is_reported(
-    node: ScriptedNode, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(*_: object) -> None:
-        raise ZeroDivisionError("oops")
-
-    node.api.put(one(exec_probe(period_seconds=300)))
-    async with node.daemon():
-        node.containers.start()
-        await asyncio.sleep(5)
-        monkeypatch.setattr(node.containers, "find", fail)
-        node.containers.start()
-        await asyncio.sleep(301)
-        assert node.api.message().startswith("ProberError: ZeroDivisionError: oops")
 
 
 async def test_an_error_of_a_prober_is_counted_each_time_and_logged_again_after_a_result(
@@ -873,67 +501,6 @@ async def test_replaced_sandbox_is_not_dialled_until_its_address_is_known(
 # Edits.
 
 
-async def test_a23_a_shorter_period_takes_effect_at_once(node: ScriptedNode) -> None:
-    node.api.put(one(exec_probe(period_seconds=30)))
-    async with node.daemon():
-        node.containers.start()
-        await asyncio.sleep(5)
-        node.probers.attempts.clear()
-        node.api.put(one(exec_probe(period_seconds=1)))
-        edited_at = loop_time()
-        await asyncio.sleep(10.2)
-        assert node.probers.times[0] - edited_at <= 1.1
-        assert len(node.probers.times) >= 10
-
-
-async def test_a23_late_result_of_the_old_handler_is_dropped(node: ScriptedNode) -> None:
-    async def behave(probe: Probe, _: Target) -> ProbeResult:
-        assert probe.exec
-        if probe.exec.command == ("old",):
-            try:
-                await asyncio.sleep(20)
-            except asyncio.CancelledError:
-                return BAD  # A prober that does not care to be cancelled.
-        return OK
-
-    node.probers.behaviour = behave
-    node.api.put(one(exec_probe("old", period_seconds=300)))
-    async with node.daemon():
-        node.containers.start()
-        await asyncio.sleep(3)
-        node.api.put(one(exec_probe("new", period_seconds=300)))
-        await asyncio.sleep(0.2)
-        assert node.api.state() == "Succeeded"
-        assert node.recorder.reasons == ["KruiseProbeSucceeded"]
-        assert node.probers.most_in_flight == 1
-
-
-async def test_a_new_handler_keeps_the_state_until_its_own_threshold(node: ScriptedNode) -> None:
-    node.api.put(one(exec_probe("old", failure_threshold=3)))
-    async with node.daemon():
-        node.containers.start()
-        await asyncio.sleep(5)
-        node.probers.answer(BAD)
-        await asyncio.sleep(1.9)
-        node.probers.attempts.clear()
-        node.api.put(one(exec_probe("new", failure_threshold=3)))
-        await node.api.until("Failed")
-        assert len(node.probers.attempts) == 3
-
-
-async def test_new_timeout_restarts_the_attempt_in_flight(node: ScriptedNode) -> None:
-    node.probers.answer(BAD, seconds=20)
-    node.api.put(one(exec_probe(period_seconds=300, timeout_seconds=30)))
-    async with node.daemon():
-        node.containers.start()
-        await asyncio.sleep(3)
-        node.probers.answer(OK)
-        node.api.put(one(exec_probe(period_seconds=300, timeout_seconds=5)))
-        await asyncio.sleep(30)
-        assert node.recorder.reasons == ["KruiseProbeSucceeded"]
-        assert node.probers.most_in_flight == 1
-
-
 async def test_an_error_of_the_old_handler_is_dropped(node: ScriptedNode) -> None:
     def errors() -> float:
         return REGISTRY.get_sample_value("kruise_probe_worker_errors_total") or 0.0
@@ -956,43 +523,6 @@ async def test_an_error_of_the_old_handler_is_dropped(node: ScriptedNode) -> Non
         await asyncio.sleep(100)
         assert node.api.state() == "Succeeded"
     assert errors() == before
-
-
-async def test_a_new_period_of_a_probe_that_has_run_waits_for_its_phase(
-    node: ScriptedNode,
-) -> None:
-    node.api.put(one(exec_probe(period_seconds=300)))
-    async with node.daemon():
-        node.containers.start()
-        await asyncio.sleep(3)
-        for period in (200, 250, 350, 400):
-            node.api.put(one(exec_probe(period_seconds=period)))
-            await asyncio.sleep(0.2)
-        assert len(node.probers.attempts) == 1
-
-
-async def test_new_thresholds_of_a_blocked_probe_start_no_attempt(node: ScriptedNode) -> None:
-    node.probers.answer(CouldNotProbe(Reason.EXEC_IMPOSSIBLE, "no"))
-    node.api.put(one(exec_probe(period_seconds=300)))
-    async with node.daemon():
-        node.containers.start()
-        await asyncio.sleep(3)
-        node.api.put(one(exec_probe(period_seconds=300, failure_threshold=2)))
-        await asyncio.sleep(10)
-        assert len(node.probers.attempts) == 1
-
-
-@pytest.mark.parametrize("timeout", [5, 20])
-async def test_new_timeout_of_an_idle_probe_starts_an_attempt(
-    node: ScriptedNode, timeout: int
-) -> None:
-    node.api.put(one(exec_probe(period_seconds=300, timeout_seconds=10)))
-    async with node.daemon():
-        node.containers.start()
-        await asyncio.sleep(3)
-        node.api.put(one(exec_probe(period_seconds=300, timeout_seconds=timeout)))
-        await asyncio.sleep(1)
-        assert len(node.probers.attempts) == 2
 
 
 async def test_new_address_of_a_probe_that_is_not_blocked_waits_for_its_next_tick(
@@ -1027,81 +557,6 @@ async def test_a_new_address_keeps_the_prober(node: ScriptedNode) -> None:
         node.api.put(spec_of(pod_of(probe, ip="127.0.0.8")))
         await asyncio.sleep(3)
         assert len(created) == 1
-
-
-async def test_a_new_handler_waits_for_the_initial_delay(node: ScriptedNode) -> None:
-    node.api.put(one(exec_probe("old", period_seconds=300, initial_delay_seconds=60)))
-    async with node.daemon():
-        node.containers.start()
-        await asyncio.sleep(10)
-        node.api.put(one(exec_probe("new", period_seconds=300, initial_delay_seconds=60)))
-        await asyncio.sleep(100)
-        assert node.probers.times == [pytest.approx(60, abs=0.1)]
-
-
-async def test_a_new_period_keeps_the_attempt_in_flight(node: ScriptedNode) -> None:
-    node.probers.answer(OK, seconds=5)
-    node.api.put(one(exec_probe(period_seconds=300)))
-    async with node.daemon():
-        node.containers.start()
-        await asyncio.sleep(1)
-        node.api.put(one(exec_probe(period_seconds=2)))
-        assert await node.api.until("Succeeded") == pytest.approx(5, abs=0.1)
-    assert node.probers.most_in_flight == 1
-
-
-@pytest.mark.parametrize("change", ["container", "handler"])
-async def test_b3_a_new_container_or_handler_has_the_period_of_the_spec_again(
-    node: ScriptedNode, change: str
-) -> None:
-    node.probers.answer(HUNG, seconds=1.5)
-    node.api.put(one(exec_probe(period_seconds=2)))
-    async with node.daemon():
-        node.containers.start()
-        await asyncio.sleep(100)
-        assert gaps(node.probers.times)[-1] == pytest.approx(16)
-        node.probers.attempts.clear()
-        if change == "container":
-            node.containers.start()
-        else:
-            node.api.put(one(exec_probe("new", period_seconds=2)))
-        await asyncio.sleep(5)
-        assert len(node.probers.attempts) == 2
-
-
-async def test_new_thresholds_apply_to_running_counters_at_once(node: ScriptedNode) -> None:
-    node.api.put(one(exec_probe(period_seconds=10, failure_threshold=5)))
-    async with node.daemon():
-        node.containers.start()
-        await asyncio.sleep(25)
-        node.probers.answer(BAD)
-        await asyncio.sleep(25)
-        assert node.api.state() == "Succeeded"
-        node.api.put(one(exec_probe(period_seconds=10, failure_threshold=2)))
-        await asyncio.sleep(0.15)
-        assert node.api.state() == "Failed"
-
-
-async def test_a_longer_initial_delay_holds_probes_back(node: ScriptedNode) -> None:
-    node.api.put(one(exec_probe()))
-    async with node.daemon():
-        node.containers.start()
-        await asyncio.sleep(5)
-        node.probers.attempts.clear()
-        node.api.put(one(exec_probe(initial_delay_seconds=60)))
-        await asyncio.sleep(100)
-        assert node.probers.times[0] == pytest.approx(60, abs=0.1)
-        assert node.api.state() == "Succeeded"
-
-
-async def test_shorter_initial_delay_starts_the_first_probe(node: ScriptedNode) -> None:
-    node.api.put(one(exec_probe(initial_delay_seconds=600, period_seconds=60)))
-    async with node.daemon():
-        node.containers.start()
-        await asyncio.sleep(30)
-        node.api.put(one(exec_probe(initial_delay_seconds=10, period_seconds=60)))
-        await asyncio.sleep(0.05)
-        assert len(node.probers.attempts) == 1
 
 
 async def test_edits_without_an_effective_change_keep_the_timer(
@@ -1157,15 +612,6 @@ async def test_a_tick_during_the_last_attempt_starts_no_other(
             await asyncio.sleep(5)
             assert len(node.probers.attempts) == 1
     assert node.probers.in_flight == 0
-
-
-async def test_removed_probe_that_was_blocked_records_no_event(node: ScriptedNode) -> None:
-    node.api.put(one(exec_probe()))
-    async with node.daemon():
-        await asyncio.sleep(20)
-        node.api.put(spec_of())
-        await asyncio.sleep(60)
-        assert node.recorder.events == []
 
 
 async def test_recreated_pod_is_another_pod(node: ScriptedNode) -> None:

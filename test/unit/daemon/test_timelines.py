@@ -1,0 +1,266 @@
+"""Timelines of one probe in a whole daemon: rows of (time, action, expected).
+
+At its time, a row first compares what is expected, then acts. `ran` counts the attempts that began since the last row.
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from support.scripted_node import BAD, HUNG, OK, ScriptedNode, exec_probe, loop_time, one, spec_of
+
+from kruise_probe.api.core import ExecAction, GRPCAction, Probe, TCPSocketAction
+from kruise_probe.daemon.probers.prober import CouldNotProbe, ProbeResult, Reason
+
+Action = Callable[[ScriptedNode], object]
+
+
+@dataclass
+class Expected:
+    """What is published; None is not compared. `state` "" means that nothing is published."""
+
+    state: str | None = None
+    message: str | None = None
+    ran: int | None = None
+
+
+Row = tuple[float, Action | None, Expected | None]
+
+
+def start(**more: Any) -> Action:
+    return lambda node: node.containers.start(**more)
+
+
+def stop(node: ScriptedNode) -> None:
+    node.containers.stop()
+
+
+def away(node: ScriptedNode) -> None:
+    node.containers.set_available(False)
+
+
+def back(node: ScriptedNode) -> None:
+    node.containers.set_available(True)
+
+
+def lose(node: ScriptedNode) -> None:
+    node.containers.lose("no response")
+
+
+def edit(probe: Probe | None = None, command: str = "check", **fields: int) -> Action:
+    return lambda node: node.api.put(one(probe or exec_probe(command, **fields)))
+
+
+def remove(node: ScriptedNode) -> None:
+    node.api.put(spec_of())
+
+
+def answer(result: ProbeResult | Exception, seconds: float = 0.0) -> Action:
+    return lambda node: node.probers.answer(result, seconds=seconds)
+
+
+def both(*actions: Action) -> Action:
+    def act(node: ScriptedNode) -> None:
+        for action in actions:
+            action(node)
+
+    return act
+
+
+def is_(state: str | None = None, message: str | None = None, ran: int | None = None) -> Expected:
+    return Expected(state, message, ran)
+
+
+def blocked(reason: Reason = Reason.EXEC_IMPOSSIBLE, seconds: float = 0.0) -> Action:
+    return answer(CouldNotProbe(reason, "that is why"), seconds)
+
+
+UP, DOWN, UNKNOWN = is_("Succeeded"), is_("Failed"), is_("Unknown")
+SLOW: dict[str, int] = {"period_seconds": 300}
+NO_PORT = Probe(tcp_socket=TCPSocketAction(70_000))
+
+TIMELINES: dict[str, list[Row]] = {
+    # When it runs.
+    "b8-new-probe-of-a-running-container-runs-at-once": [
+        (0, start(age=100), None), (7, edit(**SLOW), is_("", ran=0)), (7.2, None, is_("Succeeded", ran=1)),
+    ],
+    "b8-new-container-runs-at-its-initial-delay": [
+        (0, edit(initial_delay_seconds=5, **SLOW), None), (10, start(age=0.9), None),
+        (14, None, is_("", ran=0)), (14.2, None, is_("Succeeded", ran=1)),
+    ],
+    "longer-initial-delay-holds-probes-back": [
+        (0, both(edit(), start()), None), (5, edit(initial_delay_seconds=60), UP),
+        (59.9, None, is_("Succeeded", ran=0)), (60.2, None, is_(ran=1)),
+    ],
+    "shorter-initial-delay-starts-the-first-probe": [
+        (0, both(edit(initial_delay_seconds=600, period_seconds=60), start()), None),
+        (30, edit(initial_delay_seconds=10, period_seconds=60), is_("", ran=0)), (30.2, None, is_("Succeeded", ran=1)),
+    ],
+    "a-shorter-period-takes-effect-at-once": [
+        (0, both(edit(**SLOW), start()), None), (3, edit(period_seconds=1), is_(ran=1)), (13, None, is_(ran=10)),
+    ],
+    "new-period-of-a-probe-that-ran-waits-for-its-phase": [
+        (0, both(edit(**SLOW), start()), None), (3, edit(period_seconds=350), is_(ran=1)), (3.5, None, is_(ran=0)),
+    ],
+    "tcp-probe-that-times-out-keeps-its-period": [
+        (0, both(edit(Probe(tcp_socket=TCPSocketAction(80))), answer(HUNG, 0.5), start()), None),
+        (10.2, None, DOWN), (60.2, None, is_(ran=50)),
+    ],
+    "b3-execs-that-hang-run-less-often-until-one-succeeds": [
+        (0, both(edit(period_seconds=2), answer(HUNG, 1.5), start()), None),
+        (2, None, is_("Failed", "timed out")), (60, None, is_("Failed", "timed out (ExecStuck: the command times out every time; it now runs every 16 s; make")),
+        (124, answer(OK), is_("Failed", ran=4)), (140.5, None, is_("Succeeded", "ok")), (160.5, None, is_(ran=10)),
+    ],
+    "b3-new-container-has-the-period-of-the-spec-again": [
+        (0, both(edit(period_seconds=2), answer(HUNG, 1.5), start()), None),
+        (100, start(), is_("Failed")), (105, None, is_(ran=2)),
+    ],
+    "b3-new-handler-has-the-period-of-the-spec-again": [
+        (0, both(edit(period_seconds=2), answer(HUNG, 1.5), start()), None),
+        (100, edit(command="new", period_seconds=2), DOWN), (105, None, is_(ran=2)),
+    ],
+    "program-that-does-not-exist-is-never-stuck": [
+        (0, both(edit(), answer(HUNG, 0.9), start()), None),
+        (9, answer(CouldNotProbe(Reason.EXEC_IMPOSSIBLE, "no such file")), DOWN),
+        (30, answer(HUNG, 0.9), is_("Failed")), (31.5, None, is_("Failed", "timed out")), (32.2, remove, is_("Failed", "timed out")),
+    ],
+    # Containers.
+    "a24-container-that-does-not-run-is-never-probed": [
+        (0, both(edit(), start()), None), (5.5, stop, UP), (34, None, is_("Succeeded", ran=0)),
+        (37, None, is_("Unknown", "ContainerNotRunning: container main is Exited", ran=0)),
+    ],
+    "container-without-a-status-is-unknown-with-the-reason": [
+        (0, both(edit(), start()), None), (5, lose, UP),
+        (37, None, is_("Unknown", "ContainerNotRunning: container main is Unknown: no response")),
+    ],
+    "a14-container-that-is-not-created-becomes-unknown": [
+        (0, edit(period_seconds=20, failure_threshold=3), None), (59, None, is_("")),
+        (61, None, is_("Unknown", "ContainerNotCreated: the runtime has no container main of pod default/pod")),
+    ],
+    "shorter-grace-period-applies-to-a-blocked-probe": [
+        (0, edit(**SLOW), None), (10, edit(period_seconds=1), None), (29, None, is_("")), (31, None, UNKNOWN),
+    ],
+    "grace-period-that-has-ended-applies-at-once": [
+        (0, edit(**SLOW), None), (100, edit(period_seconds=1), is_("")), (100.2, None, UNKNOWN),
+    ],
+    "new-container-keeps-the-state-until-its-threshold": [
+        (0, both(edit(failure_threshold=3), start()), None), (5, answer(BAD), UP),
+        (6.7, start(), UP), (8.1, None, UP), (9.6, None, DOWN),
+    ],
+    "new-container-with-an-initial-delay-is-unknown-at-once": [
+        (0, both(edit(initial_delay_seconds=10), start(age=100)), None), (3, start(), UP),
+        (3.2, None, is_("Unknown", "ContainerRestarted: ", ran=0)), (13.3, None, UP),
+    ],
+    "result-of-the-old-container-does-not-count": [
+        (0, both(edit(period_seconds=5), answer(BAD, 3), start()), None),
+        (2, both(answer(OK), start()), is_("", ran=1)), (2.2, None, is_("Succeeded", ran=1)), (20, None, UP),
+    ],
+    "container-that-reappears-is-not-new": [
+        (0, both(edit(initial_delay_seconds=5, period_seconds=60), start(id="c1", age=10)), None), (1, stop, UP),
+        (20, start(id="c1", age=31), UP), (200, None, UP),
+    ],
+    "short-absence-does-not-count-for-the-grace-period": [
+        (0, both(edit(**SLOW), start(id="c1")), None), (1, stop, UP),
+        (2, both(start(id="c1", age=2), blocked()), UP), (449, None, UP),
+    ],
+    # The runtime.
+    "unavailable-runtime-stops-probes-and-keeps-states": [
+        (0, both(edit(), start()), None), (5, away, UP), (305, back, is_("Succeeded", ran=0)), (310, None, is_("Succeeded", ran=5)),
+    ],
+    "runtime-unavailable-during-an-attempt-holds-the-state": [
+        (0, both(edit(period_seconds=5), start()), None), (6, blocked(Reason.RUNTIME_UNAVAILABLE, 2), UP),
+        (12, away, UP), (100, None, UP),
+    ],
+    # What cannot be probed.
+    "program-that-does-not-exist-is-unknown-at-once": [
+        (0, both(blocked(), edit(failure_threshold=9, **SLOW), start()), None),
+        (0.3, None, is_("Unknown", "ExecImpossible: that is why", ran=1)),
+    ],
+    "invalid-probe-of-the-prober-is-unknown-at-once": [
+        (0, both(edit(**SLOW), start()), None), (5, both(blocked(Reason.INVALID_PROBE), edit(command="new", **SLOW)), UP),
+        (5.3, None, is_("Unknown", "InvalidProbe: that is why")),
+    ],
+    **{
+        f"invalid-probe-is-unknown-at-once-{name}": [
+            (0, both(edit(probe), start()), None), (0.5, None, is_("Unknown", "InvalidProbe: ", ran=0)),
+            (60, edit(), is_(ran=0)), (61.5, None, UP),
+        ]
+        for name, probe in {
+            "no-handler": Probe(), "several": Probe(exec=ExecAction(("a",)), grpc=GRPCAction(1)), "no-port": NO_PORT,
+        }.items()
+    },
+    "probe-that-becomes-invalid-stops": [
+        (0, both(edit(), answer(OK, 0.5), start()), None), (5.3, edit(NO_PORT), UP),
+        (5.5, start(), is_("Unknown", "InvalidProbe: ")), (60, stop, is_("Unknown", "InvalidProbe: ", ran=0)),
+        (120, None, is_("Unknown", "InvalidProbe: ", ran=0)),
+    ],
+    # Edits.
+    "a23-late-result-of-the-old-handler-is-dropped": [
+        (0, both(edit(command="old", **SLOW), answer(BAD, 20), start()), None),
+        (3, both(answer(OK), edit(command="new", **SLOW)), is_("", ran=1)), (3.2, None, is_("Succeeded", ran=1)), (60, None, UP),
+    ],
+    "new-handler-keeps-the-state-until-its-own-threshold": [
+        (0, both(edit(command="old", failure_threshold=3), start()), None), (5, answer(BAD), UP),
+        (6.9, edit(command="new", failure_threshold=3), UP), (8.4, None, UP), (10, None, DOWN),
+    ],
+    "new-handler-waits-for-the-initial-delay": [
+        (0, both(edit(command="old", initial_delay_seconds=60, **SLOW), start()), None),
+        (10, edit(command="new", initial_delay_seconds=60, **SLOW), None), (59.9, None, is_(ran=0)), (60.2, None, is_(ran=1)),
+    ],
+    "new-timeout-restarts-the-attempt-in-flight": [
+        (0, both(edit(timeout_seconds=30, **SLOW), answer(BAD, 20), start()), None),
+        (3, both(answer(OK), edit(timeout_seconds=5, **SLOW)), is_(ran=1)), (3.2, None, is_("Succeeded", ran=1)), (30, None, UP),
+    ],
+    "new-timeout-of-an-idle-probe-starts-an-attempt": [
+        (0, both(edit(timeout_seconds=10, **SLOW), start()), None), (3, edit(timeout_seconds=5, **SLOW), is_(ran=1)), (4, None, is_(ran=1)),
+    ],
+    "new-period-keeps-the-attempt-in-flight": [
+        (0, both(edit(**SLOW), answer(OK, 5), start()), None), (1, edit(period_seconds=2), is_("", ran=1)), (5.2, None, UP),
+    ],
+    "new-thresholds-of-a-blocked-probe-start-no-attempt": [
+        (0, both(edit(**SLOW), blocked(), start()), None), (3, edit(failure_threshold=2, **SLOW), is_(ran=1)), (13, None, is_(ran=0)),
+    ],
+    "new-thresholds-apply-to-running-counters-at-once": [
+        (0, both(edit(period_seconds=10, failure_threshold=5), start()), None), (25, answer(BAD), UP),
+        (50, edit(period_seconds=10, failure_threshold=2), UP), (50.2, None, DOWN),
+    ],
+    "removed-probe-that-was-blocked-publishes-nothing": [
+        (0, both(edit(period_seconds=5), start()), None), (20, blocked(), UP), (40, remove, UP), (43, None, is_("")), (100, None, is_("", ran=0)),
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("rows", TIMELINES.values(), ids=TIMELINES.keys())
+async def test_timeline_of_a_probe(rows: list[Row]) -> None:
+    node = ScriptedNode()
+    node.api.put(spec_of())
+    async with node.daemon():
+        began, seen = loop_time(), 0
+        for at, action, expected in rows:
+            await asyncio.sleep(began + at - loop_time())
+            ran, seen = len(node.probers.attempts) - seen, len(node.probers.attempts)
+            if expected is not None:
+                assert expected.state in (None, node.api.state() or ""), at
+                assert not expected.message or node.api.message().startswith(expected.message), at
+                assert expected.ran in (None, ran), at
+            if action is not None:
+                action(node)
+        transitions = [each.state for each in _changes(node)]
+    assert len(node.recorder.events) == len(transitions), "one event for each transition"
+    assert node.probers.most_in_flight <= 1
+
+
+def _changes(node: ScriptedNode) -> list[Any]:
+    """The published results whose state differs from the one before."""
+    states = [
+        state
+        for write in node.api.writes
+        for pod in write.status.pod_probe_statuses or ()
+        for state in pod.probe_states or ()
+    ]
+    return [
+        now for before, now in zip([None, *states], states, strict=False)
+        if before is None or before.state != now.state
+    ]  # fmt: skip
