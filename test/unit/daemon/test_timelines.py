@@ -78,7 +78,7 @@ def blocked(reason: Reason = Reason.EXEC_IMPOSSIBLE, seconds: float = 0.0) -> Ac
 
 
 UP, DOWN, UNKNOWN = is_("Succeeded"), is_("Failed"), is_("Unknown")
-SLOW: dict[str, int] = {"period_seconds": 300}
+SLOW: Any = {"period_seconds": 300}
 NO_PORT = Probe(tcp_socket=TCPSocketAction(70_000))
 
 TIMELINES: dict[str, list[Row]] = {
@@ -121,10 +121,9 @@ TIMELINES: dict[str, list[Row]] = {
         (0, both(edit(period_seconds=2), answer(HUNG, 1.5), start()), None),
         (100, edit(command="new", period_seconds=2), DOWN), (105, None, is_(ran=2)),
     ],
-    "program-that-does-not-exist-is-never-stuck": [
-        (0, both(edit(), answer(HUNG, 0.9), start()), None),
-        (9, answer(CouldNotProbe(Reason.EXEC_IMPOSSIBLE, "no such file")), DOWN),
-        (30, answer(HUNG, 0.9), is_("Failed")), (31.5, None, is_("Failed", "timed out")), (32.2, remove, is_("Failed", "timed out")),
+    "program-that-does-not-exist-keeps-its-period": [
+        (0, both(edit(), answer(HUNG, 0.9), start()), None), (9, blocked(), DOWN),
+        (20, None, None), (30, None, is_(ran=10)), (60, None, is_("Unknown", "ExecImpossible: ")),
     ],
     # Containers.
     "a24-container-that-does-not-run-is-never-probed": [
