@@ -30,9 +30,8 @@ from kruise_probe.cli.options import Port, SharedFlags, probing_enabled, serving
 from kruise_probe.controllers import product
 from kruise_probe.controllers.state import Informers
 from kruise_probe.manager.leader_election import JITTER_FACTOR, LeaderElection
-from kruise_probe.manager.manager import Manager
+from kruise_probe.manager.manager import Manager, Runnable
 from kruise_probe.manager.process import run_until_signalled
-from kruise_probe.manager.runnables import Runnable
 from kruise_probe.serving.logs import configure_logs
 
 _election = partial(flag, group="Leader election")

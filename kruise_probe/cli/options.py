@@ -22,7 +22,7 @@ from kruise_probe.cli.flag_types import GATES, GO_BOOL, NAMESPACE, flag
 from kruise_probe.client.config import ClusterConfig, load_config
 from kruise_probe.client.rest import RestClient
 from kruise_probe.client.threads import run_in_daemon_thread
-from kruise_probe.manager.runnables import Runnable
+from kruise_probe.manager.manager import Runnable
 from kruise_probe.serving.authorization import MAX_REVIEWS, MetricsGuard
 from kruise_probe.serving.exposition import MetricsHandler
 from kruise_probe.serving.health import Checks, health_handlers

@@ -21,7 +21,7 @@ import structlog
 from prometheus_client import Gauge
 
 from kruise_probe.api.core import LEASES, Lease
-from kruise_probe.api.errors import Conflict, FatalError, KubeError, NotFound
+from kruise_probe.api.errors import Conflict, FatalError, KubeError, NotFound, first_of
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.kinds import EventType, Resource, WatchEvent
 from kruise_probe.api.times import CLOCK_SLACK_SECONDS
@@ -86,13 +86,12 @@ class LeaderElector:
     """One candidate: acquires the Lease, runs the work, and releases the Lease as its last call.
 
     Not safe to run twice. Cancelling `run` cancels the work, renews the Lease until the work has ended, and then
-    releases it. The constructor raises ValueError for durations that allow two leaders.
+    releases it.
     """
 
     def __init__(
         self, client: ElectionClient, options: LeaderElection, *, now: Callable[[], datetime]
     ) -> None:
-        _check_durations(options)
         self._client = client
         self._key = NamespacedName(options.namespace, options.lease)
         self._candidate = Candidate(options.identity, int(options.lease_duration_seconds))
@@ -112,9 +111,8 @@ class LeaderElector:
         return asyncio.get_running_loop().time() < self._term_ends_at
 
     @property
-    def holder(self) -> str:
-        """The holder of the Lease when it was last observed; empty if it had none."""
-        return self._observed.holder if self._observed else ""
+    def _is_holder(self) -> bool:
+        return self._observed is not None and self._observed.holder == self._candidate.identity
 
     def check(self) -> None:
         """Fence writes; called in the step that writes to the socket.
@@ -143,21 +141,14 @@ class LeaderElector:
             await self._release()
 
     async def _lead_and_renew(self, lead: Callable[[], Awaitable[None]]) -> None:
-        """Raise LeadershipLost for every error of `lead` after the term has ended, such as NotLeader."""
         try:
             async with asyncio.TaskGroup() as tasks:
                 renewing = tasks.create_task(self._renew_until_lost(), name="renew lease")
                 await lead()
                 renewing.cancel()
         except BaseExceptionGroup as group:
-            lost, others = group.split(LeadershipLost)
-            if lost is not None:
-                raise LeadershipLost(str(lost.exceptions[0])) from others
-            if not self.is_leader:
-                raise LeadershipLost(
-                    f"lease {self._key}: not renewed before its term ended"
-                ) from group
-            raise group.exceptions[0] from None
+            lost, _ = group.split(LeadershipLost)
+            raise first_of(lost or group) from group
 
     async def _acquire(self) -> None:
         """Wait until this candidate holds the Lease."""
@@ -218,44 +209,34 @@ class LeaderElector:
 
     async def _try_to_acquire(self) -> bool:
         self._changed.clear()
-        observed, sent_at = self._observed, asyncio.get_running_loop().time()
+        observed = self._observed
         if observed is None:
             return False
-        if observed.free_at > sent_at and observed.holder != self._candidate.identity:
+        if observed.free_at > asyncio.get_running_loop().time() and not self._is_holder:
             return False
         try:
             async with asyncio.timeout(self._renew_deadline_seconds / 2):
-                await self._write_acquisition(observed, sent_at)
+                await self._write_term()
         except (KubeError, TimeoutError) as error:
             self._log_failure("lease not acquired", error)
-            await self._reread(observed)
             return False
         return True
 
-    async def _reread(self, refused: Observation) -> None:
-        """Read the Lease after a failed attempt. The next attempt follows at once only if it has changed."""
-        try:
-            await self._read_lease()
-        except (KubeError, TimeoutError) as error:
-            self._log_failure("lease cannot be read", error)
-        if self._known().resource_version == refused.resource_version:
-            self._changed.clear()
-
-    async def _write_acquisition(self, observed: Observation, sent_at: float) -> None:
-        if observed.resource_version:
-            body = self._candidate.acquisition(observed, self._now())
-            self._begin_term(await self._patch(body), sent_at)
-        else:
+    async def _write_term(self) -> None:
+        """Create, acquire or renew the Lease, and begin a term. It counts from when the request is sent."""
+        observed, sent_at = self._known(), asyncio.get_running_loop().time()
+        if not observed.resource_version:
             body = self._candidate.creation(self._key, self._now())
-            created = await self._client.create(LEASES, body, namespace=self._key.namespace)
-            self._begin_term(created, sent_at)
+            lease = await self._client.create(LEASES, body, namespace=self._key.namespace)
+        elif self._is_holder:
+            lease = await self._patch(self._candidate.renewal(observed, self._now()))
+        else:
+            lease = await self._patch(self._candidate.acquisition(observed, self._now()))
+        self._observe(lease)
+        self._term_ends_at = sent_at + self._renew_deadline_seconds
 
     async def _patch(self, body: bytes) -> Lease:
         return await self._client.patch(LEASES, self._key, body, patch_type=PatchType.MERGE)
-
-    def _begin_term(self, lease: Lease, sent_at: float) -> None:
-        self._observe(lease)
-        self._term_ends_at = sent_at + self._renew_deadline_seconds
 
     async def _renew_until_lost(self) -> None:
         time = asyncio.get_running_loop().time
@@ -270,33 +251,26 @@ class LeaderElector:
             try:
                 attempt_ends_at = time() + self._renew_deadline_seconds / 2
                 async with asyncio.timeout_at(min(attempt_ends_at, self._term_ends_at)):
-                    await self._renew()
+                    await self._write_as_holder(self._write_term)
             except (KubeError, TimeoutError) as error:
                 self._log_failure("lease not renewed", error)
 
-    async def _renew(self) -> None:
-        """Begin the next term.
+    async def _write_as_holder(self, write: Callable[[], Awaitable[None]]) -> None:
+        """Retry after a conflict: an earlier write may have been applied without a response.
 
         Raises:
             LeadershipLost: another candidate holds the Lease.
         """
-        try:
-            await self._write_renewal()
-        except (Conflict, NotFound):
-            await self._read_lease()
-            if self.holder != self._candidate.identity:
-                self._term_ends_at = float("-inf")
-                raise LeadershipLost(
-                    f"lease {self._key}: {self.holder or 'no candidate'} holds it now"
-                ) from None
-            await self._write_renewal()
-
-    async def _write_renewal(self) -> None:
-        observed, sent_at = self._known(), asyncio.get_running_loop().time()
-        if not observed.resource_version:
-            await self._write_acquisition(observed, sent_at)
-            return
-        self._begin_term(await self._patch(self._candidate.renewal(observed, self._now())), sent_at)
+        while True:
+            try:
+                await write()
+                return
+            except (Conflict, NotFound):
+                await self._read_lease()
+                if not self._is_holder:
+                    self._term_ends_at = float("-inf")
+                    holder = self._known().holder or "no candidate"
+                    raise LeadershipLost(f"lease {self._key}: {holder} holds it now") from None
 
     def _known(self) -> Observation:
         assert self._observed is not None, "a leader has observed its lease"
@@ -310,27 +284,17 @@ class LeaderElector:
             return
         try:
             # In a cancelled task, `asyncio.timeout` of Python 3.11.2 raises no TimeoutError.
-            await asyncio.wait_for(self._write_release(), RELEASE_SECONDS)
-        except (KubeError, TimeoutError) as error:
+            await asyncio.wait_for(self._write_as_holder(self._write_release), RELEASE_SECONDS)
+        except (KubeError, TimeoutError, LeadershipLost) as error:
             text = str(error) or "no response in time"
             _log.warning("lease not released", lease=str(self._key), error=text)
         else:
             _log.info("lease released", lease=str(self._key))
 
     async def _write_release(self) -> None:
-        """Release the Lease. Retry if a cancelled renewal was applied and has changed the resourceVersion.
-
-        Raises:
-            Conflict: another candidate holds the Lease.
-        """
-        while True:
-            try:
-                await self._patch(release(self._known(), self._now()))
-                return
-            except Conflict:
-                await self._read_lease()
-                if self.holder != self._candidate.identity:
-                    raise
+        observed = self._known()
+        if observed.resource_version:
+            await self._patch(release(observed, self._now()))
 
     def _log_failure(self, event: str, error: Exception) -> None:
         """Log a new error as a warning; log a repeated error, or a lost race, at debug level."""
@@ -342,20 +306,3 @@ class LeaderElector:
 
     def _jittered_retry_seconds(self) -> float:
         return self._retry_period_seconds * random.uniform(1.0, JITTER_FACTOR)
-
-
-def _check_durations(options: LeaderElection) -> None:
-    lease, renew_deadline = options.lease_duration_seconds, options.renew_deadline_seconds
-    retry_period = options.retry_period_seconds
-    if int(lease) <= renew_deadline:
-        raise ValueError(
-            f"the lease duration ({lease:g} s, whole seconds count) must exceed the renew deadline "
-            f"({renew_deadline:g} s)"
-        )
-    if renew_deadline <= JITTER_FACTOR * retry_period:
-        raise ValueError(
-            f"the renew deadline ({renew_deadline:g} s) must exceed {JITTER_FACTOR} retry periods "
-            f"({retry_period:g} s each)"
-        )
-    if retry_period <= 0:
-        raise ValueError(f"the retry period ({retry_period:g} s) must be positive")

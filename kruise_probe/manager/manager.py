@@ -1,15 +1,28 @@
-"""The manager: its clients, informers, controllers and leader election.
+"""The manager: its clients, informers and controllers, and the order in which they start and stop.
 
-Source: controller-runtime pkg/manager and pkg/cluster.
-Differs: with leader election, every write is fenced: leadership is checked in the step that sends it.
+Start order, with reasons:
+
+1. Services and informers, until these have synced: a reconcile on a partial cache would remove what it does not see.
+2. Leader election: a standby has warm caches and takes over at once.
+3. Controllers: only the leader writes.
+
+The stop order is the reverse. Leader election releases the Lease when all controllers have ended.
+
+Source: controller-runtime pkg/manager/internal.go (Start, engageStopProcedure) and pkg/cluster.
+Differs: any runnable that returns ends the manager. With leader election, every write is fenced: leadership is checked
+in the step that sends it.
 """
 
+import asyncio
 import socket
 from collections.abc import Callable
 from datetime import datetime
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
+import structlog
+
+from kruise_probe.api.errors import FatalError, first_of
 from kruise_probe.api.kinds import KubeObject, Resource
 from kruise_probe.api.times import utc_now
 from kruise_probe.client.config import ClusterConfig
@@ -19,10 +32,16 @@ from kruise_probe.informers.reflector import ListerWatcher
 from kruise_probe.informers.shared_informer import SharedInformer
 from kruise_probe.manager.cache_checks import add_cache_checks
 from kruise_probe.manager.leader_election import LeaderElection, LeaderElector
-from kruise_probe.manager.runnables import Runnable, Runnables
 from kruise_probe.serving.health import Checks
 
 T = TypeVar("T", bound=KubeObject)
+_log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
+
+
+class Runnable(Protocol):
+    """Something that runs until it is cancelled. Errors use its `name` if it has one."""
+
+    async def run(self) -> None: ...
 
 
 class Manager:
@@ -101,19 +120,57 @@ class Manager:
         return informer
 
     async def start(self) -> None:
-        """Run until cancelled. A hung task does not delay that; see `Runnables`.
+        """Run until cancelled.
 
         Raises:
             FatalError: a runnable ended or failed, caches did not sync in time, or the Lease was lost.
         """
-        async with self.unfenced, self.rest:
-            await Runnables(
-                services=self.services,
-                caches=self.informers,
-                controllers=self.controllers,
-                elector=self.elector,
-                cache_sync_timeout_seconds=self._cache_sync_timeout_seconds,
-            ).run()
+        try:
+            async with self.unfenced, self.rest, asyncio.TaskGroup() as group:
+                for each in (*self.services, *self.informers):
+                    group.create_task(_guard(each))
+                await self._wait_for_sync()
+                await (self.elector.run(self._lead) if self.elector else self._lead())
+        except BaseExceptionGroup as failed:
+            raise first_of(failed) from failed
+
+    async def _wait_for_sync(self) -> None:
+        try:
+            async with asyncio.timeout(self._cache_sync_timeout_seconds):
+                for each in self.informers:
+                    await each.wait_for_sync()
+        except TimeoutError:
+            reasons = "; ".join(
+                f"{each.name} ({each.last_error or 'no response'})"
+                for each in self.informers
+                if not each.has_synced
+            )
+            raise FatalError(
+                f"caches did not sync within {self._cache_sync_timeout_seconds:g} s: {reasons}. Check that the"
+                " API server answers, that the CRDs are installed and that the role allows list and watch"
+            ) from None
+        _log.info("caches synced", caches=[each.name for each in self.informers])
+
+    async def _lead(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            for each in self.controllers:
+                group.create_task(_guard(each))
 
     def _lister_watcher(self, resource: Resource[Any], namespace: str) -> ListerWatcher[Any]:
         return ResourceListerWatcher(self.rest, resource, namespace=namespace)
+
+
+async def _guard(runnable: Runnable) -> None:
+    """Run a runnable until it is cancelled.
+
+    Raises:
+        FatalError: it failed or ended, in one line with its name.
+    """
+    name = getattr(runnable, "name", type(runnable).__name__)
+    try:
+        await runnable.run()
+    except Exception as error:
+        first = first_of(error)
+        reason = str(first).partition("\n")[0] or type(first).__name__
+        raise FatalError(f"{name} failed: {reason}") from error
+    raise FatalError(f"{name} ended")

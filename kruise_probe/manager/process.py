@@ -57,10 +57,13 @@ def run_until_signalled(main: Coroutine[Any, Any, None], *, program: str) -> Non
                 raise
         except (FatalError, BaseExceptionGroup) as error:
             fatal = first_of(error)
-            if not isinstance(fatal, FatalError):
+            if stopping.signalled:
+                _log.warning("failed while stopping", error=repr(fatal))
+            elif not isinstance(fatal, FatalError):
                 raise
-            _exit_if_hanging(loop, threads, 1, f"{program}: {fatal}")
-            raise fatal from None
+            else:
+                _exit_if_hanging(loop, threads, 1, f"{program}: {fatal}")
+                raise fatal from None
         _log.info("stopped")
         _exit_if_hanging(loop, threads, 0)
 

@@ -237,24 +237,6 @@ def test_with_any_legal_durations_and_latency_there_is_one_leader(
         runner.run(play())
 
 
-async def test_work_that_is_fenced_raises_leadership_lost() -> None:
-    leases = FakeLeases()
-    one = Process(leases, "one")
-
-    async def work() -> None:
-        one.link.reachable = False
-        await asyncio.sleep(9.9)
-        while True:
-            one.elector.check()
-            await asyncio.sleep(0.0005)
-
-    running = asyncio.create_task(one.elector.run(work))
-
-    with pytest.raises(LeadershipLost, match="kruise-system/manager") as lost:
-        await running
-    assert isinstance(lost.value.__cause__, ExceptionGroup)
-
-
 async def test_short_failures_do_not_end_the_leadership() -> None:
     leases = FakeLeases()
     one = Process(leases, "one").start()
@@ -504,26 +486,6 @@ async def test_the_gauge_shows_the_leader() -> None:
     await one.stop()
 
     assert (before, during, gauge()) == (0, 1, 0)
-
-
-@pytest.mark.parametrize(
-    ("lease", "deadline", "retry", "words"),
-    [
-        pytest.param(10, 10, 2, "must exceed the renew deadline", id="no-margin"),
-        pytest.param(10.9, 10, 2, "whole seconds count", id="no-whole-second-of-margin"),
-        pytest.param(15, 2.4, 2, "retry periods", id="no-second-try"),
-        pytest.param(15, 10, 0, "must be positive", id="no-pause"),
-    ],
-)
-async def test_durations_that_allow_two_leaders_are_refused(
-    lease: float, deadline: float, retry: float, words: str
-) -> None:
-    with pytest.raises(ValueError, match=words):
-        LeaderElector(
-            FakeElectionClient(FakeLeases()),
-            LeaderElection("n", "l", "i", lease, deadline, retry),
-            now=utc_now,
-        )
 
 
 async def test_default_durations_are_those_of_client_go() -> None:

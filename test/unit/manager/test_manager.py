@@ -1,9 +1,9 @@
-"""The options of a manager: its clients, informers and Lease."""
+"""The manager on virtual time: what it runs, in which order, and how it ends."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import pytest
 from support.fake_leases import FakeElectionClient, FakeLeases
@@ -14,11 +14,93 @@ from kruise_probe.api.errors import ConnectionFailed, FatalError
 from kruise_probe.api.meta import ObjectMeta
 from kruise_probe.client.config import ClusterConfig
 from kruise_probe.client.rest import RestClient
+from kruise_probe.informers.shared_informer import SharedInformer
 from kruise_probe.manager.leader_election import LeaderElection
 from kruise_probe.manager.manager import Manager
 from kruise_probe.serving.health import Checks
 
 ELECTION = LeaderElection("kruise-system", "lock", "me")
+
+
+class Part:
+    """A runnable that records its start and its end, and fails on request."""
+
+    def __init__(
+        self,
+        name: str,
+        journal: list[str],
+        *,
+        ends_after: float | None = None,
+        error: Exception | None = None,
+    ) -> None:
+        self.name = name
+        self._journal = journal
+        self._ends_after = ends_after
+        self._error = error
+
+    async def run(self) -> None:
+        self._journal.append(f"+{self.name}")
+        try:
+            await asyncio.sleep(10**6 if self._ends_after is None else self._ends_after)
+            if self._error is not None:
+                raise self._error
+        finally:
+            self._journal.append(f"-{self.name}")
+
+
+class CachePart(Part):
+    """An informer that syncs after a second, or never."""
+
+    has_synced = False
+    last_error = "connection refused"
+    syncs = True
+
+    async def wait_for_sync(self) -> None:
+        await asyncio.sleep(1 if self.syncs else 10**6)
+        self.has_synced = True
+        self._journal.append(f"synced {self.name}")
+
+
+class LeaseClient(FakeElectionClient):
+    """A client of the manager, for leases only."""
+
+    entered = 0
+
+    async def __aenter__(self) -> Self:
+        self.entered += 1
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.entered -= 1
+
+
+def manager_of(source: FakeSource[Any] | None = None, **options: Any) -> Manager:
+    return Manager(
+        ClusterConfig.plain("http://127.0.0.1:1"),
+        name="operator",
+        ready=Checks(),
+        source=lambda *_: source or FakeSource(),
+        **options,
+    )
+
+
+class Parts:
+    """A manager of one service, one cache and one controller, with an election whose Lease another one may hold."""
+
+    def __init__(self, *, elects: bool = True) -> None:
+        self.journal: list[str] = []
+        self.leases = FakeLeases()
+        self.cache = CachePart("pods", self.journal)
+        self.manager = manager_of(
+            new_client=lambda **_: LeaseClient(self.leases),
+            leader_election=ELECTION if elects else None,
+        )
+        self.manager.services = [Part("webhook", self.journal)]
+        self.manager.controllers = [Part("nodes", self.journal)]
+        self.manager.informers.append(cast(SharedInformer[Any], self.cache))
+
+    def replace(self, group: str, **options: Any) -> None:
+        setattr(self.manager, group, [Part("other", self.journal, **options)])
 
 
 @asynccontextmanager
@@ -31,16 +113,131 @@ async def running(manager: Manager, *, for_seconds: float = 1) -> AsyncIterator[
     finally:
         task.cancel()
         await asyncio.wait({task})
+        assert task.cancelled() or not task.exception()
 
 
-def manager_of(source: FakeSource[Any] | None = None, **options: Any) -> Manager:
-    return Manager(
-        ClusterConfig.plain("http://127.0.0.1:1"),
-        name="operator",
-        ready=Checks(),
-        source=lambda *_: source or FakeSource(),
-        **options,
+async def test_parts_start_in_order_and_stop_in_reverse_in_no_time(looptime: float) -> None:
+    parts = Parts()
+    async with running(parts.manager, for_seconds=10):
+        assert parts.leases.holder == "me"
+        assert parts.journal == ["+webhook", "+pods", "synced pods", "+nodes"]
+    assert looptime < 10.1
+    assert parts.journal[4] == "-nodes"
+    assert sorted(parts.journal[5:]) == ["-pods", "-webhook"]
+    assert parts.leases.holder == ""
+
+
+async def test_without_election_controllers_start_when_caches_have_synced() -> None:
+    parts = Parts(elects=False)
+    async with running(parts.manager, for_seconds=10):
+        assert parts.journal == ["+webhook", "+pods", "synced pods", "+nodes"]
+
+
+async def test_d7_a_standby_has_warm_caches_and_no_controllers() -> None:
+    parts = Parts()
+    other = Parts()
+    other.manager = manager_of(
+        new_client=lambda **_: LeaseClient(parts.leases),
+        leader_election=ELECTION._replace(identity="other"),
     )
+    async with running(other.manager, for_seconds=5), running(parts.manager, for_seconds=900):
+        assert "synced pods" in parts.journal
+        assert "+nodes" not in parts.journal
+
+
+async def test_a_stop_before_caches_have_synced_is_clean() -> None:
+    parts = Parts()
+    parts.cache.syncs = False
+    async with running(parts.manager, for_seconds=5):
+        pass
+    assert parts.journal[:2] == ["+webhook", "+pods"]
+    assert sorted(parts.journal[2:]) == ["-pods", "-webhook"]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        pytest.param(
+            lambda p: p.replace("services", error=OSError("port taken"), ends_after=0),
+            "other failed: port taken",
+            id="a-service-fails-before-the-caches-sync",
+        ),
+        pytest.param(
+            lambda p: p.replace("services", ends_after=50), "other ended", id="a-service-ends"
+        ),
+        pytest.param(
+            lambda p: p.replace("controllers", ends_after=50),
+            "other ended",
+            id="a-controller-ends",
+        ),
+        pytest.param(
+            lambda p: p.replace("controllers", error=KeyError("x"), ends_after=50),
+            "other failed: 'x'",
+            id="a-controller-fails",
+        ),
+        pytest.param(
+            lambda p: p.replace("controllers", error=TimeoutError(), ends_after=50),
+            "other failed: TimeoutError",
+            id="a-controller-fails-without-a-message",
+        ),
+        pytest.param(
+            lambda p: p.replace(
+                "services",
+                error=ExceptionGroup("many", [OSError("first\nline"), OSError("second")]),
+                ends_after=5,
+            ),
+            "other failed: first",
+            id="a-group-of-errors-is-reported-by-its-first-line",
+        ),
+    ],
+)
+@pytest.mark.parametrize("elects", [True, False], ids=["elected", "without-election"])
+async def test_c1_the_end_of_a_core_task_ends_the_manager_with_one_line(
+    change: Callable[[Parts], None], message: str, elects: bool
+) -> None:
+    parts = Parts(elects=elects)
+    change(parts)
+    with pytest.raises(FatalError) as raised:
+        await parts.manager.start()
+    assert str(raised.value) == message
+    starts = [each[1:] for each in parts.journal if each[0] == "+"]
+    ends = [each[1:] for each in parts.journal if each[0] == "-"]
+    assert sorted(starts) == sorted(ends), "everything that had started was stopped"
+    assert parts.leases.holder == ""
+
+
+async def test_c1_a_lost_lease_ends_the_manager_with_one_line() -> None:
+    parts = Parts()
+    running = asyncio.create_task(parts.manager.start())
+    await asyncio.sleep(5)
+    parts.leases.stored = parts.leases.stored and {
+        "metadata": {**parts.leases.stored["metadata"], "resourceVersion": "99"},
+        "spec": {**parts.leases.stored["spec"], "holderIdentity": "thief"},
+    }
+    with pytest.raises(FatalError, match=r"^lease kruise-system/lock: thief holds it now$"):
+        await running
+    assert "-nodes" in parts.journal
+
+
+async def test_caches_that_do_not_sync_in_time_end_the_manager(looptime: float) -> None:
+    parts = Parts()
+    parts.cache.syncs = False
+    with pytest.raises(FatalError, match=r"within 120 s: pods \(connection refused\)\. Check"):
+        await parts.manager.start()
+    assert looptime == 120
+
+
+async def test_a_source_that_refuses_is_the_reason_why_caches_do_not_sync() -> None:
+    source: FakeSource[Any] = FakeSource()
+
+    def refuse() -> None:
+        raise ConnectionFailed("refused")
+
+    source.on_watch = refuse
+    manager = manager_of(source, cache_sync_timeout_seconds=7.0)
+    manager.add_informer(LEASES)
+    with pytest.raises(FatalError, match=r"within 7 s: leases \(refused\)"):
+        await manager.start()
 
 
 async def test_clients_have_the_options_of_the_manager_and_only_one_is_fenced() -> None:
@@ -60,19 +257,6 @@ async def test_clients_have_the_options_of_the_manager_and_only_one_is_fenced() 
     assert [each["before_send"] for each in made] == [None, manager.elector.check]
 
 
-class LeaseClient(FakeElectionClient):
-    """A client of the manager, for leases only."""
-
-    entered = 0
-
-    async def __aenter__(self) -> Self:
-        self.entered += 1
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        self.entered -= 1
-
-
 async def test_both_clients_are_open_while_the_manager_runs() -> None:
     clients: list[LeaseClient] = []
 
@@ -80,8 +264,7 @@ async def test_both_clients_are_open_while_the_manager_runs() -> None:
         clients.append(LeaseClient(FakeLeases()))
         return clients[-1]
 
-    manager = manager_of(new_client=new_client)
-    async with running(manager):
+    async with running(manager_of(new_client=new_client)):
         assert [each.entered for each in clients] == [1, 1]
     assert [each.entered for each in clients] == [0, 0]
 
@@ -120,17 +303,3 @@ async def test_objects_are_enqueued_again_at_the_interval_of_resyncs(
     async with running(manager, for_seconds=100):
         assert recorder.updates == resyncs
         assert len((await manager.ready.report()).results) == 2, "synced, and active"
-
-
-async def test_caches_that_do_not_sync_in_time_end_the_manager(looptime: float) -> None:
-    source: FakeSource[Any] = FakeSource()
-
-    def refuse() -> None:
-        raise ConnectionFailed("refused")
-
-    source.on_watch = refuse
-    manager = manager_of(source, cache_sync_timeout_seconds=7.0)
-    manager.add_informer(LEASES)
-    with pytest.raises(FatalError, match="within 7 s: leases"):
-        await manager.start()
-    assert looptime == 7

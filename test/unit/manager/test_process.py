@@ -194,6 +194,20 @@ class TestInProcess:
         assert [each["event"] for each in logs] == ["stopping", "stopped"]
         assert logs[0]["signal"] == number.name
 
+    def test_an_error_during_the_stop_is_logged(self) -> None:
+        async def main() -> None:
+            async with asyncio.TaskGroup():
+                signal.raise_signal(signal.SIGTERM)
+                try:
+                    await asyncio.Event().wait()
+                finally:
+                    raise OSError("disk full")
+
+        with capture_logs() as logs:
+            run_until_signalled(main(), program="test")
+        assert [each["event"] for each in logs] == ["stopping", "failed while stopping", "stopped"]
+        assert logs[1]["error"] == "OSError('disk full')"
+
     def test_second_sigterm_is_ignored(self) -> None:
         steps: list[str] = []
         run_until_signalled(interrupted_again(signal.SIGTERM, steps), program="test")
