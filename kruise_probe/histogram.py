@@ -22,11 +22,6 @@ class DurationHistogram:
         self.counts[bisect_left(self._bounds, seconds)] += 1
         self.total_seconds += seconds
 
-    def add(self, other: "DurationHistogram") -> None:
-        """Add the counts of a histogram with the same bounds."""
-        self.counts = [a + b for a, b in zip(self.counts, other.counts, strict=True)]
-        self.total_seconds += other.total_seconds
-
     def buckets(self) -> list[tuple[str, float]]:
         """Return each bucket's bound and cumulative count, as `HistogramMetricFamily` expects them."""
         cumulative, found = 0, list[tuple[str, float]]()

@@ -3,12 +3,11 @@
 The contract of a reconcile: it gets a key, reads the current state from caches, and acts on it. It may
 be called at any time, any number of times, but never twice at once for one key. It returns a `Result`
 (None: do not requeue) or raises. A key whose reconcile raised is requeued with exponential backoff, or
-after the server's Retry-After if that is longer. `TerminalError` is not retried.
+after the server's Retry-After if that is longer.
 
 Source: controller-runtime pkg/controller, pkg/internal/controller/controller.go (reconcileHandler), pkg/reconcile.
 Differs: a controller does not own its sources. The manager starts and syncs the informers first, and their
-event handlers fill the queue. A terminal error also forgets the key's failures. Workers yield to the event
-loop between keys.
+event handlers fill the queue. Workers yield to the event loop between keys. There is no TerminalError.
 """
 
 import asyncio
@@ -52,15 +51,11 @@ class Result(NamedTuple):
     finished: bool = True
 
 
-class TerminalError(Exception):
-    """A failure that a retry cannot fix; the key is not requeued until its next change."""
-
-
 Reconcile = Callable[[K], Awaitable[Result | None]]
 
 
 class Controller(Generic[K]):
-    """Reconciles the keys of `queue`, whose name it has, `workers` at a time, each within `timeout_seconds`.
+    """Reconciles the keys of `queue`, whose name it has, `workers` at a time.
 
     Cancelling `run` cancels the reconciles in flight. Their keys are marked done and not requeued: reconciles are
     level-triggered, so the next process derives the remaining work from the objects.
@@ -72,13 +67,11 @@ class Controller(Generic[K]):
         queue: WorkQueue[K],
         reconcile: Reconcile[K],
         workers: int,
-        timeout_seconds: float = RECONCILE_TIMEOUT_SECONDS,
     ) -> None:
         self.name = queue.name
         self._queue = queue
         self._reconcile = reconcile
         self._workers = workers
-        self._timeout_seconds = timeout_seconds
         self._metrics = ReconcileMetrics(self.name)
 
     async def run(self) -> None:
@@ -99,7 +92,7 @@ class Controller(Generic[K]):
         time = asyncio.get_running_loop().time
         slice_ends_at = time() + SLICE_SECONDS
         while True:
-            key, priority = await self._queue.get_with_priority()
+            key, priority = await self._queue.get()
             self._metrics.active_workers.inc()
             started_at = time()
             try:
@@ -114,20 +107,16 @@ class Controller(Generic[K]):
 
     async def _handle(self, key: K, priority: Priority) -> None:
         bind_contextvars(request=str(key), reconcile_id=f"{_run_id}-{next(_reconcile_numbers)}")
-        deadline = asyncio.timeout(self._timeout_seconds)
+        deadline = asyncio.timeout(RECONCILE_TIMEOUT_SECONDS)
         try:
             async with deadline:
                 result = await self._reconcile(key)
-        except TerminalError as error:
-            self._queue.forget(key)
-            self._metrics.terminal_errors.inc()
-            self._count_failure()
-            _log.error("reconcile failed, not retried", error=str(error))
         except Exception as error:  # noqa: BLE001 - one bad key must not stop the others
             if deadline.expired():
                 self._metrics.timeouts.inc()
             self._queue.add_rate_limited(key, priority, at_least_seconds=retry_after_seconds(error))
-            self._count_failure()
+            self._metrics.errors.inc()
+            self._metrics.error.inc()
             self._log_retry(key, error, timed_out=deadline.expired())
         else:
             self._handle_success(key, priority, result)
@@ -141,16 +130,12 @@ class Controller(Generic[K]):
         self._queue.add_after(key, result.requeue_after_seconds, priority)
         self._metrics.requeue_after.inc()
 
-    def _count_failure(self) -> None:
-        self._metrics.errors.inc()
-        self._metrics.error.inc()
-
     def _log_retry(self, key: K, error: Exception, *, timed_out: bool) -> None:
         failures = self._queue.num_requeues(key)
         if timed_out:
             _log.warning(
                 "reconcile timed out",
-                timeout_seconds=self._timeout_seconds,
+                timeout_seconds=RECONCILE_TIMEOUT_SECONDS,
                 failures=failures,
             )
         elif isinstance(error, EXPECTED_ERRORS):

@@ -11,7 +11,7 @@ import asyncio
 import collections
 from collections.abc import Hashable, Iterator
 from typing import Any, Final, Generic, TypeVar
-from weakref import WeakSet
+from weakref import WeakValueDictionary
 
 from prometheus_client import REGISTRY, Counter, Gauge, Histogram
 from prometheus_client.core import (
@@ -40,6 +40,9 @@ PRIORITY_LABELS: Final = {Priority.LOW: "-100", Priority.NORMAL: "0", Priority.H
 """Label values. controller-runtime uses -100 for initial lists and 0 for everything else."""
 
 
+_queues: WeakValueDictionary[str, "QueueMetrics[Any]"] = WeakValueDictionary()
+
+
 class QueueMetrics(Generic[K]):
     """Counters of one queue. `dirty` and `processing` are the queue's own state, not copies.
 
@@ -49,7 +52,6 @@ class QueueMetrics(Generic[K]):
     """
 
     def __init__(self, name: str) -> None:
-        self.name = name
         self.dirty: dict[K, Priority] = {}
         self.processing: dict[K, float] = {}
         self.adds = 0
@@ -57,7 +59,7 @@ class QueueMetrics(Generic[K]):
         self.queue_duration = DurationHistogram(QUEUE_BUCKETS)
         self.work_duration = DurationHistogram(QUEUE_BUCKETS)
         self._added_at: dict[K, float] = {}
-        _live.add(self)
+        _queues[name] = self
 
     def added(self, key: K, now: float) -> None:
         self.adds += 1
@@ -65,34 +67,6 @@ class QueueMetrics(Generic[K]):
 
     def got(self, key: K, now: float) -> None:
         self.queue_duration.observe(now - self._added_at.pop(key))
-
-    def finished(self, seconds: float) -> None:
-        self.work_duration.observe(seconds)
-
-
-_live: WeakSet[QueueMetrics[Any]] = WeakSet()
-
-
-class _QueueSamples:
-    """Sums over all queues with the same name."""
-
-    def __init__(self, now: float) -> None:
-        self._now = now
-        self.adds = self.retries = 0
-        self.depth = collections.Counter[Priority]()
-        self.unfinished = self.longest = 0.0
-        self.queue_duration = DurationHistogram(QUEUE_BUCKETS)
-        self.work_duration = DurationHistogram(QUEUE_BUCKETS)
-
-    def include(self, queue: QueueMetrics[Any]) -> None:
-        self.adds += queue.adds
-        self.retries += queue.retries
-        self.depth.update(queue.dirty.values())
-        ages = [max(0.0, self._now - started_at) for started_at in queue.processing.values()]
-        self.unfinished += sum(ages)
-        self.longest = max(self.longest, *ages, 0.0)
-        self.queue_duration.add(queue.queue_duration)
-        self.work_duration.add(queue.work_duration)
 
 
 class WorkQueueCollector(Collector):
@@ -102,11 +76,53 @@ class WorkQueueCollector(Collector):
     """
 
     def collect(self) -> Iterator[Metric]:
-        queues: dict[str, _QueueSamples] = {}
+        labels = ("name", "controller")
+        depth = GaugeMetricFamily(
+            "workqueue_depth",
+            "Keys that need processing, by queue and priority",
+            labels=(*labels, "priority"),
+        )
+        adds = CounterMetricFamily("workqueue_adds_total", "Keys added", labels=labels)
+        retries = CounterMetricFamily(
+            "workqueue_retries_total",
+            "Keys added with a delay: retries and requeues",
+            labels=labels,
+        )
+        unfinished = GaugeMetricFamily(
+            "workqueue_unfinished_work_seconds",
+            "Seconds spent so far on keys that are being processed; steady growth means that a reconcile hangs",
+            labels=labels,
+        )
+        longest = GaugeMetricFamily(
+            "workqueue_longest_running_processor_seconds",
+            "Seconds spent so far on the key that has been processed for longest",
+            labels=labels,
+        )
+        queued = HistogramMetricFamily(
+            "workqueue_queue_duration_seconds",
+            "Seconds from adding a key until a worker gets it",
+            labels=labels,
+        )
+        worked = HistogramMetricFamily(
+            "workqueue_work_duration_seconds", "Seconds a worker spends on a key", labels=labels
+        )
         now = _loop_time()
-        for queue in list(_live):
-            queues.setdefault(queue.name, _QueueSamples(now)).include(queue)
-        yield from _families(queues)
+        for name, queue in list(_queues.items()):
+            own = (name, name)
+            keys = collections.Counter(queue.dirty.values())
+            for priority, text in PRIORITY_LABELS.items():
+                depth.add_metric((*own, text), keys[priority])
+            adds.add_metric(own, queue.adds)
+            retries.add_metric(own, queue.retries)
+            ages = [max(0.0, now - started_at) for started_at in queue.processing.values()]
+            unfinished.add_metric(own, sum(ages))
+            longest.add_metric(own, max(ages, default=0.0))
+            for family, durations in (
+                (queued, queue.queue_duration),
+                (worked, queue.work_duration),
+            ):
+                family.add_metric(own, durations.buckets(), durations.total_seconds)
+        yield from (depth, adds, retries, unfinished, longest, queued, worked)
 
 
 def _loop_time() -> float:
@@ -114,48 +130,6 @@ def _loop_time() -> float:
         return asyncio.get_running_loop().time()
     except RuntimeError:
         return 0.0
-
-
-def _families(queues: dict[str, _QueueSamples]) -> Iterator[Metric]:
-    labels = ("name", "controller")
-    depth = GaugeMetricFamily(
-        "workqueue_depth",
-        "Keys that need processing, by queue and priority",
-        labels=(*labels, "priority"),
-    )
-    adds = CounterMetricFamily("workqueue_adds_total", "Keys added", labels=labels)
-    retries = CounterMetricFamily(
-        "workqueue_retries_total", "Keys added with a delay: retries and requeues", labels=labels
-    )
-    unfinished = GaugeMetricFamily(
-        "workqueue_unfinished_work_seconds",
-        "Seconds spent so far on keys that are being processed; steady growth means that a reconcile hangs",
-        labels=labels,
-    )
-    longest = GaugeMetricFamily(
-        "workqueue_longest_running_processor_seconds",
-        "Seconds spent so far on the key that has been processed for longest",
-        labels=labels,
-    )
-    queued = HistogramMetricFamily(
-        "workqueue_queue_duration_seconds",
-        "Seconds from adding a key until a worker gets it",
-        labels=labels,
-    )
-    worked = HistogramMetricFamily(
-        "workqueue_work_duration_seconds", "Seconds a worker spends on a key", labels=labels
-    )
-    for name, each in queues.items():
-        own = (name, name)
-        for priority, text in PRIORITY_LABELS.items():
-            depth.add_metric((*own, text), each.depth[priority])
-        adds.add_metric(own, each.adds)
-        retries.add_metric(own, each.retries)
-        unfinished.add_metric(own, each.unfinished)
-        longest.add_metric(own, each.longest)
-        for family, durations in ((queued, each.queue_duration), (worked, each.work_duration)):
-            family.add_metric(own, durations.buckets(), durations.total_seconds)
-    yield from (depth, adds, retries, unfinished, longest, queued, worked)
 
 
 REGISTRY.register(WorkQueueCollector())

@@ -113,29 +113,20 @@ class PriorityFifo(Generic[K]):
         Raises:
             IndexError: nothing is ready.
         """
-        low, normal, high = self._bands
-        if not (low or normal):
-            top = high
-        elif not (low or high):
-            top = normal
-        elif not (normal or high):
-            top = low
-        else:
-            return self._pop_contended(now)
-        if not top:
+        bands = [band for band in reversed(self._bands) if band]
+        if not bands:
             raise IndexError("pop from an empty queue")
-        self._passed_over = 0
-        return top.pop_next()
-
-    def _pop_contended(self, now: float) -> K:
-        top, *lower = [band for band in reversed(self._bands) if band]
+        top, *lower = bands
         self._turns += 1
-        band = min(lower, key=lambda each: each.last_turn)
-        longest = now - min(each.next_ready_at() for each in lower)
-        allowed = 1 if longest >= OVERDUE_SECONDS else FAIR_TURN_AFTER
-        if self._passed_over < allowed:
-            self._passed_over += 1
+        if not lower or self._passed_over < self._allowed(lower, now):
+            self._passed_over = self._passed_over + 1 if lower else 0
             return top.pop_next()
         self._passed_over = 0
+        band = min(lower, key=lambda each: each.last_turn)
         band.last_turn = self._turns
         return band.pop_next()
+
+    def _allowed(self, lower: list[_Band[K]], now: float) -> int:
+        """How many keys of the highest band may go before one of a lower band."""
+        longest = now - min(each.next_ready_at() for each in lower)
+        return 1 if longest >= OVERDUE_SECONDS else FAIR_TURN_AFTER

@@ -17,7 +17,7 @@ from typing import Generic, TypeVar
 
 from kruise_probe.workqueue.metrics import QueueMetrics
 from kruise_probe.workqueue.priority import GroupOf, Priority, PriorityFifo, one_group
-from kruise_probe.workqueue.rate_limiters import RateLimiter, default_controller_rate_limiter
+from kruise_probe.workqueue.rate_limiters import RetryRateLimiter
 
 K = TypeVar("K", bound=Hashable)
 
@@ -26,21 +26,14 @@ class WorkQueue(Generic[K]):
     """Keys that need processing. Belongs to one event loop; needs no task. A cancelled `get` loses no key.
 
     Args:
-        name: of the controller; labels the metrics. Queues with the same name are summed.
-        rate_limiter: of retries; by default `default_controller_rate_limiter()`.
+        name: of the controller; labels the metrics.
         group_of: the group of a key; among ready keys of equal priority, groups take turns, one key each.
     """
 
-    def __init__(
-        self,
-        *,
-        name: str,
-        rate_limiter: RateLimiter[K] | None = None,
-        group_of: GroupOf[K] = one_group,
-    ) -> None:
+    def __init__(self, *, name: str, group_of: GroupOf[K] = one_group) -> None:
         self.name = name
         self.metrics: QueueMetrics[K] = QueueMetrics(name)
-        self._rate_limiter = rate_limiter or default_controller_rate_limiter()
+        self._rate_limiter: RetryRateLimiter[K] = RetryRateLimiter()
         self._ready: PriorityFifo[K] = PriorityFifo(group_of)
         self._dirty = self.metrics.dirty
         self._processing = self.metrics.processing
@@ -104,13 +97,8 @@ class WorkQueue(Generic[K]):
         """Return how often `key` was added rate limited since the last `forget`."""
         return self._rate_limiter.num_requeues(key)
 
-    async def get(self) -> K:
-        """Wait for the next key and return it. The caller must call `done` with it."""
-        key, _ = await self.get_with_priority()
-        return key
-
-    async def get_with_priority(self) -> tuple[K, Priority]:
-        """Do the same as `get`, and also return the key's priority."""
+    async def get(self) -> tuple[K, Priority]:
+        """Wait for the next key and return it with its priority. The caller must call `done` with it."""
         while not len(self._ready):
             await self._wait_for_key()
         now = asyncio.get_running_loop().time()
@@ -127,7 +115,7 @@ class WorkQueue(Generic[K]):
         """
         started_at = self._processing.pop(key)
         now = asyncio.get_running_loop().time()
-        self.metrics.finished(now - started_at)
+        self.metrics.work_duration.observe(now - started_at)
         priority = self._dirty.get(key)
         if priority is not None:
             self._push(key, priority, now)

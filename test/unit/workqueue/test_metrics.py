@@ -115,7 +115,7 @@ async def test_queue_and_work_durations_are_observed(queue: WorkQueue[str]) -> N
     queue.add("a")
     await asyncio.sleep(5)
     queue.add("a")
-    key = await queue.get()
+    key, _ = await queue.get()
     await asyncio.sleep(0.5)
     queue.done(key)
     assert value("workqueue_queue_duration_seconds_sum", queue) == 5
@@ -157,13 +157,6 @@ async def test_without_an_event_loop_unfinished_work_has_no_age(queue: WorkQueue
     scrape.start()
     scrape.join()
     assert found == [0]
-
-
-async def test_queues_with_the_same_name_are_summed(queue: WorkQueue[str]) -> None:
-    twin: WorkQueue[str] = WorkQueue(name=queue.name)
-    queue.add("a")
-    twin.add("a")
-    assert value("workqueue_adds_total", queue) == 2
 
 
 async def test_series_end_with_their_queue() -> None:

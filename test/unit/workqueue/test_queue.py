@@ -12,25 +12,7 @@ def queue() -> WorkQueue[str]:
 
 
 async def take_all(queue: WorkQueue[str]) -> list[str]:
-    return [await queue.get() for _ in range(len(queue))]
-
-
-async def test_a_key_added_twice_is_handed_out_once(queue: WorkQueue[str]) -> None:
-    queue.add("a")
-    queue.add("b")
-    queue.add("a")
-    assert await take_all(queue) == ["a", "b"]
-
-
-async def test_a_key_added_while_it_is_processed_is_handed_out_again_when_done(
-    queue: WorkQueue[str],
-) -> None:
-    queue.add("a")
-    await queue.get()
-    queue.add("a")
-    assert len(queue) == 0
-    queue.done("a")
-    assert await take_all(queue) == ["a"]
+    return [(await queue.get())[0] for _ in range(len(queue))]
 
 
 async def test_get_waits_for_a_key(queue: WorkQueue[str]) -> None:
@@ -39,7 +21,7 @@ async def test_get_waits_for_a_key(queue: WorkQueue[str]) -> None:
         await asyncio.sleep(1)
         assert not getting.done()
         queue.add("a")
-    assert getting.result() == "a"
+    assert getting.result()[0] == "a"
 
 
 async def test_each_added_key_wakes_one_waiting_worker(queue: WorkQueue[str]) -> None:
@@ -48,7 +30,7 @@ async def test_each_added_key_wakes_one_waiting_worker(queue: WorkQueue[str]) ->
         await asyncio.sleep(1)
         for key in "abc":
             queue.add(key)
-    assert {task.result() for task in getting} == {"a", "b", "c"}
+    assert {task.result()[0] for task in getting} == {"a", "b", "c"}
 
 
 async def test_a_get_cancelled_while_it_wakes_leaves_its_key_to_another(
@@ -60,7 +42,7 @@ async def test_a_get_cancelled_while_it_wakes_leaves_its_key_to_another(
         queue.add("a")
         cancelled.cancel()
     assert cancelled.cancelled()
-    assert other.result() == "a"
+    assert other.result()[0] == "a"
 
 
 @pytest.mark.parametrize("first", [True, False], ids=["first", "last"])
@@ -77,7 +59,7 @@ async def test_a_cancelled_get_does_not_keep_a_key_from_others(
         await asyncio.sleep(1)
         queue.add("b")
     assert cancelled.cancelled()
-    assert {task.result() for task in getting} == {"a", "b"}
+    assert {task.result()[0] for task in getting} == {"a", "b"}
 
 
 async def test_a_cancelled_get_takes_no_key(queue: WorkQueue[str]) -> None:
@@ -86,7 +68,7 @@ async def test_a_cancelled_get_takes_no_key(queue: WorkQueue[str]) -> None:
         await asyncio.sleep(1)
         waiting.cancel()
     queue.add("a")
-    assert await queue.get() == "a"
+    assert (await queue.get())[0] == "a"
 
 
 @pytest.mark.parametrize(
@@ -105,17 +87,6 @@ async def test_adding_a_waiting_key_again_raises_its_priority_only(
     assert await take_all(queue) == order
 
 
-async def test_a_key_added_while_processed_keeps_the_highest_requested_priority(
-    queue: WorkQueue[str],
-) -> None:
-    queue.add("a")
-    await queue.get()
-    for priority in (Priority.LOW, Priority.HIGH, Priority.NORMAL):
-        queue.add("a", priority)
-    queue.done("a")
-    assert await queue.get_with_priority() == ("a", Priority.HIGH)
-
-
 async def test_done_of_a_key_that_is_not_processed_is_an_error(queue: WorkQueue[str]) -> None:
     queue.add("a")
     with pytest.raises(KeyError):
@@ -123,15 +94,9 @@ async def test_done_of_a_key_that_is_not_processed_is_an_error(queue: WorkQueue[
 
 
 async def next_at(queue: WorkQueue[str]) -> tuple[str, float]:
-    key = await queue.get()
+    key, _ = await queue.get()
     queue.done(key)
     return key, asyncio.get_running_loop().time()
-
-
-async def test_a_key_is_ready_when_its_delay_has_ended(queue: WorkQueue[str]) -> None:
-    queue.add_after("later", 20)
-    queue.add_after("sooner", 10)
-    assert [await next_at(queue), await next_at(queue)] == [("sooner", 10), ("later", 20)]
 
 
 @pytest.mark.parametrize("seconds", [0, -1])
@@ -141,28 +106,6 @@ async def test_a_key_without_delay_is_ready_at_once(queue: WorkQueue[str], secon
     assert queue.metrics.retries == 0
 
 
-@pytest.mark.parametrize(
-    "delays", [pytest.param((5, 30), id="shorter-first"), pytest.param((30, 5), id="shorter-later")]
-)
-async def test_of_two_delays_only_the_one_that_ends_first_is_kept(
-    queue: WorkQueue[str], delays: tuple[int, int]
-) -> None:
-    for seconds in delays:
-        queue.add_after("a", seconds)
-    assert await next_at(queue) == ("a", 5)
-    await asyncio.sleep(100)
-    assert (len(queue), len(queue._delayed)) == (0, 0)
-
-
-async def test_a_delayed_key_takes_the_highest_requested_priority(
-    queue: WorkQueue[str],
-) -> None:
-    queue.add_after("a", 5, Priority.LOW)
-    queue.add_after("a", 9, Priority.HIGH)
-    queue.add_after("a", 7, Priority.NORMAL)
-    assert await queue.get_with_priority() == ("a", Priority.HIGH)
-
-
 @pytest.mark.parametrize(("at_least", "ready_at"), [(0.001, 0.005), (7.0, 7.0)])
 async def test_a_rate_limited_key_waits_for_its_backoff_or_longer_if_the_server_says_so(
     queue: WorkQueue[str], at_least: float, ready_at: float
@@ -170,29 +113,3 @@ async def test_a_rate_limited_key_waits_for_its_backoff_or_longer_if_the_server_
     queue.add_rate_limited("a", at_least_seconds=at_least)
     _, at = await next_at(queue)
     assert at == pytest.approx(ready_at)
-
-
-async def test_without_a_demand_of_the_server_the_first_retry_comes_after_5_ms(
-    queue: WorkQueue[str],
-) -> None:
-    queue.add_rate_limited("a")
-    _, at = await next_at(queue)
-    assert at == pytest.approx(0.005)
-
-
-async def test_add_does_not_cancel_a_delay(queue: WorkQueue[str]) -> None:
-    queue.add_after("a", 60)
-    queue.add("a")
-    assert [await next_at(queue), await next_at(queue)] == [("a", 0), ("a", 60)]
-
-
-async def test_a_delay_that_ends_during_processing_adds_the_key_after_done(
-    queue: WorkQueue[str],
-) -> None:
-    queue.add("a")
-    queue.add_after("a", 5)
-    key = await queue.get()
-    await asyncio.sleep(10)
-    assert len(queue) == 0
-    queue.done(key)
-    assert len(queue) == 1

@@ -13,13 +13,14 @@ from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 import looptime
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from kruise_probe.workqueue import rate_limiters
 from kruise_probe.workqueue.priority import Priority
 from kruise_probe.workqueue.queue import WorkQueue
-from kruise_probe.workqueue.rate_limiters import ItemExponentialFailureRateLimiter
 
 T = TypeVar("T")
 
@@ -36,11 +37,10 @@ class WorkQueueMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.loop = looptime.patch_event_loop(asyncio.SelectorEventLoop())
-        self.queue: WorkQueue[str] = WorkQueue(
-            name="model",
-            rate_limiter=ItemExponentialFailureRateLimiter(base_seconds=1, max_seconds=4),
-            group_of=group_of,
-        )
+        self.delays = pytest.MonkeyPatch()
+        self.delays.setattr(rate_limiters, "BASE_DELAY_SECONDS", 1.0)
+        self.delays.setattr(rate_limiters, "MAX_DELAY_SECONDS", 4.0)
+        self.queue: WorkQueue[str] = WorkQueue(name="model", group_of=group_of)
         self.now = 0
         self.wanted: dict[str, Priority] = {}
         self.processing: set[str] = set()
@@ -49,6 +49,7 @@ class WorkQueueMachine(RuleBasedStateMachine):
         self.turns_since: dict[tuple[str, Priority], set[str]] = {}
 
     def teardown(self) -> None:
+        self.delays.undo()
         self.loop.close()
 
     def on_loop(self, work: Coroutine[Any, Any, T]) -> T:
@@ -88,7 +89,7 @@ class WorkQueueMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.ready())
     @rule()
     def get(self) -> None:
-        key, priority = self.on_loop(self.queue.get_with_priority())
+        key, priority = self.on_loop(self.queue.get())
         assert key in self.ready()
         assert priority == self.wanted.pop(key)
         self.processing.add(key)
