@@ -7,7 +7,6 @@ import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import yaml
 from monitoring.alerts import prometheus_rule
@@ -15,10 +14,13 @@ from monitoring.dashboard import SIDECAR_LABEL, dashboard
 from monitoring.service_monitor import monitoring
 
 from kruise_probe.manifests.crds import all_crds
+from kruise_probe.manifests.install import yaml_of
 from kruise_probe.manifests.own_node import own_node_policy
 from kruise_probe.manifests.rbac import (
     DAEMON,
     MANAGER,
+    NAME_LABEL,
+    PRODUCT,
     daemon_rbac,
     manager_rbac,
     metrics_rbac,
@@ -30,6 +32,7 @@ from kruise_probe.manifests.workloads import (
     Install,
     Manifest,
     daemon,
+    disruption_budget,
     manager,
     namespace,
 )
@@ -48,6 +51,8 @@ TOO_OLD = """\
 """
 ALLOWED_LABEL = "an-allowed-label"
 ALLOWED_LABELS = "{{ toJson (sortAlpha .Values.manager.allowedLabelKeys) }}"
+WHOLE = ("featureGates", "resources", "updateStrategy")
+"""Values whose keys are those of Kubernetes or of the command."""
 GATE = "EnablePodProbeMarkerOnServerless"
 SERVERLESS = (  # As in the manager: a gate's own name overrides AllAlpha.
     f'hasKey .Values.featureGates "{GATE}" | ternary .Values.featureGates.{GATE} .Values.featureGates.AllAlpha'
@@ -73,22 +78,25 @@ def _kustomize() -> Iterator[tuple[str, str]]:
             "metrics.yaml": metrics_rbac(system),
             "own_node_policy.yaml": own_node_policy(system),
         },
-        "manager": {"namespace.yaml": [namespace(install)], "manager.yaml": [manager(install)]},
+        "manager": {
+            "namespace.yaml": [namespace(install)],
+            "manager.yaml": [*disruption_budget(install), manager(install)],
+        },
         "daemon": {"daemon.yaml": [daemon(install)]},
     }
     for base, files in bases.items():
         yield f"{base}/kustomization.yaml", _kustomization(list(files))
         for name, documents in files.items():
-            yield f"{base}/{name}", HEAD + _yaml(documents)
-    yield "webhook/kustomization.yaml", HEAD + _yaml([_webhook_component()])
-    yield "webhook/webhook.yaml", HEAD + _yaml(webhook(system))
+            yield f"{base}/{name}", HEAD + yaml_of(documents)
+    yield "webhook/kustomization.yaml", HEAD + yaml_of([_webhook_component()])
+    yield "webhook/webhook.yaml", HEAD + yaml_of(webhook(system))
     for runtime, folder in SOCKET_FOLDERS.items():
         if runtime != "containerd":  # the default
-            yield f"runtime/{runtime}/kustomization.yaml", HEAD + _yaml([_runtime(folder)])
-    yield "prometheus/monitor.yaml", HEAD + _yaml(monitoring(system))
-    yield "prometheus/alerts.yaml", HEAD + _yaml([prometheus_rule(system)])
+            yield f"runtime/{runtime}/kustomization.yaml", HEAD + yaml_of([_runtime(folder)])
+    yield "prometheus/monitor.yaml", HEAD + yaml_of(monitoring(system))
+    yield "prometheus/alerts.yaml", HEAD + yaml_of([prometheus_rule(system)])
     yield "prometheus/dashboard.json", _json(dashboard())
-    yield "prometheus/kustomization.yaml", HEAD + _yaml([_prometheus(system)])
+    yield "prometheus/kustomization.yaml", HEAD + yaml_of([_prometheus(system)])
     yield (
         f"samples/{SAMPLE.name}",
         HEAD.replace("kruise_probe/manifests", SAMPLE_FOLDER) + SAMPLE.read_text(),
@@ -100,7 +108,7 @@ def _kustomize() -> Iterator[tuple[str, str]]:
 
 
 def _kustomization(resources: Sequence[str]) -> str:
-    return HEAD + _yaml(
+    return HEAD + yaml_of(
         [
             {
                 "apiVersion": "kustomize.config.k8s.io/v1beta1",
@@ -135,7 +143,7 @@ def _webhook_component() -> Manifest:
         "apiVersion": "kustomize.config.k8s.io/v1alpha1",
         "kind": "Component",
         "resources": ["webhook.yaml"],
-        "patches": [{"target": target, "patch": _yaml([[*args, *ports]])}],
+        "patches": [{"target": target, "patch": yaml_of([[*args, *ports]])}],
     }
 
 
@@ -150,7 +158,7 @@ def _runtime(folder: str) -> Manifest:
     return {
         "apiVersion": "kustomize.config.k8s.io/v1alpha1",
         "kind": "Component",
-        "patches": [{"target": target, "patch": _yaml([patch])}],
+        "patches": [{"target": target, "patch": yaml_of([patch])}],
     }
 
 
@@ -162,15 +170,74 @@ def _chart() -> Iterator[tuple[str, str]]:
     # json.dumps wrote the list of one key; helm writes the list of the values.
     rules = _when(".Values.crds.install", crds).replace(f'["{ALLOWED_LABEL}"]', ALLOWED_LABELS)
     yield "chart/templates/crds.yaml", rules
-    yield "chart/templates/rbac.yaml", HEAD + _yaml(rbac)
+    yield "chart/templates/rbac.yaml", HEAD + _labelled(_annotated(yaml_of(rbac)))
     metrics = _when(".Values.metrics.secure", metrics_rbac(RELEASE_NAMESPACE))
     yield "chart/templates/metrics-rbac.yaml", metrics
     policy = _when(".Values.admissionPolicy.enabled", own_node_policy(RELEASE_NAMESPACE))
     yield "chart/templates/own-node-policy.yaml", TOO_OLD + policy
     yield "chart/templates/webhook.yaml", HEAD + _chart_webhook()
     yield "chart/templates/alerts.yaml", _chart_alerts()
+    yield "chart/README.md", _chart_readme()
     # Not a template, because Grafana uses the same braces.
     yield "chart/files/dashboard.json", _json(dashboard())
+
+
+README = """\
+# kruise-probe
+
+<!-- Generated by hack/gen_config.py from values.yaml and values.schema.json; edits here are lost. -->
+
+Custom pod probes for Kubernetes: their results become conditions, labels and annotations of the pods.
+
+```sh
+helm install kruise-probe oci://ghcr.io/kruise-probe/charts/kruise-probe --namespace kruise-system --create-namespace
+```
+
+See [Install](https://github.com/kruise-probe/kruise-probe/blob/main/docs/install.md). `helm uninstall` keeps the CRDs and all markers.
+
+## Values
+
+| Value | Type | Default | Meaning |
+|---|---|---|---|
+"""
+
+
+def _chart_readme() -> str:
+    """Each value with its comment in values.yaml, and its type in the schema."""
+    chart = CONFIG / "chart"
+    schema = json.loads((chart / "values.schema.json").read_text())
+    meanings = dict(_comments((chart / "values.yaml").read_text()))
+    values = yaml.safe_load((chart / "values.yaml").read_text())
+    return README + "".join(_value_rows(values, schema, "", meanings))
+
+
+def _comments(text: str) -> Iterator[tuple[str, str]]:
+    """By path, the comment above a key."""
+    parents: list[str] = []
+    words: list[str] = []
+    for line in text.splitlines():
+        inner = line.strip()
+        if inner.startswith("# "):
+            words.append(inner.removeprefix("# "))
+        elif inner and not inner.startswith("-"):
+            depth = (len(line) - len(line.lstrip())) // 2
+            parents = [*parents[:depth], inner.partition(":")[0]]
+            yield ".".join(parents), " ".join(words)
+            words = []
+
+
+def _value_rows(
+    values: Manifest, schema: Manifest, path: str, meanings: Mapping[str, str]
+) -> Iterator[str]:
+    for name, value in values.items():
+        where, kind = f"{path}{name}", schema["properties"][name]
+        if isinstance(value, dict) and "properties" in kind and name not in WHOLE:
+            if meanings.get(where):
+                yield f"| `{where}` | | | {meanings.get(where, '')} |\n"
+            yield from _value_rows(value, kind, f"{where}.", meanings)
+        else:
+            said = kind.get("type") or " or ".join(kind["enum"])
+            yield f"| `{where}` | {said} | `{json.dumps(value)}` | {meanings.get(where, '')} |\n"
 
 
 def _chart_alerts() -> str:
@@ -184,7 +251,7 @@ def _chart_alerts() -> str:
 def _chart_webhook() -> str:
     def both(*, cert_manager: bool) -> tuple[str, str]:
         *others, mutating = webhook(RELEASE_NAMESPACE, serverless=True, cert_manager=cert_manager)
-        return _yaml(others), _yaml([mutating])
+        return _labelled(yaml_of(others)), _labelled(yaml_of([mutating]))
 
     (own, own_mutating), (given, given_mutating) = both(cert_manager=False), both(cert_manager=True)
     return f"""\
@@ -203,16 +270,32 @@ def _chart_webhook() -> str:
 
 
 def _when(condition: str, documents: Sequence[Manifest]) -> str:
-    return f"{HEAD}{{{{- if {condition} }}}}\n{_yaml(documents)}{{{{- end }}}}\n"
+    return f"{HEAD}{{{{- if {condition} }}}}\n{_labelled(yaml_of(documents))}{{{{- end }}}}\n"
+
+
+def _labelled(text: str) -> str:
+    """With helm's labels at every object that has ours."""
+    ours = f"\n  labels:\n    {NAME_LABEL}: {PRODUCT}\n"
+    return text.replace(
+        ours, ours + '    {{- include "kruise-probe.release-labels" . | nindent 4 }}\n'
+    )
+
+
+def _annotated(text: str) -> str:
+    """With the annotations of the service accounts, by which clouds grant roles."""
+    for name, component in ((MANAGER, "manager"), (DAEMON, "daemon")):
+        account = f"kind: ServiceAccount\nmetadata:\n  name: {name}\n"
+        values = f".Values.{component}.serviceAccount.annotations"
+        text = text.replace(
+            account,
+            f"{account}  {{{{- with {values} }}}}\n"
+            "  annotations: {{- toYaml . | nindent 4 }}\n  {{- end }}\n",
+        )
+    return text
 
 
 def _json(document: Manifest) -> str:
     return json.dumps(document, indent=1) + "\n"
-
-
-def _yaml(documents: Sequence[Any]) -> str:
-    text: str = yaml.safe_dump_all(documents, sort_keys=False, width=120)
-    return text
 
 
 def main() -> int:

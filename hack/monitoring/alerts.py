@@ -2,7 +2,7 @@
 
 from typing import Any, Final, NamedTuple
 
-from kruise_probe.manifests.workloads import NAME_LABEL, PRODUCT
+from kruise_probe.manifests.rbac import NAME_LABEL, PRODUCT
 
 
 class Alert(NamedTuple):

@@ -96,7 +96,7 @@ class Property(NamedTuple):
 
 @cache
 def shape_of(struct: type[msgspec.Struct]) -> Shape:
-    """The shape of a struct. Its class variable `RULES` has the rules of all of its values."""
+    """The shape of a struct. The class variables `RULES` of it and its bases have the rules of all of its values."""
     return _shape(struct, Field())
 
 
@@ -114,7 +114,8 @@ def _shape(annotation: Any, field: Field) -> Shape:
     if arguments:
         return Shape("map", field, _shape(arguments[1], Field()))
     if issubclass(annotation, msgspec.Struct):
-        field = field._replace(rules=(*getattr(annotation, "RULES", ()), *field.rules))
+        rules = (rule for base in annotation.__mro__ for rule in vars(base).get("RULES", ()))
+        field = field._replace(rules=(*rules, *field.rules))
         return Shape("object", field, properties=_properties(annotation))
     return Shape("integer" if annotation is int else "string", field)
 

@@ -393,7 +393,11 @@ class PodProbeStatus(_Wire, frozen=True):
 
 
 class NodePodProbeStatus(_Wire, frozen=True):
+    """`pods` and `last_probe_time` are for `kubectl get`: the number of pods to probe, and the time of the newest result."""
+
     pod_probe_statuses: tuple[PodProbeStatus, ...] | None = None
+    pods: int | None = None
+    last_probe_time: str | None = None
 
 
 class NodePodProbe(ApiObject, frozen=True):
@@ -405,7 +409,8 @@ class NodePodProbe(ApiObject, frozen=True):
         Field(
             "Written by the daemon. podProbeStatuses[] contains the newest results by pod: name, namespace, uid and "
             "probeStates[], of which each has name (<marker>#<probe>), state (Succeeded, Failed or Unknown), lastProbeTime, "
-            "lastTransitionTime, message, containerID and probeHash.",
+            "lastTransitionTime, message, containerID and probeHash. pods is the number of pods to probe, and lastProbeTime "
+            "that of the newest result.",
             open=True,
         ),
     ] = None

@@ -43,7 +43,9 @@ from kruise_probe.daemon.metrics import PlacesCollector
 from kruise_probe.daemon.places import EXECS, SOCKETS, Places
 from kruise_probe.daemon.probers.exec import RuntimeCommands
 from kruise_probe.daemon.probers.selection import prober_for
+from kruise_probe.daemon.results import Results
 from kruise_probe.daemon.targets import NodeAddresses
+from kruise_probe.daemon.worker import WorkerContext
 from kruise_probe.informers.shared_informer import SharedInformer
 from kruise_probe.manager.cache_checks import add_cache_checks
 from kruise_probe.manager.process import run_until_signalled
@@ -160,25 +162,28 @@ async def _run_agent(flags: DaemonFlags, runtime: NodeRuntime, context: ProcessC
             node_name=flags.node_name,
             informer=informer,
             client=client,
-            containers=containers,
-            node_addresses=NodeAddresses(),
-            prober_factory=partial(
-                prober_for,
-                commands=RuntimeCommands(runtime),
-                user_agent=f"kruise-probe/{version.TEXT}",
+            context=WorkerContext(
+                containers=containers,
+                node_addresses=NodeAddresses(),
+                prober_factory=partial(
+                    prober_for,
+                    commands=RuntimeCommands(runtime),
+                    user_agent=f"kruise-probe/{version.TEXT}",
+                ),
+                execs=execs,
+                sockets=sockets,
+                results=Results(),
+                stalled_since=context.stalls.stalled_since,
+                now=utc_now,
             ),
-            execs=execs,
-            sockets=sockets,
             recorder=EventRecorder(
                 client, component=EVENT_COMPONENT, host=flags.node_name, now=utc_now
             ),
-            stalled_since=context.stalls.stalled_since,
             options=AgentOptions(
                 message_sync_seconds=flags.message_sync_interval,
                 refresh_seconds=flags.result_refresh_interval,
                 system_namespace=flags.system_namespace,
             ),
-            now=utc_now,
         )
         group.create_task(_warn_without_probes(informer, flags.node_name), name="no work")
         await agent.run()

@@ -6,7 +6,6 @@ from functools import partial
 from typing import Any
 
 import click
-import yaml
 
 from kruise_probe.api.names import SYSTEM_NAMESPACE
 from kruise_probe.cli.feature_gates import SERVERLESS, FeatureGates
@@ -21,7 +20,7 @@ from kruise_probe.cli.flag_types import (
     number,
 )
 from kruise_probe.manifests.crds import all_crds
-from kruise_probe.manifests.install import default_install
+from kruise_probe.manifests.install import default_install, yaml_of
 from kruise_probe.manifests.json_schema import marker_json_schema
 from kruise_probe.manifests.workloads import DEFAULT_IMAGE, Install
 
@@ -145,7 +144,7 @@ def manifests(**options: Any) -> None:
         if flags.crds_only
         else default_install(install, admission_policy=flags.admission_policy)
     )
-    click.echo(yaml.safe_dump_all(documents, sort_keys=False, width=120), nl=False)
+    click.echo(yaml_of(documents), nl=False)
 
 
 def _is_socket_path(path: str) -> bool:

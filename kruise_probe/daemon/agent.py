@@ -5,27 +5,20 @@ Differs: watches a single object, and never reads or writes a Pod.
 """
 
 import asyncio
-from collections.abc import Callable
-from datetime import datetime
 from typing import Final, NamedTuple, Protocol
 
 import structlog
 from prometheus_client import REGISTRY
 
 from kruise_probe.api.names import EVENT_FAILED, EVENT_SUCCEEDED, EVENT_UNKNOWN, SYSTEM_NAMESPACE
-from kruise_probe.api.v1alpha1 import ContainerProbe, ContainerProbeState, NodePodProbe, ProbeState
+from kruise_probe.api.v1alpha1 import ContainerProbeState, NodePodProbe, ProbeState
 from kruise_probe.client.event_series import ObjectReference
 from kruise_probe.client.recorder import EventRecorder
-from kruise_probe.daemon.cri.containers import ContainerWatcher
 from kruise_probe.daemon.diff import DesiredProbe
 from kruise_probe.daemon.heartbeat import Heartbeat, LeaseClient
 from kruise_probe.daemon.metrics import ProbeCollector
-from kruise_probe.daemon.places import Places
-from kruise_probe.daemon.probers.prober import Prober
 from kruise_probe.daemon.reporter import Reporter, StatusClient
-from kruise_probe.daemon.results import Results
 from kruise_probe.daemon.supervisor import Supervisor
-from kruise_probe.daemon.targets import NodeAddresses
 from kruise_probe.daemon.worker import WorkerContext
 from kruise_probe.informers.replica import EventHandler
 
@@ -73,49 +66,30 @@ class Agent:
         node_name: str,
         informer: Informer,
         client: AgentClient,
-        containers: ContainerWatcher,
-        node_addresses: NodeAddresses,
-        prober_factory: Callable[[ContainerProbe], Prober],
-        execs: Places,
-        sockets: Places,
+        context: WorkerContext,
         recorder: EventRecorder,
-        stalled_since: Callable[[float], bool],
         options: AgentOptions,
-        now: Callable[[], datetime],
     ) -> None:
         self._node_name = node_name
         self._informer = informer
-        self._containers = containers
+        self._containers = context.containers
         self._recorder = recorder
         self._log = structlog.get_logger().bind(node=node_name)
-        results = Results()
-        self._supervisor = Supervisor(
-            WorkerContext(
-                containers=containers,
-                node_addresses=node_addresses,
-                prober_factory=prober_factory,
-                execs=execs,
-                sockets=sockets,
-                results=results,
-                stalled_since=stalled_since,
-                on_transition=self._record_transition,
-                now=now,
-            )
-        )
+        self._supervisor = Supervisor(context)
         self._reporter = Reporter(
             client=client,
             node_name=node_name,
-            results=results.newest,
+            results=context.results.newest,
             message_sync_seconds=options.message_sync_seconds,
             refresh_seconds=options.refresh_seconds,
-            now=now,
         )
-        results.on_change = self._reporter.changed
+        context.results.on_change = self._reporter.changed
+        context.results.on_transition = self._record_transition
         self._heartbeat = Heartbeat(
             client=client,
             node_name=node_name,
             system_namespace=options.system_namespace,
-            now=now,
+            now=context.now,
         )
 
     async def run(self) -> None:

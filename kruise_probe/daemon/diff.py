@@ -5,7 +5,6 @@ Differs: an edit lists the changed fields (KEP-6318). A changed pod IP is an edi
 validated again here, because a NodePodProbe can be written by hand.
 """
 
-from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from kruise_probe.api.core import Probe
@@ -30,12 +29,6 @@ class DesiredProbe(NamedTuple):
     def probe(self) -> Probe:
         """For its numbers only: `entry` may have more that decides about an attempt."""
         return self.entry.probe
-
-
-class Diff(NamedTuple):
-    added: list[DesiredProbe]
-    changed: list[DesiredProbe]
-    removed: list[ProbeKey]
 
 
 class Edit(NamedTuple):
@@ -63,17 +56,6 @@ def desired_probes(spec: NodePodProbeSpec | None) -> dict[ProbeKey, DesiredProbe
             key = ProbeKey(pod.uid, each.container_name, ProbeName.parse(each.name))
             desired.setdefault(key, DesiredProbe(key, name, pod.ip, each))
     return desired
-
-
-def diff(
-    current: Mapping[ProbeKey, DesiredProbe], desired: Mapping[ProbeKey, DesiredProbe]
-) -> Diff:
-    """The changes that turn the current probes into the desired ones."""
-    return Diff(
-        added=[each for key, each in desired.items() if key not in current],
-        changed=[each for key, each in desired.items() if key in current and current[key] != each],
-        removed=[key for key in current if key not in desired],
-    )
 
 
 def edit_of(before: ContainerProbe, after: ContainerProbe) -> Edit:

@@ -8,9 +8,8 @@ changes of messages alone have a least interval. A failed write is retried with 
 import asyncio
 import math
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
-from datetime import datetime
 from typing import Final, Protocol
 
 import structlog
@@ -41,7 +40,6 @@ from kruise_probe.daemon.status import (
     Fitted,
     differs,
     fit,
-    oldest_probe_at,
     patch_of,
     probe_times_differ,
     status_of,
@@ -64,9 +62,7 @@ REFRESH_STAGGER: Final = 0.05
 """Jitter: a refresh is up to this share of its interval late, so that nodes that started together drift apart."""
 
 FIRST_REFRESH_SECONDS: Final = 60.0
-"""Least delay before the refresh of a status that this process did not write, however old it is.
-
-After a start of the daemon, its probes run first."""
+"""Delay of the first refresh after a start, as the last daemon may have written long ago. Probes run first."""
 
 
 class StatusClient(Replacer, Patcher, Protocol):
@@ -88,14 +84,12 @@ class Reporter:
         results: Mapping[ProbeKey, ContainerProbeState],
         message_sync_seconds: float,
         refresh_seconds: float,
-        now: Callable[[], datetime],
     ) -> None:
         self._client = client
         self._key = NamespacedName("", node_name)
         self._results = results
         self._message_sync_seconds = message_sync_seconds
         self._refresh_seconds = refresh_seconds
-        self._now = now
         self._log = structlog.get_logger().bind(node=node_name)
 
         self._object: NodePodProbe | None = None
@@ -138,7 +132,6 @@ class Reporter:
         if node_pod_probe.status != self._stored_status:
             self._stored_status = node_pod_probe.status
             self._compare_within_sync_interval()
-            self._schedule_refresh_by_age()
 
     def _compare_within_sync_interval(self) -> None:
         self._message_due = min(self._message_due, _loop_time() + self._message_sync_seconds)
@@ -153,8 +146,7 @@ class Reporter:
 
     async def run(self) -> None:
         """Write whenever something is due, until cancelled."""
-        if self._refresh_due == math.inf:
-            self._schedule_refresh()
+        self._schedule_refresh(min(self._refresh_seconds, FIRST_REFRESH_SECONDS))
         try:
             while True:
                 await self._wait()
@@ -200,7 +192,7 @@ class Reporter:
             return None
         self._state_due = self._message_due = math.inf
         if refresh:
-            self._schedule_refresh()
+            self._schedule_refresh(self._refresh_seconds)
         wanted = fit(status_of(self._desired, self._results), self._spec_bytes)
         if differs(wanted.status, self._stored_status) or (
             refresh and probe_times_differ(wanted.status, self._stored_status)
@@ -217,7 +209,7 @@ class Reporter:
         metrics.STATUS_WRITES.inc()
         metrics.MESSAGES_SHORTENED.inc(wanted.shortened)
         self._observe_written(await self._send(wanted.status), wanted.status)
-        self._schedule_refresh()
+        self._schedule_refresh(self._refresh_seconds)
         if self._failures:
             self._log.info("status is written again", failures=self._failures)
             self._failures = 0
@@ -270,16 +262,8 @@ class Reporter:
         elif self._failures == 1:
             self._log.warning("status could not be written", error=_text(error))
 
-    def _schedule_refresh(self) -> None:
-        delay = self._refresh_seconds * (1 + random.uniform(0.0, REFRESH_STAGGER))
-        self._refresh_due = _loop_time() + delay
-
-    def _schedule_refresh_by_age(self) -> None:
-        """Schedule the refresh of a status that this process did not write, by its oldest probe time."""
-        oldest = oldest_probe_at(self._stored_status)
-        age = (self._now() - oldest).total_seconds() if oldest else 0.0
-        wait = max(self._refresh_seconds - age, min(self._refresh_seconds, FIRST_REFRESH_SECONDS))
-        self._refresh_due = _loop_time() + min(wait, self._refresh_seconds)
+    def _schedule_refresh(self, seconds: float) -> None:
+        self._refresh_due = _loop_time() + seconds * (1 + random.uniform(0.0, REFRESH_STAGGER))
 
     async def _publish_last(self) -> None:
         if min(self._state_due, self._message_due) == math.inf:

@@ -27,7 +27,6 @@ class ResultChange(IntEnum):
     STATE is also the first result of an edited handler: the manager waits for it to apply the policies.
     """
 
-    NOTHING = 0
     MESSAGE = 1
     STATE = 2
 
@@ -35,12 +34,17 @@ class ResultChange(IntEnum):
 class Results:
     """Results by key, as the status has them.
 
-    `on_change` is called after every change but NOTHING, synchronously; set it before the first `put`.
+    Both callbacks are synchronous; set them before the first result.
+
+    Attributes:
+        on_change: called after every change.
+        on_transition: called with a probe and its new result when the state changed.
     """
 
     def __init__(self) -> None:
         self.newest: dict[ProbeKey, ContainerProbeState] = {}
         self.on_change: Callable[[ResultChange], None] = lambda _: None
+        self.on_transition: Callable[[DesiredProbe, ContainerProbeState], None] = lambda *_: None
 
     def put(self, key: ProbeKey, result: ContainerProbeState) -> None:
         """Store a new result, and report what changed."""
@@ -62,7 +66,6 @@ class StatePublisher:
 
     Args:
         recorded: published before; it is the first state.
-        on_transition: called with the probe and its new result when the state changed.
 
     Attributes:
         record: the newest record; see `threshold`.
@@ -76,14 +79,12 @@ class StatePublisher:
         results: Results,
         series: ProbeSeries,
         recorded: ContainerProbeState | None,
-        on_transition: Callable[[DesiredProbe, ContainerProbeState], None],
         now: Callable[[], datetime],
     ) -> None:
         self.record = Record()
         self.container_id = ""
         self._results = results
         self._series = series
-        self._on_transition = on_transition
         self._now = now
         self._loop = asyncio.get_running_loop()
         self._grace_timer: asyncio.TimerHandle | None = None
@@ -183,4 +184,4 @@ class StatePublisher:
         self._results.put(key, result)
         if old is None or old.state != record.state:
             self._series.state = record.state
-            self._on_transition(self._desired, result)
+            self._results.on_transition(self._desired, result)

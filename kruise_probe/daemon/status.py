@@ -7,9 +7,8 @@ Source: Kruise pkg/daemon/podprobe/pod_probe_controller.go (syncUpdateNodePodPro
 Differs: compared by value. Kruise compares a struct with a pointer, which always differs, and so writes every time.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from datetime import datetime
-from typing import Final, NamedTuple, TypeVar
+from collections.abc import Iterator, Mapping
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -40,8 +39,6 @@ _PADDING: Final = (
 )
 """Characters of a message that take more bytes where they are stored, and NULs for these bytes. Messages have no NUL."""
 
-T = TypeVar("T")
-
 _encoder = msgspec.json.Encoder()
 
 
@@ -58,16 +55,18 @@ def status_of(
     """The newest results of the desired probes, in their order."""
     pods: dict[tuple[NamespacedName, str], list[ContainerProbeState]] = {}
     for key, probe in desired.items():
+        states = pods.setdefault((probe.pod, key.pod_uid), [])
         if (result := results.get(key)) is not None:
-            pods.setdefault((probe.pod, key.pod_uid), []).append(result)
-    return NodePodProbeStatus(
-        tuple(
-            [
-                PodProbeStatus(pod.name, pod.namespace, uid, tuple(states))
-                for (pod, uid), states in pods.items()
-            ]
-        )
+            states.append(result)
+    statuses = tuple(
+        [
+            PodProbeStatus(pod.name, pod.namespace, uid, tuple(states))
+            for (pod, uid), states in pods.items()
+            if states
+        ]
     )
+    times = (state.last_probe_time for states in pods.values() for state in states)
+    return NodePodProbeStatus(statuses, len(pods), max(filter(None, times), default=None))
 
 
 def fit(status: NodePodProbeStatus, spec_bytes: int) -> Fitted:
@@ -93,7 +92,9 @@ def fit(status: NodePodProbeStatus, spec_bytes: int) -> Fitted:
         )
         for pod in status.pod_probe_statuses or ()
     )
-    return Fitted(NodePodProbeStatus(pods), sum(map(bool, messages)))
+    return Fitted(
+        msgspec.structs.replace(status, pod_probe_statuses=pods), sum(map(bool, messages))
+    )
 
 
 def _all_states(status: NodePodProbeStatus) -> Iterator[ContainerProbeState]:
@@ -136,73 +137,44 @@ def differs(wanted: NodePodProbeStatus, stored: NodePodProbeStatus | None) -> bo
     Kruise's daemon writes in no fixed order. Kruise's CRD prunes container id and probe hash, so they are compared only
     if both are set.
     """
-    mine = wanted.pod_probe_statuses or ()
-    theirs = (stored and stored.pod_probe_statuses) or ()
-    if len(mine) != len(theirs):
-        return True
-    return any(map(_pod_differs, mine, _in_order_of(mine, theirs, lambda pod: pod.uid)))
-
-
-def _in_order_of(mine: Sequence[T], theirs: Sequence[T], key: Callable[[T], str]) -> Iterable[T]:
-    """`theirs` in the order of `mine`, matched by key."""
-    if all(key(one) == key(other) for one, other in zip(mine, theirs, strict=True)):
-        return theirs
-    by_key = {key(each): each for each in theirs}
-    return [by_key.get(key(one), other) for one, other in zip(mine, theirs, strict=True)]
-
-
-def _pod_differs(mine: PodProbeStatus, theirs: PodProbeStatus) -> bool:
-    my_states, their_states = mine.probe_states or (), theirs.probe_states or ()
-    return (
-        mine.uid != theirs.uid
-        or mine.name != theirs.name
-        or mine.namespace != theirs.namespace
-        or len(my_states) != len(their_states)
-        or any(
-            map(
-                _state_differs,
-                my_states,
-                _in_order_of(my_states, their_states, lambda state: state.name),
-            )
-        )
+    mine, theirs = _by_probe(wanted), _by_probe(stored)
+    return mine.keys() != theirs.keys() or any(
+        state is not theirs[key] and _state_differs(state, theirs[key])
+        for key, state in mine.items()
     )
 
 
-def _state_differs(mine: ContainerProbeState, theirs: ContainerProbeState) -> bool:
-    return (
-        mine.name != theirs.name
-        or mine.state != theirs.state
-        or (mine.message or "") != (theirs.message or "")
-        or _both_set_and_differ(mine.container_id, theirs.container_id)
-        or _both_set_and_differ(mine.probe_hash, theirs.probe_hash)
-        or _transition_differs(mine.last_transition_time, theirs.last_transition_time)
-    )
-
-
-def _both_set_and_differ(mine: str | None, theirs: str | None) -> bool:
-    return bool(mine and theirs) and mine != theirs
-
-
-def _transition_differs(mine: str | None, theirs: str | None) -> bool:
-    return mine is not None and mine != theirs and parse_time(mine) != parse_time(theirs)
-
-
-def probe_times_differ(wanted: NodePodProbeStatus, stored: NodePodProbeStatus | None) -> bool:
-    """Whether a probe time differs from the stored one. Only for statuses that do not differ otherwise."""
-    return _probe_times(wanted) != _probe_times(stored or NodePodProbeStatus())
-
-
-def _probe_times(status: NodePodProbeStatus) -> dict[tuple[str, str], str | None]:
+def _by_probe(
+    status: NodePodProbeStatus | None,
+) -> dict[tuple[str, str, str, str], ContainerProbeState]:
     return {
-        (pod.uid, state.name): state.last_probe_time
-        for pod in status.pod_probe_statuses or ()
+        (pod.uid, pod.namespace, pod.name, state.name): state
+        for pod in (status and status.pod_probe_statuses) or ()
         for state in pod.probe_states or ()
     }
 
 
-def oldest_probe_at(status: NodePodProbeStatus | None) -> datetime | None:
-    """The oldest `lastProbeTime` in `status`."""
-    times = (
-        parse_time(state.last_probe_time) for state in _all_states(status or NodePodProbeStatus())
+def _state_differs(mine: ContainerProbeState, theirs: ContainerProbeState) -> bool:
+    transition = mine.last_transition_time
+    return (
+        mine.state != theirs.state
+        or (mine.message or "") != (theirs.message or "")
+        or (
+            bool(mine.container_id and theirs.container_id)
+            and mine.container_id != theirs.container_id
+        )
+        or (bool(mine.probe_hash and theirs.probe_hash) and mine.probe_hash != theirs.probe_hash)
+        or (
+            transition is not None
+            and parse_time(transition) != parse_time(theirs.last_transition_time)
+        )
     )
-    return min((at for at in times if at is not None), default=None)
+
+
+def probe_times_differ(wanted: NodePodProbeStatus, stored: NodePodProbeStatus | None) -> bool:
+    """Whether a probe time differs from the stored one. Only for statuses that do not differ otherwise."""
+    theirs = _by_probe(stored)
+    return any(
+        key not in theirs or state.last_probe_time != theirs[key].last_probe_time
+        for key, state in _by_probe(wanted).items()
+    )

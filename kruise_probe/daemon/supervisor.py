@@ -7,8 +7,7 @@ If the NodePodProbe is deleted and created again within `REPAIR_SECONDS`, worker
 
 import asyncio
 import math
-from collections.abc import Callable, Iterator, Mapping
-from functools import partial
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 import structlog
@@ -16,7 +15,7 @@ import structlog
 from kruise_probe.api.keys import ProbeKey
 from kruise_probe.api.v1alpha1 import ContainerProbeState, NodePodProbe
 from kruise_probe.daemon import metrics
-from kruise_probe.daemon.diff import DesiredProbe, desired_probes, diff
+from kruise_probe.daemon.diff import DesiredProbe, desired_probes
 from kruise_probe.daemon.metrics import ProbeSeries
 from kruise_probe.daemon.readback import Recorded, recorded_in
 from kruise_probe.daemon.schedule import StartTime
@@ -87,17 +86,15 @@ class Supervisor:
         `first`: the object existed when this daemon started. Its status is read back, and its containers may have been
         probed before.
         """
-        desired = desired_probes(node_pod_probe.spec if node_pod_probe else None)
-        change = diff(self._desired, desired)
-        self._desired = desired
+        before = self._desired
+        self._desired = desired_probes(node_pod_probe.spec if node_pod_probe else None)
         recorded = recorded_in(node_pod_probe.status) if first and node_pod_probe else {}
         self._keep_results(node_pod_probe)
-        for key in change.removed:
+        for key in [key for key in before if key not in self._desired]:
             self._remove(key)
-        for each in change.changed:
-            self._guarded(each, partial(self._edit, each))
-        for each in change.added:
-            self._guarded(each, partial(self._add, each, recorded, first=first))
+        for key, desired in self._desired.items():
+            if before.get(key) != desired:
+                self._set_up(desired, recorded, first=first)
 
     def _keep_results(self, node_pod_probe: NodePodProbe | None) -> None:
         now = asyncio.get_running_loop().time()
@@ -107,39 +104,13 @@ class Supervisor:
         elif now > self._keep_until:
             self._kept_results.clear()
 
-    def _add(self, desired: DesiredProbe, recorded: Recorded, *, first: bool) -> None:
-        if self._group is None or self._started_at is None:
-            raise RuntimeError("the supervisor does not run yet")
-        known = recorded.get((desired.key.pod_uid, desired.entry.name))
-        known = known or self._kept_results.pop(desired.key, None)
-        worker = Worker(
-            desired,
-            self._context,
-            daemon_start=self._started_at,
-            spawn=self._group.create_task,
-            recorded=known,
-            from_start=first,
-        )
-        self._workers[desired.key] = worker
-        worker.start()
-
-    def _edit(self, desired: DesiredProbe) -> None:
-        worker = self._workers.get(desired.key)
-        if worker is None:  # it could not be set up before the edit
-            self._add(desired, {}, first=False)
-        else:
-            worker.edit(desired)
-
-    def _remove(self, key: ProbeKey) -> None:
-        worker = self._workers.pop(key, None)
-        if worker is not None:
-            worker.halt()
-        self._context.results.remove(key)
-
-    def _guarded(self, desired: DesiredProbe, act: Callable[[], None]) -> None:
-        """Log every exception of `act`: one bad probe never stops another."""
+    def _set_up(self, desired: DesiredProbe, recorded: Recorded, *, first: bool) -> None:
+        """Add or edit a worker. One bad probe never stops another, so every exception is logged."""
         try:
-            act()
+            if worker := self._workers.get(desired.key):
+                worker.edit(desired)
+            else:
+                self._add(desired, recorded, first=first)
         except Exception:  # noqa: BLE001 - see above
             metrics.WORKER_ERRORS.inc()
             self._log.exception(
@@ -148,3 +119,23 @@ class Supervisor:
                 container=desired.key.container,
                 probe=str(desired.key.probe),
             )
+
+    def _add(self, desired: DesiredProbe, recorded: Recorded, *, first: bool) -> None:
+        if self._group is None or self._started_at is None:
+            raise RuntimeError("the supervisor does not run yet")
+        known = recorded.get((desired.key.pod_uid, desired.entry.name))
+        worker = Worker(
+            desired,
+            self._context,
+            daemon_start=self._started_at,
+            spawn=self._group.create_task,
+            recorded=known or self._kept_results.pop(desired.key, None),
+            from_start=first,
+        )
+        self._workers[desired.key] = worker
+        worker.start()
+
+    def _remove(self, key: ProbeKey) -> None:
+        if worker := self._workers.pop(key, None):
+            worker.halt()
+        self._context.results.remove(key)

@@ -42,7 +42,6 @@ class WorkerContext(NamedTuple):
     Attributes:
         execs, sockets: the places of exec probes, and of all others.
         stalled_since: whether this process has stalled since a loop time, and so read responses too late.
-        on_transition: called with the probe and its new result when the state changed.
         now: the wall clock.
     """
 
@@ -53,7 +52,6 @@ class WorkerContext(NamedTuple):
     sockets: Places
     results: Results
     stalled_since: Callable[[float], bool]
-    on_transition: Callable[[DesiredProbe, ContainerProbeState], None]
     now: Callable[[], datetime]
 
 
@@ -96,7 +94,6 @@ class Worker:
             results=context.results,
             series=self.series,
             recorded=recorded,
-            on_transition=context.on_transition,
             now=context.now,
         )
         self._configure()

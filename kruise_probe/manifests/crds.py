@@ -52,7 +52,10 @@ def node_pod_probe_crd() -> dict[str, Any]:
         schema_of(shape_of(NodePodProbe)),
         short_name="npp",
         description="The probes to run on one node (spec, written by the manager) and their results (status, written by its daemon).",
-        columns=[],
+        columns=[
+            _column("Pods", "integer", ".status.pods", "Pods of the node to probe"),
+            _column("Newest", "date", ".status.lastProbeTime", "Age of the newest result"),
+        ],
     )
 
 

@@ -16,7 +16,7 @@ from kruise_probe.api.names import (
     VERSION,
     daemon_lease_name,
 )
-from kruise_probe.manifests.rbac import DAEMON
+from kruise_probe.manifests.rbac import DAEMON, PART_OF
 
 POLICY: Final = "kruise-probe-daemon-own-node"
 _CLAIM: Final = "authentication.kubernetes.io/node-name"
@@ -28,7 +28,7 @@ def own_node_policy(namespace: str) -> list[dict[str, Any]]:
     policy = {
         "apiVersion": _API,
         "kind": "ValidatingAdmissionPolicy",
-        "metadata": {"name": POLICY},
+        "metadata": {"name": POLICY, "labels": PART_OF},
         "spec": {
             "failurePolicy": "Fail",
             "matchConstraints": {
@@ -52,7 +52,7 @@ def own_node_policy(namespace: str) -> list[dict[str, Any]]:
     binding = {
         "apiVersion": _API,
         "kind": "ValidatingAdmissionPolicyBinding",
-        "metadata": {"name": POLICY},
+        "metadata": {"name": POLICY, "labels": PART_OF},
         "spec": {"policyName": POLICY, "validationActions": ["Deny"]},
     }
     return [policy, binding]

@@ -15,6 +15,10 @@ DAEMON: Final = "kruise-probe-daemon"
 METRICS_AUTH: Final = "kruise-probe-metrics-auth"
 METRICS_READER: Final = "kruise-probe-metrics-reader"
 """ClusterRole for scraping metrics; bind it to Prometheus' service account."""
+PRODUCT: Final = "kruise-probe"
+NAME_LABEL: Final = "app.kubernetes.io/name"
+PART_OF: Final = {NAME_LABEL: PRODUCT, "app.kubernetes.io/part-of": PRODUCT}
+"""Labels of every object that an uninstall deletes: all but the namespace and the CRDs."""
 
 _READ: Final = ["get", "list", "watch"]
 _RBAC: Final = "rbac.authorization.k8s.io"
@@ -85,7 +89,11 @@ def _identity(
 ) -> list[dict[str, Any]]:
     cluster_wide, namespaced = {"name": name}, {"name": name, "namespace": namespace}
     return [
-        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": namespaced},
+        {
+            "apiVersion": "v1",
+            "kind": "ServiceAccount",
+            "metadata": {**namespaced, "labels": PART_OF},
+        },
         role("ClusterRole", cluster_wide, cluster_rules),
         binding("ClusterRole", cluster_wide, namespace, name),
         role("Role", namespaced, system_rules),
@@ -95,7 +103,12 @@ def _identity(
 
 def role(kind: str, metadata: dict[str, str], rules: list[dict[str, Any]]) -> dict[str, Any]:
     """Build a Role or a ClusterRole."""
-    return {"apiVersion": f"{_RBAC}/v1", "kind": kind, "metadata": {**metadata}, "rules": rules}
+    return {
+        "apiVersion": f"{_RBAC}/v1",
+        "kind": kind,
+        "metadata": {**metadata, "labels": PART_OF},
+        "rules": rules,
+    }
 
 
 def binding(
@@ -105,7 +118,7 @@ def binding(
     return {
         "apiVersion": f"{_RBAC}/v1",
         "kind": f"{role_kind}Binding",
-        "metadata": {**metadata},
+        "metadata": {**metadata, "labels": PART_OF},
         "roleRef": {"apiGroup": _RBAC, "kind": role_kind, "name": metadata["name"]},
         "subjects": [
             {"kind": "ServiceAccount", "name": name, "namespace": namespace} for name in accounts

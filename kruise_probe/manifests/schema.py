@@ -25,8 +25,11 @@ _BOUNDS = {
 }
 
 
-def schema_of(shape: Shape, *, allowed_labels: str = "[]") -> Schema:
-    """The schema of a type; `allowed_labels` is the list in CEL that replaces `mark_rules.ALLOWED_LABELS`."""
+def schema_of(shape: Shape, *, allowed_labels: str | None = None) -> Schema:
+    """The schema of a type.
+
+    `allowed_labels` is the list in CEL that replaces `mark_rules.ALLOWED_LABELS`; None for a schema without CEL.
+    """
     field = shape.field
     schema: Schema = {"description": field.text} if field.text else {}
     if field.open:
@@ -39,13 +42,13 @@ def schema_of(shape: Shape, *, allowed_labels: str = "[]") -> Schema:
         schema["enum"] = [str(each) for each in field.values]
     if field.default is not None:
         schema["default"] = field.default
-    rules = [_rule(each, allowed_labels) for each in field.rules if each.cel]
-    if rules:
-        schema["x-kubernetes-validations"] = rules
+    rules = [each for each in field.rules if each.cel]
+    if rules and allowed_labels is not None:
+        schema["x-kubernetes-validations"] = [_rule(each, allowed_labels) for each in rules]
     return {**schema, **field.schema}
 
 
-def _type_of(shape: Shape, allowed_labels: str) -> Schema:
+def _type_of(shape: Shape, allowed_labels: str | None) -> Schema:
     items = schema_of(shape.items, allowed_labels=allowed_labels) if shape.items else {}
     match shape.kind:
         case "object":

@@ -10,7 +10,7 @@ Differs: RBAC is limited by name to one Secret and two configurations.
 from typing import Final
 
 from kruise_probe.api.names import GROUP, VERSION
-from kruise_probe.manifests.rbac import MANAGER, binding, role
+from kruise_probe.manifests.rbac import MANAGER, PART_OF, binding, role
 from kruise_probe.manifests.workloads import WEBHOOK_PORT, WEBHOOK_SECRET, Manifest, labels_of
 
 SERVICE: Final = "kruise-probe-webhook"
@@ -36,7 +36,7 @@ def webhook(
     service = {
         "apiVersion": "v1",
         "kind": "Service",
-        "metadata": {"name": SERVICE, "namespace": namespace, "labels": labels_of("manager")},
+        "metadata": {"name": SERVICE, "namespace": namespace, "labels": PART_OF},
         "spec": {
             "selector": labels_of("manager"),
             "ports": [{"name": "webhook", "port": 443, "targetPort": WEBHOOK_PORT}],
@@ -117,7 +117,7 @@ def _webhook(namespace: str, resource: str, path: str, rule: Manifest, *, policy
 def _configuration(
     kind: str, namespace: str, webhooks: list[Manifest], *, cert_manager: bool
 ) -> Manifest:
-    metadata: Manifest = {"name": CONFIGURATION}
+    metadata: Manifest = {"name": CONFIGURATION, "labels": PART_OF}
     if cert_manager:
         metadata["annotations"] = {"cert-manager.io/inject-ca-from": f"{namespace}/{SERVICE}"}
     return {
@@ -137,7 +137,7 @@ def _own_certificates(namespace: str) -> list[Manifest]:
         {
             "apiVersion": "v1",
             "kind": "Secret",
-            "metadata": {"name": WEBHOOK_SECRET, "namespace": namespace},
+            "metadata": {"name": WEBHOOK_SECRET, "namespace": namespace, "labels": PART_OF},
             "type": "Opaque",
         },
         role("Role", namespaced, [_write_rule("", ["secrets"], WEBHOOK_SECRET)]),
@@ -161,7 +161,7 @@ def _write_rule(group: str, resources: list[str], name: str) -> Manifest:
 
 
 def _cert_manager(namespace: str) -> list[Manifest]:
-    metadata = {"name": SERVICE, "namespace": namespace}
+    metadata = {"name": SERVICE, "namespace": namespace, "labels": PART_OF}
     return [
         {
             "apiVersion": "cert-manager.io/v1",

@@ -16,14 +16,12 @@ from typing import Any, Final, NamedTuple
 
 from kruise_probe import version
 from kruise_probe.api.names import SYSTEM_NAMESPACE, VIRTUAL_NODE_LABEL, VIRTUAL_NODE_VALUE
-from kruise_probe.manifests.rbac import DAEMON, MANAGER
+from kruise_probe.manifests.rbac import DAEMON, MANAGER, NAME_LABEL, PART_OF, PRODUCT
 
 Manifest = dict[str, Any]
 
-NAME_LABEL: Final = "app.kubernetes.io/name"
 COMPONENT_LABEL: Final = "app.kubernetes.io/component"
 VERSION_LABEL: Final = "app.kubernetes.io/version"
-PRODUCT: Final = "kruise-probe"
 DEFAULT_IMAGE: Final = f"ghcr.io/kruise-probe/kruise-probe:{version.TEXT}"
 
 METRICS_PORT: Final = 8080
@@ -80,12 +78,15 @@ class Install:
 
 
 def namespace(install: Install) -> Manifest:
-    """Namespace with level `privileged` for the daemon; the manager's own settings meet `restricted`."""
+    """Namespace with level `privileged` for the daemon; the manager's own settings meet `restricted`.
+
+    Without the labels of the other objects: an uninstall keeps it, because Kruise may run there too.
+    """
     level = {"pod-security.kubernetes.io/enforce": "privileged"}
     return {
         "apiVersion": "v1",
         "kind": "Namespace",
-        "metadata": {"name": install.namespace, "labels": {NAME_LABEL: PRODUCT, **level}},
+        "metadata": {"name": install.namespace, "labels": level},
     }
 
 
@@ -122,6 +123,7 @@ def manager(install: Install) -> Manifest:
         "affinity": {
             "podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [spread]}
         },
+        "priorityClassName": "system-cluster-critical",
         "securityContext": {
             "runAsNonRoot": True,
             "runAsUser": NON_ROOT,
@@ -140,6 +142,20 @@ def manager(install: Install) -> Manifest:
             "template": {"metadata": {"labels": _versioned(labels)}, "spec": pod},
         },
     }
+
+
+def disruption_budget(install: Install) -> list[Manifest]:
+    """With several managers, a drain of nodes leaves one."""
+    if install.replicas < 2:
+        return []
+    return [
+        {
+            "apiVersion": "policy/v1",
+            "kind": "PodDisruptionBudget",
+            "metadata": {"name": MANAGER, "namespace": install.namespace, "labels": PART_OF},
+            "spec": {"maxUnavailable": 1, "selector": {"matchLabels": labels_of("manager")}},
+        }
+    ]
 
 
 def _allowed_labels(install: Install) -> tuple[str, ...]:
@@ -242,7 +258,7 @@ def labels_of(component: str) -> dict[str, str]:
 
 def _versioned(labels: dict[str, str]) -> dict[str, str]:
     """Add the version. In the pod template it replaces the pods when a new version is applied, also with another image."""
-    return {**labels, VERSION_LABEL: version.TEXT}
+    return {**PART_OF, **labels, VERSION_LABEL: version.TEXT}
 
 
 def _pod(account: str, container: Manifest, volumes: list[Manifest]) -> Manifest:

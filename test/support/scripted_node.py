@@ -43,7 +43,9 @@ from kruise_probe.daemon.probers.prober import (
     failure,
     success,
 )
+from kruise_probe.daemon.results import Results
 from kruise_probe.daemon.targets import NodeAddresses
+from kruise_probe.daemon.worker import WorkerContext
 from kruise_probe.informers.replica import EventHandler
 
 NODE = "node-1"
@@ -509,15 +511,18 @@ class ScriptedNode:
             node_name=NODE,
             informer=self.api,
             client=self.api,
-            containers=self.containers,
-            node_addresses=self.host_addresses,
-            prober_factory=self.prober_factory,
-            execs=self.execs,
-            sockets=self.sockets,
+            context=WorkerContext(
+                containers=self.containers,
+                node_addresses=self.host_addresses,
+                prober_factory=self.prober_factory,
+                execs=self.execs,
+                sockets=self.sockets,
+                results=Results(),
+                stalled_since=lambda at: self.stall_ended_at >= at,
+                now=wall_clock,
+            ),
             recorder=self.recorder,
-            stalled_since=lambda at: self.stall_ended_at >= at,
             options=self.options,
-            now=wall_clock,
         )
 
     @asynccontextmanager

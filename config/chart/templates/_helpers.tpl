@@ -5,7 +5,14 @@ app.kubernetes.io/component: {{ . }}
 
 {{- define "kruise-probe.versioned-labels" -}}
 {{ include "kruise-probe.labels" .component }}
-app.kubernetes.io/version: {{ .chart.AppVersion }}
+app.kubernetes.io/part-of: kruise-probe
+app.kubernetes.io/version: {{ .root.Chart.AppVersion }}
+{{- end }}
+
+{{- define "kruise-probe.release-labels" -}}
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- end }}
 
 {{- define "kruise-probe.image" -}}

@@ -4,24 +4,14 @@ Source: Kruise pkg/daemon/criruntime/factory_unix.go for the mount point; cri-to
 Differs: waits for a runtime that is not available yet; prefers the runtime with pods if several respond.
 """
 
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, Self
 
 import structlog
 
 from kruise_probe.daemon.cri.grpc_runtime import GrpcRuntime, socket_path
-from kruise_probe.daemon.cri.runtime import (
-    ExecResult,
-    PodSandboxStatus,
-    Runtime,
-    RuntimeContainer,
-    RuntimeContainerStatus,
-    RuntimeFailure,
-    RuntimeUnavailable,
-    RuntimeVersion,
-)
+from kruise_probe.daemon.cri.runtime import RuntimeContainer, RuntimeFailure, RuntimeUnavailable
 
 _log = structlog.get_logger(__name__)
 
@@ -57,71 +47,31 @@ KNOWN_ENDPOINTS: Final = tuple(
 )
 
 
-class NodeRuntime:
-    """The `Runtime` of this node. Searches for the socket, and again after the socket was removed.
+class NodeRuntime(GrpcRuntime):
+    """The runtime of this node. Searches for the socket, and again after the socket was removed.
 
     Only `list_containers` searches, so there is one search at a time. Until one succeeds, the other calls raise
     RuntimeUnavailable.
     """
 
-    def __init__(
-        self,
-        endpoints: Sequence[str] = (),
-        *,
-        connect: Callable[[str], GrpcRuntime] = GrpcRuntime,
-    ) -> None:
+    def __init__(self, endpoints: Sequence[str] = ()) -> None:
         """Use `endpoints`, in this order, instead of `KNOWN_ENDPOINTS`.
 
         Raises:
             ValueError: an endpoint is not a unix socket.
         """
+        super().__init__()
         self._candidates = [*dict.fromkeys(endpoints or KNOWN_ENDPOINTS)]
-        self._connect = connect
-        self._current: GrpcRuntime | None = None
-        self._open = AsyncExitStack()
         for endpoint in self._candidates:
             socket_path(endpoint)
-
-    @property
-    def endpoint(self) -> str:
-        """The endpoint of the runtime; empty until it is found."""
-        return self._current.endpoint if self._current else ""
 
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(self, *_: object) -> None:
-        self._current = None
-        await self._open.aclose()
-
-    async def version(self) -> RuntimeVersion:
-        return await self._runtime.version()
-
     async def list_containers(self) -> Sequence[RuntimeContainer]:
-        if self._current is None or not _exists(self._current.endpoint):
+        if not self.endpoint or not _exists(self.endpoint):
             await self._search()
-        return await self._runtime.list_containers()
-
-    async def container_status(self, container_id: str) -> RuntimeContainerStatus:
-        return await self._runtime.container_status(container_id)
-
-    async def sandbox_status(self, sandbox_id: str) -> PodSandboxStatus:
-        return await self._runtime.sandbox_status(sandbox_id)
-
-    async def exec_sync(
-        self, container_id: str, command: Sequence[str], *, timeout_seconds: float
-    ) -> ExecResult:
-        return await self._runtime.exec_sync(container_id, command, timeout_seconds=timeout_seconds)
-
-    async def events(self) -> AsyncIterator[str]:
-        async for container_id in self._runtime.events():
-            yield container_id
-
-    @property
-    def _runtime(self) -> Runtime:
-        if self._current is None:
-            raise RuntimeUnavailable("no container runtime has been found yet; see --cri-endpoint")
-        return self._current
+        return await super().list_containers()
 
     async def _search(self) -> None:
         """Select the first endpoint that responds and has pods, else the first that responds.
@@ -139,7 +89,7 @@ class NodeRuntime:
             if not _exists(endpoint):
                 continue
             try:
-                has_pods = await self._has_pods(endpoint)
+                has_pods = await _has_pods(endpoint)
             except RuntimeFailure as failure:
                 problems.append(_problem_at(endpoint, str(failure)))
                 continue
@@ -152,17 +102,12 @@ class NodeRuntime:
             return
         raise RuntimeUnavailable(self._not_found_text(problems))
 
-    async def _has_pods(self, endpoint: str) -> bool:
-        async with self._connect(endpoint) as runtime:
-            await runtime.version()
-            return any(container.pod_uid for container in await runtime.list_containers())
-
     async def _use(self, endpoint: str) -> None:
         if endpoint == self.endpoint:
             return
-        await self._open.aclose()
-        self._current = await self._open.enter_async_context(self._connect(endpoint))
-        version = await self._current.version()
+        await self.close()
+        self.connect(endpoint)
+        version = await self.version()
         _log.info(
             "found the container runtime",
             endpoint=endpoint,
@@ -181,6 +126,12 @@ class NodeRuntime:
             f"there is no socket {where}; name the right one with --cri-endpoint, "
             "and mount its folder if the daemon runs in a pod"
         )
+
+
+async def _has_pods(endpoint: str) -> bool:
+    async with GrpcRuntime(endpoint) as runtime:
+        await runtime.version()
+        return any(container.pod_uid for container in await runtime.list_containers())
 
 
 def _exists(endpoint: str) -> bool:

@@ -103,19 +103,29 @@ class GrpcRuntime:
     Leaving the context ends calls in flight: they raise RuntimeUnavailable.
     """
 
-    def __init__(self, endpoint: str) -> None:
+    def __init__(self, endpoint: str = "") -> None:
         self.endpoint = endpoint
         self._channel: grpc.aio.Channel | None = None
         self._stub: RuntimeServiceStub | None = None
 
     async def __aenter__(self) -> Self:
-        self._channel = grpc.aio.insecure_channel(
-            f"unix:{socket_path(self.endpoint)}", options=_CHANNEL_OPTIONS
-        )
-        self._stub = RuntimeServiceStub(self._channel)
+        self.connect(self.endpoint)
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    def connect(self, endpoint: str) -> None:
+        """Connect to this endpoint; an earlier connection must be closed."""
+        self.endpoint = endpoint
+        self._channel = grpc.aio.insecure_channel(
+            f"unix:{socket_path(endpoint)}", options=_CHANNEL_OPTIONS
+        )
+        self._stub = RuntimeServiceStub(self._channel)
+
+    async def close(self) -> None:
+        """Close the connection. Calls in flight raise RuntimeUnavailable."""
+        self.endpoint = ""
         channel, self._channel, self._stub = self._channel, None, None
         if channel is not None:
             await channel.close(None)
@@ -177,7 +187,7 @@ class GrpcRuntime:
     @property
     def _calls(self) -> RuntimeServiceStub:
         if self._stub is None:
-            raise RuntimeUnavailable(f"not connected to {self.endpoint}")
+            raise RuntimeUnavailable("no container runtime has been found yet; see --cri-endpoint")
         return self._stub
 
     async def _response_of(self, call: Awaitable[A]) -> A:
@@ -196,7 +206,9 @@ class GrpcRuntime:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
                 raise
-            raise RuntimeUnavailable(f"the connection to {self.endpoint} was closed") from error
+            raise RuntimeUnavailable(
+                "the connection to the container runtime was closed"
+            ) from error
 
     def _failure(self, error: grpc.aio.AioRpcError) -> RuntimeFailure:
         code, details = error.code(), error.details() or "no details"

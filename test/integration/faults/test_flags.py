@@ -153,7 +153,7 @@ async def test_workers_sync_period_and_readiness_of_the_manager(cluster: Any) ->
         await manager.ready()
         text = (await manager.get("readyz?verbose"))[1]
         caches = ("podprobemarkers", "pods", "nodes", "nodepodprobes", "leases")
-        assert named(text) == {"loop"} | {
+        assert named(text) == {"loop", "kubeconfig"} | {
             f"{what} {each}" for what in ("cache", "watch") for each in caches
         }
         await cluster.hollow.add_marker(probe())

@@ -38,7 +38,9 @@ from kruise_probe.daemon.cri.containers import ContainerWatcher
 from kruise_probe.daemon.places import EXECS, SOCKETS, Places
 from kruise_probe.daemon.probers.exec import RuntimeCommands
 from kruise_probe.daemon.probers.selection import prober_for
+from kruise_probe.daemon.results import Results
 from kruise_probe.daemon.targets import NodeAddresses
+from kruise_probe.daemon.worker import WorkerContext
 from kruise_probe.informers.shared_informer import SharedInformer
 from kruise_probe.manager.leader_election import LeaderElection, LeaderElector
 from kruise_probe.manager.manager import Manager
@@ -197,20 +199,23 @@ class SimulatedDaemon(SimulatedProcess):
             node_name=self.node,
             informer=informer,
             client=client,
-            containers=ContainerWatcher(self._runtime),
-            node_addresses=_NoAddresses(),
-            prober_factory=partial(
-                prober_for,
-                commands=RuntimeCommands(self._runtime),
-                user_agent="kruise-probe/simulated",
-                open_socket=_refuse,
+            context=WorkerContext(
+                containers=ContainerWatcher(self._runtime),
+                node_addresses=_NoAddresses(),
+                prober_factory=partial(
+                    prober_for,
+                    commands=RuntimeCommands(self._runtime),
+                    user_agent="kruise-probe/simulated",
+                    open_socket=_refuse,
+                ),
+                execs=Places(16, EXECS),
+                sockets=Places(100, SOCKETS),
+                results=Results(),
+                stalled_since=lambda _: False,
+                now=self.now,
             ),
-            execs=Places(16, EXECS),
-            sockets=Places(100, SOCKETS),
             recorder=EventRecorder(client, component=EVENT_COMPONENT, host=self.node, now=self.now),
-            stalled_since=lambda _: False,
             options=AgentOptions(),
-            now=self.now,
         )
         await daemon.run()
 

@@ -53,7 +53,7 @@ def test_a_new_option_changes_the_hash_only_where_it_is_set() -> None:
         option: int | None = None
 
     def newer(option: int | None) -> Newer:
-        return Newer("m#p", "main", Probe(exec=EXEC), option)
+        return Newer("m#p", "main", Probe(exec=EXEC), option=option)
 
     assert newer(None).hash == entry_of(Probe(exec=EXEC)).hash
     assert newer(1).hash not in (newer(None).hash, newer(2).hash)

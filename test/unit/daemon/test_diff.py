@@ -1,26 +1,17 @@
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from support.builders import entry_of
 from support.scripted_node import exec_probe, pod_of, probe_of, spec_of
 
 from kruise_probe.api.core import ExecAction, GRPCAction, HTTPGetAction, Probe, TCPSocketAction
-from kruise_probe.api.keys import NamespacedName, ProbeKey, ProbeName
+from kruise_probe.api.keys import ProbeKey, ProbeName
 from kruise_probe.daemon.diff import (
-    DesiredProbe,
     Edit,
     desired_probes,
-    diff,
     edit_of,
     invalid_reason,
 )
 
 NOTHING = Edit(handler=False, timeout=False, timing=False, thresholds=False)
-
-
-def entry(name: str, command: str = "check", ip: str = "") -> DesiredProbe:
-    key = ProbeKey("uid", "main", ProbeName("marker", name))
-    return DesiredProbe(key, NamespacedName("default", "pod"), ip, entry_of(exec_probe(command)))
 
 
 def test_every_probe_of_the_spec_is_desired_in_its_order() -> None:
@@ -39,27 +30,6 @@ def test_every_probe_of_the_spec_is_desired_in_its_order() -> None:
 def test_of_two_probes_with_one_key_the_first_is_used() -> None:
     spec = spec_of(pod_of(probe_of(exec_probe("one")), probe_of(exec_probe("two"))))
     assert [exec_probe("one")] == [each.probe for each in desired_probes(spec).values()]
-
-
-entries = st.dictionaries(st.sampled_from("abcd"), st.sampled_from(["one", "two"]))
-
-
-@given(entries, entries)
-def test_applying_a_diff_gives_what_was_desired(old: dict[str, str], new: dict[str, str]) -> None:
-    current = {e.key: e for e in (entry(name, command) for name, command in old.items())}
-    desired = {e.key: e for e in (entry(name, command) for name, command in new.items())}
-    change = diff(current, desired)
-
-    applied = {key: e for key, e in current.items() if key not in change.removed}
-    applied.update({e.key: e for e in (*change.added, *change.changed)})
-    assert applied == desired
-    assert diff(desired, desired) == ([], [], [])
-    assert all(current[e.key] != e for e in change.changed)
-
-
-def test_a_changed_pod_ip_is_an_edit_and_no_new_probe() -> None:
-    old, new = entry("a", ip="127.0.0.1"), entry("a", ip="127.0.0.2")
-    assert diff({old.key: old}, {new.key: new}) == ([], [new], [])
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,6 @@ from kruise_probe.daemon.diff import desired_probes
 from kruise_probe.daemon.status import (
     differs,
     fit,
-    oldest_probe_at,
     patch_of,
     probe_times_differ,
 )
@@ -110,13 +109,15 @@ def test_the_wire_format_is_that_of_kruise() -> None:
                         }
                     ],
                 }
-            ]
+            ],
+            "pods": 1,
+            "lastProbeTime": "2026-11-21T12:00:00Z",
         }
     }
 
 
 def test_no_results_are_an_empty_list() -> None:
-    assert patch_of(status_of(SPEC, {})) == b'{"status":{"podProbeStatuses":[]}}'
+    assert patch_of(status_of(SPEC, {})) == b'{"status":{"podProbeStatuses":[],"pods":2}}'
 
 
 def of(**fields: str | int | None) -> NodePodProbeStatus:
@@ -191,20 +192,6 @@ def test_order_of_the_stored_status_is_ignored() -> None:
 def test_newer_probe_times_are_detected() -> None:
     assert not probe_times_differ(of(), of())
     assert probe_times_differ(of(), of(last_probe_time="2026-11-21T11:59:00Z"))
-
-
-def test_the_oldest_probe_time_decides_the_refresh() -> None:
-    """Of all states of all pods; those without a time do not count."""
-    times = ["2026-11-21T12:00:00Z", None, "2026-11-21T11:00:00Z", "2026-11-21T11:30:00Z"]
-    pods = tuple(pod for time in times for pod in of(last_probe_time=time).pod_probe_statuses or ())
-    for order in (pods, pods[::-1], pods[2:] + pods[:2]):
-        oldest = oldest_probe_at(NodePodProbeStatus(order))
-        assert oldest == NOON.replace(hour=11, microsecond=0)
-    states = tuple(state for pod in pods for state in pod.probe_states or ())
-    together = NodePodProbeStatus((PodProbeStatus("pod", "default", "uid", states),))
-    assert oldest_probe_at(together) == NOON.replace(hour=11, microsecond=0)
-    assert oldest_probe_at(of(last_probe_time=None)) is None
-    assert oldest_probe_at(None) is None
 
 
 def crowd(pods: int, probes: int) -> NodePodProbeSpec:

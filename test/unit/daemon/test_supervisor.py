@@ -54,7 +54,6 @@ class Supervised:
                 sockets=Places(16, SOCKETS),
                 results=self.results,
                 stalled_since=lambda _: False,
-                on_transition=lambda _, __: None,
                 now=lambda: wall_clock() + timedelta(seconds=self.wall_seconds_ahead),
             )
         )

@@ -1,155 +1,114 @@
+"""Which socket the daemon uses, with gRPC servers behind real socket files."""
+
 import errno
 import os
-import socket
-from collections.abc import Iterator, Mapping
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Any, Self
 
 import pytest
-from support.fake_runtime import ScriptedRuntime
+from support.fake_runtime import ScriptedRuntime, served
 
 from kruise_probe.daemon.cri.endpoints import KNOWN_ENDPOINTS, NodeRuntime
-from kruise_probe.daemon.cri.grpc_runtime import GrpcRuntime, socket_path
+from kruise_probe.daemon.cri.grpc_runtime import socket_path
 from kruise_probe.daemon.cri.runtime import NotSupported, RuntimeUnavailable
+
+pytestmark = pytest.mark.sockets
 
 
 class Sockets:
-    """Socket files, and the runtimes behind them; `connected` are the endpoints of open connections."""
+    """Socket files and the runtimes behind them."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, stack: AsyncExitStack) -> None:
         self._folder = folder
-        self._open: list[socket.socket] = []
-        self.runtimes: dict[str, ScriptedRuntime] = {}
-        self.connected: list[str] = []
+        self._stack = stack
+
+    def path(self, name: str) -> Path:
+        return self._folder / name
 
     def endpoint(self, name: str) -> str:
-        return f"unix://{self._folder}/{name}"
+        return f"unix://{self.path(name)}"
 
-    def add(self, name: str, *, pods: int = 1) -> ScriptedRuntime:
-        file = socket.socket(socket.AF_UNIX)
-        file.bind(str(self._folder / name))
-        self._open.append(file)
-        runtime = self.runtimes[self.endpoint(name)] = ScriptedRuntime()
+    async def add(self, name: str, *, pods: int = 1) -> ScriptedRuntime:
+        runtime = ScriptedRuntime()
         for number in range(pods):
             runtime.start(f"uid-{number}")
+        await self._stack.enter_async_context(served(runtime, self.path(name)))
         return runtime
-
-    def remove(self, name: str) -> None:
-        (self._folder / name).unlink()
-
-    def connect(self, endpoint: str) -> Any:
-        return _Connected(endpoint, self.runtimes, self.connected)
-
-    def close(self) -> None:
-        for file in self._open:
-            file.close()
-
-
-class _Connected:
-    def __init__(
-        self, endpoint: str, runtimes: Mapping[str, ScriptedRuntime], connected: list[str]
-    ) -> None:
-        self.endpoint = endpoint
-        self._runtime = runtimes[endpoint]
-        self._connected = connected
-
-    async def __aenter__(self) -> Self:
-        self._connected.append(self.endpoint)
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        self._connected.remove(self.endpoint)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._runtime, name)
 
 
 @pytest.fixture
-def sockets(tmp_path: Path) -> Iterator[Sockets]:
-    made = Sockets(tmp_path)
-    yield made
-    made.close()
+async def sockets() -> AsyncIterator[Sockets]:
+    with tempfile.TemporaryDirectory(prefix="cri-") as folder:
+        async with AsyncExitStack() as stack:
+            yield Sockets(Path(folder), stack)
 
 
 def runtime_of(sockets: Sockets, *names: str) -> NodeRuntime:
-    return NodeRuntime(list(map(sockets.endpoint, names)), connect=sockets.connect)
+    return NodeRuntime(list(map(sockets.endpoint, names)))
 
 
-async def test_first_endpoint_that_responds_is_used(sockets: Sockets) -> None:
-    sockets.add("b")
+@pytest.mark.parametrize(
+    ("pods", "used"),
+    [
+        pytest.param({"b": 1}, "b", id="the-first-that-responds"),
+        pytest.param({"a": 1, "b": 1}, "a", id="the-first-of-two"),
+        pytest.param({"a": 0, "b": 1}, "b", id="the-one-with-pods"),
+        pytest.param({"a": 0, "b": 0}, "a", id="without-pods"),
+    ],
+)
+async def test_the_runtime_with_pods_is_used(
+    sockets: Sockets, pods: dict[str, int], used: str
+) -> None:
+    for name, count in pods.items():
+        await sockets.add(name, pods=count)
     async with runtime_of(sockets, "a", "b") as runtime:
-        containers = await runtime.list_containers()
-
-        assert runtime.endpoint == sockets.endpoint("b")
-        assert len(containers) == 1
-
-
-async def test_endpoint_with_pods_is_preferred(sockets: Sockets) -> None:
-    sockets.add("a", pods=0)
-    sockets.add("b", pods=1)
-    async with runtime_of(sockets, "a", "b") as runtime:
-        _ = await runtime.list_containers()
-
-        assert runtime.endpoint == sockets.endpoint("b")
-
-
-async def test_only_the_runtime_that_is_used_stays_connected(sockets: Sockets) -> None:
-    sockets.add("a")
-    sockets.add("b")
-    async with runtime_of(sockets, "a", "b") as runtime:
-        _ = await runtime.list_containers()
-        assert sockets.connected == [sockets.endpoint("a")]
-        sockets.remove("a")
-        _ = await runtime.list_containers()
-        assert sockets.connected == [sockets.endpoint("b")]
-    assert sockets.connected == []
+        assert len(await runtime.list_containers()) == pods[used]
+        assert runtime.endpoint == sockets.endpoint(used)
 
 
 async def test_endpoint_without_a_runtime_is_skipped(sockets: Sockets) -> None:
-    docker = sockets.add("a")
+    docker = await sockets.add("a")
     docker.failures["Version"] = NotSupported("unknown service runtime.v1.RuntimeService")
-    sockets.add("b", pods=0)
+    await sockets.add("b", pods=0)
     async with runtime_of(sockets, "a", "b") as runtime:
-        _ = await runtime.list_containers()
-
+        await runtime.list_containers()
         assert runtime.endpoint == sockets.endpoint("b")
 
 
-async def test_a_runtime_that_comes_later_is_found_then(sockets: Sockets) -> None:
-    async with runtime_of(sockets, "a") as runtime:
+async def test_a_runtime_that_comes_later_or_moves_is_found_then(sockets: Sockets) -> None:
+    async with runtime_of(sockets, "a", "b") as runtime:
         with pytest.raises(RuntimeUnavailable, match="name the right one with --cri-endpoint"):
             await runtime.list_containers()
         with pytest.raises(RuntimeUnavailable, match="no container runtime has been found yet"):
             await runtime.version()
-        sockets.add("a")
-
+        await sockets.add("a")
         assert len(await runtime.list_containers()) == 1
         assert (await runtime.version()).name == "scripted"
 
-
-async def test_endpoint_that_does_not_respond_is_named_with_the_reason(sockets: Sockets) -> None:
-    sockets.add("a").failures["Version"] = RuntimeUnavailable("connection refused")
-    async with runtime_of(sockets, "a") as runtime:
-        with pytest.raises(RuntimeUnavailable, match=r"/a: connection refused$"):
+        sockets.path("a").unlink()
+        with pytest.raises(RuntimeUnavailable):
             await runtime.list_containers()
-
-
-async def test_a_problem_that_names_the_endpoint_names_it_once(sockets: Sockets) -> None:
-    problem = f"the container runtime at {sockets.endpoint('a')} is unavailable"
-    sockets.add("a").failures["Version"] = RuntimeUnavailable(problem)
-    async with runtime_of(sockets, "a") as runtime:
-        with pytest.raises(RuntimeUnavailable) as raised:
-            await runtime.list_containers()
-    assert str(raised.value) == f"no container runtime responds: {problem}"
-
-
-async def test_after_the_context_there_is_no_runtime(sockets: Sockets) -> None:
-    sockets.add("a")
-    async with runtime_of(sockets, "a") as runtime:
-        _ = await runtime.list_containers()
+        await sockets.add("b", pods=2)
+        assert len(await runtime.list_containers()) == 2
+        assert runtime.endpoint == sockets.endpoint("b")
     assert runtime.endpoint == ""
     with pytest.raises(RuntimeUnavailable, match="no container runtime has been found yet"):
         await runtime.version()
+
+
+async def test_endpoint_that_does_not_respond_is_named_once_with_the_reason(
+    sockets: Sockets,
+) -> None:
+    (await sockets.add("a")).failures["Version"] = RuntimeUnavailable("connection refused")
+    async with runtime_of(sockets, "a") as runtime:
+        with pytest.raises(RuntimeUnavailable) as raised:
+            await runtime.list_containers()
+    assert str(raised.value) == (
+        f"no container runtime responds: the container runtime at {sockets.endpoint('a')} is unavailable: "
+        "connection refused; check its service on the node"
+    )
 
 
 @pytest.mark.parametrize(
@@ -167,19 +126,6 @@ async def test_the_paths_without_a_socket_are_reported(
         with pytest.raises(RuntimeUnavailable) as raised:
             await runtime.list_containers()
     assert where.format(*map(sockets.endpoint, names)) in str(raised.value)
-
-
-async def test_a_runtime_whose_socket_is_gone_is_searched_for(sockets: Sockets) -> None:
-    sockets.add("a")
-    async with runtime_of(sockets, "a", "b") as runtime:
-        _ = await runtime.list_containers()
-        sockets.remove("a")
-        with pytest.raises(RuntimeUnavailable):
-            await runtime.list_containers()
-        sockets.add("b", pods=2)
-
-        assert len(await runtime.list_containers()) == 2
-        assert runtime.endpoint == sockets.endpoint("b")
 
 
 @pytest.mark.parametrize(
@@ -219,30 +165,7 @@ def test_another_endpoint_is_refused_at_once(endpoint: str) -> None:
         NodeRuntime([endpoint])
 
 
-async def test_calls_before_the_context_fail() -> None:
-    with pytest.raises(RuntimeUnavailable, match="not connected"):
-        await GrpcRuntime("/run/x.sock").version()
-
-
-async def test_path_without_access_is_reported(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    place = tmp_path / "containerd.sock"
-
-    def stat(path: Path, *, follow_symlinks: bool = True) -> os.stat_result:
-        if path == place:
-            raise PermissionError(errno.EACCES, "Permission denied")
-        return os.stat(path, follow_symlinks=follow_symlinks)
-
-    monkeypatch.setattr(Path, "stat", stat)
-    async with NodeRuntime([str(place)]) as runtime:
-        with pytest.raises(
-            RuntimeUnavailable, match=r"Permission denied; run the daemon as a user"
-        ):
-            await runtime.list_containers()
-
-
-async def test_a_path_without_access_hides_no_other_runtime(
+async def test_path_without_access_is_reported_and_hides_no_other_runtime(
     sockets: Sockets, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def stat(path: Path, *, follow_symlinks: bool = True) -> os.stat_result:
@@ -250,9 +173,13 @@ async def test_a_path_without_access_hides_no_other_runtime(
             raise PermissionError(errno.EACCES, "Permission denied")
         return os.stat(path, follow_symlinks=follow_symlinks)
 
-    sockets.add("b")
     monkeypatch.setattr(Path, "stat", stat)
     async with runtime_of(sockets, "a", "b") as runtime:
+        with pytest.raises(
+            RuntimeUnavailable, match=r"Permission denied; run the daemon as a user"
+        ):
+            await runtime.list_containers()
+        await sockets.add("b")
         assert len(await runtime.list_containers()) == 1
 
 
