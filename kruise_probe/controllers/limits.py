@@ -79,8 +79,8 @@ def claiming_markers(markers: tuple[CompiledMarker, ...]) -> tuple[CompiledMarke
 
 def by_precedence(markers: tuple[CompiledMarker, ...]) -> tuple[CompiledMarker, ...]:
     """The markers that are not being deleted, the oldest first."""
-    live = [marker for marker in markers if not marker.deleting]
-    return tuple(sorted(live, key=lambda marker: marker.order))
+    live = tuple([marker for marker in markers if marker.live])
+    return live if len(live) < 2 else tuple(sorted(live, key=lambda marker: marker.order))
 
 
 def entry_too_large(marker: CompiledMarker, containers: Collection[str]) -> bool:

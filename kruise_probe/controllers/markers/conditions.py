@@ -11,6 +11,8 @@ from collections.abc import Set as AbstractSet
 from datetime import datetime
 from typing import Final
 
+import msgspec
+
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.meta import Condition
 from kruise_probe.api.names import PAUSED_ANNOTATION, REASON_DAEMON_STALE, REASON_PAUSED
@@ -202,11 +204,7 @@ def stamped(
 ) -> Condition:
     """Set lastTransitionTime, which changes only with the status, and observedGeneration."""
     moved = previous is None or previous.status != condition.status
-    return Condition(
-        condition.type,
-        condition.status,
-        condition.reason,
-        condition.message,
-        format_time(now) if moved or previous is None else previous.last_transition_time,
-        generation,
+    at = format_time(now) if moved or previous is None else previous.last_transition_time
+    return msgspec.structs.replace(
+        condition, last_transition_time=at, observed_generation=generation
     )

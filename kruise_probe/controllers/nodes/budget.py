@@ -85,25 +85,28 @@ def fit(
     """
     if object_bytes(entries) <= limit_bytes:
         return FittedSpec(tuple(entries), {}, 0)
-    ours, others = _grouped(entries, ranks)
-    written = {(each.uid, probe.name) for each in current for probe in each.probes or ()}
+    written = {(entry.uid, probe.name) for entry in current for probe in entry.probes or ()}
     sizes: dict[int, int] = {}
-    groups = [
-        Group(
-            entry.namespace,
-            entry.uid,
-            marker,
-            ranks[NamespacedName(entry.namespace, marker)],
-            any((entry.uid, probe.name) in written for probe in probes),
-            sum(_probe_bytes(probe, sizes) for probe in probes),
-        )
-        for entry, marker, probes in ours
-    ]
-    kept = divide(groups, _pod_bytes(entries), limit_bytes - object_bytes(others))
-    dropped = [each for each in groups if (each.uid, each.marker) not in kept]
+    pod_bytes = _pod_bytes(entries)
+    groups: list[Group] = []
+    left_bytes = limit_bytes - RESERVED_BYTES
+    for entry in entries:
+        by_marker: dict[str, list[ContainerProbe]] = defaultdict(list)
+        for probe in entry.probes or ():
+            by_marker[_marker_of(probe)].append(probe)
+        for marker, probes in by_marker.items():
+            size = sum(_probe_bytes(probe, sizes) for probe in probes)
+            order = ranks.get(NamespacedName(entry.namespace, marker))
+            if order is None:
+                left_bytes -= size + pod_bytes.get(entry.uid, 0)
+                continue
+            running = any((entry.uid, probe.name) in written for probe in probes)
+            groups.append(Group(entry.namespace, entry.uid, marker, order, running, size))
+    kept = divide(groups, pod_bytes, left_bytes)
     by_pod: dict[str, list[str]] = defaultdict(list)
-    for each in dropped:
-        by_pod[each.uid].append(each.marker)
+    for group in groups:
+        if (group.uid, group.marker) not in kept:
+            by_pod[group.uid].append(group.marker)
     no_room = {uid: frozenset(markers) for uid, markers in by_pod.items()}
     left = _without(entries, no_room)
     before, after = (sum(len(each.probes or ()) for each in some) for some in (entries, left))
@@ -210,29 +213,6 @@ def equal_share(wanted: Iterable[int], total: int) -> int:
             return share
         left -= each
     return ordered[-1] if ordered else total
-
-
-def _grouped(
-    entries: Sequence[PodProbe], ranks: Mapping[NamespacedName, object]
-) -> tuple[list[tuple[PodProbe, str, list[ContainerProbe]]], list[PodProbe]]:
-    """The probes of known markers by pod and marker, and the entries without these probes."""
-    ours: list[tuple[PodProbe, str, list[ContainerProbe]]] = []
-    others: list[PodProbe] = []
-    for entry in entries:
-        by_marker: dict[str, list[ContainerProbe]] = defaultdict(list)
-        for probe in entry.probes or ():
-            by_marker[_marker_of(probe)].append(probe)
-        known = [each for each in by_marker if NamespacedName(entry.namespace, each) in ranks]
-        ours += [(entry, each, by_marker[each]) for each in known]
-        if len(known) < len(by_marker):
-            rest = tuple(
-                each
-                for marker, probes in by_marker.items()
-                if marker not in known
-                for each in probes
-            )
-            others.append(msgspec.structs.replace(entry, probes=rest))
-    return ours, others
 
 
 def _marker_of(probe: ContainerProbe) -> str:

@@ -48,7 +48,6 @@ class WriteCause(StrEnum):
 
     STATE = "state"
     LABEL = "label"
-    FIRST_RESULT = "first_result"
     MESSAGE = "message"
     MARKS = "marks"
 
@@ -59,9 +58,7 @@ def cause_of(
     """The cause of `changes`; `result_change` is the most important one since the last write of the pod."""
     if result_change is PodResultChange.STATE or _staleness_changed(pod, changes):
         return WriteCause.STATE
-    if result_change is PodResultChange.FIRST_RESULT:
-        return WriteCause.FIRST_RESULT
-    if not _only_messages(pod, changes, claims):
+    if result_change is PodResultChange.FIRST_RESULT or not _only_messages(pod, changes, claims):
         return WriteCause.MARKS
     return WriteCause.LABEL if changes.labels and result_change is not None else WriteCause.MESSAGE
 
