@@ -68,7 +68,6 @@ _HEADER_VALUE: Final = Rule(
     admission_only=True,
 )
 _HOST: Final = Field(
-    "Not allowed: probes always use the pod's own IP.",
     most=253,
     rules=(
         rule(
@@ -81,13 +80,15 @@ _HOST: Final = Field(
     ),
 )
 # No CEL rules: before 1.33, the estimate of their cost assumes that the text of an int-or-string is unbounded.
-_PORT: Final = Field(
-    "Port number, or name of a container port.",
-    least=1,
-    most=MAX_PORT,
-    rules=(Rule("", "", _port_errors),),
-    schema={"maxLength": 15, "pattern": f"^{_PORT_NAME}$"},
-)
+Port = Annotated[
+    int | str,
+    Field(
+        least=1,
+        most=MAX_PORT,
+        rules=(Rule("", "", _port_errors),),
+        schema={"maxLength": 15, "pattern": f"^{_PORT_NAME}$"},
+    ),
+]
 
 
 class ProbeAction(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=False):
@@ -95,9 +96,14 @@ class ProbeAction(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tru
 
 
 class ExecAction(ProbeAction, frozen=True):
+    """Action that runs a command.
+
+    Attributes:
+        command: Program and arguments; not run in a shell.
+    """
+
     command: Annotated[
-        tuple[Annotated[str, Field(most=MAX_COMMAND_BYTES)], ...] | None,
-        Field("Program and arguments; not run in a shell.", most=MAX_COMMAND),
+        tuple[Annotated[str, Field(most=MAX_COMMAND_BYTES)], ...] | None, Field(most=MAX_COMMAND)
     ] = None
 
     RULES: ClassVar = (
@@ -121,10 +127,16 @@ class ExecAction(ProbeAction, frozen=True):
 
 
 class HTTPHeader(msgspec.Struct, frozen=True, gc=False):
+    """A header of the request.
+
+    Attributes:
+        name: Header name.
+        value: Header value.
+    """
+
     name: Annotated[
         str,
         Field(
-            "Header name.",
             most=253,
             rules=(
                 rule(_HEADER_NAME_MESSAGE, "", _TOKEN.fullmatch),
@@ -137,22 +149,27 @@ class HTTPHeader(msgspec.Struct, frozen=True, gc=False):
             ),
         ),
     ]
-    value: Annotated[
-        str, Field("Header value.", most=MAX_TEXT, required=True, rules=(_HEADER_VALUE,))
-    ] = ""
+    value: Annotated[str, Field(most=MAX_TEXT, required=True, rules=(_HEADER_VALUE,))] = ""
 
 
 class HTTPGetAction(ProbeAction, frozen=True):
     """HTTP action. `port` is a number or the name of a container port.
 
     A marker that was stored before the rules of its path and headers keeps being probed, as kubelet would.
+
+    Attributes:
+        port: Port number, or name of a container port.
+        path: Path of the request, including the query.
+        host: Not allowed: probes always use the pod's own IP.
+        scheme: HTTP or HTTPS; certificates are not verified.
+        http_headers: Request headers. A Host header does not change the target of the request.
+        protocol: HTTP1 or absent: HTTP/1.1. HTTP/2 is not supported.
     """
 
-    port: Annotated[int | str, _PORT]
+    port: Port
     path: Annotated[
         str | None,
         Field(
-            "Path of the request, including the query.",
             most=MAX_TEXT,
             default="/",
             rules=(
@@ -178,22 +195,11 @@ class HTTPGetAction(ProbeAction, frozen=True):
         ),
     ] = None
     host: Annotated[str | None, _HOST] = None
-    scheme: Annotated[
-        str | None,
-        Field(
-            "HTTP or HTTPS; certificates are not verified.",
-            values=("", "HTTP", "HTTPS"),
-            default="HTTP",
-        ),
-    ] = None
-    http_headers: Annotated[
-        tuple[HTTPHeader, ...] | None,
-        Field("Request headers. A Host header does not change the target of the request.", most=32),
-    ] = msgspec.field(default=None, name="httpHeaders")
-    protocol: Annotated[
-        str | None,
-        Field("HTTP1 or absent: HTTP/1.1. HTTP/2 is not supported.", values=("", "HTTP1")),
-    ] = None
+    scheme: Annotated[str | None, Field(values=("", "HTTP", "HTTPS"), default="HTTP")] = None
+    http_headers: Annotated[tuple[HTTPHeader, ...] | None, Field(most=32)] = msgspec.field(
+        default=None, name="httpHeaders"
+    )
+    protocol: Annotated[str | None, Field(values=("", "HTTP1"))] = None
 
     def with_defaults(self) -> "HTTPGetAction":
         """The action with the scheme and path defaults of our CRD, which Kruise's CRD lacks."""
@@ -201,30 +207,32 @@ class HTTPGetAction(ProbeAction, frozen=True):
 
 
 class TCPSocketAction(ProbeAction, frozen=True):
-    port: Annotated[int | str, _PORT]
+    """Action that opens a connection.
+
+    Attributes:
+        port: Port number, or name of a container port.
+        host: Not allowed: probes always use the pod's own IP.
+    """
+
+    port: Port
     host: Annotated[str | None, _HOST] = None
 
 
 class GRPCAction(ProbeAction, frozen=True):
-    port: Annotated[int, Field("Port number.", least=1, most=MAX_PORT, schema={"format": "int32"})]
-    service: Annotated[
-        str | None, Field("Service name in the health check request.", most=MAX_TEXT)
-    ] = None
-    mode: Annotated[
-        str | None,
-        Field(
-            "TLS: uses TLS without verification. Plaintext or absent: no TLS.",
-            values=("", "Plaintext", "TLS"),
-        ),
-    ] = None
+    """Action that calls the health service.
+
+    Attributes:
+        port: Port number.
+        service: Service name in the health check request.
+        mode: TLS: uses TLS without verification. Plaintext or absent: no TLS.
+    """
+
+    port: Annotated[int, Field(least=1, most=MAX_PORT, schema={"format": "int32"})]
+    service: Annotated[str | None, Field(most=MAX_TEXT)] = None
+    mode: Annotated[str | None, Field(values=("", "Plaintext", "TLS"))] = None
 
 
-_ACTIONS: Final = {
-    "exec": "exec",
-    "httpGet": "http_get",
-    "tcpSocket": "tcp_socket",
-    "grpc": "grpc",
-}
+_ACTIONS: Final = {"exec": "exec", "httpGet": "http_get", "tcpSocket": "tcp_socket", "grpc": "grpc"}
 
 
 def _one_action(later: str, *earlier: str) -> Rule:
@@ -241,50 +249,37 @@ def _one_action(later: str, *earlier: str) -> Rule:
     )
 
 
-def _number(text: str, most: int = MAX_SECONDS, **schema: str) -> Field:
-    return Field(text, least=0, most=most, schema=schema or {"format": "int32"})
+Number = Annotated[int | None, Field(least=0, most=MAX_SECONDS, schema={"format": "int32"})]
 
 
 class Probe(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=False):
-    """core/v1 Probe as on the wire. The properties return the effective numbers, with defaults and clamped to bounds."""
+    """core/v1 Probe as on the wire. The properties return the effective numbers, with defaults and clamped to bounds.
 
-    exec: Annotated[
-        ExecAction | None, Field("Runs a command in the container; exit code 0 is a success.")
-    ] = None
-    http_get: Annotated[
-        HTTPGetAction | None,
-        Field("Sends a GET request to the pod; status 200 to 399 is a success."),
-    ] = None
-    tcp_socket: Annotated[
-        TCPSocketAction | None,
-        Field("Opens a TCP connection to the pod; an established connection is a success."),
-    ] = None
-    grpc: Annotated[GRPCAction | None, Field("Calls the gRPC health service of the pod.")] = None
-    initial_delay_seconds: Annotated[
-        int | None, _number("Seconds from the container's start to the first probe. Default: 0.")
-    ] = None
+    Attributes:
+        exec: Runs a command in the container; exit code 0 is a success.
+        http_get: Sends a GET request to the pod; status 200 to 399 is a success.
+        tcp_socket: Opens a TCP connection to the pod; an established connection is a success.
+        grpc: Calls the gRPC health service of the pod.
+        initial_delay_seconds: Seconds from the container's start to the first probe. Default: 0.
+        timeout_seconds: Seconds after which an attempt times out. Default (absent or 0): 1.
+        period_seconds: Seconds between two probes. Default (absent or 0): 1.
+        success_threshold: Consecutive successes until the state is Succeeded. Default (absent or 0): 1.
+        failure_threshold: Consecutive failures until the state is Failed. Default (absent or 0): 1.
+        termination_grace_period_seconds: No effect: these probes never terminate a container.
+    """
+
+    exec: ExecAction | None = None
+    http_get: HTTPGetAction | None = None
+    tcp_socket: TCPSocketAction | None = None
+    grpc: GRPCAction | None = None
+    initial_delay_seconds: Number = None
     timeout_seconds: Annotated[
-        int | None,
-        _number(
-            "Seconds after which an attempt times out. Default (absent or 0): 1.",
-            MAX_TIMEOUT_SECONDS,
-        ),
+        int | None, Field(least=0, most=MAX_TIMEOUT_SECONDS, schema={"format": "int32"})
     ] = None
-    period_seconds: Annotated[
-        int | None, _number("Seconds between two probes. Default (absent or 0): 1.")
-    ] = None
-    success_threshold: Annotated[
-        int | None,
-        _number("Consecutive successes until the state is Succeeded. Default (absent or 0): 1."),
-    ] = None
-    failure_threshold: Annotated[
-        int | None,
-        _number("Consecutive failures until the state is Failed. Default (absent or 0): 1."),
-    ] = None
-    termination_grace_period_seconds: Annotated[
-        int | None,
-        _number("No effect: these probes never terminate a container.", format="int64"),
-    ] = None
+    period_seconds: Number = None
+    success_threshold: Number = None
+    failure_threshold: Number = None
+    termination_grace_period_seconds: Annotated[int | None, Field(least=0, most=MAX_SECONDS)] = None
 
     RULES: ClassVar = (
         rule(

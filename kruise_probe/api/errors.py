@@ -11,7 +11,6 @@ Source: apimachinery pkg/api/errors; the `Status` object of the server's respons
 """
 
 import random
-from contextlib import suppress
 from typing import ClassVar, Final
 
 import msgspec
@@ -38,7 +37,7 @@ class Status(msgspec.Struct, frozen=True, rename="camel"):
 class StatusDetails(msgspec.Struct, frozen=True, rename="camel"):
     """Details of a Status. `retryAfterSeconds` accompanies 429 and 503, like the Retry-After header."""
 
-    retry_after_seconds: int | None = None
+    retry_after_seconds: float | None = None
 
 
 class FatalError(Exception):
@@ -138,19 +137,7 @@ class ServerError(ApiError):
     default_code = 500
 
 
-_BY_CODE: dict[int, type[ApiError]] = {
-    kind.default_code: kind
-    for kind in (
-        BadRequest,
-        Unauthorized,
-        Forbidden,
-        NotFound,
-        Conflict,
-        Expired,
-        Invalid,
-        TooManyRequests,
-    )
-}
+_BY_CODE: Final = {kind.default_code: kind for kind in ApiError.__subclasses__()}
 
 
 def error_of(
@@ -159,14 +146,8 @@ def error_of(
     """Return the typed error for a response with HTTP status `code`, or for an ERROR event of a watch."""
     reason = (status and status.reason) or ""
     message = (status and status.message) or "the server gave no message"
-    if (
-        retry_after_seconds is None
-        and status
-        and status.details
-        and status.details.retry_after_seconds
-    ):
-        with suppress(OverflowError):  # ignore a number with hundreds of digits
-            retry_after_seconds = float(status.details.retry_after_seconds)
+    if retry_after_seconds is None and status and status.details:
+        retry_after_seconds = status.details.retry_after_seconds
     kind = ServerError if code >= 500 else _BY_CODE.get(code, ApiError)
     if kind is NotFound and reason != "NotFound":
         kind = ApiError  # a proxy's page, or the path of a CRD that is not installed: the object may exist

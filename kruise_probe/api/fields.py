@@ -1,6 +1,8 @@
 """Declares a field of our kinds once, where it is defined: its meaning, its bounds and its rules.
 
-    path: Annotated[str | None, Field("Path of the request.", most=4096, rules=(NO_CONTROLS,))] = None
+    class HTTPGetAction(msgspec.Struct):
+        # In the docstring, below "Attributes:" -- path: Path of the request.
+        path: Annotated[str | None, Field(most=4096, rules=(NO_CONTROLS,))] = None
 
 The CRDs' schemas with their CEL rules derive from it (`manifests.schema`), and from these the reference and lint; so does
 validation (`errors_in`). msgspec ignores it: an object that breaks a rule still decodes.
@@ -8,8 +10,10 @@ validation (`errors_in`). msgspec ignores it: an object that breaks a rule still
 Source: apiextensions/v1 JSONSchemaProps and ValidationRule.
 """
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
+from inspect import cleandoc
 from types import NoneType, UnionType
 from typing import Annotated, Any, NamedTuple, Union, get_args, get_origin, get_type_hints
 
@@ -54,7 +58,6 @@ class Field(NamedTuple):
     """What Kubernetes and users know about a field, beside its name and type.
 
     Attributes:
-        text: its description.
         least, most: bounds of a number, or of the number of characters, items or entries. A text or list with `least` is required.
         values: the allowed ones; the empty one counts as absent.
         required: also if its type allows None, because Kruise's CRD does.
@@ -62,7 +65,6 @@ class Field(NamedTuple):
         schema: further parts of the schema.
     """
 
-    text: str = ""
     least: int | None = None
     most: int | None = None
     values: tuple[str, ...] = ()
@@ -77,15 +79,17 @@ class Shape(NamedTuple):
     """A type with its declarations.
 
     Attributes:
-        kind: `string`, `integer`, `port`, `array`, `map` or `object`.
+        kind: `string`, `integer`, `boolean`, `port`, `array`, `map` or `object`.
         items: of a list, or the values of a map.
         properties: of an object, by attribute.
+        text: its description.
     """
 
     kind: str
     field: Field
     items: "Shape | None" = None
     properties: Mapping[str, "Property"] = {}
+    text: str = ""
 
 
 class Property(NamedTuple):
@@ -117,16 +121,29 @@ def _shape(annotation: Any, field: Field) -> Shape:
         rules = (rule for base in annotation.__mro__ for rule in vars(base).get("RULES", ()))
         field = field._replace(rules=(*rules, *field.rules))
         return Shape("object", field, properties=_properties(annotation))
-    return Shape("integer" if annotation is int else "string", field)
+    return Shape({int: "integer", bool: "boolean"}.get(annotation, "string"), field)
 
 
 def _properties(struct: type[msgspec.Struct]) -> Mapping[str, Property]:
     hints = get_type_hints(struct, include_extras=True)
+    texts = _texts(struct)
     found = {}
     for each in msgspec.structs.fields(struct):
-        shape = _shape(hints[each.name], Field())
+        shape = _shape(hints[each.name], Field())._replace(text=texts.get(each.name, ""))
         found[each.name] = Property(each.encode_name, shape, each.required or shape.field.required)
     return found
+
+
+_ATTRIBUTE = re.compile(r"^    (\w+): (.+(?:\n {8}.+)*)", re.MULTILINE)
+
+
+def _texts(struct: type[msgspec.Struct]) -> dict[str, str]:
+    """The description of each attribute, from the docstrings."""
+    texts: dict[str, str] = {}
+    for base in reversed(struct.__mro__):
+        _, _, section = cleandoc(vars(base).get("__doc__") or "").partition("Attributes:\n")
+        texts |= {name: " ".join(text.split()) for name, text in _ATTRIBUTE.findall(section)}
+    return texts
 
 
 def errors_in(value: Any, shape: Shape, path: str, *, stored: bool = False) -> Iterator[FieldError]:
@@ -137,7 +154,7 @@ def errors_in(value: Any, shape: Shape, path: str, *, stored: bool = False) -> I
             yield required(path, "must be set")
         return
     yield from _bound_errors(value, shape, path)
-    if field.values and value not in ("", *field.values):
+    if field.values and value not in field.values:
         known = ", ".join(f'"{each}"' for each in field.values if each)
         yield not_supported(path, value, f"supported values: {known}")
     for rule in field.rules:
@@ -226,11 +243,11 @@ def key_error(
     return FieldError(path, kind, problem, key, key if in_map else None)
 
 
-def unique(name: str, message: str, *, attribute: str, item: str = "") -> Rule:
+def unique(name: str, message: str, *, attribute: str = "", item: str = "") -> Rule:
     """The field `name` of the items of a list is unique, if it is set."""
 
     def check(value: Any, path: str) -> Iterator[FieldError]:
-        names = (getattr(each, attribute) or None for each in value)
+        names = (getattr(each, attribute or name) or None for each in value)
         yield from check_unique(f"{path}[{{}}].{name}", names, message)
 
     cel = (

@@ -140,24 +140,25 @@ MAX_SELECTOR_ITEMS: Final = 32
 class LabelSelectorRequirement(
     msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=False
 ):
+    """metav1.LabelSelectorRequirement.
+
+    Attributes:
+        key: Label key.
+        operator: Relation of the key to the values.
+        values: Label values for In and NotIn.
+    """
+
     key: Annotated[
         str,
         Field(
-            "Label key.",
             most=MAX_KEY,
             rules=(rule(KEY, is_key_cel("self"), lambda key: not label_key_error(key)),),
         ),
     ]
-    operator: Annotated[
-        str,
-        Field(
-            "Relation of the key to the values.", values=("In", "NotIn", "Exists", "DoesNotExist")
-        ),
-    ]
+    operator: Annotated[str, Field(values=("In", "NotIn", "Exists", "DoesNotExist"))]
     values: Annotated[
         tuple[LabelValue, ...] | None,
         Field(
-            "Label values for In and NotIn.",
             most=MAX_SELECTOR_ITEMS,
             rules=(each_key(LABEL_VALUE, _is_value_cel("k"), label_value_error),),
         ),
@@ -182,19 +183,19 @@ class LabelSelectorRequirement(
 
 
 class LabelSelector(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=False):
-    """metav1.LabelSelector; `compile_selector` turns it into a predicate."""
+    """metav1.LabelSelector; `compile_selector` turns it into a predicate.
+
+    Attributes:
+        match_labels: Labels that a pod must have.
+        match_expressions: Requirements that a pod must all meet.
+    """
 
     match_labels: Annotated[
         Mapping[str, LabelValue] | None,
-        Field(
-            "Labels that a pod must have.",
-            most=MAX_SELECTOR_ITEMS,
-            rules=(LABEL_KEYS, LABEL_VALUES),
-        ),
+        Field(most=MAX_SELECTOR_ITEMS, rules=(LABEL_KEYS, LABEL_VALUES)),
     ] = None
     match_expressions: Annotated[
-        tuple[LabelSelectorRequirement, ...] | None,
-        Field("Requirements that a pod must all meet.", most=MAX_SELECTOR_ITEMS),
+        tuple[LabelSelectorRequirement, ...] | None, Field(most=MAX_SELECTOR_ITEMS)
     ] = None
 
     RULES: ClassVar = (

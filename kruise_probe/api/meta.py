@@ -105,16 +105,20 @@ class ApiObject(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True,
 
 
 class Condition(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=False):
-    """metav1.Condition."""
+    """metav1.Condition.
 
-    type: Annotated[str, Field("Name of the condition.")]
-    status: Annotated[str, Field("Status of the condition.", values=("True", "False", "Unknown"))]
-    reason: Annotated[str, Field("Machine-readable reason for the status.")] = ""
-    message: Annotated[str, Field("Human-readable explanation with a remedy.")] = ""
-    last_transition_time: Annotated[
-        str | None,
-        Field("Time of the last change of status.", schema={"format": "date-time"}),
-    ] = None
-    observed_generation: Annotated[
-        int | None, Field("Generation of the object that the condition is based on.")
-    ] = None
+    Attributes:
+        type: Name of the condition.
+        status: Status of the condition.
+        reason: Machine-readable reason for the status.
+        message: Human-readable explanation with a remedy.
+        last_transition_time: Time of the last change of status.
+        observed_generation: Generation of the object that the condition is based on.
+    """
+
+    type: str
+    status: Annotated[str, Field(values=("True", "False", "Unknown"))]
+    reason: str = ""
+    message: str = ""
+    last_transition_time: Annotated[str | None, Field(schema={"format": "date-time"})] = None
+    observed_generation: int | None = None

@@ -132,11 +132,6 @@ def reserved_label_error(key: str, allowed: Collection[str] = ()) -> str | None:
     return None if key in allowed else _error(LABELS, key, USE_ANOTHER_LABEL)
 
 
-def reserved_annotation_error(key: str) -> str | None:
-    """Like `reserved_label_error`, for an annotation key."""
-    return _error(ANNOTATIONS, key, USE_ANOTHER_KEY)
-
-
 def reserved_condition_error(condition_type: str) -> str | None:
     """Like `reserved_label_error`, for a condition type."""
     return _error(CONDITIONS, condition_type, USE_ANOTHER_CONDITION)

@@ -18,17 +18,8 @@ _SECONDS: Final = len("2022-09-09T07:13:04")
 _MICROSECONDS: Final = len("2022-09-09T07:13:04.000000")
 """Offsets of the time zone. strftime is not used, as it writes early years with fewer than four digits."""
 
-_UNITS: Final = {
-    "ns": 1e-9,
-    "us": 1e-6,
-    "µs": 1e-6,
-    "μs": 1e-6,
-    "ms": 1e-3,
-    "s": 1.0,
-    "m": 60.0,
-    "h": 3600.0,
-}
-_TERM = re.compile(r"(\d+\.?\d*|\.\d+)(ns|us|µs|μs|ms|s|m|h)")
+_UNITS: Final = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+_TERM = re.compile(r"(\d+\.?\d*|\.\d+)(ns|us|µs|ms|s|m|h)")
 
 
 def utc_now() -> datetime:

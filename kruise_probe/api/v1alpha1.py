@@ -59,33 +59,18 @@ class _Wire(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=
 
 
 class MessageValue(_Wire, frozen=True):
-    """A label or annotation whose value is extracted from the message of the result. Kruise's CRD prunes it."""
+    """A label or annotation whose value is extracted from the message of the result. Kruise's CRD prunes it.
 
-    label: Annotated[
-        str | None,
-        Field(
-            "Key of the label to set; either this or annotation.",
-            most=MAX_KEY,
-            rules=LABEL_KEY_RULES,
-        ),
-    ] = None
-    annotation: Annotated[
-        str | None,
-        Field(
-            "Key of the annotation to set; its value has at most 1024 bytes.",
-            most=MAX_KEY,
-            rules=ANNOTATION_KEY_RULES,
-        ),
-    ] = None
-    regex: Annotated[
-        str | None,
-        Field(
-            "RE2 pattern. The value is group 1 of its first match, or the whole match if it has no group. "
-            "Without a pattern the value is the first line of the message that is not blank, trimmed.",
-            most=MAX_PATTERN,
-            rules=(PATTERN,),
-        ),
-    ] = None
+    Attributes:
+        label: Key of the label to set; either this or annotation.
+        annotation: Key of the annotation to set; its value has at most 1024 bytes.
+        regex: RE2 pattern. The value is group 1 of its first match, or the whole match if it has no group. Without
+            a pattern the value is the first line of the message that is not blank, trimmed.
+    """
+
+    label: Annotated[str | None, Field(most=MAX_KEY, rules=LABEL_KEY_RULES)] = None
+    annotation: Annotated[str | None, Field(most=MAX_KEY, rules=ANNOTATION_KEY_RULES)] = None
+    regex: Annotated[str | None, Field(most=MAX_PATTERN, rules=(PATTERN,))] = None
 
     RULES: ClassVar = (
         rule(
@@ -98,34 +83,33 @@ class MessageValue(_Wire, frozen=True):
 
 
 class MarkerPolicy(_Wire, frozen=True):
-    """What to write to the pod in `state`; keys that only the policies of other states name are removed."""
+    """What to write to the pod in `state`; keys that only the policies of other states name are removed.
 
-    state: Annotated[
-        str,
-        Field(
-            "State in which the policy applies. Without a policy for Unknown, that state changes no labels or "
-            "annotations. Kruise allows Succeeded and Failed only.",
-            values=tuple(ProbeState),
-        ),
-    ]
-    labels: Annotated[
-        Mapping[str, LabelValue] | None,
-        Field("Labels to set on the pod.", most=MAX_MARKS, rules=LABEL_RULES),
-    ] = None
+    Attributes:
+        state: State in which the policy applies. Without a policy for Unknown, that state changes no labels or
+            annotations. Kruise allows Succeeded and Failed only.
+        labels: Labels to set on the pod.
+        annotations: Annotations to set on the pod.
+        from_message: Labels and annotations whose values are extracted from the message of the result. If the
+            message has no valid value, the static value of the same key is used; without one the key is removed.
+            Kruise's CRD prunes this field.
+    """
+
+    state: Annotated[str, Field(values=tuple(ProbeState))]
+    labels: Annotated[Mapping[str, LabelValue] | None, Field(most=MAX_MARKS, rules=LABEL_RULES)] = (
+        None
+    )
     annotations: Annotated[
         Mapping[str, Annotated[str, Field(most=8192)]] | None,
-        Field("Annotations to set on the pod.", most=MAX_MARKS, rules=ANNOTATION_RULES),
+        Field(most=MAX_MARKS, rules=ANNOTATION_RULES),
     ] = None
     from_message: Annotated[
         tuple[MessageValue, ...] | None,
         Field(
-            "Labels and annotations whose values are extracted from the message of the result. If the message has no "
-            "valid value, the static value of the same key is used; without one the key is removed. "
-            "Kruise's CRD prunes this field.",
             most=MAX_FROM_MESSAGE,
             rules=(
-                unique("label", "must be unique in this fromMessage", attribute="label"),
-                unique("annotation", "must be unique in this fromMessage", attribute="annotation"),
+                unique("label", "must be unique in this fromMessage"),
+                unique("annotation", "must be unique in this fromMessage"),
             ),
         ),
     ] = None
@@ -145,13 +129,16 @@ class ContainerProbe(_Wire, frozen=True):
     """What to run in a container: in a NodePodProbe, where `name` is `<marker>#<probe>` (`keys.ProbeName`), and in a marker.
 
     A new option of an attempt is a field here, beside `probe`. Whatever decides about attempts takes the whole entry.
+
+    Attributes:
+        name: <marker>#<probe>
+        container_name: Name of the container to probe.
+        probe: A core/v1 Probe, with the fields of a marker's probe.
     """
 
-    name: Annotated[str, Field("<marker>#<probe>")]
-    container_name: Annotated[str, Field("Name of the container to probe.")]
-    probe: Annotated[
-        Probe, Field("A core/v1 Probe, with the fields of a marker's probe.", open=True)
-    ]
+    name: str
+    container_name: str
+    probe: Annotated[Probe, Field(open=True)]
 
     @property
     def attempt(self) -> list[tuple[str, object]]:
@@ -197,12 +184,21 @@ def _set_fields(struct: msgspec.Struct, but: frozenset[str]) -> Iterator[tuple[s
 
 
 class PodContainerProbe(ContainerProbe, frozen=True):
-    """A probe of a marker, with what its results change on the pod."""
+    """A probe of a marker, with what its results change on the pod.
+
+    Attributes:
+        name: Name of the probe; unique in the marker, must not contain '#'.
+        container_name: Name of the container to probe: a regular container or a sidecar.
+        probe: A container probe as in core/v1. Absent numbers default to 1 (initialDelaySeconds: 0).
+        marker_policy: Labels and annotations to write to the pod per state. Keys that only policies of other states
+            name are removed; with a single policy the opposite result removes its keys.
+        pod_condition_type: Pod condition type for the newest result, such as example.com/healthy: Succeeded is
+            True, Failed is False.
+    """
 
     name: Annotated[
         str,
         Field(
-            "Name of the probe; unique in the marker, must not contain '#'.",
             least=1,
             most=253,
             rules=(
@@ -214,43 +210,24 @@ class PodContainerProbe(ContainerProbe, frozen=True):
             ),
         ),
     ]
-    container_name: Annotated[
-        str,
-        Field(
-            "Name of the container to probe: a regular container or a sidecar.", least=1, most=63
-        ),
-    ]
-    probe: Annotated[
-        Probe,
-        Field(
-            "A container probe as in core/v1. Absent numbers default to 1 (initialDelaySeconds: 0)."
-        ),
-    ]
+    container_name: Annotated[str, Field(least=1, most=63)]
+    probe: Probe
     marker_policy: Annotated[
         tuple[MarkerPolicy, ...] | None,
         Field(
-            "Labels and annotations to write to the pod per state. Keys that only policies of other states name are "
-            "removed; with a single policy the opposite result removes its keys.",
             most=len(ProbeState),
             rules=(
                 unique(
                     "state",
                     "must be unique in this markerPolicy",
-                    attribute="state",
                     item="(self[0].state == self[1].state ? '[1]: ' : '[2]: ')",
                 ),
             ),
         ),
     ] = None
-    pod_condition_type: Annotated[
-        str | None,
-        Field(
-            "Pod condition type for the newest result, such as example.com/healthy: Succeeded is True, "
-            "Failed is False.",
-            most=MAX_KEY,
-            rules=CONDITION_TYPE_RULES,
-        ),
-    ] = None
+    pod_condition_type: Annotated[str | None, Field(most=MAX_KEY, rules=CONDITION_TYPE_RULES)] = (
+        None
+    )
 
     RULES: ClassVar = (
         rule(
@@ -283,23 +260,24 @@ def _not_in_selector(labels: str, what: str) -> Rule:
 
 
 class PodProbeMarkerSpec(_Wire, frozen=True):
+    """Which pods are probed, and how.
+
+    Attributes:
+        selector: Label selector of the pods; must not be empty; immutable.
+        probes: Probes to run on every matching pod; names must be unique.
+    """
+
     selector: Annotated[
-        LabelSelector | None,
-        Field(
-            "Label selector of the pods; must not be empty; immutable.",
-            required=True,
-            schema={"x-kubernetes-map-type": "atomic"},
-        ),
+        LabelSelector | None, Field(required=True, schema={"x-kubernetes-map-type": "atomic"})
     ] = None
     probes: Annotated[
         tuple[PodContainerProbe, ...] | None,
         Field(
-            "Probes to run on every matching pod; names must be unique.",
             least=1,
             most=MAX_PROBES,
             required=True,
             rules=(
-                unique("name", UNIQUE, attribute="name"),
+                unique("name", UNIQUE),
                 unique("podConditionType", UNIQUE, attribute="pod_condition_type"),
             ),
         ),
@@ -317,37 +295,40 @@ class PodProbeMarkerSpec(_Wire, frozen=True):
 
 
 class PodProbeMarkerStatus(_Wire, frozen=True):
-    """The first two fields are Kruise's; the others are ours and pruned by Kruise's CRD."""
+    """The first two fields are Kruise's; the others are ours and pruned by Kruise's CRD.
 
-    observed_generation: Annotated[
-        int, Field("Latest generation of the marker that the manager has observed.")
-    ] = 0
-    matched_pods: Annotated[int, Field("Number of selected pods that can be probed.")] = 0
-    succeeded: Annotated[int | None, Field("Number of matched pods whose probes all succeed.")] = (
-        None
-    )
-    failed: Annotated[int | None, Field("Number of matched pods with a failed probe.")] = None
-    unknown: Annotated[int | None, Field("Number of the other matched pods.")] = None
-    nodes_behind: Annotated[
-        int | None,
-        Field("Number of nodes whose NodePodProbe does not reflect the current spec."),
-    ] = None
+    Attributes:
+        observed_generation: Latest generation of the marker that the manager has observed.
+        matched_pods: Number of selected pods that can be probed.
+        succeeded: Number of matched pods whose probes all succeed.
+        failed: Number of matched pods with a failed probe.
+        unknown: Number of the other matched pods.
+        nodes_behind: Number of nodes whose NodePodProbe does not reflect the current spec.
+        conditions: Whether the marker is fully in effect, and if not, why: Synced, Conflict and Degraded.
+    """
+
+    observed_generation: int = 0
+    matched_pods: int = 0
+    succeeded: int | None = None
+    failed: int | None = None
+    unknown: int | None = None
+    nodes_behind: int | None = None
     conditions: Annotated[
         tuple[Condition, ...] | None,
-        Field(
-            "Whether the marker is fully in effect, and if not, why: Synced, Conflict and Degraded.",
-            schema={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},
-        ),
+        Field(schema={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}),
     ] = None
 
 
 class PodProbeMarker(ApiObject, frozen=True):
-    spec: Annotated[
-        PodProbeMarkerSpec, Field("The pods to select and the probes to run.", required=True)
-    ] = PodProbeMarkerSpec()
-    status: Annotated[
-        PodProbeMarkerStatus | None, Field("What the manager observed; written by it.")
-    ] = None
+    """A marker.
+
+    Attributes:
+        spec: The pods to select and the probes to run.
+        status: What the manager observed; written by it.
+    """
+
+    spec: Annotated[PodProbeMarkerSpec, Field(required=True)] = PodProbeMarkerSpec()
+    status: PodProbeMarkerStatus | None = None
 
     @property
     def paused(self) -> bool:
@@ -356,17 +337,31 @@ class PodProbeMarker(ApiObject, frozen=True):
 
 
 class PodProbe(_Wire, frozen=True):
-    """All probes of one pod. Kruise's CRD requires `IP`, so it is written even if empty."""
+    """All probes of one pod. Kruise's CRD requires `IP`, so it is written even if empty.
 
-    name: Annotated[str, Field("Name of the pod.")]
-    namespace: Annotated[str, Field("Namespace of the pod.")]
-    uid: Annotated[str, Field("UID of the pod; a recreated pod of the same name has another.")]
-    ip: Annotated[str, Field("IP of the pod; target of network probes.")] = msgspec.field(name="IP")
-    probes: Annotated[tuple[ContainerProbe, ...] | None, Field("Probes to run on the pod.")] = None
+    Attributes:
+        name: Name of the pod.
+        namespace: Namespace of the pod.
+        uid: UID of the pod; a recreated pod of the same name has another.
+        ip: IP of the pod; target of network probes.
+        probes: Probes to run on the pod.
+    """
+
+    name: str
+    namespace: str
+    uid: str
+    ip: str = msgspec.field(name="IP")
+    probes: tuple[ContainerProbe, ...] | None = None
 
 
 class NodePodProbeSpec(_Wire, frozen=True):
-    pod_probes: Annotated[tuple[PodProbe, ...] | None, Field("Pods of this node to probe.")] = None
+    """What a node probes.
+
+    Attributes:
+        pod_probes: Pods of this node to probe.
+    """
+
+    pod_probes: tuple[PodProbe, ...] | None = None
 
 
 class ContainerProbeState(_Wire, frozen=True):
@@ -401,19 +396,18 @@ class NodePodProbeStatus(_Wire, frozen=True):
 
 
 class NodePodProbe(ApiObject, frozen=True):
-    spec: Annotated[NodePodProbeSpec, Field("The probes to run; written by the manager.")] = (
-        NodePodProbeSpec()
-    )
-    status: Annotated[
-        NodePodProbeStatus | None,
-        Field(
-            "Written by the daemon. podProbeStatuses[] contains the newest results by pod: name, namespace, uid and "
-            "probeStates[], of which each has name (<marker>#<probe>), state (Succeeded, Failed or Unknown), lastProbeTime, "
-            "lastTransitionTime, message, containerID and probeHash. pods is the number of pods to probe, and lastProbeTime "
-            "that of the newest result.",
-            open=True,
-        ),
-    ] = None
+    """The probes of a node and their results.
+
+    Attributes:
+        spec: The probes to run; written by the manager.
+        status: Written by the daemon. podProbeStatuses[] contains the newest results by pod: name, namespace, uid
+            and probeStates[], of which each has name (<marker>#<probe>), state (Succeeded, Failed or Unknown),
+            lastProbeTime, lastTransitionTime, message, containerID and probeHash. pods is the number of pods to
+            probe, and lastProbeTime that of the newest result.
+    """
+
+    spec: NodePodProbeSpec = NodePodProbeSpec()
+    status: Annotated[NodePodProbeStatus | None, Field(open=True)] = None
 
 
 def stored_bytes(value: object) -> int:

@@ -5,22 +5,32 @@ Differs: without the CEL rules, which JSON Schema cannot express.
 """
 
 from collections.abc import Collection
-from typing import Any
+from typing import Any, Final
 
+from kruise_probe.api.fields import shape_of
+from kruise_probe.api.meta import ObjectMeta
 from kruise_probe.api.resources import MARKERS
 from kruise_probe.manifests.crds import marker_crd
-from kruise_probe.manifests.schema import Schema
+from kruise_probe.manifests.schema import Schema, schema_of
+
+_BY_SERVER: Final[dict[str, Schema]] = {
+    "managedFields": {"type": "array", "items": {"type": "object"}},
+    "deletionGracePeriodSeconds": {"type": "integer"},
+    "selfLink": {"type": "string"},
+}
+"""Metadata that we do not read."""
 
 
 def marker_json_schema(allowed_labels: Collection[str] = ()) -> dict[str, Any]:
     """The schema of a whole object; unknown fields are errors."""
+    metadata = schema_of(shape_of(ObjectMeta))
     crd = marker_crd(allowed_labels)["spec"]
     root = crd["versions"][0]["schema"]["openAPIV3Schema"]
     properties = {
         **root["properties"],
         "apiVersion": {"type": "string", "enum": [MARKERS.api_version]},
         "kind": {"type": "string", "enum": [MARKERS.kind]},
-        "metadata": _metadata(),
+        "metadata": {**metadata, "properties": {**metadata["properties"], **_BY_SERVER}},
     }
     required = ["apiVersion", "kind", "metadata", *root["required"]]
     schema = {**root, "properties": properties, "required": required}
@@ -28,42 +38,6 @@ def marker_json_schema(allowed_labels: Collection[str] = ()) -> dict[str, Any]:
         "$schema": "http://json-schema.org/draft-07/schema#",
         "title": MARKERS.kind,
         **_closed(schema),
-    }
-
-
-def _metadata() -> Schema:
-    text = {"type": "string"}
-    texts = {
-        "name": "Name; unique in the namespace.",
-        "generateName": "Prefix of a generated name.",
-        "namespace": "Namespace of the marker and of its pods.",
-    }
-    maps = {
-        "labels": "Labels of the marker itself.",
-        "annotations": "Annotations of the marker itself.",
-    }
-    by_server: dict[str, Schema] = {
-        "finalizers": {"type": "array", "items": text},
-        **{
-            name: {"type": "array", "items": {"type": "object"}}
-            for name in ("ownerReferences", "managedFields")
-        },
-        **{name: {"type": "integer"} for name in ("generation", "deletionGracePeriodSeconds")},
-        **dict.fromkeys(
-            ("uid", "resourceVersion", "creationTimestamp", "deletionTimestamp", "selfLink"), text
-        ),
-    }
-    return {
-        "description": "Name, namespace, labels and annotations.",
-        "type": "object",
-        "properties": {
-            **{name: {"description": meaning, **text} for name, meaning in texts.items()},
-            **{
-                name: {"description": meaning, "type": "object", "additionalProperties": text}
-                for name, meaning in maps.items()
-            },
-            **by_server,
-        },
     }
 
 

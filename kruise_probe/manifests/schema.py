@@ -31,7 +31,7 @@ def schema_of(shape: Shape, *, allowed_labels: str | None = None) -> Schema:
     `allowed_labels` is the list in CEL that replaces `mark_rules.ALLOWED_LABELS`; None for a schema without CEL.
     """
     field = shape.field
-    schema: Schema = {"description": field.text} if field.text else {}
+    schema: Schema = {"description": shape.text} if shape.text else {}
     if field.open:
         return {**schema, "type": "object", "x-kubernetes-preserve-unknown-fields": True}
     schema |= _type_of(shape, allowed_labels)
@@ -70,8 +70,8 @@ def _type_of(shape: Shape, allowed_labels: str | None) -> Schema:
                 "anyOf": [{"type": "integer"}, {"type": "string"}],
                 "x-kubernetes-int-or-string": True,
             }
-        case _:
-            return {"type": "string"}
+        case kind:
+            return {"type": kind}
 
 
 def _rule(rule: Rule, allowed_labels: str) -> Schema:

@@ -600,6 +600,7 @@ def _bad_policies() -> Iterator[Row]:
         return Row(f"policy-{name}", edited("probes.0.markerPolicy", policies), field, server_field)
 
     yield row("state-true", [policy("True")], f"{at}[0].state")
+    yield row("state-empty", [policy("")], f"{at}[0].state")
     yield row("state-twice", [policy(), policy()], f"{at}[1].state", at)
     four = [policy(), policy("Succeeded"), policy("Unknown"), policy()]
     yield row("four", four, at)

@@ -109,9 +109,3 @@ def test_retry_after_of_the_status_is_kept() -> None:
 
     assert error.retry_after_seconds == 3.0
     assert error_of(429, None, retry_after_seconds=1.5).retry_after_seconds == 1.5
-
-
-def test_huge_retry_after_is_ignored() -> None:
-    error = error_of(503, Status(details=StatusDetails(retry_after_seconds=10**400)))
-
-    assert error.retry_after_seconds is None
