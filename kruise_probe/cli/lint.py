@@ -1,5 +1,6 @@
 """`kruise-probe lint`: checks files without a cluster."""
 
+import re
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,6 +11,9 @@ import click
 
 from kruise_probe.api.errors import FatalError
 from kruise_probe.cli.flag_types import LABEL_KEYS, FlagCommand, flag, flags_of
+from kruise_probe.cli.query_options import show
+from kruise_probe.cli.terminal import Cell, Terminal
+from kruise_probe.lint.findings import Finding
 from kruise_probe.lint.formats import as_json, as_sarif, as_text, summary
 from kruise_probe.lint.linter import lint as lint_sources
 from kruise_probe.lint.sources import read_sources
@@ -44,6 +48,46 @@ def _time_limit() -> Iterator[None]:
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
+
+
+def frame(finding: Finding, text: str, terminal: Terminal) -> str:
+    """The finding as compilers draw it: rule and problem, place, the line with carets, and what to do."""
+    line, column = finding.position
+    problem, help = _parted(finding.message)
+    margin = " " * len(str(line))
+    lines = [
+        *terminal.paragraph(Cell(f"{finding.rule}: ", "broken"), problem),
+        f"{margin}--> {terminal.paint(f'{finding.file}:{line}:{column}')}",
+    ]
+    source = [*text.split("\n"), *[""] * line][line - 1].expandtabs(1)
+    if source.strip():
+        room = terminal.width - len(margin) - 4
+        start = max(column - 1 - room // 2, 0) if len(source) > room else 0
+        token = _TOKEN.match(source, column - 1)
+        carets = "^" * max(len(token[0]) if token else 0, 1)
+        marked = f"{' ' * (column - 1)}{carets}"
+        lines += [
+            f"{margin} |",
+            f"{line} | {terminal.paint(source[start : start + room])}".rstrip(),
+            f"{margin} | {terminal.paint(marked[start : start + room], 'broken')}",
+        ]
+    notes = [("field", finding.path), ("help", help)]
+    for name, note in notes:
+        if note:
+            lines += terminal.paragraph(Cell(f"= {name}: ", "strong"), note, f"{margin} ")
+    return "\n".join([*lines, "", ""])
+
+
+def _parted(message: str) -> tuple[str, str]:
+    """What is wrong, and what to do."""
+    problem, mark, hint = message.partition(" Did you mean ")
+    if mark:
+        return problem.removesuffix("."), f"did you mean {hint}"
+    problem, _, remedy = message.rpartition("; ")
+    return (problem, remedy) if problem else (message, "")
+
+
+_TOKEN: Final = re.compile(r"\"[^\"]*\"|'[^']*'|[^\s:,\[\]{}]*|.")
 
 
 _FORMATS: Final = {"text": as_text, "json": as_json, "sarif": as_sarif}
@@ -82,8 +126,14 @@ def lint(files: tuple[str, ...], **options: Any) -> int:
     if not paths:
         raise click.UsageError("name files with -f; - is standard input")
     with _time_limit():
-        report = lint_sources(read_sources(paths), allowed_labels=flags.allowed_label_keys)
-    click.echo(_FORMATS[flags.output](report), nl=False)
+        sources = list(read_sources(paths))
+        report = lint_sources(sources, allowed_labels=flags.allowed_label_keys)
+    terminal = Terminal.of_stdout()
+    if flags.output == "text" and terminal.width:
+        texts = {each.name: each.text for each in sources}
+        show("".join(frame(each, texts.get(each.file, ""), terminal) for each in report.findings))
+    else:
+        click.echo(_FORMATS[flags.output](report), nl=False)
     if flags.output == "text":
         click.echo(summary(report), err=True)
     return EXIT_FINDINGS if report.findings else 0

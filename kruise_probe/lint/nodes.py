@@ -12,11 +12,10 @@ MAX_DEPTH: Final = 64
 """Maximum nesting, with aliases expanded; a pod template has about 12 levels."""
 MAX_VALUES: Final = 500_000
 """Maximum values of a file, with aliases expanded."""
-MAX_FLAWS: Final = 20
-"""Maximum findings about the keys of one document."""
 
-_TOO_DEEP: Final = f"the file is nested more than {MAX_DEPTH} levels deep; remove levels, or an alias of what contains it"
+TOO_DEEP: Final = f"the file is nested more than {MAX_DEPTH} levels deep; remove levels, or an alias of what contains it"
 _TOO_MANY: Final = f"the file has more than {MAX_VALUES:,} values with aliases expanded; split it, or use fewer aliases"
+TEMPLATES: Final = ("{{", "{%")
 _STEP: Final = re.compile(r"\[([^\]]*)\]|([^.\[\]]+)")
 
 Plain = str | int | float | bool | None
@@ -70,7 +69,7 @@ class Malformed(Exception):
 
 
 class NodeBuilder:
-    """Builds the nodes of one file, with bounds on their depth and number."""
+    """Builds the nodes of one file, with bounds on their depth and number. Offsets count from `start`."""
 
     def __init__(self, file: str, text: str) -> None:
         self._file = file
@@ -79,8 +78,11 @@ class NodeBuilder:
         self._values = 0
         self._flaws: list[Finding] = []
         self.text = text
+        self.is_json = text.lstrip().startswith("{") and not text.lstrip().startswith(TEMPLATES)
+        self.start = 0
 
     def position(self, offset: int) -> Position:
+        offset += self.start
         line = bisect_right(self._starts, offset)
         return Position(line, offset - self._starts[line - 1] + 1)
 
@@ -89,7 +91,7 @@ class NodeBuilder:
 
     def check_depth(self, offset: int, depth: int) -> None:
         if depth > MAX_DEPTH:
-            raise self.malformed(offset, _TOO_DEEP)
+            raise self.malformed(offset, TOO_DEEP)
 
     def count(self, offset: int, depth: int) -> Position:
         """Count a value; return its position.
@@ -104,8 +106,7 @@ class NodeBuilder:
         return self.position(offset)
 
     def add_flaw(self, position: Position, path: str, rule: Rule, message: str) -> None:
-        if len(self._flaws) < MAX_FLAWS:
-            self._flaws.append(Finding(self._file, position, path, rule, message))
+        self._flaws.append(Finding(self._file, position, path, rule, message))
 
     def mapping(
         self, position: Position, pairs: Iterable[tuple[ScalarNode, Node]], path: str

@@ -9,16 +9,13 @@ from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 from kruise_probe.lint.findings import Finding, Position, Rule
-from kruise_probe.lint.json_text import json_documents
 from kruise_probe.lint.nodes import Document, Malformed, NodeBuilder
-from kruise_probe.lint.yaml_text import yaml_documents
+from kruise_probe.lint.yaml_text import json_documents, yaml_documents
 
 MAX_FILE_BYTES: Final = 8 * 1024 * 1024
 STANDARD_INPUT: Final = "-"
 STANDARD_INPUT_NAME: Final = "stdin"
 SUFFIXES: Final = (".yaml", ".yml", ".json")
-
-_TEMPLATES: Final = ("{{", "{%")
 
 
 class Source(NamedTuple):
@@ -127,7 +124,5 @@ def documents(source: Source) -> Iterator[Document]:
     """
     if source.flaw:
         raise Malformed(source.flaw)
-    builder, start = NodeBuilder(source.name, source.text), source.text.lstrip()
-    if start.startswith("{") and not start.startswith(_TEMPLATES):
-        return json_documents(builder)
-    return yaml_documents(builder)
+    builder = NodeBuilder(source.name, source.text)
+    return json_documents(builder) if builder.is_json else yaml_documents(builder)

@@ -1,11 +1,14 @@
-"""YAML as nodes, with the types that kubectl gives to scalars. Merge keys (`<<`) are resolved.
+"""YAML and JSON as nodes, with the types that kubectl gives to scalars. Merge keys (`<<`) are resolved.
 
-Source: PyYAML's composer; sigs.k8s.io/yaml goyaml.v2/resolve.go (YAML 1.1 booleans and octal numbers, no sexagesimal
+JSON is composed as YAML, after `json` has checked it and found its end: kubectl reads a stream of documents.
+
+Source: PyYAML's composer; Go's encoding/json; sigs.k8s.io/yaml goyaml.v2/resolve.go (YAML 1.1 booleans and octal numbers, no sexagesimal
 numbers; a time stays text).
 """
 
 import base64
 import binascii
+import json
 import re
 from collections.abc import Iterator
 from types import NoneType
@@ -14,8 +17,9 @@ from typing import Any, Final
 import yaml
 from yaml.composer import Composer
 
-from kruise_probe.lint.findings import Rule
+from kruise_probe.lint.findings import Position, Rule
 from kruise_probe.lint.nodes import (
+    TOO_DEEP,
     Document,
     Malformed,
     MappingNode,
@@ -62,18 +66,53 @@ def yaml_documents(builder: NodeBuilder) -> Iterator[Document]:
         message = f"the character U+{ord(match[0]):04X} is not allowed in YAML; remove it"
         raise builder.malformed(match.start(), message, Rule.UNREADABLE)
     try:
-        composer = _Composer(builder)
+        composer = _Composer(builder, builder.text)
         while composer.check_node():
             yield builder.document(_node(builder, composer.get_node(), "", 0))
     except yaml.YAMLError as error:
         raise syntax_error(error, builder) from error
 
 
+_DECODER: Final = json.JSONDecoder()
+_BLANK: Final = re.compile(r"[ \t\r\n]*")
+_ONLY_JSON: Final = re.compile(rf"\\u[dD][89a-fA-F]..|[\x85\u2028\u2029]|{_FORBIDDEN.pattern}")
+"""What a string of JSON may contain, but not one of YAML."""
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
+_CORRECT_JSON: Final = (
+    "correct the JSON here; a text that begins with '{' is read as JSON, not as YAML"
+)
+
+
+def json_documents(builder: NodeBuilder) -> Iterator[Document]:
+    """The documents of a text that begins with `{`.
+
+    Raises:
+        Malformed: the rest is not valid JSON, or too large.
+    """
+    text, end = builder.text, 0
+    while (match := _BLANK.match(text, end)) and match.end() < len(text):
+        builder.start = 0
+        try:
+            _, end = _DECODER.raw_decode(text, match.end())
+        except json.JSONDecodeError as error:
+            message = f"not valid JSON: {error.msg}; {_CORRECT_JSON}"
+            raise builder.malformed(error.pos, message) from error
+        except RecursionError as error:
+            raise builder.malformed(match.end(), TOO_DEEP) from error
+        builder.start = match.end()
+        part = _ONLY_JSON.sub(lambda found: "?" * len(found[0]), text[builder.start : end])
+        try:
+            node = _Composer(builder, part).get_single_node()
+            yield builder.document(_node(builder, node, "", 0))
+        except yaml.YAMLError as error:
+            raise syntax_error(error, builder) from error
+
+
 class _Composer(Composer, yaml.CSafeLoader):
     """PyYAML's composer on its parser in C. The composer in C recurses without a limit."""
 
-    def __init__(self, builder: NodeBuilder) -> None:
-        yaml.CSafeLoader.__init__(self, builder.text)
+    def __init__(self, builder: NodeBuilder, text: str) -> None:
+        yaml.CSafeLoader.__init__(self, text)
         Composer.__init__(self)
         self._builder = builder
         self._depth = 0
@@ -99,7 +138,7 @@ def _node(builder: NodeBuilder, node: Any, path: str, depth: int) -> Node:
     start = node.start_mark.index
     position = builder.count(start, depth)
     if isinstance(node, yaml.ScalarNode):
-        return ScalarNode(position, node.value, _value(builder, node))
+        return _scalar(builder, node, position)
     if isinstance(node, yaml.SequenceNode):
         items = (
             _node(builder, each, f"{path}[{index}]", depth + 1)
@@ -112,8 +151,8 @@ def _node(builder: NodeBuilder, node: Any, path: str, depth: int) -> Node:
         if not isinstance(key, yaml.ScalarNode):
             _complex_key(builder, key.start_mark.index, path)
             continue
-        name = ScalarNode(builder.position(key.start_mark.index), key.value, _value(builder, key))
-        made = _node(builder, value, child_path(path, key.value), depth + 1)
+        name = _scalar(builder, key, builder.position(key.start_mark.index))
+        made = _node(builder, value, child_path(path, name.text), depth + 1)
         if key.tag == _PLAIN and key.value == "<<":
             merged.append(made)
         else:
@@ -126,6 +165,15 @@ def _node(builder: NodeBuilder, node: Any, path: str, depth: int) -> Node:
             for key, entry in source.entries.items():  # explicit and earlier entries win
                 mapping.entries.setdefault(key, entry)
     return mapping
+
+
+def _scalar(builder: NodeBuilder, node: Any, position: Position) -> ScalarNode:
+    """A string of JSON has its value from the text. As in Go, a surrogate without its partner becomes U+FFFD."""
+    start, end = (builder.start + each.index for each in (node.start_mark, node.end_mark))
+    if builder.is_json and node.tag == _QUOTED:
+        text = _SURROGATE.sub("\ufffd", json.loads(builder.text[start:end]))
+        return ScalarNode(position, text, text)
+    return ScalarNode(position, node.value, _value(builder, node))
 
 
 def _complex_key(builder: NodeBuilder, start: int, path: str) -> None:

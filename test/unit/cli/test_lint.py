@@ -10,6 +10,9 @@ from support.linting import BROKEN, GOOD
 from kruise_probe.api.errors import FatalError
 from kruise_probe.cli import lint
 from kruise_probe.cli.main import run
+from kruise_probe.cli.terminal import Terminal
+from kruise_probe.lint.findings import Finding, Position, Rule
+from kruise_probe.lint.sources import Source as lint_source
 
 MARKER = str(GOOD / "kruise-idle.yaml")
 HOST = str(BROKEN / "host.yaml")
@@ -67,3 +70,58 @@ def test_run_that_takes_too_long_ends_with_an_error(
 
     with pytest.raises(FatalError, match="name fewer files at once"):
         lint.lint.main(["-f", str(tmp_path / "a.yaml")], standalone_mode=False)
+
+
+FRAMES = [
+    pytest.param(
+        "misspelled-field",
+        [
+            "unknown-field: unknown field 'perodSeconds'",
+            "  --> a.yaml:15:7",
+            "   |",
+            "15 |       perodSeconds: 5",
+            "   |       ^^^^^^^^^^^^",
+            "   = field: spec.probes[0].probe.perodSeconds",
+            "   = help: did you mean 'periodSeconds'?",
+        ],
+        id="field",
+    ),
+    pytest.param(
+        "number-as-annotation",
+        [
+            "wrong-type: must be a string, but is the number -10",
+            "  --> a.yaml:20:53",
+            "   |",
+            "20 |         controller.kubernetes.io/pod-deletion-cost: -10",
+            "   |                                                     ^^^",
+        ],
+        id="long-path",
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "lines"), FRAMES)
+def test_finding_on_a_terminal_has_the_line_with_carets(name: str, lines: list[str]) -> None:
+    text = (BROKEN / f"{name}.yaml").read_text()
+    (found,) = lint.lint_sources([lint_source("a.yaml", text)]).findings
+
+    drawn = lint.frame(found, text, Terminal(80)).splitlines()
+
+    assert [each.rstrip() for each in drawn[: len(lines)]] == lines
+
+
+def test_carets_are_below_the_place_in_a_long_line() -> None:
+    text = '{"a": "' + "x" * 500 + '", "perodSeconds": 5}'
+    at = text.index('"perod')
+    found = Finding("a.json", Position(1, at + 1), "", Rule.UNKNOWN_FIELD, "unknown field")
+
+    *_, source, carets = lint.frame(found, text, Terminal(60)).strip().splitlines()
+
+    assert max(map(len, (source, carets))) <= 60
+    assert source[carets.index("^") :].startswith('"perodSeconds"')
+    assert carets.count("^") == len('"perodSeconds"')
+
+
+def test_hostile_line_has_no_escape_sequences() -> None:
+    found = Finding("a.yaml", Position(1, 1), "", Rule.SYNTAX, "no; write yes")
+    assert "\x1b" not in lint.frame(found, "\x1b[2Ja: 1", Terminal(60))
