@@ -154,15 +154,36 @@ class Flag(click.Option):
             attributes["envvar"] = [own, *(attributes.get("envvar") or ())]
         default = attributes.get("default")
         if attributes.get("type") is GO_BOOL:
-            attributes |= {"is_flag": False, "flag_value": "true", "metavar": "[=true|false]"}
-            attributes["default"] = str(default).lower()
+            attributes |= {"default": str(default).lower(), "metavar": "[=true|false]"}
         super().__init__(
             declarations, **{"show_envvar": env, "show_default": default != "", **attributes}
         )
 
 
 class FlagCommand(click.Command):
-    """A command whose --help lists its flags by group."""
+    """A command whose --help lists its flags by group, and whose boolean flags need no value: `-w`, `-w=false`, `-Aw`."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        booleans = {
+            name: each.opts[-1]
+            for each in self.params
+            if each.type is GO_BOOL
+            for name in each.opts
+        }
+        words: list[str] = []
+        for index, word in enumerate(args):
+            if word == "--":
+                words += args[index:]
+                break
+            name, equals, value = word.partition("=")
+            letters = [f"-{each}" for each in word[1:]]
+            if name in booleans:
+                words.append(f"{booleans[name]}={value if equals else 'true'}")
+            elif word[:1] == "-" and letters and booleans.keys() >= set(letters):
+                words += [f"{booleans[each]}=true" for each in letters]
+            else:
+                words.append(word)
+        return super().parse_args(ctx, words)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         groups: dict[str, list[tuple[str, str]]] = {}

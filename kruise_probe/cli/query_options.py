@@ -15,11 +15,9 @@ from kruise_probe.api.names import GROUP, SYSTEM_NAMESPACE
 from kruise_probe.api.spelling import did_you_mean
 from kruise_probe.cli.completion import complete_namespaces
 from kruise_probe.cli.flag_types import (
-    GO_BOOL,
     LABEL_KEYS,
     NAMESPACE,
     Decorator,
-    FlagCommand,
     Parsed,
     flag,
     flags_of,
@@ -39,32 +37,6 @@ def _impersonated(text: str) -> str:
     if not text.isascii() or not text.isprintable():
         raise ValueError(f"{text!r} is not a name of printable ASCII characters")
     return text
-
-
-class QueryCommand(FlagCommand):
-    """A command whose boolean flags may have a value after `=`, as in Go: `--watch`, `--watch=true`, `-w=false`."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        flags = {
-            name: each
-            for each in self.params
-            if isinstance(each, click.Option) and each.is_flag
-            for name in each.opts
-        }
-        words: list[str] = []
-        for index, word in enumerate(args):
-            if word == "--":
-                words += args[index:]
-                break
-            name, equals, value = word.partition("=")
-            flag = flags.get(name) if equals else None
-            if flag is None:
-                words.append(word)
-            elif ctx.resilient_parsing or GO_BOOL.convert(value, flag, ctx):
-                words.append(name)
-            else:  # the last value wins
-                words = [each for each in words if each not in flag.opts]
-        return super().parse_args(ctx, words)
 
 
 _connection = partial(flag, env=False, group="Cluster")

@@ -7,14 +7,14 @@ have permissions in one namespace only.
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from kruise_probe.api.errors import Forbidden, NotFound
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.kinds import KubeObject, ListPage, Resource
 from kruise_probe.api.resources import LEASES, MARKERS, NODE_POD_PROBES, NODES
 from kruise_probe.api.v1alpha1 import PodProbeMarker
-from kruise_probe.cli.following import Following, Informers
+from kruise_probe.cli.following import Following
 from kruise_probe.cli.query_client import DEADLINE_SECONDS
 from kruise_probe.client.rest import ResourceListerWatcher, RestClient
 from kruise_probe.informers.shared_informer import SharedInformer
@@ -47,6 +47,17 @@ class Reader:
         self._allowed_labels = allowed_labels
         self.notes: list[str] = []
 
+    @property
+    def _kinds(self) -> list[tuple[Resource[Any], str]]:
+        """Each kind with its namespace, in the order of `Snapshot.of_lists`."""
+        return [
+            (MARKERS, self._namespace),
+            (SEEN_PODS, self._namespace),
+            (NODES, ""),
+            (NODE_POD_PROBES, ""),
+            (LEASES, self._system_namespace),
+        ]
+
     async def read(self) -> Snapshot:
         """List everything; append to `notes` what is left out.
 
@@ -54,17 +65,9 @@ class Reader:
             KubeError: markers or pods cannot be listed.
         """
         async with asyncio.timeout(DEADLINE_SECONDS), asyncio.TaskGroup() as group:
-            markers = group.create_task(self._list(MARKERS, self._namespace))
-            pods = group.create_task(self._list(SEEN_PODS, self._namespace))
-            nodes = group.create_task(self._list_if_allowed(NODES))
-            node_pod_probes = group.create_task(self._list_if_allowed(NODE_POD_PROBES))
-            leases = group.create_task(self._list_if_allowed(LEASES, self._system_namespace))
+            tasks = [group.create_task(self._list_if_allowed(*each)) for each in self._kinds]
         return Snapshot.of_lists(
-            markers.result(),
-            pods.result(),
-            nodes.result(),
-            node_pod_probes.result(),
-            leases.result(),
+            [each.result() for each in tasks],
             allowed_labels=self._allowed_labels,
             now=self._client.server_now(),
         )
@@ -123,10 +126,12 @@ class Reader:
             more = bool(token)
 
     async def _list_if_allowed(self, resource: Resource[T], namespace: str = "") -> list[T] | None:
-        """As `_list`; None, with a note, if the user may not."""
+        """As `_list`; None, with a note, if the user may not and the kind is not required."""
         try:
             return await self._list(resource, namespace)
         except Forbidden:
+            if resource.kind not in _HIDDEN_WITHOUT:
+                raise
             self.notes.append(
                 f"no permission to list {resource.plural}; unknown: {_HIDDEN_WITHOUT[resource.kind]}"
             )
@@ -142,20 +147,17 @@ class Reader:
     @asynccontextmanager
     async def follow(self, first: Snapshot) -> AsyncIterator[Following]:
         """Watch the kinds that `first` could read, while the body runs."""
-        informers = Informers(
-            markers=self._informer(MARKERS, self._namespace),
-            pods=self._informer(SEEN_PODS, self._namespace),
-            nodes=None if first.nodes is None else self._informer(NODES),
-            node_pod_probes=None
-            if first.node_pod_probes is None
-            else self._informer(NODE_POD_PROBES),
-            leases=None if first.leases is None else self._informer(LEASES, self._system_namespace),
-        )
+        known = [first.markers, first.pods, first.nodes, first.node_pod_probes, first.leases]
         following = Following(
-            informers, allowed_labels=self._allowed_labels, now=self._client.server_now
+            [
+                None if each is None else self._informer(*kind)
+                for kind, each in zip(self._kinds, known, strict=True)
+            ],
+            allowed_labels=self._allowed_labels,
+            now=self._client.server_now,
         )
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(each()) for each in following.runs]
+            tasks = [group.create_task(each.run()) for each in following.informers]
             try:
                 await following.wait_for_sync()
                 yield following
@@ -163,6 +165,6 @@ class Reader:
                 for task in tasks:
                     task.cancel()
 
-    def _informer(self, resource: Resource[T], namespace: str = "") -> SharedInformer[T]:
+    def _informer(self, resource: Resource[T], namespace: str) -> SharedInformer[T]:
         lister = ResourceListerWatcher(self._client, resource, namespace=namespace)
         return SharedInformer(lister, name=resource.plural)

@@ -12,11 +12,10 @@ import msgspec
 
 from kruise_probe.api.errors import FatalError
 from kruise_probe.cli.completion import complete_markers
-from kruise_probe.cli.flag_types import flag
+from kruise_probe.cli.flag_types import GO_BOOL, FlagCommand, flag
 from kruise_probe.cli.query_client import client_of, run_query
 from kruise_probe.cli.query_options import (
     MARKER_KINDS,
-    QueryCommand,
     SelectingFlags,
     document_text,
     name_of,
@@ -68,17 +67,17 @@ class StatusFlags(SelectingFlags):
 
     all_namespaces: bool = flag(
         "Read all namespaces.",
-        default=False,
+        GO_BOOL,
+        False,
         names=("-A", "--all-namespaces"),
         env=False,
-        is_flag=True,
     )
     watch: bool = flag(
         "Continue and show every change.",
-        default=False,
+        GO_BOOL,
+        False,
         names=("-w", "--watch"),
         env=False,
-        is_flag=True,
     )
 
 
@@ -93,7 +92,7 @@ class StatusQuery(NamedTuple):
     flags: StatusFlags
 
 
-@click.command(cls=QueryCommand, help=_HELP)
+@click.command(cls=FlagCommand, help=_HELP)
 @click.argument("markers", metavar="[MARKER]...", nargs=-1, shell_complete=complete_markers)
 @query_flags(StatusFlags, "table", "wide", "json", "yaml")
 def status(markers: tuple[str, ...], **options: Any) -> int:

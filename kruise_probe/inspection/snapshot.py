@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cached_property
-from typing import Final, Self, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 import msgspec
 
@@ -68,20 +68,17 @@ class Snapshot:
     @classmethod
     def of_lists(
         cls,
-        markers: Iterable[PodProbeMarker],
-        pods: Iterable[SeenPod],
-        nodes: Iterable[Node] | None,
-        node_pod_probes: Iterable[NodePodProbe] | None,
-        leases: Iterable[Lease] | None,
+        lists: Sequence[Iterable[Any] | None],
         *,
         allowed_labels: frozenset[str],
         now: datetime,
     ) -> Self:
-        """The snapshot of lists; None for a kind that the user may not list."""
+        """The snapshot of markers, pods, nodes, NodePodProbes and Leases; None for a kind that the user may not list."""
+        markers, pods, nodes, node_pod_probes, leases = lists
         return cls(
             now=now,
-            markers=tuple(markers),
-            pods=tuple(pods),
+            markers=tuple(markers or ()),
+            pods=tuple(pods or ()),
             nodes=_by_name(nodes),
             node_pod_probes=_by_name(node_pod_probes),
             leases=_by_name(leases),

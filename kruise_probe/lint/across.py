@@ -1,13 +1,14 @@
 """Checks across files: markers against pod templates, and markers against each other.
 
 Correct files must have no findings. Something missing is reported only if all files could be read
-(`FileContents.complete`), and only for pods that a marker certainly selects.
+(`FileContents.unclear_file`), and only for pods that a marker certainly selects.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from itertools import combinations
 from pathlib import PurePath
-from typing import Final, NamedTuple
+from typing import Final
 
 from kruise_probe.api.reserved import reserved_condition_error
 from kruise_probe.api.spelling import closest_name, did_you_mean
@@ -23,7 +24,7 @@ from kruise_probe.inspection.selectors import (
 from kruise_probe.lint.findings import Finding, Position, Rule
 from kruise_probe.lint.markers import WrittenMarker
 from kruise_probe.lint.matching import Selections, may_share_namespace, selecting
-from kruise_probe.lint.nodes import below, items_of, locate, occurrences, text_of
+from kruise_probe.lint.nodes import below, finding_at, items_of, locate, occurrences, text_of
 from kruise_probe.lint.scripts import ConfigMaps, script_problem
 from kruise_probe.lint.templates import PodTemplate
 
@@ -33,27 +34,28 @@ INJECTED_CONTAINERS: Final = frozenset(
 """Containers that webhooks of common products add to pods."""
 
 
-class FileContents(NamedTuple):
+@dataclass
+class FileContents:
     """What the files contain.
 
     Attributes:
-        complete: whether all files could be read. If not, a missing object may be in another file.
+        unclear_file: the first file whose objects are not all known. A missing object may be in it.
         all_pods: whether all pods are in `templates`; False if a custom resource may create others.
         added_containers: containers that SidecarSets add.
     """
 
-    markers: Sequence[WrittenMarker]
-    templates: Sequence[PodTemplate]
-    complete: bool
-    all_pods: bool
-    added_containers: frozenset[str]
-    config_maps: ConfigMaps
+    markers: list[WrittenMarker] = field(default_factory=list)
+    templates: list[PodTemplate] = field(default_factory=list)
+    unclear_file: str = ""
+    all_pods: bool = True
+    added_containers: set[str] = field(default_factory=set)
+    config_maps: ConfigMaps = field(default_factory=dict)
 
 
 def across_files(contents: FileContents) -> Iterator[Finding]:
     """The findings that concern more than one object."""
     selections = Selections(contents.markers, contents.templates)
-    if contents.complete:
+    if not contents.unclear_file:
         yield from _pods_and_containers(contents, selections)
         yield from _gates(contents, selections)
     yield from _conflicts(contents.markers, selections)
@@ -120,7 +122,7 @@ def _no_container(
         )
     else:
         return
-    yield Finding(marker.file, locate(marker.root, path), path, Rule.NO_CONTAINER, message)
+    yield finding_at(marker.file, marker.root, path, Rule.NO_CONTAINER, message)
 
 
 def _may_have(name: str, names: Iterable[str], templates: Iterable[PodTemplate]) -> bool:
@@ -145,7 +147,7 @@ def _port(
         f"only {', '.join(names) or 'ports without a name'}"
         f"{_remedy(name, names, 'write the name or the number of one of its ports')}"
     )
-    yield Finding(marker.file, locate(marker.root, path), path, Rule.NO_PORT, message)
+    yield finding_at(marker.file, marker.root, path, Rule.NO_PORT, message)
 
 
 def _script(
@@ -159,7 +161,7 @@ def _script(
     found = [script_problem(each, probe.container, command, config_maps) for each in templates]
     if found and all(found):
         path = f"{marker.probe_path(probe.probe)}.probe.exec.command"
-        yield Finding(marker.file, locate(marker.root, path), path, Rule.COMMAND, found[0])
+        yield finding_at(marker.file, marker.root, path, Rule.COMMAND, found[0])
 
 
 def _gates(contents: FileContents, selections: Selections) -> Iterator[Finding]:
@@ -169,8 +171,8 @@ def _gates(contents: FileContents, selections: Selections) -> Iterator[Finding]:
         if why := _why_unwritten(gate, template, near):
             path = f"spec.readinessGates[{index}].conditionType"
             whole = f"{template.path}.{path}" if template.path else path
-            position = locate(template.root, path)
-            yield Finding(template.file, position, whole, Rule.READINESS_GATE, why)
+            found = finding_at(template.file, template.root, path, Rule.READINESS_GATE, why)
+            yield found._replace(path=whole)
 
 
 def _unwritten_gates(

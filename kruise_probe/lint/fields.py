@@ -7,7 +7,7 @@ Source: apiextensions-apiserver pkg/apiserver/validation; kubectl's strict field
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from kruise_probe.api.spelling import did_you_mean
@@ -22,7 +22,6 @@ from kruise_probe.lint.nodes import (
 )
 from kruise_probe.manifests.schema import Schema
 
-MAX_FINDINGS: Final = 20
 _LAST_STEP: Final = re.compile(r"(\.?[^.\[\]]+|\[[^\]]*\])\Z")
 _MAX_LISTED: Final = 12
 _TYPES: Final = {
@@ -40,7 +39,7 @@ class FieldCheck:
     `parents`: by name, where the schema has a field of that name (`parents_of`).
 
     Attributes:
-        findings: at most MAX_FINDINGS.
+        findings: unknown, missing and mistyped fields.
         value: the plain object without the fields that have findings.
     """
 
@@ -61,8 +60,7 @@ class FieldCheck:
         )
 
     def _report(self, position: Position, path: str, rule: Rule, message: str) -> None:
-        if len(self.findings) < MAX_FINDINGS:
-            self.findings.append(Finding(self._file, position, path, rule, message))
+        self.findings.append(Finding(self._file, position, path, rule, message))
 
     def _value(self, node: Node, schema: Schema, path: str) -> Any:
         """The value of a node of any schema; its empty value if the type is wrong."""
@@ -115,23 +113,13 @@ class FieldCheck:
 
     def _unknown(self, key: str, path: str, properties: Mapping[str, Schema]) -> str:
         what = f"unknown field {key!r}"
-        if close := did_you_mean(key, properties) or _containing(key, properties):
+        if close := did_you_mean(key, properties):
             return f"{what}.{close}"
         parents = [each for each in self._parents.get(key, ()) if each != _template_of(path)]
         if len(parents) == 1:
             return f"{what}; it belongs to {parents[0] or 'the top level'}: check the indentation"
         known = ", ".join(sorted(properties)[:_MAX_LISTED])
         return f"{what}; the fields here are {known}"
-
-
-def _containing(part: str, names: Iterable[str]) -> str:
-    """` Did you mean 'x'?` if exactly one name begins with `part`, or exactly one contains it."""
-    if len(part) < 4:
-        return ""
-    having = [each for each in names if part.lower() in each.lower()]
-    first = [each for each in having if each.lower().startswith(part.lower())]
-    found = first or having
-    return f" Did you mean {found[0]!r}?" if len(found) == 1 else ""
 
 
 def parents_of(schema: Schema) -> dict[str, list[str]]:

@@ -1,30 +1,39 @@
 """A finding of lint: a rule, a position in a file, and a message that says what is wrong and what to do."""
 
-from collections.abc import Mapping
 from enum import StrEnum
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Self
 
 
 class Rule(StrEnum):
-    """Identifies a kind of finding. The names are part of the output formats."""
+    """Identifies a kind of finding, with its summary. The names are part of the output formats.
 
-    UNREADABLE = "unreadable"
-    SYNTAX = "syntax"
-    TEMPLATE = "template"
-    DUPLICATE_KEY = "duplicate-key"
-    UNKNOWN_KIND = "unknown-kind"
-    UNKNOWN_FIELD = "unknown-field"
-    WRONG_TYPE = "wrong-type"
-    INVALID = "invalid"
-    NO_EFFECT = "no-effect"
-    NO_STATIC_VALUE = "no-static-value"
-    NO_MATCH = "no-match"
-    COMMAND = "command"
-    NO_POD = "NoPods"
-    NO_CONTAINER = "ContainerNotFound"
-    NO_PORT = "PortNameUnknown"
-    READINESS_GATE = "GateUnwritten"
-    CONFLICT = "Conflict"
+    What `status` and `explain` find too has the name of their reason.
+    """
+
+    summary: str
+
+    def __new__(cls, value: str, summary: str) -> Self:
+        rule = str.__new__(cls, value)
+        rule._value_, rule.summary = value, summary
+        return rule
+
+    UNREADABLE = "unreadable", "The file cannot be read, or is too large."
+    SYNTAX = "syntax", "The file is not valid YAML."
+    TEMPLATE = "template", "The file is a template, not YAML."
+    DUPLICATE_KEY = "duplicate-key", "A mapping has the same key twice."
+    UNKNOWN_KIND = "unknown-kind", "The kind or apiVersion of a PodProbeMarker is misspelled."
+    UNKNOWN_FIELD = "unknown-field", "A PodProbeMarker has no such field."
+    WRONG_TYPE = "wrong-type", "The value of a field has the wrong type."
+    INVALID = "invalid", "A field breaks a rule of PodProbeMarkers."
+    NO_EFFECT = "no-effect", "A field has no effect."
+    NO_STATIC_VALUE = "no-static-value", "A deletion cost from the message has no static value."
+    NO_MATCH = "no-match", "A pattern matches no message."
+    COMMAND = "command", "A command cannot work, often because it needs a shell."
+    NO_POD = "NoPods", "The selector matches no pod template of the files."
+    NO_CONTAINER = "ContainerNotFound", "The selected pods have no such container."
+    NO_PORT = "PortNameUnknown", "The container has no port of this name."
+    READINESS_GATE = "GateUnwritten", "No probe writes the condition of a readiness gate."
+    CONFLICT = "Conflict", "Two probes write the same label, annotation or condition."
 
 
 MISSING: Final = (Rule.NO_POD, Rule.NO_CONTAINER, Rule.NO_PORT, Rule.READINESS_GATE)
@@ -34,26 +43,6 @@ ACCEPTED: Final = frozenset(
     {*MISSING, Rule.CONFLICT, Rule.NO_EFFECT, Rule.NO_STATIC_VALUE, Rule.NO_MATCH, Rule.COMMAND}
 )
 """Rules whose findings the API server accepts."""
-
-SUMMARIES: Final[Mapping[Rule, str]] = {
-    Rule.UNREADABLE: "The file cannot be read, or is too large.",
-    Rule.SYNTAX: "The file is not valid YAML.",
-    Rule.TEMPLATE: "The file is a template, not YAML.",
-    Rule.DUPLICATE_KEY: "A mapping has the same key twice.",
-    Rule.UNKNOWN_KIND: "The kind or apiVersion of a PodProbeMarker is misspelled.",
-    Rule.UNKNOWN_FIELD: "A PodProbeMarker has no such field.",
-    Rule.WRONG_TYPE: "The value of a field has the wrong type.",
-    Rule.INVALID: "A field breaks a rule of PodProbeMarkers.",
-    Rule.NO_EFFECT: "A field has no effect.",
-    Rule.NO_STATIC_VALUE: "A deletion cost from the message has no static value.",
-    Rule.NO_MATCH: "A pattern matches no message.",
-    Rule.COMMAND: "A command cannot work, often because it needs a shell.",
-    Rule.NO_POD: "The selector matches no pod template of the files.",
-    Rule.NO_CONTAINER: "The selected pods have no such container.",
-    Rule.NO_PORT: "The container has no port of this name.",
-    Rule.READINESS_GATE: "No probe writes the condition of a readiness gate.",
-    Rule.CONFLICT: "Two probes write the same label, annotation or condition.",
-}
 
 
 class Position(NamedTuple):

@@ -11,7 +11,7 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from kruise_probe import version
-from kruise_probe.lint.findings import MISSING, SUMMARIES, Finding, Rule, escaped
+from kruise_probe.lint.findings import MISSING, Finding, Rule, escaped
 from kruise_probe.lint.linter import LintReport
 
 JSON_VERSION: Final = 1
@@ -84,7 +84,7 @@ def as_sarif(report: LintReport) -> str:
         "rules": [
             {
                 "id": each,
-                "shortDescription": {"text": SUMMARIES[each]},
+                "shortDescription": {"text": each.summary},
                 "helpUri": _DOCUMENTATION,
             }
             for each in rules

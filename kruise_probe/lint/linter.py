@@ -24,7 +24,7 @@ from kruise_probe.lint.nodes import (
     text_of,
 )
 from kruise_probe.lint.sources import Source, documents
-from kruise_probe.lint.templates import PodTemplate, described_pods
+from kruise_probe.lint.templates import described_pods
 
 _KUSTOMIZATIONS: Final = frozenset({"kustomization.yaml", "kustomization.yml"})
 _PLAIN_KUSTOMIZATION: Final = frozenset(
@@ -67,28 +67,16 @@ def lint(sources: Iterable[Source], *, allowed_labels: Collection[str] = ()) -> 
 
 
 class _Linter:
-    """Checks files one by one, and collects their markers and pod templates."""
+    """Checks files one by one, and collects what they contain."""
 
     def __init__(self, allowed_labels: Collection[str]) -> None:
         self._checker = MarkerChecker(allowed_labels)
         self._files: list[str] = []
         self._findings: list[Finding] = []
-        self._markers: list[WrittenMarker] = []
-        self._templates: list[PodTemplate] = []
-        self._added = frozenset[str]()
-        self._config_maps: dict[tuple[str, str], MappingNode | None] = {}
-        self._unclear_file = ""
-        self._all_pods = True
+        self._contents = FileContents()
 
     def report(self) -> LintReport:
-        contents = FileContents(
-            self._markers,
-            self._templates,
-            not self._unclear_file,
-            self._all_pods,
-            self._added,
-            self._config_maps,
-        )
+        contents = self._contents
         order = {name: number for number, name in enumerate(self._files)}
         found = sorted(
             {*self._findings, *islice(across_files(contents), MAX_ACROSS)},
@@ -97,9 +85,9 @@ class _Linter:
         return LintReport(
             tuple(map(_shown, found)),
             len(self._files),
-            tuple(self._markers),
-            len(self._templates),
-            escaped(self._unclear_file),
+            tuple(contents.markers),
+            len(contents.templates),
+            escaped(contents.unclear_file),
         )
 
     def check(self, source: Source) -> None:
@@ -120,7 +108,7 @@ class _Linter:
 
     def _mark_unclear(self, file: str) -> None:
         """Note that not all objects of a file are known."""
-        self._unclear_file = self._unclear_file or file
+        self._contents.unclear_file = self._contents.unclear_file or file
 
     def _document(self, source: Source, document: Document) -> None:
         if _changes_labels(source.name, document.root):
@@ -148,11 +136,11 @@ class _Linter:
         else:
             self._add_config_map(root)
             found = described_pods(file, root)
-            self._templates += found.templates
-            self._added |= found.added_containers
+            self._contents.templates += found.templates
+            self._contents.added_containers |= found.added_containers
+            self._contents.all_pods &= found.shows_all_pods
             if not found.readable:
                 self._mark_unclear(file)
-            self._all_pods &= found.shows_all_pods
 
     def _add_config_map(self, root: MappingNode) -> None:
         data = root.get("data")
@@ -161,8 +149,8 @@ class _Linter:
                 text_of(below(root, "metadata", each)) for each in ("namespace", "name")
             )
             key = (namespace, name)
-            is_known = key not in self._config_maps and not root.get("binaryData")
-            self._config_maps[key] = data if is_known else None
+            known = self._contents.config_maps
+            known[key] = data if key not in known and not root.get("binaryData") else None
 
     def _marker(self, file: str, root: MappingNode) -> None:
         findings, marker = self._checker.check(file, root)
@@ -170,7 +158,7 @@ class _Linter:
         if marker is None:
             self._mark_unclear(file)
         else:
-            self._markers.append(marker)
+            self._contents.markers.append(marker)
 
 
 def _shown(finding: Finding) -> Finding:

@@ -20,8 +20,8 @@ from kruise_probe.api.validation import (
 from kruise_probe.controllers.compiled import CompiledMarker, compile_marker
 from kruise_probe.inspection.commands import command_problem
 from kruise_probe.lint.fields import FieldCheck, parents_of
-from kruise_probe.lint.findings import Finding, Position, Rule
-from kruise_probe.lint.nodes import MappingNode, Node, below, items_of, locate, text_of
+from kruise_probe.lint.findings import Finding, Rule
+from kruise_probe.lint.nodes import MappingNode, Node, below, finding_at, items_of, locate, text_of
 from kruise_probe.manifests.json_schema import marker_json_schema
 
 NO_EFFECT: Final = "has no effect: probes of a marker never restart a container; remove it"
@@ -95,8 +95,7 @@ def kind_findings(file: str, root: MappingNode) -> Iterator[Finding]:
     if kind == MARKERS.kind:
         if version and version != MARKERS.api_version:
             message = f"{version} has no kind {kind}; write apiVersion: {MARKERS.api_version}"
-            at = locate(root, "apiVersion")
-            yield Finding(file, at, "apiVersion", Rule.UNKNOWN_KIND, message)
+            yield finding_at(file, root, "apiVersion", Rule.UNKNOWN_KIND, message)
     elif _is_misspelled(root, kind, version):
         what = (
             f"{version or 'an object without apiVersion'} has no kind {kind!r}"
@@ -104,7 +103,7 @@ def kind_findings(file: str, root: MappingNode) -> Iterator[Finding]:
             else "kind is missing"
         )
         message = f"{what}; write kind: {MARKERS.kind}"
-        yield Finding(file, locate(root, "kind"), "kind", Rule.UNKNOWN_KIND, message)
+        yield finding_at(file, root, "kind", Rule.UNKNOWN_KIND, message)
 
 
 class MarkerChecker:
@@ -129,14 +128,14 @@ class MarkerChecker:
         try:
             marker = msgspec.convert(document, PodProbeMarker)
         except DECODE_ERRORS as error:
-            at = locate(root, "spec")
-            findings.append(Finding(file, at, "spec", Rule.INVALID, f"cannot be decoded: {error}"))
+            message = f"cannot be decoded: {error}"
+            findings.append(finding_at(file, root, "spec", Rule.INVALID, message))
             return findings, None
         for each in first_errors(validate_marker(marker.spec, allowed_labels=self._allowed)):
             if not fields.covers(each.path):
                 findings.append(_finding(file, root, each))
         for path in fields_without_effect(marker.spec):
-            findings.append(Finding(file, locate(root, path), path, Rule.NO_EFFECT, NO_EFFECT))
+            findings.append(finding_at(file, root, path, Rule.NO_EFFECT, NO_EFFECT))
         findings += _pause_findings(file, root)
         findings += _from_message_findings(file, root, marker.spec)
         findings += _command_findings(file, root, marker.spec)
@@ -171,11 +170,10 @@ def _from_message_findings(
             for index, each in enumerate(policy.from_message or ()):
                 path = f"spec.probes[{number}].markerPolicy[{place}].fromMessage[{index}]"
                 if each.annotation == DELETION_COST_ANNOTATION and not is_static:
-                    at = locate(root, path)
-                    yield Finding(file, at, path, Rule.NO_STATIC_VALUE, NO_STATIC_VALUE)
+                    yield finding_at(file, root, path, Rule.NO_STATIC_VALUE, NO_STATIC_VALUE)
                 if _needs_line_end(each.regex or ""):
                     path = f"{path}.regex"
-                    yield Finding(file, locate(root, path), path, Rule.NO_MATCH, NO_LINE_END)
+                    yield finding_at(file, root, path, Rule.NO_MATCH, NO_LINE_END)
 
 
 def _needs_line_end(pattern: str) -> bool:
@@ -188,7 +186,7 @@ def _command_findings(file: str, root: MappingNode, spec: PodProbeMarkerSpec) ->
     for number, probe in enumerate(spec.probes or ()):
         if problem := command_problem((probe.probe.exec and probe.probe.exec.command) or ()):
             path = f"spec.probes[{number}].probe.exec.command[{problem.word}]"
-            yield Finding(file, locate(root, path), path, Rule.COMMAND, problem.message)
+            yield finding_at(file, root, path, Rule.COMMAND, problem.message)
 
 
 def _name_findings(
@@ -197,13 +195,12 @@ def _name_findings(
     path = "metadata.name"
     if fields.covers(path):
         return
-    position: Position = locate(root, path)
     if not name:
         message = "Required value: name the PodProbeMarker"
-        yield Finding(file, position, path, Rule.INVALID, message)
+        yield finding_at(file, root, path, Rule.INVALID, message)
     elif label_key_error(f"{name.removesuffix('-')}/a") == KEY_PREFIX:
         message = (
             f'Invalid value: "{name}": must be a lowercase RFC 1123 subdomain: at most 253 characters of '
             "a-z, 0-9, '-' and '.', with a letter or digit at both ends of each part"
         )
-        yield Finding(file, position, path, Rule.INVALID, message)
+        yield finding_at(file, root, path, Rule.INVALID, message)

@@ -185,6 +185,11 @@ def locate(root: Node, path: str, *, key: str | None = None, item: object = None
     return next((each.position for each in same), position)
 
 
+def finding_at(file: str, root: Node, path: str, rule: Rule, message: str) -> Finding:
+    """A finding about the field at `path`."""
+    return Finding(file, locate(root, path), path, rule, message)
+
+
 def _child(node: Node, step: str) -> tuple[Node, Position] | None:
     if isinstance(node, MappingNode) and (entry := node.entries.get(step)):
         return entry.value, entry.key.position

@@ -1,6 +1,6 @@
 """Scripts of ConfigMaps that probes run: whether the file exists, is executable, and has an interpreter."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import PurePosixPath
 from typing import Final
 
@@ -9,7 +9,7 @@ from kruise_probe.inspection.commands import SHELLS
 from kruise_probe.lint.nodes import MappingNode, Node, below, items_of, text_of, value_of
 from kruise_probe.lint.templates import PodTemplate
 
-ConfigMaps = Mapping[tuple[str, str], MappingNode | None]
+ConfigMaps = dict[tuple[str, str], MappingNode | None]
 """The `data` of ConfigMaps, by namespace and name; None if several files have one of this name."""
 
 _ANY_EXECUTE: Final = 0o111

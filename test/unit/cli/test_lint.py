@@ -12,6 +12,7 @@ from kruise_probe.cli import lint
 from kruise_probe.cli.main import run
 from kruise_probe.cli.terminal import Terminal
 from kruise_probe.lint.findings import Finding, Position, Rule
+from kruise_probe.lint.linter import lint as lint_sources
 from kruise_probe.lint.sources import Source as lint_source
 
 MARKER = str(GOOD / "kruise-idle.yaml")
@@ -103,7 +104,7 @@ FRAMES = [
 @pytest.mark.parametrize(("name", "lines"), FRAMES)
 def test_finding_on_a_terminal_has_the_line_with_carets(name: str, lines: list[str]) -> None:
     text = (BROKEN / f"{name}.yaml").read_text()
-    (found,) = lint.lint_sources([lint_source("a.yaml", text)]).findings
+    (found,) = lint_sources([lint_source("a.yaml", text)]).findings
 
     drawn = lint.frame(found, text, Terminal(80)).splitlines()
 

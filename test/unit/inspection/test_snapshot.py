@@ -34,7 +34,7 @@ def test_lists_are_read_by_name_and_a_kind_without_permission_is_none() -> None:
     there = snapshot(markers=[marker()], pods=[healthy_pod()])
     node = NODES.decode(msgspec.json.encode(node_wire()))
     found = Snapshot.of_lists(
-        there.markers, there.pods, [node], [], None, allowed_labels=frozenset(), now=NOW
+        [there.markers, there.pods, [node], [], None], allowed_labels=frozenset(), now=NOW
     )
     assert (found.nodes, found.node_pod_probes, found.leases) == ({"node-1": node}, {}, None)
     assert (found.markers, found.pods) == (there.markers, there.pods)

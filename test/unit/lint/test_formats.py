@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from support.linting import BROKEN, lint_paths
 
-from kruise_probe.lint.findings import SUMMARIES, Rule
+from kruise_probe.lint.findings import Rule
 from kruise_probe.lint.formats import as_json, as_sarif, as_text, summary
 
 
@@ -79,4 +79,4 @@ def test_summary_says_which_rules_an_unreadable_file_turns_off(tmp_path: Path) -
 
 
 def test_each_rule_has_a_summary() -> None:
-    assert SUMMARIES.keys() == set(Rule)
+    assert all(each.summary for each in Rule)
