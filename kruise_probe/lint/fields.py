@@ -7,7 +7,7 @@ Source: apiextensions-apiserver pkg/apiserver/validation; kubectl's strict field
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from kruise_probe.api.spelling import did_you_mean
@@ -113,13 +113,20 @@ class FieldCheck:
 
     def _unknown(self, key: str, path: str, properties: Mapping[str, Schema]) -> str:
         what = f"unknown field {key!r}"
-        if close := did_you_mean(key, properties):
+        if close := did_you_mean(key, properties) or _containing(key, properties):
             return f"{what}.{close}"
         parents = [each for each in self._parents.get(key, ()) if each != _template_of(path)]
         if len(parents) == 1:
             return f"{what}; it belongs to {parents[0] or 'the top level'}: check the indentation"
         known = ", ".join(sorted(properties)[:_MAX_LISTED])
         return f"{what}; the fields here are {known}"
+
+
+def _containing(part: str, names: Iterable[str]) -> str:
+    """` Did you mean 'x'?` if exactly one name contains `part`, or exactly one begins with it."""
+    having = [each for each in names if len(part) > 3 and part.lower() in each.lower()]
+    found = [each for each in having if each.lower().startswith(part.lower())] or having
+    return f" Did you mean {found[0]!r}?" if len(found) == 1 else ""
 
 
 def parents_of(schema: Schema) -> dict[str, list[str]]:

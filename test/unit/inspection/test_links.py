@@ -120,17 +120,6 @@ def named_port(*ports: Json) -> Json:
     }
 
 
-def test_a_named_port_is_shown_with_its_number() -> None:
-    assert texts(**named_port({"name": "web", "containerPort": 8080}))["port"] == "web is 8080"
-
-
-def test_a_port_number_needs_no_text() -> None:
-    assert (
-        texts(markers=[marker(probes=[probe_wire(handler={"tcpSocket": {"port": 80}})])])["port"]
-        == ""
-    )
-
-
 def test_a_missing_condition_needs_no_text_while_results_are_unknown() -> None:
     pods = [healthy_pod(conditions=[])]
     assert texts(pods=pods, forbidden=["nodepodprobes"])["condition"] == ""
@@ -144,38 +133,6 @@ def test_an_unknown_port_name_lists_those_that_exist() -> None:
     (last,) = links(**named_port({"name": "wbe", "containerPort": 1}))[-1:]
     assert (last.name, last.reason, last.state) == ("port", "PortNameUnknown", LinkState.BROKEN)
     assert last.text.startswith("container main has no port named web, only wbe")
-
-
-@pytest.mark.parametrize(
-    ("there", "reason"),
-    [
-        pytest.param({"planned": False}, "EntryMissing", id="entry-missing"),
-        pytest.param({"states": [], "now": None}, "NoResultYet", id="initial-delay"),
-        pytest.param({"markers": [marker(deleting=True, finalizers=["a/b"])]}, "MarkerDeleting", id="deleting"),
-        pytest.param({"pods": [healthy_pod(conditions=[])]}, "ConditionBehind", id="no-condition"),
-    ],
-)  # fmt: skip
-def test_a_trace_ends_with_the_first_link_that_is_not_ok(there: Json, reason: str) -> None:
-    if "now" in there:
-        probe = probe_wire(initialDelaySeconds=1000)
-        there = {"states": [], "markers": [marker(probes=[probe])]}
-    found = links(**there)
-
-    assert found[-1].reason == reason
-    assert all(each.state is LinkState.OK for each in found[:-1])
-    assert found[-1].text
-    assert found[-1].remedy
-
-
-def test_an_initial_delay_says_when_it_ends() -> None:
-    probe = probe_wire(initialDelaySeconds=1000)
-    last = links(states=[], markers=[marker(probes=[probe])])[-1]
-
-    # The container has run for 90 seconds.
-    assert (last.state, last.text) == (
-        LinkState.WAITING,
-        "No result yet; initialDelaySeconds ends in 911 s",
-    )
 
 
 STARTED = datetime(2026, 1, 1, tzinfo=UTC)
@@ -221,28 +178,6 @@ def test_a_result_is_not_expected_at_any_time_of_a_container_without_a_start() -
     uncreated["metadata"]["creationTimestamp"] = None
     last = links(states=[], markers=[uncreated], seen=[running])[-1]
     assert (last.state, last.text) == (LinkState.WAITING, "No result yet")
-
-
-@pytest.mark.parametrize(
-    ("other", "link", "kind"),
-    [
-        pytest.param(probe_wire(name="p", condition="example.com/healthy"), "condition", "condition type", id="condition"),
-        pytest.param(
-            probe_wire(name="p", condition="x.com/p", policies=[policy_wire("Failed", {"good": "no"})]), "marks", "label", id="label",
-        ),
-        pytest.param(
-            probe_wire(name="p", condition="x.com/p", policies=[policy_wire("Failed", {}, {"note": "no"})]), "marks", "annotation", id="annotation",
-        ),
-    ],
-)  # fmt: skip
-def test_a_conflict_with_an_older_marker_is_named(other: Json, link: str, kind: str) -> None:
-    older = marker(name="older", created="2020-01-01T00:00:00Z", probes=[other])
-    younger = marker(probes=[probe_wire(policies=[GOOD])])
-    last = links(markers=[older, younger])[-1]
-
-    assert (last.name, last.reason, last.state) == (link, "Conflict", LinkState.BROKEN)
-    assert kind in last.text
-    assert "older" in last.text
 
 
 @pytest.mark.parametrize(
@@ -302,11 +237,6 @@ def test_the_summary_counts_probes_that_work(
     markers: list[Json], states: list[Json] | None, summary: str
 ) -> None:
     assert view_of(markers=markers, states=states).summary == summary
-
-
-def test_a_pod_that_is_being_deleted_is_terminating() -> None:
-    assert view_of().phase == "Running"
-    assert view_of(pods=[healthy_pod(deleting=True)]).phase == "Terminating"
 
 
 def test_links_without_text_are_left_out_unless_they_need_action() -> None:

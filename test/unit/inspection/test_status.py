@@ -54,6 +54,12 @@ def test_completed_pod_is_neither_counted_nor_a_problem(more: Json) -> None:
     assert view.problems == []
 
 
+def test_pods_are_those_of_the_markers_namespace() -> None:
+    pods = [healthy_pod("a"), healthy_pod("b", namespace="other")]
+    there = snapshot(markers=[marker()], pods=pods)
+    assert [each.name for each in only(there).pods] == ["a"]
+
+
 def test_pause_without_effect_is_noted_for_selected_pods_only() -> None:
     annotations = {"kruise-probe.io/paused": "yes"}
     pods = [

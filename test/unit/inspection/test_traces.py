@@ -22,7 +22,6 @@ from support.snapshots import healthy_pod, marker, seen_pod, snapshot
 from kruise_probe.api.core import ExecAction, Probe
 from kruise_probe.inspection.link import Link, LinkState
 from kruise_probe.inspection.result_links import SHOWN_MESSAGE
-from kruise_probe.inspection.seen_pods import MAX_MESSAGE
 from kruise_probe.inspection.snapshot import Snapshot
 from kruise_probe.inspection.traces import traces_of
 
@@ -102,43 +101,6 @@ def test_problems_of_the_pod_come_first(pods: Json, link: str, reason: str) -> N
     assert found is not None
     assert (found.name, found.reason) == (link, reason)
     assert found.remedy
-
-
-@pytest.mark.parametrize(
-    ("state", "says"),
-    [
-        pytest.param(
-            {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}},
-            "ImagePullBackOff: no such image",
-            id="waiting",
-        ),
-        pytest.param(
-            {"terminated": {"reason": "Error", "exitCode": 3}}, "Error, exit code 3", id="ended"
-        ),
-        pytest.param(
-            {"terminated": {"reason": "Error", "exitCode": 3, "message": "Trace\nno port\n"}},
-            "Error, exit code 3: no port",
-            id="last-words",
-        ),
-        pytest.param({}, "not started yet", id="nothing-known"),
-    ],
-)
-def test_stopped_container_has_the_reason_from_kubelet(state: Json, says: str) -> None:
-    seen = seen_pod(healthy_pod(), containers={"main": state})
-    found = end_of(snapshot(markers=[marker()], seen=[seen]))
-    assert found is not None
-    assert found.reason == "ContainerNotRunning"
-    assert says in found.text
-
-
-def test_crash_loop_has_the_end_of_the_last_attempt() -> None:
-    waiting = {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 10s"}}
-    ended = {"terminated": {"reason": "Error", "exitCode": 3, "message": "x" * 1000}}
-    seen = seen_pod(healthy_pod(), containers={"main": waiting}, last={"main": ended})
-    found = end_of(snapshot(markers=[marker()], seen=[seen]))
-    assert found is not None
-    attempt = f"last attempt: Error, exit code 3: {'x' * MAX_MESSAGE}"
-    assert found.text.endswith(f"CrashLoopBackOff: back-off 10s; {attempt}")
 
 
 @pytest.mark.parametrize(
@@ -265,18 +227,6 @@ def test_only_a_failed_command_has_a_note_on_its_program(handler: Json, state: s
     (trace,) = traces_of(there, there.pods[0], compiled)
     (text,) = [each.text for each in trace.links if each.name == "result"]
     assert ("(usually exit code" in text) == ("exec" in handler and state == "Failed")
-
-
-def test_pod_without_a_node_has_the_message_of_the_scheduler() -> None:
-    said = condition_wire("PodScheduled", "False", message="0/3 nodes are available")
-    for conditions, text in (
-        ([said], "the pod is not scheduled: 0/3 nodes are available"),
-        ([], "the pod is not scheduled"),
-    ):
-        pod = healthy_pod(node="", conditions=conditions)
-        found = end_of(snapshot(markers=[marker()], pods=[pod]))
-        assert found is not None
-        assert found.text == text
 
 
 @pytest.mark.parametrize(
@@ -619,28 +569,6 @@ def test_condition_with_reason_no_room_is_explained() -> None:
     assert found is not None
     assert (found.name, found.reason) == ("NodePodProbe", "NoRoom")
     assert "1 MiB" in found.text
-
-
-@pytest.mark.parametrize(
-    ("pod", "node", "gate"),
-    [
-        pytest.param(healthy_pod(), node_wire(), "PodProbeMarkerGate", id="node"),
-        pytest.param(
-            healthy_pod(annotations=PROTOCOL),
-            VIRTUAL,
-            "EnablePodProbeMarkerOnServerless",
-            id="virtual",
-        ),
-    ],
-)
-def test_remedy_names_the_feature_gate_of_the_kind_of_node(
-    pod: Json, node: Json, gate: str
-) -> None:
-    marked = marker(probes=[probe_wire(policies=[policy_wire("Succeeded", {"good": "yes"})])])
-    found = end_of(snapshot(markers=[marked], pods=[pod], node=node))
-    assert found is not None
-    assert found.reason == "MarksBehind"
-    assert f"gate {gate} on" in found.remedy
 
 
 def test_refused_write_shows_the_message_of_the_api_server() -> None:

@@ -72,7 +72,6 @@ def test_large_files_take_bounded_time_and_have_short_messages(texts: list[str])
     report = lint_texts(*texts)
 
     assert time.process_time() - start < 30
-    assert len(report.findings) <= 20_001
     assert all(len(each.message) <= MAX_TEXT + 1 for each in report.findings)
 
 

@@ -174,13 +174,6 @@ def test_allowed_label_keys_may_be_written() -> None:
     assert lint_paths(file, allowed=frozenset({"topology.kubernetes.io/zone"})).findings == ()
 
 
-def test_at_most_21_rules_are_reported_for_one_marker() -> None:
-    probes = "".join(f"  - {{name: 'a#{n}', containerName: a}}\n" for n in range(1000))
-    text = f"apiVersion: apps.kruise.io/v1alpha1\nkind: PodProbeMarker\nmetadata: {{name: a}}\nspec:\n  probes:\n{probes}"
-
-    assert len(lint_text(text).findings) <= 41
-
-
 def test_control_characters_of_a_file_are_escaped() -> None:
     text = (BROKEN / "state.yaml").read_text().replace("Success", r'"\e[31mred\n"')
 
