@@ -11,6 +11,7 @@ from support.builders import (
     node_wire,
     pod,
     pod_wire,
+    state_wire,
 )
 from support.snapshots import FRESH, NOW, healthy_pod, marker, seen_pod, snapshot
 
@@ -93,6 +94,11 @@ STALE_MARKER = {
     ("there", "stale"),
     [
         pytest.param({"renewed": SKEWED}, True, id="no-leader-only-the-stamp"),
+        pytest.param(
+            {"renewed": SKEWED, "states": [state_wire(probed="2026-01-01T00:01:25Z")]},
+            False,
+            id="result-of-kruises-daemon",
+        ),
         pytest.param({"renewed": SKEWED, "led": FRESH}, False, id="leader-has-seen-renewals"),
         pytest.param(
             {"led": FRESH, "pods": [healthy_pod(conditions=[STALE])]}, True, id="condition-of-a-pod"
