@@ -8,7 +8,7 @@ import re
 import shutil
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -210,21 +210,11 @@ async def test_kubectl_completes_the_plugin(shell: Shell, ns: UsageNamespace) ->
 async def test_watch_prints_every_change(
     shell: Shell, playground: ControlledPlayground, ns: UsageNamespace
 ) -> None:
-    process = await asyncio.create_subprocess_exec(
-        "kruise-probe", "status", "-n", ns.namespace, "--watch", "-o", "json",
-        env=environment(playground.kubeconfig),
-        stdout=asyncio.subprocess.PIPE,
-    )  # fmt: skip
-    assert process.stdout
-    try:
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            seen = [state(await process.stdout.readline())]
-            (ns.folder("web") / "bad").touch()
-            while seen[-1] != "Failed":
-                seen.append(state(await process.stdout.readline()))
-    finally:
-        process.kill()
-        await process.communicate()
+    async with watch_into_pipe(playground, "-n", ns.namespace, "-o", "json") as process:
+        seen = [state(await process.stdout.readline())]
+        (ns.folder("web") / "bad").touch()
+        while seen[-1] != "Failed":
+            seen.append(state(await process.stdout.readline()))
     assert seen[0] == "Succeeded"
 
 
@@ -238,27 +228,18 @@ async def test_watch_prints_every_change(
 async def test_watch_notes_that_the_api_server_does_not_respond(
     shell: Shell, form: str, pattern: str
 ) -> None:
-    documents = [LoadedObject("here", each) for each in yaml.safe_load_all(POD)]
-    async with ControlledPlayground(documents=documents) as stopping:
-        process = await asyncio.create_subprocess_exec(
-            "kruise-probe", "status", "-A", "--watch", "-o", form,
-            env=environment(stopping.kubeconfig),
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-        )  # fmt: skip
-        assert process.stdout
-        await process.stdout.readline()
-    try:
-        async with asyncio.timeout(PATIENCE_SECONDS):
+    documents = [LoadedObject("here", document) for document in yaml.safe_load_all(POD)]
+    async with AsyncExitStack() as stack:
+        async with ControlledPlayground(documents=documents) as stopping:
+            watching = watch_into_pipe(stopping, "-A", "-o", form)
+            process = await stack.enter_async_context(watching)
+            await process.stdout.readline()
+        line = (await process.stdout.readline()).decode()
+        while line and not re.match(pattern, line):
             line = (await process.stdout.readline()).decode()
-            while form == "table" and line and not line.startswith("note"):
-                line = (await process.stdout.readline()).decode()
-            while form == "json" and '"notes":[]' in line:
-                line = (await process.stdout.readline()).decode()
-    finally:
         process.kill()
         _, err = await process.communicate()
-    assert re.match(pattern, line)
+    assert line, "the output ended"
     assert err == b""
 
 
@@ -266,25 +247,12 @@ async def test_watch_notes_that_the_api_server_does_not_respond(
 async def test_watch_ends_silently_if_the_pipe_is_closed(
     shell: Shell, playground: ControlledPlayground, ns: UsageNamespace, form: str
 ) -> None:
-    process = await asyncio.create_subprocess_exec(
-        "kruise-probe", "status", "-n", ns.namespace, "--watch", "-o", form,
-        env=environment(playground.kubeconfig),
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )  # fmt: skip
-    assert process.stdout
-    assert process.stderr
-    try:
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            await process.stdout.readline()
-            process._transport.get_pipe_transport(1).close()  # type: ignore[attr-defined]  # asyncio has no other way
-            (ns.folder("web") / "bad").touch()
-            err = await process.stderr.read()
-            code = await process.wait()
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
+    async with watch_into_pipe(playground, "-n", ns.namespace, "-o", form) as process:
+        await process.stdout.readline()
+        process._transport.get_pipe_transport(1).close()  # asyncio has no other way
+        (ns.folder("web") / "bad").touch()
+        err = await process.stderr.read()
+        code = await process.wait()
     assert (code, err.decode()) == (1, "")
 
 
@@ -319,28 +287,27 @@ async def test_watch_restores_the_terminal_on_a_signal(
     [
         pytest.param(signal.SIGINT, 130, id="ctrl-c"),
         pytest.param(signal.SIGTERM, -signal.SIGTERM, id="sigterm"),
+        pytest.param(signal.SIGHUP, -signal.SIGHUP, id="sighup"),
     ],
 )
-async def test_watch_into_a_pipe_ends_with_the_documented_code(
-    shell: Shell, playground: ControlledPlayground, ns: UsageNamespace, number: int, code: int
+async def test_watch_into_a_pipe_ends_with_the_documented_code_and_leaves_no_file(
+    shell: Shell,
+    playground: ControlledPlayground,
+    ns: UsageNamespace,
+    tmp_path: Path,
+    number: int,
+    code: int,
 ) -> None:
-    process = await asyncio.create_subprocess_exec(
-        "kruise-probe", "status", "-n", ns.namespace, "--watch",
-        env=environment(playground.kubeconfig),
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )  # fmt: skip
-    assert process.stdout
-    try:
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            await process.stdout.readline()
-            process.send_signal(number)
-            _, err = await process.communicate()
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
+    """The kubeconfig has its CA inline, which the official package writes into a file."""
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    options = ("-n", ns.namespace)
+    async with watch_into_pipe(playground, *options, TMPDIR=str(folder)) as process:
+        await process.stdout.readline()
+        process.send_signal(number)
+        _, err = await process.communicate()
     assert (process.returncode, err.strip()) == (code, b"")
+    assert not list(folder.iterdir())
 
 
 async def test_watch_ends_silently_if_the_terminal_is_closed(
@@ -359,6 +326,26 @@ async def test_watch_prints_changes_on_a_dumb_terminal(
 ) -> None:
     async with on_terminal(playground, ns, "dumb") as (_, terminal, _):
         assert ALTERNATE_SCREEN not in await read_until(terminal, "Succeeded")
+
+
+@asynccontextmanager
+async def watch_into_pipe(
+    playground: ControlledPlayground, *options: str, **variables: str
+) -> AsyncIterator[Any]:
+    """Run `status --watch` into a pipe. The process ends with the context, however the context ends."""
+    process = await asyncio.create_subprocess_exec(
+        "kruise-probe", "status", "--watch", *options,
+        env={**environment(playground.kubeconfig), **variables},
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    try:
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.communicate()
 
 
 ALTERNATE_SCREEN, LEAVE_SCREEN, SHOW_CURSOR = "\x1b[?1049h", "\x1b[?1049l", "\x1b[?25h"
