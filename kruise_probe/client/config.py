@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
+from kruise_probe.api.host_port import HostPort
 from kruise_probe.client.credentials import ConfigError, Credentials, tls_context
 
 __all__ = ["ClusterConfig", "ConfigError", "ConfigOverrides", "load_config"]
@@ -193,7 +194,7 @@ def proxy_from_environment(server: str, environ: Mapping[str, str]) -> str | Non
     """Return the URL of the proxy for `server`, or None, with the rules of Go programs.
 
     `HTTPS_PROXY`, `HTTP_PROXY` and `NO_PROXY` may be upper or lower case. Loopback never uses a proxy. `NO_PROXY`
-    accepts names, `.suffixes`, addresses, CIDRs, ports and `*`. The `proxy-url` of a kubeconfig takes precedence.
+    accepts names, suffixes, addresses, CIDRs, ports and `*`. The `proxy-url` of a kubeconfig takes precedence.
     """
     url = urlsplit(server)
     host, port = url.hostname or "", url.port or DEFAULT_PORTS.get(url.scheme, 0)
@@ -208,41 +209,18 @@ def _variable(environ: Mapping[str, str], name: str) -> str:
 
 
 def _excluded(host: str, port: int, exclusions: str) -> bool:
-    if host == "localhost" or _is_loopback(host):
+    from urllib.request import proxy_bypass_environment  # slow to import, and rarely needed
+
+    if host == "localhost" or _is_in(host, "127.0.0.0/8") or _is_in(host, "::1"):
         return True
-    return any(
-        _matches(each.strip().lower(), host.lower(), port)
-        for each in exclusions.split(",")
-        if each.strip()
-    )
+    rules = [rule.strip().removeprefix("*.") for rule in exclusions.split(",") if rule.strip()]
+    if "*" in rules or any(_is_in(host, rule) for rule in rules):
+        return True
+    return bool(proxy_bypass_environment(str(HostPort(host, port)), {"no": ",".join(rules)}))
 
 
-def _is_loopback(host: str) -> bool:
+def _is_in(host: str, network: str) -> bool:
     try:
-        return ip_address(host).is_loopback
+        return ip_address(host) in ip_network(network, strict=False)
     except ValueError:
         return False
-
-
-def _matches(rule: str, host: str, port: int) -> bool:
-    if rule == "*":
-        return True
-    try:
-        return ip_address(host) in ip_network(rule, strict=False)
-    except ValueError:
-        pass
-    name, rule_port = _split_port(rule)
-    if rule_port and rule_port != str(port):
-        return False
-    if name.startswith(("*.", ".")):
-        return host.endswith(name.removeprefix("*"))
-    return host == name or (bool(name) and host.endswith(f".{name}"))
-
-
-def _split_port(rule: str) -> tuple[str, str]:
-    """Split `name:port` or `[v6]:port`. The port is empty if there is none."""
-    if rule.startswith("["):
-        name, _, rest = rule[1:].partition("]")
-        return name, rest.removeprefix(":")
-    name, _, port = rule.rpartition(":")
-    return (name, port) if name and ":" not in name else (rule, "")

@@ -234,29 +234,22 @@ def _captured_errors() -> Iterator[list[str]]:
     messages: list[str] = []
     thread = threading.get_ident()
 
-    def ours(record: logging.LogRecord) -> bool:
-        return record.thread == thread and record.levelno >= logging.ERROR
-
     def collect(record: logging.LogRecord) -> bool:
-        if ours(record):
-            messages.append(" ".join(record.getMessage().split()))
+        if record.thread != thread or record.levelno < logging.ERROR:
+            return True
+        messages.append(" ".join(record.getMessage().split()))
         return False
 
-    def not_ours(record: logging.LogRecord) -> bool:
-        return not ours(record)
-
-    root, collector = logging.getLogger(), logging.Handler()
-    collector.addFilter(collect)
-    others = tuple(root.handlers)
-    for handler in others:
-        handler.addFilter(not_ours)
-    root.addHandler(collector)
+    root, handler = logging.getLogger(), logging.NullHandler()
+    root.addHandler(
+        handler
+    )  # without any, the package's first line would configure the root logger
+    root.addFilter(collect)
     try:
         yield messages
     finally:
-        root.removeHandler(collector)
-        for handler in others:
-            handler.removeFilter(not_ours)
+        root.removeFilter(collect)
+        root.removeHandler(handler)
 
 
 def _user_of(configuration: Any, where: str) -> AuthInfo:

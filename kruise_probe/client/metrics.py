@@ -28,27 +28,3 @@ EVENTS_DROPPED = Counter(
     ("reason",),
 )
 EVENTS_PENDING = Gauge("kruise_probe_events_pending", "Series of events that wait to be written.")
-
-
-class RequestMetrics:
-    """Request metrics of one client. Children are looked up once per combination of labels."""
-
-    def __init__(self, host: str) -> None:
-        self._host = host
-        self._requests: dict[tuple[str, str], Counter] = {}
-        self._durations: dict[str, Histogram] = {}
-
-    def completed(self, method: str, code: str, seconds: float) -> None:
-        """Count one request. `code` is `<error>` without a response, as in client-go."""
-        requests = self._requests.get((code, method))
-        if requests is None:
-            requests = REQUESTS.labels(code, method, self._host)
-            self._requests[code, method] = requests
-        requests.inc()
-        durations = self._durations.get(method)
-        if durations is None:
-            durations = self._durations[method] = DURATION.labels(method, self._host)
-        durations.observe(seconds)
-
-    def retried(self, method: str, code: str) -> None:
-        RETRIES.labels(code, method, self._host).inc()

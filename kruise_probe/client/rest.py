@@ -34,7 +34,7 @@ from kruise_probe.api.times import utc_now
 from kruise_probe.api.token_bucket import TokenBucket
 from kruise_probe.client.config import ClusterConfig
 from kruise_probe.client.dialer import TlsRefused
-from kruise_probe.client.metrics import RequestMetrics
+from kruise_probe.client.metrics import DURATION, REQUESTS, RETRIES
 from kruise_probe.client.request import JSON, PatchType, Request
 from kruise_probe.client.transport import ConnectionBroken, Response, Transport
 from kruise_probe.client.watch import WatchStream
@@ -95,7 +95,7 @@ class RestClient:
         self._transport = Transport(config, user_agent=user_agent, before_send=before_send)
         self._in_flight = asyncio.Semaphore(max_in_flight)
         self._tokens = TokenBucket(burst=max(burst, 1), interval_seconds=1.0 / qps) if qps else None
-        self._metrics = RequestMetrics(urlsplit(config.server).netloc)
+        self._host = urlsplit(config.server).netloc
 
     async def __aenter__(self) -> Self:
         await self._transport.__aenter__()
@@ -315,7 +315,7 @@ class RestClient:
                 if renewed or not await self._credentials.renew(authorization, version):
                     raise
                 renewed = True
-                self._metrics.retried(request.method, "<error>")
+                RETRIES.labels("<error>", request.method, self._host).inc()
                 continue
             except ConnectionBroken as broken:
                 if broken.was_new:  # a server may end TLS 1.3 without an alert after the handshake
@@ -323,7 +323,7 @@ class RestClient:
                 if not request.repeatable or reconnects >= MAX_RECONNECTS:
                     raise
                 reconnects = MAX_RECONNECTS if broken.was_new else reconnects + 1
-                self._metrics.retried(request.method, "<error>")
+                RETRIES.labels("<error>", request.method, self._host).inc()
                 continue
             if 200 <= response.status < 300 or response.stream is not None:
                 return response
@@ -333,7 +333,7 @@ class RestClient:
             else:
                 await _wait(response, request, retries=retries, left_seconds=deadline - time())
                 retries += 1
-            self._metrics.retried(request.method, str(response.status))
+            RETRIES.labels(str(response.status), request.method, self._host).inc()
 
     async def _round_trip(self, request: Request, authorization: str | None) -> Response:
         """Send `request` once. Streams are not limited by `max_in_flight`."""
@@ -345,7 +345,8 @@ class RestClient:
             response = await self._transport.round_trip(request, authorization)
             code = str(response.status)
         finally:
-            self._metrics.completed(request.method, code, time() - sent_at)
+            REQUESTS.labels(code, request.method, self._host).inc()
+            DURATION.labels(request.method, self._host).observe(time() - sent_at)
             if not request.streams:
                 self._in_flight.release()
         return response

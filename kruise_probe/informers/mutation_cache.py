@@ -3,8 +3,6 @@
 Between the response to a patch and its watch event the store is stale. A reconcile that reads the stale object
 repeats the write. So this cache returns the response until the store has caught up.
 
-The same holds for a deletion: until its event arrives, the cache hides the object.
-
 The response to a patch may also arrive after the event of the object's deletion. A tombstone then keeps the
 cache from returning the deleted object for a minute.
 
@@ -48,13 +46,9 @@ class MutationCache(Generic[T]):
         """With the loop time at which an entry expires; the oldest entry first."""
         self._tombstones: dict[NamespacedName, tuple[_Tombstone, float]] = {}
         """With expiry as in `_written`."""
-        self._deleted: dict[NamespacedName, tuple[str, float]] = {}
-        """The uids of the objects that we deleted and the store still has, with expiry as in `_written`."""
 
     def get(self, key: NamespacedName) -> T | None:
         stored = self._store.get(key)
-        if self._deleted and stored is not None and self._hides(key, stored.uid):
-            return None
         entry = self._written.get(key)
         if entry is None:
             return stored
@@ -82,10 +76,10 @@ class MutationCache(Generic[T]):
         )
 
     def _overlaid(self, stored: Collection[T], included: Callable[[T], bool]) -> Collection[T]:
-        if not self._written and not self._deleted:
+        if not self._written:
             return stored
         found = {each.key: each for each in stored}
-        for key in {*self._deleted, *self._written}:
+        for key in self._written:
             current = self.get(key)
             if current is not None and included(current):
                 found[key] = current
@@ -119,20 +113,6 @@ class MutationCache(Generic[T]):
         entry = self._written.get(obj.key)
         return entry is not None and entry[0].resource_version == obj.resource_version
 
-    def record_delete(self, obj: T) -> None:
-        """Hide an object that we deleted until its event arrives."""
-        self.forget(obj.key)
-        stored = self._store.get(obj.key)
-        if stored is not None:
-            now = asyncio.get_running_loop().time()
-            self._deleted.pop(obj.key, None)
-            self._deleted[obj.key] = (stored.uid, now + LONGEST_LAG_SECONDS)
-            _drop_expired(self._deleted, now)
-
-    def _hides(self, key: NamespacedName, uid: str) -> bool:
-        deleted_uid, expires_at = self._deleted.get(key, ("", 0.0))
-        return deleted_uid == uid and expires_at >= asyncio.get_running_loop().time()
-
     def observe(self, obj: T) -> None:
         """Drop the written object that the event of `obj` reports or replaces."""
         entry = self._written.get(obj.key)
@@ -147,7 +127,6 @@ class MutationCache(Generic[T]):
         """Leave a tombstone. It covers every version with this uid, and older objects of the same name."""
         key, now = last_known.key, asyncio.get_running_loop().time()
         self.forget(key)
-        self._deleted.pop(key, None)
         self._tombstones.pop(key, None)
         if len(self._tombstones) >= MAX_TOMBSTONES:
             del self._tombstones[next(iter(self._tombstones))]

@@ -672,7 +672,7 @@ def test_scheme_selects_the_proxy_variable(
         pytest.param("https://[fd00::1]:443", "fd00::/8", False, id="cidr-v6"),
         pytest.param("https://api.corp.com", "corp.com", False, id="domain-and-below"),
         pytest.param("https://corp.com", "corp.com", False, id="domain-itself"),
-        pytest.param("https://corp.com", ".corp.com", True, id="suffix-without-itself"),
+        pytest.param("https://api.corp.com", ".corp.com", False, id="dot-suffix"),
         pytest.param("https://api.corp.com", "*.corp.com", False, id="star-suffix"),
         pytest.param("https://notcorp.com", "corp.com", True, id="no-substring"),
         pytest.param("https://API.corp.com", "api.CORP.com", False, id="case"),

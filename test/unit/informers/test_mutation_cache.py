@@ -144,60 +144,6 @@ class TestAfterADeletion:
         assert cache.get(pod().key) is None
 
 
-async def test_an_object_that_we_deleted_is_hidden_until_its_event() -> None:
-    store, cache = caches()
-    store.put(at("5"))
-    cache.record_write(at("6"))
-    cache.record_delete(at("6"))
-    assert cache.get(pod().key) is None
-    assert cache.list() == []
-    store.remove(pod().key)
-    cache.observe_deletion(at("6"))
-    store.put(at("9", uid="successor"))
-    cache.observe(at("9", uid="successor"))
-    assert cache.list() == [at("9", uid="successor")]
-    assert not cache._deleted
-
-
-async def test_an_object_that_we_wrote_and_deleted_before_its_event_is_hidden() -> None:
-    _, cache = caches()
-    cache.record_write(at("5"))
-    cache.record_delete(at("5"))
-    assert cache.get(pod().key) is None
-
-
-async def test_a_successor_of_an_object_that_we_deleted_is_shown() -> None:
-    store, cache = caches()
-    store.put(at("5"))
-    cache.record_delete(at("5"))
-    store.put(at("9", uid="successor"))
-    assert cache.get(pod().key) == at("9", uid="successor")
-
-
-async def test_an_object_whose_deletion_is_never_reported_is_shown_again() -> None:
-    store, cache = caches()
-    store.put(at("5"))
-    cache.record_delete(at("5"))
-    await asyncio.sleep(60)
-    assert cache.get(pod().key) is None
-    await asyncio.sleep(0.1)
-    assert cache.get(pod().key) == at("5")
-
-
-async def test_deletions_that_are_never_reported_are_dropped_by_a_later_one() -> None:
-    store, cache = caches()
-    pods = [msgspec.structs.replace(at("5"), name=name) for name in "abc"]
-    for each in pods:
-        store.put(each)
-    again, once, later = pods
-    for each in (again, once, again):
-        cache.record_delete(each)
-        await asyncio.sleep(25)
-    await asyncio.sleep(20)
-    cache.record_delete(later)
-    assert [key.name for key in cache._deleted] == ["a", "c"]
-
-
 async def test_a_late_response_to_a_write_is_ignored_for_a_minute() -> None:
     _, cache = caches()
     cache.observe_deletion(at("8"))
