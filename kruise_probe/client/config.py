@@ -209,14 +209,16 @@ def _variable(environ: Mapping[str, str], name: str) -> str:
 
 
 def _excluded(host: str, port: int, exclusions: str) -> bool:
-    from urllib.request import proxy_bypass_environment  # slow to import, and rarely needed
-
     if host == "localhost" or _is_in(host, "127.0.0.0/8") or _is_in(host, "::1"):
         return True
-    rules = [rule.strip().removeprefix("*.") for rule in exclusions.split(",") if rule.strip()]
-    if "*" in rules or any(_is_in(host, rule) for rule in rules):
-        return True
-    return bool(proxy_bypass_environment(str(HostPort(host, port)), {"no": ",".join(rules)}))
+    shown = (host.lower(), str(HostPort(host, port)).lower())
+    rules = [rule.strip().lower() for rule in exclusions.split(",") if rule.strip()]
+    names = [rule.removeprefix("*").removeprefix(".") for rule in rules]
+    return (
+        "*" in rules
+        or any(_is_in(host, rule) for rule in rules)
+        or any(known == name or known.endswith(f".{name}") for known in shown for name in names)
+    )
 
 
 def _is_in(host: str, network: str) -> bool:
