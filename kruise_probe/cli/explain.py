@@ -19,7 +19,6 @@ from kruise_probe.cli.query_options import (
     query_flags,
     show,
 )
-from kruise_probe.cli.reading import Reader
 from kruise_probe.cli.tables import explanation_text
 from kruise_probe.cli.terminal import Terminal
 from kruise_probe.client.config import ClusterConfig
@@ -71,12 +70,7 @@ async def _explain(
 ) -> list[ExplanationView]:
     namespace = flags.namespace or config.namespace
     async with client_of(config) as client:
-        reader = Reader(
-            client,
-            namespace=namespace,
-            system_namespace=flags.system_namespace,
-            allowed_labels=flags.allowed_label_keys,
-        )
+        reader = flags.reader(client, namespace)
         snapshot = await reader.read()
         found = _select(snapshot, flags, namespace, names)
         unmatched = any(not snapshot.markers_of(each.pod) for each in found)

@@ -23,7 +23,9 @@ from kruise_probe.cli.flag_types import (
     flags_of,
 )
 from kruise_probe.cli.query_client import config_of
+from kruise_probe.cli.reading import Reader
 from kruise_probe.client.config import ClusterConfig
+from kruise_probe.client.rest import RestClient
 from kruise_probe.inspection.selectors import parse_selector
 
 
@@ -83,6 +85,14 @@ class QueryFlags:
 
     def load_config(self) -> ClusterConfig:
         return config_of(vars(self))
+
+    def reader(self, client: RestClient, namespace: str) -> Reader:
+        return Reader(
+            client,
+            namespace=namespace,
+            system_namespace=self.system_namespace,
+            allowed_labels=self.allowed_label_keys,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

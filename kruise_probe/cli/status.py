@@ -23,11 +23,9 @@ from kruise_probe.cli.query_options import (
     query_flags,
     show,
 )
-from kruise_probe.cli.reading import Reader
 from kruise_probe.cli.tables import screen_text, status_text
 from kruise_probe.cli.terminal import Terminal
 from kruise_probe.client.config import ClusterConfig
-from kruise_probe.client.rest import RestClient
 from kruise_probe.inspection.snapshot import Snapshot
 from kruise_probe.inspection.status import status_view
 from kruise_probe.inspection.views import StatusView
@@ -109,7 +107,7 @@ def status(markers: tuple[str, ...], **options: Any) -> int:
 
 async def _once(config: ClusterConfig, query: StatusQuery) -> int:
     async with client_of(config) as client:
-        reader = _reader(client, query)
+        reader = query.flags.reader(client, query.namespace)
         snapshot = await reader.read()
     _check_names(snapshot, query)
     view = _view(snapshot, query, reader.notes)
@@ -125,7 +123,7 @@ async def _once(config: ClusterConfig, query: StatusQuery) -> int:
 async def _watch(config: ClusterConfig, query: StatusQuery) -> int:
     """Run until a signal. In screen mode, restore the terminal and return 128 + the signal's number."""
     async with client_of(config) as client:
-        reader = _reader(client, query)
+        reader = query.flags.reader(client, query.namespace)
         first = await reader.read()
         _check_names(first, query)
         async with reader.follow(first) as following:
@@ -142,15 +140,6 @@ async def _watch(config: ClusterConfig, query: StatusQuery) -> int:
                 except Signalled as signalled:
                     return 128 + signalled.number
     return 0
-
-
-def _reader(client: RestClient, query: StatusQuery) -> Reader:
-    return Reader(
-        client,
-        namespace=query.namespace,
-        system_namespace=query.flags.system_namespace,
-        allowed_labels=query.flags.allowed_label_keys,
-    )
 
 
 async def _show_screen(current: GetView, changed: asyncio.Event, query: StatusQuery) -> None:

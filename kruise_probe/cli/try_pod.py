@@ -28,7 +28,6 @@ from kruise_probe.cli.query_options import (
     query_flags,
     show,
 )
-from kruise_probe.cli.reading import Reader
 from kruise_probe.cli.tables import attempts_text
 from kruise_probe.cli.terminal import Terminal
 from kruise_probe.client.config import ClusterConfig
@@ -152,12 +151,7 @@ def _marker_of_file(filename: str, name: str, allowed_labels: frozenset[str]) ->
 
 async def _try(config: ClusterConfig, query: _TryQuery) -> AttemptsView:
     async with client_of(config) as client:
-        reader = Reader(
-            client,
-            namespace=query.namespace,
-            system_namespace=query.flags.system_namespace,
-            allowed_labels=query.flags.allowed_label_keys,
-        )
+        reader = query.flags.reader(client, query.namespace)
         seen, stored = await reader.read_pod(
             query.pod, markers_optional=query.from_file is not None
         )

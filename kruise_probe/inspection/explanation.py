@@ -12,7 +12,7 @@ import msgspec
 from kruise_probe.api.names import REASON_PAUSED
 from kruise_probe.api.times import format_time
 from kruise_probe.api.v1alpha1 import PodProbeMarker
-from kruise_probe.controllers.compiled import CompiledMarker, compile_marker
+from kruise_probe.controllers.compiled import compile_marker
 from kruise_probe.inspection.link import Link, LinkState
 from kruise_probe.inspection.seen_pods import SeenPod
 from kruise_probe.inspection.selectors import distance, selector_text, why_not
@@ -117,7 +117,7 @@ def explanation(
             UnmatchedView(
                 marker=each.key.name,
                 selector=selector_text(each.selector),
-                why=_why_not(snapshot, each, seen),
+                why=why_not(each.selector, pod.labels),
             )
             for each in not_matching[:MAX_UNMATCHED]
         ],
@@ -145,10 +145,6 @@ def _summary(traces: Sequence[ProbeTrace]) -> str:
     if paused := sum(each.end is not None and each.end.reason == REASON_PAUSED for each in traces):
         text += f", {paused} paused"
     return f"{text} ({counts})" if counts else text
-
-
-def _why_not(snapshot: Snapshot, marker: CompiledMarker, seen: SeenPod) -> str:
-    return why_not(marker.selector, seen.pod.labels)
 
 
 def _trace_view(snapshot: Snapshot, seen: SeenPod, trace: ProbeTrace) -> TraceView:

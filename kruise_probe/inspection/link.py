@@ -58,6 +58,15 @@ class ProbeContext(NamedTuple):
     def name(self) -> str:
         return f"{self.marker.key.name}#{self.probe.name}"
 
+    def reported(self, reason: str, about: str) -> str:
+        """The message of the marker's condition with this reason, if it contains `about`; or empty."""
+        messages = (
+            condition.message
+            for condition in (self.source.status and self.source.status.conditions) or ()
+            if condition.reason == reason and about in condition.message
+        )
+        return next(messages, "")
+
 
 def ok(name: str, text: str = "") -> Link:
     return Link(name, LinkState.OK, text)

@@ -288,16 +288,7 @@ def _behind_link(
         age = max(int((snapshot.now - since).total_seconds()), 0)
         text += f". The manager has not written this result yet ({age} s)"
         return waiting(name, "ResultNew", text)
-    refusal = _refusal(context)
+    refusal = context.reported("PodNotMarked", f"{context.seen.key}: ")
     if refusal:
         return broken(name, "PodNotMarked", f"{text}; the marker's status says: {refusal}")
     return broken(name, reason, text, manager_remedy(virtual=context.virtual))
-
-
-def _refusal(context: ProbeContext) -> str:
-    """The marker's condition about a write to this pod that the API server refused, or empty."""
-    for condition in (context.source.status and context.source.status.conditions) or ():
-        message = condition.message or ""
-        if condition.reason == "PodNotMarked" and f"{context.seen.key}: " in message:
-            return message
-    return ""

@@ -173,7 +173,7 @@ def node_pod_probe_link(context: ProbeContext) -> Link:
         return ok(link, f"{pod.node} contains the probe")
     if snapshot.is_recent(context.source.metadata.creation_timestamp):
         return waiting(link, "MarkerNew", "the marker was created a few seconds ago")
-    no_room = _no_room_message(context) if current is None else ""
+    no_room = context.reported(REASON_NO_ROOM, f" {pod.node} (") if current is None else ""
     if no_room:
         return broken(link, REASON_NO_ROOM, f"the marker's status says: {no_room}")
     if pod.node not in snapshot.node_pod_probes:
@@ -185,15 +185,6 @@ def node_pod_probe_link(context: ProbeContext) -> Link:
         reason = "EntryBehind"
         what = f"NodePodProbe {pod.node} still contains an earlier version of the probe"
     return broken(link, reason, what + _why_behind(context), manager_remedy())
-
-
-def _no_room_message(context: ProbeContext) -> str:
-    """The marker's condition about pods that do not fit into this node's NodePodProbe, or empty."""
-    for condition in (context.source.status and context.source.status.conditions) or ():
-        message = condition.message or ""
-        if condition.reason == REASON_NO_ROOM and f" {context.seen.pod.node} (" in message:
-            return message
-    return ""
 
 
 def _why_behind(context: ProbeContext) -> str:
