@@ -370,9 +370,8 @@ class Worker:
             return
         self.series.unknown += 1
         if error.reason == Reason.EXEC_IMPOSSIBLE:
-            self._count_timeouts(
-                0
-            )  # The runtime was slow: a program that cannot start does not hang.
+            # A program that cannot start did not hang: the runtime was slow.
+            self._count_timeouts(0)
         if error.reason == Reason.RUNTIME_UNAVAILABLE and not self._context.containers.available:
             return  # On hold since it became unavailable.
         if error.reason == Reason.INVALID_PROBE:
