@@ -505,6 +505,11 @@ class ScriptedNode:
         self.recorder = FakeRecorder()
         self.stall_ended_at = float("-inf")
         self.options = AgentOptions()
+        self.suspended_seconds = 0.0
+        """How far the wall clock is ahead of virtual time."""
+
+    def now(self) -> datetime:
+        return wall_clock() + timedelta(seconds=self.suspended_seconds)
 
     def agent(self) -> Agent:
         return Agent(
@@ -519,7 +524,7 @@ class ScriptedNode:
                 sockets=self.sockets,
                 results=Results(),
                 stalled_since=lambda at: self.stall_ended_at >= at,
-                now=wall_clock,
+                now=self.now,
             ),
             recorder=self.recorder,
             options=self.options,

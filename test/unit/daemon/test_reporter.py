@@ -1,7 +1,6 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from datetime import timedelta
 from typing import Any
 
 import msgspec
@@ -213,14 +212,6 @@ async def test_a_change_of_message_goes_with_a_change_of_state() -> None:
         assert len(r.write_times) == 2
 
 
-async def test_without_a_sync_interval_each_message_is_written() -> None:
-    async with reporting(message_sync_seconds=0.0) as r:
-        for text in ("one", "two", "three"):
-            r.put(0, message=text)
-            await asyncio.sleep(1)
-        assert len(r.write_times) == 3
-
-
 async def test_a_message_that_changes_back_in_time_is_not_written() -> None:
     async with reporting() as r:
         r.put(0, message="one")
@@ -229,19 +220,6 @@ async def test_a_message_that_changes_back_in_time_is_not_written() -> None:
         r.put(0, message="one")
         await asyncio.sleep(10)
         assert len(r.write_times) == 1
-
-
-async def test_a3_repeated_results_are_written_every_ten_minutes_only() -> None:
-    async with reporting() as r:
-        for _ in range(1500):
-            r.put(0, message="same")
-            await asyncio.sleep(1)
-        assert len(r.write_times) == 3
-        assert all(600 <= gap <= 632 for gap in gaps(r.write_times))
-        newest = EPOCH + timedelta(seconds=r.write_times[-1])
-        assert r.api.states()["pod/m#p0"].last_probe_time in {
-            format_time(newest), format_time(newest - timedelta(seconds=1))
-        }  # fmt: skip
 
 
 async def test_result_without_new_attempts_is_not_refreshed() -> None:
@@ -259,15 +237,6 @@ async def test_kruises_crd_prunes_our_fields_and_causes_no_further_writes() -> N
         r.put(0, message="one", id="c2")
         await asyncio.sleep(30)
         assert len(r.write_times) == 1
-
-
-async def test_another_container_is_written_with_the_messages() -> None:
-    async with reporting() as r:
-        r.put(0)
-        await asyncio.sleep(30)
-        r.put(0, id="c2")
-        await asyncio.sleep(3)
-        assert r.api.states()["pod/m#p0"].container_id == "c2"
 
 
 async def test_a_removed_probe_leaves_the_status() -> None:
@@ -432,21 +401,6 @@ async def test_a_message_whose_write_fails_is_written_with_the_next_try() -> Non
         assert (faults, r.api.message("pod/m#p0")) == ([], "two")
 
 
-async def test_a_single_failure_is_logged() -> None:
-    faults = [ConnectionFailed("refused")]
-
-    async def fail(_: str) -> None:
-        if faults:
-            raise faults.pop()
-
-    with capture_logs() as logs:
-        async with reporting() as r:
-            r.api.fail = fail
-            r.put(0)
-            await asyncio.sleep(5)
-    assert [log["log_level"] for log in logs] == ["warning", "info"]
-
-
 async def test_a_deleted_object_is_no_warning() -> None:
     async def fail(_: str) -> None:
         raise NotFound("gone")
@@ -544,33 +498,6 @@ async def test_write_that_hangs_is_cancelled_and_retried() -> None:
         assert r.api.state("pod/m#p0") == "Succeeded"
 
 
-async def test_the_last_results_are_written_at_shutdown() -> None:
-    async with reporting() as r:
-        r.put(0, message="one")
-        await settle()
-        r.put(0, "Failed", message="two")
-        api = r.api
-    assert api.message("pod/m#p0") == "two"
-
-
-async def test_shutdown_without_changes_writes_nothing() -> None:
-    async with reporting() as r:
-        r.put(0)
-        await asyncio.sleep(5)
-        api = r.api
-    assert len(api.writes) == 1
-
-
-async def test_shutdown_after_a_message_that_changed_back_writes_nothing() -> None:
-    async with reporting() as r:
-        r.put(0, message="a")
-        await asyncio.sleep(5)
-        r.put(0, message="b")
-        r.put(0, message="a")
-        await settle()
-    assert len(r.write_times) == 1
-
-
 async def test_write_in_flight_at_shutdown_is_sent_again() -> None:
     async with reporting() as r:
         api, hanging = r.api, True
@@ -604,20 +531,6 @@ async def test_change_during_a_refresh_is_written_at_shutdown(state: str, messag
         await started.wait()
         r.put(0, state, message)
     assert (r.api.state("pod/m#p0"), r.api.message("pod/m#p0")) == (state, message)
-
-
-async def test_shutdown_takes_two_seconds_at_most() -> None:
-    async def hang(_: str) -> None:
-        await asyncio.Event().wait()
-
-    with capture_logs() as logs:
-        async with reporting() as r:
-            r.api.fail = hang
-            r.put(0)
-            await asyncio.sleep(1)
-            began = loop_time()
-    assert loop_time() - began <= 2.001
-    assert [each["event"] for each in logs] == ["last results could not be written"]
 
 
 async def test_recreated_object_is_written_at_once() -> None:
@@ -690,54 +603,6 @@ async def test_edit_before_the_response_to_a_write_is_corrected(
         await asyncio.sleep(5)
         assert r.api.state("pod/m#p0") == "Succeeded"
         assert len(r.write_times) == 2
-
-
-async def test_the_backoff_doubles_from_a_quarter_of_a_second_and_starts_anew_after_a_success() -> (
-    None
-):
-    async with reporting() as r:
-        tries: list[float] = []
-
-        async def fail(_: str) -> None:
-            tries.append(loop_time())
-            raise ConnectionFailed("refused")
-
-        failures = metrics.STATUS_WRITE_FAILURES._value.get()
-        for state in ("Failed", "Succeeded"):
-            tries.clear()
-            r.api.fail = fail
-            r.put(0, state)
-            await asyncio.sleep(60)
-            for number, gap in enumerate(gaps(tries)):
-                longest = min(0.25 * 2**number, 10.0)
-                assert longest / 2 <= gap <= longest + 0.001
-            failures += len(tries)
-            assert metrics.STATUS_WRITE_FAILURES._value.get() == failures
-            r.api.fail = None
-            await asyncio.sleep(11)
-            assert r.api.state("pod/m#p0") == state
-
-
-async def test_the_first_success_after_failures_is_logged_with_their_number() -> None:
-    async with reporting() as r:
-
-        async def fail(_: str) -> None:
-            raise ConnectionFailed("refused")
-
-        with capture_logs() as logs:
-            r.put(0, "Failed")
-            await asyncio.sleep(1)
-            assert logs == []
-            r.api.fail = fail
-            r.put(0, "Succeeded")
-            await asyncio.sleep(1)
-            r.api.fail = None
-            await asyncio.sleep(5)
-            r.put(0, "Failed")
-            await asyncio.sleep(1)
-        failed, again = logs
-        assert (failed["log_level"], failed["error"]) == ("warning", "refused")
-        assert (again["event"], again["failures"] >= 2) == ("status is written again", True)
 
 
 async def test_status_of_an_earlier_daemon_is_refreshed_a_minute_after_the_start() -> None:

@@ -119,14 +119,6 @@ def test_threshold_agrees_with_a_naive_model(
         assert record.state is model.state
 
 
-def test_a41_blocked_probe_becomes_unknown_after_the_grace_period_only() -> None:
-    record = blocked(after(S, S), 100.0)
-    assert threshold.time_passed(record, 129.9, LIMITS).state is S
-
-    record = threshold.time_passed(record, 130.0, LIMITS)
-    assert (record.state, record.message) == (U, "Reason: detail")
-
-
 def test_grace_period_starts_with_the_first_blocked_attempt() -> None:
     record = blocked(after(S, S), 100.0)
     record = threshold.attempt_blocked(
@@ -141,58 +133,9 @@ def test_results_before_unknown_do_not_count() -> None:
     assert after(F, F, F, record=record).state is F
 
 
-def test_block_that_ends_within_the_grace_period_changes_nothing() -> None:
-    record = after(S, S, F, F)
-    passed = threshold.container_runs(blocked(record, 100.0))
-    assert passed == record
-    assert threshold.time_passed(passed, 1000.0, LIMITS).state is S
-
-
 def test_running_container_does_not_clear_a_blocked_attempt() -> None:
     record = blocked(after(S, S), 100.0, by_container=False)
     assert threshold.container_runs(record) == record
-
-
-def test_grace_period_does_not_run_while_the_runtime_is_unavailable() -> None:
-    record = threshold.put_on_hold(blocked(after(S, S), 100.0))
-    assert threshold.time_passed(record, 1000.0, LIMITS).state is S
-    assert blocked(record, 1000.0).state is S
-
-
-@pytest.mark.parametrize(
-    ("record", "initial_delay", "state"),
-    [
-        pytest.param(after(S, S), False, S, id="without-a-delay-the-state-stays"),
-        pytest.param(after(F, F, F), True, U, id="with-a-delay"),
-        pytest.param(after(S), True, None, id="never-published"),
-    ],
-)
-def test_new_container_is_unknown_only_with_an_initial_delay(
-    record: Record, initial_delay: bool, state: ProbeState | None
-) -> None:
-    changed = threshold.container_changed(record, initial_delay=initial_delay)
-    assert changed.state is state
-    assert changed.result_run == 0
-    if state is U:
-        assert changed.message.startswith("ContainerRestarted: ")
-
-
-def test_new_container_resets_the_run_of_results() -> None:
-    record = threshold.container_changed(after(S, S, F, F), initial_delay=False)
-    assert after(F, F, record=record).state is S
-    assert after(F, F, F, record=record).state is F
-
-
-def test_new_thresholds_apply_to_results_counted_so_far() -> None:
-    record = after(S, S, F, F)
-    assert threshold.thresholds_changed(record, LIMITS) == record
-    changed = threshold.thresholds_changed(record, Thresholds(2, 2, 30.0))
-    assert (changed.state, changed.message) == (F, "Failed 3")
-
-
-def test_new_handler_resets_the_run_and_keeps_the_state() -> None:
-    record = threshold.handler_changed(after(S, S, F, F))
-    assert after(F, F, record=record).state is S
 
 
 @pytest.mark.parametrize(

@@ -61,6 +61,11 @@ def answer(result: ProbeResult | Exception, seconds: float = 0.0) -> Action:
     return lambda node: node.probers.answer(result, seconds=seconds)
 
 
+def suspend(seconds: float) -> Action:
+    """Suspend the node: its wall clock goes on, the loop's does not."""
+    return lambda node: setattr(node, "suspended_seconds", seconds)
+
+
 def both(*actions: Action) -> Action:
     def act(node: ScriptedNode) -> None:
         for action in actions:
@@ -124,6 +129,15 @@ TIMELINES: dict[str, list[Row]] = {
     "program-that-does-not-exist-keeps-its-period": [
         (0, both(edit(), answer(HUNG, 0.9), start()), None), (9, blocked(), DOWN),
         (20, None, None), (30, None, is_(ran=10)), (60, None, is_("Unknown", "ExecImpossible: ")),
+    ],
+    "suspend-longer-than-the-period-runs-at-once": [
+        (0, both(edit(**SLOW), start()), None), (3, suspend(3600), is_(ran=1)), (4.5, None, is_(ran=1)),
+    ],
+    "shorter-suspend-changes-nothing": [
+        (0, both(edit(**SLOW), start()), None), (3, suspend(299), is_(ran=1)), (4.5, None, is_(ran=0)),
+    ],
+    "clock-that-is-set-back-changes-nothing": [
+        (0, both(edit(**SLOW), start()), None), (3, suspend(-3600), is_(ran=1)), (4.5, None, is_(ran=0)),
     ],
     # Containers.
     "a24-container-that-does-not-run-is-never-probed": [

@@ -80,15 +80,6 @@ def test_the_runtime_is_unavailable_before_the_first_list(runtime: ScriptedRunti
     assert watcher.problem
 
 
-async def test_the_first_request_causes_a_list_at_once(runtime: ScriptedRuntime) -> None:
-    async with watching(runtime) as watcher:
-        runtime.start()
-        _ = watcher.subscribe("uid-1", "main", nothing)
-        await asyncio.sleep(0.01)
-
-        assert watcher.find("uid-1", "main") is not None
-
-
 async def test_a_new_subscriber_of_a_listed_container_gets_its_status_at_once(
     runtime: ScriptedRuntime,
 ) -> None:
@@ -103,45 +94,6 @@ async def test_a_new_subscriber_of_a_listed_container_gets_its_status_at_once(
         assert view is not None
         assert view.started_at == container.started_at
         assert runtime.calls == {"ContainerStatus": 1, "PodSandboxStatus": 1}
-
-
-async def test_a_status_reports_each_response_and_when_it_is_due_again() -> None:
-    failing, changes = True, list[str]()
-
-    async def call(id: str) -> str:
-        if failing:
-            raise RuntimeUnavailable(f"no response for {id}")
-        return f"status of {id}"
-
-    cache = StatusCache(call, on_change=changes.append)
-    async with asyncio.TaskGroup() as group:
-        cache.request("c1", group)
-        await settle()
-        assert (str(cache.failure("c1")), changes) == ("no response for c1", ["c1"])
-        assert not cache.is_due("c1")
-        await asyncio.sleep(1)
-        assert (changes, cache.is_due("c1")) == (["c1", "c1"], True)
-        failing = False
-        cache.request("c1", group)
-    assert (cache.failure("c1"), cache.get("c1")) == (None, "status of c1")
-    assert changes == ["c1", "c1", "c1"]
-
-
-async def test_only_statuses_and_failures_of_listed_ids_are_kept() -> None:
-    async def call(id: str) -> str:
-        if id.startswith("failing"):
-            raise RuntimeUnavailable("no response")
-        return id
-
-    ids = ["failing-old", "failing-new", "old", "new"]
-    cache = StatusCache(call, on_change=lambda _: None)
-    async with asyncio.TaskGroup() as group:
-        for id in ids:
-            cache.request(id, group)
-    cache.forget_others({"failing-new", "new"})
-
-    assert [bool(cache.failure(id)) for id in ids] == [False, True, False, False]
-    assert [cache.get(id) for id in ids] == [None, None, None, "new"]
 
 
 async def test_at_most_one_list_a_second_for_any_number_of_containers(
@@ -253,40 +205,6 @@ async def test_subscribers_are_called_for_their_container_only(
         assert view.state is ContainerState.EXITED
 
 
-async def test_only_the_callback_that_unsubscribed_is_not_called(runtime: ScriptedRuntime) -> None:
-    async with watching(runtime) as watcher:
-        heard: list[str] = []
-        container = runtime.start()
-        unsubscribe = watcher.subscribe("uid-1", "main", partial(heard.append, "first"))
-        watcher.subscribe("uid-1", "main", partial(heard.append, "second"))
-        await asyncio.sleep(1)
-        heard.clear()
-        for _ in range(2):
-            unsubscribe()
-
-        runtime.stop(container)
-        await asyncio.sleep(1.1)
-
-        assert heard == ["second"]
-
-
-async def test_what_changes_without_a_subscriber_is_seen_by_the_next_one(
-    runtime: ScriptedRuntime,
-) -> None:
-    async with watching(runtime) as watcher:
-        old = runtime.start("uid-1")
-        unsubscribe = watcher.subscribe("uid-1", "main", nothing)
-        await asyncio.sleep(2)
-        unsubscribe()
-        assert watcher.find("uid-1", "main") is None
-        runtime.stop(old)
-        await asyncio.sleep(20)
-        _ = watcher.subscribe("uid-1", "main", nothing)
-        view = watcher.find("uid-1", "main")
-        assert view is not None
-        assert view.state is ContainerState.EXITED
-
-
 async def test_a_container_that_is_removed_is_no_longer_found(runtime: ScriptedRuntime) -> None:
     async with watching(runtime) as watcher:
         container = runtime.start()
@@ -318,20 +236,6 @@ async def test_created_container_becomes_a_running_one_with_its_start(
         assert view.started_at == container.started_at
 
 
-async def test_a_new_subscriber_of_a_known_container_does_not_wait(
-    runtime: ScriptedRuntime,
-) -> None:
-    async with watching(runtime) as watcher:
-        runtime.start()
-        first = watcher.subscribe("uid-1", "main", nothing)
-        await asyncio.sleep(1)
-        first()
-
-        _ = watcher.subscribe("uid-1", "main", nothing)
-
-        assert watcher.find("uid-1", "main") is not None
-
-
 async def test_a_new_subscriber_of_an_unknown_container_requests_one_list(
     runtime: ScriptedRuntime,
 ) -> None:
@@ -348,19 +252,6 @@ async def test_a_new_subscriber_of_an_unknown_container_requests_one_list(
         assert runtime.calls["ListContainers"] == 1
 
 
-async def test_a_new_subscriber_does_not_wait_for_the_next_periodic_list(
-    runtime: ScriptedRuntime,
-) -> None:
-    async with watching(runtime) as watcher:
-        await asyncio.sleep(15.01)  # a list was made 10 ms ago
-        runtime.start()
-
-        _ = watcher.subscribe("uid-1", "main", nothing)
-        await asyncio.sleep(0.01)
-
-        assert watcher.find("uid-1", "main") is not None
-
-
 async def test_new_subscribers_in_succession_share_lists(runtime: ScriptedRuntime) -> None:
     async with watching(runtime) as watcher:
         await asyncio.sleep(1.5)
@@ -374,19 +265,6 @@ async def test_new_subscribers_in_succession_share_lists(runtime: ScriptedRuntim
         assert runtime.calls["ListContainers"] <= 6
         await asyncio.sleep(0.2)
         assert all(watcher.find(f"uid-{number}", "main") for number in range(20))
-
-
-async def test_many_refresh_requests_are_one_list(runtime: ScriptedRuntime) -> None:
-    async with watching(runtime) as watcher:
-        _ = watcher.subscribe("uid-1", "main", nothing)
-        await asyncio.sleep(0.3)
-        runtime.calls.clear()
-
-        for _ in range(100):
-            watcher.request_list()
-        await asyncio.sleep(0.3)
-
-        assert runtime.calls["ListContainers"] == 1
 
 
 async def test_unavailable_runtime_is_retried(runtime: ScriptedRuntime) -> None:
@@ -573,35 +451,6 @@ async def test_replaced_container_is_not_shown_while_the_new_one_has_no_status(d
         assert view is not None
         assert (view.id, view.state) == (new.id, ContainerState.RUNNING)
         assert (view.ips, view.problem) == (("10.0.0.2",), "")
-
-
-async def test_started_container_is_created_until_its_status_is_known() -> None:
-    runtime = PartlyDeaf()
-    runtime.deaf, runtime.patience = "container-0", 5.0
-    async with watching(runtime) as watcher:
-        heard: list[bool] = []
-        container = runtime.start(state=ContainerState.CREATED)
-        _ = watcher.subscribe("uid-1", "main", lambda: heard.append(watcher.available))
-        await asyncio.sleep(0.5)
-        heard.clear()
-        container.state = ContainerState.RUNNING
-        await asyncio.sleep(3)
-
-        view = watcher.find("uid-1", "main")
-        assert view is not None
-        assert (view.state, heard) == (ContainerState.CREATED, [])
-
-
-async def test_containers_of_one_sandbox_share_its_status() -> None:
-    slow = PartlyDeaf()
-    slow.deaf, slow.patience = "sandbox-uid-1", 3.0
-    async with watching(slow) as watcher:
-        for name in ("main", "sidecar", "other"):
-            slow.start("uid-1", name)
-            _ = watcher.subscribe("uid-1", name, nothing)
-        await asyncio.sleep(4)
-
-        assert slow.calls["sandbox-uid-1"] == 1
 
 
 async def test_runtime_that_dies_before_a_status_is_unavailable_at_the_next_list(
