@@ -1,7 +1,7 @@
 """A source of objects for informers in memory, with faults on demand.
 
 It does what an API server does with resource versions, pages, streamed lists, bookmarks and compaction;
-`test_fake_source.py` holds it to that.
+`contract/apiserver/test_watches.py` has those of a server.
 
 Source: client-go tools/cache/testing/fake_controller_source.go.
 Differs: streamed lists, compaction, and watches that go silent.

@@ -130,31 +130,6 @@ async def test_loading_leaves_no_file_that_a_signal_could_leave_behind(
     assert not list(folder.iterdir())
 
 
-async def test_environment_of_the_process_is_the_default(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("KUBECONFIG", kubeconfig(tmp_path / "k"))
-
-    assert load_config().source == f"$KUBECONFIG {tmp_path / 'k'}"
-
-
-async def test_client_certificate_is_not_used_without_tls(tmp_path: Path) -> None:
-    path = kubeconfig(
-        tmp_path / "k", user={"client-certificate": str(CA), "client-key": str(CA), "token": "t"}
-    )
-    found = load_config(path)
-
-    assert found.tls is None
-    assert found.credentials.authorization() == "Bearer t"
-
-
-@pytest.mark.parametrize(("scheme", "tls"), [("http", False), ("https", True)])
-async def test_only_an_https_server_has_tls(tmp_path: Path, scheme: str, tls: bool) -> None:
-    path = kubeconfig(tmp_path / "k", cluster={"server": f"{scheme}://127.0.0.1:6443"})
-
-    assert (load_config(path).tls is not None) == tls
-
-
 async def test_kubeconfig_flag_takes_precedence(account: Path, tmp_path: Path) -> None:
     explicit = kubeconfig(tmp_path / "explicit", cluster={"server": "http://explicit:1"})
     other = kubeconfig(tmp_path / "other", cluster={"server": "http://other:1"})
@@ -202,13 +177,6 @@ async def test_kubeconfig_first_uses_the_account_if_home_has_no_kubeconfig(
     found = load_config(None, environ, kubeconfig_first=True)
 
     assert found.source == "the pod's service account"
-
-
-async def test_several_kubeconfigs_are_merged_and_missing_ones_ignored(tmp_path: Path) -> None:
-    first = kubeconfig(tmp_path / "first")
-    paths = os.pathsep.join([str(tmp_path / "missing"), first])
-
-    assert load_config(None, {"KUBECONFIG": paths}).server == "http://127.0.0.1:8001"
 
 
 @pytest.mark.parametrize("other", ["other", "missing", ""])

@@ -1,8 +1,7 @@
 """Events: aggregation, budget, retries and bounds."""
 
 import asyncio
-import itertools
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -29,7 +28,7 @@ from kruise_probe.client.event_series import (
     ObjectReference,
     event_name,
 )
-from kruise_probe.client.recorder import MAX_TRIES, RETRY_SECONDS, EventRecorder
+from kruise_probe.client.recorder import EventRecorder
 from kruise_probe.client.request import PatchType
 
 BURST = 25
@@ -172,33 +171,6 @@ async def test_messages_of_one_reason_are_events_of_their_own_up_to_the_limit_of
     assert object_limit() == 5
 
 
-async def test_metric_shows_the_series_that_wait() -> None:
-    def pending() -> float | None:
-        return REGISTRY.get_sample_value("kruise_probe_events_pending")
-
-    events = FakeEvents()
-    recorder = EventRecorder(events, component="c", host="n1", now=clock)
-    failed(recorder, probe="m#p")
-    failed(recorder, probe="m#q")
-    assert pending() == 2
-    task = asyncio.create_task(recorder.run())
-    await recorder.flush()
-    assert pending() == 0
-    task.cancel()
-    await asyncio.wait({task})
-
-
-async def test_events_about_nodes_are_in_the_default_namespace() -> None:
-    events = FakeEvents()
-    async with running(events) as recorder:
-        recorder.event(ObjectReference("", "node-1", "u", kind="Node"), "Normal", "Seen", "hello")
-        await recorder.flush()
-
-    involved = events.only["involvedObject"]
-    assert (involved["kind"], involved["name"], involved["namespace"]) == ("Node", "node-1", "")
-    assert events.only["metadata"]["namespace"] == "default"
-
-
 async def test_probe_reason_and_pod_identify_a_series() -> None:
     events = FakeEvents()
     async with running(events) as recorder:
@@ -250,18 +222,6 @@ async def test_expired_event_is_created_again_with_its_count() -> None:
     assert events.only["count"] == 2
 
 
-async def test_lost_response_of_create_makes_no_second_event() -> None:
-    events = FakeEvents()
-    events.lose_response = True
-    async with running(events) as recorder:
-        failed(recorder)
-        await asyncio.sleep(1)
-        failed(recorder)
-        await asyncio.sleep(11)
-
-    assert events.only["count"] == 2
-
-
 @pytest.mark.parametrize(
     "error",
     [
@@ -282,49 +242,6 @@ async def test_transient_errors_are_retried(error: KubeError) -> None:
     async with running(events) as recorder:
         failed(recorder)
         await asyncio.sleep(45)
-
-    assert events.only["count"] == 1
-
-
-async def test_a_write_resets_the_number_of_tries() -> None:
-    events = FakeEvents()
-    async with running(events) as recorder:
-        for count in (1, 2):
-            failures = iter(range(MAX_TRIES - 1))
-
-            def fault(left: Iterator[int] = failures) -> None:
-                if next(left, None) is not None:
-                    raise ConnectionFailed("refused")
-
-            events.fault = fault
-            failed(recorder)
-            await asyncio.sleep(MAX_TRIES * RETRY_SECONDS)
-            assert events.only["count"] == count
-
-
-async def test_early_timer_does_not_spin(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """The event is due less than the clock's resolution after its timer. Virtual time passes only in sleeps."""
-    faults = [ConnectionFailed("refused")]
-    waits = itertools.count(1)
-    wait_until = asyncio.timeout_at
-
-    def fault() -> None:
-        if faults:
-            raise faults.pop()
-
-    def counted(when: float | None) -> asyncio.Timeout:
-        assert next(waits) < 100, "it spins"
-        return wait_until(when)
-
-    monkeypatch.setattr("random.uniform", lambda low, high: 0.6779002000933946)
-    monkeypatch.setattr("asyncio.timeout_at", counted)
-    events = FakeEvents()
-    events.fault = fault
-    async with running(events) as recorder:
-        failed(recorder)
-        await asyncio.sleep(11)
 
     assert events.only["count"] == 1
 
@@ -465,47 +382,6 @@ async def test_unavailable_server_never_blocks_and_the_queue_is_bounded() -> Non
         failed(recorder, probe="m#0")
 
     assert queue_full() == 5
-
-
-async def test_series_that_wait_for_a_retry_count_for_the_bound() -> None:
-    events = FakeEvents()
-
-    def refuse() -> None:
-        raise ConnectionFailed("refused")
-
-    events.fault = refuse
-    queue_full = dropped("queue_full")
-    async with running(events) as recorder:
-        for number in range(1000):
-            failed(recorder, probe=f"m#{number}")
-        await recorder.flush()
-        failed(recorder, probe="m#1000")
-        assert queue_full() == 1
-        assert REGISTRY.get_sample_value("kruise_probe_events_pending") == 1000
-
-
-async def test_of_more_than_4096_series_the_least_recent_is_forgotten() -> None:
-    events = FakeEvents()
-    async with running(events) as recorder:
-        for number in range(4097):
-            failed(recorder, probe=f"m#{number}")
-            if number % 500 == 0:
-                await recorder.flush()
-        await recorder.flush()
-        failed(recorder, probe="m#4096")
-        failed(recorder, probe="m#1")
-        await recorder.flush()
-        assert len(events.stored) == 4097
-        failed(recorder, probe="m#0")
-        await recorder.flush()
-
-    assert len(events.stored) == 4098
-
-
-async def test_cancelled_recorder_leaves_no_task_and_idle_flush_returns() -> None:
-    async with running(FakeEvents()) as recorder:
-        async with asyncio.timeout(1):
-            await recorder.flush()
 
 
 @pytest.mark.parametrize("pod", ["web-0", "p" * 253, "a" * 230 + "." + "b" * 22])

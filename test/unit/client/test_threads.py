@@ -31,12 +31,6 @@ thread.join()
 """
 
 
-async def test_result_and_error_of_the_call_are_returned() -> None:
-    assert await run_in_daemon_thread(threading.get_ident) != threading.get_ident()
-    with pytest.raises(ZeroDivisionError):
-        await run_in_daemon_thread(lambda: 1 // 0)
-
-
 @pytest.mark.parametrize("then", ["", AND_IT_ENDS_LATER], ids=["hangs", "ends-after-the-loop"])
 def test_process_exits_without_waiting_for_the_thread(then: str) -> None:
     done = subprocess.run(
@@ -49,10 +43,6 @@ def test_process_exits_without_waiting_for_the_thread(then: str) -> None:
     )
 
     assert (done.stdout, done.stderr) == ("given up\n", "")
-
-
-async def test_call_runs_in_a_daemon_thread() -> None:
-    assert await run_in_daemon_thread(lambda: threading.current_thread().daemon)
 
 
 async def test_call_that_was_given_up_ends_without_an_error(

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from kruise_probe.api.errors import ConnectionFailed
 from kruise_probe.client.request import Request
 from kruise_probe.client.transport import Response, ResponseStream
 from kruise_probe.client.websocket import (
@@ -66,43 +65,6 @@ MESSAGES = st.lists(
 def test_messages_are_parsed_in_any_portions(messages: list[Message], at: list[int]) -> None:
     data = b"".join(frame(*each) for each in messages)
     assert parsed(data, at) == messages
-
-
-@pytest.mark.parametrize(
-    ("data", "message"),
-    [
-        pytest.param(b"\x81\x02hi", Message(1, b"hi"), id="text"),
-        pytest.param(b"\x82\x02hi", Message(2, b"hi"), id="binary"),
-        pytest.param(b"\x02\x01h\x80\x01i", Message(2, b"hi"), id="fragments"),
-        pytest.param(b"\x88\x00", Message(8, b""), id="close"),
-        pytest.param(b"\x89\x7d" + b"x" * 125, Message(9, b"x" * 125), id="longest-ping"),
-        pytest.param(b"\x8a\x00", Message(10, b""), id="pong"),
-    ],
-)
-def test_messages_have_the_opcodes_of_rfc_6455(data: bytes, message: Message) -> None:
-    assert parsed(data, []) == [message]
-
-
-def test_message_may_have_1_mib() -> None:
-    assert parsed(b"\x82\x7f" + (1 << 20).to_bytes(8), []) == []
-    with pytest.raises(ProtocolError, match="exceeds 1048576 bytes"):
-        parsed(b"\x82\x7f" + ((1 << 20) + 1).to_bytes(8), [])
-
-
-@given(parts=st.lists(st.binary(max_size=20), min_size=2, max_size=5), at=CUTS)
-def test_fragments_become_one_message_and_control_frames_may_come_between(
-    parts: list[bytes], at: list[int]
-) -> None:
-    data = frame(BINARY, parts[0], final=False) + frame(PING, b"now")
-    for part in parts[1:-1]:
-        data += frame(CONTINUATION, part, final=False)
-    data += frame(CONTINUATION, parts[-1])
-    assert parsed(data, at) == [Message(PING, b"now"), Message(BINARY, b"".join(parts))]
-
-
-def test_close_may_come_between_fragments() -> None:
-    data = frame(BINARY, b"a", final=False) + frame(CLOSE, b"")
-    assert parsed(data, []) == [Message(CLOSE, b"")]
 
 
 @given(st.binary(max_size=70_000))
@@ -206,15 +168,6 @@ async def test_receive_answers_pings_ignores_pongs_and_ends_at_a_close() -> None
     (pong,) = stream.written
     assert pong[:2] == bytes((0x8A, 0x80 | 3))
     assert bytes(each ^ mask for each, mask in zip(pong[6:], pong[2:6], strict=False)) == b"now"
-
-
-async def test_malformed_frame_is_an_error_of_the_request() -> None:
-    with pytest.raises(ConnectionFailed, match="GET exec: a frame has an unknown type"):
-        await socket_on(OneRead(b"\xff\x00")).receive(deadline_seconds=1)
-
-
-async def test_receive_ends_with_the_stream() -> None:
-    assert await socket_on(OneRead(b"")).receive(deadline_seconds=1) is None
 
 
 async def test_receive_yields_to_the_loop_after_each_message_of_one_read(looptime: float) -> None:

@@ -429,3 +429,20 @@ async def test_invalid_target_is_not_sent(target: str) -> None:
             await client.get_raw(target)
 
     assert not server.received
+
+
+async def test_tcp_keepalive_is_on(made: list[socket.socket]) -> None:
+    async with (
+        ScriptedHttpServer([stream()]).running() as server,
+        client_of(server.url) as client,
+        client.watch(PODS, timeout_seconds=60),
+    ):
+        (used,) = made
+        options = (
+            used.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE),
+            used.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE),
+            used.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL),
+            used.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT),
+        )
+
+    assert options == (1, 30, 30, 3)

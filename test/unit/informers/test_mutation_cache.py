@@ -44,15 +44,6 @@ async def test_objects_of_a_namespace_are_listed_with_the_written_ones() -> None
     assert len(cache.list()) == 2
 
 
-async def test_versions_compare_as_numbers() -> None:
-    store, cache = caches()
-    store.put(at("9"))
-    cache.record_write(at("10", "written"))
-    found = cache.get(pod().key)
-    assert found is not None
-    assert found.ip == "written"
-
-
 async def test_a_written_object_that_is_not_stored_yet_is_returned() -> None:
     _, cache = caches()
     cache.record_write(at("7"))
@@ -64,16 +55,6 @@ async def test_a_written_object_whose_event_never_arrives_expires() -> None:
     cache.record_write(at("7"))
     await asyncio.sleep(LONGEST_LAG_SECONDS + 1)
     assert cache.get(pod().key) is None
-
-
-async def test_a_written_object_is_unseen_until_the_store_has_it() -> None:
-    store, cache = caches()
-    cache.record_write(at("7"))
-    assert cache.unseen() == [], "the store holds no such object any more"
-    store.put(at("5"))
-    assert cache.unseen() == [at("7")]
-    store.put(at("7"))
-    assert cache.unseen() == []
 
 
 async def test_a_written_object_is_returned_and_unseen_for_a_minute() -> None:
@@ -105,15 +86,6 @@ async def test_a_later_event_replaces_a_written_object() -> None:
     assert not cache.is_own_write(at("8"))
     cache.observe(at("8"))
     assert len(cache._written) == 0
-
-
-async def test_written_objects_without_event_are_dropped_by_a_later_write() -> None:
-    _, cache = caches()
-    for number in range(5):
-        cache.record_write(msgspec.structs.replace(at("7"), name=f"web-{number}"))
-    await asyncio.sleep(LONGEST_LAG_SECONDS + 1)
-    cache.record_write(at("8"))
-    assert len(cache._written) == 1
 
 
 class TestAfterADeletion:
@@ -153,17 +125,6 @@ async def test_a_late_response_to_a_write_is_ignored_for_a_minute() -> None:
     await asyncio.sleep(0.1)
     cache.record_write(at("7"))
     assert cache.get(pod().key) == at("7")
-
-
-async def test_tombstones_that_have_expired_are_dropped_by_a_later_one() -> None:
-    _, cache = caches()
-    again, once, later = (msgspec.structs.replace(at("7"), name=name) for name in "abc")
-    for each in (again, once, again):
-        cache.observe_deletion(each)
-        await asyncio.sleep(25)
-    await asyncio.sleep(20)
-    cache.observe_deletion(later)
-    assert [key.name for key in cache._tombstones] == ["a", "c"]
 
 
 async def test_of_too_many_tombstones_the_oldest_are_dropped() -> None:

@@ -6,7 +6,6 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from prometheus_client import REGISTRY
 from structlog.testing import capture_logs
 from support.fake_source import FakeSource, thing
 
@@ -243,18 +242,6 @@ class TestInitialList:
             await asyncio.sleep(30)
             assert_equal_to(source, informer)
             assert source.requests[-1].streamed
-
-    async def test_only_consecutive_refusals_of_streams_cause_a_list_in_pages(
-        self, source: FakeSource[ApiObject], informer: Informer
-    ) -> None:
-        refused = ServerError("no streams", code=503)
-        source.on_watch = failing(*[refused] * 4)
-        async with running(informer, for_seconds=60):
-            assert informer.has_synced
-            source.on_watch = failing(*[refused] * 4)
-            source.drop_watches(Expired("too old"))
-            await asyncio.sleep(200)
-        assert [(each.verb, each.streamed) for each in source.requests] == [("watch", True)] * 10
 
     async def test_an_expired_continue_token_causes_a_list_at_once(
         self, source: FakeSource[ApiObject], informer: Informer
@@ -494,23 +481,6 @@ class TestWatch:
             assert_equal_to(source, informer)
         assert source.lists == 2
 
-    @pytest.mark.parametrize("streams", [True, False], ids=["streamed", "paged"])
-    async def test_server_errors_before_a_list_do_not_count_against_its_version(
-        self, source: FakeSource[ApiObject], informer: Informer, streams: bool
-    ) -> None:
-        unavailable = ServerError("etcd is unavailable")
-        source.streams = streams
-        source.on_watch = failing(unavailable, unavailable)
-        async with running(informer, for_seconds=20):
-            assert informer.has_synced
-            lists = source.lists
-            source.on_watch = failing(unavailable)
-            source.drop_watches(unavailable)
-            source.put(thing("d"))
-            await asyncio.sleep(40)
-            assert_equal_to(source, informer)
-        assert source.lists == lists
-
     async def test_a_version_that_fails_after_each_acceptance_is_dropped(
         self, source: FakeSource[ApiObject], informer: Informer
     ) -> None:
@@ -525,17 +495,6 @@ class TestWatch:
             await asyncio.sleep(20)
             assert_equal_to(source, informer)
         assert [each.streamed for each in source.requests] == [True, False, False, False, True]
-
-    async def test_an_event_resets_the_failure_count_of_a_version(
-        self, source: FakeSource[ApiObject], informer: Informer
-    ) -> None:
-        async with running(informer, for_seconds=61):
-            for _ in range(5):
-                source.drop_watches(ServerError("etcd is unavailable"))
-                await asyncio.sleep(40)
-                source.put(thing("a"))
-                await asyncio.sleep(1)
-        assert source.lists == 1
 
     async def test_the_resource_version_never_goes_back(
         self, source: FakeSource[ApiObject], informer: Informer
@@ -632,12 +591,6 @@ class TestHealth:
         async with running(informer, for_seconds=30):
             assert informer.seconds_since_activity() == 30
 
-    async def test_bookmarks_are_activity(
-        self, source: FakeSource[ApiObject], informer: Informer
-    ) -> None:
-        async with running(informer, for_seconds=5000):
-            assert informer.seconds_since_activity() <= 60
-
     async def test_an_outage_increases_inactivity_and_sets_last_error(
         self, source: FakeSource[ApiObject], informer: Informer
     ) -> None:
@@ -695,28 +648,6 @@ class TestHealth:
             await asyncio.sleep(3)
             assert informer.seconds_since_outage() == pytest.approx(3)
 
-    async def test_a_watch_that_breaks_after_data_is_no_outage(
-        self, source: FakeSource[ApiObject], informer: Informer
-    ) -> None:
-        async with running(informer):
-            await asyncio.sleep(50)
-            source.drop_watches(ConnectionFailed("reset"))
-            await asyncio.sleep(50)
-            assert informer.seconds_since_outage() == math.inf
-
-    @pytest.mark.parametrize(("streams", "watches"), [(True, 2), (False, 3)])
-    async def test_lists_and_watches_are_counted(
-        self, source: FakeSource[ApiObject], streams: bool, watches: int
-    ) -> None:
-        labels = {"informer": f"counted-{streams}"}
-        informer: Informer = SharedInformer(source, name=labels["informer"])
-        source.streams = streams
-        async with running(informer):
-            source.drop_watches()
-            await asyncio.sleep(5)
-        assert REGISTRY.get_sample_value("kruise_probe_informer_lists_total", labels) == 1
-        assert REGISTRY.get_sample_value("kruise_probe_informer_watches_total", labels) == watches
-
 
 class TestCancellation:
     @pytest.mark.parametrize(
@@ -757,16 +688,6 @@ class TestCancellation:
 class TestEnds:
     """How an attempt ended decides what comes next, and how it is logged."""
 
-    async def test_a_watch_that_the_server_ends_in_time_is_no_failure(
-        self, source: FakeSource[ApiObject], informer: Informer
-    ) -> None:
-        with capture_logs() as logs:
-            async with running(informer, for_seconds=3600):
-                assert len(source.requests) >= 6
-                assert informer.watches == len(source.requests)
-        assert informer.last_error == ""
-        assert not [entry for entry in logs if entry["log_level"] != "debug"]
-
     async def test_a_streaming_list_that_does_not_complete_in_time_says_so(
         self, source: FakeSource[ApiObject], informer: Informer
     ) -> None:
@@ -777,25 +698,6 @@ class TestEnds:
         assert {entry["reason"] for entry in logs if entry["event"] == "relisting"} == {
             "the streaming list did not complete in time"
         }
-
-    async def test_a_timeout_of_the_client_is_not_taken_for_an_incomplete_list(
-        self, source: FakeSource[ApiObject], informer: Informer
-    ) -> None:
-        real = source.watch
-
-        @asynccontextmanager
-        async def broken(**options: Any) -> AsyncIterator[Any]:
-            async with real(**options):
-
-                async def events() -> AsyncIterator[Any]:
-                    raise TimeoutError("of the socket")
-                    yield
-
-                yield events()
-
-        source.watch = broken  # type: ignore[method-assign]
-        async with running(informer):
-            assert informer.last_error == "of the socket"
 
     async def test_only_streaming_lists_in_a_row_that_do_not_complete_disable_them(
         self, source: FakeSource[ApiObject], informer: Informer
@@ -825,18 +727,6 @@ class TestEnds:
             assert source.lists == 2
             assert informer.lister.get(good.key) is good
 
-    async def test_an_undecodable_object_of_a_page_keeps_its_last_good_version(
-        self, source: FakeSource[ApiObject], informer: Informer
-    ) -> None:
-        source.streams = False
-        async with running(informer):
-            good = source.objects[NamespacedName("ns", "a")]
-            source.put_broken(NamespacedName("ns", "a"))
-            source.compact()
-            source.drop_watches(Expired("too old"))
-            await asyncio.sleep(60)
-            assert informer.lister.get(good.key) is good
-
     async def test_lists_of_versions_that_expire_after_their_first_watch_back_off(
         self, source: FakeSource[ApiObject], informer: Informer
     ) -> None:
@@ -852,37 +742,6 @@ class TestEnds:
         source.ends_watches_at_once = True
         async with running(informer, for_seconds=600):
             assert source.lists <= 60
-
-    async def test_objects_of_a_streaming_list_may_be_older_than_the_stored_ones(
-        self, source: FakeSource[ApiObject], informer: Informer
-    ) -> None:
-        """After a restore of etcd."""
-        async with running(informer):
-            source._version = 2
-            source.put(thing("a"))
-            source.compact()
-            source.drop_watches(Expired("too old"))
-            await asyncio.sleep(60)
-            assert_equal_to(source, informer)
-        assert source.lists == 2
-
-    async def test_a_server_whose_versions_expire_at_once_gets_few_lists(
-        self, source: FakeSource[ApiObject], informer: Informer
-    ) -> None:
-        source.streams = False
-        watches = 0
-
-        def expire() -> None:
-            nonlocal watches
-            watches += 1
-            if watches > 1:
-                raise Expired("too old resource version")
-
-        source.on_watch = expire
-        async with running(informer, for_seconds=10):
-            assert source.lists <= 10
-        async with running(informer, for_seconds=600):
-            assert source.lists <= 80
 
     @pytest.mark.parametrize(
         ("error", "level", "event"),

@@ -90,20 +90,6 @@ def undecodable() -> float:
     return REGISTRY.get_sample_value("kruise_probe_informer_undecodable_total", labels) or 0.0
 
 
-def test_only_the_first_list_is_initial(setup: Setup) -> None:
-    setup.relist(at("a", 1))
-    setup.event(EventType.ADDED, at("b", 2))
-    assert setup.take() == [Call("initial", "a", "1"), Call("add", "b", "2")]
-
-
-def test_it_is_synced_when_the_first_list_is_complete(setup: Setup) -> None:
-    setup.replica.begin_list()
-    setup.replica.listed(at("a", 1))
-    assert not setup.replica.synced.is_set()
-    setup.replica.finish_list()
-    assert setup.replica.synced.is_set()
-
-
 def test_c4_a_second_list_reports_only_differences_and_missed_deletes(setup: Setup) -> None:
     setup.relist(at("same", 1), at("changed", 2), at("gone", 3))
     setup.take()
@@ -152,25 +138,12 @@ def test_an_event_older_than_the_stored_object_is_ignored(
     assert setup.versions == after
 
 
-def test_an_event_with_the_stored_version_calls_no_handler(setup: Setup) -> None:
-    setup.relist(at("a", 5))
-    setup.take()
-    setup.event(EventType.MODIFIED, at("a", 5))
-    assert setup.take() == []
-
-
 def test_an_older_list_is_applied_as_etcd_may_have_been_restored(
     setup: Setup,
 ) -> None:
     setup.relist(at("a", 500))
     setup.relist(at("a", 7))
     assert setup.versions == {"a": "7"}
-
-
-def test_versions_that_are_not_numbers_are_always_applied(setup: Setup) -> None:
-    setup.replica.apply(WatchEvent(EventType.ADDED, stamp(thing("a"), "zz"), "zz"))
-    setup.replica.apply(WatchEvent(EventType.MODIFIED, stamp(thing("a"), "yy"), "yy"))
-    assert setup.versions == {"a": "yy"}
 
 
 @pytest.mark.parametrize("by_list", [True, False], ids=["in-a-list", "in-an-event"])
@@ -187,32 +160,11 @@ def test_an_object_replaced_under_its_name_is_deleted_and_added(
     assert setup.take() == [Call("delete", "a", "1"), Call("add", "a", "9")]
 
 
-def test_the_last_known_state_of_a_deleted_object_is_what_was_stored(setup: Setup) -> None:
-    setup.relist(at("a", 1))
-    setup.event(EventType.DELETED, at("a", 2))
-    assert setup.take()[-1] == Call("delete", "a", "1")
-
-
 def test_d12_an_object_that_does_not_decode_keeps_its_last_good_version(setup: Setup) -> None:
     setup.relist(at("a", 1))
     setup.broken_event(EventType.MODIFIED, broken("a", 2))
     setup.relist(broken=(broken("a", 2),))
     assert setup.versions == {"a": "1"}
-
-
-def test_an_object_that_never_decoded_is_absent(setup: Setup) -> None:
-    setup.relist(at("good", 1), broken=(broken("bad", 2),))
-    setup.broken_event(EventType.ADDED, broken("worse", 3))
-    assert setup.versions == {"good": "1"}
-    assert setup.replica.synced.is_set()
-
-
-def test_an_object_that_decodes_again_is_updated(setup: Setup) -> None:
-    setup.relist(at("a", 1), broken=(broken("b", 2),))
-    setup.broken_event(EventType.MODIFIED, broken("a", 3))
-    setup.event(EventType.MODIFIED, at("a", 4))
-    setup.event(EventType.MODIFIED, at("b", 5))
-    assert setup.versions == {"a": "4", "b": "5"}
 
 
 @pytest.mark.parametrize(
@@ -237,12 +189,6 @@ def test_a_list_with_an_unnamed_undecodable_item_deletes_nothing(setup: Setup) -
     assert setup.versions == {"a": "1", "b": "1"}
 
 
-def test_a_list_with_a_named_undecodable_item_deletes_the_others(setup: Setup) -> None:
-    setup.relist(at("a", 1), at("b", 1))
-    setup.relist(broken=(broken("b", 2),))
-    assert setup.versions == {"b": "1"}
-
-
 def test_an_object_that_stops_decoding_during_a_list_is_kept_and_counted(setup: Setup) -> None:
     setup.relist(at("a", 1))
     before = undecodable()
@@ -262,37 +208,10 @@ def test_an_undecodable_version_is_logged_once(
     assert capsys.readouterr().out.count("object does not decode") == 2
 
 
-def test_a_version_is_logged_again_after_a_good_one(
-    setup: Setup, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Such as after a restore of the API server: the object broke twice."""
-    for obj in (at("a", 1), at("a", 3)):
-        setup.relist(obj)
-        setup.relist(broken=(broken("a", 2),))
-    assert capsys.readouterr().out.count("object does not decode") == 2
-    assert setup.versions == {"a": "3"}, "the last good version is kept"
-
-
-def test_undecodable_objects_of_lists_are_counted(setup: Setup) -> None:
-    before = undecodable()
-    setup.relist(broken=(broken("a", 1), broken("b", 1)))
-    assert undecodable() == before + 2
-
-
 def test_the_deletion_of_an_unknown_object_calls_no_handler(setup: Setup) -> None:
     setup.relist()
     setup.event(EventType.DELETED, at("a", 1))
     assert setup.take() == []
-
-
-def test_a_resync_reports_only_objects_that_are_still_stored(setup: Setup) -> None:
-    first, second = at("a", 1), at("a", 2)
-    setup.relist(first)
-    setup.event(EventType.MODIFIED, second)
-    setup.take()
-    setup.replica.resync(first)
-    setup.replica.resync(second)
-    assert setup.take() == [Call("update-from-2", "a", "2")]
 
 
 def test_a_handler_that_raises_does_not_stop_other_handlers(setup: Setup) -> None:

@@ -82,30 +82,6 @@ async def test_a_handler_added_later_gets_stored_objects_as_initial(
     assert recorder.calls[2:] == ["add c"]
 
 
-async def test_objects_are_found_by_an_index_that_is_added_before_the_start(
-    source: FakeSource[ApiObject],
-) -> None:
-    source.put(thing("apple"))
-    informer = SharedInformer(source, name="things")
-    informer.add_index("initial", lambda obj: [obj.key.name[0]])
-    task = asyncio.create_task(informer.run())
-    await asyncio.sleep(0.1)
-    assert "apple" in {each.key.name for each in informer.lister.by_index("initial", "a")}
-    task.cancel()
-    await asyncio.wait({task})
-
-
-async def test_objects_are_found_by_index(source: FakeSource[ApiObject]) -> None:
-    informer = SharedInformer(source, name="things")
-    informer.add_index("initial", lambda obj: [obj.key.name[0]])
-    source.put(thing("apple"))
-    async with asyncio.TaskGroup() as group:
-        running = group.create_task(informer.run())
-        await informer.wait_for_sync()
-        running.cancel()
-    assert {each.key.name for each in informer.lister.by_index("initial", "a")} == {"a", "apple"}
-
-
 @pytest.mark.parametrize(
     ("resync_seconds", "resyncs"),
     [

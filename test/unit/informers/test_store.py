@@ -24,28 +24,6 @@ def names(found: object) -> set[str]:
     return {each.key.name for each in found}  # type: ignore[attr-defined]
 
 
-def test_objects_are_found_by_key(store: Store[ApiObject]) -> None:
-    store.put(thing("a"))
-    assert store.get(NamespacedName("ns", "a")) == thing("a")
-    assert NamespacedName("ns", "a") in store
-    assert store.get(NamespacedName("other", "a")) is None
-
-
-def test_an_object_is_found_under_each_of_its_index_values(store: Store[ApiObject]) -> None:
-    store.put(thing("a", labels={"app": "x", "tier": "db"}))
-    store.put(thing("b", labels={"app": "x"}))
-    assert names(store.by_index("label", ("app", "x"))) == {"a", "b"}
-    assert names(store.by_index("label", ("tier", "db"))) == {"a"}
-    assert names(store.by_index("label", ("app", "y"))) == set()
-
-
-def test_an_index_returns_the_newest_state_of_an_object(store: Store[ApiObject]) -> None:
-    store.put(thing("a", uid="old"))
-    store.put(thing("a", uid="new"))
-    (found,) = store.by_index("namespace", "ns")
-    assert found.uid == "new"
-
-
 def test_a_list_is_a_snapshot(store: Store[ApiObject]) -> None:
     for name in "abc":
         store.put(thing(name))
@@ -72,11 +50,6 @@ def test_an_index_is_added_once_before_the_first_object() -> None:
     for name, index_func in (("letter", initial), ("last", last)):
         with pytest.raises(ValueError, match=f"index {name}: .* before the informer runs"):
             store.add_index(name, index_func)
-
-
-def test_an_unknown_index_is_an_error(store: Store[ApiObject]) -> None:
-    with pytest.raises(KeyError):
-        store.by_index("node", "a")
 
 
 def test_an_object_whose_index_function_fails_is_missing_in_that_index_only() -> None:
