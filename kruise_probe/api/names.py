@@ -17,8 +17,6 @@ PAUSED_ANNOTATION: Final = "kruise-probe.io/paused"
 """On a PodProbeMarker or a pod: with the value `true` its probes do not run."""
 MIRROR_POD_ANNOTATION: Final = "kubernetes.io/config.mirror"
 LAST_APPLIED_ANNOTATION: Final = "kubectl.kubernetes.io/last-applied-configuration"
-SHARED_PORTS_ANNOTATION: Final = "kruise-probe.io/shared-ports"
-"""Of a Node of the playground: ports that a process of one pod serves for other pods, too."""
 
 DELETION_COST_ANNOTATION: Final = "controller.kubernetes.io/pod-deletion-cost"
 VIRTUAL_NODE_LABEL: Final = "type"

@@ -134,7 +134,6 @@ _REMEDIES: Final = {
     "ContainerNotRunning": _MAKE_CONTAINER_RUN,
     "ContainerNotStarted": "nothing: probes start when the startupProbe has succeeded",
     "PortNameUnknown": _NAME_THE_PORT,
-    "PortShared": "let that pod listen on $POD_IP only: the pods of a playground share one network",
     "MarkerNew": "look again in a few seconds",
     "ResultNew": "look again in a few seconds",
     "ValueNew": "look again after the manager's --message-update-interval",

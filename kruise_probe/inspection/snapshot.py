@@ -5,13 +5,10 @@ A kind that the user may not list is None; it is not treated as empty.
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cached_property
 from typing import Any, Final, Self, TypeVar
-
-import msgspec
 
 from kruise_probe.api.core import Lease, Node
 from kruise_probe.api.keys import NamespacedName
@@ -19,7 +16,6 @@ from kruise_probe.api.kinds import KubeObject
 from kruise_probe.api.names import (
     LEADER_ELECTION_ID,
     REASON_DAEMON_STALE,
-    SHARED_PORTS_ANNOTATION,
     daemon_lease_name,
 )
 from kruise_probe.api.pods import Pod
@@ -48,9 +44,6 @@ def natural_order(name: str) -> list[tuple[int, str]]:
     """Sort key that compares numbers in names by value: game-2 before game-10."""
     parts = re.findall(r"([0-9]+)|([^0-9]+)", name)
     return [(int(number or 0), text) for number, text in parts]
-
-
-_decode_shared_ports = msgspec.json.Decoder(dict[int, str]).decode
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -202,20 +195,6 @@ class Snapshot:
         reports = (report and report.status and report.status.pod_probe_statuses) or ()
         reported = any(each.probe_states for each in reports)
         return daemon_lease_name(node) not in self.leases and not reported
-
-    def shared_port_owner(self, pod: Pod, port: int) -> str:
-        """The other pod whose process answers for `pod` at this port, or empty. Only the playground reports any."""
-        owner = self._shared_ports.get(port, "")
-        return "" if owner == str(pod.key) else owner
-
-    @cached_property
-    def _shared_ports(self) -> Mapping[int, str]:
-        found: dict[int, str] = {}
-        for node in (self.nodes or {}).values():
-            value = (node.metadata.annotations or {}).get(SHARED_PORTS_ANNOTATION, "{}")
-            with suppress(msgspec.MsgspecError):
-                found |= _decode_shared_ports(value)
-        return found
 
     @cached_property
     def leader(self) -> str:

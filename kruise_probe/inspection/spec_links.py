@@ -118,10 +118,6 @@ def port_link(context: ProbeContext) -> Link:
         ports = [name for name, _ in container.ports]
         text = f"container {container.name} has no port named {port}, {_only(ports)}.{did_you_mean(str(port), ports)}"
         return broken("port", "PortNameUnknown", text.removesuffix("."))
-    other = context.snapshot.shared_port_owner(context.seen.pod, number)
-    if other:
-        text = f"pod {other} listens on all addresses at port {number}, so it answers this probe"
-        return broken("port", "PortShared", text)
     return ok("port", "" if port == number else f"{port} is {number}")
 
 

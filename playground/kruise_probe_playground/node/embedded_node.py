@@ -83,7 +83,7 @@ class EmbeddedNode:
                 group.create_task(self.runtime.run())
                 group.create_task(self._cri.run())
                 group.create_task(recorder.run())
-                ports = PortWatch(self.runtime, api, recorder, node=self.name, mark=self._mark)
+                ports = PortWatch(self.runtime, recorder, mark=self._mark)
                 await api.write_node(_node(self.name, block, utc_now()))
                 group.create_task(ports.run())
                 await self._cri.listening.wait()

@@ -4,8 +4,6 @@ Source: kubelet pkg/kubelet/status/status_manager.go, scheduler's default binder
 Differs: the kubelet sends the difference of two statuses; here the whole status of the kubelet is sent.
 """
 
-from collections.abc import Mapping
-
 import msgspec
 
 from kruise_probe.api.errors import AlreadyExists
@@ -63,11 +61,6 @@ class NodeApi:
             labels = {"metadata": {"labels": node["metadata"]["labels"]}}
             await self._patch_node(node, labels, subresource="")
         await self._patch_node(node, {"status": node["status"]}, subresource="status")
-
-    async def annotate_node(self, name: str, annotations: Mapping[str, str | None]) -> None:
-        """Set annotations of the Node object, or remove those without a value."""
-        node = {"metadata": {"name": name}}
-        await self._patch_node(node, {"metadata": {"annotations": annotations}}, subresource="")
 
     async def _patch_node(self, node: Json, change: Json, *, subresource: str) -> None:
         await self._client.patch(

@@ -13,19 +13,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-import msgspec
-
-from kruise_probe.api.errors import KubeError
-from kruise_probe.api.names import SHARED_PORTS_ANNOTATION
 from kruise_probe.client.event_series import ObjectReference
 from kruise_probe.client.recorder import EventRecorder
 from kruise_probe_playground.guardian import survivors
 from kruise_probe_playground.node.containers import LocalContainer, NoSuchContainer
-from kruise_probe_playground.node.node_api import NodeApi
 from kruise_probe_playground.node.runtime import LocalRuntime
 
 MAX_TABLE_BYTES: Final = 1 << 20
-MAX_PORTS: Final = 64
 PERIOD_SECONDS: Final = 2.0
 _TABLES: Final = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
 _LISTEN: Final = "0A"
@@ -70,32 +64,18 @@ def _sockets(pid: int) -> Iterator[str]:
 
 
 class PortWatch:
-    """Reports the shared ports of one node: an event on the pod that serves one, and an annotation of the Node for `explain`."""
+    """Reports the shared ports of one node: an event on the pod that serves one."""
 
-    def __init__(
-        self, runtime: LocalRuntime, api: NodeApi, recorder: EventRecorder, *, node: str, mark: str
-    ) -> None:
+    def __init__(self, runtime: LocalRuntime, recorder: EventRecorder, *, mark: str) -> None:
         self._runtime = runtime
-        self._api = api
         self._recorder = recorder
-        self._node = node
         self._mark = mark
         self._owners: dict[str, LocalContainer | None] = {}
-        self._written: dict[int, str] = {}
 
     async def run(self) -> None:
         """Look every `PERIOD_SECONDS` until cancelled."""
         while True:
-            await self._find_owners(ports := read_wildcard_ports())
-            shared = {
-                port: f"{each.sandbox.config.namespace}/{each.sandbox.config.name}"
-                for inode, port in ports.items()
-                if (each := self._owners[inode])
-            }
-            shared = dict(sorted(shared.items())[:MAX_PORTS])
-            if shared != self._written:
-                with suppress(KubeError):  # it is written at the next look
-                    await self._write(shared)
+            await self._find_owners(read_wildcard_ports())
             await asyncio.sleep(PERIOD_SECONDS)
 
     async def _find_owners(self, ports: Mapping[str, int]) -> None:
@@ -119,8 +99,3 @@ class PortWatch:
         self._recorder.event(
             reference, "Warning", "PortShared", message, container=name, probe=f"{name}:{port}"
         )
-
-    async def _write(self, shared: dict[int, str]) -> None:
-        value = msgspec.json.encode(shared).decode() if shared else None
-        await self._api.annotate_node(self._node, {SHARED_PORTS_ANNOTATION: value})
-        self._written = shared

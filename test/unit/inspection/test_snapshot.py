@@ -8,14 +8,12 @@ import pytest
 from support.builders import (
     condition_wire,
     container_wire,
-    node_wire,
     pod,
     pod_wire,
     state_wire,
 )
 from support.snapshots import FRESH, NOW, healthy_pod, marker, seen_pod, snapshot
 
-from kruise_probe.api.names import SHARED_PORTS_ANNOTATION
 from kruise_probe.api.times import format_micro_time
 from kruise_probe.inspection.seen_pods import MAX_MESSAGE, SEEN_PODS, SeenPod
 
@@ -130,22 +128,3 @@ def test_an_expired_lease_of_the_manager_is_a_problem(age_seconds: float, proble
     assert not problem or built.manager_problem == (
         f"no manager has renewed its Lease since {renewed} (last leader: manager-1)"
     )
-
-
-@pytest.mark.parametrize(
-    ("annotation", "port", "owner"),
-    [
-        pytest.param('{"80": "default/web-1"}', 80, "default/web-1", id="another-pod"),
-        pytest.param('{"80": "default/web-0"}', 80, "", id="itself"),
-        pytest.param('{"80": "default/web-1"}', 81, "", id="another-port"),
-        pytest.param("nonsense", 80, "", id="malformed"),
-        pytest.param(None, 80, "", id="none"),
-    ],
-)  # fmt: skip
-def test_a_shared_port_has_the_owner_that_the_playground_reports(
-    annotation: str | None, port: int, owner: str
-) -> None:
-    node = node_wire()
-    if annotation is not None:
-        node["metadata"]["annotations"] = {SHARED_PORTS_ANNOTATION: annotation}
-    assert snapshot(node=node).shared_port_owner(pod(), port) == owner
