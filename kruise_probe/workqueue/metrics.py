@@ -58,15 +58,7 @@ class QueueMetrics(Generic[K]):
         self.retries = 0
         self.queue_duration = DurationHistogram(QUEUE_BUCKETS)
         self.work_duration = DurationHistogram(QUEUE_BUCKETS)
-        self._added_at: dict[K, float] = {}
         _queues[name] = self
-
-    def added(self, key: K, now: float) -> None:
-        self.adds += 1
-        self._added_at[key] = now
-
-    def got(self, key: K, now: float) -> None:
-        self.queue_duration.observe(now - self._added_at.pop(key))
 
 
 class WorkQueueCollector(Collector):

@@ -37,6 +37,7 @@ class WorkQueue(Generic[K]):
         self._ready: PriorityFifo[K] = PriorityFifo(group_of)
         self._dirty = self.metrics.dirty
         self._processing = self.metrics.processing
+        self._added_at: dict[K, float] = {}
         self._delayed: dict[K, tuple[asyncio.TimerHandle, Priority]] = {}
         self._getters: deque[asyncio.Future[None]] = deque()
 
@@ -50,7 +51,8 @@ class WorkQueue(Generic[K]):
         if current is None:
             now = asyncio.get_running_loop().time()
             self._dirty[key] = priority
-            self.metrics.added(key, now)
+            self.metrics.adds += 1
+            self._added_at[key] = now
             if key not in self._processing:
                 self._push(key, priority, now)
         elif priority > current:
@@ -104,7 +106,7 @@ class WorkQueue(Generic[K]):
         now = asyncio.get_running_loop().time()
         key = self._ready.pop(now)
         self._processing[key] = now
-        self.metrics.got(key, now)
+        self.metrics.queue_duration.observe(now - self._added_at.pop(key))
         return key, self._dirty.pop(key)
 
     def done(self, key: K) -> None:
