@@ -147,8 +147,7 @@ class LeaderElector:
                 await lead()
                 renewing.cancel()
         except BaseExceptionGroup as group:
-            lost, _ = group.split(LeadershipLost)
-            raise first_of(lost or group) from group
+            raise first_of(group) from group
 
     async def _acquire(self) -> None:
         """Wait until this candidate holds the Lease."""

@@ -272,6 +272,17 @@ async def test_a_deleted_lease_makes_no_second_leader() -> None:
     await two.stop()
 
 
+async def test_a_leader_whose_lease_was_deleted_stops_at_once(looptime: float) -> None:
+    leases = FakeLeases()
+    one = Process(leases, "one").start()
+    await asyncio.sleep(1)
+    leases.delete()
+    await one.stop()
+
+    assert looptime < 1.1
+    assert leases.stored is None
+
+
 async def test_a_standby_with_a_working_watch_does_not_poll() -> None:
     leases = FakeLeases()
     one = Process(leases, "one").start()
