@@ -51,9 +51,13 @@ class _Served(Generic[T]):
     ) -> ListPage[T]:
         start = int(continue_token or 0)
         end = start + (limit or len(self._objects))
-        page = b'{"metadata":{"resourceVersion":"1","continue":"%s"},"items":[%s]}' % (
-            str(end).encode() if end < len(self._objects) else b"",
-            b",".join(self._objects[start:end]),
+        page = (
+            b'{"kind":"%sList","metadata":{"resourceVersion":"1","continue":"%s"},"items":[%s]}'
+            % (
+                self._resource.kind.encode(),
+                str(end).encode() if end < len(self._objects) else b"",
+                b",".join(self._objects[start:end]),
+            )
         )
         await asyncio.sleep(0)
         return self._resource.decode_list(page)

@@ -1,7 +1,7 @@
 """The work queues of all controllers: events and reconciles enqueue keys here.
 
 Source: controller-runtime pkg/handler; Kruise's event handlers.
-Differs: the status of a marker is updated once a second at most.
+Differs: the keys of initial lists are spread over time. The status of a marker is updated once a second at most.
 """
 
 import asyncio
@@ -15,6 +15,9 @@ from kruise_probe.api.times import CLOCK_SLACK_SECONDS
 from kruise_probe.controllers.compiled import CompiledMarker
 from kruise_probe.workqueue.priority import Priority
 from kruise_probe.workqueue.queue import WorkQueue
+
+INITIAL_KEYS_PER_SECOND: Final = 5000.0
+"""Rate at which keys of the initial lists are enqueued, so that workers with many ready keys do not block the event loop."""
 
 GATHER_SECONDS: Final = 0.05
 """Delay of a node. A plan covers all pods of the node, so changes of several pods share one reconcile."""
@@ -41,18 +44,24 @@ class Queues:
             name="podprobemarker", group_of=_namespace_of
         )
         self.daemons: Final[WorkQueue[str]] = WorkQueue(name="daemons")
+        self._next_initial_at = -math.inf
         self._status_not_before: dict[NamespacedName, float] = {}
 
     def enqueue_pod(
         self, key: NamespacedName, priority: Priority = Priority.NORMAL, *, initial: bool = False
     ) -> None:
-        """Enqueue a pod; of an initial list or a resync at LOW priority."""
-        self.pods.add(key, Priority.LOW if initial else priority)
+        """Enqueue a pod. Keys of an initial list or a resync are spread over time, at LOW priority."""
+        if initial:
+            self.pods.add_after(key, self._take_initial_delay(), Priority.LOW)
+        else:
+            self.pods.add(key, priority)
 
     def enqueue_node(self, name: str, *, initial: bool = False) -> None:
         """Enqueue a node after GATHER_SECONDS; ignore an empty name."""
-        if name:
-            self.nodes.add_after(name, GATHER_SECONDS, _priority(initial))
+        if name and initial:
+            self.nodes.add_after(name, self._take_initial_delay(), Priority.LOW)
+        elif name:
+            self.nodes.add_after(name, GATHER_SECONDS)
 
     def enqueue_daemon(self, node: str) -> None:
         """Enqueue the check whether the results of a node are stale."""
@@ -64,7 +73,10 @@ class Queues:
 
     def enqueue_marker_status(self, key: NamespacedName, *, initial: bool = False) -> None:
         """Enqueue a status update, after the pause since the last one."""
-        self.markers.add_after(key, self.status_pause_left(key), _priority(initial))
+        if initial:
+            self.markers.add_after(key, self._take_initial_delay(), Priority.LOW)
+        else:
+            self.markers.add_after(key, self.status_pause_left(key))
 
     def enqueue_status_of(self, markers: Iterable[CompiledMarker]) -> None:
         """Enqueue status updates. Markers being deleted are enqueued at once: the finalizer may be removed now."""
@@ -89,6 +101,8 @@ class Queues:
         """Remove a deleted marker."""
         self._status_not_before.pop(key, None)
 
-
-def _priority(initial: bool) -> Priority:
-    return Priority.LOW if initial else Priority.NORMAL
+    def _take_initial_delay(self) -> float:
+        """Reserve the next place of INITIAL_KEYS_PER_SECOND; return the seconds until then."""
+        now = asyncio.get_running_loop().time()
+        self._next_initial_at = max(self._next_initial_at, now) + 1.0 / INITIAL_KEYS_PER_SECOND
+        return self._next_initial_at - now

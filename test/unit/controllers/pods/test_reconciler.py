@@ -506,14 +506,18 @@ async def test_results_of_another_pod_are_ignored(
         assert marker["status"]["succeeded"] == len(labels)
 
 
-async def test_a_removed_state_is_no_longer_counted(api: FakeApi) -> None:
+@pytest.mark.parametrize("whole_pod", [False, True])
+async def test_a_removed_state_is_no_longer_counted(api: FakeApi, whole_pod: bool) -> None:
     api.put(MARKERS, marker_wire("other", probes=[probe_wire(condition="x.com/b")]))
     async with running_manager(api):
         await settle()
         report(api, state_wire(), state_wire("other#healthy", "Failed"))
         await settle(2)
         counts = [api.get(MARKERS, "other")]
-        report(api, state_wire())
+        if whole_pod:
+            api.edit(NODE_POD_PROBES, "node-1", {"status": {"podProbeStatuses": []}})
+        else:
+            report(api, state_wire())
         await settle(2)
         counts.append(api.get(MARKERS, "other"))
     assert [each and each["status"]["failed"] for each in counts] == [1, 0]

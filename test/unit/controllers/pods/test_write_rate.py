@@ -188,7 +188,9 @@ async def test_each_switch_of_a_role_is_written_at_once_with_one_event(api: Fake
 async def test_a_role_that_switches_each_second_is_limited_and_the_last_is_written(
     api: FakeApi,
 ) -> None:
-    api.put(MARKERS, marker_wire(probes=[probe_wire(policies=[ROLE])]))
+    """Also if the pod has many other probes, which have a share for their first results."""
+    others = [probe_wire(f"p{number}", condition=f"example.com/c{number}") for number in range(12)]
+    api.put(MARKERS, marker_wire(probes=[probe_wire(policies=[ROLE]), *others]))
     role = "r0"
     async with running_manager(api), daemon(api, lambda _: ("Succeeded", role)):
         await settle()
