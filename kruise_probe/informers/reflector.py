@@ -6,7 +6,10 @@ again only when that version has expired. It retries after every error and every
 
 Source: client-go tools/cache/reflector.go; KEP-3157 (streaming lists), KEP-365 (paginated lists).
 Differs: fallback lists read the most recent version, so the store never goes back in time. A streaming
-list gets two attempts and 30 s. A watch error causes no list while its version is still valid.
+list gets two attempts and 30 s. A watch error causes no list while its version is still valid. The backoff is measured
+from the start of one attempt to the start of the next, and only an attempt that lasted a minute resets it. So a load
+balancer that closes each watch after 50 s causes no gap, and a server that closes each watch at once gets five attempts
+in ten seconds.
 """
 
 import asyncio
@@ -32,7 +35,6 @@ from kruise_probe.api.errors import (
     retry_after_seconds,
 )
 from kruise_probe.api.kinds import EventType, KubeObject, ListPage, WatchEvent
-from kruise_probe.informers.backoff import Backoff
 from kruise_probe.informers.replica import Replica
 from kruise_probe.informers.store import is_older
 
@@ -71,6 +73,11 @@ A restored etcd sends nothing to a watch from its future, and some proxies hold 
 SLOW_RESPONSE_SECONDS: Final = 5.0
 """An attempt without a response for this long is an outage."""
 
+FIRST_INTERVAL_SECONDS: Final = 1.6
+LAST_INTERVAL_SECONDS: Final = 30.0
+HEALTHY_SECONDS: Final = 60.0
+"""An attempt that lasted this long resets the backoff."""
+
 _UNRELATED_TO_VERSION = (Unauthorized, Forbidden, TooManyRequests, ServerError)
 """Errors that do not show whether the requested version is still valid."""
 
@@ -105,6 +112,24 @@ class ListerWatcher(Protocol[T]):
 
 class _StreamUnusable(Exception):
     """The streaming list ended or timed out before it was complete."""
+
+
+class Backoff:
+    """Doubles the interval after each attempt shorter than it, from 0.8-1.6 s up to 15-30 s."""
+
+    def __init__(self) -> None:
+        self._interval_seconds = FIRST_INTERVAL_SECONDS
+
+    def delay_after(self, lasted_seconds: float) -> float:
+        """Return the seconds to wait after an attempt of this duration; 0.0 is no wait."""
+        if lasted_seconds >= HEALTHY_SECONDS:
+            self._interval_seconds = FIRST_INTERVAL_SECONDS
+            return 0.0
+        interval_seconds = self._interval_seconds * random.uniform(0.5, 1.0)
+        if lasted_seconds >= interval_seconds:
+            return 0.0
+        self._interval_seconds = min(LAST_INTERVAL_SECONDS, 2 * self._interval_seconds)
+        return interval_seconds - lasted_seconds
 
 
 class Reflector(Generic[T]):

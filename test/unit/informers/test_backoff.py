@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kruise_probe.informers.backoff import LAST_INTERVAL_SECONDS, Backoff
+from kruise_probe.informers.reflector import LAST_INTERVAL_SECONDS, Backoff
 
 
 def delays(lasted_seconds: float, tries: int) -> list[float]:
