@@ -269,7 +269,7 @@ async def test_unusable_new_client_certificate_is_not_used(
             (tmp_path / "now.pem").write_text("no PEM")
         else:
             key = (pki / "ca.key").read_bytes()
-            (tmp_path / "now.pem").write_bytes((pki / "client.crt").read_bytes() + key)
+            (tmp_path / "now.pem").write_bytes((pki / "renewed.crt").read_bytes() + key)
         assert not await config.credentials.renew(None, config.credentials.version)
         async with RestClient(config=config, field_manager="m", user_agent="u") as client:
             assert await client.get_raw("/version")
