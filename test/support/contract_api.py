@@ -24,7 +24,6 @@ Json = dict[str, Any]
 MERGE = "application/merge-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
 PROTOBUF = "application/vnd.kubernetes.protobuf"
-JSON_PATCH = "application/json-patch+json"
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
 PARTIAL = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"
 GROUP = "/apis/apps.kruise.io/v1alpha1"
@@ -204,9 +203,6 @@ class Api:
     async def strategic(self, path: str, patch: Any, **query: Any) -> ApiResponse:
         return await self.send("PATCH", path, patch, content_type=STRATEGIC, **query)
 
-    async def json_patch(self, path: str, patch: Any, **query: Any) -> ApiResponse:
-        return await self.send("PATCH", path, patch, content_type=JSON_PATCH, **query)
-
     @asynccontextmanager
     async def watch(
         self, path: str, *, accept: str = "application/json", **query: Any
@@ -242,8 +238,8 @@ class Api:
         """
         created = await self.post(DEFINITIONS, crd)
         if created.code == 409:
-            spec = [{"op": "replace", "path": "/spec", "value": crd["spec"]}]
-            created = await self.json_patch(f"{DEFINITIONS}/{crd['metadata']['name']}", spec)
+            path = f"{DEFINITIONS}/{crd['metadata']['name']}"
+            created = await self.merge(path, {"spec": crd["spec"]})
         assert created.code in (200, 201), created
 
     async def until_gone(self, path: str) -> None:

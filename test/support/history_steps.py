@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hypothesis import strategies as st
-from support.contract_api import JSON_PATCH, MERGE, STRATEGIC, Json
+from support.contract_api import MERGE, STRATEGIC, Json
 
 NAMES = ("a", "b", "c", "d")
 CUSTOM = ("podprobemarkers", "nodepodprobes")
@@ -297,45 +297,6 @@ READING = st.builds(
         ),
     ),
 )
-POINTERS = st.sampled_from(
-    [
-        "/metadata/labels",
-        "/metadata/labels/l",
-        "/metadata/annotations/a",
-        "/metadata/finalizers",
-        "/metadata/finalizers/0",
-        "/metadata/finalizers/-",
-        "/metadata/name",
-        "/spec/nothing",
-        "/data/k",
-        "/nothing/below",
-        "",
-    ]
-)
-
-
-def panics(operation: Json) -> bool:
-    """Whether kube-apiserver closes the connection: its JSON patch dereferences the missing value."""
-    whole = operation["op"] in ("replace", "test") and operation["path"] == ""
-    return whole and "value" not in operation
-
-
-OPERATIONS = st.lists(
-    st.fixed_dictionaries(
-        {
-            "op": rarely(
-                st.sampled_from(["add", "replace", "remove", "test", "copy", "move"]),
-                st.just("zap"),
-            ),
-            "path": POINTERS,
-        },
-        optional={
-            "value": st.sampled_from(["x", {"l": "x"}, ["a.b/c"], None, 1]),
-            "from": POINTERS,
-        },
-    ).filter(lambda operation: not panics(operation)),
-    max_size=3,
-)
 
 
 def whole(kind: str) -> st.SearchStrategy[Json]:
@@ -366,18 +327,14 @@ def steps_of(kind: str) -> st.SearchStrategy[HistoryStep]:
             st.just("patch"),
             place,
             name,
-            body,
+            changes(kind),
             st.just(form),
             WRITING,
             subresource,
-            version if form != JSON_PATCH else st.just(""),
-            st.sampled_from(["", "", "right", "wrong"]) if form != JSON_PATCH else st.just(""),
+            version,
+            st.sampled_from(["", "", "right", "wrong"]),
         )
-        for form, body in (
-            (MERGE, changes(kind)),
-            (STRATEGIC, changes(kind)),
-            (JSON_PATCH, OPERATIONS),
-        )
+        for form in (MERGE, STRATEGIC)
     ]
     others = [
         st.builds(HistoryStep, st.just("get"), place, name),

@@ -14,7 +14,6 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from kruise_probe.api.times import format_time, utc_now
 from kruise_probe_playground.apiserver.bodies import read_review
 from kruise_probe_playground.apiserver.failures import Failure, bad_request
 from kruise_probe_playground.apiserver.schema import Json
@@ -23,13 +22,9 @@ AUTHENTICATED: Final = "system:authenticated"
 _SERVICE_ACCOUNT: Final = re.compile("system:serviceaccount:([^:]+):[^:]+")
 TOKEN_REVIEWS: Final = "/apis/authentication.k8s.io/v1/tokenreviews"
 ACCESS_REVIEWS: Final = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
-SELF_REVIEWS: Final = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
-WHOAMI_REVIEWS: Final = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 REVIEWS: Final = {
     TOKEN_REVIEWS: "TokenReview",
     ACCESS_REVIEWS: "SubjectAccessReview",
-    SELF_REVIEWS: "SelfSubjectAccessReview",
-    WHOAMI_REVIEWS: "SelfSubjectReview",
 }
 """The kind of review by path."""
 
@@ -69,6 +64,12 @@ def user_of(authorization: str, tokens: Tokens) -> User:
     if tokens and (scheme.lower() != "bearer" or token.strip() not in tokens):
         raise Failure(401, "Unauthorized", "Unauthorized")
     return tokens[token.strip()] if tokens else User("")
+
+
+def check_no_impersonation(headers: Mapping[str, str]) -> None:
+    """Refuse a request in the name of another user, instead of doing it in the name of its own."""
+    if any(name.lower().startswith("impersonate-") for name in headers):
+        raise bad_request("this playground's API server has no impersonation; leave out --as")
 
 
 def check_no_web_page(headers: Mapping[str, str]) -> None:
@@ -113,8 +114,8 @@ class _Review(msgspec.Struct):
     spec: _Spec = msgspec.field(default_factory=_Spec)
 
 
-def review_response(path: str, body: bytes, content_type: str, user: User, tokens: Tokens) -> Json:
-    """Return the review that `user` sent with its status."""
+def review_response(path: str, body: bytes, content_type: str, tokens: Tokens) -> Json:
+    """Return the review that was sent with its status."""
     kind, api_version = REVIEWS[path], "/".join(path.split("/")[2:4])
     sent = {"kind": kind, "apiVersion": api_version, **read_review(kind, body, content_type)}
     try:
@@ -125,7 +126,4 @@ def review_response(path: str, body: bytes, content_type: str, user: User, token
         known = tokens.get(spec.token)
         refused = {"user": {}, "error": "invalid bearer token"}
         return {**sent, "status": {"authenticated": True, "user": known.info} if known else refused}
-    if path == WHOAMI_REVIEWS:
-        metadata = {"creationTimestamp": format_time(utc_now())}
-        return {**sent, "metadata": metadata, "status": {"userInfo": user.info}}
     return {**sent, "status": {"allowed": True}}

@@ -1,7 +1,7 @@
 """Reads the bodies of requests.
 
 Source: apiserver pkg/endpoints/handlers/{create,update,patch}.go.
-Differs: only the protobuf that kubectl sends; no server-side apply.
+Differs: only the protobuf that kubectl sends; no JSON patch, no server-side apply.
 """
 
 import json
@@ -21,7 +21,7 @@ from kruise_probe_playground.apiserver.failures import (
     unsupported_media_type,
 )
 from kruise_probe_playground.apiserver.kinds import Kind
-from kruise_probe_playground.apiserver.patches import PatchFailed, json_patch, merge_patch
+from kruise_probe_playground.apiserver.patches import PatchFailed, merge_patch
 from kruise_probe_playground.apiserver.schema import Json
 from kruise_probe_playground.apiserver.strategic import strategic_merge_patch
 
@@ -146,20 +146,17 @@ def _shown(body: bytes) -> str:
 def apply_patch(kind: Kind, old: Json, body: bytes, patch_type: PatchType) -> Json:
     """Apply a patch to a copy of `old`."""
     try:
-        patch: Any = msgspec.json.decode(body, type=list if patch_type is PatchType.JSON else dict)
+        patch: Json = msgspec.json.decode(body, type=dict)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise bad_request(f"error decoding patch: {error}") from error
     try:
-        match patch_type:
-            case PatchType.JSON:
-                patched = json_patch(old, patch)
-            case PatchType.STRATEGIC_MERGE:
-                patched = strategic_merge_patch(old, patch, kind.schema)
-            case _:
-                patched = merge_patch(old, patch)
+        if patch_type is PatchType.STRATEGIC_MERGE:
+            patched = strategic_merge_patch(old, patch, kind.schema)
+        else:
+            patched = merge_patch(old, patch)
     except PatchFailed as error:
         raise patch_failed(error.code, str(error)) from error
-    if not isinstance(patched, dict) or not isinstance(patched.get("metadata") or {}, dict):
+    if not isinstance(patched.get("metadata") or {}, dict):
         raise undecodable_patch(patched, "json: cannot unmarshal into an object")
     return patched if patch_type is PatchType.STRATEGIC_MERGE else _with_type(kind, old, patched)
 
@@ -180,7 +177,7 @@ def _with_type(kind: Kind, old: Json, patched: Json) -> Json:
 
 def patch_type_of(kind: Kind, content_type: str) -> PatchType:
     """The patch type of a Content-Type. Checked before the object is looked up."""
-    accepted = [PatchType.JSON, PatchType.MERGE]
+    accepted = [PatchType.MERGE]
     if not kind.custom:
         accepted.append(PatchType.STRATEGIC_MERGE)
     media = media_type(content_type)
@@ -188,6 +185,10 @@ def patch_type_of(kind: Kind, content_type: str) -> PatchType:
         raise unsupported_media_type(
             "this playground's API server has no server-side apply; use kubectl apply without"
             " --server-side"
+        )
+    if media == "application/json-patch+json":
+        raise unsupported_media_type(
+            "this playground's API server has no JSON patch; use kubectl patch --type=merge"
         )
     if media not in accepted:
         raise _unknown_format(*accepted)

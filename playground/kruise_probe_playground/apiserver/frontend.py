@@ -8,7 +8,6 @@ import asyncio
 from collections.abc import AsyncIterator, Iterable
 from contextlib import suppress
 from typing import Final
-from urllib.parse import unquote
 
 import msgspec
 import structlog
@@ -18,9 +17,8 @@ from kruise_probe_playground.apiserver import failures
 from kruise_probe_playground.apiserver.authentication import (
     REVIEWS,
     Tokens,
-    User,
+    check_no_impersonation,
     check_no_web_page,
-    groups_of,
     review_response,
     user_of,
 )
@@ -36,7 +34,6 @@ from kruise_probe_playground.apiserver.watching import Watch
 _JSON: Final = "application/json"
 _PATHS: Final = ("/api", "/api/v1", "/apis", "/healthz", "/openapi/v3", "/version")
 _HEALTH: Final = ("healthz", "livez", "readyz")
-_IMPERSONATED_EXTRA: Final = "impersonate-extra-"
 MAX_BODY_BYTES: Final = 3 << 20
 BODY_SECONDS: Final = 30.0
 """How long a client may take to send its body."""
@@ -95,12 +92,12 @@ class Frontend:
             check_no_web_page(request.headers)
             if request.path.strip("/").partition("/")[0] in _HEALTH:
                 return web.Response(text="ok")
-            own = user_of(request.headers.get("Authorization", ""), self._tokens)
-            user = _impersonated(request) or own
+            user_of(request.headers.get("Authorization", ""), self._tokens)
+            check_no_impersonation(request.headers)
             if (document := self._document(request)) is not None:
                 return document
             if request.method == "POST" and request.path in REVIEWS:
-                return await self._review(request, user)
+                return await self._review(request)
             call = await self._call(request)
             if call.verb == "watch":
                 return await self._watch(request, call)
@@ -147,10 +144,10 @@ class Frontend:
         body = await _body_of(request)
         return Call(verb, kind, path, query, headers, body)
 
-    async def _review(self, request: web.Request, user: User) -> web.Response:
+    async def _review(self, request: web.Request) -> web.Response:
         content_type = request.headers.get("Content-Type", "")
         body = await _body_of(request)
-        review = review_response(request.path, body, content_type, user, self._tokens)
+        review = review_response(request.path, body, content_type, self._tokens)
         return web.json_response(review, status=201)
 
     def _respond(self, call: Call) -> web.Response:
@@ -182,23 +179,6 @@ class Frontend:
             if request.transport is not None:
                 abort(request.transport)
         return response
-
-
-def _impersonated(request: web.Request) -> User | None:
-    """The user that the request impersonates, or None."""
-    headers = request.headers
-    name, uid = headers.get("Impersonate-User", ""), headers.get("Impersonate-Uid", "")
-    groups = headers.getall("Impersonate-Group", ())
-    extra = {
-        unquote(key.lower().removeprefix(_IMPERSONATED_EXTRA)): headers.getall(key)
-        for key in headers
-        if key.lower().startswith(_IMPERSONATED_EXTRA)
-    }
-    if not name and (groups or uid or extra):
-        raise failures.bad_request(
-            "the request impersonates groups, a uid or extras without the header Impersonate-User"
-        )
-    return User(name, tuple(groups) or groups_of(name), uid, extra) if name else None
 
 
 async def _body_of(request: web.Request) -> bytes:

@@ -1,4 +1,4 @@
-"""Decodes the protobuf that kubectl sends: `create namespace`, `create configmap`, `drain`, `auth can-i` and the like.
+"""Decodes the protobuf that kubectl sends: `create namespace`, `create configmap`, `drain` and the like.
 
 A message is decoded completely, or refused: an unknown field is an error. Go's typed clients can be configured to send
 JSON.
@@ -69,22 +69,6 @@ _MESSAGES: Final[Mapping[str, Mapping[int, tuple[str, str]]]] = {
     "Secret": _message(
         "metadata:ObjectMeta", "data:BytesEntry", "type", "stringData:MapEntry", "immutable:boolean"
     ),
-    "SelfSubjectAccessReview": _message(
-        "metadata:ObjectMeta", "spec:AccessReviewSpec", "status:AccessReviewStatus"
-    ),
-    "AccessReviewSpec": _message(
-        "resourceAttributes:ResourceAttributes", "nonResourceAttributes:NonResourceAttributes"
-    ),
-    "ResourceAttributes": _message(
-        "namespace", "verb", "group", "version", "resource", "subresource", "name"
-    ),
-    "NonResourceAttributes": _message("path", "verb"),
-    "AccessReviewStatus": _message(
-        "allowed:boolean", "reason", "evaluationError", "denied:boolean"
-    ),
-    "SelfSubjectReview": _message("metadata:ObjectMeta", "status:SelfSubjectReviewStatus"),
-    "SelfSubjectReviewStatus": _message("userInfo:UserInfo"),
-    "UserInfo": _message("username", "uid"),
 }
 """`list` is a list of text; `positive` is a number that is absent if it is zero."""
 

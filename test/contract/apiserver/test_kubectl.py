@@ -44,19 +44,6 @@ async def test_apply_creates_changes_and_leaves_alone(api: Api, kubectl: Run) ->
     assert ("kubectl-client-side-apply", "") in managed(after.body)
 
 
-@pytest.mark.parametrize(
-    ("question", "answer"),
-    [
-        pytest.param(["can-i", "get", "pods/log"], "yes", id="resource"),
-        pytest.param(["can-i", "get", "/healthz"], "yes", id="path"),
-        pytest.param(["whoami", "--as", "mary"], "mary", id="impersonated"),
-        pytest.param(["whoami"], "system:authenticated", id="whoami"),
-    ],
-)
-async def test_auth_answers(kubectl: Run, question: list[str], answer: str) -> None:
-    assert answer in await kubectl("auth", *question)
-
-
 async def test_apply_of_a_marker(api: Api, kubectl: Run) -> None:
     text = yaml.safe_dump(marker())
     assert "created" in await kubectl("apply", "-f", "-", stdin=text)

@@ -110,36 +110,6 @@ async def test_a_merge_patch_replaces_lists_and_removes_by_null(api: Api) -> Non
     assert conditions(one.body) == [("b/x", "True")]
 
 
-async def test_a_json_patch_changes_by_path(api: Api) -> None:
-    await api.create("pods", pod("p", labels={"a/b": "1"}))
-    patch = [
-        {"op": "test", "path": "/metadata/labels/a~1b", "value": "1"},
-        {"op": "replace", "path": "/metadata/labels/a~1b", "value": "2"},
-        {"op": "add", "path": "/metadata/labels/c", "value": "3"},
-        {"op": "copy", "from": "/metadata/labels/c", "path": "/metadata/labels/d"},
-        {"op": "move", "from": "/metadata/labels/c", "path": "/metadata/labels/e"},
-    ]
-    patched = await api.json_patch(api.path("pods", "p"), patch)
-    assert patched.meta["labels"] == {"a/b": "2", "d": "3", "e": "3"}
-
-
-@pytest.mark.parametrize(
-    ("patch", "code"),
-    [
-        pytest.param([{"op": "remove", "path": "/metadata/labels/none"}], 422, id="no-such-path"),
-        pytest.param(
-            [{"op": "test", "path": "/metadata/name", "value": "q"}], 422, id="failed-test"
-        ),
-        pytest.param({"metadata": {}}, 400, id="no-list"),
-    ],
-)
-async def test_a_json_patch_that_does_not_fit_is_refused(
-    api: Api, patch: object, code: int
-) -> None:
-    await api.create("podprobemarkers", marker())
-    assert (await api.json_patch(api.path("podprobemarkers", "m"), patch)).code == code
-
-
 @pytest.mark.parametrize("kind", ["merge", "strategic"])
 async def test_a_patch_that_is_no_object_is_refused(api: Api, kind: str) -> None:
     await api.create("pods", pod("p"))
@@ -182,53 +152,6 @@ async def test_a_patch_in_an_unknown_form_is_refused_before_its_object_is_missed
     assert (await api.merge(path, {})).code == 404
 
 
-@pytest.mark.parametrize(
-    ("operation", "labels"),
-    [
-        pytest.param(
-            {"op": "replace", "path": "/metadata/labels/b", "value": "x"},
-            {"b": "x"},
-            id="replace-of-a-missing-key",
-        ),
-        pytest.param({"op": "add", "path": "/metadata/labels/b"}, {"b": ""}, id="no-value"),
-        pytest.param(
-            {"op": "copy", "from": "/metadata/labels/z", "path": "/metadata/labels/b"},
-            {"b": ""},
-            id="copy-of-a-missing-key",
-        ),
-        pytest.param(
-            {"op": "test", "path": "/metadata/labels/z", "value": None},
-            {},
-            id="test-of-a-missing-key",
-        ),
-    ],
-)
-async def test_json_patches_allow_more_than_the_rfc(api: Api, operation: Any, labels: Any) -> None:
-    await api.create("pods", pod("p", labels={"a": "b"}))
-    patched = await api.json_patch(api.path("pods", "p"), [operation])
-    assert (patched.code, patched.meta["labels"]) == (200, {"a": "b", **labels})
-
-
-@pytest.mark.parametrize(
-    ("operation", "code"),
-    [
-        pytest.param(
-            {"op": "remove", "path": "/metadata/labels/z"}, 422, id="remove-of-a-missing-key"
-        ),
-        pytest.param({"op": "replace", "path": "/nothing/z", "value": 1}, 422, id="no-parent"),
-        pytest.param({"op": "add", "path": "", "value": {}}, 422, id="whole-document"),
-        pytest.param({"path": "/metadata"}, 422, id="no-operation"),
-        pytest.param(1, 400, id="no-object"),
-    ],
-)
-async def test_json_patches_that_cannot_be_applied_fail(
-    api: Api, operation: Any, code: int
-) -> None:
-    await api.create("pods", pod("p", labels={"a": "b"}))
-    refused = await api.json_patch(api.path("pods", "p"), [operation])
-    assert refused.code == code, refused
-
-
 @pytest.mark.parametrize("metadata", [None, {"name": "q"}, {"namespace": "q"}])
 async def test_a_patch_to_another_name_is_refused_with_the_warnings_of_the_object(
     api: Api, metadata: Any
@@ -240,7 +163,6 @@ async def test_a_patch_to_another_name_is_refused_with_the_warnings_of_the_objec
     assert refused.headers["Warning"] == '299 - "unknown field \\"spec.unknown\\""'
 
 
-@pytest.mark.parametrize("form", ["merge", "json"])
 @pytest.mark.parametrize(
     ("change", "code", "custom_code"),
     [
@@ -254,40 +176,18 @@ async def test_a_patch_to_another_name_is_refused_with_the_warnings_of_the_objec
     ],
 )
 async def test_a_patched_object_keeps_its_type_and_name(
-    api: Api, form: str, change: dict[str, Any], code: int, custom_code: int
+    api: Api, change: dict[str, Any], code: int, custom_code: int
 ) -> None:
     await api.create("configmaps", {"metadata": {"name": "c"}})
     await api.create("podprobemarkers", marker("c"))
-    operations = [
-        {"op": "remove" if value is None else "replace", "path": f"/{key}", "value": value}
-        for key, value in change.items()
-    ]
     for kind, wanted in (("configmaps", code), ("podprobemarkers", custom_code)):
-        path = api.path(kind, "c")
-        patch = api.json_patch(path, operations) if form == "json" else api.merge(path, change)
-        assert (await patch).code == wanted
+        assert (await api.merge(api.path(kind, "c"), change)).code == wanted
 
 
 async def test_a_strategic_merge_patch_may_name_another_type(api: Api) -> None:
     await api.create("configmaps", {"metadata": {"name": "c"}})
     patched = await api.strategic(api.path("configmaps", "c"), {"kind": "Pod", "apiVersion": "v2"})
     assert (patched.code, patched.body["kind"]) == (200, "ConfigMap")
-
-
-@pytest.mark.parametrize(
-    ("value", "code"),
-    [
-        pytest.param({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}}, 200),
-        pytest.param({"metadata": {"name": "c"}}, 400),
-        pytest.param([], 422),
-        pytest.param("x", 422),
-    ],
-)
-async def test_a_json_patch_may_replace_the_whole_object(api: Api, value: Any, code: int) -> None:
-    await api.create("configmaps", {"metadata": {"name": "c"}, "data": {"a": "b"}})
-    patch = [{"op": "replace", "path": "", "value": value}]
-    replaced = await api.json_patch(api.path("configmaps", "c"), patch)
-    assert (replaced.code, "data" in replaced.body) == (code, False)
 
 
 async def test_a_merge_patch_removes_the_time_of_an_event(api: Api) -> None:

@@ -259,16 +259,6 @@ async def test_a_namespace_gets_its_default_service_account(api: Api) -> None:
     await api.delete(api.path("namespaces", other))
 
 
-async def test_a_client_may_ask_for_its_own_access(api: Api) -> None:
-    review = {
-        "apiVersion": "authorization.k8s.io/v1",
-        "kind": "SelfSubjectAccessReview",
-        "spec": {"resourceAttributes": {"verb": "get", "resource": "pods", "namespace": "x"}},
-    }
-    answer = await api.post("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", review)
-    assert (answer.code, answer.body["status"]["allowed"]) == (201, True)
-
-
 def text(number: int, value: bytes) -> bytes:
     return bytes([number << 3 | 2, len(value)]) + value
 

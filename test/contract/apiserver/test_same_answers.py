@@ -11,7 +11,7 @@ from typing import Any
 import aiohttp
 import pytest
 from support.api_server import ApiServer
-from support.contract_api import JSON_PATCH, MERGE, STRATEGIC, Api, Json, ServerAddress, marker, pod
+from support.contract_api import MERGE, STRATEGIC, Api, Json, ServerAddress, marker, pod
 
 Step = tuple[str, str, Any, str, dict[str, Any]]
 
@@ -171,13 +171,6 @@ SCENARIOS: dict[str, Callable[[], list[Step]]] = {
             STRATEGIC,
             fieldManager="prober",
         ),
-        step(
-            "PATCH",
-            f"{PODS}/p/status",
-            [{"op": "remove", "path": "/status/conditions/0"}],
-            JSON_PATCH,
-            fieldManager="third",
-        ),
         step("PATCH", f"{PODS}/p/status", {"status": {"conditions": None}}, STRATEGIC),
         step("PATCH", f"{PODS}/p/status", {"status": None}, MERGE),
     ],
@@ -219,12 +212,7 @@ SCENARIOS: dict[str, Callable[[], list[Step]]] = {
             MERGE,
         ),
         step("PATCH", f"{MARKERS}/m", {"metadata": {"annotations": {"a": "b"}}}, MERGE),
-        step(
-            "PATCH",
-            f"{MARKERS}/m",
-            [{"op": "add", "path": "/metadata/labels", "value": {"a": "b"}}],
-            JSON_PATCH,
-        ),
+        step("PATCH", f"{MARKERS}/m", {"metadata": {"labels": {"a": "b"}}}, MERGE),
         step("GET", MARKERS),
         step("GET", f"{MARKERS}/m/status"),
         step("PATCH", f"{MARKERS}/m", {"metadata": {"labels": {"a": "-"}}}, MERGE, dryRun="All"),

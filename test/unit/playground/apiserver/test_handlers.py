@@ -34,7 +34,6 @@ TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
 PROTOBUF = "application/vnd.kubernetes.protobuf"
 MERGE = "application/merge-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
-JSON_PATCH = "application/json-patch+json"
 
 
 class Server:
@@ -185,13 +184,22 @@ def test_invalid_bindings_are_rejected(server: Server, body: object) -> None:
     assert refusal(server, "POST", f"{PODS}/p/binding", body).code == 400
 
 
-def test_server_side_apply_names_the_alternative(server: Server) -> None:
+@pytest.mark.parametrize(
+    ("form", "alternative"),
+    [
+        pytest.param("application/apply-patch+yaml", "without --server-side", id="apply"),
+        pytest.param("application/json-patch+json", "kubectl patch --type=merge", id="json-patch"),
+    ],
+)
+def test_patch_types_outside_the_subset_name_the_alternative(
+    server: Server, form: str, alternative: str
+) -> None:
     server.ask("POST", PODS, pod())
     for name in ("p", "new"):
         path = f"{PODS}/{name}"
-        refused = refusal(server, "PATCH", path, {}, form="application/apply-patch+yaml")
+        refused = refusal(server, "PATCH", path, {}, form=form)
         assert refused.code == 415
-        assert "kubectl apply without --server-side" in str(refused)
+        assert alternative in str(refused)
 
 
 def test_dry_run_deletes_nothing(server: Server) -> None:
@@ -269,31 +277,3 @@ def test_any_created_body_gets_a_response_or_a_failure(body: Any, path: str) -> 
 )
 def test_any_patch_gets_a_response_or_a_failure(body: Any, form: str, path: str) -> None:
     answered_or_refused("PATCH", path, body, form=form)
-
-
-operations = st.lists(
-    st.fixed_dictionaries(
-        {
-            "op": st.sampled_from(["add", "remove", "replace", "move", "copy", "test"]),
-            "path": st.sampled_from(
-                [
-                    "",
-                    "/metadata",
-                    "/metadata/labels/a",
-                    "/spec",
-                    "/spec/containers/0",
-                    "/status/conditions/-",
-                    "/x",
-                ]
-            ),
-        },
-        optional={"value": json_values, "from": st.sampled_from(["/metadata", "/spec", "/x", 5])},
-    ),
-    max_size=3,
-)
-
-
-@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
-@given(operations | json_values, st.sampled_from([f"{PODS}/p", f"{MARKERS}/m", f"{PODS}/p/status"]))
-def test_any_json_patch_gets_a_response_or_a_failure(body: Any, path: str) -> None:
-    answered_or_refused("PATCH", path, body, form=JSON_PATCH)
