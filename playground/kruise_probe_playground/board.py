@@ -14,6 +14,9 @@ from kruise_probe_playground.problems import ProblemSummary, summaries
 from kruise_probe_playground.rows import PodRow, pod_rows
 from kruise_probe_playground.ticker import POD_EVENTS, Line, PodEvent, changes, event_line
 
+SETTLE_SECONDS = 0.2
+"""A result reaches the pod in a second write. After this delay both are one change."""
+
 
 def reader_of(client: RestClient) -> Reader:
     """A reader of all namespaces."""
@@ -59,13 +62,14 @@ class Board:
                 following.changed.clear()
                 self._refresh(following.snapshot())
                 await following.changed.wait()
+                await asyncio.sleep(SETTLE_SECONDS)
 
     @property
     def events(self) -> list[PodEvent]:
         return list(self._events.lister.list())
 
     def on_add(self, obj: object, is_initial: bool) -> None:
-        if isinstance(obj, PodEvent) and obj.involved_object.kind == "Pod":
+        if isinstance(obj, PodEvent) and _has_own_line(obj):
             self._on_line(event_line(obj))
         self._stale.set()
 
@@ -86,3 +90,8 @@ class Board:
         self.problems = list(summaries(view))
         self.snapshot = snapshot
         self.changed.set()
+
+
+def _has_own_line(event: PodEvent) -> bool:
+    """Events of kruise-probe repeat a new state, which has a line already."""
+    return event.involved_object.kind == "Pod" and not event.reason.startswith("KruiseProbe")

@@ -11,6 +11,8 @@ from kruise_probe.api.keys import ProbeName
 from kruise_probe.inspection.views import PENDING, MarkerView, ResultView, StatusView
 from kruise_probe_playground.node.pods import NodePod
 
+SHORT_KEYS = {"controller.kubernetes.io/pod-deletion-cost": "cost"}
+
 
 class Mark(NamedTuple):
     """`kind` is `label` or `annotation`."""
@@ -18,6 +20,15 @@ class Mark(NamedTuple):
     kind: str
     key: str
     value: str
+
+    @property
+    def short_key(self) -> str:
+        """The key without its domain."""
+        return SHORT_KEYS.get(self.key, self.key.rpartition("/")[2])
+
+    @property
+    def short(self) -> str:
+        return f"{self.short_key}={self.value}"
 
 
 class ProbeRow(NamedTuple):

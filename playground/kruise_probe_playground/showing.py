@@ -27,17 +27,21 @@ DRAWS_PER_SECOND = 4
 
 
 def hints(playground: Playground) -> list[str]:
-    """Commands to copy; `cd` goes to the folder of the first container."""
-    lines = [f"export KUBECONFIG={quote(str(playground.kubeconfig))}    # Ctrl-C ends everything"]
+    """Commands for a second terminal, one a line, short enough to be copied from 80 columns."""
+    lines = [f"export KUBECONFIG={quote(str(playground.kubeconfig))}  # Ctrl-C here: stop"]
     if shutil.which("kruise-probe") is None:
         lines.append(f"export PATH={quote(str(Path(sys.executable).parent))}:$PATH")
-    lines.append("kubectl get pods --show-labels -w")
+    lines.append("kubectl get pods --show-labels -w  # watch")
     containers = [each for node in playground.nodes for each in node.runtime.containers]
     if containers:
         first = min(containers, key=lambda each: each.sandbox.config.name)
-        pod = first.sandbox.config.name
-        flip = "; touch hold; echo 5 > players" if pod == SAMPLE_POD else ""
-        lines.append(f"kruise-probe explain {pod}; cd {quote(str(first.folder))}{flip}")
+        pod, folder = first.sandbox.config.name, quote(str(first.folder))
+        lines.append(f"kruise-probe explain {pod}  # why")
+        if pod == SAMPLE_POD:
+            lines.append(f"touch {folder}/hold  # change it")
+            lines.append(f"echo 5 > {folder}/players")
+        else:
+            lines.append(f"cd {folder}  # change its files")
     return lines
 
 
@@ -47,9 +51,11 @@ class ChangeLog:
     def __init__(self, now: Callable[[], datetime] = utc_now) -> None:
         self._now = now
         self.lines: deque[tuple[datetime, Line]] = deque(maxlen=REMEMBERED_LINES)
+        self.count = 0
 
     def add(self, line: Line) -> None:
         self.lines.append((self._now(), line))
+        self.count += 1
 
 
 async def problems_of(playground: Playground) -> list[ProblemSummary]:

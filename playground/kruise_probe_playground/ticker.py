@@ -56,37 +56,35 @@ def changes(before: PodRow | None, after: PodRow | None) -> Iterator[Line]:
     if after.restarts > before.restarts:
         yield Line(after.title, f"container restarted ({after.restarts})", "bad")
     yield from _probe_changes(before, after)
-    yield from _mark_changes(before, after)
     if before.ready != after.ready and after.ready:
         yield Line(after.title, f"Ready: {after.ready}", _TONES.get(after.ready, "neutral"))
 
 
 def _probe_changes(before: PodRow, after: PodRow) -> Iterator[Line]:
+    """One line for each probe: its new state, with the marks that it wrote or removed."""
     known = {each.probe: each for each in before.probes}
-    for row in after.probes:
-        earlier = known.get(row.probe)
-        was = earlier.state if earlier else ""
-        if row.state and row.state != was:
-            yield Line(after.title, _probe_text(row, was), _TONES.get(row.state, "neutral"))
+    remaining = {each.probe for each in after.probes}
+    gone = [each for each in before.probes if each.probe not in remaining]
+    for row in (*after.probes, *(each._replace(state="", marks=()) for each in gone)):
+        earlier = known.get(row.probe, row._replace(state="", marks=()))
+        parts = [*_state_change(earlier, row), *_mark_changes(earlier, row)]
+        if parts:
+            text = f"{row.probe.probe} {' · '.join(parts)}"
+            yield Line(after.title, text, _TONES.get(row.state, "neutral"))
 
 
-def _probe_text(row: ProbeRow, was: str) -> str:
-    change = f"{was} → {row.state}" if was else row.state
-    message = f": {row.message}" if row.message else ""
-    return f"{row.probe.probe} {change}{message}"
+def _state_change(before: ProbeRow, after: ProbeRow) -> Iterator[str]:
+    if after.state and after.state != before.state:
+        change = f"{before.state} → {after.state}" if before.state else after.state
+        yield f"{change}: {after.message}" if after.message else change
 
 
-def _mark_changes(before: PodRow, after: PodRow) -> Iterator[Line]:
-    old, new = (
-        {(each.kind, each.key): each.value for probe in row.probes for each in probe.marks}
-        for row in (before, after)
-    )
-    for kind, key in sorted(old.keys() | new.keys()):
-        value = new.get((kind, key))
-        if value is None:
-            yield Line(after.title, f"{kind} {key} removed", "neutral")
-        elif value != old.get((kind, key)):
-            yield Line(after.title, f"{kind} {key}={value}", "neutral")
+def _mark_changes(before: ProbeRow, after: ProbeRow) -> Iterator[str]:
+    keys = {(each.kind, each.key) for each in after.marks}
+    yield from (each.short for each in reversed(after.marks) if each not in before.marks)
+    for mark in before.marks:
+        if (mark.kind, mark.key) not in keys:
+            yield f"{mark.short_key} removed"
 
 
 def event_line(event: PodEvent) -> Line:

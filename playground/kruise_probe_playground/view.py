@@ -26,6 +26,9 @@ MAX_PROBLEMS = 3
 
 MIN_TICKER_LINES = 3
 
+ALL_HINTS_FROM_LINES = 20
+"""Lower terminals show the first hint only."""
+
 _STYLES = {"Succeeded": "green", "Failed": "red", "Unknown": "yellow"}
 _TONES = {"good": "green", "bad": "red", "neutral": "", "event": "cyan"}
 
@@ -50,7 +53,8 @@ class LiveView:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         height = options.height or console.height
-        hints = Group(*(Text(hint, style="dim", overflow="fold") for hint in self._shown.hints))
+        shown = self._shown.hints if height >= ALL_HINTS_FROM_LINES else self._shown.hints[:1]
+        hints = Group(*(Text(hint, style="dim", overflow="fold") for hint in shown))
         problems = Group(*_problem_lines(self._shown.problems))
         fixed = _height(console, options, hints) + _height(console, options, problems) + 2
         pods = self._pods(height - fixed - MIN_TICKER_LINES, width=options.max_width)
@@ -127,9 +131,7 @@ def _pod_state(row: PodRow) -> Text:
 
 
 def _mark(mark: Mark) -> Text:
-    """The mark without the domain of its key; the lines of changes contain the whole key."""
-    text = f"{mark.key.rpartition('/')[2]}={mark.value}"
-    return Text(text, style="magenta" if mark.kind == "label" else "blue")
+    return Text(mark.short, style="magenta" if mark.kind == "label" else "blue")
 
 
 def _probe_cells(row: ProbeRow, name: str, *, now: datetime) -> tuple[Text, ...]:

@@ -17,6 +17,9 @@ SOCKET_PATH_BYTES = 107
 """The kernel's maximum for the path of a Unix socket."""
 
 LONGEST_BELOW = "/kruise-probe-12345678/node-1000.sock"
+SHORT_NAME = "kp"
+"""In $XDG_RUNTIME_DIR, so that commands with paths in it are short enough to be copied from a terminal."""
+
 GUARDIAN_SECONDS = 10.0
 
 
@@ -33,7 +36,7 @@ class Workspace(NamedTuple):
 
 @contextmanager
 def workspace(also_remove: Sequence[Path] = ()) -> Iterator[Workspace]:
-    """Create the folder with mode 0700 and a random name. At the end, the guardian kills all processes with the mark and removes all files.
+    """Create the folder with mode 0700. At the end, the guardian kills all processes with the mark and removes all files.
 
     Raises:
         NoWorkspace: no folder for temporary files is writable, protected from other users, and has a path short enough for sockets.
@@ -59,6 +62,13 @@ def workspace(also_remove: Sequence[Path] = ()) -> Iterator[Workspace]:
 
 def _make_folder() -> Path:
     tried = []
+    runtime = os.environ.get("XDG_RUNTIME_DIR", "")
+    if 0 < len((runtime + LONGEST_BELOW).encode()) <= SOCKET_PATH_BYTES:
+        with suppress(OSError):  # a second playground, or no such folder
+            if os.stat(runtime).st_uid == os.getuid():
+                short = Path(runtime, SHORT_NAME)
+                short.mkdir(0o700)
+                return short
     for parent in dict.fromkeys((tempfile.gettempdir(), "/tmp", "/var/tmp", "/dev/shm")):
         if len((parent + LONGEST_BELOW).encode()) > SOCKET_PATH_BYTES:
             tried.append(f"{parent} is too long for the paths of sockets")

@@ -6,6 +6,7 @@ import select
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -30,7 +31,12 @@ class Command:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            env={**os.environ, "TMPDIR": str(self.folder), "PYTHONPATH": str(SOURCE)},
+            env={
+                **os.environ,
+                "TMPDIR": str(self.folder),
+                "XDG_RUNTIME_DIR": str(self.folder),
+                "PYTHONPATH": str(SOURCE),
+            },
             start_new_session=True,
             cwd=cwd,
         )
@@ -39,11 +45,13 @@ class Command:
         out, err = self.process.communicate(timeout=timeout)
         return self.process.returncode, out, err
 
-    def read_until(self, text: str) -> None:
+    def read_until(self, text: str) -> list[str]:
         assert self.process.stdout
+        lines = []
         for line in self.process.stdout:
+            lines.append(line.rstrip("\n"))
             if text in line:
-                return
+                return lines
         raise AssertionError(f"{text!r} never came")
 
     def processes(self) -> list[int]:
@@ -75,8 +83,9 @@ class Command:
 
 
 @pytest.fixture
-def short_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("p")
+def short_folder() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="p") as folder:
+        yield Path(folder)
 
 
 @pytest.fixture
@@ -142,7 +151,26 @@ def test_lines_name_the_folder_of_a_container(
 ) -> None:
     file = short_folder / "own.yaml"
     file.write_text(OWN)
-    start("-f", str(file)).read_until("kruise-probe explain own; cd ")
+    start("-f", str(file)).read_until("/node-0/own/main  # change its files")
+
+
+def test_commands_on_the_screen_fit_80_columns_and_work_when_pasted(
+    start: Callable[..., Command],
+) -> None:
+    playground = start()
+    lines = playground.read_until("/players")
+    commands = [line for line in lines if not line[:2].isdigit()]  # changes begin with a time
+    pasted = "\n".join(line for line in commands if not line.endswith("# watch"))
+    with tempfile.TemporaryDirectory() as home:
+        done = subprocess.run(
+            ["bash", "-c", pasted], cwd=home, capture_output=True, text=True, check=True
+        )
+        assert not os.listdir(home)
+    assert "game-0" in done.stdout  # of explain
+    folder = playground.folder / "kp/node-0/game-0/server"
+    assert max(map(len, commands)) <= 80
+    assert (folder / "hold").exists()
+    assert (folder / "players").read_text() == "5\n"
 
 
 OWN = """

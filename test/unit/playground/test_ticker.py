@@ -12,8 +12,8 @@ from kruise_probe_playground.ticker import POD_EVENTS, changes, event_line
 BEFORE = PodRow("default", "web", "Running", "", "", 0, ())
 
 
-def probed(state: str, message: str = "") -> PodRow:
-    probe = ProbeRow(ProbeName("web", "idle"), state, "", message)
+def probed(state: str, message: str = "", *marks: Mark) -> PodRow:
+    probe = ProbeRow(ProbeName("web", "idle"), state, "", message, marks=marks)
     return BEFORE._replace(probes=(probe,))
 
 
@@ -22,6 +22,7 @@ def marked(*marks: Mark) -> PodRow:
     return BEFORE._replace(probes=(probe,))
 
 
+COST = Mark("annotation", "controller.kubernetes.io/pod-deletion-cost", "-10")
 LABEL = Mark("label", "state", "idle")
 
 
@@ -39,9 +40,14 @@ LABEL = Mark("label", "state", "idle")
         pytest.param(BEFORE, probed("Failed", "busy"), ["web idle Failed: busy"], id="first-result"),
         pytest.param(probed("Failed"), probed("Succeeded"), ["web idle Failed → Succeeded"], id="flip"),
         pytest.param(probed("Failed", "a"), probed("Failed", "b"), [], id="message-alone-is-no-news"),
-        pytest.param(BEFORE, marked(LABEL), ["web label state=idle"], id="mark"),
-        pytest.param(marked(LABEL), marked(LABEL._replace(value="busy")), ["web label state=busy"], id="changed-mark"),
-        pytest.param(marked(LABEL), BEFORE, ["web label state removed"], id="removed-mark"),
+        pytest.param(BEFORE, marked(LABEL), ["web idle state=idle"], id="mark"),
+        pytest.param(marked(LABEL), marked(LABEL._replace(value="busy")), ["web idle state=busy"], id="changed-mark"),
+        pytest.param(marked(LABEL), marked(), ["web idle state removed"], id="removed-mark"),
+        pytest.param(marked(LABEL), BEFORE, ["web idle state removed"], id="mark-of-a-removed-probe"),
+        pytest.param(
+            probed("Failed"), probed("Succeeded", "0 players", LABEL, COST),
+            ["web idle Failed → Succeeded: 0 players · cost=-10 · state=idle"], id="state-message-and-marks",
+        ),
     ],
 )  # fmt: skip
 def test_each_change_is_a_line(before: Any, after: Any, lines: list[str]) -> None:

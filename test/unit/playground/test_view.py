@@ -75,7 +75,7 @@ def test_80_columns_show_states_and_marks() -> None:
     lines = drawn(80, 24, pod("game-0", ready="False"))
     assert lines[1].split() == ["game-0", "not", "ready", "127.10.1.1"]
     assert lines[2].split() == [
-        "idle", "Succeeded", "7s", "state=idle", "pod-deletion-cost=-10", "fine",
+        "idle", "Succeeded", "7s", "state=idle", "cost=-10", "fine",
     ]  # fmt: skip
     assert lines[3].split()[:4] == ["lobby", "(gate)", "Failed", "7s"]
 
@@ -117,3 +117,10 @@ def test_view_without_pods_says_so() -> None:
 
 def test_lines_for_files_are_plain() -> None:
     assert plain_line(LINES[0]) == f"{NOW.astimezone():%H:%M:%S} game-0 line 0"
+
+
+def test_low_terminals_show_two_pods_with_their_probes_and_the_first_hint() -> None:
+    lines = drawn(60, 15, *map(pod, ("game-0", "game-1", "game-2")), hints=("first", "second"))
+    assert len(lines) == 15
+    assert lines[-1] == "first"
+    assert {"game-0", "game-1"} <= {line.split(" ")[0] for line in lines}
