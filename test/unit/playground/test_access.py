@@ -39,7 +39,7 @@ def test_every_user_is_in_system_authenticated() -> None:
     assert TOKENS["secret"].info["groups"] == ["agents", "system:authenticated"]
 
 
-def test_each_session_has_new_tokens_and_a_new_certificate() -> None:
+async def test_each_session_has_new_tokens_and_a_new_certificate() -> None:
     one, other = new_access(), new_access()
     assert len(one.tokens) == len({each.name for each in one.tokens.values()})
     assert not {*one.tokens} & {*other.tokens}
