@@ -88,24 +88,19 @@ class Place:
         reported: set by the probe that published that it waits too long.
     """
 
-    __slots__ = ("_turn", "granted", "long", "reported", "requested_at", "tenant")
+    __slots__ = ("granted", "long", "reported", "requested_at", "tenant", "turn")
 
     def __init__(self, tenant: Tenant, long: bool, at: float) -> None:
         self.tenant = tenant
         self.long = long
         self.requested_at = at
         self.granted = self.reported = False
-        self._turn: asyncio.Future[None] | None = None
+        self.turn: asyncio.Future[None] | None = None
 
     async def wait(self) -> None:
         """Wait until the place is granted."""
-        self._turn = asyncio.get_running_loop().create_future()
-        await self._turn
-
-    def grant(self) -> None:
-        self.granted = True
-        if self._turn is not None and not self._turn.done():
-            self._turn.set_result(None)
+        self.turn = asyncio.get_running_loop().create_future()
+        await self.turn
 
 
 class Places:
@@ -155,7 +150,9 @@ class Places:
     def release(self, place: Place) -> None:
         """Give the place back, or end its request."""
         if place.granted:
-            self._count(place, -1)
+            self._all.add(place.tenant, -1)
+            if place.long:
+                self._for_long.add(place.tenant, -1)
         else:
             self._unqueue(place)
         if self._waiting:
@@ -165,14 +162,13 @@ class Places:
         return self._all.allows(tenant) and not (long and not self._for_long.allows(tenant))
 
     def _grant(self, place: Place) -> None:
-        self._count(place, 1)
-        self.queue_durations.observe(asyncio.get_running_loop().time() - place.requested_at)
-        place.grant()
-
-    def _count(self, place: Place, number: int) -> None:
-        self._all.add(place.tenant, number)
+        place.granted = True
+        self._all.add(place.tenant, 1)
         if place.long:
-            self._for_long.add(place.tenant, number)
+            self._for_long.add(place.tenant, 1)
+        self.queue_durations.observe(asyncio.get_running_loop().time() - place.requested_at)
+        if place.turn is not None and not place.turn.done():
+            place.turn.set_result(None)
 
     def _unqueue(self, place: Place) -> None:
         """Remove a waiting attempt; its pod and namespace move to the end of their queues if they have more."""

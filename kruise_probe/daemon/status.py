@@ -138,20 +138,22 @@ def differs(wanted: NodePodProbeStatus, stored: NodePodProbeStatus | None) -> bo
     if both are set.
     """
     mine, theirs = _by_probe(wanted), _by_probe(stored)
-    return mine.keys() != theirs.keys() or any(
-        state is not theirs[key] and _state_differs(state, theirs[key])
-        for key, state in mine.items()
-    )
+    if mine.keys() != theirs.keys():
+        return True
+    for key, state in mine.items():
+        if state is not theirs[key] and _state_differs(state, theirs[key]):
+            return True
+    return False
 
 
 def _by_probe(
     status: NodePodProbeStatus | None,
 ) -> dict[tuple[str, str, str, str], ContainerProbeState]:
-    return {
-        (pod.uid, pod.namespace, pod.name, state.name): state
-        for pod in (status and status.pod_probe_statuses) or ()
-        for state in pod.probe_states or ()
-    }
+    states: dict[tuple[str, str, str, str], ContainerProbeState] = {}
+    for pod in (status and status.pod_probe_statuses) or ():
+        for state in pod.probe_states or ():
+            states[pod.uid, pod.namespace, pod.name, state.name] = state
+    return states
 
 
 def _state_differs(mine: ContainerProbeState, theirs: ContainerProbeState) -> bool:
