@@ -1,6 +1,6 @@
 """Probe names, times, and errors of the API server."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 import pytest
 from hypothesis import given
@@ -19,7 +19,7 @@ from kruise_probe.api.errors import (
     error_of,
 )
 from kruise_probe.api.keys import ProbeName
-from kruise_probe.api.times import format_micro_time, format_time, parse_time, utc_now
+from kruise_probe.api.times import format_micro_time, format_time, parse_time
 
 
 @given(
@@ -68,10 +68,6 @@ def test_early_years_have_four_digits() -> None:
     assert format_micro_time(at) == "0001-01-01T00:00:00.000000Z"
 
 
-def test_utc_now_is_timezone_aware() -> None:
-    assert utc_now().utcoffset() == timedelta(0)
-
-
 @pytest.mark.parametrize(
     ("code", "reason", "kind"),
     [
@@ -95,13 +91,6 @@ def test_error_type_follows_status_code_and_reason(
     assert error.code == code
     assert "PATCH pods/status ns/a" in str(error)
     assert "why" in str(error)
-
-
-def test_error_without_reason_is_described_by_its_code() -> None:
-    """As of a kind that is not installed: that body is no Status."""
-    error = error_of(404, Status(message="404 page not found"), request="POST nodepodprobes")
-    assert str(error) == "POST nodepodprobes: 404: 404 page not found"
-    assert str(ServerError("the server gave no message")) == "500: the server gave no message"
 
 
 def test_retry_after_of_the_status_is_kept() -> None:

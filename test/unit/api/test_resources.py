@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from kruise_probe.api.keys import NamespacedName
-from kruise_probe.api.resources import LEASES, MARKERS, NODE_POD_PROBES, NODES, PODS
+from kruise_probe.api.resources import MARKERS, NODE_POD_PROBES, NODES, PODS
 
 DATA = Path(__file__).parents[2] / "data"
 
@@ -89,14 +89,3 @@ def test_empty_list_in_any_notation_is_empty(items: str) -> None:
 def test_other_object_than_a_list_raises(data: bytes) -> None:
     with pytest.raises(msgspec.MsgspecError):
         PODS.decode_list(data)
-
-
-def test_recorded_node_and_lease_decode() -> None:
-    node = NODES.decode((DATA / "node.json").read_bytes())
-    lease = LEASES.decode((DATA / "lease.json").read_bytes())
-
-    assert node.key == NamespacedName("", "kruise-probe-node")
-    assert node.uid
-    assert lease.spec is not None
-    assert lease.spec.holder_identity == "kruise-probe-node"
-    assert lease.spec.lease_duration_seconds == 40

@@ -245,14 +245,6 @@ def test_absent_probes_decode_as_none(more: dict[str, object]) -> None:
     assert [each.probes for each in found.spec.pod_probes or ()] == [None]
 
 
-def test_nodepodprobe_round_trips() -> None:
-    data = node_pod_probe(entry("web-0", probes=[probe("game#idle")]))
-
-    spec = NODE_POD_PROBES.decode(data).spec
-
-    assert msgspec.json.decode(msgspec.json.encode(spec)) == msgspec.json.decode(data)["spec"]
-
-
 @pytest.mark.parametrize(
     "malformed",
     [
