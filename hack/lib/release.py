@@ -179,7 +179,8 @@ def check_bill(bill: Path, constraints: Path, own: frozenset[str]) -> None:
     pins = set(re.findall(r"^([a-z0-9-]+==[^\s;]+)", constraints.read_text(), re.MULTILINE))
     parsed = json.loads(bill.read_text())
     found = {
-        each["purl"].removeprefix("pkg:pypi/").replace("@", "==") for each in parsed["components"]
+        f"{re.sub(r'[-_.]+', '-', component['name']).lower()}=={component['version']}"
+        for component in parsed["components"]
     }
     others = {each for each in found if each.partition("==")[0] not in own}
     if not others or others - pins:
