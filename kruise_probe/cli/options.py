@@ -26,9 +26,8 @@ from kruise_probe.manager.manager import Runnable
 from kruise_probe.serving.authorization import MAX_REVIEWS, MetricsGuard
 from kruise_probe.serving.exposition import MetricsHandler
 from kruise_probe.serving.health import Checks, health_handlers
-from kruise_probe.serving.http_server import HttpHandler
+from kruise_probe.serving.http_server import HttpHandler, HttpServer
 from kruise_probe.serving.logs import FORMATS, LEVELS
-from kruise_probe.serving.server import HttpServer
 from kruise_probe.serving.stalls import StallDetector
 from kruise_probe.serving.tls import SelfSignedCertificate, ServerTls
 
@@ -53,7 +52,7 @@ class SharedFlags:
         group="Cluster",
     )
     metrics_secure: bool = flag(
-        "Require a bearer token for /metrics. Its user needs permission to get /metrics.",
+        "Serve the port of /metrics over TLS only, and require a bearer token of a user with permission to get /metrics.",
         GO_BOOL,
         False,
         group="Metrics and health",
@@ -100,7 +99,7 @@ async def serving(
     ready.add("loop", stalls.check)
     metrics = MetricsHandler()
     guard = MetricsGuard(metrics)
-    tls = ServerTls(required=False) if flags.metrics_secure else None
+    tls = ServerTls() if flags.metrics_secure else None
     health_paths = health_handlers(health=health, ready=ready)
     metrics_paths: dict[str, HttpHandler] = {"/metrics": guard if tls else metrics}
     servers = [

@@ -17,7 +17,6 @@ SERVICE: Final = "kruise-probe-webhook"
 CONFIGURATION: Final = "kruise-probe"
 
 VALIDATE_MARKERS: Final = "/validate-apps-kruise-io-v1alpha1-podprobemarker"
-VALIDATE_NODE_POD_PROBES: Final = "/validate-apps-kruise-io-v1alpha1-nodepodprobe"
 MUTATE_PODS: Final = "/mutate-pod"
 
 _REGISTRATION: Final = "admissionregistration.k8s.io"
@@ -63,19 +62,7 @@ def _validating(namespace: str, *, cert_manager: bool) -> Manifest:
     )
     markers["matchConditions"] = [{"name": "spec-changes", "expression": f"!({unchanged})"}]
     return _configuration(
-        "ValidatingWebhookConfiguration",
-        namespace,
-        [
-            markers,
-            _webhook(
-                namespace,
-                "nodepodprobes",
-                VALIDATE_NODE_POD_PROBES,
-                _rule(GROUP, VERSION),
-                policy="Ignore",
-            ),
-        ],
-        cert_manager=cert_manager,
+        "ValidatingWebhookConfiguration", namespace, [markers], cert_manager=cert_manager
     )
 
 

@@ -109,8 +109,8 @@ def manager(install: Install) -> Manifest:
             {"name": "health", "containerPort": HEALTH_PORT},
             *ports,
         ],
-        "livenessProbe": _probe("/healthz", "health", initialDelaySeconds=20),
-        "readinessProbe": _readiness("health"),
+        "livenessProbe": _probe("/healthz", {"port": "health"}, initialDelaySeconds=20),
+        "readinessProbe": _readiness({"port": "health"}),
         "resources": {
             "requests": {"cpu": "50m", "memory": "128Mi"},
             "limits": {"memory": "512Mi"},
@@ -193,14 +193,17 @@ def daemon(install: Install) -> Manifest:
     if install.cri_socket:
         folder = str(PurePosixPath(install.cri_socket).parent)
         endpoint.append(f"--cri-endpoint=unix://{_HOST}{install.cri_socket}")
+    target: Manifest = {"port": DAEMON_PORT, "host": "127.0.0.1"}
+    if install.metrics_secure:  # health and metrics share the port
+        target["scheme"] = "HTTPS"
     container = {
         **_container(install, "daemon", (f"--addr=127.0.0.1:{DAEMON_PORT}", *endpoint)),
         "env": [
             _env_of_field("NODE_NAME", "spec.nodeName"),
             _env_of_field("POD_NAMESPACE", "metadata.namespace"),
         ],
-        "livenessProbe": _probe("/healthz", DAEMON_PORT, host="127.0.0.1", initialDelaySeconds=20),
-        "readinessProbe": _readiness(DAEMON_PORT, host="127.0.0.1"),
+        "livenessProbe": _probe("/healthz", target, initialDelaySeconds=20),
+        "readinessProbe": _readiness(target),
         "resources": {
             "requests": {"cpu": "20m", "memory": "64Mi"},
             "limits": {"memory": "256Mi"},
@@ -295,13 +298,13 @@ def _env_of_field(name: str, path: str) -> Manifest:
     return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}
 
 
-def _readiness(port: str | int, *, host: str = "") -> Manifest:
+def _readiness(target: Manifest) -> Manifest:
     """Ready 2 s after the start: the kubelet's first attempt comes before the process listens. Unready after 30 s."""
-    return _probe("/readyz", port, host=host, periodSeconds=2, failureThreshold=15)
+    return _probe("/readyz", target, periodSeconds=2, failureThreshold=15)
 
 
-def _probe(path: str, port: str | int, *, host: str = "", **numbers: int) -> Manifest:
-    action = {"path": path, "port": port, **({"host": host} if host else {})}
+def _probe(path: str, target: Manifest, **numbers: int) -> Manifest:
+    action = {"path": path, **target}
     return {"httpGet": action, "periodSeconds": 10, "timeoutSeconds": 5, **numbers}
 
 

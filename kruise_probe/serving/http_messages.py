@@ -1,22 +1,20 @@
 """HTTP requests and responses, parsing and serialization; no I/O, no clock.
 
-Source: RFC 9112; Go net/http server.go (readRequest) for which requests are refused, and with which status.
-Differs: a handler gets the complete request, so a body needs a Content-Length and has a maximum size. llhttp parses
-the head in strict mode.
+Source: RFC 9112; Go net/http server.go (readRequest).
+Differs: llhttp parses the head in strict mode. A body needs a Content-Length. A request without Host is accepted.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
 from datetime import datetime
 from email.utils import format_datetime
 from http import HTTPStatus
 from typing import Final
-from urllib.parse import parse_qs, unquote
+from urllib.parse import unquote
 
 import httptools
 
-MAX_HEAD_BYTES: Final = 32 * 1024
-"""Maximum size of the request line and header fields."""
 END_OF_HEAD: Final = b"\r\n\r\n"
 TEXT: Final = "text/plain; charset=utf-8"
 
@@ -27,9 +25,11 @@ class HttpRequest:
 
     method: str
     path: str
-    query: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    query: str = ""
     headers: Mapping[str, str] = field(default_factory=dict)
     body: bytes = b""
+    keep_alive: bool = True
+    """Whether the client may send another request on this connection."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +48,13 @@ class HttpResponse:
         """A response with the status phrase as text: `404: Not Found`."""
         return cls.of_text(f"{status}: {HTTPStatus(status).phrase}", status=status, **headers)
 
-    def head(self, *, now: datetime, close: bool) -> bytes:
+    def head(self, *, now: datetime, keep_alive: bool) -> bytes:
         """Serialize the status line and header fields."""
         fields = {
             "Content-Type": self.content_type,
             "Content-Length": str(len(self.body)),
             "Date": format_datetime(now, usegmt=True),
-            "Connection": "close" if close else "keep-alive",
+            "Connection": "keep-alive" if keep_alive else "close",
             **self.headers,
         }
         lines = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
@@ -69,69 +69,34 @@ class RefusedRequest(Exception):
         self.status = status
 
 
-@dataclass(frozen=True, slots=True)
-class RequestHead:
-    """A request without its body.
-
-    Attributes:
-        body_bytes: how many bytes follow.
-        close: the server closes the connection after the response.
-        expects_continue: the client waits for `100 Continue` before it sends the body.
-    """
-
-    request: HttpRequest
-    body_bytes: int
-    close: bool
-    expects_continue: bool
-
-    def with_body(self, body: bytes) -> HttpRequest:
-        return replace(self.request, body=body)
-
-
-def parse_head(head: bytes, *, max_body_bytes: int) -> RequestHead:
-    """Parse a request line and header fields, including `END_OF_HEAD`.
+def parse_head(head: bytes, *, max_body_bytes: int) -> tuple[HttpRequest, int]:
+    """Parse a request line and header fields, including `END_OF_HEAD`. Return the request and the size of its body.
 
     Raises:
         RefusedRequest: the head is malformed, or the body is too large or has no length.
     """
     fields = _Fields()
     parser = httptools.HttpRequestParser(fields)
-    upgrades = False
     try:
-        parser.feed_data(head)
-    except httptools.HttpParserUpgrade:
-        upgrades = True  # unsupported protocol: respond over HTTP/1.1, then close
+        with suppress(httptools.HttpParserUpgrade):  # respond over HTTP/1.1, then close
+            parser.feed_data(head)
+        target = httptools.parse_url(fields.target)
     except httptools.HttpParserError as error:
-        raise RefusedRequest(fields.refusal or 400) from error
-    if fields.refusal or not fields.complete:
-        raise RefusedRequest(fields.refusal or 400)
-    version, headers = parser.get_http_version(), fields.headers
-    if version not in ("1.0", "1.1"):
-        raise RefusedRequest(505)
-    if version == "1.1" and "host" not in headers:
-        raise RefusedRequest(400)
-    if "transfer-encoding" in headers:
-        raise RefusedRequest(411)
-    try:
-        path, query = _split(fields.target.decode("latin-1"))
-    except ValueError as error:
         raise RefusedRequest(400) from error
-    return RequestHead(
-        HttpRequest(parser.get_method().decode(), path, query, headers),
-        body_bytes=_body_bytes(headers.get("content-length", "0"), max_body_bytes),
-        close=upgrades or version == "1.0" or "close" in _tokens(headers.get("connection", "")),
-        expects_continue=version == "1.1" and headers.get("expect", "").lower() == "100-continue",
-    )
-
-
-def _tokens(text: str) -> list[str]:
-    return [each.strip() for each in text.lower().split(",")]
-
-
-def _body_bytes(length: str, most: int) -> int:
-    if len(length) > 12 or not length.isdigit() or int(length) > most:
+    if "transfer-encoding" in fields.headers:
+        raise RefusedRequest(411)
+    connection = [each.strip() for each in fields.headers.get("connection", "").lower().split(",")]
+    body_bytes = int(fields.headers.get("content-length", "0"))
+    if body_bytes > max_body_bytes:
         raise RefusedRequest(413)
-    return int(length)
+    request = HttpRequest(
+        parser.get_method().decode(),
+        unquote((target.path or b"/").decode("latin-1")),
+        (target.query or b"").decode("latin-1"),
+        fields.headers,
+        keep_alive=parser.get_http_version() == "1.1" and not {"close", "upgrade"} & {*connection},
+    )
+    return request, body_bytes
 
 
 class _Fields:
@@ -140,8 +105,6 @@ class _Fields:
     def __init__(self) -> None:
         self.target = b""
         self.headers: dict[str, str] = {}
-        self.complete = False
-        self.refusal = 0
 
     def on_url(self, url: bytes) -> None:
         self.target += url
@@ -149,28 +112,4 @@ class _Fields:
     def on_header(self, name: bytes, value: bytes) -> None:
         key, text = name.decode("latin-1").lower(), value.decode("latin-1").strip()
         before = self.headers.get(key)
-        if before is not None and key == "host":
-            self.refusal = 400
         self.headers[key] = text if before is None else f"{before}, {text}"
-
-    def on_headers_complete(self) -> None:
-        self.complete = True
-
-
-def _split(target: str) -> tuple[str, Mapping[str, Sequence[str]]]:
-    """Split a request target into path and query: `/path?query`, or an absolute URL as sent to proxies.
-
-    Raises:
-        ValueError: the target has no path, or more than 100 query parameters.
-    """
-    if not target.startswith("/"):
-        scheme, separator, rest = target.partition("://")
-        if not separator or scheme.lower() not in ("http", "https"):
-            if target == "*":
-                return "*", {}
-            raise ValueError("no path")
-        target = "/" + rest.partition("/")[2]
-    path, _, query = target.partition("?")
-    if not query:
-        return unquote(path), {}
-    return unquote(path), parse_qs(query, keep_blank_values=True, max_num_fields=100)

@@ -1,38 +1,34 @@
-"""A small HTTP/1.1 server for untrusted clients, over plain TCP, TLS or both. Requests and responses are not streamed.
+"""A small HTTP/1.1 server for untrusted clients, over plain TCP or TLS. Requests and responses are not streamed.
 
-Every connection is one task over a bounded stream. Connections are counted when they are accepted, before TLS. When
-there are too many, or their bodies hold too much memory, `ConnectionTable` selects the one to close. So slow or idle
-clients cannot block a client that sends its request at once.
+Every connection is one task. Connections are counted when they are accepted, before TLS. When there are too many, or
+their bodies hold too much memory, the server closes one of them. So slow or idle clients cannot block a client that
+sends its request at once.
 
-Source: Go net/http server.go (conn.serve, Shutdown; ReadTimeout, IdleTimeout, WriteTimeout).
-Differs: no streams, no HTTP/2, no chunked bodies, no pipelining: a connection is closed after a response if the client
-has sent more by then.
+Source: Go net/http server.go (conn.serve, Shutdown; ReadTimeout, IdleTimeout, WriteTimeout); controller-runtime
+pkg/manager/internal.go and pkg/metrics/server.
+Differs: no streams, no HTTP/2, no chunked bodies, no `100 Continue`; the router does not redirect. A client
+that pipelines gets one response, and its connection is closed.
 """
 
 import asyncio
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
 import structlog
 
 from kruise_probe.api.times import utc_now
-from kruise_probe.serving.connections import (
-    ConnectionStage,
-    ConnectionTable,
-    Limits,
-    OpenConnection,
-)
+from kruise_probe.serving.address import BindAddress, BindError, listen
 from kruise_probe.serving.http_messages import (
     END_OF_HEAD,
-    MAX_HEAD_BYTES,
     HttpRequest,
     HttpResponse,
     RefusedRequest,
-    RequestHead,
     parse_head,
 )
+from kruise_probe.serving.stream import ConnectionStream
 from kruise_probe.serving.tls import ServerTls
 
 HttpHandler = Callable[[HttpRequest], Awaitable[HttpResponse]]
@@ -47,235 +43,325 @@ LINGER_SECONDS: Final = 1.0
 the response."""
 STOP_SECONDS: Final = 0.5
 """How long requests in flight may take after the server was cancelled."""
-
-KERNEL_BYTES: Final = 128 * 1024
-"""Kernel socket buffer per connection and direction; it counts as this container's memory."""
-ACCEPTS_A_STEP: Final = 32
-"""Connections accepted per event loop step."""
-ACCEPTS_A_STEP_WHEN_FULL: Final = 4
-"""Each of them evicts another connection. A request takes several steps, so few connections may be evicted in each."""
+GRACE_SECONDS: Final = 1.0
+"""A connection without a complete request is not evicted before this age, unless all others are busy too."""
+ACCEPTS_A_STEP: Final = 4
+"""Connections accepted per event loop step. Each may evict another, and a request takes several steps."""
 ACCEPT_AGAIN_SECONDS: Final = 1.0
 """Pause after a failed accept, as when the process has no file descriptors left."""
+
+MAX_HEAD_BYTES: Final = 32 * 1024
+"""Maximum size of the request line and header fields."""
+KERNEL_BYTES: Final = 128 * 1024
+"""Kernel socket buffer per connection and direction; it counts as this container's memory."""
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
 
-class HttpListener:
-    """Serves `handler` on a listening socket, and closes the socket at the end.
+class Limits(NamedTuple):
+    """Limits of a server.
 
-    An exception of the handler is logged and returns 500. A handler that takes longer than `HANDLE_SECONDS` returns 503.
+    Attributes:
+        idle_seconds: how long a connection without a request is kept.
+        all_bodies_bytes: maximum size of the bodies of all connections together.
+        max_connections: during a flood, a new client has time to send its request until this many others have connected.
+    """
+
+    idle_seconds: float = 15.0
+    max_body_bytes: int = 0
+    all_bodies_bytes: int = 0
+    max_connections: int = 256
+
+
+DEFAULT_LIMITS: Final = Limits()
+
+
+INCOMPLETE, IDLE, ANSWERING = "has sent no complete request", "between two requests", "in flight"
+"""Stages of a connection."""
+
+
+class _Connection:
+    """One accepted connection; `since` is when it entered its stage."""
+
+    def __init__(self, accepted: socket.socket, now: float) -> None:
+        self.stream: Final = ConnectionStream(accepted)
+        self.task: asyncio.Task[None] | None = None
+        self.stage = INCOMPLETE
+        self.since = now
+        self.received = bytearray()
+        self.body_bytes = 0
+
+    @property
+    def held_bytes(self) -> int:
+        """Size of what was received and of the body that is being answered."""
+        return len(self.received) + self.body_bytes
+
+    async def receive(self) -> None:
+        """Receive the next chunk.
+
+        Raises:
+            EOFError: the client has closed its side.
+        """
+        chunk = await self.stream.receive()
+        if not chunk:
+            raise EOFError("the client has closed the connection")
+        self.received += chunk
+
+    def take(self, size: int) -> bytes:
+        """Remove and return the first `size` bytes received."""
+        data = bytes(self.received[:size])
+        del self.received[:size]
+        return data
+
+
+class HttpServer:
+    """Serves handlers by path at one address. They accept only `method`; GET includes HEAD.
+
+    Call `bind` before anything starts, so that a port in use is the first message in the log. `run` serves until
+    cancelled, then closes the port. An exception of a handler is logged and returns 500. A handler that takes longer
+    than `HANDLE_SECONDS` returns 503.
     """
 
     def __init__(
         self,
-        listening: socket.socket,
-        handler: HttpHandler,
+        address: str,
         *,
-        limits: Limits,
+        flag: str,
+        handlers: Mapping[str, HttpHandler],
+        method: str = "GET",
+        limits: Limits = DEFAULT_LIMITS,
         tls: ServerTls | None = None,
     ) -> None:
-        self._listening = listening
-        self._handler = handler
+        self.name = f"HTTP server of {flag}"
+        self._configured = address
+        self._flag = flag
+        self._handlers = dict(handlers)
+        self._methods = ("GET", "HEAD") if method == "GET" else (method,)
         self._limits = limits
         self._tls = tls
-        self._connections = ConnectionTable(limits)
+        self._socket: socket.socket | None = None
+        self._stages: dict[str, dict[_Connection, None]] = {INCOMPLETE: {}, IDLE: {}, ANSWERING: {}}
+        """The open connections by stage, in the order in which they entered it."""
+        self._connections: dict[_Connection, None] = {}
+        """All of them, oldest first."""
         self._turn = asyncio.Lock()
-        """Held for handshakes and request starts, which block the loop for milliseconds: at most one per loop step."""
-        self._ending = False
-        self._group: asyncio.TaskGroup | None = None
+        """Held for request starts, which block the loop for milliseconds: at most one per loop step."""
+
+    @property
+    def address(self) -> BindAddress | None:
+        """The bound address with its actual port; None if turned off or not bound."""
+        return BindAddress(*self._socket.getsockname()[:2]) if self._socket else None
+
+    @property
+    def port(self) -> int:
+        """The actual port; 0 if turned off or not bound."""
+        return self.address.port if self.address else 0
+
+    def bind(self) -> None:
+        """Bind the port; no-op if the server is turned off or already bound.
+
+        Raises:
+            BindError: one line that names the flag, the address and what to do.
+        """
+        try:
+            address = BindAddress.parse(self._configured)
+        except ValueError as error:
+            raise BindError(f"{self._flag}: {error}") from error
+        if address is None or self._socket is not None:
+            return
+        self._socket = listen(address, flag=self._flag)
+        self._socket.setblocking(False)
+        for buffer in (socket.SO_SNDBUF, socket.SO_RCVBUF):  # inherited by accepted sockets
+            self._socket.setsockopt(socket.SOL_SOCKET, buffer, KERNEL_BYTES)
+
+    def close(self) -> None:
+        """Release the port. Needed only if `run` is not called after `bind`."""
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
 
     async def run(self) -> None:
-        """Serve until cancelled; requests in flight then have `STOP_SECONDS` to complete."""
-        loop = asyncio.get_running_loop()
-        self._listening.setblocking(False)
-        for buffer in (socket.SO_SNDBUF, socket.SO_RCVBUF):  # inherited by accepted sockets
-            self._listening.setsockopt(socket.SOL_SOCKET, buffer, KERNEL_BYTES)
-        async with asyncio.TaskGroup() as self._group:
-            loop.add_reader(self._listening, self._accept)
-            try:
-                await loop.create_future()
-            finally:
-                self._ending = True
-                loop.remove_reader(self._listening)
-                self._listening.close()
-                await self._end()
+        """Serve until cancelled; requests in flight then have `STOP_SECONDS` to complete.
+
+        If turned off, only wait for cancellation.
+
+        Raises:
+            BindError: as `bind`, if it was not called before.
+        """
+        self.bind()
+        if self._socket is None:
+            await asyncio.get_running_loop().create_future()
+            return
+        scheme = "https" if self._tls else "http"
+        _log.info("listening", address=str(self.address), scheme=scheme, paths=[*self._handlers])
+        try:
+            if self._tls is not None:
+                await self._tls.loaded.wait()
+            async with asyncio.TaskGroup() as group:
+                try:
+                    await self._accept(self._socket, group)
+                finally:
+                    self.close()
+                    await self._end()
+        finally:
+            self.close()
 
     async def _end(self) -> None:
-        answering = set[asyncio.Task[None]]()
-        for each in self._connections:
-            if each.task is not None and each.stage is ConnectionStage.ANSWERING:
-                answering.add(each.task)
-            else:
-                self._close(each)
-        if answering:
-            await asyncio.wait(answering, timeout=STOP_SECONDS)
-        for each in self._connections:
+        """Close connections without a request, and wait for the others. The caller closes those that remain."""
+        for each in (*self._stages[INCOMPLETE], *self._stages[IDLE]):
             self._close(each)
+        if busy := [each.task for each in self._stages[ANSWERING] if each.task]:
+            await asyncio.wait(busy, timeout=STOP_SECONDS)
 
-    def _accept(self) -> None:
-        full = self._connections.is_full
-        for _ in range(ACCEPTS_A_STEP_WHEN_FULL if full else ACCEPTS_A_STEP):
+    async def _accept(self, listening: socket.socket, group: asyncio.TaskGroup) -> None:
+        loop = asyncio.get_running_loop()
+        accepted_in_step = 0
+        while True:
             try:
-                accepted, _address = self._listening.accept()
-            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
-                return
+                accepted, _address = await loop.sock_accept(listening)
+            except ConnectionError:
+                continue
             except OSError as error:
                 _log.warning(
                     "cannot accept connections; trying again",
                     error=str(error),
                     retry_seconds=ACCEPT_AGAIN_SECONDS,
                 )
-                self._pause_accepting()
-                return
-            self._open(accepted)
+                await asyncio.sleep(ACCEPT_AGAIN_SECONDS)
+                continue
+            now = loop.time()
+            if len(self._connections) >= self._limits.max_connections:
+                self._close(self._to_evict(now))
+            accepted.setblocking(False)
+            accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            connection = _Connection(accepted, now)
+            self._connections[connection] = self._stages[INCOMPLETE][connection] = None
+            connection.task = group.create_task(self._serve(connection))
+            # Not in the task: a task cancelled before its first step runs no code.
+            connection.task.add_done_callback(partial(self._closed, connection))
+            accepted_in_step += 1
+            if accepted_in_step >= ACCEPTS_A_STEP:
+                accepted_in_step = 0
+                await asyncio.sleep(0)
 
-    def _pause_accepting(self) -> None:
-        loop = asyncio.get_running_loop()
-        loop.remove_reader(self._listening)
+    def _to_evict(self, now: float) -> _Connection:
+        """Return the connection to close for a new one.
 
-        def resume() -> None:
-            if not self._ending:
-                loop.add_reader(self._listening, self._accept)
+        First the oldest without a complete request, if it is older than `GRACE_SECONDS`. Then the one idle for
+        longest, then the oldest of all. So a new client gets a response even while others flood the server.
+        """
+        incomplete = next(iter(self._stages[INCOMPLETE]), None)
+        if incomplete is not None and now - incomplete.since >= GRACE_SECONDS:
+            return incomplete
+        return next(iter(self._stages[IDLE] or self._connections))
 
-        loop.call_later(ACCEPT_AGAIN_SECONDS, resume)
+    def _enter(self, connection: _Connection, stage: str) -> None:
+        """Change the stage; no-op for a connection that was closed, whose task may still run."""
+        if connection in self._connections:
+            del self._stages[connection.stage][connection]
+            self._stages[stage][connection] = None
+            connection.stage, connection.since = stage, asyncio.get_running_loop().time()
 
-    def _open(self, accepted: socket.socket) -> None:
-        assert self._group is not None, "not running"
-        now = asyncio.get_running_loop().time()
-        if self._connections.is_full:
-            self._close(self._connections.to_evict(now))
-        accepted.setblocking(False)
-        accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        connection = OpenConnection(accepted, now)
-        self._connections.add(connection)
-        connection.task = self._group.create_task(self._serve(connection))
-        # Not in the task: a task cancelled before its first step runs no code.
-        connection.task.add_done_callback(partial(self._closed, connection))
-
-    def _close(self, connection: OpenConnection) -> None:
+    def _close(self, connection: _Connection) -> None:
         """Remove the connection from the count now; its socket is closed when its task ends."""
-        self._connections.discard(connection)
+        self._discard(connection)
         if connection.task is not None:
             connection.task.cancel()
 
-    def _closed(self, connection: OpenConnection, _task: asyncio.Task[None]) -> None:
-        connection.stream.close()
-        self._connections.discard(connection)
+    def _discard(self, connection: _Connection) -> None:
+        self._connections.pop(connection, None)
+        self._stages[connection.stage].pop(connection, None)
 
-    async def _serve(self, connection: OpenConnection) -> None:
+    async def _serve(self, connection: _Connection) -> None:
         try:
+            if self._tls is not None:
+                async with asyncio.timeout(READ_SECONDS):
+                    await connection.stream.start_tls(self._tls.context, self._turn)
             try:
-                await self._serve_requests(connection)
+                while await self._serve_request(connection):
+                    self._enter(connection, IDLE)
+                connection.stream.end_sending()
             except RefusedRequest as error:
                 await self._refuse(connection, error)
-        except OSError:
+        except (OSError, EOFError):
             pass  # closed or reset by the client, timed out, or not TLS
         except Exception:  # noqa: BLE001 - one connection never ends the server
             _log.exception("serving a connection failed")
 
-    async def _serve_requests(self, connection: OpenConnection) -> None:
-        """Serve requests one after the other, until a response or the client closes the connection.
+    def _closed(self, connection: _Connection, _task: asyncio.Task[None]) -> None:
+        connection.stream.close()
+        self._discard(connection)
+        connection.received.clear()  # a traceback may refer to it until the next garbage collection
+
+    async def _serve_request(self, connection: _Connection) -> bool:
+        """Serve the next request; False if the connection must be closed after it.
 
         Raises:
-            RefusedRequest: the next request is refused.
+            RefusedRequest: the request is refused.
         """
+        head, size = parse_head(
+            await self._read_head(connection), max_body_bytes=self._limits.max_body_bytes
+        )
         async with asyncio.timeout(READ_SECONDS):
-            if not await self._start_tls(connection):
-                return
-        while (received := await self._read_head(connection)) is not None:
-            head = parse_head(received[0], max_body_bytes=self._limits.max_body_bytes)
-            request, sent_more = await self._read_body(connection, head, received[1])
-            self._enter(connection, ConnectionStage.ANSWERING)
-            async with self._turn:
-                await asyncio.sleep(0)
-            response = await self._respond(request)
-            self._connections.release_body(connection)
-            close = head.close or self._ending or sent_more
-            await self._send(connection, response, close=close, body=request.method != "HEAD")
-            if close:
-                connection.stream.end_sending()
-                return
-            self._enter(connection, ConnectionStage.IDLE)
+            while len(connection.received) < size:
+                self._limit_bodies(connection)
+                await connection.receive()
+        request = replace(head, body=connection.take(size))
+        connection.body_bytes = size
+        # A client that pipelines would be younger than others with each request, and so displace them.
+        pipelines = bool(connection.received)
+        self._enter(connection, ANSWERING)
+        async with self._turn:
+            await asyncio.sleep(0)
+        response = await self._respond(request)
+        keep_alive = request.keep_alive and not pipelines and self._socket is not None
+        await self._send(connection, response, keep_alive=keep_alive, body=request.method != "HEAD")
+        connection.body_bytes = 0
+        return keep_alive
 
-    async def _start_tls(self, connection: OpenConnection) -> bool:
-        """Detect TLS by the first byte and do the handshake; False if TLS is required and the client uses none."""
-        if self._tls is None:
-            return True
-        if not await connection.stream.begins_with_tls():
-            return not self._tls.required
-        await self._tls.loaded.wait()
-        await connection.stream.start_tls(self._tls.context, self._turn)
-        return True
-
-    async def _read_head(self, connection: OpenConnection) -> tuple[bytes, bytes] | None:
-        """Return the next head, and the bytes received after it; None if the client has closed.
-
-        The idle timeout covers the first request too: Go's clients open connections before they need them.
+    async def _read_head(self, connection: _Connection) -> bytes:
+        """Return the next head. The idle timeout covers the first request too: Go's clients open connections early.
 
         Raises:
             RefusedRequest: the head is too large.
         """
-        async with asyncio.timeout(self._limits.idle_seconds):
-            received = bytearray(await connection.stream.receive())
-        if not received:
-            return None
-        if connection.stage is ConnectionStage.IDLE:
-            self._enter(connection, ConnectionStage.INCOMPLETE)
-        searched = 0
+        if not connection.received:
+            async with asyncio.timeout(self._limits.idle_seconds):
+                await connection.receive()
+        if connection.stage == IDLE:
+            self._enter(connection, INCOMPLETE)
         async with asyncio.timeout(READ_SECONDS):
-            while (end := received.find(END_OF_HEAD, searched, MAX_HEAD_BYTES)) < 0:
-                if len(received) > MAX_HEAD_BYTES:
+            while (end := connection.received.find(END_OF_HEAD, 0, MAX_HEAD_BYTES)) < 0:
+                if len(connection.received) > MAX_HEAD_BYTES:
                     raise RefusedRequest(431)
-                searched = max(len(received) - len(END_OF_HEAD) + 1, 0)
-                chunk = await connection.stream.receive()
-                if not chunk:
-                    return None
-                received += chunk
-        end += len(END_OF_HEAD)
-        return bytes(received[:end]), bytes(received[end:])
+                await connection.receive()
+        return connection.take(end + len(END_OF_HEAD))
 
-    async def _read_body(
-        self, connection: OpenConnection, head: RequestHead, chunk: bytes
-    ) -> tuple[HttpRequest, bool]:
-        """Return the complete request, and whether the client has sent more; `chunk` are the bytes after the head.
+    def _limit_bodies(self, connection: _Connection) -> None:
+        """If all bodies together are too large, evict other connections, the oldest with an incomplete request first.
 
         Raises:
-            RefusedRequest: the bodies of all connections are too large.
+            RefusedRequest: there is no such other.
         """
-        if head.expects_continue and head.body_bytes and not chunk:
-            await connection.stream.send(b"HTTP/1.1 100 Continue\r\n\r\n")
-        async with asyncio.timeout(READ_SECONDS):
-            missing = head.body_bytes
-            while missing > len(chunk):
-                self._store(connection, chunk)
-                missing -= len(chunk)
-                chunk = await connection.stream.receive()
-                if not chunk:
-                    raise ConnectionError("the body ended early")
-        self._store(connection, chunk[:missing])
-        body = b"".join(connection.body)
-        connection.body.clear()
-        return head.with_body(body), len(chunk) > missing
-
-    def _store(self, connection: OpenConnection, chunk: bytes) -> None:
-        """Store a chunk of a body, and close other connections if all bodies together are too large.
-
-        Raises:
-            RefusedRequest: this connection has to be closed.
-        """
-        self._connections.store_body(connection, chunk)
-        while (other := self._connections.to_close_for_bodies(connection)) is not None:
-            if other is connection:
+        incomplete = self._stages[INCOMPLETE]
+        held = sum(each.held_bytes for each in (*incomplete, *self._stages[ANSWERING]))
+        for oldest in [each for each in incomplete if each.received]:
+            if held <= self._limits.all_bodies_bytes:
+                return
+            if oldest is connection:
                 raise RefusedRequest(503)
-            self._close(other)
-
-    def _enter(self, connection: OpenConnection, stage: ConnectionStage) -> None:
-        self._connections.enter(connection, stage, asyncio.get_running_loop().time())
+            held -= oldest.held_bytes
+            self._close(oldest)
 
     async def _respond(self, request: HttpRequest) -> HttpResponse:
+        handler = self._handlers.get(request.path)
+        if handler is None:
+            return HttpResponse.of_status(404)
+        if request.method not in self._methods:
+            return HttpResponse.of_status(405, Allow=", ".join(self._methods))
         try:
             async with asyncio.timeout(HANDLE_SECONDS):
-                return await self._handler(request)
+                return await handler(request)
         except TimeoutError:
             return HttpResponse.of_status(503)
         except Exception:  # noqa: BLE001 - the client gets a response
@@ -284,21 +370,21 @@ class HttpListener:
 
     async def _send(
         self,
-        connection: OpenConnection,
+        connection: _Connection,
         response: HttpResponse,
         *,
-        close: bool,
+        keep_alive: bool = False,
         body: bool = True,
     ) -> None:
         async with asyncio.timeout(WRITE_SECONDS):
-            await connection.stream.send(response.head(now=utc_now(), close=close))
+            await connection.stream.send(response.head(now=utc_now(), keep_alive=keep_alive))
             if body:
                 await connection.stream.send(response.body)
 
-    async def _refuse(self, connection: OpenConnection, error: RefusedRequest) -> None:
+    async def _refuse(self, connection: _Connection, error: RefusedRequest) -> None:
         """Send the status, then discard what the client still sends, for up to `LINGER_SECONDS`."""
-        self._connections.release_body(connection)
-        await self._send(connection, HttpResponse.of_status(error.status), close=True)
+        connection.received.clear()
+        await self._send(connection, HttpResponse.of_status(error.status))
         connection.stream.end_sending()
         async with asyncio.timeout(LINGER_SECONDS):
             while await connection.stream.receive():

@@ -1,7 +1,7 @@
-"""Byte stream of one accepted connection, plain or TLS. The client's first byte decides which.
+"""Byte stream of one accepted connection, plain or TLS.
 
 TLS uses memory buffers (`ssl.MemoryBIO`). A connection without a ClientHello has no TLS state, and one with it has
-only OpenSSL's buffers. Each read takes at most one chunk and yields to the event loop first, so a client that always
+only OpenSSL's buffers; asyncio's own streams hold more than 256 KiB for each TLS connection. Each read takes at most one chunk and yields to the event loop first, so a client that always
 has bytes ready does not block others.
 """
 
@@ -16,8 +16,6 @@ T = TypeVar("T")
 
 PORTION_BYTES: Final = 16 * 1024
 """Maximum size of one read or write."""
-TLS_RECORD: Final = b"\x16"
-"""The first byte of a ClientHello; no HTTP method begins with it."""
 
 
 class ConnectionStream:
@@ -29,12 +27,6 @@ class ConnectionStream:
         self._tls: ssl.SSLObject | None = None
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
-        self._first_bytes = b""
-
-    async def begins_with_tls(self) -> bool:
-        """Wait for the first bytes; False also if the client closed without sending any."""
-        self._first_bytes = await self._read()
-        return self._first_bytes.startswith(TLS_RECORD)
 
     async def start_tls(self, context: ssl.SSLContext, turn: asyncio.Lock) -> None:
         """Do the TLS handshake. Its cryptography holds `turn`, so one loop step runs at most one handshake.
@@ -42,9 +34,8 @@ class ConnectionStream:
         Raises:
             OSError: the client does not speak TLS, or shares no TLS version with us.
         """
+        await self._feed()
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
-        self._incoming.write(self._first_bytes)
-        self._first_bytes = b""
 
         def handshake(tls: ssl.SSLObject) -> None:
             tls.do_handshake()
@@ -61,8 +52,7 @@ class ConnectionStream:
     async def receive(self) -> bytes:
         """Return the next chunk; empty after the client has closed its side."""
         if self._tls is None:
-            ahead, self._first_bytes = self._first_bytes, b""
-            return ahead or await self._read()
+            return await self._read()
         while True:
             try:
                 data = self._attempt(lambda tls: tls.read(PORTION_BYTES))

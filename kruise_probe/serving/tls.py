@@ -22,13 +22,9 @@ _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
 
 class ServerTls:
-    """Owns the TLS context of a server, which has no certificate until `load` is called.
+    """Owns the TLS context of a server, which has no certificate until `load` is called."""
 
-    If `required` is false, the port also accepts connections without TLS.
-    """
-
-    def __init__(self, *, required: bool = True) -> None:
-        self.required: Final = required
+    def __init__(self) -> None:
         self.context: Final = server_context()
         self.loaded: Final = asyncio.Event()
         self._loaded_pem = b""

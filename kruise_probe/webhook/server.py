@@ -19,14 +19,11 @@ from kruise_probe.manifests.webhook import (
     CONFIGURATION,
     MUTATE_PODS,
     VALIDATE_MARKERS,
-    VALIDATE_NODE_POD_PROBES,
     dns_names,
 )
 from kruise_probe.manifests.workloads import WEBHOOK_SECRET
-from kruise_probe.serving.connections import Limits
 from kruise_probe.serving.http_messages import HttpRequest, HttpResponse
-from kruise_probe.serving.http_server import HttpHandler
-from kruise_probe.serving.server import HttpServer
+from kruise_probe.serving.http_server import HttpHandler, HttpServer, Limits
 from kruise_probe.webhook.admission import (
     ALLOWED,
     AdmissionRequest,
@@ -39,7 +36,7 @@ from kruise_probe.webhook.cert_rotator import CertRotator, RotatorClient
 from kruise_probe.webhook.cert_watcher import CertWatcher, WebhookTls
 from kruise_probe.webhook.mutating import annotate_pod
 from kruise_probe.webhook.rotation import RotationTimes
-from kruise_probe.webhook.validating import review_marker, review_node_pod_probe
+from kruise_probe.webhook.validating import review_marker
 
 FLAG: Final = "--webhook-addr"
 CLIENT_CA_FLAG: Final = "--webhook-client-ca-file"
@@ -131,7 +128,6 @@ def build_webhook(
         tls,
         {
             VALIDATE_MARKERS: partial(review_marker, allowed_labels=options.allowed_labels),
-            VALIDATE_NODE_POD_PROBES: review_node_pod_probe,
             MUTATE_PODS: mutate_pod,
         },
     )

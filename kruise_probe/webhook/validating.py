@@ -1,25 +1,22 @@
-"""Validation of PodProbeMarkers, and warnings for manual edits of a NodePodProbe.
+"""Validation of PodProbeMarkers.
 
 Source: Kruise pkg/webhook/podprobemarker/validating; apiextensions' ratcheting for which fields updates may keep.
-Differs: reports all errors at once, each with its field. A NodePodProbe is never denied, because one bad probe would
-then block all probes of its node. The daemon rejects only that probe.
+Differs: reports all errors at once, each with its field.
 """
 
 from collections.abc import Collection, Iterator
-from itertools import islice
 from typing import Final
 
 from kruise_probe.api.field_errors import ErrorKind, FieldError, first_errors
 from kruise_probe.api.meta import DECODE_ERRORS
-from kruise_probe.api.resources import MARKERS, NODE_POD_PROBES
-from kruise_probe.api.v1alpha1 import NodePodProbe, PodProbeMarker
+from kruise_probe.api.resources import MARKERS
+from kruise_probe.api.v1alpha1 import PodProbeMarker
 from kruise_probe.api.validation import (
     fields_without_effect,
     marker_errors,
 )
 from kruise_probe.webhook.admission import (
     ALLOWED,
-    MAX_VALUES,
     AdmissionRequest,
     AdmissionResponse,
     deny_invalid,
@@ -32,8 +29,6 @@ from kruise_probe.webhook.admission import (
 ITEMS_NOT_VALIDATED: Final = (
     "these items and the fields after them are not validated; there may be more errors"
 )
-MAX_CHECKED_PROBES: Final = 500
-"""Probes of a NodePodProbe that are checked for warnings; a node normally has fewer."""
 
 
 def review_marker(
@@ -95,38 +90,3 @@ def _until_too_many(errors: Iterator[FieldError]) -> Iterator[FieldError]:
         if error.kind is ErrorKind.TOO_MANY:
             yield FieldError(error.path, ErrorKind.TOO_MANY, ITEMS_NOT_VALIDATED)
             return
-
-
-def review_node_pod_probe(request: AdmissionRequest) -> AdmissionResponse:
-    """Always allow; warn about probes that the daemon will reject and numbers that it will clamp."""
-    if request.operation not in ("CREATE", "UPDATE") or request.sub_resource:
-        return ALLOWED
-    if has_too_many_values(request.object):
-        return AdmissionResponse(
-            warnings=[
-                f"the object has more than {MAX_VALUES} values, so its probes were not checked"
-            ]
-        )
-    try:
-        found = NODE_POD_PROBES.decode(request.object)
-    except DECODE_ERRORS as error:
-        return AdmissionResponse(warnings=[f"the daemon cannot decode this object: {error}"])
-    return AdmissionResponse(warnings=[_warning(each) for each in _errors_of(found)])
-
-
-def _warning(error: FieldError) -> str:
-    is_number = error.path.endswith(("Seconds", "Threshold"))
-    return f"the daemon will {'clamp' if is_number else 'reject'} {error}"
-
-
-def _errors_of(node_pod_probe: NodePodProbe) -> list[FieldError]:
-    probes = (
-        (each, f"spec.podProbes[{place}].probes[{index}]")
-        for place, pod in enumerate(node_pod_probe.spec.pod_probes or ())
-        for index, each in enumerate(pod.probes or ())
-    )
-    return first_errors(
-        error
-        for probe, path in islice(probes, MAX_CHECKED_PROBES)
-        for error in _until_too_many(probe.errors(path))
-    )

@@ -75,27 +75,27 @@ async def _daemon(kubeconfig: Path, folder: Path) -> AsyncIterator[Scraped]:
 
 
 async def test_e15_metrics_are_for_users_who_may_get_them(scraped: Scraped) -> None:
-    for scheme in ("https", "http"):
-        status, text = await scraped.get("metrics", PROMETHEUS, scheme=scheme)
-        assert (scheme, status) == (scheme, 200)
-        assert "process_resident_memory_bytes" in text
-        assert (await scraped.get("metrics", scheme=scheme))[0] == 401
-        assert (await scraped.get("metrics", "unknown", scheme=scheme))[0] == 401
-        status, text = await scraped.get("metrics", STRANGER, scheme=scheme)
-        assert status == 403
-        assert "kruise-probe-metrics-reader" in text
+    status, text = await scraped.get("metrics", PROMETHEUS)
+    assert status == 200
+    assert "process_resident_memory_bytes" in text
+    assert (await scraped.get("metrics"))[0] == 401
+    assert (await scraped.get("metrics", "unknown"))[0] == 401
+    status, text = await scraped.get("metrics", STRANGER)
+    assert status == 403
+    assert "kruise-probe-metrics-reader" in text
+    assert (await scraped.get("metrics", PROMETHEUS, scheme="http"))[0] == 0
 
 
-async def test_e15_a_daemons_one_port_serves_health_in_plain_and_metrics_by_tls(
+async def test_e15_a_daemons_port_serves_health_and_metrics_over_tls_only(
     server: ApiServer, tmp_path: Path
 ) -> None:
     kubeconfig = tmp_path / "kubeconfig"
     server.write_kubeconfig(kubeconfig, token=PRODUCT)
     async with _daemon(kubeconfig, tmp_path) as daemon:
         for path in ("healthz", "readyz"):
-            assert (await daemon.get(path, scheme="http"))[0] == 200
-            assert (await daemon.get(path, scheme="https"))[0] == 200
-        assert (await daemon.get("metrics", PROMETHEUS, scheme="https"))[0] == 200
+            assert (await daemon.get(path))[0] == 200
+            assert (await daemon.get(path, scheme="http"))[0] == 0
+        assert (await daemon.get("metrics", PROMETHEUS))[0] == 200
 
 
 async def test_e15_without_the_api_server_metrics_are_closed_and_health_answers(
@@ -119,7 +119,7 @@ async def test_e15_a_flood_of_unknown_tokens_reaches_the_api_server_as_a_trickle
         for number in range(10_000):
             if loop.time() > began + 6:
                 return
-            statuses.add((await scraped.get("metrics", f"{worker}-{number}", scheme="http"))[0])
+            statuses.add((await scraped.get("metrics", f"{worker}-{number}"))[0])
 
     before, health = _reviews(server), HealthChecks(scraped.program)
     async with asyncio.TaskGroup() as tasks:

@@ -63,7 +63,7 @@ from kruise_probe.lint.sources import Source, decoded
 from kruise_probe.serving.http_messages import RefusedRequest, parse_head
 from kruise_probe.webhook.admission import BadReview, decode_review, encode_review
 from kruise_probe.webhook.mutating import annotate_pod
-from kruise_probe.webhook.validating import review_marker, review_node_pod_probe
+from kruise_probe.webhook.validating import review_marker
 from kruise_probe_playground.apiserver import protobuf
 
 Target = Callable[[bytes], object]
@@ -157,11 +157,11 @@ _CRI: Final[tuple[tuple[Any, Callable[[Any], object]], ...]] = (
 def http_request(data: bytes) -> None:
     """Requests to health, metrics and webhook ports."""
     try:
-        head = parse_head(data, max_body_bytes=1024)
+        request, body_bytes = parse_head(data, max_body_bytes=1024)
     except RefusedRequest:
         return
-    assert head.request.path.startswith(("/", "*"))
-    assert 0 <= head.body_bytes <= 1024
+    assert request.path.startswith(("/", "*"))
+    assert 0 <= body_bytes <= 1024
 
 
 def admission_review(data: bytes) -> None:
@@ -170,11 +170,7 @@ def admission_review(data: bytes) -> None:
         request = decode_review(data)
     except BadReview:
         return
-    for decided in (
-        review_marker(request),
-        review_node_pod_probe(request),
-        annotate_pod(request, ()),
-    ):
+    for decided in (review_marker(request), annotate_pod(request, ())):
         reply = encode_review(request, decided)
         json.loads(reply)
         assert len(reply) <= MAX_REPLY_BYTES + 2 * len(request.uid)

@@ -31,7 +31,7 @@ async def fetch(url: str) -> tuple[int, str]:
     try:
         async with (
             aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=FETCH_SECONDS)) as session,
-            session.get(url) as response,
+            session.get(url, ssl=False) as response,
         ):
             return response.status, await response.text()
     except (aiohttp.ClientError, OSError, TimeoutError):
@@ -95,6 +95,8 @@ class Program:
         self.log = log
         self._log_begin = log_begin
         self._addresses: dict[str, str] = {}
+        self.secure = False
+        """Whether its ports with /metrics speak TLS only: --metrics-secure."""
 
     @property
     def running(self) -> bool:
@@ -125,7 +127,8 @@ class Program:
     async def get(self, path: str) -> tuple[int, str]:
         """Status and text; 0 when the program does not listen, or not yet."""
         address = self.address(f"/{re.split('[/?]', path)[0]}")
-        return await fetch(f"http://{address}/{path}") if address else (0, "")
+        scheme = "https" if self.secure and address == self.address("/metrics") else "http"
+        return await fetch(f"{scheme}://{address}/{path}") if address else (0, "")
 
     def address(self, path: str) -> str:
         """Where it listens for a path; empty when it does not, or not yet."""
@@ -235,7 +238,9 @@ async def start(
             stderr=output,
             env={**kept, **environ, "PYTHONUNBUFFERED": "1"},
         )
-    return Program(name, process, log, begin)
+    program = Program(name, process, log, begin)
+    program.secure = "--metrics-secure" in flags
+    return program
 
 
 @asynccontextmanager

@@ -18,7 +18,7 @@ class Scraped:
         self._address = program.address("/metrics")
 
     async def healthy(self) -> bool:
-        """A health check as by the kubelet, without TLS or token."""
+        """A health check as by the kubelet, without a token."""
         return (await self.program.get("healthz"))[0] == 200
 
     async def get(self, path: str, token: str = "", *, scheme: str = "https") -> tuple[int, str]:

@@ -219,6 +219,8 @@ def test_monitors_flags_and_roles_follow_metrics_secure(admin: Kubectl, secure: 
     ):
         (container,) = rendered[identity]["spec"]["template"]["spec"]["containers"]
         assert ("--metrics-secure" in container["args"]) is secure
+        https = container["readinessProbe"]["httpGet"].get("scheme") == "HTTPS"
+        assert https is (secure and "DaemonSet" in identity)
 
 
 def test_the_chart_says_what_an_old_cluster_lacks(admin: Kubectl) -> None:

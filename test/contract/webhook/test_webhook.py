@@ -29,7 +29,7 @@ from kruise_probe.client.config import load_config
 from kruise_probe.client.rest import RestClient
 from kruise_probe.manifests.crds import marker_crd
 from kruise_probe.manifests.webhook import MUTATE_PODS
-from kruise_probe.serving.server import HttpServer
+from kruise_probe.serving.http_server import HttpServer
 from kruise_probe.webhook.cert_rotator import CertRotator
 from kruise_probe.webhook.cert_watcher import WebhookTls
 from kruise_probe.webhook.mutating import annotate_pod

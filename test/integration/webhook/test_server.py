@@ -4,7 +4,7 @@ import asyncio
 import json
 import ssl
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
 from io import BytesIO
 from pathlib import Path
@@ -20,7 +20,7 @@ from support.patience import PATIENCE_SECONDS
 from kruise_probe.api.times import utc_now
 from kruise_probe.manifests.webhook import MUTATE_PODS, VALIDATE_MARKERS
 from kruise_probe.serving.certificates import IssuedCertificate, issue_certificate
-from kruise_probe.serving.server import HttpServer
+from kruise_probe.serving.http_server import HttpServer
 from kruise_probe.webhook import cert_watcher
 from kruise_probe.webhook.cert_watcher import CertWatcher, WebhookTls
 from kruise_probe.webhook.server import (
@@ -174,6 +174,8 @@ async def test_the_end_does_not_wait_for_idle_clients(tmp_path: Path) -> None:
 
     assert time() - begun < PATIENCE_SECONDS
     writer.transport.abort()
+    with suppress(OSError):
+        await writer.wait_closed()
 
 
 @pytest.mark.parametrize("gate", [True, False])

@@ -302,4 +302,4 @@ async def test_objects_are_enqueued_again_at_the_interval_of_resyncs(
     manager.add_informer(NODES).add_event_handler(recorder)
     async with running(manager, for_seconds=100):
         assert recorder.updates == resyncs
-        assert len((await manager.ready.report()).results) == 2, "synced, and active"
+        assert len(await manager.ready.run()) == 2, "synced, and active"

@@ -82,6 +82,10 @@ def test_the_roles_for_metrics_are_installed_with_the_flag_only(secure: bool) ->
     for each in workloads:
         (container,) = each["spec"]["template"]["spec"]["containers"]
         assert ("--metrics-secure" in container["args"]) is secure
+        shares_the_port = each["kind"] == "DaemonSet"
+        for probe in ("livenessProbe", "readinessProbe"):
+            https = container[probe]["httpGet"].get("scheme") == "HTTPS"
+            assert https is (secure and shares_the_port)
 
 
 def schema_at(crd: dict[str, Any], *path: str) -> dict[str, Any]:
@@ -164,7 +168,7 @@ def test_the_finalizer_of_a_marker_without_a_spec_skips_the_webhook() -> None:
     objects = webhook("kruise-system")
 
     (validating,) = [each for each in objects if each["kind"] == "ValidatingWebhookConfiguration"]
-    (markers, _) = validating["webhooks"]
+    (markers,) = validating["webhooks"]
     assert markers["failurePolicy"] == "Fail"
     assert [each["expression"] for each in markers["matchConditions"]] == [
         "!(request.operation != 'CREATE' && has(object.spec) == has(oldObject.spec) && "

@@ -9,9 +9,10 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
-from kruise_probe.serving.exposition import CHUNK_SAMPLES, FRESH_SECONDS, MetricsPage
+from kruise_probe.serving.exposition import CHUNK_SAMPLES, FRESH_SECONDS, MetricsHandler
+from kruise_probe.serving.http_messages import HttpRequest
 
-OPENMETRICS = "application/openmetrics-text;version=1.0.0"
+SCRAPE = HttpRequest("GET", "/metrics")
 
 
 class Counted(Collector):
@@ -36,16 +37,15 @@ def registry_of(*collectors: Collector) -> CollectorRegistry:
     return registry
 
 
-@pytest.mark.parametrize("accept", ["", OPENMETRICS])
 @pytest.mark.parametrize("samples", [0, 1, CHUNK_SAMPLES, 2 * CHUNK_SAMPLES + 1])
-async def test_the_page_equals_that_of_the_library(accept: str, samples: int) -> None:
+async def test_the_page_equals_that_of_the_library(samples: int) -> None:
     registry = registry_of(Counted(samples))
     Counter("some_total", "Some.", registry=registry).inc()
     Histogram("times", "Times.", registry=registry).observe(0.3)
-    encode, content_type = choose_encoder(accept)
-    page = MetricsPage(accept, registry)
+    encode, content_type = choose_encoder("")
+    page = await MetricsHandler(registry)(SCRAPE)
 
-    assert await page.body() == encode(registry)
+    assert page.body == encode(registry)
     assert page.content_type == content_type
 
 
@@ -57,7 +57,7 @@ async def test_a_family_in_chunks_has_its_comments_once() -> None:
                 family.add_metric((str(number),), 1)
                 yield family
 
-    page = await MetricsPage("", registry_of(InPortions())).body()
+    page = (await MetricsHandler(registry_of(InPortions()))(SCRAPE)).body
 
     assert page.count(b"# TYPE some_total counter") == 1
     assert page.count(b"some_total{") == 3
@@ -65,23 +65,23 @@ async def test_a_family_in_chunks_has_its_comments_once() -> None:
 
 async def test_a_page_is_rendered_at_most_once_a_second() -> None:
     counted = Counted(1)
-    page = MetricsPage("", registry_of(counted))
+    page = MetricsHandler(registry_of(counted))
     async with asyncio.TaskGroup() as tasks:
         for _ in range(50):
-            tasks.create_task(page.body())
+            tasks.create_task(page(SCRAPE))
     await asyncio.sleep(FRESH_SECONDS - 0.1)
-    await page.body()
+    await page(SCRAPE)
     assert counted.collected == 1
 
     await asyncio.sleep(0.2)
-    await page.body()
+    await page(SCRAPE)
     assert counted.collected == 2
 
 
 async def test_rendering_yields_to_the_loop_between_chunks() -> None:
-    page = MetricsPage("", registry_of(Counted(10 * CHUNK_SAMPLES)))
+    page = MetricsHandler(registry_of(Counted(10 * CHUNK_SAMPLES)))
     steps = 0
-    rendering = asyncio.create_task(page.body())
+    rendering = asyncio.create_task(page(SCRAPE))
     while not rendering.done():
         steps += 1
         await asyncio.sleep(0)

@@ -4,7 +4,8 @@ import asyncio
 
 import pytest
 
-from kruise_probe.serving.health import CHECK_SECONDS, Checks
+from kruise_probe.serving.health import CHECK_SECONDS, Checks, health_handlers
+from kruise_probe.serving.http_messages import HttpRequest
 
 
 def healthy() -> str | None:
@@ -29,23 +30,25 @@ async def hanging() -> str | None:
     return None
 
 
-async def test_the_report_has_the_format_of_kubernetes() -> None:
+async def read(path: str, ready: Checks, query: str = "") -> tuple[int, str]:
+    handlers = health_handlers(health=Checks(), ready=ready)
+    response = await handlers[path](HttpRequest("GET", path, query))
+    return response.status, response.body.decode()
+
+
+async def test_the_response_has_the_format_of_kubernetes() -> None:
     checks = Checks()
     checks.add("caches", healthy)
     checks.add("runtime", broken)
-    report = await checks.report()
 
-    assert not report.healthy
-    assert report.text("readyz") == (
-        "[+]caches ok\n[-]runtime failed: not connected\nreadyz check failed\n"
+    assert await read("/readyz", checks) == (
+        503,
+        "[+]caches ok\n[-]runtime failed: not connected\nreadyz check failed\n",
     )
-
-
-async def test_an_endpoint_without_checks_is_healthy() -> None:
-    report = await Checks().report()
-
-    assert report.healthy
-    assert report.text("healthz") == "healthz check passed\n"
+    assert await read("/healthz", checks) == (200, "ok")
+    assert await read("/healthz", checks, "verbose") == (200, "healthz check passed\n")
+    checks.add("runtime", healthy)
+    assert await read("/readyz", checks) == (200, "ok")
 
 
 @pytest.mark.parametrize(
@@ -59,9 +62,8 @@ async def test_an_endpoint_without_checks_is_healthy() -> None:
 async def test_a_failing_check_is_one_line(check: object, problem: str) -> None:
     checks = Checks()
     checks.add("it", check)  # type: ignore[arg-type]  # a table of sync and async ones
-    (result,) = (await checks.report()).results
 
-    assert result.problem == problem
+    assert await checks.run() == {"it": problem}
 
 
 async def test_checks_that_hang_share_one_deadline() -> None:
@@ -69,15 +71,6 @@ async def test_checks_that_hang_share_one_deadline() -> None:
     for number in range(10):
         checks.add(f"c{number}", hanging)
     begun = asyncio.get_running_loop().time()
-    await checks.report()
+    await checks.run()
 
     assert asyncio.get_running_loop().time() - begun == pytest.approx(CHECK_SECONDS)
-
-
-async def test_a_check_can_be_excluded_and_replaced() -> None:
-    checks = Checks()
-    checks.add("a", broken)
-    checks.add("b", broken)
-    checks.add("b", healthy)
-
-    assert (await checks.report(exclude=frozenset({"a"}))).healthy

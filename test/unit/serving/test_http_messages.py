@@ -10,33 +10,25 @@ from kruise_probe.serving.http_messages import (
     HttpRequest,
     HttpResponse,
     RefusedRequest,
-    RequestHead,
     parse_head,
 )
 
-GET = b"GET /readyz?verbose&exclude=a%20b&exclude=c HTTP/1.1\r\nHost: x\r\nAccept: a\r\naccept: b\r\n\r\n"
+GET = b"GET /readyz?verbose HTTP/1.1\r\nHost: x\r\nAccept: a\r\naccept: b\r\n\r\n"
 POST = b"POST /v HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\n"
 MAX_BODY = 100
 
 
-def parsed(head: bytes) -> RequestHead:
+def parsed(head: bytes) -> tuple[HttpRequest, int]:
     return parse_head(head, max_body_bytes=MAX_BODY)
 
 
 def test_a_head_has_method_path_query_and_headers() -> None:
-    head = parsed(GET)
-
-    assert head.request == HttpRequest(
-        "GET", "/readyz", {"verbose": [""], "exclude": ["a b", "c"]}, {"host": "x", "accept": "a, b"}
-    )  # fmt: skip
-    assert (head.body_bytes, head.close, head.expects_continue) == (0, False, False)
+    headers = {"host": "x", "accept": "a, b"}
+    assert parsed(GET) == (HttpRequest("GET", "/readyz", "verbose", headers), 0)
 
 
 def test_the_length_of_a_body_is_its_content_length() -> None:
-    head = parsed(POST)
-
-    assert head.body_bytes == 5
-    assert head.with_body(b"hello").body == b"hello"
+    assert parsed(POST)[1] == 5
 
 
 FRAGMENTS = st.sampled_from(
@@ -49,11 +41,11 @@ FRAGMENTS = st.sampled_from(
 @given(st.one_of(st.binary(max_size=300), st.lists(FRAGMENTS, max_size=12).map(b"".join)))
 def test_any_bytes_are_parsed_or_refused(data: bytes) -> None:
     try:
-        head = parsed(data)
+        request, body_bytes = parsed(data)
     except RefusedRequest:
         return
-    assert head.request.path.startswith(("/", "*"))
-    assert 0 <= head.body_bytes <= MAX_BODY
+    assert request.path.startswith(("/", "*"))
+    assert 0 <= body_bytes <= MAX_BODY
 
 
 @pytest.mark.parametrize(
@@ -62,10 +54,7 @@ def test_any_bytes_are_parsed_or_refused(data: bytes) -> None:
         pytest.param(b"hello\r\n\r\n", 400, id="not-http"),
         pytest.param(b"\r\n\r\n", 400, id="nothing"),
         pytest.param(b"\x16\x03\x01\x02\x00\x01\x00\r\n\r\n", 400, id="tls"),
-        pytest.param(b"GET / HTTP/1.1\r\n\r\n", 400, id="no-host"),
-        pytest.param(b"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", 400, id="two-hosts"),
         pytest.param(b"GET / HTTP/1.1\r\nHost: a\r\nno field\r\n\r\n", 400, id="no-field"),
-        pytest.param(b"GET /?" + b"a&" * 101 + b" HTTP/1.1\r\nHost: a\r\n\r\n", 400, id="parameters"),
         pytest.param(b"CONNECT a:1 HTTP/1.1\r\nHost: a\r\n\r\n", 400, id="connect"),
         pytest.param(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 400, id="http2"),
         pytest.param(POST.replace(b" 5", b" 101"), 413, id="too-large"),
@@ -82,24 +71,24 @@ def test_a_malformed_head_is_refused(data: bytes, status: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "close"),
+    ("data", "keep_alive"),
     [
-        pytest.param(b"GET /a HTTP/1.1\r\nHost: x\r\n\r\n", False, id="http-1.1"),
-        pytest.param(b"GET /a HTTP/1.0\r\n\r\n", True, id="http-1.0"),
+        pytest.param(b"GET /a HTTP/1.1\r\nHost: x\r\n\r\n", True, id="http-1.1"),
+        pytest.param(b"GET /a HTTP/1.0\r\n\r\n", False, id="http-1.0"),
         pytest.param(
-            b"GET /a HTTP/1.1\r\nHost: x\r\nConnection: x, Close\r\n\r\n", True, id="close"
+            b"GET /a HTTP/1.1\r\nHost: x\r\nConnection: x, Close\r\n\r\n", False, id="close"
         ),
         pytest.param(
             b"GET /a HTTP/1.1\r\nHost: x\r\nUpgrade: h2c\r\nConnection: Upgrade\r\n\r\n",
-            True,
+            False,
             id="upgrade",
         ),
     ],
 )
-def test_some_requests_close_the_connection(data: bytes, close: bool) -> None:
-    head = parsed(data)
+def test_some_requests_close_the_connection(data: bytes, keep_alive: bool) -> None:
+    request, _ = parsed(data)
 
-    assert (head.request.path, head.close) == ("/a", close)
+    assert (request.path, request.keep_alive) == ("/a", keep_alive)
 
 
 @pytest.mark.parametrize(
@@ -109,30 +98,25 @@ def test_some_requests_close_the_connection(data: bytes, close: bool) -> None:
         pytest.param(b"//a//b", "//a//b", id="slashes"),
         pytest.param(b"http://host:1/a?b", "/a", id="whole-url"),
         pytest.param(b"http://host", "/", id="whole-url-without-path"),
-        pytest.param(b"/a#b?c", "/a#b", id="no-fragment"),
         pytest.param(b"/a%ff", "/a\ufffd", id="no-utf-8"),
     ],
 )
 def test_the_path_is_unquoted(target: bytes, path: str) -> None:
-    assert parsed(b"GET %s HTTP/1.1\r\nHost: x\r\n\r\n" % target).request.path == path
-
-
-def test_a_client_may_expect_100_continue() -> None:
-    assert parsed(POST[:-2] + b"Expect: 100-Continue\r\n\r\n").expects_continue
+    assert parsed(b"GET %s HTTP/1.1\r\nHost: x\r\n\r\n" % target)[0].path == path
 
 
 AT = datetime(2026, 11, 5, 12, 0, tzinfo=UTC)
 
 
 def test_the_head_of_a_response() -> None:
-    assert HttpResponse.of_text("ok").head(now=AT, close=False) == (
+    assert HttpResponse.of_text("ok").head(now=AT, keep_alive=True) == (
         b"HTTP/1.1 200 OK\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: 2\r\n"
         b"Date: Thu, 05 Nov 2026 12:00:00 GMT\r\nConnection: keep-alive\r\n\r\n"
     )
 
 
 def test_a_response_has_its_additional_headers() -> None:
-    data = HttpResponse.of_status(405, Allow="GET").head(now=AT, close=True)
+    data = HttpResponse.of_status(405, Allow="GET").head(now=AT, keep_alive=False)
 
     assert data.startswith(b"HTTP/1.1 405 Method Not Allowed\r\n")
     assert b"Content-Length: 23\r\n" in data

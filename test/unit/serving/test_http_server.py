@@ -15,16 +15,17 @@ from structlog.testing import capture_logs
 from kruise_probe.api.times import utc_now
 from kruise_probe.client.connection import ResponseParser
 from kruise_probe.serving.certificates import issue_certificate
-from kruise_probe.serving.connections import GRACE_SECONDS, Limits
 from kruise_probe.serving.http_messages import HttpRequest, HttpResponse
 from kruise_probe.serving.http_server import (
+    GRACE_SECONDS,
     HANDLE_SECONDS,
     LINGER_SECONDS,
     READ_SECONDS,
     STOP_SECONDS,
     WRITE_SECONDS,
     HttpHandler,
-    HttpListener,
+    HttpServer,
+    Limits,
 )
 from kruise_probe.serving.tls import ServerTls
 
@@ -33,6 +34,7 @@ MAX_BODY = 1000
 GET = b"GET /a HTTP/1.1\r\nHost: x\r\n\r\n"
 POST = b"POST /p HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nhello"
 LAST = b"GET /last HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+PATHS = ("/a", "/p", "/last", "/")
 MOMENT = 0.1
 """Enough for everything that does not wait."""
 
@@ -109,14 +111,24 @@ async def serving(
     *,
     max_connections: int = 5,
     all_bodies_bytes: int = 10 * MAX_BODY,
+    method: str = "",
     tls: ServerTls | None = None,
 ) -> AsyncIterator[Served]:
     """A server that runs until the context ends."""
     limits = Limits(IDLE_SECONDS, MAX_BODY, all_bodies_bytes, max_connections)
-    listening = socket.create_server(("127.0.0.1", 0))
-    served = Served(listening.getsockname())
-    listener = HttpListener(listening, handler, limits=limits, tls=tls)
-    task = asyncio.create_task(listener.run())
+    server = HttpServer(
+        "127.0.0.1:0",
+        flag="--addr",
+        handlers=dict.fromkeys(PATHS, handler),
+        method=method or "GET",
+        limits=limits,
+        tls=tls,
+    )
+    if not method:
+        server._methods += ("POST",)  # type: ignore[assignment]  # one server for both kinds
+    server.bind()
+    served = Served(("127.0.0.1", server.port))
+    task = asyncio.create_task(server.run())
     try:
         await asyncio.sleep(0)
         yield served
@@ -125,8 +137,7 @@ async def serving(
         await asyncio.wait({task})
         for each in served.clients:
             each.socket.close()
-    assert not list(listener._connections)
-    assert not listener._connections.body_bytes
+    assert not any(server._stages.values())
 
 
 def responses_in(data: bytes) -> list[tuple[int, bytes]]:
@@ -238,7 +249,7 @@ async def test_an_exception_of_a_handler_is_logged_and_returns_500() -> None:
                 await asyncio.sleep(MOMENT)
                 assert [status for status, _ in responses_in(client.take())] == [500]
 
-    assert [(each["event"], each["path"]) for each in logs] == [("request failed", "/a")] * 2
+    assert [(each["event"], each["path"]) for each in logs[1:]] == [("request failed", "/a")] * 2
 
 
 async def test_a_client_that_half_closes_gets_its_response() -> None:
@@ -273,17 +284,6 @@ async def test_after_a_refusal_the_rest_is_discarded_for_a_second(sent: bytes, s
         assert client.lost
 
 
-async def test_a_client_that_expects_100_continue_gets_it() -> None:
-    async with serving(echo) as served:
-        client = served.connect()
-        client.send(POST[:-5].replace(b"\r\n\r\n", b"\r\nExpect: 100-continue\r\n\r\n"))
-        await asyncio.sleep(MOMENT)
-        assert client.take() == b"HTTP/1.1 100 Continue\r\n\r\n"
-        client.send(POST[-5:])
-        await asyncio.sleep(MOMENT)
-        assert responses_in(client.take()) == [(200, b"POST /p hello")]
-
-
 @pytest.mark.parametrize("sent", [GET * 1000, GET + GET[:5], POST + b"\r\n"])
 async def test_a_client_that_pipelines_gets_one_response_and_is_closed(sent: bytes) -> None:
     async with serving(echo) as served:
@@ -295,6 +295,31 @@ async def test_a_client_that_pipelines_gets_one_response_and_is_closed(sent: byt
         assert len(responses_in(data)) == 1
         assert b"Connection: close\r\n" in data
         assert client.lost
+
+
+@pytest.mark.parametrize(
+    ("method", "sent", "status"),
+    [
+        pytest.param("GET", GET, 200, id="get"),
+        pytest.param("GET", GET.replace(b"GET", b"HEAD"), 200, id="head"),
+        pytest.param("GET", POST, 405, id="other-method"),
+        pytest.param("GET", GET.replace(b"/a", b"/a/"), 404, id="longer"),
+        pytest.param("POST", POST, 200, id="post"),
+        pytest.param("POST", GET, 405, id="post-only"),
+    ],
+)
+async def test_a_handler_is_selected_by_path_and_method(
+    method: str, sent: bytes, status: int
+) -> None:
+    async with serving(echo, method=method) as served:
+        client = served.connect()
+        client.send(sent)
+        await asyncio.sleep(MOMENT)
+        answer = client.take()
+
+    assert answer.startswith(b"HTTP/1.1 %d " % status)
+    allowed = {"GET": b"Allow: GET, HEAD\r\n", "POST": b"Allow: POST\r\n"}[method]
+    assert (allowed in answer) == (status == 405)
 
 
 # Too many connections.
@@ -433,14 +458,14 @@ async def test_the_end_does_not_wait_for_a_handler_that_hangs(looptime: float) -
     assert looptime <= STOP_SECONDS + 2 * MOMENT
 
 
-# TLS and plain HTTP on one port.
+# TLS.
 
 
 ISSUED = issue_certificate(["localhost"], now=utc_now(), lifetime=timedelta(hours=1))
 
 
-def server_tls(*, required: bool = False) -> ServerTls:
-    tls = ServerTls(required=required)
+def server_tls() -> ServerTls:
+    tls = ServerTls()
     tls.load(ISSUED.certificate + ISSUED.key)
     return tls
 
@@ -476,22 +501,13 @@ class TlsClient:
         self._incoming.write(self.client.take())
 
 
-async def test_one_port_accepts_http_and_https() -> None:
+async def test_a_port_with_tls_closes_plain_connections() -> None:
     async with serving(echo, tls=server_tls()) as served:
         plain, secure = served.connect(), TlsClient(served.connect())
-        await secure.shake_hands()
         plain.send(GET)
+        await secure.shake_hands()
         assert responses_in(await secure.request(GET)) == [(200, b"GET /a ")]
         assert responses_in(await secure.request(LAST)) == [(200, b"GET /last ")]
-        assert responses_in(plain.take()) == [(200, b"GET /a ")]
-
-
-async def test_a_port_that_requires_tls_closes_plain_connections() -> None:
-    async with serving(echo, tls=server_tls(required=True)) as served:
-        plain, secure = served.connect(), TlsClient(served.connect())
-        plain.send(GET)
-        await secure.shake_hands()
-        assert responses_in(await secure.request(GET)) == [(200, b"GET /a ")]
         assert plain.take() == b""
         assert plain.lost
 
@@ -514,13 +530,14 @@ async def test_a_handshake_has_a_deadline(sent: bytes) -> None:
         assert client.closed
 
 
-async def test_plain_requests_are_served_before_there_is_a_certificate() -> None:
-    async with serving(echo, tls=ServerTls(required=False)) as served:
-        secure, plain = served.connect(), served.connect()
-        secure.send(b"\x16\x03\x01")
-        plain.send(GET)
-        await asyncio.sleep(MOMENT)
-        assert responses_in(plain.take()) == [(200, b"GET /a ")]
+async def test_connections_wait_for_the_first_certificate() -> None:
+    tls = ServerTls()
+    async with serving(echo, tls=tls) as served:
+        secure = TlsClient(served.connect())
+        await secure.shake_hands()
+        tls.load(ISSUED.certificate + ISSUED.key)
+        await secure.shake_hands()
+        assert responses_in(await secure.request(GET)) == [(200, b"GET /a ")]
 
 
 PORTIONS = st.lists(
@@ -557,6 +574,5 @@ async def test_any_bytes_end_in_responses_or_a_closed_connection(
             await asyncio.sleep(2 * READ_SECONDS + IDLE_SECONDS + LINGER_SECONDS)
             sent_back += client.take()
             assert client.lost
-    sent_back = sent_back.replace(b"HTTP/1.1 100 Continue\r\n\r\n", b"")
-    assert {status for status, _ in responses_in(sent_back)} <= {200, 400, 411, 413, 431, 505}
-    assert not logs
+    assert {status for status, _ in responses_in(sent_back)} <= {200, 400, 404, 405, 411, 413, 431}
+    assert [each["event"] for each in logs] == ["listening"]

@@ -19,7 +19,7 @@ from kruise_probe.webhook.admission import (
     encode_review,
     has_too_many_values,
 )
-from kruise_probe.webhook.validating import review_marker, review_node_pod_probe
+from kruise_probe.webhook.validating import review_marker
 
 Json = dict[str, Any]
 
@@ -160,8 +160,6 @@ def test_an_object_of_too_many_values_is_not_decoded() -> None:
     assert found["status"]["code"] == 413
     assert f"more than {MAX_VALUES} values" in found["status"]["message"]
     assert not response(review("CREATE", {**document, "spec": [0] * 10}))["allowed"]
-    response_ = review_node_pod_probe(review("UPDATE", document))
-    assert (response_.status, len(response_.warnings)) == (None, 1)
 
 
 def test_items_of_a_list_that_is_too_long_are_not_validated() -> None:
@@ -172,21 +170,6 @@ def test_items_of_a_list_that_is_too_long_are_not_validated() -> None:
     causes = found["status"]["details"]["causes"]
     assert [each["field"] for each in causes] == ["spec.selector.matchLabels"] * 2
     assert "there may be more errors" in causes[1]["message"]
-
-
-def test_an_invalid_node_pod_probe_is_allowed_with_a_warning() -> None:
-    entry = {"name": "p", "namespace": "n", "uid": "u", "IP": "127.0.0.1"}
-    probe = {"tcpSocket": {"port": 1, "host": "127.0.0.2"}}
-    probes = [{"name": "m#p", "containerName": "c", "probe": probe}]
-    node = {"metadata": {"name": "x"}, "spec": {"podProbes": [{**entry, "probes": probes}]}}
-    request = review("UPDATE", node)
-
-    response_ = review_node_pod_probe(request)
-
-    assert response_.status is None
-    (warning,) = response_.warnings
-    assert "spec.podProbes[0].probes[0].probe.tcpSocket.host" in warning
-    assert review_node_pod_probe(review("UPDATE", {"spec": 1})).status is None
 
 
 REQUEST = b'"request":{"uid":"u","operation":"CREATE"}'
@@ -215,38 +198,11 @@ def test_a_body_that_is_not_a_review_is_an_error(body: bytes) -> None:
 
 
 def test_warnings_are_truncated_to_256_characters() -> None:
-    request = review("UPDATE", {"metadata": {"name": "x" * 5000}, "spec": "y"})
-
-    found = msgspec.json.decode(encode_review(request, review_node_pod_probe(request)))["response"]
+    long = AdmissionResponse(warnings=["x" * 5000])
+    found = msgspec.json.decode(encode_review(review("UPDATE", marker(GOOD)), long))["response"]
 
     assert found["allowed"]
-    assert all(len(each) <= 256 for each in found["warnings"])
-
-
-def test_a_number_out_of_range_in_a_node_pod_probe_gets_a_warning() -> None:
-    entry = {"name": "p", "namespace": "n", "uid": "u", "IP": "127.0.0.1"}
-    probe = {"tcpSocket": {"port": 1}, "timeoutSeconds": 7200}
-    probes = [{"name": "m#p", "containerName": "c", "probe": probe}]
-    node = {"metadata": {"name": "x"}, "spec": {"podProbes": [{**entry, "probes": probes}]}}
-
-    (warning,) = review_node_pod_probe(review("UPDATE", node)).warnings
-
-    assert warning.startswith("the daemon will clamp spec.podProbes[0].probes[0].probe.timeout")
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        pytest.param({"operation": "DELETE"}, id="delete"),
-        pytest.param({"operation": "CONNECT"}, id="connect"),
-        pytest.param({"sub_resource": "status"}, id="status"),
-    ],
-)
-def test_requests_that_change_no_probe_of_a_node_get_no_warning(change: Json) -> None:
-    bad = {"metadata": {"name": "n"}, "spec": {"podProbes": 7}}
-    request = review("UPDATE", bad)
-    assert review_node_pod_probe(request).warnings
-    assert review_node_pod_probe(msgspec.structs.replace(request, **change)).warnings == ()
+    assert found["warnings"] == ["x" * 256]
 
 
 BAD = {**GOOD, "probes": [{**GOOD["probes"][0], "containerName": ""}]}
@@ -295,24 +251,3 @@ def test_a_patch_is_a_json_patch_in_base64() -> None:
 
     assert found["response"]["patchType"] == "JSONPatch"
     assert json.loads(base64.b64decode(found["response"]["patch"])) == patch
-
-
-def test_the_probes_of_a_node_of_too_many_values_are_not_checked() -> None:
-    labels = {f"k{number}": "v" for number in range(MAX_VALUES + 1)}
-    node = {"metadata": {"name": "n", "labels": labels}, "spec": {"podProbes": []}}
-    (warning,) = review_node_pod_probe(review("CREATE", node)).warnings
-
-    assert f"more than {MAX_VALUES} values" in warning
-
-
-@pytest.mark.parametrize(("good", "warned"), [(499, True), (500, False)])
-def test_the_first_500_probes_of_a_node_are_checked(good: int, warned: bool) -> None:
-    """A node has fewer; the warnings are a service, and must not cost the manager its time."""
-    probe = {"name": "m#p", "containerName": "main", "probe": {"exec": {"command": ["x"]}}}
-    bad = {**probe, "probe": {"exec": {"command": []}}}
-    pod = {"name": "p", "namespace": "n", "uid": "u", "IP": "", "probes": [*[probe] * good, bad]}
-    node = {"metadata": {"name": "n"}, "spec": {"podProbes": [pod]}}
-    warnings = review_node_pod_probe(review("CREATE", node)).warnings
-
-    assert bool(warnings) is warned
-    assert all(f"probes[{good}].probe.exec.command" in each for each in warnings)
