@@ -5,7 +5,7 @@ ReplicaSets. A Deployment becomes its ReplicaSet. Other workloads become the pod
 have no owner: nothing recreates or scales them.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -21,9 +21,19 @@ from kruise_probe.lint.sources import documents as documents_of
 from kruise_probe_playground.apiserver.schema import Json
 from kruise_probe_playground.replicas import MOST_REPLICAS
 
-WORKLOADS: Final = frozenset({"StatefulSet", "DaemonSet"})
-IGNORED: Final = frozenset({("policy/v1", "PodDisruptionBudget")})
-"""Common kinds in files of pods that the playground does not have and probes do not need."""
+WORKLOADS: Final = frozenset(
+    {
+        ("apps", "StatefulSet"),
+        ("apps", "DaemonSet"),
+        ("batch", "Job"),
+        ("apps.kruise.io", "CloneSet"),
+        ("apps.kruise.io", "StatefulSet"),
+        ("apps.kruise.io", "DaemonSet"),
+        ("game.kruise.io", "GameServerSet"),
+        ("argoproj.io", "Rollout"),
+    }
+)
+"""By API group and kind."""
 
 
 def objects_for(document: Json) -> list[Json]:
@@ -32,12 +42,10 @@ def objects_for(document: Json) -> list[Json]:
     Raises:
         ValueError: a workload has no valid template or number of replicas; the text says what to write.
     """
-    kind = document["apiVersion"], document["kind"]
-    if kind in IGNORED:
-        return []
-    if kind == ("apps/v1", "Deployment"):
+    kind = document["apiVersion"].rpartition("/")[0], document["kind"]
+    if kind == ("apps", "Deployment"):
         return [_replica_set_of(document)]
-    if kind[0] == "apps/v1" and kind[1] in WORKLOADS:
+    if kind in WORKLOADS:
         return _pods_of(document)
     return [document]
 
@@ -102,7 +110,7 @@ class LoadedObject(NamedTuple):
 
 
 def load(files: Sequence[Path]) -> list[LoadedObject]:
-    """The objects of all files: items of lists, the pods or ReplicaSets of workloads, without ignored kinds.
+    """The objects of all files: items of lists, the pods or ReplicaSets of workloads.
 
     Raises:
         BadFile: a file cannot be read, is not YAML, or contains something other than objects.
@@ -189,15 +197,16 @@ class _ServedKinds(msgspec.Struct, frozen=True):
 class Applier:
     """Applies documents as `kubectl apply` does: creates objects, or patches existing ones."""
 
-    def __init__(self, client: RestClient) -> None:
+    def __init__(self, client: RestClient, on_note: Callable[[str], None] | None = None) -> None:
         self._client = client
+        self._on_note = on_note
         self._served: dict[str, Mapping[str, _ServedKind]] = {}
 
     async def apply(self, documents: Sequence[LoadedObject]) -> None:
-        """Apply documents one after the other.
+        """Apply documents one after the other. Kinds that the server does not serve are skipped with a note.
 
         Raises:
-            BadFile: the server does not serve the kind, or rejects the object.
+            BadFile: the server rejects the object.
             KubeError: the server is unavailable.
         """
         for document in documents:
@@ -211,12 +220,9 @@ class Applier:
         served = await self._kinds(wanted["apiVersion"], wanted["kind"])
         kind = served.get(wanted["kind"])
         if kind is None:
-            known = ", ".join(sorted(served)) or "no kind"
-            raise BadFile(
-                f"{document.place}: the playground does not serve {wanted['kind']} of {wanted['apiVersion']}"
-                f" (of this version it serves {known}); leave it out, or define"
-                " the kind by a CustomResourceDefinition before it"
-            )
+            if self._on_note:
+                self._on_note(f"{document.place}: skipped: the playground has no {wanted['kind']}")
+            return
         path = _root(wanted["apiVersion"])
         if kind.namespaced:
             path += f"/namespaces/{wanted['metadata'].get('namespace') or 'default'}"

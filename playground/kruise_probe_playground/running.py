@@ -100,11 +100,17 @@ def _leaves(error: BaseException) -> Iterator[BaseException]:
 
 async def _run(settings: Settings, changes: ChangeLog) -> int:
     started_at = asyncio.get_running_loop().time()
+
+    def note(text: str) -> None:
+        changes.add(Line("", text, "bad"))
+        if settings.check_seconds is not None or not sys.stdout.isatty():
+            click.echo(text, err=True)
+
     async with Playground(
         documents=settings.documents,
         nodes=settings.nodes,
         kubeconfig_out=settings.kubeconfig_out,
-        on_note=lambda text: changes.add(Line("", text, "bad")),
+        on_note=note,
     ) as running:
         if settings.check_seconds is not None:
             return await _check(

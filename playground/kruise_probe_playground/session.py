@@ -53,7 +53,7 @@ class Playground:
         documents: applied when everything has started.
         nodes: how many; each has a daemon.
         kubeconfig_out: a second path for the kubeconfig. It must not exist, and is removed at the end.
-        on_note: called with a sentence when a program ends unexpectedly.
+        on_note: called with a sentence when an object is skipped, or a program ends unexpectedly.
 
     Attributes:
         kubeconfig: the administrator's, with the token of this session.
@@ -206,7 +206,7 @@ class Playground:
         scheduler: RestClient,
         controllers: RestClient,
     ) -> None:
-        applier = Applier(self.client)
+        applier = Applier(self.client, self._on_note)
         await applier.apply([_namespace(name) for name in NAMESPACES])
         self._nodes = [
             self._make_node(f"node-{number}", kubelets, place) for number in range(self._node_count)

@@ -149,13 +149,21 @@ def test_deployment_becomes_a_replica_set(tmp_path: Path) -> None:
     assert found.object["spec"].keys() == {"replicas", "selector", "template"}
 
 
-def test_stateful_set_becomes_pods_and_budgets_are_ignored(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("version", "kind"),
+    [
+        ("apps/v1", "StatefulSet"),
+        ("apps.kruise.io/v1alpha1", "CloneSet"),
+        ("apps.kruise.io/v1beta1", "StatefulSet"),
+        ("game.kruise.io/v1alpha1", "GameServerSet"),
+        ("batch/v1", "Job"),
+        ("argoproj.io/v1alpha1", "Rollout"),
+    ],
+)
+def test_workload_becomes_its_pods(tmp_path: Path, version: str, kind: str) -> None:
     template = "{metadata: {labels: {app: web}}, spec: {containers: []}}"
-    budget = "apiVersion: policy/v1\nkind: PodDisruptionBudget\nmetadata: {name: web}"
-    workload = DEPLOYMENT.replace("Deployment", "StatefulSet")
-    file = written(
-        tmp_path, f"{workload}\nspec: {{replicas: 2, template: {template}}}\n---\n{budget}"
-    )
+    workload = DEPLOYMENT.replace("apps/v1", version).replace("Deployment", kind)
+    file = written(tmp_path, f"{workload}\nspec: {{replicas: 2, template: {template}}}")
     assert [each.object for each in load([file])] == [
         {
             "apiVersion": "v1",
