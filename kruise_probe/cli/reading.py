@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, Final, TypeVar
 
-from kruise_probe.api.errors import Forbidden, NotFound
+from kruise_probe.api.errors import ApiError, Forbidden, NotFound
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.kinds import KubeObject, ListPage, Resource
 from kruise_probe.api.resources import LEASES, MARKERS, NODE_POD_PROBES, NODES
@@ -83,12 +83,11 @@ class Reader:
         async with asyncio.timeout(DEADLINE_SECONDS):
             try:
                 markers = await self._list(MARKERS, self._namespace)
-            except (Forbidden, NotFound) as error:
-                if not markers_optional:
+            except ApiError as error:
+                if not markers_optional or error.code not in (403, 404):
                     raise
                 markers = []
-                missing = isinstance(error, NotFound)
-                why = "the CRDs are not installed" if missing else error.message
+                why = "the CRDs are not installed" if error.code == 404 else error.message
                 self.notes.append(f"{why}; unknown: whether other markers own the same marks")
             try:
                 pod = await self._client.get(SEEN_PODS, NamespacedName(self._namespace, name))
