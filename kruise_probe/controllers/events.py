@@ -8,7 +8,7 @@ Source: Kruise pkg/controller/{podprobemarker,nodepodprobe}/*_event_handler.go.
 Differs: Kruise ignores changes of labels, deletions, phases and started containers.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from kruise_probe.api.core import Lease, Node
 from kruise_probe.api.names import node_of_daemon_lease
@@ -167,7 +167,14 @@ class NodeEvents(_Events):
 
 
 class NodePodProbeEvents(_Events):
-    """Enqueues pods with changed results, nodes whose spec others edited, and the markers of both."""
+    """Enqueues pods with changed results, nodes whose spec others edited, and the markers of both.
+
+    A standby (`leads` is False) does not record which probes were edited: the leader writes their conditions.
+    """
+
+    def __init__(self, state: State, queues: Queues, leads: Callable[[], bool]) -> None:
+        super().__init__(state, queues)
+        self._leads = leads
 
     def on_add(self, obj: NodePodProbe, is_initial: bool) -> None:
         own_write = self._state.node_pod_probes.is_own_write(obj)
@@ -197,7 +204,7 @@ class NodePodProbeEvents(_Events):
         ours = self._state.namespace
         for key, result_change in change.pods.items():
             if not ours or key.namespace == ours:
-                edited = change.edited.get(key, frozenset())
+                edited = change.edited.get(key, ()) if self._leads() else ()
                 self._state.limits.record_result_change(key, result_change, edited)
                 self._queues.enqueue_pod(key, Priority.HIGH)
         markers = self._state.matching.markers

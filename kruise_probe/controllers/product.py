@@ -75,7 +75,7 @@ def build(
     informers.markers.add_event_handler(MarkerEvents(state, queues))
     informers.pods.add_event_handler(PodEvents(state, queues))
     informers.nodes.add_event_handler(NodeEvents(state, queues))
-    informers.node_pod_probes.add_event_handler(NodePodProbeEvents(state, queues))
+    informers.node_pod_probes.add_event_handler(NodePodProbeEvents(state, queues, manager.leads))
     informers.leases.add_event_handler(LeaseEvents(state, queues))
 
     nodes = NodeReconciler(state, queues, writer)

@@ -108,6 +108,10 @@ class Manager:
         self._resync_seconds = resync_seconds
         self._cache_sync_timeout_seconds = cache_sync_timeout_seconds
 
+    def leads(self) -> bool:
+        """Whether this process may write what only a leader writes."""
+        return self.elector is None or self.elector.is_leader
+
     def add_informer(self, resource: Resource[T], namespace: str = "") -> SharedInformer[T]:
         """Return a new informer that the manager runs, and add its checks."""
         informer: SharedInformer[T] = SharedInformer(

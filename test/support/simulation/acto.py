@@ -60,6 +60,7 @@ PROPERTIES = (
     Property("probes[].probe.httpGet.httpHeaders[].value", "c", None, ("httpGet", _HEADERS)),
     Property("probes[].probe.httpGet.path", "/ready", None, ("httpGet", _HTTP)),
     Property("probes[].probe.httpGet.port", 8080, 70000, ("httpGet", _HTTP)),
+    Property("probes[].probe.httpGet.protocol", "HTTP1", "HTTP2", ("httpGet", _HTTP)),
     Property("probes[].probe.httpGet.scheme", "HTTPS", "ftp", ("httpGet", _HTTP)),
     Property("probes[].probe.tcpSocket.host", "", "example.com", ("tcpSocket", _HTTP)),
     Property("probes[].probe.tcpSocket.port", 8080, "UPPER CASE", ("tcpSocket", _HTTP)),
