@@ -78,10 +78,13 @@ def fit(status: NodePodProbeStatus, spec_bytes: int) -> Fitted:
     size = stored_bytes(status)
     if size <= room:
         return Fitted(status, 0)
-    messages = [_padded(state.message or "") for state in _all_states(status)]
-    total = sum(map(len, messages))
+    messages = [(state.message or "").encode() for state in _all_states(status)]
+    sizes = [_stored_size(message) for message in messages]
+    total = sum(sizes)
     step = max(STEPS * (room - (size - total)) // max(total, 1), 0)
-    shorter = iter([_cut(message, len(message) * step // STEPS) for message in messages])
+    shorter = iter(
+        [_cut(text, size * step // STEPS) for text, size in zip(messages, sizes, strict=True)]
+    )
     pods = tuple(
         msgspec.structs.replace(
             pod,
@@ -102,16 +105,16 @@ def _all_states(status: NodePodProbeStatus) -> Iterator[ContainerProbeState]:
         yield from pod.probe_states or ()
 
 
-def _padded(message: str) -> bytes:
-    """The message, as long as it is stored: NULs before each character that is stored as more bytes."""
-    text = message.encode()
+def _stored_size(text: bytes) -> int:
+    return len(text) + sum(text.count(each) * len(padding) for each, padding in _PADDING)
+
+
+def _cut(text: bytes, size: int) -> str | None:
+    """Cut a message to `size` stored bytes. NULs stand for the bytes that a character takes more."""
+    text = text[:size]
     for character, padding in _PADDING:
         text = text.replace(character, padding + character)
-    return text
-
-
-def _cut(padded: bytes, size: int) -> str | None:
-    return padded[:size].replace(b"\0", b"").decode(errors="ignore").rstrip() or None
+    return text[:size].replace(b"\0", b"").decode(errors="ignore").rstrip() or None
 
 
 def update_of(status: NodePodProbeStatus, name: str, resource_version: str) -> bytes:
