@@ -153,7 +153,7 @@ async def test_columns_of_every_kind_are_those_of_kubectl(api: Api) -> None:
         "namespaces": "Name,Status,Age",
         "leases": "Name,Holder,Age",
         "serviceaccounts": "Name,Age",
-        "nodepodprobes": "Name,Age",
+        "nodepodprobes": "Name,Pods,Newest,Age",
     }
     for resource, names in expected.items():
         table = (await api.get(api.path(resource), accept=TABLE)).body
