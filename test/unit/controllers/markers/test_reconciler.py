@@ -96,6 +96,17 @@ async def test_counts_add_up_to_the_matched_pods(api: FakeApi) -> None:
             assert condition(api, each)[1] == reason
 
 
+async def test_fields_without_effect_are_reported_and_degrade_nothing(api: FakeApi) -> None:
+    restarting = probe_wire("late", condition="c/late", terminationGracePeriodSeconds=5)
+    api.put(MARKERS, marker_wire(probes=[probe_wire(), restarting]))
+    async with running_manager(api):
+        await settle()
+
+    status, reason, message = condition(api, "Degraded")
+    assert (status, reason) == ("False", "FieldsWithoutEffect")
+    assert "spec.probes[1].probe.terminationGracePeriodSeconds" in message
+
+
 async def test_pods_without_a_valid_value_are_counted(api: FakeApi) -> None:
     """Only for keys that this marker owns, and only while there is a result."""
     values = [{"label": "role", "regex": "role=(.*)"}, {"annotation": "why"}]

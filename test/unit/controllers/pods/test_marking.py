@@ -135,6 +135,14 @@ class TestStaleness:
         assert changes.conditions[0].last_transition_time is None
 
 
+def test_a_pod_without_labels_and_annotations_is_marked() -> None:
+    bare = decoded({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "main"}]}})
+    policy = policy_wire("Succeeded", {"ok": "1"}, {"why": "idle"})
+    changes = mark(bare, claims(policy), states(state()))
+    assert changes is not None
+    assert (changes.labels, changes.annotations) == ({"ok": "1"}, {"why": "idle"})
+
+
 def test_values_of_a_probe_without_a_state_hide_no_invalid_value_of_another() -> None:
     policy = policy_wire(from_message=[{"label": "l", "regex": "x"}])
     probes = [probe_wire("a", condition="c/a"), probe_wire("b", condition="c/b", policies=[policy])]
