@@ -12,7 +12,6 @@ from benchmarks import latency as latency_bench
 from benchmarks import manager as manager_bench
 from benchmarks import path as path_bench
 from benchmarks import scale as scale_bench
-from benchmarks import server as server_bench
 from benchmarks.reporting import Row, medians, progress, table
 
 
@@ -183,33 +182,6 @@ def path(files: bool) -> None:
 def scale(runs: int, sizes: tuple[tuple[int, int], ...]) -> None:
     """The manager's caches and planner in one process without an API server: growth with nodes and pods."""
     _repeat(runs, lambda: scale_bench.measure(sizes))
-
-
-@main.command()
-@click.option(
-    "--pods",
-    "sizes",
-    multiple=True,
-    type=int,
-    default=(10, 30, 110, 500),
-    help="Pods in the NodePodProbe, with three probes each; repeat the option for several sizes.",
-)
-@click.option(
-    "--changed",
-    multiple=True,
-    type=int,
-    default=(1, 10, 330),
-    help="Results that change in each write; repeat the option for several numbers.",
-)
-@click.option("--writes", default=40, help="Writes of a kind in its turn.")
-@click.option("--turns", default=3, help="Turns of each kind; a figure is their median.")
-@crds_option
-@label_option
-@runs_option
-def server(runs: int, **options: Any) -> None:
-    """The API server's CPU for each kind of write of a NodePodProbe."""
-    bench = server_bench.ServerBench(**options)
-    _repeat(runs, lambda: server_bench.measure(bench))
 
 
 main(prog_name="hack/bench")

@@ -19,8 +19,6 @@ from kruise_probe.client.request import METADATA_ONLY
 MERGE = "application/merge-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
 JSON = "application/json"
-JSON_PATCH = "application/json-patch+json"
-APPLY = "application/apply-patch+yaml"
 
 REQUEST_SECONDS = 60.0
 

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 import yaml
 from monitoring.alerts import prometheus_rule
-from monitoring.dashboard import SIDECAR_LABEL, dashboard
 from monitoring.service_monitor import monitoring
 from support.kubectl import Kubectl, KubectlError
 
@@ -341,10 +340,9 @@ def test_the_dashboard_comes_with_either_way(admin: Kubectl, tmp_path: Path) -> 
     chart = by_identity(template("dashboard.enabled=true"))[name]
     kustomize = by_identity(built(admin, tmp_path, ["prometheus"]))[name]
 
-    assert json.loads(chart["data"]["dashboard.json"]) == dashboard()
-    assert json.loads(kustomize["data"]["dashboard.json"]) == dashboard()
+    assert chart["data"] == kustomize["data"]
     assert chart["metadata"] == kustomize["metadata"]
-    assert chart["metadata"]["labels"] == SIDECAR_LABEL
+    assert chart["metadata"]["labels"] == {"grafana_dashboard": "1"}
 
 
 def test_the_managers_pod_is_restricted_and_the_daemons_is_not(
