@@ -9,7 +9,6 @@ Differs: this server's garbage collector deletes namespaces, instead of a contro
 import re
 from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime
 from functools import cache
 from importlib.resources import files
 from typing import Any, Final
@@ -18,7 +17,6 @@ import msgspec
 
 from kruise_probe_playground.apiserver import failures, pods, printers
 from kruise_probe_playground.apiserver.columns import Column
-from kruise_probe_playground.apiserver.definitions import DefinitionRules
 from kruise_probe_playground.apiserver.failures import Cause, invalid_value
 from kruise_probe_playground.apiserver.kinds import ALL_VERBS, Kind, Rules, fields
 from kruise_probe_playground.apiserver.replica_sets import ReplicaSetRules
@@ -80,9 +78,31 @@ class NamespaceRules(Rules):
         metadata = {"name": "default", "namespace": new["metadata"]["name"]}
         return [("serviceaccounts", {"metadata": metadata})]
 
-    def terminate(self, new: Json, now: datetime) -> bool:
+    def terminate(self, new: Json) -> bool:
         new["status"] = {**(new.get("status") or {}), "phase": "Terminating"}
         return True
+
+
+class DefinitionRules(Rules):
+    """The server creates its definitions at the start; clients only read them."""
+
+    def prepare_for_create(self, new: Json) -> None:
+        """Set the status that two controllers of the real server set some moments later."""
+        conditions = {"NamesAccepted": "NoConflicts", "Established": "InitialNamesAccepted"}
+        new["status"] = {
+            "conditions": [
+                {
+                    "type": kind,
+                    "status": "True",
+                    "lastTransitionTime": new["metadata"]["creationTimestamp"],
+                    "reason": reason,
+                    "message": "",
+                }
+                for kind, reason in conditions.items()
+            ],
+            "acceptedNames": new["spec"]["names"],
+            "storedVersions": [each["name"] for each in new["spec"]["versions"]],
+        }
 
 
 class NodeRules(Rules):
@@ -309,8 +329,7 @@ def builtin_kinds() -> list[Kind]:
             short_names=("crd", "crds"),
             categories=("api-extensions",),
             rules=DefinitionRules(),
-            subresources=("status",),
+            verbs=("get", "list", "watch"),
             has_generation=True,
-            unconditional_update=False,
         ),
     ]

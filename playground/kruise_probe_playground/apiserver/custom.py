@@ -6,12 +6,10 @@ Differs: only the storage version is served; functions replace CEL.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Final
 
 from kruise_probe_playground.apiserver import builtin
 from kruise_probe_playground.apiserver.columns import Column, cell_of
-from kruise_probe_playground.apiserver.definitions import storage_version
 from kruise_probe_playground.apiserver.failures import Cause, invalid_value
 from kruise_probe_playground.apiserver.kinds import Kind, Rules
 from kruise_probe_playground.apiserver.printers import NAME
@@ -78,7 +76,8 @@ _BLOCKING: Final = frozenset(
 def custom_kind(crd: Json, validator: Validator | None = None) -> Kind:
     """The kind that a CustomResourceDefinition (v1) defines."""
     spec = crd["spec"]
-    names, version = spec["names"], storage_version(crd)
+    names = spec["names"]
+    version: Json = next(each for each in spec["versions"] if each["storage"])
     openapi: Json = version["schema"]["openAPIV3Schema"]
     schema = Compiler().compile(openapi)
     schema.properties["metadata"] = builtin.object_meta()
@@ -120,15 +119,8 @@ def _columns(version: Json) -> Sequence[Column]:
     return (NAME, *map(_column, declared))
 
 
-def _no_cell(_: Json, __: datetime) -> None:
-    return None
-
-
 def _column(declared: Json) -> Column:
-    try:
-        cell = cell_of(declared["jsonPath"], declared["type"])
-    except ValueError:  # the definition was accepted with a warning
-        cell = _no_cell
+    cell = cell_of(declared["jsonPath"], declared["type"])
     optional = {key: declared.get(key, "") for key in ("format", "description")}
     wide = declared.get("priority", 0) > 0
     return Column(declared["name"], cell, declared["type"], wide, **optional)

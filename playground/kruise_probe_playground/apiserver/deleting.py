@@ -51,7 +51,7 @@ class Remover:
             raise forbidden(kind.target(stored.key.name), "this namespace may not be deleted")
         new = kind.decode(stored)
         now = self._registry.now()
-        if kind.rules.terminate(new, now):
+        if kind.rules.terminate(new):
             if "deletionTimestamp" not in new["metadata"]:
                 new["metadata"]["deletionTimestamp"] = format_time(now)
                 stored = self._registry.commit(kind, new, stored, dry_run=options.dry_run)

@@ -68,18 +68,11 @@ class Frontend:
         self._tokens = tokens
         self._logs = logs
         self._handlers = VerbHandlers(registry)
-        self._described = -1
-        self._describe()
+        self._discovery = Discovery(registry.kinds.values())
+        self._openapi = OpenApi(registry.kinds.values())
         self._watches: set[Watch] = set()
         self.answering: Final = asyncio.Event()
         self.answering.set()
-
-    def _describe(self) -> None:
-        """Build the documents again after a change of the kinds."""
-        if self._described != self._registry.changes_of_kinds:
-            self._described = self._registry.changes_of_kinds
-            self._discovery = Discovery(self._registry.kinds.values())
-            self._openapi = OpenApi(self._registry.kinds.values())
 
     def close_watches(self) -> None:
         """End all watches as after their timeout."""
@@ -119,7 +112,6 @@ class Frontend:
 
     def _document(self, request: web.Request) -> web.Response | None:
         """Respond to a request for version, discovery or OpenAPI; None for requests about objects."""
-        self._describe()
         path = request.path.strip("/")
         if path == "version":
             return _json(version())

@@ -5,7 +5,7 @@ Differs: a sweep after each deletion instead of a graph; owners are looked up by
 """
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Set
+from collections.abc import Iterator, Mapping, Set
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -22,12 +22,6 @@ SETTLE_SECONDS: Final = 0.1
 """Delay between a deletion and the sweep, because deletions come in bursts."""
 SWEEP_INTERVAL_SECONDS: Final = 60.0
 """Interval of sweeps without deletions."""
-
-_PARENTS: Final[Mapping[str, Callable[[Kind, Stored], str]]] = {
-    "namespaces": lambda kind, stored: stored.key.namespace,
-    "customresourcedefinitions.apiextensions.k8s.io": lambda kind, stored: kind.resource,
-}
-"""The kinds whose deletion deletes other objects first, and the name of an object's parent of that kind."""
 
 
 class GarbageCollector:
@@ -58,7 +52,7 @@ class GarbageCollector:
         }
         for kind, stored in self._candidates():
             self._collect(kind, stored, present)
-        self._empty_parents()
+        self._empty_namespaces()
         self._expire_events()
 
     def _candidates(self) -> list[tuple[Kind, Stored]]:
@@ -120,21 +114,19 @@ class GarbageCollector:
         write = self._registry.commit if kept else self._registry.remove
         write(kind, decoded, stored)
 
-    def _empty_parents(self) -> None:
-        """Delete the objects of terminating namespaces and definitions, then the parents themselves."""
-        kinds = dict(self._registry.kinds)
-        for resource, parent_of in _PARENTS.items():
-            parent = kinds[resource]
-            for stored in [*self._registry.collection(parent).objects.values()]:
-                if stored.terminating:
-                    deletions = [
-                        self._remover.delete(kind, each, DeleteOptions())
-                        for kind in kinds.values()
-                        for each in [*self._registry.collection(kind).objects.values()]
-                        if parent_of(kind, each) == stored.key.name
-                    ]
-                    if all(each.gone for each in deletions):
-                        self._registry.remove(parent, parent.decode(stored), stored)
+    def _empty_namespaces(self) -> None:
+        """Delete the objects of terminating namespaces, then the namespaces themselves."""
+        namespaces = self._registry.kinds["namespaces"]
+        for stored in [*self._registry.collection(namespaces).objects.values()]:
+            if stored.terminating:
+                deletions = [
+                    self._remover.delete(kind, each, DeleteOptions())
+                    for kind in self._registry.kinds.values()
+                    for each in [*self._registry.collection(kind).objects.values()]
+                    if each.key.namespace == stored.key.name
+                ]
+                if all(each.gone for each in deletions):
+                    self._registry.remove(namespaces, namespaces.decode(stored), stored)
 
     def _expire_events(self) -> None:
         kind = self._registry.kinds["events"]

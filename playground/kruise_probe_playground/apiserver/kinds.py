@@ -6,7 +6,6 @@ Differs: one version per kind.
 
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Final
 
 import msgspec
@@ -83,7 +82,7 @@ class Rules:
         """Return the objects that a controller creates for a new one, each with its resource."""
         return ()
 
-    def terminate(self, new: Json, now: datetime) -> bool:
+    def terminate(self, new: Json) -> bool:
         """Mark an object as terminating, if other objects are deleted before it; False for other kinds."""
         return False
 

@@ -5,10 +5,9 @@ Differs: the storage cannot fail.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from random import Random
-from types import MappingProxyType
 from typing import Final
 
 from kruise_probe.api.keys import NamespacedName
@@ -31,10 +30,6 @@ class Registry:
         now: the wall clock.
         random: for generated names and uids.
         sweep_due: set when the garbage collector may have work; the collector clears it.
-        changes_of_kinds: increases when a kind is added, changed or removed.
-
-    Args:
-        definitions: by qualified resource, how an object of that kind defines another kind.
     """
 
     def __init__(
@@ -42,16 +37,13 @@ class Registry:
         kinds: Iterable[Kind],
         *,
         now: Callable[[], datetime],
-        definitions: Mapping[str, Callable[[Json], Kind]] = MappingProxyType({}),
         random: Random | None = None,
     ) -> None:
         self.store: Final = ObjectStore()
         self.now: Final = now
         self.random: Final = random or Random()
         self.sweep_due: Final = asyncio.Event()
-        self.changes_of_kinds = 0
-        self._definitions = definitions
-        self.kinds = {each.resource: each for each in kinds}
+        self.kinds: Final = {each.resource: each for each in kinds}
 
     def kind_at(self, group: str, version: str, plural: str) -> Kind | None:
         kind = self.kinds.get(f"{plural}.{group}" if group else plural)
@@ -78,9 +70,6 @@ class Registry:
         self.collection(kind).record(Change(stored.revision, old, stored, removed=False))
         if stored.terminating or (stored.owners and old is None):
             self.sweep_due.set()
-        if kind.resource in self._definitions:
-            self.kinds[stored.key.name] = self._definitions[kind.resource](new)
-            self.changes_of_kinds += 1
         return stored
 
     def remove(self, kind: Kind, last: Json, old: Stored, *, dry_run: bool = False) -> Stored:
@@ -90,18 +79,10 @@ class Registry:
         stored = kind.encode(last, self.store.next_revision())
         self.collection(kind).record(Change(stored.revision, old, stored, removed=True))
         self.sweep_due.set()
-        if kind.resource in self._definitions:
-            del self.kinds[stored.key.name]
-            self.changes_of_kinds += 1
         return stored
 
-    def check_parents(self, kind: Kind, namespace: str, name: str) -> None:
-        """Fail if the namespace or the definition of a new object does not exist or is terminating."""
-        for each in self._definitions:
-            definition = self.store.collections[each].objects.get(NamespacedName("", kind.resource))
-            if definition and definition.terminating:
-                why = "create not allowed while custom resource definition is terminating"
-                raise failures.forbidden(kind.target(name), why)
+    def check_namespace(self, kind: Kind, namespace: str) -> None:
+        """Fail if the namespace of a new object does not exist or is terminating."""
         if not kind.namespaced:
             return
         namespaces = self.kinds["namespaces"]

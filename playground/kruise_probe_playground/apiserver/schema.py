@@ -65,8 +65,7 @@ ABSENT_VALUES: Final[Mapping[str, Json]] = {
         "sessionAffinity": "None",
         "internalTrafficPolicy": "Cluster",
     },
-    f"{_CRD}CustomResourceDefinition": {"spec": {}},
-    f"{_CRD}CustomResourceDefinitionSpec": {"conversion": {"strategy": "None"}, "names": {}},
+    f"{_CRD}CustomResourceDefinitionSpec": {"conversion": {"strategy": "None"}},
 }
 """The values of absent fields: defaults, and the zero values of fields without `omitempty`, which Go always writes."""
 

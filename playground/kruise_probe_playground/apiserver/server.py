@@ -45,7 +45,7 @@ class EmbeddedApiServer:
     Leaving the block ends every watch and drops all objects.
 
     Args:
-        crds: the initial CustomResourceDefinitions, as dictionaries.
+        crds: the CustomResourceDefinitions, as dictionaries. Clients only read them.
         validators: rules beyond the CRDs' schemas, by qualified resource.
         tokens, logs: see `Frontend`.
         tls: None serves plain HTTP.
@@ -62,31 +62,28 @@ class EmbeddedApiServer:
         tls: Tls | None = None,
         middlewares: Sequence[Middleware] = (),
     ) -> None:
-        self._crds = list(crds)
+        definitions = list(crds)
         self._port = 0
         self._tls = tls
         self._middlewares = middlewares
         self.registry: Final = Registry(
-            builtin_kinds(),
+            [
+                *builtin_kinds(),
+                *(custom_kind(crd, validators.get(crd["metadata"]["name"])) for crd in definitions),
+            ],
             now=utc_now,
-            definitions={
-                DEFINITIONS: lambda crd: custom_kind(crd, validators.get(crd["metadata"]["name"]))
-            },
         )
         self._frontend = Frontend(self.registry, tokens=tokens, logs=logs)
         self._stack = AsyncExitStack()
-        self._seed()
+        self._seed(definitions)
 
-    def _seed(self) -> None:
+    def _seed(self, definitions: Iterable[Json]) -> None:
         editor = Editor(self.registry)
-        namespaces, definitions = (
-            self.registry.kinds[each] for each in ("namespaces", DEFINITIONS)
-        )
-        options = WriteOptions("kube-apiserver")
+        kinds, options = self.registry.kinds, WriteOptions("kube-apiserver")
         for name in NAMESPACES:
-            editor.create(namespaces, "", {"metadata": {"name": name}}, options)
-        for crd in self._crds:
-            editor.create(definitions, "", crd, options)
+            editor.create(kinds["namespaces"], "", {"metadata": {"name": name}}, options)
+        for crd in definitions:
+            editor.create(kinds[DEFINITIONS], "", crd, options)
 
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as stack:

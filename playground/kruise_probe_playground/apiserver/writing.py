@@ -58,7 +58,7 @@ class Editor:
         with _warning(warnings):
             metadata = new.setdefault("metadata", {})
             _set_namespace(kind, metadata, namespace)
-            self._registry.check_parents(kind, namespace, metadata.get("name") or "")
+            self._registry.check_namespace(kind, namespace)
             now = self._registry.now()
             meta.stamp_new(metadata, now, self._registry.random)
             kind.rules.default(new)

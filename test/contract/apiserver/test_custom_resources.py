@@ -4,7 +4,7 @@ from copy import deepcopy
 from typing import Any
 
 import pytest
-from support.contract_api import Api, Json, marker, node_pod_probe
+from support.contract_api import DEFINITIONS, Api, Json, marker, node_pod_probe
 
 LONG = "x" * 40_000
 
@@ -255,11 +255,10 @@ async def test_a_marker_that_stays_as_it_is_is_not_judged_again(api: Api) -> Non
 
 
 async def test_definitions_can_be_read(api: Api) -> None:
-    path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-    listed = await api.get(path)
+    listed = await api.get(DEFINITIONS)
     names = {each["metadata"]["name"] for each in listed.body["items"]}
     assert {"podprobemarkers.apps.kruise.io", "nodepodprobes.apps.kruise.io"} <= names
-    one = await api.get(f"{path}/podprobemarkers.apps.kruise.io")
+    one = await api.get(f"{DEFINITIONS}/podprobemarkers.apps.kruise.io")
     states = {each["type"]: each["status"] for each in one.body["status"]["conditions"]}
     assert states["Established"] == "True"
     assert one.body["status"]["acceptedNames"]["kind"] == "PodProbeMarker"

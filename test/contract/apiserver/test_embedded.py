@@ -7,7 +7,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 from support.api_server import ApiServer
-from support.contract_api import Api, ServerAddress, pod
+from support.contract_api import DEFINITIONS, Api, ServerAddress, pod
 from support.patience import PATIENCE_SECONDS
 
 from kruise_probe_playground.apiserver.authentication import User
@@ -45,6 +45,13 @@ async def test_expired_versions_are_gone_for_watches_and_pages(server: ApiServer
         api.path("pods"), resourceVersion=page.revision, resourceVersionMatch="Exact"
     )
     assert exact.code == 410
+
+
+async def test_clients_only_read_definitions(api: Api) -> None:
+    path = f"{DEFINITIONS}/podprobemarkers.apps.kruise.io"
+    refused = [await api.post(DEFINITIONS, {}), await api.merge(path, {}), await api.delete(path)]
+    assert [each.code for each in refused] == [405, 405, 405]
+    assert (await api.get(path)).code == 200
 
 
 async def test_a_watch_from_a_list_after_an_expiry_works(server: ApiServer, api: Api) -> None:

@@ -456,3 +456,24 @@ async def test_unknown_fields_are_told(api: Api, resource: str, validation: str,
     else:
         assert 'unknown field \\"spec.nonsense\\"' in answer.headers["Warning"]
         assert "nonsense" not in answer.body["spec"]
+
+
+async def test_data_of_config_maps_and_secrets_is_stored(api: Api) -> None:
+    data = {"metadata": {"name": "a"}, "data": {"a": "b"}}
+    assert (await api.create("configmaps", data)).body["data"] == {"a": "b"}
+    secret = {"metadata": {"name": "a"}, "stringData": {"a": "b"}}
+    stored = await api.create("secrets", secret)
+    assert (stored.body["data"], stored.body["type"]) == ({"a": "Yg=="}, "Opaque")
+    assert "stringData" not in stored.body
+
+
+async def test_a_service_gets_its_defaults(api: Api) -> None:
+    body = {"metadata": {"name": "a"}, "spec": {"ports": [{"port": 80}]}}
+    spec = (await api.create("services", body)).body["spec"]
+    assert spec["ports"] == [{"port": 80, "protocol": "TCP", "targetPort": 80}]
+    assert (spec["type"], spec["sessionAffinity"]) == ("ClusterIP", "None")
+
+
+async def test_the_embedded_server_says_which_kinds_it_has(api: Api) -> None:
+    answer = await api.get("/apis/example.com/v9/deployments")
+    assert (answer.code, api.real or "configmaps" in answer.body["message"]) == (404, True)

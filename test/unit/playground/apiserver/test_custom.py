@@ -5,7 +5,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kruise_probe_playground.apiserver.custom import custom_kind
-from kruise_probe_playground.apiserver.definitions import DefinitionRules
 from kruise_probe_playground.apiserver.schema import Json
 
 
@@ -149,11 +148,3 @@ def test_validation_accepts_any_value_without_an_exception(value: object) -> Non
         },
     }
     assert all(isinstance(each, str) for each in problems(schema, value))
-
-
-def test_definition_with_scale_gets_a_warning() -> None:
-    """Of the subresources, the playground serves the status alone."""
-    rules: Json = {"type": "object"}
-    assert not DefinitionRules().warnings(definition(rules, subresources={"status": {}}))
-    (warning,) = DefinitionRules().warnings(definition(rules, subresources={"scale": {}}))
-    assert "scale" in warning

@@ -29,7 +29,6 @@ EPOCH = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 PODS = "/api/v1/namespaces/ns/pods"
 NODES = "/api/v1/nodes"
 MARKERS = "/apis/apps.kruise.io/v1alpha1/namespaces/ns/podprobemarkers"
-DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
 PROTOBUF = "application/vnd.kubernetes.protobuf"
 MERGE = "application/merge-patch+json"
@@ -40,18 +39,12 @@ class Server:
     """Handlers over a registry, asked as the frontend asks them."""
 
     def __init__(self) -> None:
-        self.registry = Registry(
-            builtin_kinds(),
-            now=lambda: EPOCH,
-            definitions={
-                "customresourcedefinitions.apiextensions.k8s.io": lambda crd: custom_kind(
-                    crd, marker_problems if "Marker" in crd["spec"]["names"]["kind"] else None
-                )
-            },
+        custom = (
+            custom_kind(crd, marker_problems if "Marker" in crd["spec"]["names"]["kind"] else None)
+            for crd in all_crds()
         )
+        self.registry = Registry([*builtin_kinds(), *custom], now=lambda: EPOCH)
         self.handlers = VerbHandlers(self.registry)
-        for each in all_crds():
-            self.ask("POST", DEFINITIONS, each)
         self.ask("POST", "/api/v1/namespaces", {"metadata": {"name": "ns"}})
 
     def ask(
@@ -133,11 +126,6 @@ def test_finalized_namespace_is_deleted(server: Server) -> None:
     assert server.body("DELETE", path)["status"]["phase"] == "Terminating"
     server.ask("PUT", f"{path}/finalize", {"metadata": {"name": "ns"}, "spec": {}})
     assert refusal(server, "GET", path).code == 404
-
-
-def test_definitions_are_shown_as_kubectl_prints_them(server: Server) -> None:
-    shown = server.body("GET", DEFINITIONS, accept=TABLE)["rows"][-1]
-    assert shown["cells"] == ["podprobemarkers.apps.kruise.io", "2026-01-02T03:04:05Z"]
 
 
 @pytest.mark.parametrize(
