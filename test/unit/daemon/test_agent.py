@@ -82,18 +82,6 @@ def start_crowd(node: ScriptedNode, pods: int, *, age: float = 0.0) -> None:
 # Publication.
 
 
-async def test_unchanged_results_are_refreshed_every_ten_minutes_by_default(
-    node: ScriptedNode,
-) -> None:
-    node.api.put(one(exec_probe(period_seconds=60)))
-    async with node.daemon():
-        node.containers.start()
-        await asyncio.sleep(1300)
-    between = gaps([write.at for write in node.api.writes])
-    assert len(between) == 2
-    assert all(600 <= each <= 632 for each in between)
-
-
 async def test_result_is_published_within_fifty_milliseconds(node: ScriptedNode) -> None:
     node.api.put(crowd(50))
     start_crowd(node, 50, age=100)
@@ -237,19 +225,6 @@ async def test_the_lease_has_no_other_owner(node: ScriptedNode, owner: OwnerRefe
 # Figures.
 
 
-async def test_phases_of_thirty_probes_spread_over_the_period(node: ScriptedNode) -> None:
-    node.api.put(crowd(30))
-    start_crowd(node, 30)
-    async with node.daemon():
-        await asyncio.sleep(10)
-        node.probers.attempts.clear()
-        await asyncio.sleep(1)
-    tenths = Counter(int(at * 10) % 10 for at in node.probers.times)
-    assert len(node.probers.times) == 30
-    assert len(tenths) >= 7
-    assert max(tenths.values()) <= 9
-
-
 async def test_b7_load_is_flat_after_a_restart(node: ScriptedNode) -> None:
     node.api.put(crowd(250, 4, period_seconds=10))
     start_crowd(node, 250, age=1000)
@@ -259,16 +234,6 @@ async def test_b7_load_is_flat_after_a_restart(node: ScriptedNode) -> None:
     tenths = Counter(int(at * 10) for at in node.probers.times)
     assert all(65 <= seconds[second] <= 135 for second in range(30))
     assert max(tenths.values()) <= 30
-
-
-async def test_a_period_of_one_second_does_not_drift_in_a_minute(node: ScriptedNode) -> None:
-    node.probers.answer(OK, seconds=0.3)
-    node.api.put(one(exec_probe()))
-    async with node.daemon():
-        node.containers.start()
-        await asyncio.sleep(62)
-    first, *others = node.probers.times[1:]
-    assert all(abs(at - first - n) <= 0.05 for n, at in enumerate(others, start=1))
 
 
 async def test_an_exec_that_hangs_fails_in_two_seconds_and_never_doubles(
@@ -328,18 +293,6 @@ async def test_b20_a_failed_probe_is_never_reported_as_succeeded(
     assert states == {"Failed"}
 
 
-async def test_the_phase_is_the_same_after_a_restart(node: ScriptedNode) -> None:
-    node.api.put(one(exec_probe(period_seconds=20)))
-    node.containers.start()
-    await node.killed_daemon(50)
-    node.probers.attempts.clear()
-    await node.killed_daemon(47)
-    await node.killed_daemon(47)
-    assert len(node.probers.times) >= 4
-    phases = [at % 20 for at in node.probers.times]
-    assert phases == pytest.approx([phases[0]] * len(phases), abs=0.01)
-
-
 async def test_a_known_state_waits_for_its_phase_and_an_unknown_one_at_most_ten_seconds(
     node: ScriptedNode,
 ) -> None:
@@ -375,18 +328,6 @@ async def test_container_that_was_replaced_while_the_daemon_was_down(
     assert node.api.state() == "Succeeded"
     seen = [w.status.pod_probe_statuses[0].probe_states[0].state for w in node.api.writes]  # type: ignore[index]  # one pod, one probe
     assert [s for s, before in zip(seen, ["", *seen], strict=False) if s != before] == states
-
-
-async def test_a_probe_edited_while_the_daemon_was_down_runs_within_ten_seconds(
-    node: ScriptedNode,
-) -> None:
-    node.api.put(one(exec_probe("old", period_seconds=3600)))
-    node.containers.start()
-    await node.killed_daemon(10)
-    node.api.put(one(exec_probe("new", period_seconds=3600)))
-    node.probers.answer(BAD)
-    await node.killed_daemon(11)
-    assert node.api.state() == "Failed"
 
 
 async def test_an_object_that_comes_after_the_start_is_not_read_back(node: ScriptedNode) -> None:
@@ -485,21 +426,6 @@ async def test_the_last_results_are_written_at_the_end(node: ScriptedNode) -> No
     assert float(node.api.message()) == pytest.approx(node.probers.times[-1])
 
 
-async def test_shutdown_drops_no_state(node: ScriptedNode) -> None:
-    node.api.put(crowd(5))
-    start_crowd(node, 5)
-    async with node.daemon():
-        await asyncio.sleep(5)
-    assert len(node.api.states()) == 5
-
-
-async def test_lease_is_renewed_without_a_node_pod_probe(node: ScriptedNode) -> None:
-    async with node.daemon():
-        await asyncio.sleep(31)
-    assert gaps(node.api.lease_writes) == pytest.approx([10.0] * 3)
-    assert node.api.writes == []
-
-
 # Malformed objects.
 
 
@@ -564,14 +490,6 @@ async def test_no_malformed_object_stops_the_daemon_or_another_probe(
         await asyncio.sleep(3)
         assert list(node.api.states()) == ["sound/marker#probe"]
         assert node.containers.subscriptions == 1
-
-
-async def test_an_unknown_probe_without_a_container_is_an_event_too(node: ScriptedNode) -> None:
-    entry = pod_of(ContainerProbe(name="m#p", container_name="", probe=Probe()))
-    node.api.put(spec_of(entry))
-    async with node.daemon():
-        await asyncio.sleep(3)
-    assert node.recorder.reasons == ["KruiseProbeUnknown"]
 
 
 async def test_b21_after_pods_have_come_and_gone_there_are_no_more_series_than_before(

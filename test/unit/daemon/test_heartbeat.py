@@ -54,26 +54,6 @@ async def test_lease_is_renewed_every_ten_seconds_and_never_released() -> None:
     assert api.lease["spec"]["renewTime"] == "2026-11-21T12:01:00.250000Z"
 
 
-async def test_slow_responses_do_not_delay_renewals() -> None:
-    api = FakeNodeApi()
-
-    async def slow(_: str) -> None:
-        await asyncio.sleep(3)
-
-    async with beating(api):
-        api.fail = slow
-        await asyncio.sleep(65)
-    assert gaps(api.lease_writes[1:]) == pytest.approx([10.0] * 5)
-
-
-async def test_deleted_lease_is_recreated() -> None:
-    api = FakeNodeApi()
-    async with beating(api):
-        api.lease = None
-        await asyncio.sleep(10)
-        assert api.lease is not None
-
-
 async def test_lease_that_another_client_creates_first_is_renewed() -> None:
     api = FakeNodeApi()
     errors = iter([NotFound("none"), AlreadyExists("there is")])

@@ -3,8 +3,6 @@ from prometheus_client.core import CollectorRegistry
 from kruise_probe.api.keys import NamespacedName, ProbeKey, ProbeName
 from kruise_probe.daemon.metrics import ProbeCollector, ProbeSeries
 
-PORTION = 50
-
 
 def series(probe: str = "m#p", uid: str = "uid") -> ProbeSeries:
     made = ProbeSeries(
@@ -44,68 +42,11 @@ def test_b21_totals_and_durations_have_kubelets_names() -> None:
     assert registry.get_sample_value(f"{duration}_bucket", {**NAMES, "le": "+Inf"}) == 2
 
 
-def bounds(registry: CollectorRegistry, name: str) -> list[str]:
-    """The upper bounds of the buckets of a histogram."""
-    return [
-        sample.labels["le"]
-        for family in registry.collect()
-        for sample in family.samples
-        if sample.name == f"{name}_bucket"
-    ]
-
-
-def test_durations_have_the_buckets_of_kubelet() -> None:
-    """Go's default buckets."""
-    one = series()
-    one.succeeded(0.03)
-    assert bounds(registry_of(one), "prober_probe_duration_seconds") == (
-        [
-            "0.005",
-            "0.01",
-            "0.025",
-            "0.05",
-            "0.1",
-            "0.25",
-            "0.5",
-            "1.0",
-            "2.5",
-            "5.0",
-            "10.0",
-            "+Inf",
-        ]
-    )
-
-
 def test_a_probe_without_a_success_has_no_duration() -> None:
     one = series()
     one.failed += 1
     registry = registry_of(one)
     assert registry.get_sample_value("prober_probe_duration_seconds_count", NAMES) is None
-
-
-def test_the_probes_of_all_portions_are_exported() -> None:
-    all_series = [series(f"m#{number}") for number in range(2 * PORTION + 1)]
-    for each in all_series:
-        each.failed += 1
-    samples = [
-        sample.labels["probe"]
-        for family in registry_of(*all_series).collect()
-        for sample in family.samples
-        if sample.name == "prober_probe_total"
-    ]
-    assert samples == [f"m#{number}" for number in range(2 * PORTION + 1)]
-
-
-def test_probes_are_counted_by_handler_and_state() -> None:
-    pending, failed, also_failed = series("m#a"), series("m#b"), series("m#c")
-    failed.state = also_failed.state = "Failed"
-    registry = registry_of(pending, failed, also_failed)
-
-    def count(state: str) -> float | None:
-        labels = {"type": "exec", "state": state}
-        return registry.get_sample_value("kruise_probe_probes", labels)
-
-    assert (count("Pending"), count("Failed"), count("Succeeded")) == (1, 2, None)
 
 
 def test_two_pods_of_one_name_give_no_duplicate_series() -> None:

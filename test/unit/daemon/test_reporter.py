@@ -121,15 +121,6 @@ async def reporting(
         await asyncio.wait([task])
 
 
-async def test_the_first_change_is_written_at_once() -> None:
-    async with reporting() as r:
-        await asyncio.sleep(5)
-        r.put(0)
-        await settle()
-        assert r.api.state("pod/m#p0") == "Succeeded"
-        assert r.write_times == [pytest.approx(5.0, abs=0.005)]
-
-
 async def test_changes_within_a_hundred_milliseconds_are_batched() -> None:
     async with reporting(probes=50) as r:
         for number in range(50):
@@ -201,34 +192,6 @@ async def test_message_that_changes_each_tenth_of_a_second_is_written_every_two_
         assert len(r.write_times) == 12
 
 
-async def test_a_change_of_message_goes_with_a_change_of_state() -> None:
-    async with reporting(probes=2) as r:
-        r.put(0, message="one")
-        await asyncio.sleep(1)
-        r.put(0, message="two")
-        r.put(1, "Failed")
-        await asyncio.sleep(10)
-        assert r.api.message("pod/m#p0") == "two"
-        assert len(r.write_times) == 2
-
-
-async def test_a_message_that_changes_back_in_time_is_not_written() -> None:
-    async with reporting() as r:
-        r.put(0, message="one")
-        await asyncio.sleep(1)
-        r.put(0, message="two")
-        r.put(0, message="one")
-        await asyncio.sleep(10)
-        assert len(r.write_times) == 1
-
-
-async def test_result_without_new_attempts_is_not_refreshed() -> None:
-    async with reporting() as r:
-        r.put(0)
-        await asyncio.sleep(2000)
-        assert len(r.write_times) == 1
-
-
 async def test_kruises_crd_prunes_our_fields_and_causes_no_further_writes() -> None:
     async with reporting() as r:
         r.api.prunes = True
@@ -237,18 +200,6 @@ async def test_kruises_crd_prunes_our_fields_and_causes_no_further_writes() -> N
         r.put(0, message="one", id="c2")
         await asyncio.sleep(30)
         assert len(r.write_times) == 1
-
-
-async def test_a_removed_probe_leaves_the_status() -> None:
-    async with reporting(probes=2) as r:
-        r.put(0)
-        r.put(1)
-        await asyncio.sleep(1)
-        r.results.remove(key(1))
-        r.api.put(spec_with(1))
-        await asyncio.sleep(3)
-        assert list(r.api.states()) == ["pod/m#p0"]
-        assert len(r.write_times) == 2
 
 
 def stranger(name: str = "m#stranger") -> NodePodProbeStatus:
@@ -342,17 +293,6 @@ async def test_writes_and_failures_are_counted() -> None:
         assert (writes(), failures()) == (3, 2)
         await asyncio.sleep(100)
         assert (writes(), failures()) == (3, 2)
-
-
-async def test_nothing_is_written_while_there_is_no_object() -> None:
-    async with reporting() as r:
-        r.api.delete()
-        r.put(0)
-        await asyncio.sleep(1000)
-        assert r.write_times == []
-        r.api.put(r.spec)
-        await asyncio.sleep(1)
-        assert r.api.state("pod/m#p0") == "Succeeded"
 
 
 @pytest.mark.parametrize(
@@ -468,20 +408,6 @@ async def test_without_the_right_to_update_results_are_written_as_patches(
         assert r.api.state("pod/m#p0") == "Succeeded"
 
 
-async def test_failures_in_a_row_are_logged_once() -> None:
-    async def fail(_: str) -> None:
-        raise ConnectionFailed("refused")
-
-    with capture_logs() as logs:
-        async with reporting() as r:
-            r.api.fail = fail
-            r.put(0)
-            await asyncio.sleep(100)
-            r.api.fail = None
-            await asyncio.sleep(30)
-    assert [log["log_level"] for log in logs] == ["warning", "info"]
-
-
 async def test_write_that_hangs_is_cancelled_and_retried() -> None:
     async with reporting() as r:
         hanging = True
@@ -496,22 +422,6 @@ async def test_write_that_hangs_is_cancelled_and_retried() -> None:
         hanging = False
         await asyncio.sleep(10)
         assert r.api.state("pod/m#p0") == "Succeeded"
-
-
-async def test_write_in_flight_at_shutdown_is_sent_again() -> None:
-    async with reporting() as r:
-        api, hanging = r.api, True
-
-        async def hang_once(_: str) -> None:
-            nonlocal hanging
-            if hanging:
-                hanging = False
-                await asyncio.Event().wait()
-
-        api.fail = hang_once
-        r.put(0)
-        await asyncio.sleep(1)
-    assert api.state("pod/m#p0") == "Succeeded"
 
 
 @pytest.mark.parametrize(("state", "message"), [("Failed", ""), ("Succeeded", "new")])
@@ -531,16 +441,6 @@ async def test_change_during_a_refresh_is_written_at_shutdown(state: str, messag
         await started.wait()
         r.put(0, state, message)
     assert (r.api.state("pod/m#p0"), r.api.message("pod/m#p0")) == (state, message)
-
-
-async def test_recreated_object_is_written_at_once() -> None:
-    async with reporting() as r:
-        r.put(0)
-        await asyncio.sleep(5)
-        r.api.object = None
-        r.api.put(r.spec)
-        await settle()
-        assert r.write_times == [pytest.approx(0, abs=0.1), pytest.approx(5, abs=0.1)]
 
 
 async def test_response_for_a_deleted_object_does_not_count_for_its_successor(

@@ -116,10 +116,6 @@ def test_the_wire_format_is_that_of_kruise() -> None:
     }
 
 
-def test_no_results_are_an_empty_list() -> None:
-    assert patch_of(status_of(SPEC, {})) == b'{"status":{"podProbeStatuses":[],"pods":2}}'
-
-
 def of(**fields: str | int | None) -> NodePodProbeStatus:
     whole: dict[str, str | int | None] = {
         "name": "m#p",
@@ -157,11 +153,6 @@ def test_a3_only_new_content_differs(kept: NodePodProbeStatus | None, different:
     assert differs(of(), kept) is different
 
 
-def test_empty_statuses_do_not_differ() -> None:
-    assert not differs(status_of(SPEC, {}), None)
-    assert not differs(status_of(SPEC, {}), NodePodProbeStatus())
-
-
 def test_order_of_the_stored_status_is_ignored() -> None:
     """Kruise's daemon writes its results in none."""
 
@@ -189,11 +180,6 @@ def test_order_of_the_stored_status_is_ignored() -> None:
     assert differs(whole("x", "y"), whole("y", "y"))
 
 
-def test_newer_probe_times_are_detected() -> None:
-    assert not probe_times_differ(of(), of())
-    assert probe_times_differ(of(), of(last_probe_time="2026-11-21T11:59:00Z"))
-
-
 def crowd(pods: int, probes: int) -> NodePodProbeSpec:
     return spec_of(
         *(
@@ -214,15 +200,6 @@ messages = st.text(
     st.characters(exclude_categories=["Cs"]) | st.sampled_from('"\\\U0001f600é<>&\u2028'),
     max_size=300,
 ).map(normalise_message)
-
-
-def test_messages_are_cut_by_their_stored_size() -> None:
-    """Those that end with characters of six bytes too: they are not cut shorter than needed."""
-    status = NodePodProbeStatus(tuple(
-        pod for _ in range(1000) for pod in of(message="x" * 900 + "<" * 100).pod_probe_statuses or ()
-    ))  # fmt: skip
-    fitted = fit(status, MAX_OBJECT_BYTES - (8 << 10) - stored_bytes(status) * 3 // 4)
-    assert stored_bytes(fitted.status) > stored_bytes(status) * 3 // 4 - 1000 * (1500 // 64 + 6)
 
 
 @given(st.lists(messages, min_size=1, max_size=12), st.integers(0, 4000))
@@ -281,31 +258,6 @@ def test_a39_two_thousand_messages_of_a_kibibyte_stay_below_a_mebibyte(
         for s in pod.probe_states or ()
     }
     assert min(lengths) > shortest
-
-
-def test_small_change_of_one_message_changes_no_other() -> None:
-    spec = crowd(250, 8)
-    results = {
-        key(f"web-{n}", f"m#{p}"): result(message="x" * 1000) for n in range(250) for p in range(8)
-    }
-    before = fit(status_of(spec, results), stored_bytes(spec)).status
-    results[key("web-0", "m#0")] = result(message="x" * 1010)
-    after = fit(status_of(spec, results), stored_bytes(spec)).status
-
-    assert (before.pod_probe_statuses or ())[1:] == (after.pod_probe_statuses or ())[1:]
-
-
-def test_a_spec_that_fills_the_object_leaves_no_room_for_messages_but_for_states() -> None:
-    spec = crowd(2, 2)
-    results = {key(f"web-{n}", f"m#{p}"): result(message="text") for n in (0, 1) for p in (0, 1)}
-    fitted = fit(status_of(spec, results), MAX_OBJECT_BYTES * 2)
-    assert len(states(fitted.status)) == 4
-    assert fitted.shortened == 4
-    assert {
-        state.message
-        for pod in fitted.status.pod_probe_statuses or ()
-        for state in pod.probe_states or ()
-    } == {None}
 
 
 def test_messages_are_cut_to_a_64th_of_their_length() -> None:

@@ -95,6 +95,9 @@ TIMELINES: dict[str, list[Row]] = {
         (0, edit(initial_delay_seconds=5, **SLOW), None), (10, start(age=0.9), None),
         (14, None, is_("", ran=0)), (14.2, None, is_("Succeeded", ran=1)),
     ],
+    "b8-initial-delay-counts-from-the-start-of-the-container": [
+        (0, both(edit(initial_delay_seconds=60, **SLOW), start(age=20)), None), (39.8, None, is_("", ran=0)), (40.3, None, is_("Succeeded", ran=1)),
+    ],
     "longer-initial-delay-holds-probes-back": [
         (0, both(edit(), start()), None), (5, edit(initial_delay_seconds=60), UP),
         (59.9, None, is_("Succeeded", ran=0)), (60.2, None, is_(ran=1)),
@@ -126,12 +129,18 @@ TIMELINES: dict[str, list[Row]] = {
         (0, both(edit(period_seconds=2), answer(HUNG, 1.5), start()), None),
         (100, edit(command="new", period_seconds=2), DOWN), (105, None, is_(ran=2)),
     ],
+    "b3-removed-probe-that-ran-less-often-does-not-run-again": [
+        (0, both(edit(period_seconds=2), answer(HUNG, 1.5), start()), None), (100, remove, DOWN), (102, None, None), (160, None, is_("", ran=0)),
+    ],
     "program-that-does-not-exist-keeps-its-period": [
         (0, both(edit(), answer(HUNG, 0.9), start()), None), (9, blocked(), DOWN),
         (20, None, None), (30, None, is_(ran=10)), (60, None, is_("Unknown", "ExecImpossible: ")),
     ],
     "suspend-longer-than-the-period-runs-at-once": [
         (0, both(edit(**SLOW), start()), None), (3, suspend(3600), is_(ran=1)), (4.5, None, is_(ran=1)),
+    ],
+    "suspend-just-over-the-period-runs-at-once": [
+        (0, both(edit(**SLOW), start()), None), (3, suspend(301), is_(ran=1)), (4.5, None, is_(ran=1)),
     ],
     "shorter-suspend-changes-nothing": [
         (0, both(edit(**SLOW), start()), None), (3, suspend(299), is_(ran=1)), (4.5, None, is_(ran=0)),
@@ -238,6 +247,17 @@ TIMELINES: dict[str, list[Row]] = {
     "new-thresholds-apply-to-running-counters-at-once": [
         (0, both(edit(period_seconds=10, failure_threshold=5), start()), None), (25, answer(BAD), UP),
         (50, edit(period_seconds=10, failure_threshold=2), UP), (50.2, None, DOWN),
+    ],
+    "removed-probe-runs-no-more-until-it-is-named-again": [
+        (0, both(edit(), answer(OK, 20), start()), None), (3.4, remove, is_(ran=1)), (9, both(answer(OK), edit()), is_("", ran=0)),
+        (9.3, None, is_("Succeeded", ran=1)),
+    ],
+    "success-threshold-written-out-as-its-default-is-no-edit": [
+        (0, both(edit(**SLOW), start()), None), (3, edit(success_threshold=0, timeout_seconds=1, **SLOW), is_(ran=1)), (9, None, is_("Succeeded", ran=0)),
+    ],
+    "success-threshold-that-falls-applies-at-once": [
+        (0, both(edit(period_seconds=10, success_threshold=5), answer(BAD), start()), None), (25, answer(OK), DOWN),
+        (50, edit(period_seconds=10, success_threshold=2), DOWN), (50.2, None, UP),
     ],
     "removed-probe-that-was-blocked-publishes-nothing": [
         (0, both(edit(period_seconds=5), start()), None), (20, blocked(), UP), (40, remove, UP), (43, None, is_("")), (100, None, is_("", ran=0)),

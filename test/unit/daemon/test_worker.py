@@ -43,16 +43,6 @@ def missed_ticks() -> float:
 # Schedule.
 
 
-async def test_b8_daemon_restart_does_not_change_the_initial_delay(
-    node: ScriptedNode,
-) -> None:
-    node.api.put(one(exec_probe(period_seconds=300, initial_delay_seconds=60)))
-    node.containers.start(age=20)
-    async with node.daemon():
-        await asyncio.sleep(100)
-        assert node.probers.times == [pytest.approx(40, abs=0.05)]
-
-
 async def test_b9_a_slow_probe_does_not_drift(node: ScriptedNode) -> None:
     node.probers.answer(OK, seconds=0.7)
     node.api.put(one(exec_probe()))
@@ -62,22 +52,6 @@ async def test_b9_a_slow_probe_does_not_drift(node: ScriptedNode) -> None:
     times = node.probers.times[1:]
     assert len(times) >= 1000
     assert all(abs(at - times[0] - n) < 0.05 for n, at in enumerate(times))
-
-
-async def test_second_probe_is_on_phase_at_least_half_a_period_later(
-    node: ScriptedNode,
-) -> None:
-    node.api.put(spec_of())
-    async with node.daemon():
-        node.containers.start()
-        for number in range(20):
-            await asyncio.sleep(0.37)
-            node.probers.attempts.clear()
-            node.api.put(one(exec_probe(f"command-{number}", period_seconds=4)))
-            await asyncio.sleep(16)
-            first, *others = gaps(node.probers.times)
-            assert 2 <= first <= 6
-            assert others == pytest.approx([4.0] * len(others))
 
 
 async def test_a_probe_slower_than_its_period_never_overlaps_and_skips_ticks(
@@ -308,52 +282,6 @@ async def test_a41_blocked_probe_is_unknown_after_the_grace_period(
         assert node.api.state() == "Failed"
 
 
-async def test_the_duration_of_a_success_is_that_of_its_attempt(node: ScriptedNode) -> None:
-    node.probers.answer(OK, seconds=0.7)
-    node.api.put(one(exec_probe(period_seconds=300)))
-    labels = {"probe_type": "custom", "container": "main", "pod": "pod", "namespace": "default",
-              "probe": "marker#probe"}  # fmt: skip
-    name = "prober_probe_duration_seconds"
-    async with node.daemon():
-        await asyncio.sleep(20)
-        node.containers.start()
-        await asyncio.sleep(2)
-        assert REGISTRY.get_sample_value(f"{name}_count", labels) == 1
-        assert REGISTRY.get_sample_value(f"{name}_sum", labels) == pytest.approx(0.7)
-        types = {"type": "exec", "state": "Succeeded"}
-        assert REGISTRY.get_sample_value("kruise_probe_probes", types) == 1
-
-
-async def test_b3_a_removed_probe_that_ran_less_often_does_not_run_again(
-    node: ScriptedNode,
-) -> None:
-    node.probers.answer(HUNG, seconds=1.5)
-    node.api.put(one(exec_probe(period_seconds=2)))
-    async with node.daemon():
-        node.containers.start()
-        await asyncio.sleep(100)
-        node.api.put(spec_of())
-        await asyncio.sleep(2)
-        node.probers.attempts.clear()
-        await asyncio.sleep(60)
-        assert node.probers.attempts == []
-
-
-async def test_a_probe_without_a_result_counts_as_unknown(node: ScriptedNode) -> None:
-    node.probers.answer(CouldNotProbe(Reason.EXEC_IMPOSSIBLE, "no"))
-    node.api.put(one(exec_probe()))
-    async with node.daemon():
-        node.containers.start()
-        await asyncio.sleep(5)
-        labels = {"probe_type": "custom", "container": "main", "pod": "pod", "namespace": "default",
-                  "pod_uid": "uid-pod", "probe": "marker#probe"}  # fmt: skip
-        counts = [
-            REGISTRY.get_sample_value("prober_probe_total", {**labels, "result": result})
-            for result in ("unknown", "failed", "successful")
-        ]
-        assert counts == [len(node.probers.attempts), None, None]
-
-
 async def test_an_error_of_a_prober_is_counted_each_time_and_logged_again_after_a_result(
     node: ScriptedNode,
 ) -> None:
@@ -525,21 +453,6 @@ async def test_an_error_of_the_old_handler_is_dropped(node: ScriptedNode) -> Non
     assert errors() == before
 
 
-async def test_new_address_of_a_probe_that_is_not_blocked_waits_for_its_next_tick(
-    node: ScriptedNode,
-) -> None:
-    probe = probe_of(exec_probe(period_seconds=300))
-    node.api.put(spec_of(pod_of(probe)))
-    async with node.daemon():
-        node.containers.start(ips=("127.0.0.9", "127.0.0.8"))
-        await asyncio.sleep(3)
-        node.api.put(spec_of(pod_of(probe, ip="127.0.0.8")))
-        await asyncio.sleep(100)
-        assert len(node.probers.attempts) == 1
-        await asyncio.sleep(400)
-        assert node.probers.attempts[-1].target.pod_ip == "127.0.0.8"
-
-
 async def test_a_new_address_keeps_the_prober(node: ScriptedNode) -> None:
     """A command that waits for its place keeps it, and how long it has waited."""
     created: list[ContainerProbe] = []
@@ -595,25 +508,6 @@ async def test_removed_probe_stops_and_its_series_end(node: ScriptedNode) -> Non
     assert node.containers.subscriptions == 0
 
 
-@pytest.mark.parametrize("becomes", ["removed", "invalid"])
-async def test_a_tick_during_the_last_attempt_starts_no_other(
-    node: ScriptedNode, becomes: str
-) -> None:
-    node.probers.answer(OK, seconds=20)
-    node.containers.start()
-    node.api.put(spec_of())
-    invalid = one(Probe(tcp_socket=TCPSocketAction(70_000)))
-    async with node.daemon():
-        for fifth in range(5):
-            node.probers.attempts.clear()
-            node.api.put(one(exec_probe(str(fifth))))
-            await asyncio.sleep(3 + fifth / 5)
-            node.api.put(spec_of() if becomes == "removed" else invalid)
-            await asyncio.sleep(5)
-            assert len(node.probers.attempts) == 1
-    assert node.probers.in_flight == 0
-
-
 async def test_recreated_pod_is_another_pod(node: ScriptedNode) -> None:
     def spec(uid: str) -> NodePodProbeSpec:
         return spec_of(msgspec.structs.replace(pod_of(probe_of(exec_probe())), uid=uid))
@@ -629,21 +523,6 @@ async def test_recreated_pod_is_another_pod(node: ScriptedNode) -> None:
         node.containers.start("new")
         await asyncio.sleep(1)
         assert node.api.state() == "Failed"
-
-
-async def test_deleted_object_stops_all_probes(node: ScriptedNode) -> None:
-    node.api.put(one(exec_probe()))
-    async with node.daemon():
-        node.containers.start()
-        await asyncio.sleep(3)
-        node.api.delete()
-        node.probers.attempts.clear()
-        await asyncio.sleep(30)
-        assert node.probers.attempts == []
-        assert node.containers.subscriptions == 0
-        node.api.put(one(exec_probe()))
-        await asyncio.sleep(2)
-        assert node.api.state() == "Succeeded"
 
 
 async def delete_and_recreate(node: ScriptedNode, *, after_seconds: float) -> None:

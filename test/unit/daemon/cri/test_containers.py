@@ -20,10 +20,8 @@ from kruise_probe.daemon.cri.runtime import (
     PodSandboxStatus,
     RuntimeContainer,
     RuntimeContainerStatus,
-    RuntimeFailure,
     RuntimeUnavailable,
 )
-from kruise_probe.daemon.cri.status_cache import StatusCache
 
 
 def nothing() -> None:
@@ -48,21 +46,6 @@ async def watching(runtime: ScriptedRuntime) -> AsyncIterator[ContainerWatcher]:
             yield watcher
 
 
-async def test_view_combines_list_and_statuses(runtime: ScriptedRuntime) -> None:
-    async with watching(runtime) as watcher:
-        container = runtime.start("uid-1", "main", ip="10.0.0.7")
-
-        _ = watcher.subscribe("uid-1", "main", nothing)
-        await asyncio.sleep(1)
-
-        view = watcher.find("uid-1", "main")
-        assert view is not None
-        assert (view.id, view.state) == (container.id, ContainerState.RUNNING)
-        assert (view.started_at, view.ips) == (container.started_at, ("10.0.0.7",))
-        assert not view.host_network
-        assert watcher.find("uid-1", "other") is None
-
-
 async def test_a_pod_in_the_network_of_the_host_has_no_address(runtime: ScriptedRuntime) -> None:
     async with watching(runtime) as watcher:
         runtime.start("uid-1", "main", host_network=True)
@@ -72,28 +55,6 @@ async def test_a_pod_in_the_network_of_the_host_has_no_address(runtime: Scripted
         view = watcher.find("uid-1", "main")
         assert view is not None
         assert (view.ips, view.host_network) == ((), True)
-
-
-def test_the_runtime_is_unavailable_before_the_first_list(runtime: ScriptedRuntime) -> None:
-    watcher = ContainerWatcher(runtime)
-    assert not watcher.available
-    assert watcher.problem
-
-
-async def test_a_new_subscriber_of_a_listed_container_gets_its_status_at_once(
-    runtime: ScriptedRuntime,
-) -> None:
-    container = runtime.start()
-    async with watching(runtime) as watcher:
-        runtime.calls.clear()
-        _ = watcher.subscribe("uid-1", "main", nothing)
-        assert watcher.find("uid-1", "main") is None
-        await asyncio.sleep(0.01)
-
-        view = watcher.find("uid-1", "main")
-        assert view is not None
-        assert view.started_at == container.started_at
-        assert runtime.calls == {"ContainerStatus": 1, "PodSandboxStatus": 1}
 
 
 async def test_at_most_one_list_a_second_for_any_number_of_containers(
@@ -205,37 +166,6 @@ async def test_subscribers_are_called_for_their_container_only(
         assert view.state is ContainerState.EXITED
 
 
-async def test_a_container_that_is_removed_is_no_longer_found(runtime: ScriptedRuntime) -> None:
-    async with watching(runtime) as watcher:
-        container = runtime.start()
-        heard: list[bool] = []
-        _ = watcher.subscribe("uid-1", "main", lambda: heard.append(True))
-        await asyncio.sleep(1)
-
-        runtime.remove(container)
-        await asyncio.sleep(1.1)
-
-        assert watcher.find("uid-1", "main") is None
-        assert len(heard) == 2
-
-
-async def test_created_container_becomes_a_running_one_with_its_start(
-    runtime: ScriptedRuntime,
-) -> None:
-    async with watching(runtime) as watcher:
-        container = runtime.start(state=ContainerState.CREATED)
-        _ = watcher.subscribe("uid-1", "main", nothing)
-        await asyncio.sleep(1)
-        assert runtime.calls["ContainerStatus"] == 0
-
-        container.state, container.started_at = ContainerState.RUNNING, container.created_at
-        await asyncio.sleep(1.1)
-
-        view = watcher.find("uid-1", "main")
-        assert view is not None
-        assert view.started_at == container.started_at
-
-
 async def test_a_new_subscriber_of_an_unknown_container_requests_one_list(
     runtime: ScriptedRuntime,
 ) -> None:
@@ -250,21 +180,6 @@ async def test_a_new_subscriber_of_an_unknown_container_requests_one_list(
 
         assert watcher.find("uid-1", "main") is not None
         assert runtime.calls["ListContainers"] == 1
-
-
-async def test_new_subscribers_in_succession_share_lists(runtime: ScriptedRuntime) -> None:
-    async with watching(runtime) as watcher:
-        await asyncio.sleep(1.5)
-        runtime.calls.clear()
-
-        for number in range(20):
-            runtime.start(f"uid-{number}")
-            _ = watcher.subscribe(f"uid-{number}", "main", nothing)
-            await asyncio.sleep(0.05)
-
-        assert runtime.calls["ListContainers"] <= 6
-        await asyncio.sleep(0.2)
-        assert all(watcher.find(f"uid-{number}", "main") for number in range(20))
 
 
 async def test_unavailable_runtime_is_retried(runtime: ScriptedRuntime) -> None:
@@ -542,13 +457,6 @@ class TestEventStream:
 
             assert runtime.calls["ListContainers"] == 10
 
-    async def test_broken_event_stream_is_opened_again(self, runtime: ScriptedRuntime) -> None:
-        async with watching(runtime):
-            runtime.break_streams()
-            await asyncio.sleep(3)
-
-            assert runtime.calls["GetContainerEvents"] == 2
-
     async def test_a_stream_that_broke_is_not_trusted(self, runtime: ScriptedRuntime) -> None:
         async with watching(runtime) as watcher:
             _ = watcher.subscribe("uid-1", "main", nothing)
@@ -675,17 +583,3 @@ def test_running_container_is_not_hidden_by_a_newer_one_that_was_only_created() 
     running = info("running", attempt=0, state=ContainerState.RUNNING)
     created = info("created", attempt=1, state=ContainerState.CREATED)
     assert newest([running, created])[ContainerKey("uid", "main")].id == "running"
-
-
-async def test_text_of_a_failing_status_stays_while_its_kind_is_the_same() -> None:
-    failures = [RuntimeFailure("id 1"), RuntimeFailure("id 2"), ContainerNotFound("id 3")]
-    texts: list[str] = []
-
-    async def call(_: str) -> None:
-        raise failures[len(texts) // 2]
-
-    cache = StatusCache(call, on_change=lambda id: texts.append(str(cache.failure(id))))
-    for _ in failures:
-        async with asyncio.TaskGroup() as group:
-            cache.request("c1", group)
-    assert texts[::2] == ["id 1", "id 1", "id 3"]

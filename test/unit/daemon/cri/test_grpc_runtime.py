@@ -50,19 +50,6 @@ async def until(condition: str, *, holds: Callable[[], object]) -> None:
     await programs.until(condition, look)
 
 
-async def test_scripted_runtime_is_read_back(socket: Path) -> None:
-    scripted = ScriptedRuntime()
-    container = scripted.start("uid-1", "main", attempt=3, ip="10.0.0.7")
-    async with served(scripted, socket) as endpoint, GrpcRuntime(endpoint) as runtime:
-        assert await runtime.version() == await scripted.version()
-        assert await runtime.list_containers() == await scripted.list_containers()
-        status = await runtime.container_status(container.id)
-        assert status.started_at == container.started_at
-        assert await runtime.sandbox_status(container.sandbox_id) == await scripted.sandbox_status(
-            container.sandbox_id
-        )
-
-
 @pytest.mark.parametrize(
     ("failure", "kind"),
     [
@@ -137,23 +124,6 @@ async def test_a_list_above_16_mib_is_refused(socket: Path) -> None:
     async with served(scripted, socket) as endpoint, GrpcRuntime(endpoint) as runtime:
         with pytest.raises(RuntimeFailure, match="larger than max"):
             await runtime.list_containers()
-
-
-async def test_status_of_an_unknown_container_or_sandbox_is_not_found(socket: Path) -> None:
-    async with served(ScriptedRuntime(), socket) as endpoint, GrpcRuntime(endpoint) as runtime:
-        for call in (runtime.container_status("none"), runtime.sandbox_status("none")):
-            with pytest.raises(ContainerNotFound):
-                await call
-
-
-async def test_a_status_above_the_limit_fails_alone(socket: Path) -> None:
-    scripted = ScriptedRuntime()
-    container = scripted.start("uid-1", ip="10.0.0.1" + " " * (2 << 20))
-    other = scripted.start("uid-2", ip="10.0.0.2")
-    async with served(scripted, socket) as endpoint, GrpcRuntime(endpoint) as runtime:
-        with pytest.raises(RuntimeFailure, match="larger than max"):
-            _ = await runtime.sandbox_status(container.sandbox_id)
-        assert (await runtime.sandbox_status(other.sandbox_id)).ips == ("10.0.0.2",)
 
 
 async def test_exec_impossible_has_a_stable_message(socket: Path) -> None:
@@ -322,54 +292,8 @@ async def test_cri_o_timeout_response_is_a_timeout(socket: Path) -> None:
     assert result.exit_code == 1
 
 
-async def test_no_socket_is_an_absent_runtime_at_once(socket: Path) -> None:
-    loop = asyncio.get_running_loop()
-    async with GrpcRuntime(f"unix://{socket}") as runtime:
-        started_at = loop.time()
-        with pytest.raises(RuntimeUnavailable, match="unavailable"):
-            await runtime.version()
-        assert loop.time() - started_at < PATIENCE_SECONDS
-
-
-async def test_leaving_the_context_cancels_calls_in_flight(socket: Path) -> None:
-    scripted = ScriptedRuntime()
-    container = scripted.start()
-    scripted.on_exec("check", script=hang())
-    async with served(scripted, socket) as endpoint:
-        async with GrpcRuntime(endpoint) as runtime:
-            task = asyncio.create_task(
-                runtime.exec_sync(container.id, ["check"], timeout_seconds=60)
-            )
-            await until("the exec runs", holds=lambda: scripted.in_flight)
-        _ = await asyncio.wait([task], timeout=PATIENCE_SECONDS)
-
-        assert task.done()
-        await until("the stream is cancelled", holds=lambda: not scripted.in_flight)
-    if not task.cancelled():
-        assert task.exception() is not None
-
-
 async def next_of(events: AsyncIterator[str]) -> str:
     return await anext(events)
-
-
-async def test_events_arrive(socket: Path) -> None:
-    scripted = ScriptedRuntime(has_events=True)
-    async with served(scripted, socket) as endpoint, GrpcRuntime(endpoint) as runtime:
-        events = runtime.events()
-        first = asyncio.create_task(next_of(events))
-        await until("the stream is open", holds=lambda: scripted.calls["GetContainerEvents"])
-        container = scripted.start()
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            container_id = await first
-
-    assert container_id == container.id
-
-
-async def test_runtime_without_events_is_not_supported(socket: Path) -> None:
-    async with served(ScriptedRuntime(), socket) as endpoint, GrpcRuntime(endpoint) as runtime:
-        with pytest.raises(NotSupported):
-            await anext(runtime.events())
 
 
 async def test_the_watcher_waits_for_a_runtime_and_survives_two_restarts(socket: Path) -> None:

@@ -1,5 +1,3 @@
-from typing import cast
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -8,9 +6,6 @@ from support.fake_runtime import Script, ScriptedRuntime, exit_with, hang, refus
 from support.probing import result_of
 
 from kruise_probe.api.core import ExecAction, Probe
-from kruise_probe.api.keys import NamespacedName
-from kruise_probe.client.pod_streams import CommandOutput
-from kruise_probe.client.rest import RestClient
 from kruise_probe.daemon.cri.runtime import (
     ContainerNotFound,
     ContainerNotRunning,
@@ -23,7 +18,6 @@ from kruise_probe.daemon.cri.runtime import (
 from kruise_probe.daemon.probers.exec import RuntimeCommands, probe_result
 from kruise_probe.daemon.probers.prober import CouldNotProbe, ProbeResult, Target, failure, success
 from kruise_probe.daemon.probers.selection import prober_for
-from kruise_probe.inspection import trials
 
 
 async def attempt_with(script: Script, *, timeout: int = 1) -> ProbeResult:
@@ -82,27 +76,3 @@ def test_any_output_and_code_give_a_result(stdout: bytes, stderr: bytes, code: i
 
     assert result.succeeded is (code == 0)
     assert len(result.message.encode()) <= 1024
-
-
-outputs = st.binary(max_size=3000)
-
-
-@given(st.sampled_from([0, 1, 137]), outputs, outputs)
-async def test_message_of_the_daemon_is_that_of_try(
-    code: int, stdout: bytes, stderr: bytes
-) -> None:
-    async def run_command(*_: object, **__: object) -> CommandOutput:
-        return CommandOutput(code, stdout, stderr)
-
-    of_daemon = await attempt_with(exit_with(code, stdout, stderr))
-    probe = Probe(exec=ExecAction(command=("check",)))
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(trials, "run_command", run_command)
-        of_try = await trials.run_probe(
-            cast(RestClient, None),
-            NamespacedName("ns", "pod"),
-            entry_of(probe),
-            Target("", "main"),
-            user_agent="x",
-        )
-    assert of_try.message == of_daemon.message

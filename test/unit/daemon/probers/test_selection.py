@@ -4,20 +4,15 @@ from support.fake_runtime import ScriptedRuntime
 from support.probing import result_of
 
 from kruise_probe.api.core import ExecAction, GRPCAction, HTTPGetAction, Probe, TCPSocketAction
-from kruise_probe.api.host_port import HostPort
 from kruise_probe.daemon.cri.runtime import ExecResult
-from kruise_probe.daemon.probers.exec import Commands, ExecProber, RuntimeCommands
-from kruise_probe.daemon.probers.grpc import GrpcProber
-from kruise_probe.daemon.probers.http import HttpProber
+from kruise_probe.daemon.probers.exec import Commands, RuntimeCommands
 from kruise_probe.daemon.probers.prober import (
     CouldNotProbe,
     Prober,
     Target,
-    address_of,
     success,
 )
 from kruise_probe.daemon.probers.selection import prober_for
-from kruise_probe.daemon.probers.tcp import TcpProber
 
 COMMAND = ExecAction(command=("true",))
 POD = Target("127.0.0.1", "container-0")
@@ -25,20 +20,6 @@ POD = Target("127.0.0.1", "container-0")
 
 def selected(probe: Probe) -> Prober:
     return prober_for(entry_of(probe), commands=RuntimeCommands(ScriptedRuntime()), user_agent="x")
-
-
-@pytest.mark.parametrize(
-    ("probe", "kind"),
-    [
-        (Probe(exec=ExecAction(command=("true",))), ExecProber),
-        (Probe(http_get=HTTPGetAction(port=80)), HttpProber),
-        (Probe(http_get=HTTPGetAction(port=80, host="")), HttpProber),
-        (Probe(tcp_socket=TCPSocketAction(port=80)), TcpProber),
-        (Probe(grpc=GRPCAction(port=80)), GrpcProber),
-    ],
-)
-def test_every_action_has_its_prober(probe: Probe, kind: type) -> None:
-    assert isinstance(selected(probe), kind)
 
 
 @pytest.mark.parametrize(
@@ -77,13 +58,6 @@ async def test_host_fails_with_the_reason(probe: Probe, field: str) -> None:
 
     assert not result.succeeded
     assert result.message.startswith(f"HostNotAllowed: {field} is set to ")
-
-
-async def test_probe_without_handler_fails_with_the_reason() -> None:
-    result = await result_of(selected(Probe()), POD)
-
-    assert not result.succeeded
-    assert result.message.startswith("InvalidProbe: ")
 
 
 @pytest.mark.parametrize(
@@ -151,13 +125,3 @@ async def test_without_a_target_there_is_no_result(
         await result_of(selected(probe), target)
 
     assert caught.value.reason == reason
-
-
-def test_every_port_up_to_65535_is_dialled() -> None:
-    for port in (1, 65_535, "65535"):
-        assert address_of(POD, port) == HostPort("127.0.0.1", int(port))
-
-
-async def test_a_pod_without_an_ip_refers_to_its_events() -> None:
-    with pytest.raises(CouldNotProbe, match="the pod has no IP yet; its events show why"):
-        await result_of(selected(Probe(tcp_socket=TCPSocketAction(port=80))), Target("", "c"))

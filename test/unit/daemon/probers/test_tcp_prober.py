@@ -48,13 +48,6 @@ async def test_success_is_a_connection(host: str) -> None:
     assert server.connections == 1
 
 
-async def test_port_given_as_digits_is_a_number() -> None:
-    async with serving(silent()) as server:
-        result = await result_of(prober(str(server.port)), Target("127.0.0.1", ""))
-
-    assert result.succeeded
-
-
 @pytest.mark.parametrize(("ip", "shown"), [("127.0.0.1", "127.0.0.1"), ("::1", "[::1]")])
 async def test_refused(ip: str, shown: str) -> None:
     result = await result_of(prober(1), Target(ip, ""))
@@ -110,18 +103,6 @@ async def test_a_connection_to_itself_is_refused(host: str) -> None:
 
         with pytest.raises(ProbeConnectionFailed, match="connection refused"):
             await connection.connect()
-
-
-async def test_the_same_port_on_both_sides_is_no_connection_to_itself() -> None:
-    async with serving(silent(), host="127.0.0.9") as server:
-        with socket.socket() as own:
-            own.setblocking(False)
-            own.bind(("127.0.0.8", server.port))  # no other process uses this address
-            connection = Connection(own, HostPort("127.0.0.9", server.port), deadline())
-
-            await connection.connect()
-            connection.close()
-        await server.until_ended(1)
 
 
 async def test_a_server_that_resets_at_once_has_accepted() -> None:
@@ -188,12 +169,6 @@ async def test_an_error_of_the_node_is_no_result(
     assert raised.value.reason == Reason.NODE_RESOURCES
 
 
-async def test_an_address_of_no_interface_is_a_failure() -> None:
-    result = await result_of(prober(80), Target("fe80::1%none", ""))
-    assert not result.succeeded
-    assert result.message.startswith("dial tcp [fe80::1%none]:80: ")
-
-
 async def test_more_than_the_kernel_buffers_is_sent() -> None:
     received = 0
     size = 16 << 20
@@ -210,23 +185,6 @@ async def test_more_than_the_kernel_buffers_is_sent() -> None:
             await server.until_ended(1)
         connection.close()
     assert received == size
-
-
-async def test_the_server_reads_a_plain_end() -> None:
-    ends: list[bytes | str] = []
-
-    async def script(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
-        try:
-            ends.append(await reader.read(10))
-        except OSError as error:
-            ends.append(str(error))
-
-    async with serving(lambda _: script) as server:
-        for number in range(50):
-            _ = await result_of(prober(server.port), Target("127.0.0.1", ""))
-            await server.until_ended(number + 1)
-
-    assert ends == [b""] * 50
 
 
 async def test_thousand_probes_leave_few_sockets_in_time_wait() -> None:
