@@ -131,7 +131,7 @@ async def serving(
             user_agent=user_agent(field_manager),
             max_in_flight=2 * MAX_REVIEWS,
         ) as reviewer:
-            guard.connect(reviewer)
+            guard.connect(reviewer.request_raw)
             yield ProcessContext(ready, stalls, config)
 
 

@@ -14,29 +14,30 @@ from kruise_probe.serving.authorization import (
     MAX_CACHED,
     MAX_REVIEWS,
     REVIEW_SECONDS,
-    TOKEN_REVIEWS,
     MetricsGuard,
 )
 from kruise_probe.serving.http_messages import HttpRequest, HttpResponse
 
+TOKEN_REVIEWS = "/apis/authentication.k8s.io/v1/tokenreviews"
+ACCESS_REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 PROMETHEUS = "system:serviceaccount:monitoring:prometheus"
+BARRED = "barred"
 
 
 class Reviewer:
     """An API server that knows these tokens, and which users may read metrics."""
 
     def __init__(self) -> None:
-        self.users = {"good": PROMETHEUS, "weak": "somebody"}
-        self.readers = {PROMETHEUS}
+        self.users = {"good": PROMETHEUS, "weak": "somebody", "barred": BARRED}
+        self.readers = {PROMETHEUS, BARRED}
         self.posts: list[dict[str, Any]] = []
         self.in_flight = self.peak = 0
         self.seconds = 0.0
         self.fails = False
         self.proxy_body = b""
 
-    async def request_raw(self, method: str, target: str, body: bytes | None = None) -> bytes:
+    async def post(self, method: str, target: str, body: bytes) -> bytes:
         assert method == "POST"
-        assert body is not None
         spec = json.loads(body)["spec"]
         self.posts.append(spec)
         self.in_flight += 1
@@ -59,7 +60,8 @@ class Reviewer:
                 "authenticated": True,
                 "user": {"username": user, "uid": "1", "groups": ["g"], "extra": extra},
             }
-        return {"allowed": spec["user"] in self.readers}
+        assert target == ACCESS_REVIEWS
+        return {"allowed": spec["user"] in self.readers, "denied": spec["user"] == BARRED}
 
 
 async def metrics(request: HttpRequest) -> HttpResponse:
@@ -74,7 +76,7 @@ def reviewer() -> Reviewer:
 @pytest.fixture
 def guard(reviewer: Reviewer) -> MetricsGuard:
     guard = MetricsGuard(metrics)
-    guard.connect(reviewer)
+    guard.connect(reviewer.post)
     return guard
 
 
@@ -93,6 +95,7 @@ def scrape(authorization: str = "") -> HttpRequest:
         pytest.param("Basic good", 401, "requires a bearer token", id="another-scheme"),
         pytest.param("Bearer wrong", 401, "rejected the bearer token", id="unknown-token"),
         pytest.param("Bearer weak", 403, "kruise-probe-metrics-reader", id="may-not-read"),
+        pytest.param("Bearer barred", 403, "kruise-probe-metrics-reader", id="allowed-and-denied"),
     ],
 )
 async def test_only_tokens_of_users_who_may_read_metrics_pass(
@@ -202,8 +205,12 @@ async def test_scrapes_with_one_token_share_one_review(
 async def test_a_flood_of_unknown_tokens_causes_few_reviews(
     guard: MetricsGuard, reviewer: Reviewer, looptime: float
 ) -> None:
-    """A token that was allowed before stays allowed, also after its decision has expired."""
+    """A token that was allowed before stays allowed, also after its decision has expired and a review failed."""
     assert (await guard(scrape("Bearer good"))).status == 200
+    await asyncio.sleep(ALLOWED_SECONDS)
+    reviewer.fails = True
+    assert (await guard(scrape("Bearer good"))).status == 503
+    reviewer.fails = False
     reviewer.posts.clear()
     reviewer.seconds = 0.01
     statuses = set()
@@ -214,15 +221,18 @@ async def test_a_flood_of_unknown_tokens_causes_few_reviews(
                 tasks.create_task(guard(scrape(f"Bearer {second}-{number}")))
                 for number in range(50)
             ]
+            scraped = tasks.create_task(guard(scrape("Bearer good")))
         statuses |= {each.result().status for each in flood}
-        assert (await guard(scrape("Bearer good"))).status == 200
+        assert scraped.result().status == 200
         await asyncio.sleep(0.9)
 
     assert statuses == {401, 503}
-    assert reviewer.peak <= MAX_REVIEWS
+    assert reviewer.peak <= MAX_REVIEWS + 1, "one more for the known token"
     seconds = looptime - began
     assert seconds > ALLOWED_SECONDS
     renewals = 2 * (seconds / ALLOWED_SECONDS + 1)
     assert len(reviewer.posts) <= MAX_REVIEWS * (seconds / HOLD_SECONDS + 1) + renewals
-    assert len(guard._denied) <= MAX_CACHED
+    assert len(guard._decisions) <= MAX_CACHED
+    await asyncio.sleep(DENIED_SECONDS)
+    assert len(guard._decisions) == 1, "an expired denial makes no token known"
     assert not guard._in_flight
