@@ -6,12 +6,9 @@ Source: PyYAML's composer; Go's encoding/json; sigs.k8s.io/yaml goyaml.v2/resolv
 numbers; a time stays text).
 """
 
-import base64
-import binascii
 import json
 import re
 from collections.abc import Iterator
-from types import NoneType
 from typing import Any, Final
 
 import yaml
@@ -21,7 +18,6 @@ from kruise_probe.lint.findings import Position, Rule
 from kruise_probe.lint.nodes import (
     TOO_DEEP,
     Document,
-    Malformed,
     MappingNode,
     Node,
     NodeBuilder,
@@ -41,10 +37,8 @@ _MERGED_SCALAR: Final = "the value of << is not a mapping; use an alias of one"
 
 _PLAIN, _QUOTED = "plain", "quoted"
 """Instead of the tag of a scalar that has none."""
-_TAG: Final = "tag:yaml.org,2002:"
-_TYPES: Final[dict[str, tuple[type, ...]]] = {
-    "int": (int,), "float": (int, float), "bool": (bool,), "null": (NoneType,),
-}  # fmt: skip
+_TYPED: Final = tuple(f"tag:yaml.org,2002:{each}" for each in ("int", "float", "bool", "null"))
+"""Tags of scalars that are not text. The schema of a field finds a value that is not of its tag."""
 _WORDS: Final[dict[str, Plain]] = {
     **dict.fromkeys(("", "~", "null", "Null", "NULL"), None),
     **dict.fromkeys(("y", "Y", "yes", "Yes", "YES", "true", "True", "TRUE", "on", "On", "ON"), True),
@@ -173,7 +167,8 @@ def _scalar(builder: NodeBuilder, node: Any, position: Position) -> ScalarNode:
     if builder.is_json and node.tag == _QUOTED:
         text = _SURROGATE.sub("\ufffd", json.loads(builder.text[start:end]))
         return ScalarNode(position, text, text)
-    return ScalarNode(position, node.value, _value(builder, node))
+    typed = node.tag == _PLAIN or node.tag in _TYPED
+    return ScalarNode(position, node.value, _plain(node.value) if typed else node.value)
 
 
 def _complex_key(builder: NodeBuilder, start: int, path: str) -> None:
@@ -182,30 +177,6 @@ def _complex_key(builder: NodeBuilder, start: int, path: str) -> None:
         builder.add_flaw(builder.position(start - 1), path, Rule.TEMPLATE, OPEN_TEMPLATE)
     else:
         builder.add_flaw(builder.position(start), path, Rule.SYNTAX, _COMPLEX_KEY)
-
-
-def _value(builder: NodeBuilder, node: Any) -> Plain:
-    """The value of a scalar: text, number, boolean or None."""
-    text: str = node.value
-    if node.tag == _PLAIN:
-        return _plain(text)
-    kind = node.tag.removeprefix(_TAG)
-    if kind == "binary":
-        try:
-            return base64.b64decode(text.replace("\n", ""), validate=True).decode(errors="replace")
-        except binascii.Error as error:
-            raise _mistagged(builder, node, kind) from error
-    if kind not in _TYPES:
-        return text
-    value = _plain(text)
-    if type(value) not in _TYPES[kind]:
-        raise _mistagged(builder, node, kind)
-    return value
-
-
-def _mistagged(builder: NodeBuilder, node: Any, kind: str) -> Malformed:
-    message = f"the text is not of the type that !!{kind} requires; remove the tag"
-    return builder.malformed(node.start_mark.index, message)
 
 
 def _plain(text: str) -> Plain:
