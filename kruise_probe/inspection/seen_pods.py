@@ -8,7 +8,7 @@ import msgspec
 
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.kinds import Resource
-from kruise_probe.api.pods import Pod, PodWire
+from kruise_probe.api.pods import Pod, PodCondition, PodWire
 from kruise_probe.api.pods import project as project_pod
 from kruise_probe.api.times import parse_time
 
@@ -16,53 +16,35 @@ MAX_MESSAGE: Final = 200
 """Maximum characters of a container's termination message."""
 
 
-class _Running(msgspec.Struct, frozen=True, rename="camel"):
+class _State(msgspec.Struct, frozen=True, rename="camel"):
     started_at: str | None = None
-
-
-class _Stopped(msgspec.Struct, frozen=True, rename="camel"):
     reason: str | None = None
     message: str | None = None
     exit_code: int | None = None
 
 
-class _State(msgspec.Struct, frozen=True):
-    waiting: _Stopped | None = None
-    running: _Running | None = None
-    terminated: _Stopped | None = None
+class _Container(msgspec.Struct, frozen=True, rename="camel"):
+    """A container of the spec, or its status; the keys of the states are waiting, running and terminated."""
 
-
-class _ContainerStatus(msgspec.Struct, frozen=True, rename="camel"):
     name: str
-    state: _State = _State()
-    last_state: _State = _State()
+    state: dict[str, _State | None] = {}
+    last_state: dict[str, _State | None] = {}
 
 
-class _PodCondition(msgspec.Struct, frozen=True):
-    type: str
-    status: str
-    message: str | None = None
+class _Part(msgspec.Struct, frozen=True, rename="camel"):
+    """The fields of spec and status together."""
 
-
-class _Status(msgspec.Struct, frozen=True, rename="camel"):
-    container_statuses: tuple[_ContainerStatus, ...] | None = None
-    init_container_statuses: tuple[_ContainerStatus, ...] | None = None
-    conditions: tuple[_PodCondition, ...] | None = None
-
-
-class _Named(msgspec.Struct, frozen=True):
-    name: str
-
-
-class _Spec(msgspec.Struct, frozen=True, rename="camel"):
-    init_containers: tuple[_Named, ...] | None = None
-    ephemeral_containers: tuple[_Named, ...] | None = None
+    container_statuses: tuple[_Container, ...] | None = None
+    init_container_statuses: tuple[_Container, ...] | None = None
+    conditions: tuple[PodCondition, ...] | None = None
+    init_containers: tuple[_Container, ...] | None = None
+    ephemeral_containers: tuple[_Container, ...] | None = None
     host_network: bool | None = None
 
 
 class _Details(msgspec.Struct, frozen=True):
-    spec: _Spec = _Spec()
-    status: _Status = _Status()
+    spec: _Part = _Part()
+    status: _Part = _Part()
 
 
 class SeenPod(msgspec.Struct, frozen=True):
@@ -109,39 +91,37 @@ def _project(raw: msgspec.Raw) -> SeenPod:
     pod = project_pod(_decode_pod(raw))
     probed = {each.name for each in pod.containers}
     others = (*(details.spec.init_containers or ()), *(details.spec.ephemeral_containers or ()))
+    conditions = details.status.conditions or ()
+    unscheduled = [
+        each.message or ""
+        for each in conditions
+        if (each.type, each.status) == ("PodScheduled", "False")
+    ]
+    running = {each.name: state for each in statuses if (state := each.state.get("running"))}
     return SeenPod(
         pod=pod,
-        stopped={each.name: _why_stopped(each) for each in statuses if not each.state.running},
+        stopped={each.name: _why_stopped(each) for each in statuses if each.name not in running},
         running_since={
-            each.name: at
-            for each in statuses
-            if each.state.running and (at := parse_time(each.state.running.started_at))
+            name: at for name, state in running.items() if (at := parse_time(state.started_at))
         },
         not_probed=frozenset(each.name for each in others) - probed,
-        unscheduled=next(
-            (
-                each.message or ""
-                for each in details.status.conditions or ()
-                if (each.type, each.status) == ("PodScheduled", "False")
-            ),
-            "",
-        ),
+        unscheduled="".join(unscheduled[:1]),
         host_network=bool(details.spec.host_network),
     )
 
 
-def _why_stopped(status: _ContainerStatus) -> str:
-    state, last = status.state, status.last_state.terminated
-    if state.terminated:
-        return _termination_text(state.terminated)
-    if state.waiting and state.waiting.reason:
-        detail = f": {state.waiting.message}" if state.waiting.message else ""
+def _why_stopped(status: _Container) -> str:
+    waiting, last = status.state.get("waiting"), status.last_state.get("terminated")
+    if terminated := status.state.get("terminated"):
+        return _termination_text(terminated)
+    if waiting and waiting.reason:
+        detail = f": {waiting.message}" if waiting.message else ""
         before = f"; last attempt: {_termination_text(last)}" if last else ""
-        return f"{state.waiting.reason}{detail}{before}"
+        return f"{waiting.reason}{detail}{before}"
     return "not started yet"
 
 
-def _termination_text(ended: _Stopped) -> str:
+def _termination_text(ended: _State) -> str:
     lines = (ended.message or "").strip().splitlines()
     message = f": {lines[-1][:MAX_MESSAGE]}" if lines else ""
     return f"{ended.reason or 'Terminated'}, exit code {ended.exit_code}{message}"
