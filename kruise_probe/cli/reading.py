@@ -5,16 +5,15 @@ have permissions in one namespace only.
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final, TypeVar
 
-from kruise_probe.api.errors import ApiError, Forbidden, NotFound
+from kruise_probe.api.errors import ApiError, FatalError, Forbidden, NotFound
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.kinds import KubeObject, ListPage, Resource
 from kruise_probe.api.resources import LEASES, MARKERS, NODE_POD_PROBES, NODES
 from kruise_probe.api.v1alpha1 import PodProbeMarker
-from kruise_probe.cli.following import Following
 from kruise_probe.cli.query_client import DEADLINE_SECONDS
 from kruise_probe.client.rest import ResourceListerWatcher, RestClient
 from kruise_probe.informers.shared_informer import SharedInformer
@@ -28,6 +27,65 @@ _HIDDEN_WITHOUT: Final = {
     NODE_POD_PROBES.kind: "the results that nodes reported; the states shown are those of pod conditions",
     LEASES.kind: "whether manager and daemons run",
 }
+
+
+class Following:
+    """What `status --watch` and the playground's live view print: the caches of the kinds that the user may list.
+
+    `changed` is set on every event.
+    """
+
+    def __init__(
+        self,
+        informers: Sequence[SharedInformer[Any] | None],
+        snapshot_of: Callable[[Sequence[Iterable[Any] | None]], Snapshot],
+    ) -> None:
+        self.changed = asyncio.Event()
+        self.informers = [each for each in informers if each is not None]
+        self._all = informers
+        self._snapshot_of = snapshot_of
+        for each in self.informers:
+            each.add_event_handler(self)
+
+    def on_add(self, obj: object, is_initial: bool) -> None:
+        self.changed.set()
+
+    def on_update(self, old: object, new: object) -> None:
+        self.changed.set()
+
+    def on_delete(self, last_known: object) -> None:
+        self.changed.set()
+
+    async def wait_for_sync(self) -> None:
+        """Wait until all informers have synced.
+
+        Raises:
+            FatalError: a watch or list failed, for example if a kind may be listed but not watched.
+            TimeoutError: the server did not respond in time.
+        """
+        try:
+            async with asyncio.timeout(DEADLINE_SECONDS):
+                for each in self.informers:
+                    await each.wait_for_sync()
+        except TimeoutError:
+            for error in self._errors():
+                raise FatalError(
+                    f"{error}; --watch needs permission to watch what it lists"
+                ) from None
+            raise
+
+    def notes(self) -> list[str]:
+        """Why the objects may be stale: at most one line, because watches usually fail for the same reason."""
+        return [f"not current, retrying: {error}" for error in self._errors()[:1]]
+
+    def _errors(self) -> list[str]:
+        return [each.last_error for each in self.informers if each.last_error]
+
+    def snapshot(self) -> Snapshot:
+        """The current objects of the caches."""
+        return self._snapshot_of(
+            [None if each is None else each.lister.list() for each in self._all]
+        )
 
 
 class Reader:
@@ -66,11 +124,7 @@ class Reader:
         """
         async with asyncio.timeout(DEADLINE_SECONDS), asyncio.TaskGroup() as group:
             tasks = [group.create_task(self._list_if_allowed(*each)) for each in self._kinds]
-        return Snapshot.of_lists(
-            [each.result() for each in tasks],
-            allowed_labels=self._allowed_labels,
-            now=self._client.server_now(),
-        )
+        return self._snapshot([each.result() for each in tasks])
 
     async def read_pod(
         self, name: str, *, markers_optional: bool
@@ -103,7 +157,7 @@ class Reader:
         except Forbidden:
             return []
 
-    async def _list(self, resource: Resource[T], namespace: str = "") -> list[T]:
+    async def _list(self, resource: Resource[T], namespace: str) -> list[T]:
         """List a kind; append to `notes` what cannot be decoded."""
         items: list[T] = []
         async for page in self._pages(resource, namespace):
@@ -124,7 +178,7 @@ class Reader:
             token = page.continue_token
             more = bool(token)
 
-    async def _list_if_allowed(self, resource: Resource[T], namespace: str = "") -> list[T] | None:
+    async def _list_if_allowed(self, resource: Resource[T], namespace: str) -> list[T] | None:
         """As `_list`; None, with a note, if the user may not and the kind is not required."""
         try:
             return await self._list(resource, namespace)
@@ -147,14 +201,11 @@ class Reader:
     async def follow(self, first: Snapshot) -> AsyncIterator[Following]:
         """Watch the kinds that `first` could read, while the body runs."""
         known = [first.markers, first.pods, first.nodes, first.node_pod_probes, first.leases]
-        following = Following(
-            [
-                None if each is None else self._informer(*kind)
-                for kind, each in zip(self._kinds, known, strict=True)
-            ],
-            allowed_labels=self._allowed_labels,
-            now=self._client.server_now,
-        )
+        informers = [
+            None if each is None else self._informer(*kind)
+            for kind, each in zip(self._kinds, known, strict=True)
+        ]
+        following = Following(informers, self._snapshot)
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(each.run()) for each in following.informers]
             try:
@@ -163,6 +214,10 @@ class Reader:
             finally:
                 for task in tasks:
                     task.cancel()
+
+    def _snapshot(self, lists: Sequence[Iterable[Any] | None]) -> Snapshot:
+        now = self._client.server_now()
+        return Snapshot.of_lists(lists, allowed_labels=self._allowed_labels, now=now)
 
     def _informer(self, resource: Resource[T], namespace: str) -> SharedInformer[T]:
         lister = ResourceListerWatcher(self._client, resource, namespace=namespace)

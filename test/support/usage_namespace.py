@@ -14,7 +14,7 @@ from support.raw_api import pod_path
 
 from kruise_probe.api.errors import NotFound
 from kruise_probe.api.keys import NamespacedName
-from kruise_probe.cli.following import Following
+from kruise_probe.cli.reading import Following
 from kruise_probe.inspection.explanation import ExplanationView, TraceView, explanation
 from kruise_probe.inspection.snapshot import RECENT, Snapshot
 from kruise_probe_playground.documents import LoadedObject

@@ -13,8 +13,7 @@ from support.usage_namespace import UsageNamespace
 
 from kruise_probe.api.errors import NotFound
 from kruise_probe.api.names import SYSTEM_NAMESPACE
-from kruise_probe.cli.following import Following
-from kruise_probe.cli.reading import Reader
+from kruise_probe.cli.reading import Following, Reader
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
