@@ -20,7 +20,7 @@ from support.builders import (
 from support.snapshots import healthy_pod, marker, seen_pod, snapshot
 
 from kruise_probe.api.core import ExecAction, Probe
-from kruise_probe.inspection.link import Link, LinkState
+from kruise_probe.inspection.link import Link
 from kruise_probe.inspection.result_links import SHOWN_MESSAGE
 from kruise_probe.inspection.snapshot import Snapshot
 from kruise_probe.inspection.traces import traces_of
@@ -28,252 +28,302 @@ from kruise_probe.inspection.traces import traces_of
 Json = dict[str, Any]
 
 OLD = "2026-01-01T00:00:00.000000Z"
+EXPIRED, RENEWED = "2026-01-01T00:01:00.000000Z", "2026-01-01T00:01:20.000000Z"
 LARGEST: Json = {"periodSeconds": 2**31 - 1, "failureThreshold": 2**31 - 1}
-EARLY = datetime(2026, 1, 1, 0, 0, 15, tzinfo=UTC)
-VIRTUAL = node_wire(labels={"type": "virtual-kubelet"})
+EARLY = {"states": [], "now": datetime(2026, 1, 1, 0, 0, 15, tzinfo=UTC)}
+SPACED: Json = {"exec": {"command": ["cat /ready"]}}
+SPLIT = 'split the command into its words: ["cat", "/ready"]'
+ALL_KINDS = ("nodes", "nodepodprobes", "leases")
 PROTOCOL = {"kruise.io/podprobe": json.dumps([probe_wire()])}
+VIRTUAL: Json = {"node": node_wire(labels={"type": "virtual-kubelet"}), "renewed": None}
 
 
-def end_of(there: Snapshot, *, pod: int = 0, of: str = "web") -> Link | None:
+def built(**there: Any) -> Snapshot:
+    return snapshot(**{"markers": [marker()], "pods": [healthy_pod()], **there})
+
+
+def ends_of(there: Snapshot, *, of: str = "web", pod: int = 0) -> list[Link | None]:
+    """For each probe of a marker, the link that is not OK."""
     compiled = next(each for each in there.compiled.values() if each.key.name == of)
-    (trace,) = traces_of(there, there.pods[pod], compiled)
-    return trace.end
+    return [each.end for each in traces_of(there, there.pods[pod], compiled)]
 
 
-def test_working_probe_has_no_broken_link() -> None:
-    assert end_of(snapshot(markers=[marker()], pods=[healthy_pod()])) is None
+def end_of(**there: Any) -> Link | None:
+    (end,) = ends_of(built(**there))
+    return end
+
+
+def named(end: Link | None) -> str:
+    return f"{end.name} {end.reason} {end.state}" if end else ""
+
+
+def told(end: Link | None) -> str:
+    return f"{end.text}; {end.remedy}" if end else ""
+
+
+def probing(**probe: Any) -> Json:
+    """A marker with one probe."""
+    return {"markers": [marker(probes=[probe_wire(**probe)])]}
+
+
+def status_says(*conditions: Json, **more: Any) -> Json:
+    """A marker whose status has these conditions."""
+    return {"markers": [marker(status={"observedGeneration": 1, "conditions": conditions}, **more)]}
+
+
+def unknown(message: str) -> Json:
+    return {"states": [state_wire(state="Unknown", message=message)]}
+
+
+def failed(message: str = "", handler: Json | None = None) -> Json:
+    """A probe whose failure is written to the pod."""
+    return {
+        "states": [state_wire(state="Failed", message=message)],
+        "pods": [healthy_pod(conditions=[condition_wire("example.com/healthy", "False")])],
+        **probing(handler=handler or {"exec": {"command": ["true"]}}),
+    }
+
+
+def crowded(node: str) -> Json:
+    said = f"Some pods are not probed, as they would exceed 1 MiB: {node} (49 pods). Use fewer."
+    return condition_wire("Degraded", "True", reason="NoRoom", message=said)
+
+
+BEHIND = condition_wire("Synced", "False", reason="NodesBehind", message="node-1")
+JUST_NOW = {"states": [state_wire(state="Failed", moved="2026-01-01T00:01:28Z")]}
+NO_MANAGER = f"no manager has renewed its Lease since {EXPIRED}"
+OLDER = [marker(name=f"a{n:02}", created="2020-01-01T00:00:00Z") for n in range(64)]
+LARGE: Json = {"httpGet": {"port": 80, "path": "/" + "x" * 70_000}}
+
+
+@pytest.mark.parametrize(
+    "there",
+    [
+        pytest.param({}, id="everything-is-there"),
+        pytest.param({"renewed": None}, id="no-lease-as-of-kruises-daemon-that-reports"),
+        pytest.param({"renewed": None, "forbidden": ALL_KINDS}, id="forbidden"),
+        pytest.param({"led": EXPIRED}, id="manager-without-leader-election"),
+        pytest.param({**VIRTUAL, "pods": [healthy_pod(annotations=PROTOCOL)]}, id="virtual"),
+        pytest.param(
+            {"states": [state_wire(probe_hash=entry_of(Probe(exec=ExecAction(command=("true",)))).hash)]},
+            id="hash-of-this-probe",
+        ),
+    ],
+)  # fmt: skip
+def test_working_probe_has_no_broken_link(there: Json) -> None:
+    assert end_of(**there) is None
+
+
+@pytest.mark.parametrize(
+    ("pod", "end"),
+    [
+        pytest.param({"deleting": True}, "pod PodTerminating", id="terminating"),
+        pytest.param({"phase": "Failed"}, "pod PodFinished", id="finished"),
+        pytest.param({"node": ""}, "pod PodNotScheduled", id="no-node"),
+        pytest.param({"node": "gone"}, "pod NodeNotFound", id="node-gone"),
+        pytest.param({"initialized": False}, "pod PodNotStarted", id="not-started"),
+        pytest.param(
+            {"initialized": False, "init_containers": [container_wire("init")]},
+            "pod PodNotInitialized",
+            id="not-initialised",
+        ),
+        pytest.param({"annotations": {"kubernetes.io/config.mirror": "x"}}, "pod StaticPod", id="static"),
+        pytest.param({"containers": [container_wire("other")]}, "container ContainerNotFound", id="no-such"),
+        pytest.param(
+            {"containers": [container_wire("other")], "init_containers": [container_wire("main")]},
+            "container ContainerNotProbed",
+            id="an-init-container",
+        ),
+        pytest.param(
+            {"containers": [container_wire(startup_probe=True)]}, "container ContainerNotStarted", id="startup-probe"
+        ),
+    ],
+)  # fmt: skip
+def test_problems_of_the_pod_come_first(pod: Json, end: str) -> None:
+    found = end_of(pods=[healthy_pod(**pod)], renewed=None)
+
+    assert found is not None
+    assert f"{found.name} {found.reason}" == end
+    assert found.remedy
+
+
+@pytest.mark.parametrize(
+    ("there", "end", "says"),
+    [
+        pytest.param({"planned": False}, "NodePodProbe EntryMissing broken", "does not contain", id="no-entry"),
+        pytest.param(
+            {"planned": False, "markers": [marker(generation=2)]},
+            "NodePodProbe EntryMissing broken",
+            "processed generation 1 of the marker, the newest is 2",
+            id="the-manager-is-behind",
+        ),
+        pytest.param(
+            {"planned": False, "markers": [marker(created="2026-01-01T00:01:28Z")]},
+            "NodePodProbe MarkerNew waiting",
+            "a few seconds ago",
+            id="marker-of-seconds-ago",
+        ),
+        pytest.param(
+            {"planned": False, "markers": [marker(created="2026-01-01T00:01:00Z")]},
+            "NodePodProbe EntryMissing broken",
+            "does not contain",
+            id="marker-of-before",
+        ),
+        pytest.param(
+            {"planned": False, **status_says(BEHIND, crowded("node-1"))},
+            "NodePodProbe NoRoom broken",
+            "1 MiB: node-1 (49 pods)",
+            id="no-room-on-this-node",
+        ),
+        pytest.param(
+            {"planned": False, **status_says(BEHIND, crowded("other-node-1"))},
+            "NodePodProbe EntryMissing broken",
+            "does not contain",
+            id="no-room-on-another",
+        ),
+        pytest.param(
+            {
+                "planned": False,
+                "pods": [healthy_pod(conditions=[condition_wire("example.com/healthy", "Unknown", reason="NoRoom")])],
+            },
+            "NodePodProbe NoRoom broken",
+            "1 MiB",
+            id="no-room-in-the-pods-condition",
+        ),
+        pytest.param(
+            {"planned": False, "markers": [*OLDER, marker()]},
+            "NodePodProbe TooManyMarkers broken",
+            "64 older PodProbeMarkers select this pod",
+            id="too-many-markers",
+        ),
+        pytest.param(
+            {"planned": False, "markers": [*OLDER, marker()]},
+            "NodePodProbe TooManyMarkers broken",
+            "merge their probes",
+            id="remedy-for-too-many-markers",
+        ),
+        pytest.param(
+            {"planned": False, **probing(handler=LARGE)}, "NodePodProbe EntryTooLarge broken", "", id="too-large"
+        ),
+        pytest.param({"renewed": None, "states": []}, "daemon NoDaemon broken", "no daemon runs", id="no-daemon"),
+        pytest.param(
+            {"renewed": OLD, "states": []},
+            "daemon ProbeDaemonStale broken",
+            "has not renewed its Lease since",
+            id="silent",
+        ),
+        pytest.param(EARLY, "result NoResultYet waiting", "within 26 s", id="no-result"),
+        pytest.param({"states": []}, "result ResultOverdue broken", "No result 91 s after", id="overdue"),
+        pytest.param(
+            {"states": [], **probing(**LARGEST)}, "result NoResultYet waiting", "within 2147483", id="largest-numbers"
+        ),
+        pytest.param(
+            {"states": [], "forbidden": ["leases"]}, "result ResultOverdue broken", "No result", id="leases-forbidden"
+        ),
+        pytest.param(
+            {"states": [state_wire(probe_hash="0" * 16)]},
+            "result ResultOutdated waiting",
+            "before it was edited",
+            id="hash-of-another-probe",
+        ),
+        pytest.param(unknown("ExecQueued: full"), "result ExecQueued broken", "Unknown: ExecQueued: full; ", id="first-word"),
+        pytest.param(unknown("exec failed: full"), "result Unknown broken", "Unknown: exec failed: full; ", id="several-words"),
+        pytest.param(unknown("full"), "result Unknown broken", "Unknown: full; ", id="no-colon"),
+        pytest.param(unknown(": full"), "result Unknown broken", "Unknown: : full; ", id="nothing-before-the-colon"),
+        pytest.param(unknown(""), "result Unknown broken", "no reason", id="no-message"),
+        pytest.param(
+            unknown("ContainerRestarted: no result yet"),
+            "result ContainerRestarted waiting",
+            "no result yet",
+            id="ends-by-itself",
+        ),
+        pytest.param(
+            failed("command timed out (ExecStuck: it times out every time)"),
+            "result ExecStuck broken",
+            "raise timeoutSeconds (default 1); if it ends in time, end its child processes",
+            id="exec-stuck",
+        ),
+        pytest.param(
+            failed('exec: "cat /ready": no such file or directory', SPACED),
+            "result ExecImpossible broken",
+            SPLIT,
+            id="missing-program-as-failure",
+        ),
+        pytest.param(
+            {"states": [state_wire(state="Failed")]},
+            "condition ConditionBehind broken",
+            "is True, but the result is Failed",
+            id="condition-behind",
+        ),
+        pytest.param(JUST_NOW, "condition ResultNew waiting", "not written this result yet", id="result-new"),
+        pytest.param({**JUST_NOW, "led": RENEWED}, "condition ResultNew waiting", "", id="leader"),
+        pytest.param({**JUST_NOW, "led": EXPIRED}, "manager ManagerNotRunning broken", NO_MANAGER, id="no-leader"),
+        pytest.param(
+            {"planned": False, "led": EXPIRED},
+            "manager ManagerNotRunning broken",
+            "check that the manager runs",
+            id="no-leader-and-no-entry",
+        ),
+        pytest.param(
+            {"states": [], "led": EXPIRED}, "result ResultOverdue broken", "", id="not-the-managers-task"
+        ),
+        pytest.param({**VIRTUAL, "pods": [pod_wire()]}, "provider NotInjected broken", "", id="no-annotation"),
+        pytest.param(
+            {**VIRTUAL, "pods": [pod_wire(annotations=PROTOCOL)]},
+            "provider ProviderSilent broken",
+            "",
+            id="virtual-without-a-condition",
+        ),
+        pytest.param(
+            {**VIRTUAL, "pods": [healthy_pod(annotations=PROTOCOL, conditions=[condition_wire("x.com/a")])]},
+            "provider ProviderSilent broken",
+            "",
+            id="virtual-with-another-condition",
+        ),
+        pytest.param(
+            {
+                **VIRTUAL,
+                "pods": [healthy_pod(annotations=PROTOCOL)],
+                **probing(condition=None, policies=[policy_wire(labels={"good": "yes"})]),
+            },
+            "provider ConditionTypeMissing broken",
+            "",
+            id="virtual-without-a-condition-type",
+        ),
+    ],
+)  # fmt: skip
+def test_trace_ends_at_the_first_link_that_is_not_ok(there: Json, end: str, says: str) -> None:
+    found = end_of(**there)
+
+    assert named(found) == end
+    assert says in told(found)
+
+
+@pytest.mark.parametrize(
+    ("probes", "ends"),
+    [
+        pytest.param(
+            [probe_wire(condition="Ready")], ["condition InvalidSpec broken"], id="kubelet-s-condition"
+        ),
+        pytest.param(
+            [probe_wire(), probe_wire(condition="x.com/b")], ["", "marker InvalidSpec broken"], id="a-name-twice"
+        ),
+    ],
+)  # fmt: skip
+def test_invalid_probe_is_reported_as_invalid(probes: list[Json], ends: list[str]) -> None:
+    """Kruise's CRD accepts such markers."""
+    assert [named(each) for each in ends_of(built(markers=[marker(probes=probes)]))] == ends
 
 
 def test_each_probe_of_a_marker_is_compared_with_its_own_entry() -> None:
     probes = [probe_wire(), probe_wire("second", condition="x.com/b", periodSeconds=7)]
     conditions = [condition_wire("example.com/healthy"), condition_wire("x.com/b")]
-    there = snapshot(
+    there = built(
         markers=[marker(probes=probes)],
         pods=[healthy_pod(conditions=conditions)],
         states=[state_wire(), state_wire("web#second")],
     )
-    (compiled,) = there.compiled.values()
-    assert [each.end for each in traces_of(there, there.pods[0], compiled)] == [None, None]
-
-
-@pytest.mark.parametrize(
-    ("pods", "link", "reason"),
-    [
-        pytest.param({"deleting": True}, "pod", "PodTerminating", id="terminating"),
-        pytest.param({"phase": "Failed"}, "pod", "PodFinished", id="finished"),
-        pytest.param({"node": ""}, "pod", "PodNotScheduled", id="no-node"),
-        pytest.param({"node": "gone"}, "pod", "NodeNotFound", id="node-gone"),
-        pytest.param({"initialized": False}, "pod", "PodNotStarted", id="not-started"),
-        pytest.param(
-            {"initialized": False, "init_containers": [container_wire("init")]},
-            "pod",
-            "PodNotInitialized",
-            id="not-initialised",
-        ),
-        pytest.param(
-            {"annotations": {"kubernetes.io/config.mirror": "x"}}, "pod", "StaticPod", id="static"
-        ),
-        pytest.param(
-            {"containers": [container_wire("other")]},
-            "container",
-            "ContainerNotFound",
-            id="no-such",
-        ),
-        pytest.param(
-            {
-                "containers": [container_wire("other")],
-                "init_containers": [container_wire("main")],
-            },
-            "container",
-            "ContainerNotProbed",
-            id="an-init-container",
-        ),
-        pytest.param(
-            {"containers": [container_wire(startup_probe=True)]},
-            "container",
-            "ContainerNotStarted",
-            id="startup-probe",
-        ),
-    ],
-)
-def test_problems_of_the_pod_come_first(pods: Json, link: str, reason: str) -> None:
-    found = end_of(snapshot(markers=[marker()], pods=[healthy_pod(**pods)], renewed=None))
-    assert found is not None
-    assert (found.name, found.reason) == (link, reason)
-    assert found.remedy
-
-
-@pytest.mark.parametrize(
-    ("there", "link", "reason", "says"),
-    [
-        pytest.param(
-            {"planned": False}, "NodePodProbe", "EntryMissing", "does not contain", id="no-entry"
-        ),
-        pytest.param(
-            {"planned": False, "markers": [marker(generation=2)]},
-            "NodePodProbe",
-            "EntryMissing",
-            "processed generation 1 of the marker, the newest is 2",
-            id="the-manager-is-behind",
-        ),
-        pytest.param(
-            {"renewed": None, "states": []}, "daemon", "NoDaemon", "no daemon runs", id="no-daemon"
-        ),
-        pytest.param(
-            {"renewed": OLD, "states": []},
-            "daemon",
-            "ProbeDaemonStale",
-            "has not renewed its Lease since",
-            id="silent",
-        ),
-        pytest.param(
-            {"states": [], "now": EARLY}, "result", "NoResultYet", "within 26 s", id="no-result"
-        ),
-        pytest.param(
-            {"states": []}, "result", "ResultOverdue", "No result 91 s after", id="overdue"
-        ),
-        pytest.param(
-            {
-                "states": [],
-                "markers": [marker(probes=[probe_wire(**LARGEST)])],
-            },
-            "result",
-            "NoResultYet",
-            "within 2147483",
-            id="largest-numbers",
-        ),
-        pytest.param(
-            {"states": [], "forbidden": ["leases"]},
-            "result",
-            "ResultOverdue",
-            "No result",
-            id="leases-forbidden",
-        ),
-        pytest.param(
-            {"states": [state_wire(state="Unknown", message="ExecImpossible: no such file")]},
-            "result",
-            "ExecImpossible",
-            "no such file",
-            id="unknown-with-a-reason",
-        ),
-        pytest.param(
-            {"states": [state_wire(state="Unknown", message="ExecQueued: no place to run")]},
-            "result",
-            "ExecQueued",
-            "no place to run",
-            id="exec-queued",
-        ),
-        pytest.param(
-            {"states": [state_wire(state="Unknown")]},
-            "result",
-            "Unknown",
-            "no reason",
-            id="unknown",
-        ),
-        pytest.param(
-            {"states": [state_wire(state="Failed")]},
-            "condition",
-            "ConditionBehind",
-            "is True, but the result is Failed",
-            id="condition-behind",
-        ),
-    ],
-)
-def test_trace_ends_at_the_first_broken_link(
-    there: Json, link: str, reason: str, says: str
-) -> None:
-    there = {"markers": [marker()], "pods": [healthy_pod()], **there}
-    found = end_of(snapshot(**there))
-    assert found is not None
-    assert (found.name, found.reason) == (link, reason)
-    assert says in found.text
-
-
-@pytest.mark.parametrize(
-    ("message", "reason", "state"),
-    [
-        pytest.param("ExecQueued: full", "ExecQueued", LinkState.BROKEN, id="first-word"),
-        pytest.param("exec failed: full", "Unknown", LinkState.BROKEN, id="several-words"),
-        pytest.param("full", "Unknown", LinkState.BROKEN, id="no-colon"),
-        pytest.param(": full", "Unknown", LinkState.BROKEN, id="nothing-before-the-colon"),
-        pytest.param(
-            "ContainerRestarted: no result yet",
-            "ContainerRestarted",
-            LinkState.WAITING,
-            id="ends-by-itself",
-        ),
-    ],
-)
-def test_unknown_result_has_the_cause_that_its_message_starts_with(
-    message: str, reason: str, state: LinkState
-) -> None:
-    states = [state_wire(state="Unknown", message=message)]
-    found = end_of(snapshot(markers=[marker()], pods=[healthy_pod()], states=states))
-    assert found is not None
-    assert (found.name, found.reason, found.state) == ("result", reason, state)
-    assert found.text == f"Unknown: {message}"
-
-
-@pytest.mark.parametrize("handler", [{"exec": {"command": ["check"]}}, {"tcpSocket": {"port": 80}}])
-@pytest.mark.parametrize("state", ["Succeeded", "Failed"])
-def test_only_a_failed_command_has_a_note_on_its_program(handler: Json, state: str) -> None:
-    conditions = [condition_wire("example.com/healthy", {"Succeeded": "True"}.get(state, "False"))]
-    there = snapshot(
-        markers=[marker(probes=[probe_wire(handler=handler)])],
-        pods=[healthy_pod(conditions=conditions)],
-        states=[state_wire(state=state, message="sh: pgrep: not found")],
-    )
-    (compiled,) = there.compiled.values()
-    (trace,) = traces_of(there, there.pods[0], compiled)
-    (text,) = [each.text for each in trace.links if each.name == "result"]
-    assert ("(usually exit code" in text) == ("exec" in handler and state == "Failed")
-
-
-@pytest.mark.parametrize(
-    ("probes", "links"),
-    [
-        pytest.param(
-            [probe_wire(condition="Ready")],
-            [("condition", "InvalidSpec")],
-            id="kubelet-s-condition",
-        ),
-        pytest.param(
-            [probe_wire(), probe_wire(condition="x.com/b")],
-            [None, ("marker", "InvalidSpec")],
-            id="a-name-twice",
-        ),
-    ],
-)
-def test_invalid_probe_is_reported_as_invalid(
-    probes: list[Json], links: list[tuple[str, str] | None]
-) -> None:
-    """Kruise's CRD accepts such markers."""
-    there = snapshot(markers=[marker(probes=probes)], pods=[healthy_pod()])
-    (compiled,) = there.compiled.values()
-    ends = [trace.end for trace in traces_of(there, there.pods[0], compiled)]
-    assert [end and (end.name, end.reason) for end in ends] == links
-
-
-def test_daemon_without_a_lease_that_reports_is_running() -> None:
-    """Kruise's daemon has no Lease."""
-    assert end_of(snapshot(markers=[marker()], pods=[healthy_pod()], renewed=None)) is None
-
-
-def test_forbidden_objects_break_no_link() -> None:
-    there = snapshot(
-        markers=[marker()],
-        pods=[healthy_pod()],
-        forbidden=("nodes", "nodepodprobes", "leases"),
-        renewed=None,
-    )
-    assert end_of(there) is None
-
-
-def test_new_result_is_waiting_not_broken() -> None:
-    young = state_wire(state="Failed", moved="2026-01-01T00:01:28Z")
-    found = end_of(snapshot(markers=[marker()], pods=[healthy_pod()], states=[young]))
-    assert found is not None
-    assert (found.state, found.reason) == (LinkState.WAITING, "ResultNew")
+    assert ends_of(there) == [None, None]
 
 
 @pytest.mark.parametrize(
@@ -291,67 +341,53 @@ def test_new_result_is_waiting_not_broken() -> None:
 )
 def test_marks_must_be_those_of_the_newest_state(labels: dict[str, str], ends: str | None) -> None:
     policies = [policy_wire("Succeeded", {"good": "yes"}), policy_wire("Failed", {"bad": "yes"})]
-    marked = marker(probes=[probe_wire(policies=policies)])
-    found = end_of(snapshot(markers=[marked], pods=[healthy_pod(labels={"app": "web", **labels})]))
+    pods = [healthy_pod(labels={"app": "web", **labels})]
+    found = end_of(**probing(policies=policies), pods=pods)
     assert (found.text if found else None) == ends
 
 
 VALUE = [policy_wire("Succeeded", {"n": "0"}, from_message=[{"label": "n", "regex": "n=(.*)"}])]
+STATIC = "n=0; label n has the static value 0: regex 'n=(.*)' finds no valid value in the message \"starting\""
 
 
 @pytest.mark.parametrize(
-    ("message", "probed", "label", "ends"),
+    ("message", "probed", "label", "end", "text"),
     [
-        pytest.param("n=1", OLD, "1", None, id="as-it-should-be"),
-        pytest.param(
-            "n=1",
-            OLD,
-            "2",
-            (LinkState.BROKEN, "MarksBehind", "label n should be 1, but is 2"),
-            id="behind",
-        ),
+        pytest.param("n=1", OLD, "1", "", "", id="as-it-should-be"),
+        pytest.param("n=1", OLD, "2", "marks MarksBehind broken", "label n should be 1, but is 2", id="behind"),
         pytest.param(
             "n=1",
             "2026-01-01T00:01:20Z",
             "2",
-            (
-                LinkState.WAITING,
-                "ValueNew",
-                "label n should be 1, but is 2; the message is a few seconds old",
-            ),
+            "marks ValueNew waiting",
+            "label n should be 1, but is 2; the message is a few seconds old",
             id="delayed",
         ),
-        pytest.param(
-            "starting",
-            OLD,
-            "0",
-            (
-                LinkState.BROKEN,
-                "ValueInvalid",
-                "n=0; label n has the static value 0: regex 'n=(.*)' finds no valid value in the message \"starting\"",
-            ),
-            id="static-value",
-        ),
+        pytest.param("starting", OLD, "0", "marks ValueInvalid broken", STATIC, id="static-value"),
     ],
-)
+)  # fmt: skip
 def test_values_must_be_those_of_the_newest_message(
-    message: str, probed: str, label: str, ends: object
+    message: str, probed: str, label: str, end: str, text: str
 ) -> None:
-    marked = marker(probes=[probe_wire(policies=VALUE)])
-    result = state_wire(message=message, probed=probed)
-    shown = healthy_pod(labels={"app": "web", "n": label})
-    found = end_of(snapshot(markers=[marked], pods=[shown], states=[result]))
-    assert (found and (found.state, found.reason, found.text)) == ends
+    found = end_of(
+        **probing(policies=VALUE),
+        states=[state_wire(message=message, probed=probed)],
+        pods=[healthy_pod(labels={"app": "web", "n": label})],
+    )
+    assert named(found) == end
+    assert (found.text if found else "") == text
+
+
+INVALID = "is removed: regex 'n=.+' finds no valid value in the message"
+SHOWN = "x" * SHOWN_MESSAGE
+PATTERN = {"annotation": "n", "regex": "n=.+"}
 
 
 @pytest.mark.parametrize(
     ("value", "message", "says"),
     [
         pytest.param(
-            {"label": "n", "regex": "n=(.*)"},
-            "n=a/b",
-            "label n is removed: regex 'n=(.*)' finds no valid value in the message \"n=a/b\"",
-            id="invalid-value",
+            {"label": "n", "regex": "n=.+"}, "n=a/b", f'label n {INVALID} "n=a/b"', id="invalid-value"
         ),
         pytest.param(
             {"label": "n"},
@@ -359,106 +395,24 @@ def test_values_must_be_those_of_the_newest_message(
             'label n is removed: no valid value in the first line of the message "a/b"',
             id="first-line",
         ),
+        pytest.param(PATTERN, SHOWN, f'annotation n {INVALID} "{SHOWN}"', id="message-that-is-shown-whole"),
+        pytest.param(PATTERN, "x" * 100, f'annotation n {INVALID} "{SHOWN}…"', id="long-message"),
         pytest.param(
-            {"annotation": "n", "regex": "n=.+"},
-            "x" * SHOWN_MESSAGE,
-            f"annotation n is removed: regex 'n=.+' finds no valid value in the message \"{'x' * SHOWN_MESSAGE}\"",
-            id="message-that-is-shown-whole",
-        ),
-        pytest.param(
-            {"annotation": "n", "regex": "n=.+"},
-            "x" * 100,
-            f"annotation n is removed: regex 'n=.+' finds no valid value in the message \"{'x' * SHOWN_MESSAGE}…\"",
-            id="long-message",
-        ),
-        pytest.param(
-            {"annotation": "n", "regex": "n=.+"},
+            PATTERN,
             "x" * 1021,
-            f"annotation n is removed: regex 'n=.+' finds no valid value in the message \"{'x' * SHOWN_MESSAGE}…\" (only the first 1,024 bytes of the output are searched)",
+            f'annotation n {INVALID} "{SHOWN}…" (only the first 1,024 bytes of the output are searched)',
             id="message-that-was-cut",
         ),
     ],
-)
+)  # fmt: skip
 def test_invalid_value_has_its_pattern_its_message_and_what_happens(
     value: Json, message: str, says: str
 ) -> None:
     policies = [policy_wire("Succeeded", from_message=[value])]
-    marked = marker(probes=[probe_wire(policies=policies)])
-    there = snapshot(
-        markers=[marked], pods=[healthy_pod()], states=[state_wire(message=message, probed=OLD)]
-    )
-    found = end_of(there)
+    found = end_of(**probing(policies=policies), states=[state_wire(message=message, probed=OLD)])
     assert found is not None
     assert found.text == says
     assert found.remedy.startswith("print less" if "searched" in says else "correct regex")
-
-
-@pytest.mark.parametrize(
-    ("message", "note"),
-    [
-        pytest.param("sh: 1: pgrep: not found", "127", id="dash"),
-        pytest.param("sh: pgrep: not found", "127", id="busybox"),
-        pytest.param("/bin/bash: line 1: pgrep: command not found", "127", id="bash"),
-        pytest.param("sh: 1: /check: Permission denied", "126", id="not-executable"),
-        pytest.param("sh: 1: cannot create /x: Permission denied", "", id="redirection"),
-        pytest.param("key not found", "", id="of-the-application"),
-    ],
-)
-def test_failed_command_that_a_shell_could_not_start_has_a_note(message: str, note: str) -> None:
-    pod = healthy_pod(conditions=[condition_wire("example.com/healthy", "False")])
-    states = [state_wire(state="Failed", message=message)]
-    there = snapshot(markers=[marker()], pods=[pod], states=states)
-    (compiled,) = there.compiled.values()
-    (trace,) = traces_of(there, there.pods[0], compiled)
-    (text,) = [each.text for each in trace.links if each.name == "result"]
-    assert (f"(usually exit code {note}: " in text) == bool(note)
-
-
-@pytest.mark.parametrize(
-    ("pod", "link"),
-    [
-        pytest.param(pod_wire(), ("provider", "NotInjected"), id="no-annotation"),
-        pytest.param(
-            pod_wire(annotations=PROTOCOL), ("provider", "ProviderSilent"), id="no-condition"
-        ),
-        pytest.param(healthy_pod(annotations=PROTOCOL), None, id="reported"),
-        pytest.param(
-            healthy_pod(annotations=PROTOCOL, conditions=[condition_wire("x.com/a")]),
-            ("provider", "ProviderSilent"),
-            id="another-condition",
-        ),
-    ],
-)
-def test_provider_link_replaces_the_daemon_on_virtual_nodes(
-    pod: Json, link: tuple[str, str] | None
-) -> None:
-    found = end_of(snapshot(markers=[marker()], pods=[pod], node=VIRTUAL, renewed=None))
-    assert (found and (found.name, found.reason)) == link
-
-
-def test_provider_cannot_report_a_probe_without_a_condition_type() -> None:
-    labels_only = probe_wire(condition=None, policies=[policy_wire(labels={"good": "yes"})])
-    pod = healthy_pod(annotations=PROTOCOL)
-    there = snapshot(markers=[marker(probes=[labels_only])], pods=[pod], node=VIRTUAL)
-    found = end_of(there)
-    assert found is not None
-    assert (found.name, found.reason) == ("provider", "ConditionTypeMissing")
-
-
-def test_pod_that_is_not_initialised_lists_the_containers_that_do_not_run() -> None:
-    waiting = {"main": {"waiting": {"reason": "PodInitializing"}}}
-    for containers, text in (
-        (
-            waiting,
-            "init containers of the pod have not completed; not running: main (PodInitializing)",
-        ),
-        (None, "init containers of the pod have not completed"),
-    ):
-        there = healthy_pod(initialized=False, init_containers=[container_wire("init")])
-        seen = seen_pod(there, containers=containers)
-        found = end_of(snapshot(markers=[marker()], seen=[seen]))
-        assert found is not None
-        assert found.text == text
 
 
 def test_pattern_over_the_limit_of_a_pod_is_named() -> None:
@@ -478,256 +432,122 @@ def test_pattern_over_the_limit_of_a_pod_is_named() -> None:
     )
     pod = healthy_pod(conditions=[condition_wire("example.com/web", "True", message="3 players")])
     states = [state_wire(message="3 players", probed=OLD)]
-    found = end_of(snapshot(markers=[older, younger], pods=[pod], states=states))
+    found = end_of(markers=[older, younger], pods=[pod], states=states)
     assert found is not None
-    assert (found.name, found.reason) == ("marks", "ValueInvalid")
+    assert named(found) == "marks ValueInvalid broken"
     assert found.text == (
         "label web is removed: all patterns of this pod together are too large to search regex '.{1,150}' in \"3 players\""
     )
 
 
-def test_node_without_any_result_has_no_result() -> None:
-    there = snapshot(markers=[marker()], pods=[healthy_pod()])
-    assert there.node_pod_probes is not None
-    bare = {
-        name: msgspec.structs.replace(each, status=None)
-        for name, each in there.node_pod_probes.items()
-    }
-    found = end_of(replace(there, node_pod_probes=bare))
-    assert found is not None
-    assert (found.name, found.reason) == ("result", "ResultOverdue")
+NOT_FOUND, NOT_EXECUTABLE = "(usually exit code 127: ", "(usually exit code 126: "
+SCRIPT: Json = {"exec": {"command": ["/check.sh"]}}
+IN_SHELL: Json = {"exec": {"command": ["sh", "-c", "pgrep x"]}}
 
 
 @pytest.mark.parametrize(
-    ("node", "reason"),
+    ("handler", "state", "message", "hint"),
     [
-        pytest.param("node-1", "NoRoom", id="this-node"),
-        pytest.param("other-node-1", "EntryMissing", id="another"),
-    ],
-)
-def test_pod_without_room_is_named_by_its_node(node: str, reason: str) -> None:
-    behind = condition_wire("Synced", "False", reason="NodesBehind", message="node-1")
-    said = f"Some pods are not probed, as they would exceed 1 MiB: {node} (49 pods). Use fewer."
-    crowded = condition_wire("Degraded", "True", reason="NoRoom", message=said)
-    status = {"observedGeneration": 1, "conditions": [behind, crowded]}
-    there = snapshot(markers=[marker(status=status)], pods=[healthy_pod()], planned=False)
-    found = end_of(there)
-    assert found is not None
-    assert (found.name, found.reason) == ("NodePodProbe", reason)
-
-
-@pytest.mark.parametrize(
-    ("created", "reason", "state"),
-    [
-        pytest.param("2026-01-01T00:01:28Z", "MarkerNew", LinkState.WAITING, id="seconds-ago"),
-        pytest.param("2026-01-01T00:01:00Z", "EntryMissing", LinkState.BROKEN, id="before"),
-    ],
-)
-def test_a_node_without_the_probe_of_a_new_marker_is_waiting(
-    created: str, reason: str, state: LinkState
-) -> None:
-    new = marker(created=created)
-    found = end_of(snapshot(markers=[new], pods=[healthy_pod()], planned=False))
-    assert found is not None
-    assert (found.name, found.reason, found.state) == ("NodePodProbe", reason, state)
-
-
-def test_entry_of_an_earlier_version_has_room() -> None:
-    """The node is full for other pods of the marker."""
-    said = "Some pods are not probed, as they would exceed 1 MiB: node-1 (49 pods). Use fewer."
-    crowded = condition_wire("Degraded", "True", reason="NoRoom", message=said)
-    status = {"observedGeneration": 1, "conditions": [crowded]}
-    before = snapshot(markers=[marker()], pods=[healthy_pod()])
-    edited = marker(probes=[probe_wire(periodSeconds=77)], status=status)
-    there = snapshot(markers=[edited], pods=[healthy_pod()])
-    found = end_of(replace(there, node_pod_probes=before.node_pod_probes))
-    assert found is not None
-    assert (found.name, found.reason) == ("NodePodProbe", "EntryBehind")
-
-
-def test_marker_over_the_limit_of_a_pod_has_a_remedy() -> None:
-    older = [marker(name=f"a{n:02}", created="2020-01-01T00:00:00Z") for n in range(64)]
-    found = end_of(snapshot(markers=[*older, marker()], pods=[healthy_pod()], planned=False))
-    assert found is not None
-    assert (found.name, found.reason) == ("NodePodProbe", "TooManyMarkers")
-    assert "64 older PodProbeMarkers select this pod" in found.text
-    assert "merge their probes" in found.remedy
-
-
-def test_entry_over_the_size_limit_is_named() -> None:
-    large = probe_wire(handler={"httpGet": {"port": 80, "path": "/" + "x" * 70_000}})
-    found = end_of(snapshot(markers=[marker(probes=[large])], pods=[healthy_pod()], planned=False))
-    assert found is not None
-    assert (found.name, found.reason) == ("NodePodProbe", "EntryTooLarge")
-
-
-def test_condition_with_reason_no_room_is_explained() -> None:
-    crowded = healthy_pod(
-        conditions=[condition_wire("example.com/healthy", "Unknown", reason="NoRoom")]
-    )
-    found = end_of(snapshot(markers=[marker()], pods=[crowded], planned=False))
-    assert found is not None
-    assert (found.name, found.reason) == ("NodePodProbe", "NoRoom")
-    assert "1 MiB" in found.text
-
-
-def test_refused_write_shows_the_message_of_the_api_server() -> None:
-    refused = "The API server refuses to write results to 1 pod: default/web-0: policy says no."
-    said = condition_wire("Degraded", "True", reason="PodNotMarked", message=refused)
-    there = snapshot(
-        markers=[marker(status={"observedGeneration": 1, "conditions": [said]})],
-        pods=[healthy_pod(), healthy_pod("web-01")],
-        states=[state_wire(state="Failed")],
-    )
-    found, other = end_of(there), end_of(there, pod=1)
-    assert found
-    assert other
-    assert (found.name, found.reason) == ("condition", "PodNotMarked")
-    assert "policy says no" in found.text
-    assert other.reason == "ConditionBehind"
-
-
-SPACED: Json = {"exec": {"command": ["cat /ready"]}}
-SPLIT = 'split the command into its words: ["cat", "/ready"]'
-
-
-@pytest.mark.parametrize(
-    ("state", "end"),
-    [
-        pytest.param(state_wire(probe_hash="0" * 16), "ResultOutdated", id="hash-of-another-probe"),
+        pytest.param(IN_SHELL, "Failed", "sh: 1: pgrep: not found", NOT_FOUND, id="dash"),
+        pytest.param(IN_SHELL, "Failed", "sh: pgrep: not found", NOT_FOUND, id="busybox"),
+        pytest.param(IN_SHELL, "Failed", "/bin/bash: line 1: pgrep: command not found", NOT_FOUND, id="bash"),
+        pytest.param(IN_SHELL, "Failed", "sh: 1: /check: Permission denied", NOT_EXECUTABLE, id="no-permission"),
+        pytest.param(IN_SHELL, "Failed", "sh: 1: cannot create /x: Permission denied", "", id="redirection"),
+        pytest.param(IN_SHELL, "Failed", "key not found", "", id="of-the-application"),
+        pytest.param(IN_SHELL, "Succeeded", "sh: pgrep: not found", "", id="success"),
+        pytest.param({"tcpSocket": {"port": 80}}, "Failed", "sh: pgrep: not found", "", id="no-command"),
+        pytest.param(SCRIPT, "Unknown", "ExecImpossible: exec /check.sh: no such file or directory", "CRLF", id="runc"),
+        pytest.param(SCRIPT, "Unknown", 'ExecImpossible: exec: "/x": stat /x: no such file or directory', "the program exists in", id="no-program"),
+        pytest.param(SCRIPT, "Unknown", "ExecImpossible: exec /check.sh: exec format error", "#!/bin/sh", id="no-interpreter"),
+        pytest.param(SCRIPT, "Failed", "sh: /check.sh: /bin/bash^M: bad interpreter: No such file or directory", "CRLF", id="shell"),
+        pytest.param(SCRIPT, "Failed", "env: 'bash\\r': No such file or directory", "CRLF", id="env"),
+        pytest.param(SCRIPT, "Failed", "sh: /check.sh: not found", NOT_FOUND, id="no-file"),
+        pytest.param(SCRIPT, "Failed", "sh: 1: a: not found\nidle", NOT_FOUND, id="no-file-and-an-output"),
+        pytest.param(SCRIPT, "Failed", "exit code 127", "not in the container's image", id="exit-code"),
+        pytest.param(SCRIPT, "Failed", "sh: 1: /a: Permission denied\nidle", NOT_EXECUTABLE, id="not-executable"),
         pytest.param(
-            state_wire(probe_hash=entry_of(Probe(exec=ExecAction(command=("true",)))).hash),
-            None,
-            id="hash-of-this-probe",
-        ),
-        pytest.param(state_wire(), None, id="no-hash-as-of-kruises-daemon"),
-    ],
-)
-def test_result_from_before_an_edit_is_named(state: Json, end: str | None) -> None:
-    found = end_of(snapshot(markers=[marker()], pods=[healthy_pod()], states=[state]))
-    assert (found and found.reason) == end
-    if found:
-        assert found.state is LinkState.WAITING
-        assert "before it was edited" in found.text
-
-
-@pytest.mark.parametrize(
-    ("message", "handler", "reason", "remedy"),
-    [
-        pytest.param(
-            "command timed out (ExecStuck: it times out every time)",
-            {"exec": {"command": ["true"]}},
-            "ExecStuck",
-            "raise timeoutSeconds (default 1); if it ends in time, end its child processes",
-            id="exec-stuck",
-        ),
-        pytest.param(
-            'exec: "cat /ready": no such file or directory', SPACED, "ExecImpossible", SPLIT,
-            id="missing-program-as-failure",
+            {"exec": {"command": ["test", "-e", "$(DIR)/idle"]}},
+            "Failed",
+            "exit code 1",
+            "the kubelet replaces $(DIR) in a probe's command, kruise-probe does not",
+            id="needs-a-shell",
         ),
     ],
 )  # fmt: skip
-def test_failed_result_that_needs_action_is_broken(
-    message: str, handler: Json, reason: str, remedy: str
+def test_failed_command_that_cannot_work_has_its_cause(
+    handler: Json, state: str, message: str, hint: str
 ) -> None:
-    states = [state_wire(state="Failed", message=message)]
-    pod = healthy_pod(conditions=[condition_wire("example.com/healthy", "False")])
-    marked = marker(probes=[probe_wire(handler=handler)])
-    found = end_of(snapshot(markers=[marked], pods=[pod], states=states))
-    assert found is not None
-    assert (found.name, found.state, found.reason) == ("result", LinkState.BROKEN, reason)
-    assert remedy in found.remedy
-
-
-@pytest.mark.parametrize(
-    ("state", "message", "hint"),
-    [
-        pytest.param("Unknown", "ExecImpossible: exec /check.sh: no such file or directory", "CRLF", id="runc"),
-        pytest.param("Unknown", 'ExecImpossible: exec: "/x": stat /x: no such file or directory', "the program exists in", id="no-program"),
-        pytest.param("Unknown", "ExecImpossible: exec /check.sh: exec format error", "#!/bin/sh", id="no-interpreter"),
-        pytest.param("Failed", "sh: /check.sh: /bin/bash^M: bad interpreter: No such file or directory", "CRLF", id="shell"),
-        pytest.param("Failed", "env: 'bash\\r': No such file or directory", "CRLF", id="env"),
-        pytest.param("Failed", "sh: /check.sh: not found", "exit code 127", id="no-file"),
-        pytest.param("Failed", "sh: 1: a: not found\nidle", "exit code 127", id="no-file-and-an-output"),
-        pytest.param("Failed", "exit code 127", "not in the container's image", id="exit-code"),
-        pytest.param("Failed", "sh: 1: /a: Permission denied\nidle", "exit code 126", id="not-executable"),
-    ],
-)  # fmt: skip
-def test_script_that_cannot_start_has_its_cause(state: str, message: str, hint: str) -> None:
-    pod = healthy_pod(conditions=[condition_wire("example.com/healthy", "False")])
-    probe = probe_wire(handler={"exec": {"command": ["/check.sh"]}})
-    there = snapshot(
-        markers=[marker(probes=[probe])],
-        pods=[pod],
+    status = {"Succeeded": "True"}.get(state, "False")
+    there = built(
+        **probing(handler=handler),
+        pods=[healthy_pod(conditions=[condition_wire("example.com/healthy", status)])],
         states=[state_wire(state=state, message=message)],
     )
     (trace,) = traces_of(there, there.pods[0], there.compiled[there.markers[0].key])
-    result = next(each for each in trace.links if each.name == "result")
+    (result,) = [each for each in trace.links if each.name == "result"]
     assert hint in f"{result.text} {result.remedy}"
-
-
-def test_failed_command_that_needs_a_shell_is_explained() -> None:
-    pod = healthy_pod(conditions=[condition_wire("example.com/healthy", "False")])
-    probe = probe_wire(handler={"exec": {"command": ["test", "-e", "$(DIR)/idle"]}})
-    states = [state_wire(state="Failed", message="exit code 1")]
-    there = snapshot(markers=[marker(probes=[probe])], pods=[pod], states=states)
-
-    (trace,) = traces_of(there, there.pods[0], there.compiled[there.markers[0].key])
-
-    result = next(each for each in trace.links if each.name == "result")
-    assert "the kubelet replaces $(DIR) in a probe's command, kruise-probe does not" in result.text
+    assert hint or result.text == f"{state}: {message}"
 
 
 @pytest.mark.parametrize(
-    ("command", "states", "hinted"),
+    ("command", "there", "hinted"),
     [
-        pytest.param(
-            ["cat /ready"], [state_wire(state="Unknown", message="ExecImpossible: no")], True,
-            id="exec-impossible",
-        ),
-        pytest.param(["cat /ready"], [], True, id="no-result-yet"),
-        pytest.param(["cat", "/r y"], [], False, id="two-words"),
-        pytest.param(["/ready"], [], False, id="no-space"),
-        pytest.param([], [], False, id="no-command"),
+        pytest.param(["cat /ready"], unknown("ExecImpossible: no"), True, id="exec-impossible"),
+        pytest.param(["cat /ready"], EARLY, True, id="no-result-yet"),
+        pytest.param(["cat", "/r y"], EARLY, False, id="two-words"),
+        pytest.param(["/ready"], EARLY, False, id="no-space"),
+        pytest.param([], EARLY, False, id="no-command"),
     ],
-)  # fmt: skip
+)
 def test_command_of_one_word_with_spaces_has_a_hint(
-    command: list[str], states: list[Json], hinted: bool
+    command: list[str], there: Json, hinted: bool
 ) -> None:
-    probe = probe_wire(handler={"exec": {"command": command}})
-    there = snapshot(
-        markers=[marker(probes=[probe])], pods=[healthy_pod()], states=states, now=EARLY
-    )
-    found = end_of(there)
+    found = end_of(**probing(handler={"exec": {"command": command}}), **there)
     assert found is not None
     assert (SPLIT in found.remedy) == hinted
 
 
-EXPIRED, RENEWED = "2026-01-01T00:01:00.000000Z", "2026-01-01T00:01:20.000000Z"
-JUST_NOW = state_wire(state="Failed", moved="2026-01-01T00:01:28Z")
-
-
 @pytest.mark.parametrize(
-    ("led", "there", "link", "reason"),
+    ("containers", "text"),
     [
-        pytest.param(EXPIRED, {"states": [JUST_NOW]}, "manager", "ManagerNotRunning", id="result-new"),
-        pytest.param(RENEWED, {"states": [JUST_NOW]}, "condition", "ResultNew", id="leader"),
-        pytest.param(None, {"states": [JUST_NOW]}, "condition", "ResultNew", id="no-lease"),
-        pytest.param(EXPIRED, {"planned": False}, "manager", "ManagerNotRunning", id="entry-missing"),
-        pytest.param(EXPIRED, {"states": []}, "result", "ResultOverdue", id="not-the-managers-task"),
+        pytest.param({"main": {"waiting": {"reason": "PodInitializing"}}}, "; not running: main (PodInitializing)", id="waiting"),
+        pytest.param(None, "", id="running"),
     ],
 )  # fmt: skip
-def test_manager_link_is_broken_if_a_write_waits_for_an_absent_manager(
-    led: str | None, there: Json, link: str, reason: str
+def test_pod_that_is_not_initialised_lists_the_containers_that_do_not_run(
+    containers: Json | None, text: str
 ) -> None:
-    found = end_of(snapshot(markers=[marker()], pods=[healthy_pod()], led=led, **there))
+    pod = healthy_pod(initialized=False, init_containers=[container_wire("init")])
+    found = end_of(seen=[seen_pod(pod, containers=containers)])
     assert found is not None
-    assert (found.name, found.reason) == (link, reason)
-    if link == "manager":
-        assert f"no manager has renewed its Lease since {EXPIRED}" in found.text
-        assert "check that the manager runs" in found.remedy
+    assert found.text == f"init containers of the pod have not completed{text}"
 
 
-def test_expired_leader_lease_alone_breaks_nothing() -> None:
-    """A manager without leader election renews no Lease."""
-    assert end_of(snapshot(markers=[marker()], pods=[healthy_pod()], led=EXPIRED)) is None
+def test_node_without_any_result_has_no_result() -> None:
+    there = built()
+    bare = {
+        name: msgspec.structs.replace(each, status=None)
+        for name, each in (there.node_pod_probes or {}).items()
+    }
+    (found,) = ends_of(replace(there, node_pod_probes=bare))
+    assert named(found) == "result ResultOverdue broken"
+
+
+def test_entry_of_an_earlier_version_has_room() -> None:
+    """The node is full for other pods of the marker."""
+    edited = built(**status_says(crowded("node-1"), probes=[probe_wire(periodSeconds=77)]))
+    (found,) = ends_of(replace(edited, node_pod_probes=built().node_pod_probes))
+    assert named(found) == "NodePodProbe EntryBehind broken"
+
+
+def test_refused_write_shows_the_message_of_the_api_server() -> None:
+    refused = "The API server refuses to write results to 1 pod: default/web-0: policy says no."
+    there = built(
+        **status_says(condition_wire("Degraded", "True", reason="PodNotMarked", message=refused)),
+        pods=[healthy_pod(), healthy_pod("web-01")],
+        states=[state_wire(state="Failed")],
+    )
+    (found,), (other,) = ends_of(there), ends_of(there, pod=1)
+    assert named(found) == "condition PodNotMarked broken"
+    assert "policy says no" in told(found)
+    assert named(other) == "condition ConditionBehind broken"
