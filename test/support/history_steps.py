@@ -361,7 +361,6 @@ def steps_of(kind: str) -> st.SearchStrategy[HistoryStep]:
                 st.sampled_from(
                     [
                         {"kind": "Pod", "apiVersion": "v1"},
-                        {"propagationPolicy": "X"},
                         {"dryRun": ["All"]},
                         {"preconditions": {"uid": "x"}},
                         {"preconditions": {"resourceVersion": "1"}},

@@ -1,7 +1,7 @@
 """Reads the DeleteOptions of a request, from its body and its query.
 
 Source: apiserver pkg/endpoints/handlers/delete.go; apimachinery pkg/apis/meta/v1/validation (ValidateDeleteOptions).
-Differs: no preconditions in the query.
+Differs: no preconditions in the query; no policy but Background.
 """
 
 from collections.abc import Mapping
@@ -21,7 +21,6 @@ from kruise_probe_playground.apiserver.failures import (
 )
 from kruise_probe_playground.apiserver.schema import Json
 
-_POLICIES: Final = ("Foreground", "Background", "Orphan")
 _DRY_RUN: Final = "All"
 
 
@@ -54,15 +53,11 @@ def read_delete_options(
             f'no kind "{sent.kind}" is registered for the internal version of DeleteOptions'
         )
     _check_delete_options(sent)
-    policy = sent.propagation_policy or ""
-    if sent.orphan_dependents is not None and not policy:
-        policy = "Orphan" if sent.orphan_dependents else "Background"
     preconditions = sent.preconditions or _Preconditions()
     return DeleteOptions(
         sent.grace_period_seconds,
         preconditions.uid or "",
         preconditions.resource_version or "",
-        policy,
         dry_run=bool(sent.dry_run),
     )
 
@@ -84,16 +79,17 @@ def _decoded(body: bytes, content_type: str) -> Json:
 
 def _check_delete_options(sent: _DeleteOptions) -> None:
     policy, dry_run = sent.propagation_policy, sent.dry_run or []
-    both = "orphanDependents and deletionPropagation cannot be both set"
     check(
         FailureTarget("meta.k8s.io", "", "DeleteOptions"),
         (
-            policy is not None and sent.orphan_dependents is not None,
-            invalid_value("propagationPolicy", policy, both),
+            bool(sent.orphan_dependents),
+            invalid_value(
+                "orphanDependents", True, "this server deletes dependents with their owner"
+            ),
         ),
         (
-            policy not in (None, *_POLICIES),
-            unsupported("propagationPolicy", policy, [*_POLICIES, "nil"]),
+            policy not in (None, "Background"),
+            unsupported("propagationPolicy", policy, ["Background", "nil"]),
         ),
         (any(each != _DRY_RUN for each in dry_run), unsupported("dryRun", dry_run, [_DRY_RUN])),
     )

@@ -2,7 +2,7 @@
 
 Source: apiserver pkg/registry/rest/delete.go (BeforeDelete), pkg/registry/generic/registry/store.go (Delete),
 pkg/admission/plugin/namespace/lifecycle (namespaces that cannot be deleted).
-Differs: nothing.
+Differs: dependents are deleted in the background only.
 """
 
 from datetime import datetime, timedelta
@@ -12,22 +12,18 @@ from kruise_probe.api.times import format_time, parse_time
 from kruise_probe_playground.apiserver.failures import conflict, forbidden
 from kruise_probe_playground.apiserver.kinds import Kind
 from kruise_probe_playground.apiserver.registry import Registry
-from kruise_probe_playground.apiserver.schema import Json, put
+from kruise_probe_playground.apiserver.schema import Json
 from kruise_probe_playground.apiserver.store import Stored
 
-ORPHAN = "orphan"
-FOREGROUND = "foregroundDeletion"
 _IMMORTAL_NAMESPACES = frozenset({"default", "kube-system", "kube-public"})
-_POLICY_FINALIZERS = {"Orphan": ORPHAN, "Foreground": FOREGROUND}
 
 
 class DeleteOptions(NamedTuple):
-    """metav1.DeleteOptions. `policy` is Background, Foreground, Orphan or empty."""
+    """metav1.DeleteOptions, without the propagation policy: dependents are deleted in the background."""
 
     grace_seconds: int | None = None
     uid: str = ""
     resource_version: str = ""
-    policy: str = ""
     dry_run: bool = False
 
 
@@ -56,12 +52,11 @@ class Remover:
                 new["metadata"]["deletionTimestamp"] = format_time(now)
                 stored = self._registry.commit(kind, new, stored, dry_run=options.dry_run)
             return Deleted(stored, gone=False)
-        _set_policy_finalizer(new["metadata"], options.policy)
         changed, pending = _grace(kind, new, options, now)
         if not pending and new["metadata"].get("finalizers"):
             changed = _mark(new["metadata"], now) or changed
             pending = True
-        if changed or (pending and kind.decode(stored) != new):
+        if changed:
             stored = self._registry.commit(kind, new, stored, dry_run=options.dry_run)
         if not pending:
             stored = self._registry.remove(kind, new, stored, dry_run=options.dry_run)
@@ -80,18 +75,6 @@ def _check_preconditions(kind: Kind, stored: Stored, options: DeleteOptions) -> 
                 f"the {name} in the precondition ({wanted}) does not match the {name} in record"
                 f" ({found}). The object might have been {guess}",
             )
-
-
-def _set_policy_finalizer(metadata: Json, policy: str) -> None:
-    """Add the finalizer of Orphan or Foreground for the garbage collector; one replaces the other."""
-    if not policy:
-        return
-    wanted = _POLICY_FINALIZERS.get(policy)
-    others = [
-        each for each in metadata.get("finalizers") or () if each not in _POLICY_FINALIZERS.values()
-    ]
-    finalizers = [*others, wanted] if wanted else others
-    put(metadata, "finalizers", finalizers or None)
 
 
 def _grace(kind: Kind, new: Json, options: DeleteOptions, now: datetime) -> tuple[bool, bool]:

@@ -1,19 +1,18 @@
 """The garbage collector: deletes dependents of deleted owners, contents of terminating namespaces and old events.
 
 Source: kubernetes pkg/controller/garbagecollector, pkg/controller/namespace, events' time to live.
-Differs: a sweep after each deletion instead of a graph; owners are looked up by uid.
+Differs: a sweep after each deletion instead of a graph; owners are looked up by uid; no orphan and foreground deletion.
 """
 
 import asyncio
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Mapping, Set
 from datetime import datetime, timedelta
 from typing import Final
 
 from kruise_probe.api.times import parse_time
-from kruise_probe_playground.apiserver.deleting import FOREGROUND, ORPHAN, DeleteOptions, Remover
+from kruise_probe_playground.apiserver.deleting import DeleteOptions, Remover
 from kruise_probe_playground.apiserver.kinds import Kind
 from kruise_probe_playground.apiserver.registry import Registry
-from kruise_probe_playground.apiserver.schema import Json, put
 from kruise_probe_playground.apiserver.store import Stored
 
 EVENT_LIFETIME: Final = timedelta(hours=1)
@@ -50,30 +49,25 @@ class GarbageCollector:
             for collection in self._registry.store.collections.values()
             for stored in collection.objects.values()
         }
-        for kind, stored in self._candidates():
-            self._collect(kind, stored, present)
-        self._empty_namespaces()
-        self._expire_events()
-
-    def _candidates(self) -> list[tuple[Kind, Stored]]:
-        return [
+        dependents = [
             (kind, stored)
             for kind in self._registry.kinds.values()
             for stored in self._registry.collection(kind).objects.values()
-            if stored.owners or stored.terminating
+            if stored.owners
         ]
+        for kind, stored in dependents:
+            self._collect(kind, stored, present)
+        self._empty_namespaces()
+        self._expire_events()
 
     def _collect(self, kind: Kind, stored: Stored, present: Mapping[str, Stored]) -> None:
         """Delete an object without owners, or remove its references to owners that are gone."""
         gone = {each for each in stored.owners if not _is_owner(present.get(each), stored)}
         if gone and self._knows_owners(kind, stored):
-            policy = "Background" if not stored.terminating else ""
             if gone == set(stored.owners):
-                self._remover.delete(kind, stored, DeleteOptions(policy=policy))
+                self._remover.delete(kind, stored, DeleteOptions())
             else:
                 self._disown(kind, stored, gone)
-        elif stored.terminating:
-            self._apply_policy(kind, stored, kind.decode(stored))
 
     def _knows_owners(self, kind: Kind, stored: Stored) -> bool:
         """Whether all owners are of served kinds. An owner of another kind may exist elsewhere."""
@@ -81,38 +75,13 @@ class GarbageCollector:
         references = kind.decode(stored)["metadata"]["ownerReferences"]
         return served.issuperset((each["apiVersion"], each["kind"]) for each in references)
 
-    def _apply_policy(self, kind: Kind, stored: Stored, decoded: Json) -> None:
-        finalizers = decoded["metadata"].get("finalizers") or []
-        if ORPHAN in finalizers:
-            for each_kind, each in list(self._dependents(stored.uid)):
-                self._disown(each_kind, each, {stored.uid})
-            self._drop_finalizer(kind, stored, decoded, ORPHAN)
-        elif FOREGROUND in finalizers:
-            dependents = list(self._dependents(stored.uid))
-            for each_kind, each in dependents:
-                if not each.terminating:
-                    self._remover.delete(each_kind, each, DeleteOptions(policy="Foreground"))
-            if not any(_blocks(*each, stored.uid) for each in self._dependents(stored.uid)):
-                self._drop_finalizer(kind, stored, decoded, FOREGROUND)
-
-    def _dependents(self, uid: str) -> Iterator[tuple[Kind, Stored]]:
-        for kind, stored in self._candidates():
-            if uid in stored.owners:
-                yield kind, stored
-
     def _disown(self, kind: Kind, stored: Stored, uids: Set[str]) -> None:
         decoded = kind.decode(stored)
         metadata = decoded["metadata"]
-        kept = [each for each in metadata["ownerReferences"] if each["uid"] not in uids]
-        put(metadata, "ownerReferences", kept or None)
+        metadata["ownerReferences"] = [
+            each for each in metadata["ownerReferences"] if each["uid"] not in uids
+        ]
         self._registry.commit(kind, decoded, stored)
-
-    def _drop_finalizer(self, kind: Kind, stored: Stored, decoded: Json, name: str) -> None:
-        metadata = decoded["metadata"]
-        kept = [each for each in metadata["finalizers"] if each != name]
-        put(metadata, "finalizers", kept or None)
-        write = self._registry.commit if kept else self._registry.remove
-        write(kind, decoded, stored)
 
     def _empty_namespaces(self) -> None:
         """Delete the objects of terminating namespaces, then the namespaces themselves."""
@@ -149,9 +118,3 @@ def _older(kind: Kind, stored: Stored, limit: datetime) -> bool:
 def _is_owner(owner: Stored | None, dependent: Stored) -> bool:
     """Whether this object may own the dependent: it exists, in the same namespace or in none."""
     return owner is not None and owner.key.namespace in ("", dependent.key.namespace)
-
-
-def _blocks(kind: Kind, dependent: Stored, uid: str) -> bool:
-    """Whether the foreground deletion of its owner waits for this dependent."""
-    references = kind.decode(dependent)["metadata"].get("ownerReferences") or ()
-    return any(each["uid"] == uid and each.get("blockOwnerDeletion") for each in references)

@@ -54,6 +54,23 @@ async def test_clients_only_read_definitions(api: Api) -> None:
     assert (await api.get(path)).code == 200
 
 
+@pytest.mark.parametrize(
+    ("options", "field"),
+    [
+        pytest.param({"propagationPolicy": "Foreground"}, "propagationPolicy", id="foreground"),
+        pytest.param({"propagationPolicy": "Orphan"}, "propagationPolicy", id="orphan"),
+        pytest.param({"orphanDependents": True}, "orphanDependents", id="orphan-dependents"),
+    ],
+)
+async def test_deletions_that_are_not_in_the_background_are_refused(
+    api: Api, options: dict[str, object], field: str
+) -> None:
+    await api.create("pods", pod("a"))
+    refused = await api.delete(api.path("pods", "a"), options)
+    assert (refused.code, [each for _, each in refused.causes]) == (422, [field])
+    assert "deletionTimestamp" not in (await api.get(api.path("pods", "a"))).meta
+
+
 async def test_a_watch_from_a_list_after_an_expiry_works(server: ApiServer, api: Api) -> None:
     await api.create("pods", pod("a"))
     server.expire()

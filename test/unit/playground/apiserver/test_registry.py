@@ -150,18 +150,6 @@ async def test_recreated_node_does_not_own_old_dependents(world: World) -> None:
     assert world.get(NODE_POD_PROBES, "n") is None
 
 
-async def test_foreground_deletion_does_not_wait_for_dependents_that_do_not_block(
-    world: World,
-) -> None:
-    node = world.create("nodes", {"metadata": {"name": "n"}})
-    held = {"name": "n", "ownerReferences": [owned_by("Node", node)], "finalizers": ["x.io/f"]}
-    world.create(NODE_POD_PROBES, {"metadata": held})
-    assert not world.delete("nodes", node, policy="Foreground")
-    world.collector.sweep()
-    assert world.get("nodes", "n") is None
-    assert world.get(NODE_POD_PROBES, "n")
-
-
 async def test_reference_to_a_deleted_owner_is_removed(world: World) -> None:
     node = world.create("nodes", {"metadata": {"name": "n"}})
     other = world.create("nodes", {"metadata": {"name": "o"}})
@@ -171,33 +159,6 @@ async def test_reference_to_a_deleted_owner_is_removed(world: World) -> None:
     world.collector.sweep()
     kept = (world.get(NODE_POD_PROBES, "n") or {})["metadata"]["ownerReferences"]
     assert [each["uid"] for each in kept] == [other.uid]
-
-
-async def test_foreground_deletion_waits_for_dependents(world: World) -> None:
-    node = world.create("nodes", {"metadata": {"name": "n"}})
-    owner = {**owned_by("Node", node), "blockOwnerDeletion": True}
-    held = {"name": "n", "ownerReferences": [owner], "finalizers": ["x.io/f"]}
-    dependent = world.create(NODE_POD_PROBES, {"metadata": held})
-    assert not world.delete("nodes", node, policy="Foreground")
-    world.collector.sweep()
-    assert world.get("nodes", "n")
-    released = dict((world.get(NODE_POD_PROBES, "n") or {})["metadata"])
-    released.pop("finalizers")
-    world.change(NODE_POD_PROBES, dependent, metadata=released)
-    world.collector.sweep()
-    assert world.get(NODE_POD_PROBES, "n") is None
-    assert world.get("nodes", "n") is None
-
-
-async def test_orphaned_dependents_lose_their_owner_reference(world: World) -> None:
-    node = world.create("nodes", {"metadata": {"name": "n"}})
-    metadata = {"name": "n", "ownerReferences": [owned_by("Node", node)]}
-    world.create(NODE_POD_PROBES, {"metadata": metadata})
-    world.delete("nodes", node, policy="Orphan")
-    world.collector.sweep()
-    world.collector.sweep()
-    assert world.get("nodes", "n") is None
-    assert "ownerReferences" not in (world.get(NODE_POD_PROBES, "n") or {})["metadata"]
 
 
 async def test_events_are_deleted_after_an_hour(world: World) -> None:
