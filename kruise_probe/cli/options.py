@@ -29,7 +29,7 @@ from kruise_probe.serving.health import Checks, health_handlers
 from kruise_probe.serving.http_server import HttpHandler, HttpServer
 from kruise_probe.serving.logs import FORMATS, LEVELS
 from kruise_probe.serving.stalls import StallDetector
-from kruise_probe.serving.tls import SelfSignedCertificate, ServerTls
+from kruise_probe.serving.tls import ServerTls, self_signed_certificate
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
@@ -118,7 +118,7 @@ async def serving(
         server.bind()  # so that a port in use is the first error
     runnables: list[Runnable] = [stalls, *servers]
     if tls:
-        runnables.append(SelfSignedCertificate(tls))
+        runnables.append(self_signed_certificate(tls))
     async with asyncio.TaskGroup() as group:
         for each in runnables:
             group.create_task(each.run())

@@ -1,14 +1,17 @@
-"""TLS of our servers: a context with a replaceable certificate, and a self-signed certificate for /metrics.
+"""TLS of our servers: a context with a replaceable certificate, which is self-signed or read from files.
 
 Source: controller-runtime pkg/certwatcher; pkg/metrics/server, which also issues its own certificate at each start.
-Differs: the caller passes the certificate in. Open connections keep the certificate of their handshake.
+Differs: polls the files instead of watching their folder; a kubelet takes up to a minute to update them anyway.
 """
 
 import asyncio
+import math
 import os
 import ssl
 import subprocess
 import sys
+from collections.abc import Callable
+from pathlib import Path
 from typing import Final
 
 import structlog
@@ -16,7 +19,8 @@ import structlog
 from kruise_probe.client.threads import run_in_daemon_thread
 
 ISSUE_SECONDS: Final = 30.0
-RETRY_SECONDS: Final = 10.0
+POLL_SECONDS: Final = 5.0
+"""Between two reads of files, and after a failed read."""
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
@@ -45,35 +49,63 @@ class ServerTls:
         return True
 
 
-class SelfSignedCertificate:
-    """Issues a certificate for /metrics. It protects against eavesdropping only; clients do not verify it.
+class CertificateLoader:
+    """Loads the certificate and key that `read` returns, again every `reload_seconds`, until cancelled."""
+
+    name = "certificate loader"
+
+    def __init__(
+        self, tls: ServerTls, read: Callable[[], bytes], *, source: str, reload_seconds: float
+    ) -> None:
+        self._tls = tls
+        self._read = read
+        self._source = source
+        self._reload_seconds = reload_seconds
+        self.last_error = f"no certificate was read yet from {source}"
+
+    async def run(self) -> None:
+        """While files are being replaced they may not match; the next read gets both again."""
+        while True:
+            pause = self._reload_seconds
+            try:
+                if self._tls.load(await run_in_daemon_thread(self._read)):
+                    _log.info("loaded the certificate", source=self._source)
+                self.last_error = ""
+            except (OSError, ValueError, subprocess.SubprocessError) as error:
+                pause = POLL_SECONDS
+                if str(error) != self.last_error:
+                    _log.warning(
+                        "cannot load the certificate; trying again",
+                        source=self._source,
+                        error=str(error),
+                        retry_seconds=pause,
+                    )
+                self.last_error = str(error)
+            await asyncio.sleep(pause)
+
+
+def self_signed_certificate(tls: ServerTls) -> CertificateLoader:
+    """Issue a certificate for /metrics. It protects against eavesdropping only; clients do not verify it.
 
     A subprocess creates it, because importing `cryptography` would use 10 MB in each daemon.
     """
-
-    name = "self-signed certificate"
-
-    def __init__(self, tls: ServerTls) -> None:
-        self._tls = tls
-
-    async def run(self) -> None:
-        """Issue the certificate, with retries, then wait until cancelled."""
-        while not self._tls.loaded.is_set():
-            try:
-                self._tls.load(await run_in_daemon_thread(_issue_in_subprocess))
-            except (OSError, subprocess.SubprocessError) as error:
-                _log.warning(
-                    "cannot issue a certificate for /metrics; trying again",
-                    error=str(error),
-                    retry_seconds=RETRY_SECONDS,
-                )
-                await asyncio.sleep(RETRY_SECONDS)
-        await asyncio.get_running_loop().create_future()
-
-
-def _issue_in_subprocess() -> bytes:
     command = [sys.executable, "-m", "kruise_probe.serving.certificates"]
-    return subprocess.run(command, capture_output=True, timeout=ISSUE_SECONDS, check=True).stdout
+
+    def issue() -> bytes:
+        return subprocess.run(
+            command, capture_output=True, timeout=ISSUE_SECONDS, check=True
+        ).stdout
+
+    return CertificateLoader(tls, issue, source="a subprocess", reload_seconds=math.inf)
+
+
+def certificate_files(tls: ServerTls, folder: Path) -> CertificateLoader:
+    """Load `tls.crt` and `tls.key`, such as those of cert-manager mounted from its Secret."""
+
+    def read() -> bytes:
+        return b"\n".join((folder / name).read_bytes() for name in ("tls.crt", "tls.key"))
+
+    return CertificateLoader(tls, read, source=str(folder), reload_seconds=POLL_SECONDS)
 
 
 def server_context() -> ssl.SSLContext:

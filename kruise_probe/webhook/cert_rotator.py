@@ -23,7 +23,7 @@ from kruise_probe.api.kinds import Resource, as_is
 from kruise_probe.api.meta import ApiObject
 from kruise_probe.client.interfaces import Getter, Patcher
 from kruise_probe.client.request import PatchType
-from kruise_probe.webhook.cert_watcher import WebhookTls
+from kruise_probe.serving.tls import ServerTls
 from kruise_probe.webhook.rotation import (
     RotationState,
     RotationTimes,
@@ -90,7 +90,7 @@ class CertRotator:
         self,
         *,
         client: RotatorClient,
-        tls: WebhookTls,
+        tls: ServerTls,
         secret: NamespacedName,
         configuration: str,
         dns_names: Sequence[str],

@@ -4,6 +4,7 @@ Source: controller-runtime pkg/webhook/{server,admission/http}.go, and its metri
 Differs: handlers are pure functions without I/O.
 """
 
+import ssl
 import time
 from collections.abc import Callable, Iterable
 from datetime import datetime
@@ -11,8 +12,9 @@ from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from prometheus_client import Counter, Histogram
+from prometheus_client import Counter, Gauge, Histogram
 
+from kruise_probe.api.errors import FatalError
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.v1alpha1 import PodProbeMarker
 from kruise_probe.manifests.webhook import (
@@ -22,8 +24,10 @@ from kruise_probe.manifests.webhook import (
     dns_names,
 )
 from kruise_probe.manifests.workloads import WEBHOOK_SECRET
+from kruise_probe.serving.certificates import expires_at
 from kruise_probe.serving.http_messages import HttpRequest, HttpResponse
 from kruise_probe.serving.http_server import HttpHandler, HttpServer, Limits
+from kruise_probe.serving.tls import CertificateLoader, ServerTls, certificate_files
 from kruise_probe.webhook.admission import (
     ALLOWED,
     AdmissionRequest,
@@ -33,7 +37,6 @@ from kruise_probe.webhook.admission import (
     encode_review,
 )
 from kruise_probe.webhook.cert_rotator import CertRotator, RotatorClient
-from kruise_probe.webhook.cert_watcher import CertWatcher, WebhookTls
 from kruise_probe.webhook.mutating import annotate_pod
 from kruise_probe.webhook.rotation import RotationTimes
 from kruise_probe.webhook.validating import review_marker
@@ -63,8 +66,41 @@ _LATENCY: Final = Histogram(
     ["webhook"],
 )
 
+_READ: Final = Counter("certwatcher_read_certificate_total", "Total number of certificate reads")
+_EXPIRES: Final = Gauge(
+    "kruise_probe_webhook_certificate_expires_timestamp_seconds",
+    "When the webhook's serving certificate expires, in seconds since 1970.",
+)
+
 AdmissionHandler = Callable[[AdmissionRequest], AdmissionResponse]
 MarkersOf = Callable[[str], Iterable[PodProbeMarker]]
+
+
+class WebhookTls(ServerTls):
+    """Server TLS with metrics of the certificate, and with client certificates if required."""
+
+    def require_client_certificates(self, authorities: Path, *, flag: str) -> None:
+        """Accept only clients with a certificate of one of these CAs.
+
+        Raises:
+            FatalError: the file cannot be read, or has no certificate.
+        """
+        try:
+            self.context.load_verify_locations(authorities)
+        except OSError as error:  # also an ssl.SSLError, which does not name the file
+            raise FatalError(
+                f"{flag}={authorities}: cannot load the CA: {error.strerror}; "
+                "use a PEM file of the CA that signs the API server's client certificate"
+            ) from error
+        self.context.verify_mode = ssl.CERT_REQUIRED
+
+    def load(self, pem: bytes) -> bool:
+        """As `ServerTls.load`; also raises ValueError if the certificate cannot be parsed."""
+        is_new = super().load(pem)
+        if is_new:
+            _READ.inc()
+            _EXPIRES.set(expires_at(pem).timestamp())
+        return is_new
 
 
 class WebhookOptions(NamedTuple):
@@ -89,7 +125,7 @@ class WebhookOptions(NamedTuple):
 class Webhook(NamedTuple):
     """The webhook of a manager, which must run both parts."""
 
-    certificates: CertRotator | CertWatcher
+    certificates: CertRotator | CertificateLoader
     server: HttpServer
     tls: WebhookTls
 
@@ -137,9 +173,9 @@ def build_webhook(
 
 def _certificates(
     client: RotatorClient, options: WebhookOptions, tls: WebhookTls, now: Callable[[], datetime]
-) -> CertRotator | CertWatcher:
+) -> CertRotator | CertificateLoader:
     if options.certificate_folder:
-        return CertWatcher(Path(options.certificate_folder), tls)
+        return certificate_files(tls, Path(options.certificate_folder))
     return CertRotator(
         client=client,
         tls=tls,

@@ -31,10 +31,9 @@ from kruise_probe.manifests.crds import marker_crd
 from kruise_probe.manifests.webhook import MUTATE_PODS
 from kruise_probe.serving.http_server import HttpServer
 from kruise_probe.webhook.cert_rotator import CertRotator
-from kruise_probe.webhook.cert_watcher import WebhookTls
 from kruise_probe.webhook.mutating import annotate_pod
 from kruise_probe.webhook.rotation import RotationTimes
-from kruise_probe.webhook.server import AdmissionHandler, review_server
+from kruise_probe.webhook.server import AdmissionHandler, WebhookTls, review_server
 from kruise_probe.webhook.validating import review_marker
 
 Json = dict[str, Any]

@@ -14,7 +14,7 @@ from kruise_probe.serving.address import BindError
 from kruise_probe.serving.exposition import MetricsHandler
 from kruise_probe.serving.health import Checks, health_handlers
 from kruise_probe.serving.http_server import HttpServer
-from kruise_probe.serving.tls import SelfSignedCertificate, ServerTls
+from kruise_probe.serving.tls import ServerTls, self_signed_certificate
 
 
 @asynccontextmanager
@@ -31,7 +31,7 @@ async def serving(checks: Checks, *, tls: bool = False) -> AsyncIterator[str]:
         _ = await running.enter_async_context(background(server.run()))
         if server_tls:
             _ = await running.enter_async_context(
-                background(SelfSignedCertificate(server_tls).run())
+                background(self_signed_certificate(server_tls).run())
             )
             # The server waits for 10 s only, and a subprocess issues the certificate.
             async with asyncio.timeout(PATIENCE_SECONDS):

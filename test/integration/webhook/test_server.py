@@ -19,13 +19,13 @@ from support.patience import PATIENCE_SECONDS
 
 from kruise_probe.api.times import utc_now
 from kruise_probe.manifests.webhook import MUTATE_PODS, VALIDATE_MARKERS
+from kruise_probe.serving import tls
 from kruise_probe.serving.certificates import IssuedCertificate, issue_certificate
 from kruise_probe.serving.http_server import HttpServer
-from kruise_probe.webhook import cert_watcher
-from kruise_probe.webhook.cert_watcher import CertWatcher, WebhookTls
 from kruise_probe.webhook.server import (
     MAX_REVIEW_BYTES,
     WebhookOptions,
+    WebhookTls,
     build_webhook,
     review_server,
 )
@@ -52,15 +52,15 @@ def write_pair(folder: Path, pair: IssuedCertificate) -> None:
 
 @pytest.fixture(autouse=True)
 def polls_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cert_watcher, "POLL_SECONDS", 0.02)
+    monkeypatch.setattr(tls, "POLL_SECONDS", 0.02)
 
 
 @asynccontextmanager
 async def served(folder: Path) -> AsyncIterator[HttpServer]:
-    tls = WebhookTls()
-    server = review_server("127.0.0.1:0", tls, {PATH: review_marker})
+    context = WebhookTls()
+    server = review_server("127.0.0.1:0", context, {PATH: review_marker})
     server.bind()
-    async with background(CertWatcher(folder, tls).run()), background(server.run()):
+    async with background(tls.certificate_files(context, folder).run()), background(server.run()):
         yield server
 
 

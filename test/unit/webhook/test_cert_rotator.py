@@ -16,8 +16,8 @@ from kruise_probe.api.errors import Conflict, Forbidden, NotFound
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.kinds import Resource
 from kruise_probe.client.request import PatchType
+from kruise_probe.serving.tls import ServerTls
 from kruise_probe.webhook.cert_rotator import MUTATING, VALIDATING, CertRotator
-from kruise_probe.webhook.cert_watcher import WebhookTls
 from kruise_probe.webhook.rotation import RotationTimes
 
 SECRET = NamespacedName("kruise-system", "certs")
@@ -91,8 +91,8 @@ class Store:
         return only
 
 
-def rotator(store: Store) -> tuple[CertRotator, WebhookTls]:
-    tls = WebhookTls()
+def rotator(store: Store) -> tuple[CertRotator, ServerTls]:
+    tls = ServerTls()
     loop = asyncio.get_running_loop()
     started = loop.time()
     made = CertRotator(

@@ -20,8 +20,8 @@ from kruise_probe.manifests.webhook import (
 )
 from kruise_probe.serving.certificates import issue_certificate
 from kruise_probe.serving.http_messages import HttpRequest, HttpResponse
+from kruise_probe.serving.tls import CertificateLoader
 from kruise_probe.webhook.cert_rotator import CertRotator
-from kruise_probe.webhook.cert_watcher import CertWatcher
 from kruise_probe.webhook.server import LIMITS, Webhook, WebhookOptions, build_webhook
 
 Json = dict[str, Any]
@@ -146,7 +146,7 @@ def test_certificates_come_from_a_folder_or_from_the_secret(tmp_path: Path) -> N
         assert isinstance(built.webhook.certificates, CertRotator)
         assert "kruise-system/" in built.webhook.certificates.last_error
     for built in running(certificate_folder=str(tmp_path)):
-        assert isinstance(built.webhook.certificates, CertWatcher)
+        assert isinstance(built.webhook.certificates, CertificateLoader)
 
 
 def test_not_ready_before_there_is_a_certificate(built: Built) -> None:

@@ -13,8 +13,15 @@ from support.background import background
 
 from kruise_probe.api.errors import FatalError
 from kruise_probe.api.times import utc_now
+from kruise_probe.serving import tls as serving_tls
 from kruise_probe.serving.certificates import IssuedCertificate, expires_at, issue_certificate
-from kruise_probe.webhook.cert_watcher import POLL_SECONDS, CertWatcher, WebhookTls
+from kruise_probe.serving.tls import (
+    POLL_SECONDS,
+    ServerTls,
+    certificate_files,
+    self_signed_certificate,
+)
+from kruise_probe.webhook.server import WebhookTls
 
 FLAG = "--webhook-client-ca-file"
 
@@ -69,13 +76,13 @@ def in_this_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     async def run(read: Callable[[], bytes]) -> bytes:
         return read()
 
-    monkeypatch.setattr(asyncio, "to_thread", run)
+    monkeypatch.setattr(serving_tls, "run_in_daemon_thread", run)
 
 
 @pytest.mark.usefixtures("in_this_thread")
 async def test_files_are_loaded_at_once_and_again_when_they_change(tmp_path: Path) -> None:
     tls = WebhookTls()
-    watcher = CertWatcher(tmp_path, tls)
+    watcher = certificate_files(tls, tmp_path)
     first, second = issued(), issued()
     write_pair(tmp_path, first)
     async with background(watcher.run()):
@@ -89,7 +96,7 @@ async def test_files_are_loaded_at_once_and_again_when_they_change(tmp_path: Pat
 @pytest.mark.usefixtures("in_this_thread")
 async def test_an_unreadable_pair_is_reported_once_and_the_last_one_stays(tmp_path: Path) -> None:
     tls = WebhookTls()
-    watcher = CertWatcher(tmp_path, tls)
+    watcher = certificate_files(tls, tmp_path)
     assert str(tmp_path) in watcher.last_error
     with capture_logs() as logs:
         async with background(watcher.run()):
@@ -107,6 +114,24 @@ async def test_an_unreadable_pair_is_reported_once_and_the_last_one_stays(tmp_pa
     assert watcher.last_error
     assert tls._loaded_pem == loaded
     assert [entry["log_level"] for entry in logs] == ["warning", "info", "warning"]
+
+
+@pytest.mark.usefixtures("in_this_thread")
+async def test_a_self_signed_certificate_is_issued_once_with_retries(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tls = ServerTls()
+    monkeypatch.setattr(serving_tls, "ISSUE_SECONDS", 0.0)
+    async with background(self_signed_certificate(tls).run()):
+        await asyncio.sleep(0.1)
+        assert not tls.loaded.is_set()
+        monkeypatch.setattr(serving_tls, "ISSUE_SECONDS", 30.0)
+        await asyncio.sleep(POLL_SECONDS)
+        issued = tls._loaded_pem
+        await asyncio.sleep(2 * POLL_SECONDS)
+
+    assert issued
+    assert tls._loaded_pem == issued
 
 
 def test_metrics_have_the_loaded_certificate() -> None:
