@@ -87,7 +87,7 @@ METADATA = st.fixed_dictionaries(
     },
 )
 
-QUANTITIES = st.sampled_from(["1", "0.5", "500m", "2", "100Mi", "0", "x", "-1"])
+QUANTITIES = st.sampled_from(["1", "500m", "2", "100Mi", "0", "x", "-1"])
 PROBES = st.fixed_dictionaries(
     {},
     optional={

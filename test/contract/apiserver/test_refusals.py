@@ -150,22 +150,11 @@ async def test_undecodable_values_are_bad_requests(api: Api, case: str) -> None:
     assert (refused.code, refused.body["reason"]) == (400, "BadRequest"), refused
 
 
-@pytest.mark.parametrize(
-    ("sent", "stored"),
-    [
-        ("0.5", "500m"),
-        ("1000m", "1"),
-        ("1024Mi", "1Gi"),
-        ("1.5Gi", "1536Mi"),
-        ("1000k", "1M"),
-        (5, "5"),
-    ],
-)
-async def test_quantities_are_stored_in_their_canonical_form(
-    api: Api, sent: Any, stored: str
-) -> None:
-    created = await api.create("pods", container(resources={"limits": {"memory": sent}}))
-    assert created.body["spec"]["containers"][0]["resources"]["limits"]["memory"] == stored
+@pytest.mark.parametrize("quantity", ["1Ei", "1E", "1e3", "500m", "0"])
+async def test_a_quantity_may_have_any_suffix(api: Api, quantity: str) -> None:
+    created = await api.create("pods", container(resources={"limits": {"memory": quantity}}))
+    limits = created.body["spec"]["containers"][0]["resources"]["limits"]
+    assert limits == {"memory": quantity}
 
 
 async def test_times_are_stored_in_utc_and_empty_pointers_are_kept(api: Api) -> None:
