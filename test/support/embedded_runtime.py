@@ -14,8 +14,8 @@ from kruise_probe_playground.node.containers import (
     Sandbox,
     SandboxConfig,
 )
-from kruise_probe_playground.node.cri_server import CriServer
 from kruise_probe_playground.node.cri_service import CriService
+from kruise_probe_playground.node.embedded_node import CriServer
 from kruise_probe_playground.node.runtime import LocalRuntime
 
 

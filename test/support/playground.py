@@ -12,9 +12,8 @@ from kruise_probe_playground import session
 from kruise_probe_playground.access import Access
 from kruise_probe_playground.documents import Applier, LoadedObject
 from kruise_probe_playground.node.containers import LocalContainer
-from kruise_probe_playground.node.cri_server import CriServer
 from kruise_probe_playground.node.cri_service import CriService
-from kruise_probe_playground.node.embedded_node import EmbeddedNode
+from kruise_probe_playground.node.embedded_node import CriServer, EmbeddedNode
 from kruise_probe_playground.workspace import Workspace
 
 

@@ -21,9 +21,8 @@ from kruise_probe_playground.apiserver.failures import (
     unsupported_media_type,
 )
 from kruise_probe_playground.apiserver.kinds import Kind
-from kruise_probe_playground.apiserver.patches import PatchFailed, merge_patch
 from kruise_probe_playground.apiserver.schema import Json
-from kruise_probe_playground.apiserver.strategic import strategic_merge_patch
+from kruise_probe_playground.apiserver.strategic import PatchFailed, strategic_merge_patch
 
 _YAML: Final = "application/yaml"
 _JSON: Final = "application/json"
@@ -209,3 +208,16 @@ def read_binding(body: bytes) -> str:
         return msgspec.json.decode(body, type=_Binding).target.name
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise unrecognized("Binding", str(error), body) from error
+
+
+def merge_patch(target: Any, patch: Any) -> Any:
+    """Apply a JSON merge patch (RFC 7386). `target` does not change; parts are shared."""
+    if not isinstance(patch, dict):
+        return patch
+    merged = dict(target) if isinstance(target, dict) else {}
+    for key, value in patch.items():
+        if value is None:
+            merged.pop(key, None)
+        else:
+            merged[key] = merge_patch(merged.get(key), value)
+    return merged

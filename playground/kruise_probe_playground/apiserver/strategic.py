@@ -7,13 +7,20 @@ Differs: merge keys come from the OpenAPI schema; patches are not merged with pa
 from typing import Any
 
 from kruise_probe_playground.apiserver.failures import show
-from kruise_probe_playground.apiserver.patches import PatchFailed
 from kruise_probe_playground.apiserver.schema import UNTYPED, Json, Schema, put
 
 _DIRECTIVE = "$patch"
 _RETAIN_KEYS = "$retainKeys"
 _DELETE_PRIMITIVES = "$deleteFromPrimitiveList/"
 _SET_ORDER = "$setElementOrder/"
+
+
+class PatchFailed(Exception):
+    """The patch cannot be applied to this object; `code` is the HTTP status."""
+
+    def __init__(self, message: str, code: int = 422) -> None:
+        self.code = code
+        super().__init__(message)
 
 
 def strategic_merge_patch(target: Json, patch: Any, schema: Schema) -> Json:

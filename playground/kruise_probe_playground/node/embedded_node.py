@@ -7,12 +7,17 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import grpc
+
 from kruise_probe.api.times import format_time, utc_now
 from kruise_probe.client.recorder import EventRecorder
 from kruise_probe.client.rest import ResourceListerWatcher, RestClient
+from kruise_probe.daemon.cri._pb.cri_pb2_grpc import (
+    RuntimeServiceServicer,
+    add_RuntimeServiceServicer_to_server,
+)
 from kruise_probe.informers.shared_informer import SharedInformer
 from kruise_probe_playground.node.addresses import AddressBlock, hold_block
-from kruise_probe_playground.node.cri_server import CriServer
 from kruise_probe_playground.node.cri_service import CriService
 from kruise_probe_playground.node.kubelet import Kubelet
 from kruise_probe_playground.node.node_api import NodeApi
@@ -23,6 +28,41 @@ from kruise_probe_playground.node.shared_ports import PortWatch
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 POD_CAPACITY = "110"
+MESSAGE_BYTES = 16 * 1024 * 1024
+"""Maximum message, as in containerd. An exec with more output fails with ResourceExhausted."""
+
+
+class CriServer:
+    """One gRPC server at `socket`; the server and the file exist while `run` runs."""
+
+    def __init__(self, service: RuntimeServiceServicer, *, socket: Path) -> None:
+        self._service = service
+        self._socket = socket
+        self.listening = asyncio.Event()
+
+    @property
+    def endpoint(self) -> str:
+        return f"unix://{self._socket}"
+
+    async def run(self) -> None:
+        """Serve until cancelled; then end the calls in flight and kill their commands."""
+        server = grpc.aio.server(
+            options=[
+                ("grpc.max_send_message_length", MESSAGE_BYTES),
+                ("grpc.max_receive_message_length", MESSAGE_BYTES),
+            ]
+        )
+        add_RuntimeServiceServicer_to_server(self._service, server)
+        server.add_insecure_port(self.endpoint)
+        self._socket.chmod(0o600)  # a client of the socket runs commands as this user
+        await server.start()
+        self.listening.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.listening.clear()
+            await server.stop(grace=None)
+            self._socket.unlink(missing_ok=True)
 
 
 class EmbeddedNode:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kruise_probe_playground.apiserver.patches import merge_patch
+from kruise_probe_playground.apiserver.bodies import merge_patch
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kruise_probe_playground.apiserver.patches import PatchFailed
 from kruise_probe_playground.apiserver.schema import Compiler, Json
-from kruise_probe_playground.apiserver.strategic import strategic_merge_patch
+from kruise_probe_playground.apiserver.strategic import PatchFailed, strategic_merge_patch
 
 SCHEMA = Compiler(typed=True).compile(
     {
