@@ -11,8 +11,9 @@ Differs: needs no leader and no restart, and the bundle always matches the serve
 import asyncio
 import base64
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Final, Protocol
+from typing import ClassVar, Final, Protocol
 
 import msgspec
 import structlog
@@ -81,30 +82,21 @@ class RotatorClient(Getter, Patcher, Protocol):
     """The requests of the rotator."""
 
 
+@dataclass(kw_only=True)
 class CertRotator:
     """Rotates the certificate until cancelled; the last one then stays in use."""
 
-    name = "webhook certificates"
+    client: RotatorClient
+    tls: ServerTls
+    secret: NamespacedName
+    configuration: str
+    dns_names: Sequence[str]
+    now: Callable[[], datetime]
+    times: RotationTimes = field(default_factory=RotationTimes)
+    name: ClassVar = "webhook certificates"
 
-    def __init__(
-        self,
-        *,
-        client: RotatorClient,
-        tls: ServerTls,
-        secret: NamespacedName,
-        configuration: str,
-        dns_names: Sequence[str],
-        now: Callable[[], datetime],
-        times: RotationTimes,
-    ) -> None:
-        self._client = client
-        self._tls = tls
-        self._secret = secret
-        self._configuration = NamespacedName("", configuration)
-        self._dns_names = dns_names
-        self._now = now
-        self._times = times
-        self.last_error = f"no certificate was read yet from Secret {secret}"
+    def __post_init__(self) -> None:
+        self.last_error = f"no certificate was read yet from Secret {self.secret}"
 
     async def run(self) -> None:
         """Run rounds until cancelled; retry a failed one after `RETRY_SECONDS`."""
@@ -117,17 +109,21 @@ class CertRotator:
                 if isinstance(error, Conflict) and not had_conflict:  # another replica was first
                     had_conflict, pause = True, 0.0
                 else:
-                    self._failed(str(error) or f"no response within {ROUND_SECONDS:g} s")
-                    pause = RETRY_SECONDS
+                    reason = str(error) or f"no response within {ROUND_SECONDS:g} s"
+                    if reason != self.last_error:
+                        _log.warning(
+                            "cannot rotate the webhook's certificate; trying again", error=reason
+                        )
+                    self.last_error, pause = reason, RETRY_SECONDS
             else:
                 self.last_error, had_conflict = "", False
-                pause = min(POLL_SECONDS, self._times.settle.total_seconds() / 3)
+                pause = min(POLL_SECONDS, self.times.settle.total_seconds() / 3)
             await asyncio.sleep(pause)
 
     async def _round(self) -> None:
         secret = await self._get_secret()
         state = from_data(secret.data)
-        step = next_state(state, names=self._dns_names, now=self._now(), times=self._times)
+        step = next_state(state, names=self.dns_names, now=self.now(), times=self.times)
         if step is not None:
             await self._write(secret, step)
             state = step
@@ -136,7 +132,7 @@ class CertRotator:
         # Bundle first: API servers must trust the certificate before it is served.
         for resource in (VALIDATING, MUTATING):
             await self._publish(resource, state.bundle)
-        if self._tls.load(state.current.certificate + state.current.key):
+        if self.tls.load(state.current.certificate + state.current.key):
             _log.info("loaded the webhook's certificate", expires_at=str(state.current.expires_at))
 
     async def _get_secret(self) -> Secret:
@@ -146,11 +142,11 @@ class CertRotator:
             NotFound: the message contains the command to create it.
         """
         try:
-            return await self._client.get(SECRETS, self._secret)
+            return await self.client.get(SECRETS, self.secret)
         except NotFound as error:
-            namespace, name = self._secret
+            namespace, name = self.secret
             raise NotFound(
-                f"Secret {self._secret} for the webhook's certificates does not exist; "
+                f"Secret {self.secret} for the webhook's certificates does not exist; "
                 f"create it with: kubectl -n {namespace} create secret generic {name} ({error})"
             ) from error
 
@@ -159,12 +155,12 @@ class CertRotator:
             "metadata": {"resourceVersion": secret.resource_version},
             "data": to_data(state),
         }
-        await self._client.patch(
-            SECRETS, self._secret, msgspec.json.encode(patch), patch_type=PatchType.MERGE
+        await self.client.patch(
+            SECRETS, self.secret, msgspec.json.encode(patch), patch_type=PatchType.MERGE
         )
         _log.info(
             "wrote the webhook's certificates",
-            secret=str(self._secret),
+            secret=str(self.secret),
             current_expires_at=str(state.current.expires_at),
             following=state.following is not None,
             previous=bool(state.previous_authority),
@@ -172,8 +168,9 @@ class CertRotator:
 
     async def _publish(self, resource: Resource[WebhookConfiguration], bundle: bytes) -> None:
         """Set the CA bundle on every webhook of the configuration whose bundle differs."""
+        key = NamespacedName("", self.configuration)
         try:
-            found = await self._client.get(resource, self._configuration)
+            found = await self.client.get(resource, key)
         except NotFound:  # an install may have only one of the two kinds
             return
         text = base64.b64encode(bundle).decode()
@@ -183,14 +180,9 @@ class CertRotator:
             if each.client_config.ca_bundle != text
         ]
         if webhooks:
-            await self._client.patch(
+            await self.client.patch(
                 resource,
-                self._configuration,
+                key,
                 msgspec.json.encode({"webhooks": webhooks}),
                 patch_type=PatchType.STRATEGIC_MERGE,
             )
-
-    def _failed(self, reason: str) -> None:
-        if reason != self.last_error:
-            _log.warning("cannot rotate the webhook's certificate; trying again", error=reason)
-        self.last_error = reason

@@ -38,7 +38,6 @@ from kruise_probe.webhook.admission import (
 )
 from kruise_probe.webhook.cert_rotator import CertRotator, RotatorClient
 from kruise_probe.webhook.mutating import annotate_pod
-from kruise_probe.webhook.rotation import RotationTimes
 from kruise_probe.webhook.validating import review_marker
 
 FLAG: Final = "--webhook-addr"
@@ -79,7 +78,7 @@ MarkersOf = Callable[[str], Iterable[PodProbeMarker]]
 class WebhookTls(ServerTls):
     """Server TLS with metrics of the certificate, and with client certificates if required."""
 
-    def require_client_certificates(self, authorities: Path, *, flag: str) -> None:
+    def require_client_certificates(self, authorities: Path) -> None:
         """Accept only clients with a certificate of one of these CAs.
 
         Raises:
@@ -89,7 +88,7 @@ class WebhookTls(ServerTls):
             self.context.load_verify_locations(authorities)
         except OSError as error:  # also an ssl.SSLError, which does not name the file
             raise FatalError(
-                f"{flag}={authorities}: cannot load the CA: {error.strerror}; "
+                f"{CLIENT_CA_FLAG}={authorities}: cannot load the CA: {error.strerror}; "
                 "use a PEM file of the CA that signs the API server's client certificate"
             ) from error
         self.context.verify_mode = ssl.CERT_REQUIRED
@@ -119,7 +118,6 @@ class WebhookOptions(NamedTuple):
     certificate_folder: str = ""
     allowed_labels: frozenset[str] = frozenset()
     client_ca_file: str = ""
-    rotation: RotationTimes = RotationTimes()
 
 
 class Webhook(NamedTuple):
@@ -152,7 +150,7 @@ def build_webhook(
     """
     tls = WebhookTls()
     if options.client_ca_file:
-        tls.require_client_certificates(Path(options.client_ca_file), flag=CLIENT_CA_FLAG)
+        tls.require_client_certificates(Path(options.client_ca_file))
 
     def mutate_pod(request: AdmissionRequest) -> AdmissionResponse:
         if not options.serverless:
@@ -168,23 +166,17 @@ def build_webhook(
         },
     )
     server.bind()
-    return Webhook(_certificates(client, options, tls, now), server, tls)
-
-
-def _certificates(
-    client: RotatorClient, options: WebhookOptions, tls: WebhookTls, now: Callable[[], datetime]
-) -> CertRotator | CertificateLoader:
     if options.certificate_folder:
-        return certificate_files(tls, Path(options.certificate_folder))
-    return CertRotator(
+        return Webhook(certificate_files(tls, Path(options.certificate_folder)), server, tls)
+    rotator = CertRotator(
         client=client,
         tls=tls,
         secret=NamespacedName(options.system_namespace, WEBHOOK_SECRET),
         configuration=CONFIGURATION,
         dns_names=dns_names(options.system_namespace),
         now=now,
-        times=options.rotation,
     )
+    return Webhook(rotator, server, tls)
 
 
 def review_server(

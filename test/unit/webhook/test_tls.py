@@ -35,7 +35,7 @@ def test_with_a_client_ca_a_client_certificate_is_required(tmp_path: Path) -> No
     issued = issue_certificate(["x"], now=utc_now(), lifetime=timedelta(hours=1))
     path.write_bytes(issued.authority)
     tls = WebhookTls()
-    tls.require_client_certificates(path, flag=FLAG)
+    tls.require_client_certificates(path)
 
     assert tls.context.verify_mode is ssl.CERT_REQUIRED
 
@@ -57,7 +57,7 @@ def test_the_error_of_a_bad_ca_file_has_flag_reason_and_remedy(
 
     expected = rf"{FLAG}={path}: cannot load the CA: {reason}; use a PEM file of the CA"
     with pytest.raises(FatalError, match=expected):
-        WebhookTls().require_client_certificates(path, flag=FLAG)
+        WebhookTls().require_client_certificates(path)
 
 
 def issued(hours: int = 1) -> IssuedCertificate:
