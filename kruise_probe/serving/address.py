@@ -54,17 +54,12 @@ def listen(address: BindAddress, *, flag: str) -> socket.socket:
         BindError: the address is in use, not local, not permitted, or its host is not a valid name.
     """
     try:
-        if not address.host:
-            if socket.has_dualstack_ipv6():
-                return socket.create_server(
-                    ("", address.port),
-                    family=socket.AF_INET6,
-                    backlog=BACKLOG,
-                    dualstack_ipv6=True,
-                )
-            return socket.create_server(("", address.port), backlog=BACKLOG)
+        if not address.host and socket.has_dualstack_ipv6():
+            return socket.create_server(
+                ("", address.port), family=socket.AF_INET6, backlog=BACKLOG, dualstack_ipv6=True
+            )
         family, *_, target = socket.getaddrinfo(
-            address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+            address.host or None, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
         return socket.create_server(target[:2], family=family, backlog=BACKLOG)
     except UnicodeError as error:  # the host cannot be encoded as a domain name
@@ -72,12 +67,7 @@ def listen(address: BindAddress, *, flag: str) -> socket.socket:
         raise BindError(f"{flag}={address}: {reason}; set another address with {flag}") from error
     except OSError as error:
         reason = _REASONS.get(error.errno or 0, error.strerror or str(error))
-        raise BindError(f"{flag}={address}: {reason}; {_advice(address, error, flag)}") from error
-
-
-def _advice(address: BindAddress, error: OSError, flag: str) -> str:
-    if error.errno == errno.EADDRINUSE and address.port == 10221:
-        return (
-            f"stop OpenKruise's daemon, which uses this port too, or set another port with {flag}"
-        )
-    return f"set another address with {flag}"
+        advice = f"set another address with {flag}"
+        if error.errno == errno.EADDRINUSE and address.port == 10221:
+            advice = f"stop OpenKruise's daemon, which uses this port too, or set another port with {flag}"
+        raise BindError(f"{flag}={address}: {reason}; {advice}") from error
