@@ -16,7 +16,6 @@ from kruise_probe.inspection.attempts import (
     TrialResult,
     attempts_view,
     blocking_text,
-    not_run,
     snapshot_for,
     trials_of,
 )
@@ -41,16 +40,21 @@ def trials(*markers: Json, pod: SeenPod | None = None) -> list[Trial]:
 
 
 def view(
-    *markers: Json, state: ProbeState = ProbeState.SUCCEEDED, pod: SeenPod | None = None
+    *markers: Json,
+    pod: SeenPod | None = None,
+    state: ProbeState = ProbeState.SUCCEEDED,
+    message: str = "said",
+    ran: bool = True,
 ) -> AttemptsView:
-    """The view after each probe had this state."""
+    """The view after each probe had this result."""
     there, seen = cluster(*markers, pod=pod)
-    results = [
-        (each, TrialResult(state, "said", 0.5))
-        for marker in there.markers_of(seen.pod)
-        for each in trials_of(there, seen, marker)
-    ]
+    result = TrialResult(state, message, ran=ran)
+    results = [(each, result) for each in trials(*markers, pod=pod)]
     return attempts_view(there, seen, results, ["a note"])
+
+
+def with_policies(*policies: Json) -> Json:
+    return marker_wire(probes=[probe_wire(policies=policies)])
 
 
 def pod_with(*containers: Json, state: Json | None = None, **more: Any) -> SeenPod:
@@ -105,6 +109,10 @@ CRASHED = {"terminated": {"reason": "Error", "exitCode": 1}}
         pytest.param(marker_wire(deleting=True, finalizers=["x"]), pod_with(), "MarkerDeleting: ", id="deleted"),
         pytest.param(marker_wire(), pod_with(phase="Succeeded"), "PodFinished: ", id="finished"),
         pytest.param(marker_wire(), pod_with(node=""), "PodNotScheduled: ", id="not-scheduled"),
+        pytest.param(
+            marker_wire(probes=[probe_wire(container="init")]), pod_with(init_containers=[{"name": "init"}]),
+            "ContainerNotProbed: ", id="init-container",
+        ),
     ],
 )  # fmt: skip
 def test_a_blocked_probe_has_the_broken_link_of_explain(
@@ -115,17 +123,8 @@ def test_a_blocked_probe_has_the_broken_link_of_explain(
     assert blocking_text(first.entry).startswith(text)
 
 
-def test_init_container_is_not_probed() -> None:
-    wire = pod_wire("web-0")
-    wire["spec"]["initContainers"] = [{"name": "init"}]
-    (trial,) = trials(marker_wire(probes=[probe_wire(container="init")]), pod=seen_pod(wire))
-    assert isinstance(trial.entry, Link)
-    assert trial.entry.reason == "ContainerNotProbed"
-
-
 def test_marker_beyond_the_limit_of_a_pod_is_left_out() -> None:
-    markers = [marker_wire(f"m{number:03}") for number in range(MARKERS_PER_POD + 1)]
-    *_, last = trials(*markers)
+    *_, last = trials(*[marker_wire(f"m{number:03}") for number in range(MARKERS_PER_POD + 1)])
     assert isinstance(last.entry, Link)
     assert last.entry.reason == "TooManyMarkers"
 
@@ -136,21 +135,30 @@ POLICIES = [
 ]
 
 
+PLAYERS = policy_wire(from_message=[{"label": "players", "regex": "([0-9]+) players"}])
+FIRST_LINE = policy_wire(from_message=[{"label": "players"}])
+ROLE = policy_wire("Unknown", labels={"role": "unknown"})
+COST = {"example.com/cost": "-5"}
+
+
 @pytest.mark.parametrize(
-    ("state", "labels", "annotations", "condition"),
+    ("policies", "state", "message", "labels", "annotations"),
     [
-        (ProbeState.SUCCEEDED, {"idle": "true", "busy": None}, {"example.com/cost": "-5"}, "True"),
-        (ProbeState.FAILED, {"busy": "true"}, {}, "False"),
-        (ProbeState.UNKNOWN, {}, {}, "Unknown"),
+        pytest.param(POLICIES, "Succeeded", "", {"idle": "true", "busy": None}, COST, id="succeeded"),
+        pytest.param(POLICIES, "Failed", "", {"busy": "true"}, {}, id="failed-as-the-pod-has-it"),
+        pytest.param(POLICIES, "Unknown", "", {}, {}, id="unknown"),
+        pytest.param([ROLE], "Unknown", "", {"role": "unknown"}, {}, id="policy-for-unknown"),
+        pytest.param([PLAYERS], "Succeeded", "3 players, map forest", {"players": "3"}, {}, id="value"),
+        pytest.param([FIRST_LINE], "Succeeded", "3\nmap forest", {"players": "3"}, {}, id="first-line"),
     ],
-)
+)  # fmt: skip
 def test_marks_are_those_that_the_manager_writes(
-    state: ProbeState, labels: Json, annotations: Json, condition: str
+    policies: list[Json], state: str, message: str, labels: Json, annotations: Json
 ) -> None:
     pod = pod_with(labels={"app": "web", "busy": "true"})
-    (attempt,) = view(
-        marker_wire(probes=[probe_wire(policies=POLICIES)]), state=state, pod=pod
-    ).attempts
+    marker = with_policies(*policies)
+    (attempt,) = view(marker, pod=pod, state=ProbeState(state), message=message).attempts
+    condition = {"Succeeded": "True", "Failed": "False"}.get(state, "Unknown")
     assert (attempt.labels, attempt.annotations) == (labels, annotations)
     assert (attempt.pod_condition_type, attempt.condition_status) == (
         "example.com/healthy",
@@ -158,29 +166,14 @@ def test_marks_are_those_that_the_manager_writes(
     )
 
 
-def test_probe_that_could_not_run_from_here_has_no_marks() -> None:
-    there, seen = cluster(marker_wire(probes=[probe_wire(policies=POLICIES)]))
-    (marker,) = there.markers_of(seen.pod)
-    (trial,) = trials_of(there, seen, marker)
-    (attempt,) = attempts_view(there, seen, [(trial, not_run("Forbidden: no"))], []).attempts
-    assert (attempt.state, attempt.message) == ("Unknown", "Forbidden: no")
-    assert (attempt.pod_condition_type, attempt.labels, attempt.annotations) == ("", {}, {})
-
-
-def test_probe_that_could_not_run_from_here_has_no_note_on_its_values() -> None:
+def test_probe_that_could_not_run_from_here_has_no_marks_and_no_note_on_its_values() -> None:
     """The daemon may still have a result, with a message of its own."""
-    values = [{"label": "players", "regex": "[0-9]+"}]
-    policy = policy_wire("Unknown", from_message=values)
-    there, seen = cluster(marker_wire(probes=[probe_wire(policies=[policy])]))
-    (marker,) = there.markers_of(seen.pod)
-    (trial,) = trials_of(there, seen, marker)
-    assert attempts_view(there, seen, [(trial, not_run("Forbidden: no"))], []).notes == []
-
-
-def test_marks_that_the_pod_already_has_are_shown_too() -> None:
-    pod = pod_with(labels={"app": "web", "idle": "true"})
-    (attempt,) = view(marker_wire(probes=[probe_wire(policies=POLICIES)]), pod=pod).attempts
-    assert attempt.labels == {"idle": "true"}
+    policy = policy_wire("Unknown", {"a": "b"}, from_message=[{"label": "n", "regex": "[0-9]+"}])
+    found = view(with_policies(policy), state=ProbeState.UNKNOWN, message="Forbidden", ran=False)
+    (attempt,) = found.attempts
+    assert (attempt.state, attempt.message) == ("Unknown", "Forbidden")
+    assert (attempt.pod_condition_type, attempt.labels, attempt.annotations) == ("", {}, {})
+    assert found.notes == ["a note"]
 
 
 def test_mark_of_another_probe_is_a_note_and_not_a_mark() -> None:
@@ -192,47 +185,19 @@ def test_mark_of_another_probe_is_a_note_and_not_a_mark() -> None:
     assert "label 'idle' of probe 'other' belongs to probe 'healthy'" in " ".join(found.notes)
 
 
-def test_value_is_extracted_from_the_message() -> None:
-    policy = policy_wire(from_message=[{"label": "players", "regex": "([0-9]+) players"}])
-    there, seen = cluster(marker_wire(probes=[probe_wire(policies=[policy])]))
-    (marker,) = there.markers_of(seen.pod)
-    (trial,) = trials_of(there, seen, marker)
-    result = TrialResult(ProbeState.SUCCEEDED, "3 players, map forest")
-    (attempt,) = attempts_view(there, seen, [(trial, result)], []).attempts
-    assert attempt.labels == {"players": "3"}
-
-
-def test_value_without_a_pattern_is_the_first_line() -> None:
-    policy = policy_wire(from_message=[{"label": "players"}])
-    there, seen = cluster(marker_wire(probes=[probe_wire(policies=[policy])]))
-    (marker,) = there.markers_of(seen.pod)
-    (trial,) = trials_of(there, seen, marker)
-    result = TrialResult(ProbeState.SUCCEEDED, "3\nmap forest")
-    (attempt,) = attempts_view(there, seen, [(trial, result)], []).attempts
-    assert attempt.labels == {"players": "3"}
-
-
-def test_policy_for_unknown_applies_to_an_attempt_without_a_result() -> None:
-    policy = policy_wire("Unknown", labels={"role": "unknown"})
-    (attempt,) = view(
-        marker_wire(probes=[probe_wire(policies=[policy])]), state=ProbeState.UNKNOWN
-    ).attempts
-    assert attempt.labels == {"role": "unknown"}
-
-
 @pytest.mark.parametrize(
     ("state", "message", "note"),
     [
         pytest.param(
             ProbeState.SUCCEEDED,
             "starting",
-            "web#healthy: label players is removed: regex '[0-9]+' finds no valid value in the message \"starting\"",
+            "label players is removed: regex '([0-9]+) players' finds no valid value in the message \"starting\"",
             id="no-value",
         ),
         pytest.param(
             ProbeState.FAILED,
             "sh: pgrep: not found",
-            "web#healthy: usually exit code 127: the program is not in the container's image",
+            "usually exit code 127: the program is not in the container's image",
             id="no-program",
         ),
     ],
@@ -240,28 +205,27 @@ def test_policy_for_unknown_applies_to_an_attempt_without_a_result() -> None:
 def test_try_has_notes_on_values_and_programs_that_are_missing(
     state: ProbeState, message: str, note: str
 ) -> None:
-    policy = policy_wire(from_message=[{"label": "players", "regex": "[0-9]+"}])
-    there, seen = cluster(marker_wire(probes=[probe_wire(policies=[policy])]))
-    (marker,) = there.markers_of(seen.pod)
-    (trial,) = trials_of(there, seen, marker)
-    found = attempts_view(there, seen, [(trial, TrialResult(state, message))], [])
-    assert found.notes == [note]
+    found = view(with_policies(PLAYERS), state=state, message=message)
+    assert found.notes == ["a note", f"web#healthy: {note}"]
 
 
 PAUSED = {PAUSED_ANNOTATION: "true"}
 
 
-def test_paused_marker_is_tried_with_a_note_and_without_marks() -> None:
-    wire = marker_wire()
-    wire["metadata"]["annotations"] = PAUSED
-    found = view(wire)
-    assert "PodProbeMarker default/web has the annotation" in found.notes[1]
-    assert found.attempts[0].pod_condition_type == ""
-
-
-def test_paused_pod_is_tried_with_a_note_and_without_marks() -> None:
-    found = view(marker_wire(), pod=pod_with(annotations=PAUSED))
-    assert "the pod has the annotation" in found.notes[1]
+@pytest.mark.parametrize(
+    ("of_marker", "of_pod", "what"),
+    [
+        pytest.param(PAUSED, None, "PodProbeMarker default/web", id="marker"),
+        pytest.param(None, PAUSED, "the pod", id="pod"),
+        pytest.param(PAUSED, PAUSED, "the pod", id="both"),
+    ],
+)
+def test_paused_probe_is_tried_with_a_note_and_without_marks(
+    of_marker: Json | None, of_pod: Json | None, what: str
+) -> None:
+    found = view(marker_wire(annotations=of_marker), pod=pod_with(annotations=of_pod))
+    assert found.notes[1].startswith(f"{what} has the annotation")
+    assert len(found.notes) == 2
     assert found.attempts[0].pod_condition_type == ""
 
 
