@@ -41,7 +41,6 @@ from kruise_probe.inspection.attempts import (
     attempts_view,
     blocking_text,
     not_run,
-    snapshot_for,
     trials_of,
 )
 from kruise_probe.inspection.link import Link
@@ -49,7 +48,7 @@ from kruise_probe.inspection.seen_pods import SeenPod
 from kruise_probe.inspection.selectors import why_not
 from kruise_probe.inspection.snapshot import Snapshot
 from kruise_probe.inspection.trials import run_probe
-from kruise_probe.lint.formats import findings_text
+from kruise_probe.lint.formats import as_text
 from kruise_probe.lint.linter import lint
 from kruise_probe.lint.sources import read_sources
 
@@ -134,7 +133,7 @@ def _marker_of_file(filename: str, name: str, allowed_labels: frozenset[str]) ->
     """
     report = lint(read_sources([filename]), allowed_labels=allowed_labels)
     if report.refused:
-        click.echo(findings_text(report.refused), err=True, nl=False)
+        click.echo(as_text(report._replace(findings=report.refused)), err=True, nl=False)
         raise click.exceptions.Exit(EXIT_NOT_SUCCEEDED)
     names = [each.name for each in report.markers]
     found = [each for each in report.markers if name in ("", each.name)]
@@ -158,8 +157,11 @@ async def _try(config: ClusterConfig, query: _TryQuery) -> AttemptsView:
         if seen is None:
             raise FatalError(not_found("pod", query.namespace, query.pod, await reader.pod_names()))
         markers = _with_marker_of_file(query, stored, client.server_now())
-        snapshot = snapshot_for(
-            seen, markers, allowed_labels=query.flags.allowed_label_keys, now=client.server_now()
+        snapshot = Snapshot(
+            now=client.server_now(),
+            markers=tuple(markers),
+            pods=(seen,),
+            allowed_labels=query.flags.allowed_label_keys,
         )
         trials = [
             trial

@@ -6,7 +6,7 @@ cannot run, its message is that of the broken link of `explain`.
 The structs are the format of `-o json`; the same rule of compatibility as in `status` applies.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Final, NamedTuple
 
@@ -18,7 +18,6 @@ from kruise_probe.api.times import format_time
 from kruise_probe.api.v1alpha1 import (
     ContainerProbe,
     ContainerProbeState,
-    PodProbeMarker,
     ProbeState,
 )
 from kruise_probe.controllers.compiled import CompiledMarker
@@ -44,8 +43,6 @@ HOST_NETWORK: Final = (
     "the pod uses the host's network: try connects to the loopback address of the node, "
     "where a process of another pod may listen"
 )
-
-
 NO_CHANGES: Final = Changes({}, {}, [], [])
 
 
@@ -111,25 +108,6 @@ class TrialResult(NamedTuple):
 
 def not_run(message: str) -> TrialResult:
     return TrialResult(ProbeState.UNKNOWN, message, ran=False)
-
-
-def snapshot_for(
-    seen: SeenPod,
-    markers: Iterable[PodProbeMarker],
-    *,
-    allowed_labels: frozenset[str],
-    now: datetime,
-) -> Snapshot:
-    """A snapshot of one pod and its markers, without nodes, results and Leases."""
-    return Snapshot(
-        now=now,
-        markers=tuple(markers),
-        pods=(seen,),
-        nodes=None,
-        node_pod_probes=None,
-        leases=None,
-        allowed_labels=allowed_labels,
-    )
 
 
 def trials_of(snapshot: Snapshot, seen: SeenPod, marker: CompiledMarker) -> list[Trial]:

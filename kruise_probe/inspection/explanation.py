@@ -109,7 +109,7 @@ def explanation(
             MatchView(
                 marker=each.key.name,
                 selector=selector_text(each.selector),
-                probes=[_trace_view(snapshot, seen, trace) for trace in found],
+                probes=[_trace_view(trace) for trace in found],
             )
             for each, found in traces
         ],
@@ -138,7 +138,7 @@ def _summary(traces: Sequence[ProbeTrace]) -> str:
     if not traces:
         return "no PodProbeMarker selects this pod"
     working = [each for each in traces if each.end is None]
-    states = Counter(each.result.state for each in working if each.result)
+    states = Counter(each.context.result.state for each in working if each.context.result)
     counts = ", ".join(f"{count} {state}" for state, count in sorted(states.items(), reverse=True))
     verb = "works" if len(working) == 1 else "work"
     text = f"{len(working)} of {len(traces)} probes {verb}"
@@ -147,14 +147,14 @@ def _summary(traces: Sequence[ProbeTrace]) -> str:
     return f"{text} ({counts})" if counts else text
 
 
-def _trace_view(snapshot: Snapshot, seen: SeenPod, trace: ProbeTrace) -> TraceView:
-    end = trace.end
+def _trace_view(trace: ProbeTrace) -> TraceView:
+    end, probe = trace.end, trace.context.probe
     return TraceView(
-        probe=trace.probe.name,
-        container_name=trace.probe.container_name,
-        check=handler_text(trace.probe),
+        probe=probe.name,
+        container_name=probe.container_name,
+        check=handler_text(probe),
         links=[each for each in trace.links if each.text or each.state is not LinkState.OK],
         first_broken=end.name if end else "",
         reason=end.reason if end else "",
-        result=result_view(snapshot, seen, trace),
+        result=result_view(trace),
     )

@@ -92,9 +92,9 @@ _REPORTED_BY_LINKS: Final = {
 def pod_problems(snapshot: Snapshot, seen: SeenPod, traces: Iterable[ProbeTrace]) -> list[Problem]:
     """The first broken link of each probe on the pod, and readiness gates that nothing sets."""
     problems = [
-        _of_pod(trace.end, seen, trace.probe.name)
+        _of_pod(trace.end, seen, trace.context.probe.name)
         for trace in traces
-        if trace.end is not None and not _is_of_marker(trace.end.reason, trace.marker)
+        if trace.end is not None and not _is_of_marker(trace.end.reason, trace.context.marker)
     ]
     problems += [
         _of_pod(each, seen)

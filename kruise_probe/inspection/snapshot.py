@@ -53,9 +53,9 @@ class Snapshot:
     now: datetime
     markers: tuple[PodProbeMarker, ...]
     pods: tuple[SeenPod, ...]
-    nodes: Mapping[str, Node] | None
-    node_pod_probes: Mapping[str, NodePodProbe] | None
-    leases: Mapping[str, Lease] | None
+    nodes: Mapping[str, Node] | None = None
+    node_pod_probes: Mapping[str, NodePodProbe] | None = None
+    leases: Mapping[str, Lease] | None = None
     allowed_labels: frozenset[str] = frozenset()
 
     @classmethod

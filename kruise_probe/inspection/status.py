@@ -17,6 +17,7 @@ from kruise_probe.inspection.problems import (
     pod_problems,
     reported_problems,
 )
+from kruise_probe.inspection.result_links import is_outdated
 from kruise_probe.inspection.seen_pods import SeenPod
 from kruise_probe.inspection.selectors import selector_text
 from kruise_probe.inspection.snapshot import Snapshot
@@ -59,7 +60,7 @@ def _marker_view(snapshot: Snapshot, marker: PodProbeMarker) -> MarkerView:
     problems = marker_problems(snapshot, marker, compiled)
     for seen in snapshot.pods_of(compiled):
         traces = traces_of(snapshot, seen, compiled)
-        pods.append(_pod_view(snapshot, seen, traces, compiled))
+        pods.append(_pod_view(seen, traces, compiled))
         if is_probed(seen.pod):
             counted.append(pods[-1])
         problems += pod_problems(snapshot, seen, traces)
@@ -78,16 +79,14 @@ def _marker_view(snapshot: Snapshot, marker: PodProbeMarker) -> MarkerView:
     )
 
 
-def _pod_view(
-    snapshot: Snapshot, seen: SeenPod, traces: Sequence[ProbeTrace], marker: CompiledMarker
-) -> PodView:
+def _pod_view(seen: SeenPod, traces: Sequence[ProbeTrace], marker: CompiledMarker) -> PodView:
     pod = seen.pod
     return PodView(
         name=pod.name,
         uid=pod.uid,
         node=pod.node,
         phase="Terminating" if pod.deleting else pod.phase,
-        results=[result_view(snapshot, seen, trace) for trace in traces],
+        results=[result_view(trace) for trace in traces],
         labels=_select(pod.labels, marker.labels),
         annotations=_select(pod.annotations, marker.annotations),
     )
@@ -97,42 +96,43 @@ def _select(values: Mapping[str, str], keys: Set[str]) -> dict[str, str]:
     return {key: values[key] for key in sorted(keys & values.keys())}
 
 
-def result_view(snapshot: Snapshot, seen: SeenPod, trace: ProbeTrace) -> ResultView:
+def result_view(trace: ProbeTrace) -> ResultView:
     """The node's result; Unknown if it is stale.
 
     Without a result in a NodePodProbe (the pod is completed or paused, or the user may not read NodePodProbes), the result
     is that of the pod's condition, if this probe owns it.
     """
+    context, end = trace.context, trace.end
+    pod, claim, result = context.seen.pod, context.claim, context.result
     state, since, at, message = PENDING, "", "", ""
-    end = trace.end
     paused = end is not None and end.reason == REASON_PAUSED
-    condition = seen.pod.condition(trace.claim.condition_type if trace.claim else "")
-    if trace.result is not None and not paused:
-        state, message = trace.result.state, trace.result.message or ""
-        since = trace.result.last_transition_time or ""
-        at = trace.result.last_probe_time or ""
+    condition = pod.condition(claim.condition_type if claim else "")
+    if result is not None and not paused:
+        state, message = result.state, result.message or ""
+        since = result.last_transition_time or ""
+        at = result.last_probe_time or ""
     elif condition is not None and (
-        paused or snapshot.node_pod_probes is None or not seen.pod.active
+        paused or context.snapshot.node_pod_probes is None or not pod.active
     ):
         state = _STATE_OF_CONDITION.get(condition.status, ProbeState.UNKNOWN)
         since, message = condition.last_transition_time or "", condition.message or ""
         at = condition.last_probe_time or ""
-    stale = end is not None and end.reason == REASON_DAEMON_STALE and trace.result is not None
+    stale = end is not None and end.reason == REASON_DAEMON_STALE and result is not None
     if end is not None and (stale or end.reason in LEFT_OUT_REASONS):
         state, message = ProbeState.UNKNOWN, end.text
         since = (condition and condition.last_transition_time) or ""
-    wanted = tuple(trace.claim.wanted.values()) if trace.claim else ()
+    wanted = tuple(claim.wanted.values()) if claim else ()
     return ResultView(
-        probe=trace.probe.name,
+        probe=context.probe.name,
         state=state,
         since=since,
         last_probe_time=at,
         message=message,
-        labels=_select(seen.pod.labels, {key for each in wanted for key, _ in each.labels}),
+        labels=_select(pod.labels, {key for each in wanted for key, _ in each.labels}),
         annotations=_select(
-            seen.pod.annotations, {key for each in wanted for key, _ in each.annotations}
+            pod.annotations, {key for each in wanted for key, _ in each.annotations}
         ),
-        outdated=trace.is_outdated,
+        outdated=is_outdated(context),
     )
 
 

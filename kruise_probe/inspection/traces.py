@@ -10,10 +10,9 @@ from typing import Final, NamedTuple
 
 from kruise_probe.api.pods import Pod
 from kruise_probe.api.spelling import did_you_mean
-from kruise_probe.api.v1alpha1 import ContainerProbeState, PodContainerProbe
 from kruise_probe.controllers.compiled import CompiledMarker
 from kruise_probe.controllers.limits import left_out_of, reported_without_room
-from kruise_probe.controllers.pods.claims import Claim, claims_of, conflicts_of
+from kruise_probe.controllers.pods.claims import claims_of, conflicts_of
 from kruise_probe.controllers.serverless import is_virtual, states_of_conditions
 from kruise_probe.inspection import result_links, spec_links
 from kruise_probe.inspection.link import Link, LinkState, ProbeContext, broken, ok, waiting
@@ -24,17 +23,10 @@ from kruise_probe.inspection.snapshot import Snapshot
 
 
 class ProbeTrace(NamedTuple):
-    """One probe of one pod: its links up to the first that is not OK, its newest result, and what it may write.
+    """One probe of one pod, and its links up to the first that is not OK."""
 
-    `is_outdated`: the result is that of the probe before its last edit.
-    """
-
-    marker: CompiledMarker
-    probe: PodContainerProbe
+    context: ProbeContext
     links: tuple[Link, ...]
-    result: ContainerProbeState | None
-    is_outdated: bool
-    claim: Claim | None
 
     @property
     def end(self) -> Link | None:
@@ -46,14 +38,7 @@ class ProbeTrace(NamedTuple):
 def traces_of(snapshot: Snapshot, seen: SeenPod, marker: CompiledMarker) -> list[ProbeTrace]:
     """The traces of all probes of a marker that selects the pod, in the marker's order."""
     return [
-        ProbeTrace(
-            marker,
-            context.probe,
-            tuple(_links(context)),
-            context.result,
-            result_links.is_outdated(context),
-            context.claim,
-        )
+        ProbeTrace(context, tuple(_links(context)))
         for context in contexts_of(snapshot, seen, marker)
     ]
 

@@ -115,7 +115,8 @@ class FieldCheck:
         what = f"unknown field {key!r}"
         if close := did_you_mean(key, properties) or _containing(key, properties):
             return f"{what}.{close}"
-        parents = [each for each in self._parents.get(key, ()) if each != _template_of(path)]
+        here = re.sub(r"\[[^\]]*\]", "[]", path)  # as the schema names it: spec.probes[].probe
+        parents = [each for each in self._parents.get(key, ()) if each != here]
         if len(parents) == 1:
             return f"{what}; it belongs to {parents[0] or 'the top level'}: check the indentation"
         known = ", ".join(sorted(properties)[:_MAX_LISTED])
@@ -144,14 +145,6 @@ def _places(schema: Schema, path: str) -> Iterator[tuple[str, str]]:
             below = f"{path}.{name}" if path else name
             yield from _places(each, below)
             yield from _places(each.get("items", {}), f"{below}[]")
-
-
-def _template_of(path: str) -> str:
-    """`spec.probes[0].probe` as the schema names it: `spec.probes[].probe`."""
-    return "".join(
-        "[]" + each.partition("]")[2] if index else each
-        for index, each in enumerate(path.split("["))
-    )
 
 
 def _is_null(node: Node) -> bool:

@@ -5,7 +5,6 @@ Source: SARIF 2.1.0 (OASIS); GitHub's subset of it for code scanning.
 
 import json
 import os
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
@@ -22,16 +21,11 @@ _DOCUMENTATION: Final = "https://github.com/kruise-probe/kruise-probe/blob/main/
 
 
 def as_text(report: LintReport) -> str:
-    """One line for each finding."""
-    return findings_text(report.findings)
-
-
-def findings_text(findings: Iterable[Finding]) -> str:
     """One line for each finding: `file:line:column: path: message [rule]`."""
     return "".join(
         f"{escaped(each.file)}:{each.position.line}:{each.position.column}: "
         f"{each.path}{': ' if each.path else ''}{each.message} [{each.rule}]\n"
-        for each in findings
+        for each in report.findings
     )
 
 

@@ -101,9 +101,8 @@ class _Linter:
     def _flaw(self, source: Source, flaw: Finding) -> None:
         """Add a flaw of the file to the findings. A file of a folder that is not for Kubernetes has none."""
         self._mark_unclear(source.name)
-        is_template = flaw.rule is Rule.TEMPLATE
-        concerned = source.mentions_markers if is_template else source.looks_like_kubernetes
-        if source.named or concerned:
+        word = b"PodProbeMarker" if flaw.rule is Rule.TEMPLATE else b"apiVersion"
+        if source.named or word in source.raw:
             self._findings.append(flaw)
 
     def _mark_unclear(self, file: str) -> None:

@@ -32,14 +32,6 @@ class Source(NamedTuple):
     named: bool = True
     flaw: Finding | None = None
 
-    @property
-    def mentions_markers(self) -> bool:
-        return b"PodProbeMarker" in self.raw
-
-    @property
-    def looks_like_kubernetes(self) -> bool:
-        return b"apiVersion" in self.raw
-
 
 def read_sources(paths: Iterable[str]) -> Iterator[Source]:
     """Read files, all YAML and JSON files of folders, and standard input for `-`; each file once."""

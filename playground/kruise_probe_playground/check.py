@@ -75,7 +75,7 @@ class Progress:
         for marker in snapshot.compiled.values():
             for seen in snapshot.pods_of(marker):
                 for trace in traces_of(snapshot, seen, marker):
-                    name = ProbeName(marker.key.name, trace.probe.name)
+                    name = ProbeName(marker.key.name, trace.context.probe.name)
                     each = CheckedProbe(seen.pod.namespace, seen.pod.name, name)
                     self._observe_trace(each, trace)
                     for state, reason in _EVENT_REASON.items():
@@ -85,8 +85,8 @@ class Progress:
     def _observe_trace(self, probe: CheckedProbe, trace: ProbeTrace) -> None:
         self._probes.add(probe)
         kinds = ("report",) if trace.end else ("report", "marks")
-        if trace.result:
-            self._evidence |= {Evidence(probe, trace.result.state, kind) for kind in kinds}
+        if result := trace.context.result:
+            self._evidence |= {Evidence(probe, result.state, kind) for kind in kinds}
 
     def seen(self) -> Mapping[CheckedProbe, list[str]]:
         """The observed states of each probe."""

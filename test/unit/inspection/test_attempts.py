@@ -16,7 +16,6 @@ from kruise_probe.inspection.attempts import (
     TrialResult,
     attempts_view,
     blocking_text,
-    snapshot_for,
     trials_of,
 )
 from kruise_probe.inspection.link import Link
@@ -29,7 +28,7 @@ Json = dict[str, Any]
 def cluster(*markers: Json, pod: SeenPod | None = None) -> tuple[Snapshot, SeenPod]:
     seen = pod or seen_pod(pod_wire("web-0"))
     decoded = snapshot(markers=markers).markers
-    return snapshot_for(seen, decoded, allowed_labels=frozenset(), now=NOW), seen
+    return Snapshot(now=NOW, markers=decoded, pods=(seen,)), seen
 
 
 def trials(*markers: Json, pod: SeenPod | None = None) -> list[Trial]:
