@@ -248,13 +248,15 @@ def test_links_without_text_are_left_out_unless_they_need_action() -> None:
 
 
 @pytest.mark.parametrize("others", [0, 1, MAX_UNMATCHED, MAX_UNMATCHED + 1])
-def test_markers_that_do_not_match_are_counted_beyond_the_limit(others: int) -> None:
+def test_closest_markers_that_do_not_match_are_listed_up_to_the_limit(others: int) -> None:
     far = [
         marker(name=f"far-{number:02}", selector={"matchLabels": {"tier": "x"}})
         for number in range(others)
     ]
-    view = view_of(markers=[marker(), *far])
+    near = marker(name="zzz", selector={"matchLabels": {"app": "wbe"}})
+    view = view_of(markers=[marker(), *far[1:], *([near] if others else [])])
 
+    assert [each.marker for each in view.not_matching[:1]] == (["zzz"] if others else [])
     assert len(view.not_matching) == min(others, MAX_UNMATCHED)
     assert view.more_not_matching == others - len(view.not_matching)
 

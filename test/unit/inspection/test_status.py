@@ -7,7 +7,7 @@ from support.builders import condition_wire, entry_of, policy_wire, probe_wire, 
 from support.snapshots import healthy_pod, marker, snapshot
 
 from kruise_probe.api.core import Probe
-from kruise_probe.inspection.explanation import MAX_UNMATCHED, explanation
+from kruise_probe.inspection.explanation import explanation
 from kruise_probe.inspection.snapshot import Snapshot
 from kruise_probe.inspection.status import handler_text, status_view
 from kruise_probe.inspection.views import MarkerView
@@ -69,15 +69,6 @@ def test_pause_without_effect_is_noted_for_selected_pods_only() -> None:
     there = snapshot(markers=[marker()], pods=pods)
     (note,) = status_view(there, there.markers, []).notes
     assert note.endswith("other values without effect: pod default/web-0")
-
-
-def test_readiness_gate_that_a_typo_keeps_unwritten_is_a_problem() -> None:
-    """A gate that another component may write is none."""
-    pods = [healthy_pod(readiness_gates=["example.com/helathy", "balancer.example.com/in"])]
-    (problem,) = only(snapshot(markers=[marker()], pods=pods)).problems
-    assert (problem.link, problem.reason) == ("readiness gate", "GateUnwritten")
-    assert (problem.severity, problem.pod, problem.node) == ("broken", "web-0", "node-1")
-    assert problem.message.startswith("example.com/helathy is missing on the pod")
 
 
 PAUSED = {"kruise-probe.io/paused": "true"}
@@ -144,67 +135,48 @@ def test_many_pause_annotations_without_effect_are_one_short_note() -> None:
     assert len(note) < 500
 
 
-def test_stale_result_is_unknown_with_the_reason() -> None:
-    states = [state_wire(probed=OLD, moved=OLD)]
-    view = only(snapshot(markers=[marker()], pods=[healthy_pod()], states=states, renewed=OLD))
-    (result,) = view.pods[0].results
-    assert result.state == "Unknown"
-    assert "has not renewed its Lease since" in result.message
-    assert [each.reason for each in view.problems] == ["ProbeDaemonStale"]
+MINUTE = "2026-01-01T00:01:00Z"
+STALE: Json = {"states": [state_wire(probed=OLD, moved=OLD)], "renewed": OLD}
+UNKNOWN_SINCE = [condition_wire("example.com/healthy", "Unknown", lastTransitionTime=MINUTE)]
+TIMES = {"lastTransitionTime": OLD, "lastProbeTime": MINUTE}
+BAD = [condition_wire("example.com/healthy", "False", message="bad", **TIMES)]
+LARGE: Json = {"httpGet": {"port": 80, "path": "/" + "x" * 70_000}}
+LEFT_OUT: Json = {"markers": [marker(probes=[probe_wire(handler=LARGE)])], "planned": False}
+ENDED: Json = {"pods": [healthy_pod(phase="Succeeded", conditions=BAD)]}
 
 
 @pytest.mark.parametrize(
-    ("conditions", "since"),
+    ("there", "shown"),
     [
-        pytest.param(
-            [
-                condition_wire(
-                    "example.com/healthy", "Unknown", lastTransitionTime="2026-01-01T00:01:00Z"
-                )
-            ],
-            "2026-01-01T00:01:00Z",
-            id="written",
-        ),
-        pytest.param([], "", id="not-written-yet"),
+        pytest.param({**STALE, "pods": [healthy_pod(conditions=UNKNOWN_SINCE)]}, ("Unknown", MINUTE), id="stale"),
+        pytest.param({**STALE, "pods": [healthy_pod(conditions=[])]}, ("Unknown", ""), id="stale-and-not-written-yet"),
+        pytest.param({"pods": [healthy_pod(conditions=BAD)], "forbidden": ["nodepodprobes"]}, ("Failed", OLD), id="nodepodprobes-forbidden"),
+        pytest.param({"states": [], **ENDED}, ("Failed", OLD), id="completed"),
+        pytest.param({"states": [], "pods": [healthy_pod(phase="Succeeded", conditions=[])]}, ("Pending", ""), id="never-probed"),
+        pytest.param({"states": [], "pods": [healthy_pod(conditions=BAD)]}, ("Pending", ""), id="running-without-a-result"),
+        pytest.param({**LEFT_OUT, "pods": [healthy_pod(conditions=UNKNOWN_SINCE)]}, ("Unknown", MINUTE), id="left-out"),
+        pytest.param(ENDED, ("Succeeded", MINUTE), id="completed-and-still-reported"),
     ],
-)
-def test_stale_result_is_unknown_since_its_condition(conditions: list[Json], since: str) -> None:
-    states = [state_wire(probed=OLD, moved=OLD)]
-    pods = [healthy_pod(conditions=conditions)]
-    view = only(snapshot(markers=[marker()], pods=pods, states=states, renewed=OLD))
-    (result,) = view.pods[0].results
-    assert (result.state, result.since) == ("Unknown", since)
+)  # fmt: skip
+def test_result_is_the_newest_that_is_known(there: Json, shown: tuple[str, str]) -> None:
+    (result,) = (
+        only(snapshot(**{"markers": [marker()], "pods": [healthy_pod()], **there})).pods[0].results
+    )
+    assert (result.state, result.since) == shown
+    if result.state == "Failed":
+        assert (result.message, result.last_probe_time) == ("bad", MINUTE)
+
+
+def test_stale_result_has_the_reason() -> None:
+    view = only(snapshot(markers=[marker()], pods=[healthy_pod()], **STALE))
+    assert "has not renewed its Lease since" in view.pods[0].results[0].message
+    assert [each.reason for each in view.problems] == ["ProbeDaemonStale"]
 
 
 def test_pod_that_is_being_deleted_is_terminating() -> None:
     pods = [healthy_pod("a"), healthy_pod("b", deleting=True)]
     view = only(snapshot(markers=[marker()], pods=pods))
     assert [each.phase for each in view.pods] == ["Running", "Terminating"]
-
-
-def test_state_comes_from_the_condition_without_nodepodprobes() -> None:
-    times = {"lastTransitionTime": OLD, "lastProbeTime": "2026-01-02T00:00:00Z"}
-    bad = condition_wire("example.com/healthy", "False", message="bad", **times)
-    pod = healthy_pod(conditions=[bad])
-    view = only(snapshot(markers=[marker()], pods=[pod], forbidden=["nodepodprobes"]))
-    (result,) = view.pods[0].results
-    assert (result.state, result.message) == ("Failed", "bad")
-    assert {"lastTransitionTime": result.since, "lastProbeTime": result.last_probe_time} == times
-
-
-@pytest.mark.parametrize(
-    ("pod", "states", "expected"),
-    [
-        pytest.param({"phase": "Succeeded"}, [], "Failed", id="completed"),
-        pytest.param({"phase": "Succeeded", "conditions": []}, [], "Pending", id="never-probed"),
-        pytest.param({"phase": "Running"}, [], "Pending", id="running-without-a-result"),
-        pytest.param({"phase": "Succeeded"}, [state_wire()], "Succeeded", id="still-reported"),
-    ],
-)
-def test_completed_pod_shows_its_last_result(pod: Json, states: list[Json], expected: str) -> None:
-    pod = {"conditions": [condition_wire("example.com/healthy", "False")], **pod}
-    view = only(snapshot(markers=[marker()], pods=[healthy_pod(**pod)], states=states))
-    assert [each.state for each in view.pods[0].results] == [expected]
 
 
 def test_condition_of_another_probe_is_no_result() -> None:
@@ -250,12 +222,61 @@ def test_marker_without_pods_shows_its_selector_and_the_closest_pod(
     assert problem.message == f"no pod of namespace default has app=web; {closest}"
 
 
-def test_invalid_field_is_reported_once_for_all_pods() -> None:
-    broken = probe_wire(handler={"tcpSocket": {"port": 1, "host": "elsewhere"}})
-    there = snapshot(markers=[marker(probes=[broken])], pods=[healthy_pod("a"), healthy_pod("b")])
-    (problem,) = only(there).problems
-    assert problem.reason == "InvalidSpec"
-    assert "spec.probes[0].probe.tcpSocket.host" in problem.message
+HELD = marker(deleting=True, finalizers=["kruise.io/node-pod-probe-cleanup"])
+FOREIGN = marker(deleting=True, finalizers=["example.com/audit"])
+HOST = marker(probes=[probe_wire(handler={"tcpSocket": {"port": 1, "host": "elsewhere"}})])
+
+
+def with_condition(kind: str, status: str, reason: str, message: str) -> Json:
+    said = condition_wire(kind, status, reason=reason, message=message)
+    return marker(status={"observedGeneration": 1, "conditions": [said]})
+
+
+CROWDED = with_condition("Degraded", "True", "NoRoom", "their node is full: node-1 (1 pods).")
+BEHIND = with_condition("Synced", "False", "NodesBehind", "1 node is behind")
+
+
+@pytest.mark.parametrize(
+    ("there", "problem", "says"),
+    [
+        pytest.param(
+            {"pods": [healthy_pod(readiness_gates=["example.com/helathy", "balancer.example.com/in"])]},
+            "broken readiness gate GateUnwritten web-0 node-1",
+            "example.com/helathy is missing on the pod",
+            id="typo-in-a-gate-and-a-gate-of-others",
+        ),
+        pytest.param(
+            {"markers": [HOST], "pods": [healthy_pod("a"), healthy_pod("b")]},
+            "broken marker InvalidSpec  ",
+            "spec.probes[0].probe.tcpSocket.host",
+            id="invalid-field-once-for-all-pods",
+        ),
+        pytest.param({"markers": [HELD]}, "waiting marker MarkerDeleting  ", "check that a manager runs", id="deletion"),
+        pytest.param(
+            {"markers": [HELD], "pods": []}, "waiting marker MarkerDeleting  ", "kruise.io/node-pod-probe-cleanup", id="finalizer"
+        ),
+        pytest.param(
+            {"markers": [FOREIGN], "pods": []}, "waiting marker MarkerDeleting  ", "held by example.com/audit; ", id="foreign-finalizer"
+        ),
+        pytest.param({"markers": [FOREIGN]}, "waiting marker MarkerDeleting  ", "component that added it", id="its-remedy"),
+        pytest.param({"markers": [CROWDED]}, "broken marker NoRoom  ", "full: node-1 (1 pods).; use fewer probes", id="no-room"),
+        pytest.param(
+            {"markers": [CROWDED], "planned": False}, "broken NodePodProbe NoRoom web-0 node-1", "full: node-1", id="no-room-once"
+        ),
+        pytest.param(
+            {"markers": [BEHIND], "forbidden": ["nodepodprobes"]}, "broken marker NodesBehind  ", "1 node is behind", id="behind"
+        ),
+    ],
+)  # fmt: skip
+def test_problem_is_reported_once_with_its_cause(there: Json, problem: str, says: str) -> None:
+    view = only(snapshot(**{"markers": [marker()], "pods": [healthy_pod()], **there}))
+    (found,) = view.problems
+    assert f"{found.severity} {found.link} {found.reason} {found.pod} {found.node}" == problem
+    assert says in f"{found.message}; {found.remedy}"
+
+
+def test_nodes_behind_are_found_in_nodepodprobes_if_readable() -> None:
+    assert only(snapshot(markers=[BEHIND], pods=[healthy_pod()])).problems == []
 
 
 def test_reserved_label_is_a_problem_unless_allowed() -> None:
@@ -269,48 +290,6 @@ def test_reserved_label_is_a_problem_unless_allowed() -> None:
 
     allowed = dataclasses.replace(there, allowed_labels=frozenset({"pod-template-hash"}))
     assert "InvalidSpec" not in {each.reason for each in only(allowed).problems}
-
-
-def test_waiting_deletion_names_its_finalizers() -> None:
-    held = marker(deleting=True, finalizers=["kruise.io/node-pod-probe-cleanup"])
-    for pods in ([], [healthy_pod()]):
-        (problem,) = only(snapshot(markers=[held], pods=pods)).problems
-        assert problem.reason == "MarkerDeleting"
-        assert "kruise.io/node-pod-probe-cleanup" in problem.message
-        assert "check that a manager runs" in problem.remedy
-
-
-def test_foreign_finalizer_has_its_own_remedy() -> None:
-    held = marker(deleting=True, finalizers=["example.com/audit"])
-    (problem,) = only(snapshot(markers=[held])).problems
-    assert "example.com/audit" in problem.message
-    assert "component that added it" in problem.remedy
-
-
-def test_condition_of_the_marker_is_a_problem() -> None:
-    crowded = condition_wire("Degraded", "True", reason="NoRoom", message="no room")
-    said = marker(status={"observedGeneration": 1, "conditions": [crowded]})
-    (problem,) = only(snapshot(markers=[said], pods=[healthy_pod()])).problems
-    assert (problem.reason, problem.message) == ("NoRoom", "no room")
-    assert "fewer probes" in problem.remedy
-
-
-def test_pods_without_room_are_reported_once() -> None:
-    text = "Some pods are not probed, as their node is full: node-1 (1 pods)."
-    crowded = condition_wire("Degraded", "True", reason="NoRoom", message=text)
-    said = marker(status={"observedGeneration": 1, "conditions": [crowded]})
-    (problem,) = only(snapshot(markers=[said], pods=[healthy_pod()], planned=False)).problems
-    assert (problem.reason, problem.pod) == ("NoRoom", "web-0")
-    assert text in problem.message
-
-
-def test_nodes_behind_are_found_in_nodepodprobes_if_readable() -> None:
-    behind = condition_wire("Synced", "False", reason="NodesBehind", message="1 node is behind")
-    said = marker(status={"observedGeneration": 1, "conditions": [behind]})
-    there: Json = {"markers": [said], "pods": [healthy_pod()]}
-    assert only(snapshot(**there)).problems == []
-    (problem,) = only(snapshot(**there, forbidden=["nodepodprobes"])).problems
-    assert problem.message == "1 node is behind"
 
 
 def test_view_has_the_documented_fields() -> None:
@@ -387,18 +366,6 @@ def test_handler_text_is_one_line_that_can_be_copied(probe: Json, text: str) -> 
     assert handler_text(entry_of(msgspec.convert(probe, Probe))) == text
 
 
-def test_closest_markers_that_do_not_match_are_listed() -> None:
-    far = [
-        marker(name=f"far-{number}", selector={"matchLabels": {"tier": "x"}})
-        for number in range(MAX_UNMATCHED + 3)
-    ]
-    near = marker(name="zzz", selector={"matchLabels": {"app": "wbe"}})
-    there = snapshot(markers=[*far, near], pods=[healthy_pod()])
-    view = explanation(there, there.pods[0], [])
-    assert view.not_matching[0].marker == "zzz"
-    assert (len(view.not_matching), view.more_not_matching) == (MAX_UNMATCHED, 4)
-
-
 def test_result_that_the_manager_is_about_to_write_is_no_problem() -> None:
     """A probe that changes often would be reported, and its pod moved, all the time."""
     states = [state_wire(state="Failed", moved="2026-01-01T00:01:28Z")]
@@ -407,18 +374,3 @@ def test_result_that_the_manager_is_about_to_write_is_no_problem() -> None:
     assert trace.reason == "ResultNew"
     assert trace.links[-1].text.endswith("The manager has not written this result yet (2 s)")
     assert only(there).problems == []
-
-
-def test_refused_connection_has_a_hint() -> None:
-    refused = "dial tcp 10.0.0.1:80: connect: connection refused"
-    probe = probe_wire(handler={"tcpSocket": {"port": 80}})
-    pod = healthy_pod(conditions=[condition_wire("example.com/healthy", "False")])
-    states = [state_wire(state="Failed", message=refused)]
-    there = snapshot(markers=[marker(probes=[probe])], pods=[pod], states=states)
-    view = explanation(there, there.pods[0], [])
-    (result,) = [x for x in view.matching[0].probes[0].links if x.name == "result"]
-    assert (result.state, result.text) == (
-        "ok",
-        f"Failed: {refused} (nothing listens on this port at the pod's address: correct the port, or let the program "
-        "listen on 0.0.0.0 instead of 127.0.0.1)",
-    )

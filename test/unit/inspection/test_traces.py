@@ -456,6 +456,7 @@ IN_SHELL: Json = {"exec": {"command": ["sh", "-c", "pgrep x"]}}
         pytest.param(IN_SHELL, "Failed", "key not found", "", id="of-the-application"),
         pytest.param(IN_SHELL, "Succeeded", "sh: pgrep: not found", "", id="success"),
         pytest.param({"tcpSocket": {"port": 80}}, "Failed", "sh: pgrep: not found", "", id="no-command"),
+        pytest.param({"tcpSocket": {"port": 80}}, "Failed", "connect: connection refused", "(nothing listens on this port at", id="refused"),
         pytest.param(SCRIPT, "Unknown", "ExecImpossible: exec /check.sh: no such file or directory", "CRLF", id="runc"),
         pytest.param(SCRIPT, "Unknown", 'ExecImpossible: exec: "/x": stat /x: no such file or directory', "the program exists in", id="no-program"),
         pytest.param(SCRIPT, "Unknown", "ExecImpossible: exec /check.sh: exec format error", "#!/bin/sh", id="no-interpreter"),
