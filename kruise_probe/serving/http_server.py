@@ -194,17 +194,14 @@ class HttpServer:
             return
         scheme = "https" if self._tls else "http"
         _log.info("listening", address=str(self.address), scheme=scheme, paths=[*self._handlers])
-        try:
-            if self._tls is not None:
-                await self._tls.loaded.wait()
-            async with asyncio.TaskGroup() as group:
-                try:
-                    await self._accept(self._socket, group)
-                finally:
-                    self.close()
-                    await self._end()
-        finally:
-            self.close()
+        async with asyncio.TaskGroup() as group:
+            try:
+                if self._tls is not None:
+                    await self._tls.loaded.wait()
+                await self._accept(self._socket, group)
+            finally:
+                self.close()
+                await self._end()
 
     async def _end(self) -> None:
         """Close connections without a request, and wait for the others. The caller closes those that remain."""
