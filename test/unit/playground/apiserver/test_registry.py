@@ -14,7 +14,6 @@ from kruise_probe_playground.apiserver import garbage
 from kruise_probe_playground.apiserver.builtin import builtin_kinds
 from kruise_probe_playground.apiserver.custom import custom_kind
 from kruise_probe_playground.apiserver.deleting import DeleteOptions, Remover
-from kruise_probe_playground.apiserver.failures import Failure
 from kruise_probe_playground.apiserver.garbage import GarbageCollector
 from kruise_probe_playground.apiserver.kinds import Kind
 from kruise_probe_playground.apiserver.listing import scope_of
@@ -115,27 +114,6 @@ async def test_negative_grace_period_is_one_second(world: World) -> None:
     stored = world.create("pods", pod())
     world.delete("pods", stored, grace_seconds=-5)
     assert (world.get("pods", "p") or {})["metadata"]["deletionGracePeriodSeconds"] == 1
-
-
-async def test_failed_precondition_contains_both_uids(world: World) -> None:
-    stored = world.create("pods", pod())
-    with pytest.raises(
-        Failure, match=rf"precondition \(x\) does not match the UID in record \({stored.uid}\)"
-    ):
-        world.delete("pods", stored, uid="x")
-
-
-async def test_dependents_are_deleted_with_their_last_owner(world: World) -> None:
-    node = world.create("nodes", {"metadata": {"name": "n"}})
-    other = world.create("nodes", {"metadata": {"name": "o"}})
-    owners = [owned_by("Node", node), owned_by("Node", other)]
-    world.create(NODE_POD_PROBES, {"metadata": {"name": "n", "ownerReferences": owners}})
-    world.delete("nodes", node)
-    world.collector.sweep()
-    assert world.get(NODE_POD_PROBES, "n")
-    world.delete("nodes", other)
-    world.collector.sweep()
-    assert world.get(NODE_POD_PROBES, "n") is None
 
 
 async def test_recreated_node_does_not_own_old_dependents(world: World) -> None:
