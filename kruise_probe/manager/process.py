@@ -9,6 +9,7 @@ ignored: supervisors repeat it, and an exit in the middle would not release the 
 """
 
 import asyncio
+import asyncio.sslproto
 import gc
 import os
 import signal
@@ -28,6 +29,10 @@ COLLECT_AFTER: Final = 10_000
 """New objects between two runs of the garbage collector. The default of 700 is for small heaps. Scanning the cached pods
 repeatedly took a quarter of the manager's CPU time."""
 
+TLS_BUFFER_BYTES: Final = 32 * 1024
+"""asyncio's buffer of each TLS connection. Its 256 KiB are 12 MB for fifty connections to the API server, and each read
+allocates as much. A TLS record has at most 16 KiB."""
+
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
@@ -43,6 +48,7 @@ def run_until_signalled(main: Coroutine[Any, Any, None], *, program: str) -> Non
         FatalError: `main` failed for a reason that the user can fix.
     """
     tune_garbage_collector()
+    asyncio.sslproto.SSLProtocol.max_size = TLS_BUFFER_BYTES
     threads = frozenset(threading.enumerate())
     with asyncio.Runner() as runner:
         loop = runner.get_loop()

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import weakref
+from asyncio.sslproto import SSLProtocol
 from collections.abc import Iterator
 from types import SimpleNamespace
 
@@ -141,13 +142,14 @@ class TestInProcess:
     @pytest.fixture(autouse=True)
     def restored(self, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         monkeypatch.setattr(process, "os", SimpleNamespace(_exit=sys.exit))
-        thresholds = gc.get_threshold()
+        thresholds, tls_buffer = gc.get_threshold(), SSLProtocol.max_size
         handlers = {each: signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGINT)}
         yield
         for each, handler in handlers.items():
             signal.signal(each, handler)
         gc.set_threshold(*thresholds)
         gc.unfreeze()
+        SSLProtocol.max_size = tls_buffer
 
     def test_main_that_ends_returns(self) -> None:
         ended: list[bool] = []
@@ -159,7 +161,7 @@ class TestInProcess:
             run_until_signalled(main(), program="test")
         assert ended
         assert [each["event"] for each in logs] == ["stopped"]
-        assert gc.get_threshold()[0] == 10_000
+        assert (gc.get_threshold()[0], SSLProtocol.max_size) == (10_000, 32 * 1024)
 
     @pytest.mark.parametrize(
         ("error", "raised"),
