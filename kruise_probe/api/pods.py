@@ -300,7 +300,10 @@ def _shared_owned(entry: _ManagedFields) -> Owned:
     if len(fields) > SHARED_FIELDS_BYTES:
         return _owned_of(fields)
     shared = _owned_fields.get(fields)
-    return share(_owned_fields, fields, _owned_of(fields)) if shared is None else shared
+    if shared is None:
+        # Fields may contain the uid of one pod's Job; what is owned is still the same for many pods.
+        shared = share(_owned_fields, fields, _union(NOTHING_OWNED, _owned_of(fields)))
+    return shared
 
 
 def _union(left: Owned, right: Owned) -> Owned:

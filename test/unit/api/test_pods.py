@@ -157,6 +157,19 @@ def test_pods_of_one_template_share_their_parts() -> None:
     assert one.labels is two.labels
 
 
+def test_pods_with_other_owners_share_what_their_managers_own() -> None:
+    def owned(uid: str) -> Owned:
+        metadata: dict[str, Any] = {
+            "f:labels": {"f:app": {}},
+            "f:ownerReferences": {f'k:{{"uid":"{uid}"}}': {}},
+        }
+        entry = {"manager": "jobs", "fieldsV1": {"f:metadata": metadata}}
+        return decoded({"metadata": {"name": "a", "managedFields": [entry]}}).owned_by_others
+
+    assert owned("1") is owned("2")
+    assert owned("1").labels == {"app"}
+
+
 def test_long_annotations_are_not_shared() -> None:
     def annotated(text: str) -> Pod:
         return decoded({"metadata": {"name": "a", "annotations": {"note": text}}})
