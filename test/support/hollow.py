@@ -190,7 +190,7 @@ class Hollow:
         body = pod_object(pod_name(number), node=node, ip=pod_ip(number), at=at, **more)
         status = body.pop("status")
         await self.api.create(f"/api/v1/namespaces/{self.namespace}/pods", body)
-        path = pod_path(pod_name(number), self.namespace, "status")
+        path = f"{pod_path(pod_name(number), self.namespace, 'status')}?fieldManager=kubelet"
         await self.api.merge(path, {"status": status})
 
     async def remove_pod(self, name: str) -> None:
