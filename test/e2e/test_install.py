@@ -163,14 +163,22 @@ def test_the_workloads_run_without_root_or_capabilities_where_they_can(system: K
 
 
 @pytest.mark.with_webhook
-def test_the_webhook_answers_through_its_service(
-    admin: Kubectl, system: Kubectl, node: str
-) -> None:
-    probe = {"tcpSocket": {"port": 1, "host": "127.0.0.2"}}
-    probes = [{"name": "m#p", "containerName": "c", "probe": probe}]
-    entry = {"name": "p", "namespace": "d", "uid": "u", "IP": "", "probes": probes}
-    patch = json.dumps({"spec": {"podProbes": [entry]}})
-    arguments = ["nodepodprobe", node, "--type=merge", "--dry-run=server", "--warnings-as-errors"]
+def test_the_webhook_answers_through_its_service(admin: Kubectl, system: Kubectl) -> None:
+    probe = {"exec": {"command": ["true"]}, "terminationGracePeriodSeconds": 5}
+    entry = {"name": "p", "containerName": "c", "probe": probe, "podConditionType": "c/p"}
+    marker = {
+        "apiVersion": "apps.kruise.io/v1alpha1",
+        "kind": "PodProbeMarker",
+        "metadata": {"name": "m", "namespace": "default"},
+        "spec": {"selector": {"matchLabels": {"app": "m"}}, "probes": [entry]},
+    }
 
-    with pytest.raises(KubectlError, match="the daemon will reject"):
-        admin.run("patch", *arguments, "-p", patch)
+    with pytest.raises(KubectlError, match="terminationGracePeriodSeconds"):
+        admin.run(
+            "create",
+            "--dry-run=server",
+            "--warnings-as-errors",
+            "-f",
+            "-",
+            stdin=json.dumps(marker),
+        )

@@ -85,9 +85,7 @@ async def until_pod(cluster: EmbeddedCluster, what: str, holds: Callable[[Json],
 async def names_reserved_keys(cluster: EmbeddedCluster) -> bool:
     events = await cluster.api.get("/api/v1/namespaces/default/events")
     messages = [each["message"] for each in events["items"] if each["reason"] == "InvalidSpec"]
-    return any(
-        "key 'pod-template-hash' is reserved: controllers identify" in each for each in messages
-    )
+    return any("key 'kubernetes.io/config.source' is reserved: " in each for each in messages)
 
 
 async def test_the_manager_writes_no_reserved_key_without_rules(

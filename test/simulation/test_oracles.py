@@ -99,7 +99,7 @@ CASES: dict[str, tuple[str, tuple[PlanStep, ...], Break]] = {
     "daemons that read no results back": (
         "faults change nothing",
         (*EDITS, PlanStep(STEADY_AT_SECONDS + 5, "kill", ("daemon-node-1", 1.0))),
-        replace(supervisor, "result_for", returning(None)),
+        replace(supervisor, "recorded_in", returning({})),
     ),
     "writes of a leader whose term has ended": (
         "safety",

@@ -37,6 +37,8 @@ IDLE = "game.kruise.io/idle"
 WEB = "game.kruise.io/web"
 OURS_IN_A_REPORT = {
     "spec.podProbes[].probes[].probe.grpc.mode",
+    "status.lastProbeTime",
+    "status.pods",
     "status.podProbeStatuses[].probeStates[].containerID",
     "status.podProbeStatuses[].probeStates[].probeHash",
 }
