@@ -59,3 +59,13 @@ def test_two_pods_of_one_name_give_no_duplicate_series() -> None:
         for sample in family.samples
     ]
     assert len(samples) == len(set(samples))
+
+
+def test_more_probes_than_a_portion_are_all_exported() -> None:
+    all_series = [series(f"m#{number}") for number in range(101)]
+    for each in all_series:
+        each.failed += 1
+    registry = registry_of(*all_series)
+    for number in range(101):
+        labels = {**NAMES, "probe": f"m#{number}", "pod_uid": "uid", "result": "failed"}
+        assert registry.get_sample_value("prober_probe_total", labels) == 1

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from support.scripted_node import BAD, HUNG, OK, ScriptedNode, exec_probe, loop_time, one, spec_of
 
-from kruise_probe.api.core import ExecAction, GRPCAction, Probe, TCPSocketAction
+from kruise_probe.api.core import ExecAction, GRPCAction, HTTPGetAction, Probe, TCPSocketAction
 from kruise_probe.daemon.probers.prober import CouldNotProbe, ProbeResult, Reason
 
 Action = Callable[[ScriptedNode], object]
@@ -211,6 +211,16 @@ TIMELINES: dict[str, list[Row]] = {
         ]
         for name, probe in {
             "no-handler": Probe(), "several": Probe(exec=ExecAction(("a",)), grpc=GRPCAction(1)), "no-port": NO_PORT,
+            "empty-command": Probe(exec=ExecAction(())), "scheme": Probe(http_get=HTTPGetAction(80, scheme="FTP")),
+        }.items()
+    },
+    **{
+        f"probe-that-can-run-is-not-invalid-{name}": [(0, both(edit(probe), start()), None), (1.5, None, UP)]
+        for name, probe in {
+            "numbers-out-of-range": exec_probe(period_seconds=-5, timeout_seconds=-1),
+            "longer-than-our-bounds": Probe(exec=ExecAction(("true",) * 500)),
+            "host-that-its-prober-refuses": Probe(tcp_socket=TCPSocketAction(80, host="127.0.0.1")),
+            "name-of-no-port": Probe(tcp_socket=TCPSocketAction("No_Name")),
         }.items()
     },
     "probe-that-becomes-invalid-stops": [

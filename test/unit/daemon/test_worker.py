@@ -597,6 +597,14 @@ async def test_change_while_the_object_was_deleted_is_published(node: ScriptedNo
         assert node.api.message().startswith("ContainerRestarted: ")
 
 
+async def test_of_two_probes_with_one_key_the_first_runs(node: ScriptedNode) -> None:
+    node.api.put(spec_of(pod_of(*(probe_of(exec_probe(each)) for each in ("one", "two")))))
+    async with node.daemon():
+        node.containers.start()
+        await asyncio.sleep(3)
+    assert {each.probe.exec for each in node.probers.attempts} == {ExecAction(("one",))}
+
+
 async def test_a22_five_probes_of_one_container_have_five_results(node: ScriptedNode) -> None:
     async def behave(probe: Probe, _: Target) -> ProbeResult:
         assert probe.exec

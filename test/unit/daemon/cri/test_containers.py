@@ -182,6 +182,37 @@ async def test_a_new_subscriber_of_an_unknown_container_requests_one_list(
         assert runtime.calls["ListContainers"] == 1
 
 
+async def test_a_new_subscriber_of_a_listed_container_gets_its_status_at_once(
+    runtime: ScriptedRuntime,
+) -> None:
+    container = runtime.start()
+    async with watching(runtime) as watcher:
+        runtime.calls.clear()
+        _ = watcher.subscribe("uid-1", "main", nothing)
+        assert watcher.find("uid-1", "main") is None
+        await asyncio.sleep(0.01)
+
+        view = watcher.find("uid-1", "main")
+        assert view is not None
+        assert view.started_at == container.started_at
+        assert runtime.calls == {"ContainerStatus": 1, "PodSandboxStatus": 1}
+
+
+async def test_new_subscribers_in_succession_share_lists(runtime: ScriptedRuntime) -> None:
+    async with watching(runtime) as watcher:
+        await asyncio.sleep(1.5)
+        runtime.calls.clear()
+
+        for number in range(20):
+            runtime.start(f"uid-{number}")
+            _ = watcher.subscribe(f"uid-{number}", "main", nothing)
+            await asyncio.sleep(0.05)
+
+        assert runtime.calls["ListContainers"] <= 6
+        await asyncio.sleep(0.2)
+        assert all(watcher.find(f"uid-{number}", "main") for number in range(20))
+
+
 async def test_unavailable_runtime_is_retried(runtime: ScriptedRuntime) -> None:
     async with watching(runtime) as watcher:
         heard: list[bool] = []

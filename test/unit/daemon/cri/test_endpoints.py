@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from support.fake_runtime import ScriptedRuntime, served
 
-from kruise_probe.daemon.cri.endpoints import NodeRuntime
+from kruise_probe.daemon.cri.endpoints import KNOWN_ENDPOINTS, NodeRuntime
 from kruise_probe.daemon.cri.grpc_runtime import socket_path
 from kruise_probe.daemon.cri.runtime import NotSupported, RuntimeUnavailable
 
@@ -126,6 +126,16 @@ async def test_the_paths_without_a_socket_are_reported(
         with pytest.raises(RuntimeUnavailable) as raised:
             await runtime.list_containers()
     assert where.format(*map(sockets.endpoint, names)) in str(raised.value)
+
+
+@pytest.mark.parametrize("folder", ["/run", "/hostvarrun", "/host/run"])
+def test_known_paths_are_searched_and_containerds_last(folder: str) -> None:
+    order = [KNOWN_ENDPOINTS.index(f"unix://{folder}/{name}") for name in (
+        "k3s/containerd/containerd.sock", "cri-dockerd.sock", "crio/crio.sock", "dockershim.sock",
+        "containerd/containerd.sock",
+    )]  # fmt: skip
+
+    assert order == sorted(order)
 
 
 @pytest.mark.parametrize("endpoint", ["unix:///run/x.sock", "unix:/run/x.sock", "/run/x.sock"])
