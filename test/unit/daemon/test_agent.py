@@ -46,32 +46,9 @@ def node() -> ScriptedNode:
     return ScriptedNode()
 
 
-def crowd(
-    pods: int,
-    probes: int = 1,
-    *,
-    period_seconds: int | None = None,
-    initial_delay_seconds: int | None = None,
-) -> NodePodProbeSpec:
-    return spec_of(
-        *(
-            pod_of(
-                *(
-                    probe_of(
-                        exec_probe(
-                            f"c{p}",
-                            period_seconds=period_seconds,
-                            initial_delay_seconds=initial_delay_seconds,
-                        ),
-                        f"m#p{p}",
-                    )
-                    for p in range(probes)
-                ),
-                name=f"web-{n}",
-            )
-            for n in range(pods)
-        )
-    )
+def crowd(pods: int, probes: int = 1, **fields: int) -> NodePodProbeSpec:
+    entries = [probe_of(exec_probe(f"c{p}", **fields), f"m#p{p}") for p in range(probes)]
+    return spec_of(*(pod_of(*entries, name=f"web-{number}") for number in range(pods)))
 
 
 def start_crowd(node: ScriptedNode, pods: int, *, age: float = 0.0) -> None:
@@ -608,3 +585,15 @@ async def test_probes_are_counted_by_their_published_state(node: ScriptedNode) -
         await asyncio.sleep(5)
         assert states() == {"Failed": 1}
     assert states() == {}
+
+
+async def test_a_probe_edited_while_the_daemon_was_down_runs_within_ten_seconds(
+    node: ScriptedNode,
+) -> None:
+    node.api.put(one(exec_probe("old", period_seconds=3600)))
+    node.containers.start()
+    await node.killed_daemon(10)
+    node.api.put(one(exec_probe("new", period_seconds=3600)))
+    node.probers.answer(BAD)
+    await node.killed_daemon(11)
+    assert node.api.state() == "Failed"

@@ -19,7 +19,6 @@ from support.scripted_node import (
     spec_of,
 )
 
-from kruise_probe.api.core import Probe
 from kruise_probe.api.v1alpha1 import ContainerProbe, PodProbe
 from kruise_probe.daemon.cri.runtime import ExecResult
 from kruise_probe.daemon.places import EXECS, Places
@@ -216,37 +215,19 @@ async def test_e3_queued_command_is_unknown_and_names_the_holders(
 
 
 @pytest.mark.parametrize(
-    ("before", "edited", "limit"),
+    ("before", "edit", "limit"),
     [
-        pytest.param(
-            exec_probe("check", timeout_seconds=100),
-            exec_probe("check", timeout_seconds=100, failure_threshold=5),
-            30,
-            id="threshold",
-        ),
-        pytest.param(
-            exec_probe("check", timeout_seconds=100),
-            exec_probe("check", timeout_seconds=100, initial_delay_seconds=5),
-            30,
-            id="initial-delay",
-        ),
-        pytest.param(
-            exec_probe("check", timeout_seconds=100, period_seconds=60),
-            exec_probe("check", timeout_seconds=100, period_seconds=1),
-            30,
-            id="shorter-period",
-        ),
-        pytest.param(
-            exec_probe("check", timeout_seconds=100, period_seconds=1),
-            exec_probe("check", timeout_seconds=100, period_seconds=20),
-            60,
-            id="longer-period",
-        ),
+        pytest.param({}, {"failure_threshold": 5}, 30, id="threshold"),
+        pytest.param({}, {"initial_delay_seconds": 5}, 30, id="initial-delay"),
+        pytest.param({"period_seconds": 60}, {"period_seconds": 1}, 30, id="shorter-period"),
+        pytest.param({"period_seconds": 1}, {"period_seconds": 20}, 60, id="longer-period"),
     ],
 )
 async def test_edited_probe_is_unknown_when_it_was_queued_for_the_new_limit(
-    execs: Execs, before: Probe, edited: Probe, limit: int
+    execs: Execs, before: dict[str, int], edit: dict[str, int], limit: int
 ) -> None:
+    queued = exec_probe("check", timeout_seconds=100, **before)
+    edited = exec_probe("check", timeout_seconds=100, **{**before, **edit})
     execs.container("pod")
     for name in (*HANGING, "check"):
         execs.runtime.on_exec(name, script=hang())
@@ -255,7 +236,7 @@ async def test_edited_probe_is_unknown_when_it_was_queued_for_the_new_limit(
         execs.node.api.put(spec_of(pod_of(*hanging)))
         await asyncio.sleep(5)
         queued_at = loop_time()
-        execs.node.api.put(spec_of(pod_of(*hanging, probe_of(before, "m#check"))))
+        execs.node.api.put(spec_of(pod_of(*hanging, probe_of(queued, "m#check"))))
         await asyncio.sleep(20)
         execs.node.api.put(spec_of(pod_of(*hanging, probe_of(edited, "m#check"))))
         async with asyncio.timeout(200):

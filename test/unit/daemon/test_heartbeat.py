@@ -187,3 +187,15 @@ async def test_lease_is_renewed_without_an_owner_that_is_refused() -> None:
     assert gaps(api.lease_writes) == pytest.approx([10.0] * 6)
     assert requests == 7, "one more than renewals"
     assert [log["log_level"] for log in logs] == ["warning"]
+
+
+async def test_slow_responses_do_not_delay_renewals() -> None:
+    api = FakeNodeApi()
+
+    async def slow(_: str) -> None:
+        await asyncio.sleep(3)
+
+    async with beating(api):
+        api.fail = slow
+        await asyncio.sleep(65)
+    assert gaps(api.lease_writes[1:]) == pytest.approx([10.0] * 5)

@@ -1,5 +1,5 @@
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -443,8 +443,29 @@ async def test_change_during_a_refresh_is_written_at_shutdown(state: str, messag
     assert (r.api.state("pod/m#p0"), r.api.message("pod/m#p0")) == (state, message)
 
 
-async def test_response_for_a_deleted_object_does_not_count_for_its_successor(
-    monkeypatch: pytest.MonkeyPatch,
+Meanwhile = Callable[[Reporting], Coroutine[Any, Any, None]]
+
+
+async def recreate(r: Reporting) -> None:
+    r.api.delete()
+    r.api.put(r.spec)
+    r.api.forget_handlers()  # The watch has reported both already.
+
+
+async def delete_and_recreate_later(r: Reporting) -> None:
+    r.api.delete()
+    await asyncio.sleep(1)
+    asyncio.get_running_loop().call_later(4, r.api.put, r.spec)
+
+
+async def edit_by_hand(r: Reporting) -> None:
+    await asyncio.sleep(1)  # The watch has reported the write.
+    r.api.put(r.spec, NodePodProbeStatus())
+
+
+@pytest.mark.parametrize("meanwhile", [recreate, delete_and_recreate_later, edit_by_hand])
+async def test_what_happens_before_the_response_to_a_write_is_corrected(
+    monkeypatch: pytest.MonkeyPatch, meanwhile: Meanwhile
 ) -> None:
     async with reporting() as r:
         replace = r.api.replace_for_metadata
@@ -452,55 +473,12 @@ async def test_response_for_a_deleted_object_does_not_count_for_its_successor(
         async def answered_late(*args: Any, **kwargs: Any) -> Any:
             written = await replace(*args, **kwargs)
             monkeypatch.undo()
-            r.api.delete()
-            r.api.put(r.spec)
-            r.api.forget_handlers()  # The watch has reported both already.
+            await meanwhile(r)
             return written
 
         monkeypatch.setattr(r.api, "replace_for_metadata", answered_late)
         r.put(0)
-        await asyncio.sleep(0.5)
-        assert r.api.state("pod/m#p0") == "Succeeded"
-        assert len(r.write_times) == 2
-
-
-async def test_object_that_is_deleted_during_a_write_is_written_when_it_is_created_again(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    async with reporting() as r:
-        replace = r.api.replace_for_metadata
-
-        async def answered_late(*args: Any, **kwargs: Any) -> Any:
-            written = await replace(*args, **kwargs)
-            monkeypatch.undo()
-            r.api.delete()
-            await asyncio.sleep(1)
-            return written
-
-        monkeypatch.setattr(r.api, "replace_for_metadata", answered_late)
-        r.put(0)
-        await asyncio.sleep(5)
-        r.api.put(r.spec)
-        await asyncio.sleep(1)
-        assert r.api.state("pod/m#p0") == "Succeeded"
-
-
-async def test_edit_before_the_response_to_a_write_is_corrected(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    async with reporting() as r:
-        replace = r.api.replace_for_metadata
-
-        async def answered_late(*args: Any, **kwargs: Any) -> Any:
-            written = await replace(*args, **kwargs)
-            monkeypatch.undo()
-            await asyncio.sleep(1)  # The watch has reported the write.
-            r.api.put(r.spec, NodePodProbeStatus())  # By hand.
-            return written
-
-        monkeypatch.setattr(r.api, "replace_for_metadata", answered_late)
-        r.put(0)
-        await asyncio.sleep(5)
+        await asyncio.sleep(10)
         assert r.api.state("pod/m#p0") == "Succeeded"
         assert len(r.write_times) == 2
 
@@ -527,3 +505,24 @@ async def test_own_refreshes_are_up_to_a_twentieth_late() -> None:
         between = gaps(r.write_times)
         assert all(599.9 <= each <= 632 for each in between)
         assert len({round(each) for each in between}) > 1
+
+
+async def test_result_without_new_attempts_is_not_refreshed() -> None:
+    async with reporting() as r:
+        r.put(0)
+        await asyncio.sleep(2000)
+        assert len(r.write_times) == 1
+
+
+async def test_failures_in_a_row_are_logged_once() -> None:
+    async def fail(_: str) -> None:
+        raise ConnectionFailed("refused")
+
+    with capture_logs() as logs:
+        async with reporting() as r:
+            r.api.fail = fail
+            r.put(0)
+            await asyncio.sleep(100)
+            r.api.fail = None
+            await asyncio.sleep(30)
+    assert [log["log_level"] for log in logs] == ["warning", "info"]

@@ -268,3 +268,12 @@ def test_messages_are_cut_to_a_64th_of_their_length() -> None:
         fitted = fit(whole, MAX_OBJECT_BYTES - (8 << 10) - (size - 640) - room)
         ((state,),) = (pod.probe_states or () for pod in fitted.status.pod_probe_statuses or ())
         assert len(state.message or "") == length
+
+
+def test_no_results_are_an_empty_list() -> None:
+    assert patch_of(status_of(SPEC, {})) == b'{"status":{"podProbeStatuses":[],"pods":2}}'
+
+
+def test_empty_statuses_do_not_differ() -> None:
+    assert not differs(status_of(SPEC, {}), None)
+    assert not differs(status_of(SPEC, {}), NodePodProbeStatus())

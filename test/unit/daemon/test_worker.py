@@ -623,3 +623,59 @@ async def test_a22_five_probes_of_one_container_have_five_results(node: Scripted
         assert {name: str(s.state) for name, s in node.api.states().items()} == {
             "pod/m#0": "Failed", "pod/m#1": "Succeeded", "pod/m#2": "Failed",
         }  # fmt: skip
+
+
+async def test_b8_daemon_restart_does_not_change_the_initial_delay(
+    node: ScriptedNode,
+) -> None:
+    node.api.put(one(exec_probe(period_seconds=300, initial_delay_seconds=60)))
+    node.containers.start(age=20)
+    async with node.daemon():
+        await asyncio.sleep(100)
+        assert node.probers.times == [pytest.approx(40, abs=0.05)]
+
+
+async def test_the_duration_of_a_success_is_that_of_its_attempt(node: ScriptedNode) -> None:
+    node.probers.answer(OK, seconds=0.7)
+    node.api.put(one(exec_probe(period_seconds=300)))
+    labels = {"probe_type": "custom", "container": "main", "pod": "pod", "namespace": "default",
+              "probe": "marker#probe"}  # fmt: skip
+    name = "prober_probe_duration_seconds"
+    async with node.daemon():
+        await asyncio.sleep(20)
+        node.containers.start()
+        await asyncio.sleep(2)
+        assert REGISTRY.get_sample_value(f"{name}_count", labels) == 1
+        assert REGISTRY.get_sample_value(f"{name}_sum", labels) == pytest.approx(0.7)
+        types = {"type": "exec", "state": "Succeeded"}
+        assert REGISTRY.get_sample_value("kruise_probe_probes", types) == 1
+
+
+async def test_a_probe_without_a_result_counts_as_unknown(node: ScriptedNode) -> None:
+    node.probers.answer(CouldNotProbe(Reason.EXEC_IMPOSSIBLE, "no"))
+    node.api.put(one(exec_probe()))
+    async with node.daemon():
+        node.containers.start()
+        await asyncio.sleep(5)
+        labels = {"probe_type": "custom", "container": "main", "pod": "pod", "namespace": "default",
+                  "pod_uid": "uid-pod", "probe": "marker#probe"}  # fmt: skip
+        counts = [
+            REGISTRY.get_sample_value("prober_probe_total", {**labels, "result": result})
+            for result in ("unknown", "failed", "successful")
+        ]
+        assert counts == [len(node.probers.attempts), None, None]
+
+
+async def test_new_address_of_a_probe_that_is_not_blocked_waits_for_its_next_tick(
+    node: ScriptedNode,
+) -> None:
+    probe = probe_of(exec_probe(period_seconds=300))
+    node.api.put(spec_of(pod_of(probe)))
+    async with node.daemon():
+        node.containers.start(ips=("127.0.0.9", "127.0.0.8"))
+        await asyncio.sleep(3)
+        node.api.put(spec_of(pod_of(probe, ip="127.0.0.8")))
+        await asyncio.sleep(100)
+        assert len(node.probers.attempts) == 1
+        await asyncio.sleep(400)
+        assert node.probers.attempts[-1].target.pod_ip == "127.0.0.8"

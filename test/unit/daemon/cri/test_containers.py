@@ -213,6 +213,23 @@ async def test_new_subscribers_in_succession_share_lists(runtime: ScriptedRuntim
         assert all(watcher.find(f"uid-{number}", "main") for number in range(20))
 
 
+async def test_created_container_becomes_a_running_one_with_its_start(
+    runtime: ScriptedRuntime,
+) -> None:
+    async with watching(runtime) as watcher:
+        container = runtime.start(state=ContainerState.CREATED)
+        _ = watcher.subscribe("uid-1", "main", nothing)
+        await asyncio.sleep(1)
+        assert runtime.calls["ContainerStatus"] == 0
+
+        container.state, container.started_at = ContainerState.RUNNING, container.created_at
+        await asyncio.sleep(1.1)
+
+        view = watcher.find("uid-1", "main")
+        assert view is not None
+        assert view.started_at == container.started_at
+
+
 async def test_unavailable_runtime_is_retried(runtime: ScriptedRuntime) -> None:
     async with watching(runtime) as watcher:
         heard: list[bool] = []

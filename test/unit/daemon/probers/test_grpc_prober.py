@@ -356,3 +356,11 @@ class TestTls:
 
         assert not result.succeeded
         assert not result.timed_out
+
+
+async def test_request_has_user_agent_and_timeout() -> None:
+    servicer = Scripted()
+    async with health_server(servicer) as port:
+        _ = await probe(port)
+
+    assert servicer.seen[0]["user-agent"] == "kruise-probe/1"

@@ -595,3 +595,14 @@ def test_any_response_gives_a_result(parts: list[bytes]) -> None:
 
     assert not result.timed_out
     assert len(result.message.encode()) <= 1024
+
+
+async def test_server_that_closes_the_connection() -> None:
+    async def script(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
+        await reader.readexactly(1)
+
+    async with serving(lambda _: script) as server:
+        result = await probe(server, scheme="HTTPS")
+
+    assert not result.succeeded
+    assert not result.timed_out

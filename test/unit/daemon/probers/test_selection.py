@@ -4,12 +4,14 @@ from support.fake_runtime import ScriptedRuntime
 from support.probing import result_of
 
 from kruise_probe.api.core import ExecAction, GRPCAction, HTTPGetAction, Probe, TCPSocketAction
+from kruise_probe.api.host_port import HostPort
 from kruise_probe.daemon.cri.runtime import ExecResult
 from kruise_probe.daemon.probers.exec import Commands, RuntimeCommands
 from kruise_probe.daemon.probers.prober import (
     CouldNotProbe,
     Prober,
     Target,
+    address_of,
     success,
 )
 from kruise_probe.daemon.probers.selection import prober_for
@@ -60,68 +62,42 @@ async def test_host_fails_with_the_reason(probe: Probe, field: str) -> None:
     assert result.message.startswith(f"HostNotAllowed: {field} is set to ")
 
 
-@pytest.mark.parametrize(
-    ("probe", "target", "reason"),
-    [
-        pytest.param(
-            Probe(tcp_socket=TCPSocketAction(port=80)),
-            Target("", "c"),
-            "PodIPUnknown",
-            id="tcp-no-ip",
-        ),
-        pytest.param(
-            Probe(http_get=HTTPGetAction(port=80)), Target("", "c"), "PodIPUnknown", id="http-no-ip"
-        ),
-        pytest.param(
-            Probe(grpc=GRPCAction(port=80)), Target("", "c"), "PodIPUnknown", id="grpc-no-ip"
-        ),
-        pytest.param(
-            Probe(tcp_socket=TCPSocketAction(port=80)),
-            Target("evil.example", "c"),
-            "PodIPUnknown",
-            id="a-name-is-no-ip",
-        ),
-        pytest.param(
-            Probe(tcp_socket=TCPSocketAction(port=80)),
-            Target("", "c", refusal="10.0.0.2 is not an address of this node"),
-            "AddressNotAllowed",
-            id="refused-address",
-        ),
-        pytest.param(
-            Probe(http_get=HTTPGetAction(port="web")), POD, "PortNameUnknown", id="port-name"
-        ),
-        pytest.param(Probe(tcp_socket=TCPSocketAction(port="0")), POD, "InvalidProbe", id="port-0"),
-        pytest.param(
-            Probe(tcp_socket=TCPSocketAction(port="9" * 5000)),
-            POD,
-            "PortNameUnknown",
-            id="port-of-thousands-of-digits",
-        ),
-        pytest.param(
-            Probe(tcp_socket=TCPSocketAction(port="9" * 15)),
-            POD,
-            "InvalidProbe",
-            id="number-of-the-length-of-a-name",
-        ),
-        pytest.param(
-            Probe(tcp_socket=TCPSocketAction(port="9" * 16)),
-            POD,
-            "PortNameUnknown",
-            id="number-longer-than-a-name",
-        ),
-        pytest.param(Probe(grpc=GRPCAction(port=70000)), POD, "InvalidProbe", id="port-too-large"),
-        pytest.param(
-            Probe(exec=ExecAction(command=("true",))),
-            Target("127.0.0.1", ""),
-            "ContainerNotCreated",
-            id="no-container",
-        ),
-    ],
-)
-async def test_without_a_target_there_is_no_result(
-    probe: Probe, target: Target, reason: str
-) -> None:
+def tcp(port: int | str = 80) -> Probe:
+    return Probe(tcp_socket=TCPSocketAction(port=port))
+
+
+REFUSED = Target("", "c", refusal="10.0.0.2 is not an address of this node")
+NO_RESULT: dict[str, tuple[Probe, Target, str]] = {
+    "tcp-no-ip": (tcp(), Target("", "c"), "PodIPUnknown: the pod has no IP yet; its events show why"),
+    "http-no-ip": (Probe(http_get=HTTPGetAction(port=80)), Target("", "c"), "PodIPUnknown"),
+    "grpc-no-ip": (Probe(grpc=GRPCAction(port=80)), Target("", "c"), "PodIPUnknown"),
+    "a-name-is-no-ip": (tcp(), Target("evil.example", "c"), "PodIPUnknown"),
+    "refused-address": (tcp(), REFUSED, "AddressNotAllowed"),
+    "port-name": (Probe(http_get=HTTPGetAction(port="web")), POD, "PortNameUnknown"),
+    "port-0": (tcp("0"), POD, "InvalidProbe"),
+    "port-of-thousands-of-digits": (tcp("9" * 5000), POD, "PortNameUnknown"),
+    "number-of-the-length-of-a-name": (tcp("9" * 15), POD, "InvalidProbe"),
+    "number-longer-than-a-name": (tcp("9" * 16), POD, "PortNameUnknown"),
+    "port-too-large": (Probe(grpc=GRPCAction(port=65_536)), POD, "InvalidProbe"),
+    "no-container": (Probe(exec=COMMAND), Target("127.0.0.1", ""), "ContainerNotCreated"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("probe", "target", "why"), NO_RESULT.values(), ids=NO_RESULT.keys())
+async def test_without_a_target_there_is_no_result(probe: Probe, target: Target, why: str) -> None:
     with pytest.raises(CouldNotProbe) as caught:
         await result_of(selected(probe), target)
 
-    assert caught.value.reason == reason
+    assert str(caught.value).startswith(why)
+
+
+async def test_probe_without_handler_fails_with_the_reason() -> None:
+    result = await result_of(selected(Probe()), POD)
+
+    assert not result.succeeded
+    assert result.message.startswith("InvalidProbe: ")
+
+
+def test_every_port_up_to_65535_is_dialled() -> None:
+    for port in (1, 65_535, "65535"):
+        assert address_of(POD, port) == HostPort("127.0.0.1", int(port))
