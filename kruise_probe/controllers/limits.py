@@ -19,6 +19,9 @@ from kruise_probe.controllers.compiled import CompiledMarker
 MARKERS_PER_POD: Final = 64
 """Maximum number of markers that probe one pod; the oldest ones win."""
 
+REPORTED_PROBES: Final = 256
+"""Maximum number of left-out probes whose conditions are written. It bounds the size of the pod's status."""
+
 ENTRY_BYTES: Final = 64 * 1024
 """Maximum size of all probes of one marker for one pod, as stored in a NodePodProbe."""
 
@@ -73,8 +76,15 @@ def probing_markers(markers: tuple[CompiledMarker, ...]) -> tuple[CompiledMarker
 
 
 def claiming_markers(markers: tuple[CompiledMarker, ...]) -> tuple[CompiledMarker, ...]:
-    """The markers that may own keys of a pod: those that probe it, and as many over the limit, whose conditions report it."""
-    return by_precedence(markers)[: 2 * MARKERS_PER_POD]
+    """The markers that may own keys of a pod: those that probe it, and those over the limit whose conditions report it."""
+    live = by_precedence(markers)
+    left, end = REPORTED_PROBES, MARKERS_PER_POD
+    for marker in live[MARKERS_PER_POD:]:
+        left -= max(len(marker.probes), 1)
+        if left < 0:
+            break
+        end += 1
+    return live[:end]
 
 
 def by_precedence(markers: tuple[CompiledMarker, ...]) -> tuple[CompiledMarker, ...]:
