@@ -50,7 +50,7 @@ class PodEvents(_Events):
                 self._queues.enqueue_pod(new.key, initial=True)
             return
         if before != after:
-            self._state.record_ended(new, set(before) - set(after))
+            self._state.record_ended(new, [marker for marker in before if marker not in after])
         elif own_write:
             self._enqueue_deleting(new)
             return
@@ -138,8 +138,10 @@ class MarkerEvents(_Events):
         for node in sorted(nodes):
             self._queues.enqueue_node(node, initial=initial)
         if not initial:
-            of_pods = {other for pod in pods for other in self._state.matching.markers_of(pod)}
-            self._queues.enqueue_status_of(of_pods - {marker})
+            of_pods = (other for pod in pods for other in self._state.matching.markers_of(pod))
+            # In a fixed order, unlike a set of objects that compare by identity.
+            others = dict.fromkeys(other for other in of_pods if other is not marker)
+            self._queues.enqueue_status_of(others)
 
 
 class NodeEvents(_Events):
