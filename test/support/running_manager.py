@@ -14,6 +14,7 @@ from kruise_probe.client.config import ClusterConfig
 from kruise_probe.client.event_series import ObjectReference
 from kruise_probe.controllers.product import ManagerOptions, build
 from kruise_probe.controllers.state import Informers, informers_of
+from kruise_probe.manager.leader_election import LeaderElection
 from kruise_probe.manager.manager import Manager
 from kruise_probe.serving.health import Checks
 
@@ -42,7 +43,9 @@ def loop_clock() -> datetime:
     return START + timedelta(seconds=asyncio.get_running_loop().time())
 
 
-def manager_over(api: FakeApi, *, namespace: str = "", resync_seconds: float = 0.0) -> Manager:
+def manager_over(
+    api: FakeApi, *, namespace: str = "", resync_seconds: float = 0.0, leads: bool = True
+) -> Manager:
     """A manager whose informers read the fake API server. Its client has no server."""
     return Manager(
         ClusterConfig.plain("http://127.0.0.1:1"),
@@ -52,6 +55,9 @@ def manager_over(api: FakeApi, *, namespace: str = "", resync_seconds: float = 0
         resync_seconds=resync_seconds,
         source=lambda resource, namespace: api.sources[resource.plural],
         now=loop_clock,
+        leader_election=None
+        if leads
+        else LeaderElection("kruise-system", "kruise-probe", "standby"),
     )
 
 
@@ -68,11 +74,12 @@ async def running_manager(
     reader: FakeGetter | None = None,
     resync_seconds: float = 0.0,
     now: Callable[[], datetime] = loop_clock,
+    leads: bool = True,
 ) -> AsyncIterator[RecordingRecorder]:
     """Runs the controllers on the fake API server; yields the recorded events. No reconcile may fail unexpectedly."""
     recorder = RecordingRecorder()
     options = ManagerOptions("kruise-system", serverless=serverless)
-    manager = manager_over(api, namespace=namespace, resync_seconds=resync_seconds)
+    manager = manager_over(api, namespace=namespace, resync_seconds=resync_seconds, leads=leads)
     build(
         manager, options, reader=reader or FakeGetter(api), writer=api, recorder=recorder, now=now
     )

@@ -219,30 +219,37 @@ async def test_probing_starts_and_ends_with_the_matching_label(
 @pytest.mark.parametrize(
     ("edit", "labels", "annotations", "conditions"),
     [
-        pytest.param([], {}, {}, set(), id="probe-removed"),
+        pytest.param({"probes": []}, {}, {}, set(), id="probe-removed"),
         pytest.param(
-            [probe_wire(policies=[policy_wire("Succeeded", {"healthy": "true"})])],
+            {"selector": {"matchLabels": {"app": "other"}}}, {}, {}, set(), id="selector-edited"
+        ),
+        pytest.param(
+            {"probes": [probe_wire(policies=[policy_wire("Succeeded", {"healthy": "true"})])]},
             {"healthy": "true"},
             {},
             {"example.com/healthy"},
             id="annotation-removed-from-the-policy",
         ),
         pytest.param(
-            [probe_wire(policies=[policy_wire("Succeeded", {"healthy": "yes", "new": "1"})])],
+            {
+                "probes": [
+                    probe_wire(policies=[policy_wire("Succeeded", {"healthy": "yes", "new": "1"})])
+                ]
+            },
             {"healthy": "yes", "new": "1"},
             {},
             {"example.com/healthy"},
             id="policy-edited",
         ),
         pytest.param(
-            [probe_wire(condition="example.com/other", policies=POLICIES)],
+            {"probes": [probe_wire(condition="example.com/other", policies=POLICIES)]},
             {"healthy": "true"},
             {"cost": "10"},
             {"example.com/other"},
             id="condition-type-renamed",
         ),
         pytest.param(
-            [probe_wire("renamed", policies=POLICIES)],
+            {"probes": [probe_wire("renamed", policies=POLICIES)]},
             {"healthy": "true"},
             {"cost": "10"},
             {"example.com/healthy"},
@@ -253,7 +260,7 @@ async def test_probing_starts_and_ends_with_the_matching_label(
 @pytest.mark.parametrize("running", [True, False], ids=["running", "manager-was-down"])
 async def test_marks_follow_edits_of_the_marker(
     api: FakeApi,
-    edit: list[dict[str, Any]],
+    edit: dict[str, Any],
     labels: dict[str, str],
     annotations: dict[str, str],
     conditions: set[str],
@@ -264,10 +271,10 @@ async def test_marks_follow_edits_of_the_marker(
         report(api, state_wire())
         await settle()
         if running:
-            api.edit(MARKERS, "web", {"spec": {"probes": edit}})
+            api.edit(MARKERS, "web", {"spec": edit})
             await settle()
     if not running:
-        api.edit(MARKERS, "web", {"spec": {"probes": edit}})
+        api.edit(MARKERS, "web", {"spec": edit})
         async with running_manager(api):
             await settle()
     found = shown(api)
@@ -333,8 +340,10 @@ async def test_a_delayed_write_is_part_of_the_time_from_result_to_condition(api:
             report(api, state_wire(message=f"m{number}"))
             await settle(0.1)
         before = REGISTRY.get_sample_value(name) or 0.0
+        report(api, state_wire(message="the last but one"))
+        await settle(7)
         report(api, state_wire(message="the last"))
-        await settle(11)
+        await settle(4)
         assert shown(api)[2]["example.com/healthy"]["message"] == "the last"
         assert (REGISTRY.get_sample_value(name) or 0.0) - before > 5
 
@@ -360,24 +369,63 @@ async def test_a_retry_of_a_new_state_has_no_limit_of_writes(api: FakeApi) -> No
         assert shown(api)[0] == {"sick": "true"}
 
 
-async def test_the_first_result_of_an_edited_probe_writes_the_condition_once(api: FakeApi) -> None:
-    edited = Probe(exec=ExecAction(("true", "again")))
+@pytest.mark.parametrize(
+    ("leads", "writes"),
+    [
+        pytest.param(True, {"Pod/status": 1}, id="leader"),
+        pytest.param(False, {}, id="standby-as-its-leader-does"),
+    ],
+)
+async def test_the_first_result_of_an_edited_probe_writes_the_condition_once(
+    api: FakeApi, leads: bool, writes: dict[str, int]
+) -> None:
     async with running_manager(api):
         await settle()
         report(api, state_wire(probed="2026-01-01T00:00:01Z", probe_hash=HASH))
         await settle()
-        probe = probe_wire(policies=POLICIES)
-        probe["probe"]["exec"] = {"command": ["true", "again"]}
-        api.put(MARKERS, marker_wire(probes=[probe]))
+    before = len(api.writes)
+    async with running_manager(api, leads=leads):
         await settle()
-        before = len(api.writes)
+        edited = edit_command(api)
+        await settle()
         for second in (9, 10, 11):
             stamp = f"2026-01-01T00:00:{second:02}Z"
-            report(api, state_wire(probed=stamp, probe_hash=entry_of(edited).hash))
+            report(api, state_wire(probed=stamp, probe_hash=edited))
             await settle()
-        assert api.count("Pod", since=before) == {"Pod/status": 1}
-        condition = shown(api)[2]["example.com/healthy"]
-        assert condition["lastProbeTime"] == "2026-01-01T00:00:09Z"
+    assert api.count("Pod", since=before) == writes
+    stamp = "2026-01-01T00:00:09Z" if leads else "2026-01-01T00:00:01Z"
+    assert shown(api)[2]["example.com/healthy"]["lastProbeTime"] == stamp
+
+
+def edit_command(api: FakeApi, *others: dict[str, Any]) -> str:
+    """Edit the command of the probe; returns the hash of its results."""
+    probe = probe_wire(policies=POLICIES)
+    probe["probe"]["exec"] = {"command": ["true", "again"]}
+    api.put(MARKERS, marker_wire(probes=[probe, *others]))
+    return entry_of(Probe(exec=ExecAction(("true", "again")))).hash
+
+
+async def test_an_edited_probe_is_written_after_a_failure_and_a_result_of_another(
+    api: FakeApi,
+) -> None:
+    other = probe_wire("other", condition="example.com/other")
+    api.put(MARKERS, marker_wire(probes=[probe_wire(policies=POLICIES), other]))
+    async with running_manager(api):
+        await settle()
+        report(api, state_wire(probed="2026-01-01T00:00:01Z", probe_hash=HASH))
+        await settle()
+        edited = state_wire(probed="2026-01-01T00:00:09Z", probe_hash=edit_command(api, other))
+        await settle()
+        api.before = raising(ServerError("no"))
+        report(api, edited)
+        await settle(1)
+        report(api, edited, state_wire("web#other", "Failed"))
+        await settle(1)
+        api.before = lambda write: None
+        await settle(60)
+        conditions = shown(api)[2]
+    assert conditions["example.com/healthy"]["lastProbeTime"] == "2026-01-01T00:00:09Z"
+    assert conditions["example.com/other"]["status"] == "False"
 
 
 @pytest.mark.parametrize(
@@ -417,29 +465,41 @@ async def test_a_message_of_another_daemon_is_normalised_before_matching(
         assert shown(api)[:2] == ({"role": "idle"}, {"line": "idle"})
 
 
+@pytest.mark.parametrize(
+    ("probes", "lost", "labels"),
+    [
+        pytest.param([probe_wire(policies=POLICIES)], ("metadata", "labels"), {"healthy": "true"}, id="label"),
+        pytest.param([], ("status", "conditions"), {}, id="deleted-condition"),
+    ],
+)  # fmt: skip
 async def test_a_mark_that_the_response_lacks_is_written_again_after_a_second(
-    api: FakeApi,
+    api: FakeApi, probes: list[Any], lost: tuple[str, str], labels: dict[str, str]
 ) -> None:
-    """An admission webhook removes the label from our patch, so no event shows a change by others."""
+    """An admission webhook removes a field from our patch, so no event shows a change by others."""
     written: list[float] = []
 
     def requeued() -> float:
         labels = {"controller": "podmarks", "result": "requeue_after"}
         return REGISTRY.get_sample_value("controller_runtime_reconcile_total", labels) or 0.0
 
-    def remove_label(write: Write) -> None:
+    def lose(write: Write) -> None:
         if write.kind == "Pod":
             written.append(asyncio.get_running_loop().time())
             if len(written) == 1:
-                del write.body["metadata"]["labels"]
+                del write.body[lost[0]][lost[1]]
 
-    api.before = remove_label
     async with running_manager(api):
         await settle()
-        before = requeued()
-        report(api, state_wire())
+        if not probes:
+            report(api, state_wire())
+            await settle()
+        api.before, before = lose, requeued()
+        if probes:
+            report(api, state_wire())
+        else:
+            api.edit(MARKERS, "web", {"spec": {"probes": probes}})
         await settle(10)
-        assert shown(api)[0] == {"healthy": "true"}
+        assert (shown(api)[0], bool(shown(api)[2])) == (labels, bool(probes))
         assert requeued() == before + 1
     assert [after - before for before, after in pairwise(written)] == pytest.approx(
         [CONTESTED_SECONDS + LATENCY_SECONDS], abs=0.001
