@@ -79,7 +79,7 @@ class GarbageCollector:
         decoded = kind.decode(stored)
         metadata = decoded["metadata"]
         metadata["ownerReferences"] = [
-            each for each in metadata["ownerReferences"] if each["uid"] in uids
+            each for each in metadata["ownerReferences"] if each["uid"] not in uids
         ]
         self._registry.commit(kind, decoded, stored)
 
