@@ -310,6 +310,8 @@ def _union(left: Owned, right: Owned) -> Owned:
     shared = _unions.get((left, right))
     if shared is None:
         union = Owned(*(mine | theirs for mine, theirs in zip(left, right, strict=True)))
+        if sum(len(name) for names in union for name in names) > SHARED_FIELDS_BYTES:
+            return union
         shared = share(_unions, (left, right), union)
     return shared
 

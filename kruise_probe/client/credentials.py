@@ -44,6 +44,9 @@ class AuthInfo(NamedTuple):
     certificate: bytes = b""
 
 
+NO_AUTH_INFO: Final = AuthInfo()
+
+
 class Credentials:
     """The current credentials of one client.
 
@@ -60,7 +63,7 @@ class Credentials:
 
     def __init__(
         self,
-        user: AuthInfo = AuthInfo(),  # noqa: B008 - it is immutable
+        user: AuthInfo = NO_AUTH_INFO,
         tls: ssl.SSLContext | None = None,
         load: Callable[[], AuthInfo] | None = None,
     ) -> None:

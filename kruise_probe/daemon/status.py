@@ -110,7 +110,7 @@ def _stored_size(text: bytes) -> int:
 
 
 def _cut(text: bytes, size: int) -> str | None:
-    """Cut a message to `size` stored bytes. NULs stand for the bytes that a character takes more."""
+    """Cut a message to `size` stored bytes. Before the cut, NULs are added where a character is stored as several bytes."""
     text = text[:size]
     for character, padding in _PADDING:
         text = text.replace(character, padding + character)

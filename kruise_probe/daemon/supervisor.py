@@ -111,7 +111,7 @@ class Supervisor:
                 worker.edit(desired)
             else:
                 self._add(desired, recorded, first=first)
-        except Exception:  # noqa: BLE001 - see above
+        except Exception:  # noqa: BLE001 - one bad probe never stops another
             metrics.WORKER_ERRORS.inc()
             self._log.exception(
                 "probe could not be set up",

@@ -170,6 +170,24 @@ def test_pods_with_other_owners_share_what_their_managers_own() -> None:
     assert owned("1").labels == {"app"}
 
 
+def test_many_fields_of_two_managers_are_not_shared() -> None:
+    def owned(count: int) -> Owned:
+        managed: list[Any] = [
+            {
+                "manager": manager,
+                "fieldsV1": {
+                    "f:metadata": {"f:labels": {f"f:{manager}-{n}": {} for n in range(count)}}
+                },
+            }
+            for manager in ("one", "two")
+        ]
+        return decoded({"metadata": {"name": "a", "managedFields": managed}}).owned_by_others
+
+    assert owned(2) is owned(2)
+    assert owned(500) is not owned(500)
+    assert len(owned(500).labels) == 1000
+
+
 def test_long_annotations_are_not_shared() -> None:
     def annotated(text: str) -> Pod:
         return decoded({"metadata": {"name": "a", "annotations": {"note": text}}})
