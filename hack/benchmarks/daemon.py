@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import msgspec
 from support.control_plane import prepared
 from support.hollow import Hollow, spec_entry
-from support.raw_api import node_pod_probe_path
+from support.target import node_pod_probe_path
 
 from benchmarks import hollow, procfs
 from benchmarks.api import MERGE, BareClient, BareRequest, Refused

@@ -15,7 +15,7 @@ from support.hollow import (
     probe_state,
     spec_entry,
 )
-from support.raw_api import RawApi, marker_path, node_pod_probe_path, pod_path
+from support.target import Target, marker_path, node_pod_probe_path, pod_path
 
 from benchmarks.api import JSON, MERGE, STRATEGIC, BareRequest
 from kruise_probe.client.request import METADATA_ONLY
@@ -45,7 +45,7 @@ PodsOf = dict[str, list[HollowPod]]
 """The pods of each node."""
 
 
-async def create(api: RawApi, *, nodes: int, pods: int) -> PodsOf:
+async def create(api: Target, *, nodes: int, pods: int) -> PodsOf:
     """Creates nodes and running pods, the same number on each node."""
     hollow = Hollow(api, NAMESPACE)
     await hollow.add_nodes(nodes)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from support.control_plane import ControlPlane, in_pod
 from support.programs import Program, fetch
-from support.raw_api import RawApi
+from support.target import Target
 
 from benchmarks import procfs
 
@@ -50,7 +50,7 @@ class Measured:
 class Launcher:
     """Starts commands at one API server; with `as_pod` with a service account's files (root only)."""
 
-    def __init__(self, plane: ControlPlane, api: RawApi, folder: Path, *, as_pod: bool) -> None:
+    def __init__(self, plane: ControlPlane, api: Target, folder: Path, *, as_pod: bool) -> None:
         self._plane = plane
         self._api = api
         self._folder = folder

@@ -14,11 +14,9 @@ from pathlib import Path
 import pytest
 from support.embedded_cluster import EmbeddedCluster, embedded_cluster
 from support.kubectl import Kubectl
-from support.namespaces import PlaygroundNamespace, new_namespace
-from support.playground import ControlledPlayground
+from support.playground import ControlledPlayground, PlaygroundNamespace, new_namespace
 from support.processes import Running
 from support.real_node import install, running_product
-from support.watched import WatchedObjects, watching
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -67,17 +65,9 @@ async def playground() -> AsyncIterator[ControlledPlayground]:
 
 
 @pytest.fixture
-async def watched(playground: ControlledPlayground) -> AsyncIterator[WatchedObjects]:
-    async with watching(playground.client) as followed:
-        yield followed
-
-
-@pytest.fixture
-async def ns(
-    playground: ControlledPlayground, watched: WatchedObjects
-) -> AsyncIterator[PlaygroundNamespace]:
+async def ns(playground: ControlledPlayground) -> AsyncIterator[PlaygroundNamespace]:
     """A namespace on the playground, with helpers that create pods and markers."""
-    async with new_namespace(playground, watched) as ns:
+    async with new_namespace(playground) as ns:
         yield ns
 
 

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 from support.hollow import marker_object
 from support.kubectl import Kubectl, status_of
-from support.namespaces import PlaygroundNamespace
+from support.playground import PlaygroundNamespace
 from support.real_node import busybox_pod
-from support.watched import condition
+from support.target import condition
 
 KIND = "example.com/checked"
 MARKER: dict[str, Any] = {

@@ -5,11 +5,10 @@ import json
 from contextlib import AsyncExitStack
 from typing import Any
 
-from support.namespaces import PlaygroundNamespace, new_namespace
 from support.patience import PATIENCE_SECONDS
-from support.playground import ControlledPlayground
+from support.playground import ControlledPlayground, PlaygroundNamespace, new_namespace
 from support.shell import run
-from support.watched import WatchedObjects, condition
+from support.target import condition
 
 Json = dict[str, Any]
 
@@ -74,9 +73,9 @@ async def shown(ns: PlaygroundNamespace, command: str) -> Any:
 
 
 async def test_e3_a_pod_whose_commands_hang_delays_no_other_namespace_and_is_reported(
-    playground: ControlledPlayground, watched: WatchedObjects, ns: PlaygroundNamespace
+    playground: ControlledPlayground, ns: PlaygroundNamespace
 ) -> None:
-    async with new_namespace(playground, watched) as hostile:
+    async with new_namespace(playground) as hostile:
         await hostile.pod()
         await hostile.marker(*hanging(20, timeout=LONG_SECONDS))
         await asyncio.sleep(5)
@@ -92,7 +91,7 @@ async def test_e3_a_pod_whose_commands_hang_delays_no_other_namespace_and_is_rep
                 if (each.get("message") or "").startswith("ExecQueued: ")
             ]
 
-        pod = await watched.pods.until(
+        pod = await playground.api.pods.until(
             "has probes that are queued",
             lambda pod: len(queued(pod)) >= 15,
             name="web",
@@ -114,12 +113,12 @@ async def test_e3_a_pod_whose_commands_hang_delays_no_other_namespace_and_is_rep
 
 
 async def test_e3_hostile_namespaces_with_commands_of_every_timeout_delay_no_other(
-    playground: ControlledPlayground, watched: WatchedObjects, ns: PlaygroundNamespace
+    playground: ControlledPlayground, ns: PlaygroundNamespace
 ) -> None:
     async with AsyncExitStack() as stack:
         names = await victims(ns, 10)
         for _ in range(3):
-            hostile = await stack.enter_async_context(new_namespace(playground, watched))
+            hostile = await stack.enter_async_context(new_namespace(playground))
             for pod in ("web", "other"):
                 await hostile.pod(pod)
             for timeout in (1, 2, 10, LONG_SECONDS):

@@ -6,9 +6,8 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from support.namespaces import PlaygroundNamespace, new_namespace
-from support.playground import ControlledPlayground
-from support.watched import WatchedObjects, condition, labels
+from support.playground import ControlledPlayground, PlaygroundNamespace, new_namespace
+from support.target import condition, labels
 
 Json = dict[str, Any]
 
@@ -52,10 +51,8 @@ def large_probes(number: int, count: int = PROBES, size: int = COMMAND_BYTES) ->
 
 
 @pytest.fixture
-async def victim(
-    playground: ControlledPlayground, watched: WatchedObjects
-) -> AsyncIterator[PlaygroundNamespace]:
-    async with new_namespace(playground, watched) as ns:
+async def victim(playground: ControlledPlayground) -> AsyncIterator[PlaygroundNamespace]:
+    async with new_namespace(playground) as ns:
         yield ns
 
 
@@ -95,7 +92,7 @@ async def explain(ns: PlaygroundNamespace, pod: str = "web") -> str:
 
 
 async def test_e4_old_markers_that_grow_displace_no_probe_of_another_namespace(
-    ns: PlaygroundNamespace, victim: PlaygroundNamespace, watched: WatchedObjects
+    ns: PlaygroundNamespace, victim: PlaygroundNamespace
 ) -> None:
     await ns.pod()
     for number in range(MARKERS):
@@ -107,7 +104,7 @@ async def test_e4_old_markers_that_grow_displace_no_probe_of_another_namespace(
     for number in range(MARKERS):
         change = {"spec": {"probes": large_probes(number)}}
         await ns.playground.api.merge(ns.marker_path(f"m{number:02}"), change)
-    await watched.node_pod_probes.until(
+    await ns.api.node_pod_probes.until(
         "is full", lambda report: len(held(report, ns.namespace)) < MARKERS * PROBES, name=NODE
     )
 
@@ -120,14 +117,14 @@ async def test_e4_old_markers_that_grow_displace_no_probe_of_another_namespace(
 
     def uncounted() -> int:
         attacker, report = (
-            watched.pods.current("web", ns.namespace),
-            watched.node_pod_probes.current(NODE),
+            ns.api.pods.current("web", ns.namespace),
+            ns.api.node_pod_probes.current(NODE),
         )
         return MARKERS * PROBES - len(held(report, ns.namespace)) - unknown(attacker, "NoRoom")
 
-    await watched.wait_while("each probe runs or says that it does not", uncounted)
+    await ns.api.wait_while("each probe runs or says that it does not", uncounted)
     youngest = f"m{MARKERS - 1:02}"
-    await watched.markers.until(
+    await ns.api.markers.until(
         "reports it",
         lambda marker: is_degraded(marker, "NoRoom"),
         name=youngest,
@@ -138,7 +135,7 @@ async def test_e4_old_markers_that_grow_displace_no_probe_of_another_namespace(
 
 
 async def test_e4_a_displaced_probe_is_unknown_until_there_is_room_again(
-    ns: PlaygroundNamespace, victim: PlaygroundNamespace, watched: WatchedObjects
+    ns: PlaygroundNamespace, victim: PlaygroundNamespace
 ) -> None:
     """Both namespaces want more than half of the object: the younger entries of each give way."""
     await ns.pod()
@@ -155,21 +152,21 @@ async def test_e4_a_displaced_probe_is_unknown_until_there_is_room_again(
     assert labels(pod)["checked"] == "yes"
 
     def unequal() -> bool:
-        report = watched.node_pod_probes.current(NODE)
+        report = ns.api.node_pod_probes.current(NODE)
         mine, theirs = (len(held(report, each.namespace)) for each in (ns, victim))
         return abs(mine - theirs) > PROBES + 1
 
-    await watched.wait_while("both have about half", unequal)
+    await ns.api.wait_while("both have about half", unequal)
 
     for number in range(MARKERS // 2):
         await victim.playground.api.delete(victim.marker_path(f"m{number:02}"))
     await ns.until("has a result again", lambda pod: condition(pod, KIND).get("status") == "True")
     for number in range(MARKERS // 2):
-        await watched.markers.until_gone(f"m{number:02}", victim.namespace)
+        await ns.api.markers.until_gone(f"m{number:02}", victim.namespace)
 
 
 async def test_e4_an_entry_over_its_limit_is_left_out_and_others_run(
-    ns: PlaygroundNamespace, victim: PlaygroundNamespace, watched: WatchedObjects
+    ns: PlaygroundNamespace, victim: PlaygroundNamespace
 ) -> None:
     await victim.pod()
     await victim.marker(check("/"))
@@ -181,13 +178,13 @@ async def test_e4_an_entry_over_its_limit_is_left_out_and_others_run(
     change = {"spec": {"probes": large_probes(0, 16)}}
     await ns.playground.api.merge(ns.marker_path("large"), change)
     await ns.until("says so", lambda pod: unknown(pod, "EntryTooLarge") == 16)
-    await watched.markers.until(
+    await ns.api.markers.until(
         "reports it",
         lambda marker: is_degraded(marker, "EntryTooLarge"),
         name="large",
         namespace=ns.namespace,
     )
-    report = watched.node_pod_probes.current(NODE)
+    report = ns.api.node_pod_probes.current(NODE)
     assert held(report, ns.namespace) == ["marker#checked"]
     assert held(report, victim.namespace) == ["marker#checked"]
     assert "64 KiB" in await explain(ns)

@@ -8,12 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.namespaces import PlaygroundNamespace, new_namespace
 from support.patience import PATIENCE_SECONDS
-from support.playground import ControlledPlayground
-from support.raw_api import marker_path
+from support.playground import ControlledPlayground, PlaygroundNamespace, new_namespace
 from support.shell import run
-from support.watched import WatchedObjects, condition, labels
+from support.target import condition, labels, marker_path
 
 from kruise_probe.api.keys import NamespacedName
 
@@ -60,12 +58,12 @@ async def entangle(ns: PlaygroundNamespace) -> None:
 
 def versions(ns: PlaygroundNamespace, pod: str) -> int:
     """How often the pod was written, by whomever."""
-    return len(ns.watched.pods.history[NamespacedName(ns.namespace, pod)])
+    return len(ns.api.pods.history[NamespacedName(ns.namespace, pod)])
 
 
 def flips(ns: PlaygroundNamespace, pod: str) -> int:
     """How often label `x` came or went."""
-    history = ns.watched.pods.history[NamespacedName(ns.namespace, pod)]
+    history = ns.api.pods.history[NamespacedName(ns.namespace, pod)]
     there = ["x" in labels(each) for each in history]
     return sum(before != after for before, after in pairwise(there))
 
@@ -79,9 +77,9 @@ def is_limited(marker: Json) -> bool:
 
 
 async def test_pods_of_a_cycle_are_written_at_a_bounded_rate_and_victims_flip_meanwhile(
-    ns: PlaygroundNamespace, playground: ControlledPlayground, watched: WatchedObjects
+    ns: PlaygroundNamespace, playground: ControlledPlayground
 ) -> None:
-    async with new_namespace(playground, watched) as victim:
+    async with new_namespace(playground) as victim:
         await victim.pod()
         probe = {
             "name": "p",
@@ -128,7 +126,7 @@ async def test_markers_of_a_cycle_and_status_report_that_writes_are_limited(
     await ns.pod()
     await entangle(ns)
     for name in ("a", "b"):
-        await ns.watched.markers.until(
+        await ns.api.markers.until(
             "reports that its writes are limited", is_limited, name=name, namespace=ns.namespace
         )
     ran = await run(
@@ -147,11 +145,11 @@ async def test_deleting_a_marker_of_a_cycle_ends_it_and_its_marks_within_an_inte
     await entangle(ns)
     await asyncio.sleep(5)
     await ns.playground.api.delete(ns.marker_path(first))
-    await ns.watched.markers.until_gone(
+    await ns.api.markers.until_gone(
         first, ns.namespace, seconds=INTERVAL_SECONDS + PATIENCE_SECONDS
     )
     other = "b" if first == "a" else "a"
-    await ns.watched.markers.until(
+    await ns.api.markers.until(
         "is not limited any more",
         lambda marker: not is_limited(marker),
         name=other,

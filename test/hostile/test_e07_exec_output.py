@@ -51,7 +51,7 @@ async def test_e7_sixteen_large_outputs_stay_out_of_memory(tmp_path: Path) -> No
             states = node.states()
             return all(states.get(name) == ("Unknown", TOO_LARGE) for name in names)
 
-        await node.watched.node_pod_probes.wait("all say why", told, seconds=GRACE_SECONDS + 30)
+        await node.api.node_pod_probes.wait("all say why", told, seconds=GRACE_SECONDS + 30)
 
 
 @pytest.mark.real_node

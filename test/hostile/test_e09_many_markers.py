@@ -7,7 +7,7 @@ from typing import Any
 
 from support.embedded_cluster import EmbeddedCluster
 from support.hollow import node_name, pod_name
-from support.watched import condition
+from support.target import condition
 
 Json = dict[str, Any]
 
@@ -52,12 +52,12 @@ async def test_e9_the_managers_memory_is_linear_in_markers_and_the_limit_is_repo
     cluster: EmbeddedCluster,
 ) -> None:
     """Markers come one by one while a daemon reports results, as every new set of markers used to be kept."""
-    watched, hollow = cluster.watched, cluster.hollow
+    api, hollow = cluster.api, cluster.hollow
     await hollow.add_nodes(1)
     await hollow.add_pods(1, nodes=1)
     async with cluster.manager() as manager:
         await hollow.add_marker(name="first")
-        await watched.node_pod_probes.until(
+        await api.node_pod_probes.until(
             "is planned", lambda report: bool(report["spec"].get("podProbes")), name=node_name(0)
         )
         before_mb = manager.peak_mb
@@ -65,7 +65,7 @@ async def test_e9_the_managers_memory_is_linear_in_markers_and_the_limit_is_repo
         try:
             for number in range(MARKERS):
                 await hollow.add_marker(*probes_of(number), name=f"m{number:03}")
-            await watched.markers.until(
+            await api.markers.until(
                 "is counted",
                 lambda marker: (marker.get("status") or {}).get("matchedPods") == 1,
                 name=f"m{MARKERS - 1:03}",
@@ -74,7 +74,7 @@ async def test_e9_the_managers_memory_is_linear_in_markers_and_the_limit_is_repo
             )
             assert manager.peak_mb - before_mb < GROWTH_MB
             reported = (CONSIDERED - 1 + MOST_REPORTED // PROBES) * PROBES + 1
-            await watched.pods.until(
+            await api.pods.until(
                 "shows results and the limit",
                 lambda pod: (
                     reasons(pod) == {"": reported - MOST_REPORTED, "TooManyMarkers": MOST_REPORTED}
@@ -83,7 +83,7 @@ async def test_e9_the_managers_memory_is_linear_in_markers_and_the_limit_is_repo
                 namespace="default",
                 seconds=120,
             )
-            await watched.markers.until(
+            await api.markers.until(
                 "reports the limit",
                 lambda marker: (
                     degraded(marker).get("reason") == "TooManyMarkers"
@@ -96,13 +96,13 @@ async def test_e9_the_managers_memory_is_linear_in_markers_and_the_limit_is_repo
             await manager.until("counts what is left out", _counts(manager))
             sys.stdout.write(f"peak {before_mb:.0f} -> {manager.peak_mb:.0f} MB\n")
             assert manager.peak_mb - before_mb < GROWTH_MB
-            entry = watched.node_pod_probes.current(node_name(0))["spec"]["podProbes"][0]
+            entry = api.node_pod_probes.current(node_name(0))["spec"]["podProbes"][0]
             assert len(entry["probes"]) == 1 + (CONSIDERED - 1) * PROBES
 
             for number in range(2):
                 await hollow.remove_marker(f"m{number:03}")
             newly = f"example.com/m{CONSIDERED}-p0"
-            await watched.pods.until(
+            await api.pods.until(
                 "follows when older markers are gone",
                 lambda pod: condition(pod, newly).get("status") == "True",
                 name=pod_name(0),

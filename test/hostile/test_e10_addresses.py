@@ -15,8 +15,8 @@ from support.fake_runtime import ScriptedRuntime
 from support.hollow import marker_object, node_name
 from support.kubectl import Kubectl
 from support.patience import PATIENCE_SECONDS
-from support.raw_api import node_pod_probe_path
 from support.real_node import busybox_pod
+from support.target import node_pod_probe_path
 
 from kruise_probe.daemon.targets import read_addresses
 
@@ -103,7 +103,7 @@ async def results(cluster: EmbeddedCluster, count: int) -> dict[str, list[Json]]
         found = ((report or {}).get("status") or {}).get("podProbeStatuses") or ()
         return {one["uid"]: one["probeStates"] for one in found}
 
-    reports = cluster.watched.node_pod_probes
+    reports = cluster.api.node_pod_probes
     await reports.wait(
         "every probe has a result",
         lambda: sum(map(len, states(reports.newest(NODE)).values())) == count,

@@ -9,8 +9,7 @@ from support import programs
 from support.embedded_cluster import EmbeddedCluster, embedded_cluster
 from support.hollow import CONDITION, node_name, pod_name, probe
 from support.kruise_crds import kruise_crds
-from support.raw_api import pod_path
-from support.watched import condition, labels
+from support.target import condition, labels, pod_path
 
 from kruise_probe.api.errors import ApiError
 from kruise_probe.api.names import MANAGER_FIELD_MANAGER
@@ -72,14 +71,14 @@ async def without_rules(tmp_path: Path) -> AsyncIterator[EmbeddedCluster]:
 
 async def write_result(cluster: EmbeddedCluster) -> None:
     """The daemon writes a success as soon as NodePodProbe.spec has the pod."""
-    await cluster.watched.node_pod_probes.until(
+    await cluster.api.node_pod_probes.until(
         "has the pod", lambda found: found["spec"].get("podProbes"), name=node_name(0)
     )
     await cluster.daemons.write(node_name(0))
 
 
 async def until_pod(cluster: EmbeddedCluster, what: str, holds: Callable[[Json], object]) -> Json:
-    return await cluster.watched.pods.until(what, holds, name=pod_name(0), namespace="default")
+    return await cluster.api.pods.until(what, holds, name=pod_name(0), namespace="default")
 
 
 async def names_reserved_keys(cluster: EmbeddedCluster) -> bool:
@@ -151,7 +150,7 @@ async def test_an_endless_timeout_reaches_no_node(without_rules: EmbeddedCluster
         probe("large", podConditionType="example.com/large", probe=large, markerPolicy=None),
     )
     async with without_rules.manager():
-        report = await without_rules.watched.node_pod_probes.until(
+        report = await without_rules.api.node_pod_probes.until(
             "has the pod", lambda report: report["spec"].get("podProbes"), name=node_name(0)
         )
 

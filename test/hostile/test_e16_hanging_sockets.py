@@ -13,8 +13,7 @@ from support.hollow import marker_object, pod_object, spec_entry
 from support.output import print_line
 from support.process_node import NODE, ProcessNode, process_node
 from support.programs import Program
-from support.raw_api import marker_path, node_pod_probe_path, pod_path
-from support.watched import labels
+from support.target import labels, marker_path, node_pod_probe_path, pod_path
 
 from kruise_probe.api.times import format_time, utc_now
 
@@ -106,7 +105,7 @@ async def seconds_until_labels(node: ProcessNode, state: str) -> float:
             state
         ] * 2
 
-    await node.watched.pods.until(
+    await node.api.pods.until(
         f"is {state} by both probes", so, name="victim", namespace=VICTIM_NAMESPACE
     )
     return loop.time() - began

@@ -14,8 +14,15 @@ from support.hollow import ANNOTATION, CONDITION, LABEL, Daemons, node_name, pod
 from support.output import print_line
 from support.programs import ALONE, Program
 from support.proxy import faulty_proxy
-from support.raw_api import node_pod_probe_path, pod_path
-from support.watched import annotations, condition, labels, results_of, watching
+from support.target import (
+    Target,
+    annotations,
+    condition,
+    labels,
+    node_pod_probe_path,
+    pod_path,
+    results_of,
+)
 
 from kruise_probe.api.errors import KubeError
 
@@ -41,7 +48,7 @@ class Chaos:
 
     def __init__(self, stage: RealNamespace, scale: Scale, seed: int, folder: Path) -> None:
         self.stage = stage
-        self.watched = stage.watched
+        self.api = stage.api
         self.scale = scale
         self.seed = seed
         self.folder = folder
@@ -147,7 +154,7 @@ class Chaos:
 
     def differs(self) -> Json:
         """What is not as the objects say: computed here, from what users wished and daemons told."""
-        watched = self.watched
+        watched = self.api
         reports = {each["metadata"]["name"]: each for each in watched.node_pod_probes.all()}
         markers = {each["metadata"]["name"]: each for each in watched.markers.all()}
         wrong: Json = {}
@@ -283,11 +290,11 @@ async def converged(chaos: Chaos) -> None:
     """Looked at with fresh eyes: the watches of before may not have come back yet."""
     loop = asyncio.get_running_loop()
     began = loop.time()
-    async with watching(chaos.stage.api._client) as watched, asyncio.TaskGroup() as group:
-        chaos.watched = watched
-        daemons = Daemons(chaos.stage.api, watched, chaos.result_of)
+    async with Target(chaos.stage.api.client).watched() as target, asyncio.TaskGroup() as group:
+        chaos.api = target
+        daemons = Daemons(target, chaos.result_of)
         answering = group.create_task(daemons.follow())
-        await watched.wait_while(
+        await target.wait_while(
             "all is as the objects say",
             lambda: chaos.differs() or daemons.behind(),
             seconds=CONVERGED_SECONDS,

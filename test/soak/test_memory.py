@@ -13,8 +13,7 @@ from support.control_plane import ControlPlane, in_pod, staged
 from support.hollow import CONDITION, node_name, probe, run_concurrently
 from support.output import print_line
 from support.programs import ALONE
-from support.raw_api import pod_path
-from support.watched import condition
+from support.target import condition, pod_path
 
 NODES, PODS = 200, 10_000
 SHORT_NODES, SHORT_PODS = 20, 300
@@ -39,15 +38,15 @@ async def test_d8_ten_thousand_pods_and_churn_stay_within_bounds(
     async with staged(control_plane, "memory") as stage:
         await stage.hollow.add_nodes(nodes)
         await stage.hollow.add_pods(pods, nodes=nodes, padding_bytes=PADDING_BYTES)
-        size = len(await stage.api._client.get_raw(pod_path("pod-1", "memory")))
+        size = len(await stage.api.client.get_raw(pod_path("pod-1", "memory")))
         await stage.hollow.add_marker(probe())
         account = await in_pod(control_plane, stage.api, tmp_path)
         async with programs.running("manager", account, tmp_path, ALONE) as manager:
             await manager.ready()
             async with background(stage.daemons.follow()):
-                await stage.watched.pods.wait(
+                await stage.api.pods.wait(
                     "all pods are marked",
-                    lambda: all(condition(each, CONDITION) for each in stage.watched.pods.all()),
+                    lambda: all(condition(each, CONDITION) for each in stage.api.pods.all()),
                     seconds=600,
                 )
             first = manager.peak_mb
@@ -72,7 +71,7 @@ async def test_d8_ten_thousand_pods_and_churn_stay_within_bounds(
                         for each in numbers
                     )
                     # Else this process would keep every version of every pod.
-                    stage.watched.pods.history.clear()
+                    stage.api.pods.history.clear()
                     await asyncio.sleep(max(began + rounds * ROUND_SECONDS - loop.time(), 0.0))
                     if loop.time() >= began + len(series) * churn_seconds / SAMPLES:
                         series.append(manager.rss_mb)

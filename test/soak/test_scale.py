@@ -24,7 +24,7 @@ async def test_a1_marker_edited_while_messages_change_meets_no_conflict(
         await stage.hollow.add_nodes(nodes)
         await stage.hollow.add_pods(pods, nodes=nodes)
         stage.daemons.result_of = lambda pod, name: ("Succeeded", f"tick {next(ticks)}")
-        reports = stage.watched.node_pod_probes
+        reports = stage.api.node_pod_probes
 
         def all_ask(seconds: int) -> bool:
             asked = [

@@ -10,13 +10,12 @@ from soak.conftest import Limits
 from support import programs
 from support.background import background
 from support.control_plane import ControlPlane, RealNamespace, staged
-from support.hollow import CONDITION, pod_name, probe
+from support.hollow import CONDITION, Daemons, pod_name, probe
 from support.output import print_line
 from support.patience import PATIENCE_SECONDS
 from support.programs import ALONE
 from support.proxy import FaultyProxy, SeenRequest, faulty_proxy
-from support.raw_api import pod_path
-from support.watched import condition, watching
+from support.target import Target, condition, pod_path
 
 Json = dict[str, Any]
 NODES, PODS = 5, 40
@@ -57,7 +56,7 @@ async def test_c4_compaction_under_paused_watches_causes_at_most_two_lists(
     ):
         async with background(stage.daemons.follow()):
             await stage.hollow.add_marker(probe())
-            await all_have(stage.watched, CONDITION)
+            await all_have(stage.api, CONDITION)
             began = asyncio.get_running_loop().time()
             proxy.pause()
             proxy.reset()
@@ -72,14 +71,13 @@ async def test_c4_compaction_under_paused_watches_causes_at_most_two_lists(
         await control_plane.kill("kube-apiserver")
         await control_plane.do("start", "kube-apiserver")
         proxy.heal()
-        client = stage.api._client
         async with (
-            watching(client) as watched,
-            background(type(stage.daemons)(stage.api, watched).follow()),
+            Target(stage.api.client).watched() as fresh,
+            background(Daemons(fresh).follow()),
         ):
 
             def exact() -> bool:
-                pods = {each["metadata"]["name"]: each for each in watched.pods.all()}
+                pods = {each["metadata"]["name"]: each for each in fresh.pods.all()}
                 other = pods.pop(pod_name(7))
                 bare = not condition(other, RENAMED) and not condition(other, CONDITION)
                 return (
@@ -89,7 +87,7 @@ async def test_c4_compaction_under_paused_watches_causes_at_most_two_lists(
                     and not any(condition(each, CONDITION) for each in pods.values())
                 )
 
-            await watched.pods.wait("the exact state", exact)
+            await fresh.pods.wait("the exact state", exact)
     lists = proxy.count(
         lambda seen: (
             seen.resource == "pods" and not seen.writes and seen.code == 200 and is_list(seen)
@@ -119,7 +117,7 @@ async def test_c1_a_black_hole_is_left_within_seventy_five_seconds_and_no_event_
         background(stage.daemons.follow()),
     ):
         await stage.hollow.add_marker(probe())
-        await all_have(stage.watched, CONDITION)
+        await all_have(stage.api, CONDITION)
         proxy.black_hole()
         proxy.heal()
         began = asyncio.get_running_loop().time()
@@ -128,6 +126,6 @@ async def test_c1_a_black_hole_is_left_within_seventy_five_seconds_and_no_event_
         if short:
             proxy.reset()
             limits.skip("a black hole ends without a reset of its connections")
-        await all_have(stage.watched, RENAMED, seconds=RECONNECTED_SECONDS, count=PODS - 1)
+        await all_have(stage.api, RENAMED, seconds=RECONNECTED_SECONDS, count=PODS - 1)
         took = asyncio.get_running_loop().time() - began
         print_line(f"out of the black hole after {took:.1f} s")

@@ -15,8 +15,7 @@ import yaml
 from support.hollow import Daemons, Hollow
 from support.patience import PATIENCE_SECONDS
 from support.programs import SECRETS, InPod
-from support.raw_api import RawApi
-from support.watched import WatchedObjects, watching
+from support.target import Target
 
 from kruise_probe.api.errors import AlreadyExists, ConnectionFailed, KubeError, NotFound
 from kruise_probe.api.names import SYSTEM_NAMESPACE
@@ -160,7 +159,7 @@ def write_account(folder: Path, token: str, authority: Path) -> None:
     Path(SECRETS).mkdir(exist_ok=True)
 
 
-async def in_pod(plane: ControlPlane, api: RawApi, folder: Path) -> InPod:
+async def in_pod(plane: ControlPlane, api: Target, folder: Path) -> InPod:
     """The files of a service account with the role cluster-admin. Needs root."""
     accounts = f"/api/v1/namespaces/{SYSTEM_NAMESPACE}/serviceaccounts"
     await _if_new(api, accounts, {"metadata": {"name": ACCOUNT}})
@@ -190,8 +189,7 @@ class RealNamespace(NamedTuple):
     """A namespace on the real API server, with watches."""
 
     plane: ControlPlane
-    api: RawApi
-    watched: WatchedObjects
+    api: Target
     hollow: Hollow
     daemons: Daemons
 
@@ -203,10 +201,10 @@ class RealNamespace(NamedTuple):
 @asynccontextmanager
 async def prepared(
     plane: ControlPlane, namespace: str, *, crds: Sequence[Json] | None = None
-) -> AsyncIterator[RawApi]:
+) -> AsyncIterator[Target]:
     """The CRDs (ours by default) and an empty namespace; removes nodes, pods and our objects at the end."""
     async with RestClient(config=plane.config(), field_manager="soak", user_agent="soak") as client:
-        api = RawApi(client)
+        api = Target(client)
         for crd in all_crds() if crds is None else crds:
             names, group = crd["spec"]["names"], crd["spec"]["group"]
             await _if_new(api, CRDS, crd)
@@ -223,18 +221,18 @@ async def prepared(
 
 @asynccontextmanager
 async def staged(plane: ControlPlane, namespace: str) -> AsyncIterator[RealNamespace]:
-    async with prepared(plane, namespace) as api, watching(api._client) as watched:
-        yield RealNamespace(plane, api, watched, Hollow(api, namespace), Daemons(api, watched))
+    async with prepared(plane, namespace) as api, api.watched():
+        yield RealNamespace(plane, api, Hollow(api, namespace), Daemons(api))
 
 
-async def _if_new(api: RawApi, path: str, body: dict[str, object]) -> None:
+async def _if_new(api: Target, path: str, body: dict[str, object]) -> None:
     try:
         await api.create(path, body)
     except AlreadyExists:
         return
 
 
-async def until_served(api: RawApi, path: str, *, seconds: float = PATIENCE_SECONDS) -> None:
+async def until_served(api: Target, path: str, *, seconds: float = PATIENCE_SECONDS) -> None:
     async with asyncio.timeout(seconds):
         while True:
             try:
@@ -244,7 +242,7 @@ async def until_served(api: RawApi, path: str, *, seconds: float = PATIENCE_SECO
                 await asyncio.sleep(0.2)
 
 
-async def _clean(api: RawApi, namespace: str) -> None:
+async def _clean(api: Target, namespace: str) -> None:
     markers = f"/apis/apps.kruise.io/v1alpha1/namespaces/{namespace}/podprobemarkers"
     for each in (await api.get(markers))["items"]:
         path = f"{markers}/{each['metadata']['name']}"
@@ -259,7 +257,7 @@ async def _clean(api: RawApi, namespace: str) -> None:
         await _clear(api, path)
 
 
-async def _clear(api: RawApi, path: str) -> None:
+async def _clear(api: Target, path: str) -> None:
     """Deletes a collection. Thousands of objects take longer than the deadline of a request, so it tries again."""
     for _ in range(20):
         with contextlib.suppress(ConnectionFailed):

@@ -13,8 +13,7 @@ from support.hollow import Daemons, Hollow
 from support.output import print_line
 from support.programs import ALONE, Program
 from support.proxy import FaultyProxy, faulty_proxy
-from support.raw_api import RawApi
-from support.watched import WatchedObjects, watching
+from support.target import Target
 
 from kruise_probe.api.names import SYSTEM_NAMESPACE
 from kruise_probe.client.config import ClusterConfig
@@ -30,8 +29,7 @@ class EmbeddedCluster:
 
     server: ApiServer
     proxy: FaultyProxy
-    api: RawApi
-    watched: WatchedObjects
+    api: Target
     hollow: Hollow
     daemons: Daemons
     folder: Path
@@ -68,9 +66,6 @@ async def embedded_cluster(
     async with ApiServer(crds=crds, **options) as server:
         config = ClusterConfig.plain(server.url)
         client = RestClient(config=config, field_manager="kubectl", user_agent="test")
-        async with client, faulty_proxy(server.url) as proxy, watching(client) as watched:
-            api = RawApi(client)
+        async with client, faulty_proxy(server.url) as proxy, Target(client).watched() as api:
             await api.create("/api/v1/namespaces", {"metadata": {"name": SYSTEM_NAMESPACE}})
-            yield EmbeddedCluster(
-                server, proxy, api, watched, Hollow(api), Daemons(api, watched), folder
-            )
+            yield EmbeddedCluster(server, proxy, api, Hollow(api), Daemons(api), folder)

@@ -9,8 +9,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import timedelta
 from typing import Any
 
-from support.raw_api import RawApi, marker_path, node_pod_probe_path, pod_path
-from support.watched import WatchedObjects, results_of
+from support.target import Target, marker_path, node_pod_probe_path, pod_path, results_of
 
 from kruise_probe.api.errors import AlreadyExists, KubeError, NotFound
 from kruise_probe.api.names import SYSTEM_NAMESPACE, daemon_lease_name
@@ -158,7 +157,7 @@ def pod_object(
 class Hollow:
     """Creates, changes and deletes hollow objects; pods and markers in one namespace."""
 
-    def __init__(self, api: RawApi, namespace: str = "default") -> None:
+    def __init__(self, api: Target, namespace: str = "default") -> None:
         self.api = api
         self.namespace = namespace
 
@@ -217,13 +216,12 @@ class Daemons:
         refused: failed writes, as (node, error).
     """
 
-    def __init__(self, api: RawApi, watched: WatchedObjects, result_of: ResultOf = healthy) -> None:
+    def __init__(self, api: Target, result_of: ResultOf = healthy) -> None:
         self.result_of = result_of
         self.seconds_behind = 0.0
         self.writes = 0
         self.refused: list[tuple[str, KubeError]] = []
         self._api = api
-        self._watched = watched
         self._moved: dict[tuple[str, str], tuple[str, str]] = {}
 
     def status_of(self, node_pod_probe: Json) -> Json:
@@ -252,7 +250,7 @@ class Daemons:
 
     async def write(self, node: str) -> None:
         """Writes the status of one node, if it has a NodePodProbe."""
-        found = self._watched.node_pod_probes.newest(node)
+        found = self._api.node_pod_probes.newest(node)
         if found is None:
             return
         status = self.status_of(found)
@@ -268,7 +266,7 @@ class Daemons:
         """The nodes whose NodePodProbe does not have the current results."""
         return [
             each["metadata"]["name"]
-            for each in self._watched.node_pod_probes.all()
+            for each in self._api.node_pod_probes.all()
             if results_of({"status": self.status_of(each)}) != results_of(each)
         ]
 
@@ -279,7 +277,7 @@ class Daemons:
     async def follow(self) -> None:
         """Writes new results whenever a spec changes, until cancelled."""
         while True:
-            await self._watched.node_pod_probes.wait(
+            await self._api.node_pod_probes.wait(
                 "a result is new", self._any_behind, seconds=86_400
             )
             refused = len(self.refused)
@@ -297,9 +295,9 @@ class Daemons:
 
     async def write_all(self) -> None:
         """Each node writes once, also without new results."""
-        nodes = [each["metadata"]["name"] for each in self._watched.node_pod_probes.all()]
+        nodes = [each["metadata"]["name"] for each in self._api.node_pod_probes.all()]
         if not nodes:
-            await self._watched.node_pod_probes.next_change()
+            await self._api.node_pod_probes.next_change()
         await run_concurrently(self.write(each) for each in nodes)
 
     async def renew_lease(self, node: str, *, ago_seconds: float = 0.0, seconds: int = 60) -> None:

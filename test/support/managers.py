@@ -11,7 +11,7 @@ from support.hollow import CONDITION, Daemons, Hollow, node_name, probe, run_con
 from support.patience import PATIENCE_SECONDS
 from support.programs import Program
 from support.proxy import FaultyProxy, SeenRequest, faulty_proxy
-from support.watched import WatchedObjects, condition
+from support.target import Target, condition
 
 from kruise_probe.client.config import ClusterConfig
 
@@ -28,7 +28,7 @@ class Ground(Protocol):
     @property
     def upstream(self) -> ClusterConfig: ...
     @property
-    def watched(self) -> WatchedObjects: ...
+    def api(self) -> Target: ...
     @property
     def hollow(self) -> Hollow: ...
     @property
@@ -101,9 +101,9 @@ async def managers(
 
 async def all_marked(ground: Ground, *, seconds: float = PATIENCE_SECONDS) -> None:
     """Returns when the leader has marked every pod."""
-    await ground.watched.pods.wait(
+    await ground.api.pods.wait(
         "the leader works",
-        lambda: all(condition(each, CONDITION) for each in ground.watched.pods.all()),
+        lambda: all(condition(each, CONDITION) for each in ground.api.pods.all()),
         seconds=seconds,
     )
 

@@ -1,12 +1,17 @@
 """The playground as tests use it: with requests in JSON, counted requests, and programs and runtimes that end on demand."""
 
 import asyncio
-from collections.abc import Sequence
+import secrets
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from pathlib import Path
 from typing import Any, Self
 
 from support.api_server import ApiServer
-from support.raw_api import RawApi
+from support.hollow import marker_object
+from support.target import Target, marker_path, pod_path
 
+from kruise_probe.api.errors import NotFound
 from kruise_probe.client.rest import RestClient
 from kruise_probe_playground import session
 from kruise_probe_playground.access import Access
@@ -15,6 +20,10 @@ from kruise_probe_playground.node.containers import LocalContainer
 from kruise_probe_playground.node.cri_service import CriService
 from kruise_probe_playground.node.embedded_node import CriServer, EmbeddedNode
 from kruise_probe_playground.workspace import Workspace
+
+Json = dict[str, Any]
+
+IDLE = ("sh", "-c", "while :; do sleep 1; done")
 
 
 class StoppableCriServer(CriServer):
@@ -72,12 +81,13 @@ class StoppableNode(EmbeddedNode):
 
 
 class ControlledPlayground(session.Playground):
-    api: RawApi
+    api: Target
     server: ApiServer
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         self._made: list[StoppableNode] = []
+        self._watches = AsyncExitStack()
 
     @property
     def nodes(self) -> Sequence[StoppableNode]:
@@ -85,8 +95,13 @@ class ControlledPlayground(session.Playground):
 
     async def __aenter__(self) -> Self:
         await super().__aenter__()
-        self.api = RawApi(self.client)
+        self.api = Target(self.client)
+        await self._watches.enter_async_context(self.api.watched())
         return self
+
+    async def __aexit__(self, *error: Any) -> None:
+        await self._watches.aclose()
+        await super().__aexit__(*error)
 
     def _make_server(self, access: Access) -> ApiServer:
         self.server = ApiServer(tokens=access.tokens, tls=access.tls, logs=self._open_log)
@@ -127,3 +142,69 @@ class ControlledPlayground(session.Playground):
         """Restart it as a rolling update does."""
         await self.daemons[node].stop()
         self.daemons[node].start()
+
+
+class PlaygroundNamespace:
+    """A new namespace, with helpers that create pods and markers."""
+
+    def __init__(self, playground: ControlledPlayground, namespace: str) -> None:
+        self.playground = playground
+        self.api = playground.api
+        self.namespace = namespace
+
+    async def pod(
+        self,
+        name: str = "web",
+        *,
+        command: Sequence[str] = IDLE,
+        labels: Json | None = None,
+        **spec: Any,
+    ) -> Json:
+        """Creates a pod of one container, `main`, unless `spec` has others; returns it when it runs."""
+        containers = [{"name": "main", "image": "none", "command": list(command)}]
+        metadata = {"name": name, "labels": {"app": "web"} if labels is None else labels}
+        wanted = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": metadata,
+            "spec": {"containers": containers, **spec},
+        }
+        await self.api.create(f"/api/v1/namespaces/{self.namespace}/pods", wanted)
+        return await self.until("runs", lambda pod: pod["status"].get("podIP"), name)
+
+    async def marker(self, *probes: Json, name: str = "marker") -> Json:
+        wanted = marker_object(*probes, name=name)
+        path = marker_path("", self.namespace).rstrip("/")
+        return await self.api.create(path, wanted)
+
+    async def until(self, what: str, holds: Any, name: str = "web") -> Json:
+        return await self.api.pods.until(what, holds, name=name, namespace=self.namespace)
+
+    def pod_path(self, name: str = "web", subresource: str = "") -> str:
+        return pod_path(name, self.namespace, subresource)
+
+    def marker_path(self, name: str = "marker") -> str:
+        return marker_path(name, self.namespace)
+
+    def folder(self, pod: str = "web", container: str = "main") -> Path:
+        found = self.playground.nodes[0].container(self.namespace, pod, container)
+        assert found, f"{pod} has no container {container}"
+        return found.folder
+
+
+@asynccontextmanager
+async def new_namespace(playground: ControlledPlayground) -> AsyncIterator[PlaygroundNamespace]:
+    """A new namespace; at the end its markers and pods are deleted."""
+    namespace = f"test-{secrets.token_hex(4)}"
+    body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}
+    await playground.api.create("/api/v1/namespaces", body)
+    yield PlaygroundNamespace(playground, namespace)
+    for each in playground.api.markers.all():
+        if each["metadata"]["namespace"] == namespace:
+            with suppress(NotFound):  # the watch has not heard of its end
+                await playground.api.delete(marker_path(each["metadata"]["name"], namespace))
+    for each in playground.api.pods.all():
+        if each["metadata"]["namespace"] == namespace:
+            path = pod_path(each["metadata"]["name"], namespace)
+            with suppress(NotFound):
+                await playground.api.delete(path, grace_seconds=0)

@@ -9,8 +9,7 @@ from typing import Any
 from support.embedded_cluster import EmbeddedCluster, embedded_cluster
 from support.fake_runtime import ExecCall, Script, ScriptedRuntime
 from support.programs import Program
-from support.raw_api import node_pod_probe_path
-from support.watched import results_of
+from support.target import node_pod_probe_path, results_of
 
 from kruise_probe.api.times import utc_now
 from kruise_probe.daemon.cri.runtime import ExecResult
@@ -30,7 +29,7 @@ class ProcessNode:
         self.runtime = ScriptedRuntime()
         self.exec_times: dict[str, list[float]] = {}
         self.cluster = cluster
-        self.watched = cluster.watched
+        self.api = cluster.api
         self._entries: dict[str, Json] = {}
 
     def running(self, **flags: str) -> AbstractAsyncContextManager[Program]:
@@ -78,7 +77,7 @@ class ProcessNode:
 
     def states(self) -> dict[str, tuple[str, str]]:
         """State and message of each pod's probe in NodePodProbe.status."""
-        results = results_of(self.watched.node_pod_probes.newest(NODE) or {})
+        results = results_of(self.api.node_pod_probes.newest(NODE) or {})
         return {uid.removeprefix("uid-"): result for (uid, _), result in results.items()}
 
     async def until_all_are(self, state: str, count: int) -> None:
@@ -86,11 +85,11 @@ class ProcessNode:
             states = self.states().values()
             return len(states) == count and all(each[0] == state for each in states)
 
-        await self.watched.node_pod_probes.wait(f"{count} probes are {state}", so)
+        await self.api.node_pod_probes.wait(f"{count} probes are {state}", so)
 
     async def until_results_of(self, names: Collection[str]) -> None:
         """Returns once the probe of each of these pods has a result."""
-        await self.watched.node_pod_probes.wait(
+        await self.api.node_pod_probes.wait(
             "each probe has a result", lambda: self.states().keys() >= set(names)
         )
 

@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 from support.patience import PATIENCE_SECONDS
 from support.playground import ControlledPlayground
-from support.raw_api import pod_path
+from support.target import pod_path
 
 from kruise_probe.api.errors import NotFound
 from kruise_probe.api.keys import NamespacedName

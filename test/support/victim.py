@@ -63,7 +63,7 @@ class Victim:
             number = self.node.states()[VICTIM][1].removeprefix("run ")
             return number.isdecimal() and int(number) > runs  # "command timed out" has none
 
-        await self.node.watched.node_pod_probes.wait("a newer result of the victim", newer)
+        await self.node.api.node_pod_probes.wait("a newer result of the victim", newer)
 
 
 @asynccontextmanager
@@ -73,7 +73,7 @@ async def daemon_with_victim(node: ProcessNode) -> AsyncIterator[tuple[Program, 
     async with node.running() as daemon:
         await daemon.ready()
         await node.write_spec()
-        await node.watched.node_pod_probes.wait(
+        await node.api.node_pod_probes.wait(
             "the victim has a result", lambda: VICTIM in node.states()
         )
         victim.since = asyncio.get_running_loop().time()

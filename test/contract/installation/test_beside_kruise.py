@@ -21,10 +21,16 @@ from support.kubectl import Kubectl, KubectlError
 from support.pages import blocks
 from support.patience import PATIENCE_SECONDS
 from support.programs import ALONE, Program, running, until
-from support.raw_api import RawApi, marker_path, node_pod_probe_path, pod_path
 from support.shell import run
 from support.sockets import closed_port
-from support.watched import WatchedObjects, condition, labels, watching
+from support.target import (
+    Target,
+    condition,
+    labels,
+    marker_path,
+    node_pod_probe_path,
+    pod_path,
+)
 
 from kruise_probe.api.errors import KubeError, NotFound
 from kruise_probe.api.names import MARKER_FINALIZER, SYSTEM_NAMESPACE
@@ -52,8 +58,7 @@ class Cluster(NamedTuple):
 
     plane: ControlPlane
     kubectl: Kubectl
-    api: RawApi
-    watched: WatchedObjects
+    api: Target
     hollow: Hollow
     daemons: Daemons
     folder: Path
@@ -68,7 +73,7 @@ class Cluster(NamedTuple):
             yield program
 
     async def shown(self, pod: str, status: str) -> Json:
-        return await self.watched.pods.until(
+        return await self.api.pods.until(
             f"{CONDITION} is {status}",
             lambda pod: condition(pod, CONDITION).get("status") == status,
             name=pod,
@@ -79,7 +84,7 @@ class Cluster(NamedTuple):
         self, what: str = "is there", holds: Holds = bool, *, seconds: float = PATIENCE_SECONDS
     ) -> Json:
         """The marker, once it `holds`."""
-        return await self.watched.markers.until(
+        return await self.api.markers.until(
             what,
             lambda marker: bool(holds(marker)),
             name="marker",
@@ -89,9 +94,7 @@ class Cluster(NamedTuple):
 
     async def report(self, what: str = "is there", holds: Holds = bool) -> Json:
         """The node's NodePodProbe, once it `holds`."""
-        return await self.watched.node_pod_probes.until(
-            what, lambda npp: bool(holds(npp)), name=NODE
-        )
+        return await self.api.node_pod_probes.until(what, lambda npp: bool(holds(npp)), name=NODE)
 
     async def answered(self) -> None:
         """Until the daemon's news stand there; while definitions are replaced, a write may be refused."""
@@ -103,7 +106,7 @@ class Cluster(NamedTuple):
         await until("the daemon has answered", nothing_is_left)
 
     async def event(self, reason: str) -> Json:
-        events = self.watched.events
+        events = self.api.events
 
         def found() -> list[Json]:
             return [each for each in events.all() if each["reason"] == reason]
@@ -133,12 +136,12 @@ async def cluster(plane: ControlPlane, tmp_path: Path) -> AsyncIterator[Cluster]
     for each in {name, SYSTEM_NAMESPACE}:
         kubectl.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": each}})
     async with RestClient(config=plane.config(), field_manager="test", user_agent="test") as client:
-        api = RawApi(client)
+        api = Target(client)
         await until("service accounts are there", lambda: _is_there(api, name))
-        async with watching(client) as watched:
+        async with api.watched():
             hollow = Hollow(api, name)
             await hollow.add_node(NODE)
-            there = Cluster(plane, kubectl, api, watched, hollow, Daemons(api, watched), tmp_path)
+            there = Cluster(plane, kubectl, api, hollow, Daemons(api), tmp_path)
             yield there
             _clear_finalizers(there)
             await api.delete(f"/api/v1/namespaces/{name}/pods", grace_seconds=0)
@@ -147,7 +150,7 @@ async def cluster(plane: ControlPlane, tmp_path: Path) -> AsyncIterator[Cluster]
     kubectl.run("delete", "crd", *crds, "--timeout=120s", timeout=3 * PATIENCE_SECONDS)
 
 
-async def _is_there(api: RawApi, namespace: str) -> bool:
+async def _is_there(api: Target, namespace: str) -> bool:
     try:
         await api.get(f"/api/v1/namespaces/{namespace}/serviceaccounts/default")
     except NotFound:
@@ -231,7 +234,7 @@ async def test_our_manager_takes_over_from_kruises(cluster: Cluster) -> None:
             "is owned by its node", lambda npp: "ownerReferences" in npp["metadata"]
         )
         await settled(manager)
-        assert cluster.watched.pods.newest("pod-0", cluster.namespace) == pod
+        assert cluster.api.pods.newest("pod-0", cluster.namespace) == pod
         assert cluster.daemons.behind() == [], "another question would have another answer"
 
         cluster.daemons.result_of = lambda _pod, _probe: ("Failed", "no")
@@ -239,8 +242,8 @@ async def test_our_manager_takes_over_from_kruises(cluster: Cluster) -> None:
         pod = await cluster.shown("pod-0", "False")
         assert labels(pod) == {"app": "web", LABEL: "bad"}
         await cluster.hollow.remove_marker()
-        await cluster.watched.markers.until_gone("marker", cluster.namespace)
-    after = cluster.watched.pods.newest("pod-0", cluster.namespace)
+        await cluster.api.markers.until_gone("marker", cluster.namespace)
+    after = cluster.api.pods.newest("pod-0", cluster.namespace)
     assert after is not None
     assert labels(after) == {"app": "web"}
     assert not condition(after, CONDITION)
@@ -255,7 +258,7 @@ async def kruises_manager_was_here(cluster: Cluster, marker: Json) -> None:
     await cluster.api.merge(f"{path}/status", {"status": counted})
     (asked,) = marker["spec"]["probes"]
     entry = {key: asked[key] for key in ("containerName", "probe")}
-    pod = cluster.watched.pods.newest("pod-0", namespace)
+    pod = cluster.api.pods.newest("pod-0", namespace)
     assert pod is not None
     about = {"name": "pod-0", "namespace": namespace, "uid": pod["metadata"]["uid"]}
     probes = [{"name": f"{name}#{asked['name']}", **entry}]
@@ -309,7 +312,7 @@ async def test_a_marker_that_no_rule_refused_is_told_by_an_event(cluster: Cluste
         assert event["involvedObject"]["kind"] == "PodProbeMarker"
         assert "spec.probes[0].podConditionType" in event["message"]
         await cluster.asked()
-        pod = await cluster.watched.pods.until(
+        pod = await cluster.api.pods.until(
             "is marked", lambda pod: LABEL in labels(pod), name="pod-0", namespace=cluster.namespace
         )
     assert condition(pod, "Ready")["status"] == "True"
@@ -346,8 +349,8 @@ async def test_our_crds_replace_kruises_and_give_way_to_them_again(cluster: Clus
         await cluster.answered()
         await cluster.shown("pod-0", "True")
         await cluster.hollow.remove_marker()
-        await cluster.watched.markers.until_gone("marker", cluster.namespace)
-    pod = cluster.watched.pods.newest("pod-0", cluster.namespace)
+        await cluster.api.markers.until_gone("marker", cluster.namespace)
+    pod = cluster.api.pods.newest("pod-0", cluster.namespace)
     assert pod is not None
     assert labels(pod) == {"app": "web"}
 
@@ -533,6 +536,6 @@ async def test_without_a_manager_markers_and_namespaces_end_as_the_guide_says(
     await until("the namespace waits", is_deleted_and_stays)
     _clear_finalizers(cluster)
 
-    await cluster.watched.markers.until_gone("marker", cluster.namespace)
+    await cluster.api.markers.until_gone("marker", cluster.namespace)
     gone = ("--for=delete", f"namespace/{cluster.namespace}", "--timeout=120s")
     cluster.kubectl.run("wait", *gone, timeout=3 * PATIENCE_SECONDS)

@@ -18,8 +18,7 @@ import pytest
 import pytest_asyncio
 from support.kruise_corpus import CORPUS, corpus, written
 from support.playground import ControlledPlayground
-from support.raw_api import marker_path
-from support.watched import WatchedObjects, condition, watching
+from support.target import Target, condition, marker_path
 
 from kruise_probe.api.names import SERVERLESS_PROBES_ANNOTATION
 from kruise_probe.api.resources import MARKERS
@@ -146,18 +145,18 @@ POD = {
 class Seen:
     """Every state of every object, of a run in which a marker comes, is edited, a result flips, and it goes."""
 
-    def __init__(self, watched: WatchedObjects) -> None:
-        self.markers = _all(watched.markers.history)
-        self.reports = _all(watched.node_pod_probes.history)
-        self.pods = _all(watched.pods.history)
-        self.events = _all(watched.events.history)
+    def __init__(self, api: Target) -> None:
+        self.markers = _all(api.markers.history)
+        self.reports = _all(api.node_pod_probes.history)
+        self.pods = _all(api.pods.history)
+        self.events = _all(api.events.history)
 
 
 def _all(history: dict[Any, list[Json]]) -> list[Json]:
     return [each for states in history.values() for each in states]
 
 
-async def _live_through(playground: ControlledPlayground, watched: WatchedObjects) -> None:
+async def _live_through(playground: ControlledPlayground) -> None:
     api = playground.api
     await api.create(f"/api/v1/namespaces/{NAMESPACE}/pods", POD)
     marker = {
@@ -169,7 +168,7 @@ async def _live_through(playground: ControlledPlayground, watched: WatchedObject
     await api.create(marker_path("", NAMESPACE).rstrip("/"), marker)
 
     async def shows(kind: str, status: str) -> None:
-        await watched.pods.until(
+        await api.pods.until(
             f"{kind} is {status}",
             lambda pod: condition(pod, kind).get("status") == status,
             name="web",
@@ -183,22 +182,22 @@ async def _live_through(playground: ControlledPlayground, watched: WatchedObject
     assert found
     (found.folder / "ok").unlink()
     await shows(IDLE, "False")
-    await watched.markers.until(
+    await api.markers.until(
         "counts",
         lambda marker: marker.get("status", {}).get("failed") == 1,
         name="game",
         namespace=NAMESPACE,
     )
     await api.delete(marker_path("game", NAMESPACE))
-    await watched.markers.until_gone("game", NAMESPACE)
+    await api.markers.until_gone("game", NAMESPACE)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def seen(go: Go) -> AsyncIterator[Seen]:
     """`go` first: without it there is nothing to run this for."""
-    async with ControlledPlayground() as playground, watching(playground.client) as watched:
-        await _live_through(playground, watched)
-        yield Seen(watched)
+    async with ControlledPlayground() as playground:
+        await _live_through(playground)
+        yield Seen(playground.api)
 
 
 async def test_the_corpus_is_what_the_program_makes(go: Go) -> None:

@@ -13,7 +13,7 @@ from support.fake_runtime import ExecCall, ScriptedRuntime, hang
 from support.hollow import CONDITION, node_name, probe
 from support.patience import PATIENCE_SECONDS
 from support.programs import Program
-from support.watched import condition
+from support.target import condition
 
 from kruise_probe.daemon.cri.runtime import ExecResult
 
@@ -83,7 +83,7 @@ async def test_message_sync_interval(cluster: Any) -> None:
         return any({each, each + 1, each + 2} <= set(seen) for each in seen)
 
     async with daemon(cluster, runtime, "--message-sync-interval=0"):
-        await cluster.watched.node_pod_probes.until(
+        await cluster.api.node_pod_probes.until(
             "each message is published", three_in_a_row, name=NODE
         )
 
@@ -98,9 +98,7 @@ async def test_result_refresh_interval(cluster: Any) -> None:
         return len(times) >= 3
 
     async with daemon(cluster, ScriptedRuntime(), "--result-refresh-interval=1s"):
-        await cluster.watched.node_pod_probes.until(
-            "the same is published again", refreshed, name=NODE
-        )
+        await cluster.api.node_pod_probes.until("the same is published again", refreshed, name=NODE)
 
 
 async def test_system_namespace_of_the_daemon_is_where_its_lease_is(cluster: Any) -> None:
@@ -135,9 +133,9 @@ async def test_rest_config_qps_and_burst(cluster: Any) -> None:
     async with cluster.manager(*flags) as manager, background(cluster.daemons.follow()):
         await manager.ready()
         await cluster.hollow.add_marker(probe())
-        await cluster.watched.pods.wait(
+        await cluster.api.pods.wait(
             "all are marked",
-            lambda: all(condition(each, CONDITION) for each in cluster.watched.pods.all()),
+            lambda: all(condition(each, CONDITION) for each in cluster.api.pods.all()),
         )
     sent = [each.at for each in cluster.proxy.log if each.resource == "pods/status"]
     assert len(sent) == 20
@@ -191,14 +189,14 @@ async def test_how_often_messages_alone_are_written(cluster: Any, interval: str,
     async with cluster.manager(f"--message-update-interval={interval}") as manager:
         await manager.ready()
         async with background(cluster.daemons.follow()):
-            await cluster.watched.pods.until(
+            await cluster.api.pods.until(
                 "is marked", shows("first"), name="pod-0", namespace="default"
             )
         for number in range(1, 21):
             said.append(str(number))
             await cluster.daemons.write_changes()
             if number < most:
-                await cluster.watched.pods.until(
+                await cluster.api.pods.until(
                     "has the message", shows(said[-1]), name="pod-0", namespace="default"
                 )
     assert len([each for each in cluster.proxy.log if each.resource == "pods/status"]) == most

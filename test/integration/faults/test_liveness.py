@@ -8,7 +8,7 @@ from typing import Any
 from support.fake_runtime import ScriptedRuntime, succeed
 from support.hollow import node_name
 from support.programs import Program
-from support.watched import results_of
+from support.target import results_of
 
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.serving.stalls import MAX_LAG_SECONDS
@@ -78,7 +78,7 @@ async def test_a_daemon_that_was_frozen_fails_no_probe_that_was_answered_in_time
         return have_run
 
     async with cluster.daemon(name, runtime) as daemon:
-        await cluster.watched.node_pod_probes.until(
+        await cluster.api.node_pod_probes.until(
             "all have succeeded",
             lambda found: states(found) == ["Succeeded"] * COMMANDS,
             name=name,
@@ -90,5 +90,5 @@ async def test_a_daemon_that_was_frozen_fails_no_probe_that_was_answered_in_time
         for _ in range(2):  # results of the first round are written before the second round ends
             await daemon.until("all commands run again", all_run_again(len(runtime.execs)))
 
-    history = cluster.watched.node_pod_probes.history[NamespacedName("", name)]
+    history = cluster.api.node_pod_probes.history[NamespacedName("", name)]
     assert "Failed" not in {state for report in history for state in states(report)}

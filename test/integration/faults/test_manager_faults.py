@@ -11,8 +11,7 @@ from support.embedded_cluster import EmbeddedCluster
 from support.hollow import ANNOTATION, CONDITION, LABEL, node_name, pod_name, probe
 from support.patience import PATIENCE_SECONDS
 from support.proxy import SeenRequest
-from support.raw_api import node_pod_probe_path, pod_path
-from support.watched import annotations, condition, labels
+from support.target import annotations, condition, labels, node_pod_probe_path, pod_path
 
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.names import MARKER_FINALIZER
@@ -40,12 +39,12 @@ def is_bare(pod: Json) -> bool:
 async def all_pods(
     cluster: Any, what: str, holds: Any, *, seconds: float = PATIENCE_SECONDS
 ) -> None:
-    pods = cluster.watched.pods
+    pods = cluster.api.pods
     await pods.wait(what, lambda: all(holds(each) for each in pods.all()), seconds=seconds)
 
 
 async def all_reports(cluster: Any, count: int) -> None:
-    reports = cluster.watched.node_pod_probes
+    reports = cluster.api.node_pod_probes
     await reports.wait("every node has a report", lambda: len(reports.all()) == count)
 
 
@@ -59,7 +58,7 @@ async def test_a1_marker_edited_while_messages_of_a_thousand_pods_change_meets_n
     cluster.daemons.result_of = lambda pod, name: ("Succeeded", f"tick {next(ticks)}")
     async with cluster.manager():
         await cluster.hollow.add_marker(probe())
-        reports = cluster.watched.node_pod_probes
+        reports = cluster.api.node_pod_probes
 
         def all_ask(seconds: int) -> bool:
             asked = [
@@ -100,11 +99,11 @@ async def test_a2_a_node_whose_writes_fail_for_ever_delays_no_other_and_is_named
         good_pods = [pod_name(number) for number in range(20) if number % 10 != 3]
 
         def all_good() -> bool:
-            found = [cluster.watched.pods.newest(each, "default") for each in good_pods]
+            found = [cluster.api.pods.newest(each, "default") for each in good_pods]
             return all(pod is not None and is_good(pod) for pod in found)
 
-        await cluster.watched.pods.wait("the others are marked", all_good)
-        told = await cluster.watched.markers.until(
+        await cluster.api.pods.wait("the others are marked", all_good)
+        told = await cluster.api.markers.until(
             "tells of the node, and of no other",
             lambda each: (
                 bad in str(each.get("status", {}).get("conditions"))
@@ -134,14 +133,14 @@ async def test_a6_a_list_that_fails_during_a_deletion_keeps_the_finalizer(
             "pods were asked for",
             lambda: cluster.proxy.count(lambda seen: seen.code == 500, since=began).total() >= 2,
         )
-        marker = cluster.watched.markers.current("marker", "default")
+        marker = cluster.api.markers.current("marker", "default")
         assert marker["metadata"]["finalizers"] == [MARKER_FINALIZER]
         assert not cluster.proxy.writes(since=began), "nothing is written on half the truth"
-        assert all(is_good(each) for each in cluster.watched.pods.all())
+        assert all(is_good(each) for each in cluster.api.pods.all())
         cluster.proxy.heal()
-        await cluster.watched.markers.until_gone("marker", "default")
+        await cluster.api.markers.until_gone("marker", "default")
     await all_pods(cluster, "bare", is_bare)
-    assert [probes_of(each) for each in cluster.watched.node_pod_probes.all()] == [0, 0]
+    assert [probes_of(each) for each in cluster.api.node_pod_probes.all()] == [0, 0]
 
 
 async def test_a38_fifty_label_edits_a_second_by_another_client_are_kept_and_so_are_ours(
@@ -166,7 +165,7 @@ async def test_a38_fifty_label_edits_a_second_by_another_client_are_kept_and_so_
 
     async with cluster.manager():
         await cluster.hollow.add_marker(probe())
-        await cluster.watched.node_pod_probes.until(
+        await cluster.api.node_pod_probes.until(
             "asks", lambda each: probes_of(each) == 1, name=node_name(0)
         )
         async with asyncio.TaskGroup() as clients:
@@ -177,7 +176,7 @@ async def test_a38_fifty_label_edits_a_second_by_another_client_are_kept_and_so_
                 state = "Failed" if number % 2 else "Succeeded"
                 await cluster.daemons.write(node_name(0))
                 mark = "bad" if number % 2 else "good"
-                await cluster.watched.pods.until(
+                await cluster.api.pods.until(
                     f"flip {number}",
                     lambda each, mark=mark: labels(each).get(LABEL) == mark,
                     name=pod_name(0),
@@ -205,7 +204,7 @@ async def test_a7_a_deleted_marker_leaves_pods_as_they_were_before_it(
         await cluster.hollow.add_marker(probe())
         await all_pods(cluster, "marked", is_good)
         await cluster.hollow.remove_marker()
-        await cluster.watched.markers.until_gone("marker", "default")
+        await cluster.api.markers.until_gone("marker", "default")
         await all_pods(cluster, "bare", is_bare)
     after = {
         each["metadata"]["name"]: (labels(each), annotations(each), each["status"]["conditions"])
@@ -229,14 +228,14 @@ async def test_a31_a_node_deleted_while_its_key_waits_stays_without_a_report(
             lambda: bool(cluster.proxy.count(lambda seen: seen.code == 500)),
         )
         await cluster.api.delete(f"/api/v1/nodes/{doomed}")
-        await cluster.watched.node_pod_probes.until_gone(doomed)
+        await cluster.api.node_pod_probes.until_gone(doomed)
         cluster.proxy.heal()
         healed = asyncio.get_running_loop().time()
         await cluster.hollow.edit_marker(
             probe(), probe("second", podConditionType="example.com/two")
         )
         for name in (node_name(0), node_name(2)):
-            await cluster.watched.node_pod_probes.until(
+            await cluster.api.node_pod_probes.until(
                 "has both", lambda each: probes_of(each) == 2, name=name
             )
         made = [
@@ -244,7 +243,7 @@ async def test_a31_a_node_deleted_while_its_key_waits_stays_without_a_report(
             for each in cluster.proxy.log
             if each.at > healed and each.path == node_pod_probe_path(doomed)
         ]
-        assert cluster.watched.node_pod_probes.newest(doomed) is None, made
+        assert cluster.api.node_pod_probes.newest(doomed) is None, made
 
 
 async def test_a37_results_are_unknown_while_the_daemon_does_not_renew_its_lease(
@@ -259,7 +258,7 @@ async def test_a37_results_are_unknown_while_the_daemon_does_not_renew_its_lease
         await all_pods(cluster, "marked", is_good)
         silent = node_name(0)
         await cluster.daemons.renew_lease(silent, seconds=2)
-        stale = await cluster.watched.pods.until(
+        stale = await cluster.api.pods.until(
             "is unknown",
             lambda each: condition(each, CONDITION).get("status") == "Unknown",
             name=pod_name(0),
@@ -267,7 +266,7 @@ async def test_a37_results_are_unknown_while_the_daemon_does_not_renew_its_lease
         )
         assert condition(stale, CONDITION)["reason"] == "ProbeDaemonStale"
         assert labels(stale)[LABEL] == "good", "marks are kept"
-        assert is_good(cluster.watched.pods.current(pod_name(1), "default")), "the other is well"
+        assert is_good(cluster.api.pods.current(pod_name(1), "default")), "the other is well"
         await cluster.daemons.renew_lease(silent, seconds=3600)
         await all_pods(cluster, "good again", is_good)
 
@@ -292,7 +291,7 @@ async def test_a_node_whose_clock_is_90_s_behind_does_not_flap_when_a_manager_st
             await manager.ready()
             await asyncio.sleep(12)
     for number in range(2):
-        pods = cluster.watched.pods.history[NamespacedName("default", pod_name(number))]
+        pods = cluster.api.pods.history[NamespacedName("default", pod_name(number))]
         states = {condition(each, CONDITION).get("status") for each in pods}
         assert states == {None, "True"}
 
@@ -314,13 +313,13 @@ async def test_c14_whatever_was_missed_while_watches_broke_is_made_good(
         cluster.proxy.reset()
 
         def as_it_should_be() -> bool:
-            pods = {each["metadata"]["name"]: each for each in cluster.watched.pods.all()}
+            pods = {each["metadata"]["name"]: each for each in cluster.api.pods.all()}
             other = pods.pop(pod_name(6))
             return (
                 is_bare(other) and len(pods) == 10 and all(is_good(each) for each in pods.values())
             )
 
-        await cluster.watched.pods.wait("the truth", as_it_should_be)
+        await cluster.api.pods.wait("the truth", as_it_should_be)
         assert manager.running
 
 

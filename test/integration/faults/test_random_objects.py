@@ -17,8 +17,7 @@ from support.embedded_cluster import EmbeddedCluster, embedded_cluster
 from support.fake_runtime import ScriptedRuntime, succeed
 from support.hollow import CONDITION, node_name, pod_name, probe
 from support.kruise_crds import kruise_crds
-from support.raw_api import node_pod_probe_path
-from support.watched import condition, results_of
+from support.target import condition, node_pod_probe_path, results_of
 
 from kruise_probe.api.errors import ApiError
 from kruise_probe.manifests.crds import all_crds, marker_crd
@@ -178,10 +177,10 @@ def random() -> Random:
 async def test_d12_random_markers_and_results_stop_no_manager_and_delay_no_other(
     cluster: EmbeddedCluster, random: Random
 ) -> None:
-    api, watched, hollow = cluster.api, cluster.watched, cluster.hollow
+    api, hollow = cluster.api, cluster.hollow
     await hollow.add_nodes(2)
     await hollow.add_pods(4, nodes=2)
-    uid = watched.pods.current(pod_name(0), "default")["metadata"]["uid"]
+    uid = api.pods.current(pod_name(0), "default")["metadata"]["uid"]
     accepted = []
     async with cluster.manager() as manager:
         await hollow.add_marker(probe(), name="good")
@@ -197,7 +196,7 @@ async def test_d12_random_markers_and_results_stop_no_manager_and_delay_no_other
             status = ("True", "Succeeded") if batch % 2 else ("False", "Failed")
             daemons.result_of = partial(_result, status[1])
             for number in range(2):
-                report = await watched.node_pod_probes.until(
+                report = await api.node_pod_probes.until(
                     "asks for the good one", _asks_for_good, name=node_name(number)
                 )
                 results = daemons.status_of(report)["podProbeStatuses"]
@@ -205,11 +204,10 @@ async def test_d12_random_markers_and_results_stop_no_manager_and_delay_no_other
                 path = f"{node_pod_probe_path(node_name(number))}/status"
                 for entries in ("malformed", [1], [*others, *results]):
                     await api.merge(path, {"status": {"podProbeStatuses": entries}})
-            await watched.pods.wait(
+            await api.pods.wait(
                 f"batch {batch}: the good marker works",
                 lambda status=status: all(
-                    condition(each, CONDITION).get("status") == status[0]
-                    for each in watched.pods.all()
+                    condition(each, CONDITION).get("status") == status[0] for each in api.pods.all()
                 ),
             )
         assert manager.running, manager.tail()
@@ -218,7 +216,7 @@ async def test_d12_random_markers_and_results_stop_no_manager_and_delay_no_other
         for name in [*accepted, "good"]:
             await hollow.remove_marker(name)
         for name in [*accepted, "good"]:
-            await watched.markers.until_gone(name, "default")
+            await api.markers.until_gone(name, "default")
         assert manager.running, manager.tail()
         assert not manager.has_logged("Traceback"), manager.tail()
 
@@ -239,7 +237,7 @@ def _asks_for_good(report: Json) -> bool:
 async def test_d12_random_entries_stop_no_daemon_and_delay_no_other_probe(
     cluster: EmbeddedCluster, random: Random
 ) -> None:
-    api, watched = cluster.api, cluster.watched
+    api = cluster.api
     node = node_name(0)
     scripted = ScriptedRuntime()
     scripted.start("uid-1", "main", ip="127.99.0.1")
@@ -257,7 +255,7 @@ async def test_d12_random_entries_stop_no_daemon_and_delay_no_other_probe(
             others = [random_entry(random, uid="uid-1") for _ in range(EACH)]
             await api.merge(f"{path}/status", {"status": {"podProbeStatuses": [{"name": 1}]}})
             await api.merge(path, {"spec": {"podProbes": [*others, good]}})
-            await watched.node_pod_probes.until(
+            await api.node_pod_probes.until(
                 word,
                 lambda found, word=word: _message(found) == word,
                 name=node,

@@ -79,7 +79,7 @@ async def test_events_and_statuses_continue_after_a_switch_of_the_endpoint(
     kubeconfig = cluster.proxy.write_kubeconfig(tmp_path)
 
     def result() -> tuple[str, str]:
-        status = (cluster.watched.node_pod_probes.newest(NODE) or {}).get("status") or {}
+        status = (cluster.api.node_pod_probes.newest(NODE) or {}).get("status") or {}
         for pod in status.get("podProbeStatuses") or ():
             for each in pod["probeStates"]:
                 return each.get("message", ""), each.get("containerID", "")
@@ -97,11 +97,11 @@ async def test_events_and_statuses_continue_after_a_switch_of_the_endpoint(
             async with runtime_process(new, "fine") as second:
                 old.unlink()
                 await second.until_called("GetContainerEvents")
-                await cluster.watched.node_pod_probes.wait(
+                await cluster.api.node_pod_probes.wait(
                     "the second runtime's container is probed", lambda: result()[0] == "fine"
                 )
                 before = result()[1]
                 second.restart_container()
-                await cluster.watched.node_pod_probes.wait(
+                await cluster.api.node_pod_probes.wait(
                     "its next container is probed", lambda: result()[1] not in ("", before)
                 )

@@ -10,7 +10,7 @@ from support.background import background
 from support.fake_runtime import ScriptedRuntime, hang
 from support.hollow import CONDITION, node_name, probe
 from support.programs import Program
-from support.watched import condition
+from support.target import condition
 
 from kruise_probe.daemon.cri.runtime import RuntimeContainer
 
@@ -28,9 +28,9 @@ async def test_c13_a_manager_ends_in_time(cluster: Any, trouble: str) -> None:
     async with cluster.manager() as manager, background(cluster.daemons.follow()):
         if trouble != "no-server-at-the-start":
             await cluster.hollow.add_marker(probe())
-            await cluster.watched.pods.wait(
+            await cluster.api.pods.wait(
                 "pods are marked",
-                lambda: all(condition(each, CONDITION) for each in cluster.watched.pods.all()),
+                lambda: all(condition(each, CONDITION) for each in cluster.api.pods.all()),
             )
         else:
             await cluster.proxy.until("it asks", lambda: bool(cluster.proxy.log))
@@ -38,7 +38,7 @@ async def test_c13_a_manager_ends_in_time(cluster: Any, trouble: str) -> None:
             cluster.proxy.black_hole()
         elif trouble == "paused":
             cluster.proxy.pause()
-        if cluster.watched.node_pod_probes.all():
+        if cluster.api.node_pod_probes.all():
             cluster.daemons.result_of = lambda pod, name: ("Failed", "so that there is work")
             await cluster.daemons.write_all()
         code, seconds = await manager.terminate()

@@ -9,7 +9,7 @@ from support.background import background
 from support.embedded_cluster import EmbeddedCluster
 from support.hollow import CONDITION, node_name, probe
 from support.proxy import SeenRequest
-from support.watched import condition
+from support.target import condition
 
 WINDOW_SECONDS = 10.0
 AT_MOST = 10
@@ -20,7 +20,7 @@ def is_good(pod: Any) -> bool:
 
 
 async def all_good(cluster: Any) -> None:
-    pods = cluster.watched.pods
+    pods = cluster.api.pods
     await pods.wait("all pods are good", lambda: all(map(is_good, pods.all())))
 
 
@@ -34,7 +34,7 @@ async def test_c3_c4_watches_that_end_at_once_cause_ten_requests_in_ten_seconds(
     async with cluster.manager() as manager, background(cluster.daemons.follow()):
         await cluster.hollow.add_marker(probe())
         await all_good(cluster)
-        await cluster.watched.markers.until(
+        await cluster.api.markers.until(
             "its status is complete",
             lambda each: each.get("status", {}).get("succeeded") == 4,
             name="marker",
@@ -96,13 +96,13 @@ async def test_changes_during_an_outage_are_made_good_exactly(
         cluster.proxy.heal()
 
         def exact() -> bool:
-            return len(cluster.watched.pods.all()) == 11 and all(
+            return len(cluster.api.pods.all()) == 11 and all(
                 condition(each, "example.com/renamed").get("status") == "True"
                 and not condition(each, CONDITION)
-                for each in cluster.watched.pods.all()
+                for each in cluster.api.pods.all()
             )
 
-        await cluster.watched.pods.wait("the new condition is on all pods", exact)
+        await cluster.api.pods.wait("the new condition is on all pods", exact)
         lists = cluster.proxy.count(is_list_of_pods, since=began)
         streamed = cluster.proxy.count(
             lambda seen: seen.resource == "pods" and seen.watch and seen.code == 200, since=began
@@ -112,9 +112,7 @@ async def test_changes_during_an_outage_are_made_good_exactly(
         entries = {
             entry["name"]
             for number in range(3)
-            for entry in cluster.watched.node_pod_probes.current(node_name(number))["spec"][
-                "podProbes"
-            ]
+            for entry in cluster.api.node_pod_probes.current(node_name(number))["spec"]["podProbes"]
         }
         assert "pod-4" not in entries
         assert manager.running
@@ -129,7 +127,7 @@ async def test_success_with_a_body_of_a_proxy_removes_nothing(
     async with cluster.manager() as manager, background(cluster.daemons.follow()):
         await cluster.hollow.add_marker(probe())
         await all_good(cluster)
-        await cluster.watched.markers.until(
+        await cluster.api.markers.until(
             "its status is complete",
             lambda each: each.get("status", {}).get("succeeded") == 2,
             name="marker",
@@ -162,7 +160,7 @@ async def test_behind_a_proxy_that_holds_watches_back_lists_are_read_in_pages(
     cluster.proxy.lost_answers = lambda seen: seen.watch
     async with cluster.manager() as manager:
         await manager.ready(seconds=100)
-        await cluster.watched.node_pod_probes.until(
+        await cluster.api.node_pod_probes.until(
             "its probe is there", lambda each: each["spec"]["podProbes"], name=node_name(0)
         )
         assert manager.running
@@ -180,7 +178,7 @@ async def test_c1_a_state_arrives_within_75_s_when_all_connections_died_at_once(
         cluster.proxy.black_hole()
         cluster.proxy.heal()
         await cluster.hollow.edit_marker(probe(podConditionType="example.com/renamed"))
-        pods = cluster.watched.pods
+        pods = cluster.api.pods
         await pods.wait(
             "the new condition is on all pods",
             lambda: all(condition(each, "example.com/renamed") for each in pods.all()),

@@ -22,9 +22,15 @@ from support.embedded_cluster import EmbeddedCluster, embedded_cluster
 from support.hollow import pod_object
 from support.kruise_crds import kruise_crds
 from support.programs import until
-from support.raw_api import marker_path, node_pod_probe_path, pod_path
 from support.running_manager import RecordingRecorder, running
-from support.watched import annotations, condition, labels
+from support.target import (
+    annotations,
+    condition,
+    labels,
+    marker_path,
+    node_pod_probe_path,
+    pod_path,
+)
 
 from kruise_probe.api.errors import Conflict
 from kruise_probe.api.keys import NamespacedName
@@ -83,7 +89,7 @@ async def add_marker(cluster: EmbeddedCluster, *, namespace: str = "default", **
 
 async def planned(cluster: EmbeddedCluster, *pods: str) -> None:
     """Waits until NodePodProbe.spec lists exactly these pods."""
-    await cluster.watched.node_pod_probes.until(
+    await cluster.api.node_pod_probes.until(
         f"lists {pods}",
         lambda found: {each["name"] for each in found["spec"].get("podProbes", ())} == set(pods),
         name="node-1",
@@ -94,7 +100,7 @@ async def write_results(cluster: EmbeddedCluster, results: dict[str, list[Json]]
     """The daemon of node-1 writes results by pod."""
     statuses = []
     for name, states in results.items():
-        pod = cluster.watched.pods.newest(name, "default")
+        pod = cluster.api.pods.newest(name, "default")
         assert pod is not None
         statuses.append(pod_status_wire(pod, *states))
     body = {"status": {"podProbeStatuses": statuses}}
@@ -104,7 +110,7 @@ async def write_results(cluster: EmbeddedCluster, results: dict[str, list[Json]]
 async def until_pod(
     cluster: EmbeddedCluster, name: str, what: str, holds: Callable[..., object]
 ) -> Json:
-    return await cluster.watched.pods.until(what, holds, name=name, namespace="default")
+    return await cluster.api.pods.until(what, holds, name=name, namespace="default")
 
 
 async def until_condition(cluster: EmbeddedCluster, name: str, status: str) -> Json:
@@ -139,7 +145,7 @@ async def test_a_marker_is_applied_changed_and_removed(cluster: EmbeddedCluster)
         assert annotations(pod) == {}
         assert "message" not in condition(pod, C)
         assert condition(pod, C)["lastTransitionTime"] == "2026-01-01T00:02:00Z"
-        await cluster.watched.markers.until(
+        await cluster.api.markers.until(
             "counts the failure",
             lambda marker: marker.get("status", {}).get("failed") == 1,
             name="web",
@@ -147,7 +153,7 @@ async def test_a_marker_is_applied_changed_and_removed(cluster: EmbeddedCluster)
         )
 
         await cluster.hollow.remove_marker("web")
-        await cluster.watched.markers.until_gone("web", "default")
+        await cluster.api.markers.until_gone("web", "default")
         stored = cluster.server.object("nodepodprobes.apps.kruise.io", "node-1")
         assert stored is not None
         assert stored["spec"] == {}
@@ -274,7 +280,7 @@ async def test_the_finalizer_is_added_without_losing_a_concurrent_one(
             except Conflict:
                 continue
             added.append(finalizers[-1])
-        await cluster.watched.markers.until(
+        await cluster.api.markers.until(
             "has our finalizer",
             lambda marker: MARKER_FINALIZER in marker["metadata"].get("finalizers", ()),
             name="web",
@@ -300,7 +306,7 @@ async def test_managers_of_two_namespaces_leave_each_others_entries(
                     group.create_task(add_pod(cluster, name, namespace=namespace))
         await planned(cluster, *names)
     listed: set[str] = set()
-    for each in cluster.watched.node_pod_probes.history[NamespacedName("", "node-1")]:
+    for each in cluster.api.node_pod_probes.history[NamespacedName("", "node-1")]:
         now = {entry["name"] for entry in each["spec"].get("podProbes", ())}
         assert listed <= now, "an entry was removed in between"
         listed = now

@@ -5,9 +5,7 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
-from support.namespaces import PlaygroundNamespace, new_namespace
-from support.playground import ControlledPlayground
-from support.watched import WatchedObjects, watching
+from support.playground import ControlledPlayground, PlaygroundNamespace, new_namespace
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -24,15 +22,7 @@ async def playground() -> AsyncIterator[ControlledPlayground]:
         yield running
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def watched(playground: ControlledPlayground) -> AsyncIterator[WatchedObjects]:
-    async with watching(playground.client) as followed:
-        yield followed
-
-
 @pytest_asyncio.fixture(loop_scope="module")
-async def ns(
-    playground: ControlledPlayground, watched: WatchedObjects
-) -> AsyncIterator[PlaygroundNamespace]:
-    async with new_namespace(playground, watched) as ns:
+async def ns(playground: ControlledPlayground) -> AsyncIterator[PlaygroundNamespace]:
+    async with new_namespace(playground) as ns:
         yield ns

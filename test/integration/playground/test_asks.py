@@ -5,10 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from support import programs
-from support.namespaces import PlaygroundNamespace
+from support.playground import PlaygroundNamespace
 from support.proxy import faulty_proxy
-from support.raw_api import node_pod_probe_path
-from support.watched import condition
+from support.target import condition, node_pod_probe_path
 
 Json = dict[str, Any]
 
@@ -49,7 +48,7 @@ async def test_a10_a_host_in_a_node_report_is_never_dialled(ns: PlaygroundNamesp
                 for number, how in enumerate(handlers)
             ],
         }
-        await ns.watched.node_pod_probes.until("is there", bool, name="node-0")
+        await ns.api.node_pod_probes.until("is there", bool, name="node-0")
         await ns.playground.kill_manager()
         try:
             await ns.playground.api.merge(node_pod_probe_path(), {"spec": {"podProbes": [entry]}})
@@ -65,7 +64,7 @@ async def test_a10_a_host_in_a_node_report_is_never_dialled(ns: PlaygroundNamesp
                     each["state"] == "Failed" and "host" in each["message"] for each in told
                 )
 
-            await ns.watched.node_pod_probes.until("both have failed", refused, name="node-0")
+            await ns.api.node_pod_probes.until("both have failed", refused, name="node-0")
         finally:
             ns.playground.start_manager()
     assert dialled == 0
@@ -114,7 +113,7 @@ async def test_a25_a_probe_waits_for_the_startup_probe_of_its_container(
         "has the free one's result", lambda each: condition(each, "example.com/free")
     )
     assert not condition(pod, KIND)
-    report = ns.watched.node_pod_probes.current("node-0")
+    report = ns.api.node_pod_probes.current("node-0")
     asked = [
         each["name"]
         for entry in report["spec"]["podProbes"]

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 from support.files import write_at_once
-from support.namespaces import PlaygroundNamespace
 from support.patience import PATIENCE_SECONDS
+from support.playground import PlaygroundNamespace
 from support.programs import until
-from support.watched import condition
+from support.target import condition
 
 from kruise_probe_playground.node.containers import ContainerChange, LocalContainer
 
@@ -254,7 +254,7 @@ async def test_a_deleted_pod_is_asked_to_end_and_leaves_no_process_and_no_folder
 
     stop_listening = node.runtime.add_listener(note)
     await ns.playground.api.delete(ns.pod_path())
-    await ns.watched.pods.until_gone("web", ns.namespace)
+    await ns.api.pods.until_gone("web", ns.namespace)
     await removed.wait()
     stop_listening()
 
@@ -290,7 +290,7 @@ async def test_a_pod_that_ignores_sigterm_is_killed_after_its_grace(
     loop = asyncio.get_running_loop()
     began = loop.time()
     await ns.playground.api.delete(ns.pod_path())
-    await ns.watched.pods.until_gone("web", ns.namespace)
+    await ns.api.pods.until_gone("web", ns.namespace)
     assert loop.time() - began > 0.9
 
 
@@ -300,7 +300,7 @@ async def test_a_pod_deleted_by_force_can_come_back_under_its_name_at_once(
     first = await ns.pod(command=["sh", "-c", f"trap '' TERM; touch deaf; {REST}"])
     await has_made(ns, "deaf")
     await ns.playground.api.delete(ns.pod_path(), grace_seconds=0)
-    await ns.watched.pods.until_gone("web", ns.namespace)
+    await ns.api.pods.until_gone("web", ns.namespace)
     second = await ns.pod()
     assert first["metadata"]["uid"] != second["metadata"]["uid"]
     await ns.until("is ready", lambda it: condition(it, "Ready").get("status") == "True")

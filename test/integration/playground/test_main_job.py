@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 from aiohttp import web
 from support.files import write_at_once
-from support.namespaces import PlaygroundNamespace
-from support.raw_api import node_pod_probe_path
-from support.watched import annotations, condition, labels, results_of
+from support.playground import PlaygroundNamespace
+from support.target import annotations, condition, labels, node_pod_probe_path, results_of
 
 from kruise_probe.api.errors import Invalid
 
@@ -97,7 +96,7 @@ async def test_exec_results_stand_on_the_pod_as_condition_labels_annotations_and
     assert (labels(pod)["state"], annotations(pod)["cost"]) == ("bad", "1")
     assert annotations(pod)["look"] == "here"
     for reason, message in (("KruiseProbeSucceeded", "good"), ("KruiseProbeFailed", "broken")):
-        await ns.watched.events.wait(
+        await ns.api.events.wait(
             f"event {reason}", lambda r=reason, m=message: has_event(ns, pod, r, m)
         )
 
@@ -110,7 +109,7 @@ def has_event(ns: Any, pod: Json, reason: str, message: str) -> bool:
         and event["type"] == "Normal"
         and event["source"]["component"] == "kruise-daemon-podprobe"
         and event["source"]["host"] == "node-0"
-        for event in ns.watched.events.all()
+        for event in ns.api.events.all()
     )
 
 
@@ -199,12 +198,12 @@ async def test_a_deleted_marker_takes_its_marks_and_entries_with_it(
     await marked_pod(ns)
 
     await ns.playground.api.delete(ns.marker_path())
-    await ns.watched.markers.until_gone("marker", ns.namespace)
+    await ns.api.markers.until_gone("marker", ns.namespace)
 
     pod = await ns.until("is unmarked", lambda pod: "state" not in labels(pod))
     assert condition(pod, KIND) == {}
     assert "cost" not in annotations(pod)
-    await ns.watched.node_pod_probes.until(
+    await ns.api.node_pod_probes.until(
         "has no entry", lambda report: not entries(report, pod), name="node-0"
     )
 
@@ -214,11 +213,11 @@ async def test_recreated_marker_does_not_show_the_result_of_its_old_command(
 ) -> None:
     pod = await marked_pod(ns)
     await ns.playground.api.delete(ns.marker_path())
-    await ns.watched.markers.until_gone("marker", ns.namespace)
+    await ns.api.markers.until_gone("marker", ns.namespace)
 
     await ns.marker(probe(WITHOUT_RESULT, *BOTH))
 
-    await ns.watched.node_pod_probes.until(
+    await ns.api.node_pod_probes.until(
         "has the new entry, and no longer the old result",
         lambda report: (
             entries(report, pod)
@@ -263,7 +262,7 @@ async def test_a_paused_probe_keeps_its_marks_and_resumes(ns: PlaygroundNamespac
     pod = await ns.until(
         "is paused", lambda pod: condition(pod, KIND).get("reason") == "ProbePaused"
     )
-    await ns.watched.node_pod_probes.until(
+    await ns.api.node_pod_probes.until(
         "has neither entry nor result",
         lambda report: (
             not entries(report, pod)
@@ -318,7 +317,7 @@ async def test_a_node_report_emptied_by_hand_is_repaired(ns: PlaygroundNamespace
     await ns.marker(probe(EXEC))
     await ns.until("has a result", lambda pod: condition(pod, KIND))
     await ns.playground.api.merge(node_pod_probe_path(), {"spec": {"podProbes": []}})
-    await ns.watched.node_pod_probes.until(
+    await ns.api.node_pod_probes.until(
         "has its entry again", lambda report: bool(entries(report, pod)), name="node-0"
     )
 
@@ -337,7 +336,7 @@ async def test_daemon_and_manager_come_back_from_a_kill_without_flapping(
     write_at_once(ns.folder() / "state", "good")
     await ns.marker(probe(EXEC, *BOTH))
     pod = await ns.until("succeeds", is_status("True"))
-    states = ns.watched.pods.history
+    states = ns.api.pods.history
 
     await ns.playground.kill_daemon()
     await ns.playground.kill_manager()

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 from support.playground import ControlledPlayground
-from support.raw_api import marker_path, pod_path
+from support.target import marker_path, pod_path
 from support.usage_namespace import UsageNamespace
 
 from kruise_probe.api.errors import NotFound

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from support.playground import ControlledPlayground
 from support.programs import until
-from support.raw_api import marker_path, node_pod_probe_path, pod_path
 from support.shell import environment, run
+from support.target import marker_path, node_pod_probe_path, pod_path
 from support.usage_namespace import UsageNamespace
 
 from kruise_probe.api.names import LEADER_ELECTION_ID, SYSTEM_NAMESPACE

@@ -10,10 +10,9 @@ import yaml
 from support.files import write_at_once
 from support.pages import ROOT, Block, block, blocks_of
 from support.playground import ControlledPlayground
-from support.raw_api import marker_path, pod_path
 from support.shell import environment
+from support.target import annotations, condition, labels, marker_path, pod_path
 from support.usage_namespace import UsageNamespace
-from support.watched import annotations, condition, labels
 
 from kruise_probe_playground.documents import objects_for
 
