@@ -14,6 +14,7 @@ Json = dict[str, Any]
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
 ELSEWHERE = {
+    r"git clone|cd kruise-probe$": "the newcomer lane starts from a clone",
     r"hack/playground": "test/integration/playground/test_command.py runs what it starts",
     r"kruise-probe playground": "test/integration/playground/test_command.py",
     r"hack/test": "it runs this test",

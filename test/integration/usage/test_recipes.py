@@ -50,9 +50,8 @@ async def test_a_scale_in_deletes_the_idle_game_server_first(
     assert await ns.pod_names(1) == [first]
 
 
-async def test_the_example_of_the_readme_writes_the_marks_that_it_shows(ns: UsageNamespace) -> None:
-    example, *_ = (each for each in blocks_of(ROOT / "README.md") if each.language == "yaml")
-    await apply(ns, example)
+async def test_the_first_example_writes_the_marks_that_it_shows(ns: UsageNamespace) -> None:
+    await apply(ns, block("get-started.md", "Scale in without losing a match"))
 
     first, second = await ns.pod_names(2)
     idle = await ns.pod(first, lambda pod: annotations(pod).get(COST) == "-10")

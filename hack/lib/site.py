@@ -1,0 +1,63 @@
+"""What hack/docs does before and after Zensical builds the site.
+
+    site.py prepare CHECKOUT VERSION    metadata of each page in a copy of the checkout, and the address of this version
+    site.py finish FOLDER               versions.json, index.html and 404.html of a folder with all versions
+"""
+
+import html
+import json
+import re
+import shutil
+import sys
+from pathlib import Path
+
+DESCRIPTION_LETTERS = 160
+
+
+def prepare(checkout: Path, version: str) -> None:
+    """Write the front matter that GitHub would show as a table, so the pages themselves have none."""
+    docs = checkout / "docs"
+    for page in docs.rglob("*.md"):
+        text = page.read_text()
+        metadata = {"description": describe(text)}
+        if page.is_relative_to(docs / "zh"):
+            metadata["language"] = "zh"
+        lines = "".join(f"{key}: {json.dumps(metadata[key])}\n" for key in metadata)
+        page.write_text(f"---\n{lines}---\n{text}")
+    configuration = checkout / "zensical.toml"
+    text = configuration.read_text()
+    configuration.write_text(re.sub(r'^(site_url = ".*/)"$', rf'\1{version}/"', text, flags=re.M))
+
+
+def describe(text: str) -> str:
+    """Return the first paragraph without its markup, cut at a word."""
+    paragraphs = re.sub(r"<!--.*?-->", "", text, flags=re.DOTALL).split("\n\n")
+    prose = next(each for each in paragraphs if re.match(r"[A-Za-z`\u4e00-\u9fff]", each))
+    plain = re.sub(r"!?\[([^]]*)\]\([^)]*\)", r"\1", " ".join(prose.split()))
+    plain = re.sub(r"[`*]", "", plain)
+    if len(plain) <= DESCRIPTION_LETTERS:
+        return plain
+    return plain[:DESCRIPTION_LETTERS].rsplit(" ", 1)[0].rstrip(",;:") + " …"
+
+
+def finish(folder: Path) -> None:
+    found = [each.parent.name for each in folder.glob("*/sitemap.xml")]
+    released = [name for name in found if re.fullmatch(r"\d+\.\d+\.\d+", name)]
+    released.sort(key=lambda name: [int(part) for part in name.split(".")], reverse=True)
+    versions = released + sorted(set(found) - set(released))
+    entries = [{"version": name, "title": name, "aliases": []} for name in versions]
+    (folder / "versions.json").write_text(json.dumps(entries))
+    newest = html.escape(versions[0])
+    (folder / "index.html").write_text(
+        f'<!doctype html><meta charset="utf-8"><title>kruise-probe</title>'
+        f'<meta http-equiv="refresh" content="0; url={newest}/index.html"><a href="{newest}/index.html">kruise-probe</a>\n'
+    )
+    # GitHub Pages shows this file for every address that does not exist.
+    shutil.copy(folder / versions[0] / "404.html", folder / "404.html")
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "prepare":
+        prepare(Path(sys.argv[2]), sys.argv[3])
+    else:
+        finish(Path(sys.argv[2]))
