@@ -58,7 +58,8 @@ class PodEvents(_Events):
             self._queues.enqueue_pod(new.key)
             for node in {old.node, new.node} if before or after else ():
                 self._queues.enqueue_node(node)
-            self._queues.enqueue_status_of({*before, *after})
+            # In a fixed order, unlike a set of objects that compare by identity.
+            self._queues.enqueue_status_of(dict.fromkeys((*before, *after)))
             if _statuses(old) != _statuses(new) and is_virtual(self._state.node(new.node)):
                 self._state.limits.record_provider_change(new.key)
         self._enqueue_deleting(new)
