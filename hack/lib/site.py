@@ -1,7 +1,7 @@
 """What hack/docs does before and after Zensical builds the site.
 
-    site.py prepare CHECKOUT VERSION    metadata of each page in a copy of the checkout, and the address of this version
-    site.py finish FOLDER               versions.json, index.html and 404.html of a folder with all versions
+`prepare CHECKOUT VERSION` writes the metadata of each page and the address of this version into a copy of the checkout.
+`finish FOLDER` writes versions.json, index.html and 404.html of a folder with all versions.
 """
 
 import html
