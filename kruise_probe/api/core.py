@@ -14,10 +14,10 @@ from typing import Annotated, Any, ClassVar, Final
 
 import msgspec
 
-from kruise_probe.api.field_errors import ErrorKind, FieldError, invalid
 from kruise_probe.api.fields import Field, Rule, literal, rule
 from kruise_probe.api.kinds import Resource, as_is
 from kruise_probe.api.meta import ApiObject
+from kruise_probe.api.problems import ErrorKind, Problem, violation
 
 MAX_TIMEOUT_SECONDS: Final = 3600
 MAX_SECONDS: Final = 2**31 - 1
@@ -42,19 +42,19 @@ _HEADER_VALUE_CONTROL_CEL: Final = "[^\\t[:^cntrl:]]"
 """The same in RE2: more than 20 characters are over CEL's cost budget."""
 
 
-def _port_errors(value: Any, path: str) -> Iterator[FieldError]:
+def _port_errors(value: Any, path: str) -> Iterator[Problem]:
     if isinstance(value, str) and not (len(value) <= 15 and re.fullmatch(_PORT_NAME, value)):
         problem = (
             "must be a port number, or a port name: no more than 15 characters (a-z, 0-9 and single hyphens (-)), "
             "with at least one letter (a-z)"
         )
-        yield invalid(path, value, problem)
+        yield violation(path, ErrorKind.INVALID, problem, value)
 
 
-def _header_value_errors(value: Any, path: str) -> Iterator[FieldError]:
+def _header_value_errors(value: Any, path: str) -> Iterator[Problem]:
     if found := HEADER_VALUE_CONTROL.search(value):
         # Not the whole value, which may be a credential.
-        yield invalid(path, found[0], _HEADER_VALUE.message)
+        yield violation(path, ErrorKind.INVALID, _HEADER_VALUE.message, found[0])
 
 
 _HEADER_NAME_MESSAGE: Final = (

@@ -19,18 +19,9 @@ from typing import Annotated, Any, NamedTuple, Union, get_args, get_origin, get_
 
 import msgspec
 
-from kruise_probe.api.field_errors import (
-    ErrorKind,
-    FieldError,
-    check_items,
-    check_length,
-    check_unique,
-    not_supported,
-    required,
-    shorten,
-)
+from kruise_probe.api.problems import ErrorKind, Problem, shorten, violation
 
-Check = Callable[[Any, str], Iterable[FieldError]]
+Check = Callable[[Any, str], Iterable[Problem]]
 
 
 class Rule(NamedTuple):
@@ -146,17 +137,17 @@ def _texts(struct: type[msgspec.Struct]) -> dict[str, str]:
     return texts
 
 
-def errors_in(value: Any, shape: Shape, path: str, *, stored: bool = False) -> Iterator[FieldError]:
+def errors_in(value: Any, shape: Shape, path: str, *, stored: bool = False) -> Iterator[Problem]:
     """The broken bounds and rules of a value and of everything in it, lazily; `stored` leaves out those of admission only."""
     field = shape.field
     if value is None:
         if field.required:
-            yield required(path, "must be set")
+            yield violation(path, ErrorKind.REQUIRED, "must be set")
         return
     yield from _bound_errors(value, shape, path)
     if field.values and value not in field.values:
         known = ", ".join(f'"{each}"' for each in field.values if each)
-        yield not_supported(path, value, f"supported values: {known}")
+        yield violation(path, ErrorKind.NOT_SUPPORTED, f"supported values: {known}", value)
     for rule in field.rules:
         if rule.check is not None and not (stored and rule.admission_only):
             yield from rule.check(value, path)
@@ -173,19 +164,22 @@ def _shown(key: str | int) -> str | int:
     return shorten(key) if isinstance(key, str) else key
 
 
-def _bound_errors(value: Any, shape: Shape, path: str) -> Iterator[FieldError]:
+def _bound_errors(value: Any, shape: Shape, path: str) -> Iterator[Problem]:
     least, most = shape.field.least or 0, shape.field.most
     if isinstance(value, int):
         if most is not None and not least <= value <= most:
             detail = f"must be between {least} and {most}, inclusive"
-            yield FieldError(path, ErrorKind.INVALID, detail, value)
+            yield violation(path, ErrorKind.INVALID, detail, value)
     elif shape.kind in ("object", "port"):
         return
     elif len(value) < least:
-        yield required(path, "must not be empty")
-    elif most is not None:
-        check = check_length if isinstance(value, str) else check_items
-        yield from check(path, value, most)
+        yield violation(path, ErrorKind.REQUIRED, "must not be empty")
+    elif most is not None and len(value) > most:
+        if isinstance(value, str):
+            detail = f"may not be more than {most} characters"
+            yield violation(path, ErrorKind.TOO_LONG, detail)
+        else:
+            yield violation(path, ErrorKind.TOO_MANY, f"must have at most {most} items", len(value))
 
 
 def rule(
@@ -199,10 +193,10 @@ def rule(
 ) -> Rule:
     """A rule with one error: `holds` is false."""
 
-    def check(value: Any, path: str) -> Iterator[FieldError]:
+    def check(value: Any, path: str) -> Iterator[Problem]:
         if not holds(value):
             shown = value if kind is ErrorKind.INVALID and isinstance(value, str) else None
-            yield FieldError(f"{path}.{field}" if field else path, kind, message, shown)
+            yield violation(f"{path}.{field}" if field else path, kind, message, shown)
 
     return Rule(message, cel, check, kind, field, admission_only=admission_only)
 
@@ -224,7 +218,7 @@ def each_key(
     `error` says what is wrong with a key.
     """
 
-    def check(value: Any, path: str) -> Iterator[FieldError]:
+    def check(value: Any, path: str) -> Iterator[Problem]:
         assert error is not None
         for key in filter(None, [value]) if isinstance(value, str) else value:
             if problem := error(key):
@@ -236,19 +230,24 @@ def each_key(
 
 def key_error(
     path: str, key: str, problem: str, kind: ErrorKind, *, in_map: bool = False
-) -> FieldError:
+) -> Problem:
     """What is wrong with a key. A forbidden one is part of the sentence."""
     if kind is ErrorKind.FORBIDDEN:
-        return FieldError(path, kind, f"key {shorten(key)!r} {problem}", key=key)
-    return FieldError(path, kind, problem, key, key if in_map else None)
+        return violation(path, kind, f"key {shorten(key)!r} {problem}", key=key)
+    return violation(path, kind, problem, key, key=key if in_map else None)
 
 
 def unique(name: str, message: str, *, attribute: str = "", item: str = "") -> Rule:
     """The field `name` of the items of a list is unique, if it is set."""
 
-    def check(value: Any, path: str) -> Iterator[FieldError]:
-        names = (getattr(each, attribute or name) or None for each in value)
-        yield from check_unique(f"{path}[{{}}].{name}", names, message)
+    def check(value: Any, path: str) -> Iterator[Problem]:
+        seen = set[str]()
+        for index, item in enumerate(value):
+            text = getattr(item, attribute or name)
+            if text in seen:
+                yield violation(f"{path}[{index}].{name}", ErrorKind.DUPLICATE, message, text)
+            elif text:
+                seen.add(text)
 
     cel = (
         f"self.all(p, !has(p.{name}) || p.{name} == '' || "

@@ -14,9 +14,9 @@ from typing import Annotated, Any, ClassVar, Final, NamedTuple
 import msgspec
 from cachetools import LRUCache, cached
 
-from kruise_probe.api.field_errors import ErrorKind, FieldError, invalid
 from kruise_probe.api.fields import Field, Rule, each_key, literal, rule
 from kruise_probe.api.names import DELETION_COST_ANNOTATION
+from kruise_probe.api.problems import ErrorKind, Problem, violation
 
 MAX_NAME_PART: Final = 63
 MAX_PREFIX: Final = 253
@@ -105,16 +105,16 @@ def _is_value_cel(value: str) -> str:
     return f"{value} == '' || {value}.matches('^{_NAME_CEL}$')"
 
 
-def _value_errors(labels: Any, path: str) -> Iterator[FieldError]:
+def _value_errors(labels: Any, path: str) -> Iterator[Problem]:
     for key, value in labels.items():
         if problem := label_value_error(value):
-            yield invalid(path, value, problem, key=key)
+            yield violation(path, ErrorKind.INVALID, problem, value, key=key)
 
 
-def _cost_errors(annotations: Any, path: str) -> Iterator[FieldError]:
+def _cost_errors(annotations: Any, path: str) -> Iterator[Problem]:
     cost = annotations.get(DELETION_COST_ANNOTATION)
     if cost is not None and not is_deletion_cost(cost):
-        yield invalid(path, cost, DELETION_COST, key=DELETION_COST_ANNOTATION)
+        yield violation(path, ErrorKind.INVALID, DELETION_COST, cost, key=DELETION_COST_ANNOTATION)
 
 
 LABEL_KEYS: Final = each_key(KEY, is_key_cel("k"), label_key_error)

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Final
 
-from kruise_probe.api.field_errors import ErrorKind, FieldError, invalid
 from kruise_probe.api.fields import TEXT, Rule, each_key, literal, rule
 from kruise_probe.api.labels import (
     DELETION_COSTS,
@@ -21,6 +20,7 @@ from kruise_probe.api.labels import (
     is_key_cel,
     label_key_error,
 )
+from kruise_probe.api.problems import ErrorKind, Problem, violation
 from kruise_probe.api.reserved import (
     ANNOTATIONS,
     CONDITIONS,
@@ -74,9 +74,9 @@ def _annotation_keys(keys: str) -> Iterator[Rule]:
         yield each_key(message, cel, error, keys=keys, kind=ErrorKind.FORBIDDEN)
 
 
-def _reserved_condition_errors(row: ReservedKeys, name: str, path: str) -> Iterator[FieldError]:
+def _reserved_condition_errors(row: ReservedKeys, name: str, path: str) -> Iterator[Problem]:
     if row.covers(name):
-        yield invalid(path, name, row.error(USE_ANOTHER_CONDITION))
+        yield violation(path, ErrorKind.INVALID, row.error(USE_ANOTHER_CONDITION), name)
 
 
 LABEL_RULES: Final = (LABEL_KEYS, LABEL_VALUES, *_reserved_labels("self"))

@@ -13,7 +13,6 @@ from typing import Annotated, ClassVar, Final
 import msgspec
 
 from kruise_probe.api.core import Probe
-from kruise_probe.api.field_errors import ErrorKind, FieldError
 from kruise_probe.api.fields import Field, Rule, errors_in, rule, shape_of, unique
 from kruise_probe.api.keys import ProbeName
 from kruise_probe.api.labels import MAX_KEY, LabelSelector, LabelValue
@@ -28,6 +27,7 @@ from kruise_probe.api.mark_rules import (
 )
 from kruise_probe.api.meta import ApiObject, Condition
 from kruise_probe.api.names import PAUSED_ANNOTATION
+from kruise_probe.api.problems import ErrorKind, Problem
 
 _encode = msgspec.json.Encoder().encode
 
@@ -146,7 +146,7 @@ class ContainerProbe(_Wire, frozen=True):
         fields = [*_set_fields(self.probe, _TIMING), *_set_fields(self, _IDENTITY)]
         return [(name, value) for name, value in fields if value is not None]
 
-    def errors(self, path: str = "") -> Iterator[FieldError]:
+    def errors(self, path: str = "") -> Iterator[Problem]:
         """What is wrong with it, lazily. The daemon asks too, as a NodePodProbe may be edited by hand."""
         yield from errors_in(self, shape_of(ContainerProbe), path, stored=True)
 

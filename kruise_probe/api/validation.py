@@ -12,9 +12,9 @@ import msgspec
 
 from kruise_probe.api.core import MAX_TIMEOUT_SECONDS
 from kruise_probe.api.extraction import PatternBudget, PatternError
-from kruise_probe.api.field_errors import ErrorKind, FieldError, first_errors, invalid
 from kruise_probe.api.fields import errors_in, key_error, shape_of
 from kruise_probe.api.labels import SELECTOR_IMMUTABLE
+from kruise_probe.api.problems import ErrorKind, Problem, violation
 from kruise_probe.api.reserved import reserved_label_error
 from kruise_probe.api.v1alpha1 import (
     OWN_SELECTOR_KEY,
@@ -28,28 +28,19 @@ CEL_BOUNDS: Final = frozenset({ErrorKind.TOO_MANY, ErrorKind.TOO_LONG})
 """These limits exist for CEL's cost budget only; a larger marker that was stored earlier still works."""
 
 
-def validate_marker(
-    spec: PodProbeMarkerSpec,
-    old: PodProbeMarkerSpec | None = None,
-    *,
-    allowed_labels: Collection[str] = (),
-) -> list[FieldError]:
-    """Validate `spec` and return the first errors; `old` is the stored spec of an update, None on creation.
-
-    `allowed_labels` are the reserved keys in the manager's `--allowed-label-keys`.
-    """
-    return first_errors(marker_errors(spec, old, allowed_labels=allowed_labels))
-
-
 def marker_errors(
     spec: PodProbeMarkerSpec,
     old: PodProbeMarkerSpec | None = None,
     *,
     allowed_labels: Collection[str] = (),
-) -> Iterator[FieldError]:
-    """Validate `spec` lazily. Filter before `first_errors`, so that a huge marker is not validated completely."""
+) -> Iterator[Problem]:
+    """Validate `spec` lazily; `first_errors` of it do not validate a huge marker completely.
+
+    `old` is the stored spec of an update, None on creation. `allowed_labels` are the reserved keys in the manager's
+    `--allowed-label-keys`.
+    """
     if old is not None and old.selector is not None and old.selector != spec.selector:
-        yield invalid("spec.selector", None, SELECTOR_IMMUTABLE)
+        yield violation("spec.selector", ErrorKind.INVALID, SELECTOR_IMMUTABLE)
     yield from errors_in(spec, shape_of(PodProbeMarkerSpec), "spec")
     selector_keys = _selector_keys(spec)
     budget = PatternBudget()
@@ -61,12 +52,17 @@ def marker_errors(
                 try:
                     budget.take(each.regex or "")
                 except PatternError as error:
-                    yield invalid(f"{path}.fromMessage[{number}].regex", each.regex, str(error))
+                    yield violation(
+                        f"{path}.fromMessage[{number}].regex",
+                        ErrorKind.INVALID,
+                        str(error),
+                        each.regex,
+                    )
 
 
 def is_valid_probe(entry: ContainerProbe) -> bool:
     """Whether a probe may run: it breaks no rule, except a limit of `CEL_BOUNDS`."""
-    return all(each.kind in CEL_BOUNDS for each in entry.errors())
+    return all(each.reason in CEL_BOUNDS for each in entry.errors())
 
 
 def clamp_timeout(entry: PodContainerProbe) -> PodContainerProbe:
@@ -95,7 +91,7 @@ def _selector_keys(spec: PodProbeMarkerSpec) -> frozenset[str]:
 
 def _label_errors(
     policy: MarkerPolicy, path: str, selector_keys: frozenset[str], allowed: Collection[str]
-) -> Iterator[FieldError]:
+) -> Iterator[Problem]:
     """The labels that the policies of this marker may not write."""
     places = [(f"{path}.labels", key) for key in policy.labels or ()]
     for index, each in enumerate(policy.from_message or ()):

@@ -13,10 +13,10 @@ from cachetools import LRUCache, cached
 
 from kruise_probe.api.core import GRPCAction, HTTPGetAction, ProbeAction, TCPSocketAction
 from kruise_probe.api.extraction import FromMessage, PatternBudget
-from kruise_probe.api.field_errors import FieldError, first_errors
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.labels import Selector, compile_selector
 from kruise_probe.api.pods import Container, Pod
+from kruise_probe.api.problems import Problem, first_errors
 from kruise_probe.api.v1alpha1 import (
     ContainerProbe,
     MarkerPolicy,
@@ -119,7 +119,7 @@ class CompiledMarker(msgspec.Struct, frozen=True, eq=False):
     deleting: bool
     selector: Selector
     probes: tuple[CompiledProbe, ...]
-    errors: tuple[FieldError, ...]
+    errors: tuple[Problem, ...]
     condition_types: frozenset[str]
     labels: frozenset[str]
     annotations: frozenset[str]
@@ -142,7 +142,7 @@ def compile_marker(
     errors = [
         error
         for error in marker_errors(marker.spec, allowed_labels=allowed_labels)
-        if error.kind not in CEL_BOUNDS
+        if error.reason not in CEL_BOUNDS
     ]
     invalid = frozenset((error.path, key) for error in errors for key in (error.key, None))
     selects = not any(path.startswith("spec.selector") for path, _ in invalid)

@@ -8,8 +8,8 @@ validated again here, because a NodePodProbe can be written by hand.
 from typing import Final, NamedTuple
 
 from kruise_probe.api.core import Probe
-from kruise_probe.api.field_errors import ErrorKind, FieldError, first_errors
 from kruise_probe.api.keys import NamespacedName, ProbeKey, ProbeName
+from kruise_probe.api.problems import ErrorKind, Problem, first_errors
 from kruise_probe.api.v1alpha1 import ContainerProbe, NodePodProbeSpec
 
 _FATAL_KINDS: Final = frozenset(
@@ -89,12 +89,12 @@ def invalid_reason(entry: ContainerProbe) -> str:
     return f"InvalidProbe: {'; '.join(map(str, broken))}" if broken else ""
 
 
-def _is_fatal(error: FieldError) -> bool:
+def _is_fatal(error: Problem) -> bool:
     field = error.path.rpartition(".")[2]
     if field == "port" and isinstance(error.value, str):
         return False
     return (
-        error.kind in _FATAL_KINDS
+        error.reason in _FATAL_KINDS
         and field != "host"
         and not field.endswith(("Seconds", "Threshold"))
     )

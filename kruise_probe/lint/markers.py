@@ -6,16 +6,16 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from kruise_probe.api.field_errors import FieldError, first_errors
 from kruise_probe.api.labels import KEY_PREFIX, label_key_error
 from kruise_probe.api.meta import DECODE_ERRORS
 from kruise_probe.api.names import DELETION_COST_ANNOTATION, GROUP, PAUSED_ANNOTATION
+from kruise_probe.api.problems import Problem, first_errors
 from kruise_probe.api.resources import MARKERS
 from kruise_probe.api.spelling import did_you_mean
 from kruise_probe.api.v1alpha1 import PodProbeMarker, PodProbeMarkerSpec
 from kruise_probe.api.validation import (
     fields_without_effect,
-    validate_marker,
+    marker_errors,
 )
 from kruise_probe.controllers.compiled import CompiledMarker, compile_marker
 from kruise_probe.inspection.commands import command_problem
@@ -131,7 +131,7 @@ class MarkerChecker:
             message = f"cannot be decoded: {error}"
             findings.append(finding_at(file, root, "spec", Rule.INVALID, message))
             return findings, None
-        for each in first_errors(validate_marker(marker.spec, allowed_labels=self._allowed)):
+        for each in first_errors(marker_errors(marker.spec, allowed_labels=self._allowed)):
             if not fields.covers(each.path):
                 findings.append(_finding(file, root, each))
         for path in fields_without_effect(marker.spec):
@@ -144,7 +144,7 @@ class MarkerChecker:
         return findings, WrittenMarker(file, root, namespace, marker, compiled, frozenset(types))
 
 
-def _finding(file: str, root: MappingNode, error: FieldError) -> Finding:
+def _finding(file: str, root: MappingNode, error: Problem) -> Finding:
     position = locate(root, error.path, key=error.key, item=error.value)
     return Finding(file, position, error.path, Rule.INVALID, error.message)
 

@@ -5,17 +5,12 @@ Source: apiextensions/v1 JSONSchemaProps; apiserver pkg/cel for the cost budget 
 
 from typing import Any
 
-from kruise_probe.api.field_errors import ErrorKind
 from kruise_probe.api.fields import Rule, Shape, literal
 from kruise_probe.api.mark_rules import ALLOWED_LABELS
+from kruise_probe.api.problems import CAUSES, ErrorKind
 
 Schema = dict[str, Any]
 
-_REASONS = {
-    ErrorKind.REQUIRED: "FieldValueRequired",
-    ErrorKind.FORBIDDEN: "FieldValueForbidden",
-    # Not FieldValueDuplicate: the API server omits the message of such a rule.
-}
 _BOUNDS = {
     "string": ("minLength", "maxLength"),
     "array": ("minItems", "maxItems"),
@@ -80,8 +75,9 @@ def _rule(rule: Rule, allowed_labels: str) -> Schema:
     if rule.item:
         item = rule.item.replace(ALLOWED_LABELS, allowed_labels)
         schema["messageExpression"] = f"{item} + {literal(rule.message)}"
-    if rule.kind in _REASONS:
-        schema["reason"] = _REASONS[rule.kind]
+    # Not of duplicates: the API server omits the message of such a rule.
+    if rule.kind in (ErrorKind.REQUIRED, ErrorKind.FORBIDDEN):
+        schema["reason"] = CAUSES[rule.kind]
     if rule.field:
         schema["fieldPath"] = f".{rule.field}"
     return schema

@@ -9,8 +9,8 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from kruise_probe.api.field_errors import FieldError
 from kruise_probe.api.meta import DECODE_ERRORS
+from kruise_probe.api.problems import Problem
 
 API_VERSION: Final = "admission.k8s.io/v1"
 KIND: Final = "AdmissionReview"
@@ -96,7 +96,7 @@ def encode_review(request: AdmissionRequest, response: AdmissionResponse) -> byt
     return msgspec.json.encode({"apiVersion": API_VERSION, "kind": KIND, "response": wire})
 
 
-def deny_invalid(kind: str, name: str, errors: Sequence[FieldError]) -> AdmissionResponse:
+def deny_invalid(kind: str, name: str, errors: Sequence[Problem]) -> AdmissionResponse:
     """Deny an object in the API server's format: 422, with one cause per field."""
     listed = ", ".join(str(each) for each in errors)
     message = f'{kind} "{name}" is invalid: ' + (f"[{listed}]" if len(errors) > 1 else listed)

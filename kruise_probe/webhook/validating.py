@@ -7,8 +7,8 @@ Differs: reports all errors at once, each with its field.
 from collections.abc import Collection, Iterator
 from typing import Final
 
-from kruise_probe.api.field_errors import ErrorKind, FieldError, first_errors
 from kruise_probe.api.meta import DECODE_ERRORS
+from kruise_probe.api.problems import ErrorKind, Problem, first_errors, violation
 from kruise_probe.api.resources import MARKERS
 from kruise_probe.api.v1alpha1 import PodProbeMarker
 from kruise_probe.api.validation import (
@@ -72,7 +72,7 @@ def _old_marker(request: AdmissionRequest) -> PodProbeMarker | None:
 
 def _new_errors(
     new: PodProbeMarker, old: PodProbeMarker | None, allowed_labels: Collection[str]
-) -> Iterator[FieldError]:
+) -> Iterator[Problem]:
     """Errors of a new marker, or of the changed parts of an update (the selector, everything else)."""
     if old is None:
         yield from marker_errors(new.spec, allowed_labels=allowed_labels)
@@ -83,10 +83,10 @@ def _new_errors(
                 yield error
 
 
-def _until_too_many(errors: Iterator[FieldError]) -> Iterator[FieldError]:
+def _until_too_many(errors: Iterator[Problem]) -> Iterator[Problem]:
     """Stop at the first list that is too long: it may have a hundred thousand items."""
     for error in errors:
         yield error
-        if error.kind is ErrorKind.TOO_MANY:
-            yield FieldError(error.path, ErrorKind.TOO_MANY, ITEMS_NOT_VALIDATED)
+        if error.reason is ErrorKind.TOO_MANY:
+            yield violation(error.path, ErrorKind.TOO_MANY, ITEMS_NOT_VALIDATED)
             return

@@ -9,8 +9,9 @@ from typing import Final
 import msgspec
 
 from kruise_probe.api.names import GROUP
+from kruise_probe.api.problems import first_errors
 from kruise_probe.api.v1alpha1 import PodProbeMarkerSpec
-from kruise_probe.api.validation import validate_marker
+from kruise_probe.api.validation import marker_errors
 from kruise_probe_playground.apiserver.custom import Validator
 from kruise_probe_playground.apiserver.failures import Cause, invalid_value
 from kruise_probe_playground.apiserver.schema import Json
@@ -27,7 +28,7 @@ def marker_problems(new: Json, old: Json | None) -> Sequence[Cause]:
         before = msgspec.convert(old.get("spec") or {}, PodProbeMarkerSpec)
         if before == spec:
             return ()
-    return [Cause(**each.cause) for each in validate_marker(spec, before)]
+    return [Cause(**each.cause) for each in first_errors(marker_errors(spec, before))]
 
 
 MARKER_VALIDATORS: Final[Mapping[str, Validator]] = {f"podprobemarkers.{GROUP}": marker_problems}

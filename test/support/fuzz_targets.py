@@ -37,9 +37,10 @@ from kruise_probe.api.messages import (
     quote,
 )
 from kruise_probe.api.meta import DECODE_ERRORS
+from kruise_probe.api.problems import first_errors
 from kruise_probe.api.resources import LEASES, MARKERS, NODE_POD_PROBES, NODES, PODS
 from kruise_probe.api.v1alpha1 import NodePodProbe
-from kruise_probe.api.validation import validate_marker
+from kruise_probe.api.validation import marker_errors
 from kruise_probe.client.credentials import ConfigError
 from kruise_probe.client.kubeconfig import load as load_kubeconfig
 from kruise_probe.client.watch import decode_event
@@ -239,7 +240,7 @@ def _use(decoded: Any) -> None:
         for entry in desired_probes(decoded.spec).values():
             invalid_reason(entry.entry)
     elif hasattr(decoded, "spec") and hasattr(decoded.spec, "probes"):
-        validate_marker(decoded.spec)
+        first_errors(marker_errors(decoded.spec))
         compile_marker(decoded)
 
 

@@ -9,8 +9,8 @@ from support import programs
 from support.contract_api import DEFINITIONS, Api, ApiResponse
 from support.marker_table import GOOD, INCOMPLETE, INVALID, VALID, Row, edited, policy
 
-from kruise_probe.api.field_errors import ErrorKind, FieldError
 from kruise_probe.api.labels import DELETION_COST
+from kruise_probe.api.problems import ErrorKind, Problem
 from kruise_probe.api.reserved import MAX_ALLOWED_LABELS
 from kruise_probe.api.v1alpha1 import PodProbeMarkerSpec
 from kruise_probe.api.validation import CEL_BOUNDS, marker_errors
@@ -59,10 +59,10 @@ def test_a_bad_marker_is_refused_and_the_field_named(answers: Answers, row: Row,
     assert expected & fields, answer
 
 
-def errors_of(row: Row) -> list[FieldError]:
+def errors_of(row: Row) -> list[Problem]:
     """What the decoder says about the row's field, except limits, which the schema checks."""
     errors = marker_errors(msgspec.convert(row.spec, PodProbeMarkerSpec))
-    return [each for each in errors if each.path == row.field and each.kind not in CEL_BOUNDS]
+    return [each for each in errors if each.path == row.field and each.reason not in CEL_BOUNDS]
 
 
 @pytest.mark.parametrize("kind", ["real"], indirect=True, scope="session")
@@ -74,7 +74,7 @@ def test_a_rule_gives_the_reason_of_the_decoder(answers: Answers, row: Row) -> N
     messages = [each["message"] for each in causes]
     if any("in body should" in each for each in messages):
         return  # a bound of the schema
-    reasons = {each.cause["reason"] for each in errors if each.kind in REASONS}
+    reasons = {each.cause["reason"] for each in errors if each.reason in REASONS}
 
     assert reasons <= {each["reason"] for each in causes}, causes
     assert row.field.endswith(".regex") or not any("evaluating rule" in each for each in messages)

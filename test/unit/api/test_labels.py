@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from kruise_probe.api.labels import LabelSelector, LabelSelectorRequirement, compile_selector
 from kruise_probe.api.v1alpha1 import PodProbeMarkerSpec
-from kruise_probe.api.validation import validate_marker
+from kruise_probe.api.validation import marker_errors
 
 KEYS = st.sampled_from(["a", "b", "c"])
 VALUES = st.sampled_from(["1", "2", "3"])
@@ -105,7 +105,7 @@ POOR_SELECTORS = st.builds(
 def test_selector_compiles_exactly_if_it_is_valid(selector: LabelSelector) -> None:
     errors = [
         each
-        for each in validate_marker(PodProbeMarkerSpec(selector))
+        for each in marker_errors(PodProbeMarkerSpec(selector))
         if each.path.startswith("spec.selector.")
     ]
     if errors:

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from kruise_probe.api.resources import MARKERS
-from kruise_probe.api.validation import validate_marker
+from kruise_probe.api.validation import marker_errors
 from kruise_probe_playground.documents import SAMPLE, BadFile, load
 
 DEPLOYMENT = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web, namespace: shop}"
@@ -131,7 +131,7 @@ def test_sample_has_every_kind_of_mark() -> None:
     pods = [each for each in sample if each["kind"] == "Pod"]
     decoded = MARKERS.decode(msgspec.json.encode(marker))
 
-    assert validate_marker(decoded.spec) == []
+    assert not list(marker_errors(decoded.spec))
     probes = {each["name"]: each for each in marker["spec"]["probes"]}
     handlers = {next(iter(each["probe"].keys() - {"periodSeconds"})) for each in probes.values()}
     assert handlers == {"exec", "tcpSocket", "httpGet"}

@@ -1,0 +1,88 @@
+"""What is wrong with an object: a rule that validation refuses, a finding of lint. Its message says what to write instead.
+
+Source: apimachinery pkg/util/validation/field/errors.go.
+Differs: long values are shortened.
+"""
+
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+from itertools import islice
+from typing import Any, Final, NamedTuple
+
+MAX_ERRORS: Final = 20
+"""Maximum errors in one response; one further entry says that there are more."""
+MAX_SHOWN: Final = 128
+"""Characters of a value or key that an error shows."""
+
+
+class ErrorKind(StrEnum):
+    """Strings of apimachinery's field.ErrorType."""
+
+    REQUIRED = "Required value"
+    INVALID = "Invalid value"
+    NOT_SUPPORTED = "Unsupported value"
+    DUPLICATE = "Duplicate value"
+    FORBIDDEN = "Forbidden"
+    TOO_MANY = "Too many"
+    TOO_LONG = "Too long"
+
+
+CAUSES: Final[Mapping[StrEnum, str]] = {
+    ErrorKind.REQUIRED: "FieldValueRequired",
+    ErrorKind.INVALID: "FieldValueInvalid",
+    ErrorKind.NOT_SUPPORTED: "FieldValueNotSupported",
+    ErrorKind.DUPLICATE: "FieldValueDuplicate",
+    ErrorKind.FORBIDDEN: "FieldValueForbidden",
+    ErrorKind.TOO_MANY: "FieldValueTooMany",
+    ErrorKind.TOO_LONG: "FieldValueTooLong",
+}
+"""Reasons in `Status.details.causes`."""
+
+
+class Problem(NamedTuple):
+    """One thing that is wrong with an object.
+
+    Attributes:
+        path: the field, such as `spec.probes[0].probe.httpGet.host`; empty for the object as a whole.
+        reason: for programs: an `ErrorKind` of a rule, or a `lint.findings.Rule`.
+        message: what is wrong, and what to do.
+        key: the entry of the map at `path`, if the problem is about one entry.
+        value: what is wrong, if the message shows it.
+    """
+
+    path: str
+    reason: StrEnum
+    message: str
+    key: str | None = None
+    value: Any = None
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.message}"
+
+    @property
+    def cause(self) -> dict[str, str]:
+        """Entry for `Status.details.causes`, if the problem is a broken rule."""
+        return {"reason": CAUSES[self.reason], "message": self.message, "field": self.path}
+
+
+def violation(
+    path: str, kind: ErrorKind, detail: str, value: Any = None, *, key: str | None = None
+) -> Problem:
+    """A broken rule, in the API server's format: kind, value and what to write instead."""
+    shown = f'"{shorten(value)}"' if isinstance(value, str) else value
+    message = f"{kind}: {detail}" if value is None else f"{kind}: {shown}: {detail}"
+    return Problem(path, kind, message, key, value)
+
+
+def first_errors(errors: Iterable[Problem]) -> list[Problem]:
+    """Return the first `MAX_ERRORS` errors; if there are more, one further entry says so."""
+    rest = iter(errors)
+    first = list(islice(rest, MAX_ERRORS))
+    if next(rest, None) is not None:
+        more = "more errors are not listed; correct these first"
+        first.append(violation("spec", ErrorKind.TOO_MANY, more))
+    return first
+
+
+def shorten(text: str) -> str:
+    return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}…"
