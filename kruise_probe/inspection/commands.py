@@ -29,7 +29,7 @@ _CAUSES: Final = (
     ),
     (
         re.compile(
-            r"\^M:|\w\\r\W{1,3}No such|bad interpreter|\bexec /\S+: no such file or directory"
+            r"\^M:|\w\\r\W{1,3}No such|bad interpreter|\bexec \S*/\S+: no such file or directory"
         ),
         "the file exists, but not the interpreter that its first line names: often it has CRLF line ends; write it with LF, "
         "or name an interpreter of the image",

@@ -76,7 +76,7 @@ def result_link(context: ProbeContext) -> Link:
         hint = _command_hint(context) or (start_hint(text) if probe.exec else "")
         return broken("result", reason, text, hint or unknown_remedy(reason))
     if EXEC_STUCK in (result.message or ""):
-        return broken("result", EXEC_STUCK, text.partition("; make it faster")[0])
+        return broken("result", EXEC_STUCK, f"{text.partition('; make it faster')[0]})")
     if _NO_PROGRAM.search(result.message or "") and (hint := _command_hint(context)):
         return broken("result", "ExecImpossible", text, hint)
     if note := not_started_note(probe, result.state, result.message or ""):
@@ -85,13 +85,20 @@ def result_link(context: ProbeContext) -> Link:
 
 
 def not_started_note(probe: Probe, state: str, message: str) -> str:
-    """Why a failed probe cannot work: nothing listens, no program, no interpreter, or no shell; empty if nothing says so."""
+    """Why a failed probe cannot work: nothing listens, too slow, no program, no interpreter, or no shell; empty if nothing says so."""
     if state != ProbeState.FAILED:
         return ""
     if probe.exec is None:
         return NOTHING_LISTENS if "connection refused" in message else ""
     if hint := start_hint(message):
         return hint
+    if _TIMED_OUT.match(message):
+        return "make the command faster, or raise timeoutSeconds (default 1)"
+    if _FILE_NOT_FOUND.search(message):
+        return (
+            "usually exit code 127: the file is not in the container, or the interpreter of its first line is not, "
+            "which CRLF line ends look like"
+        )
     if _NOT_FOUND.search(message):
         return "usually exit code 127: the program is not in the container's image"
     if _NOT_EXECUTABLE.search(message):
@@ -103,6 +110,9 @@ def not_started_note(probe: Probe, state: str, message: str) -> str:
 _NOT_FOUND: Final = re.compile(
     r"^\S*sh: .*not found$|executable file not found|^exit code 127$", re.MULTILINE
 )
+_FILE_NOT_FOUND: Final = re.compile(r"^\S*sh: .*/\S*: not found$", re.MULTILINE)
+"""What dash and busybox print also about a script whose interpreter does not exist."""
+_TIMED_OUT: Final = re.compile(r"command timed out after ")
 _NOT_EXECUTABLE: Final = re.compile(
     r"^\S*sh: (?!.*can(?:not|'t) (?:create|open)).*(?:Permission denied|cannot execute.*)$|^exit code 126$",
     re.MULTILINE,

@@ -103,14 +103,16 @@ class ExecOutput(NamedTuple):
     stderr: bytes
 
 
-def cannot_start(command: Sequence[str], error: OSError | ValueError) -> str:
-    """The message of runc if it cannot execute `command`."""
+def cannot_start(command: Sequence[str], error: OSError | ValueError, folder: Path) -> str:
+    """The message of runc if it cannot execute `command` in `folder`."""
     if not command:
         return "unable to start container process: no command specified"
     program = command[0]
     if isinstance(error, PermissionError):
         why = "permission denied"
     elif isinstance(error, FileNotFoundError):
+        if "/" in program and (folder / program).exists():  # its interpreter does not exist
+            return f"unable to start container process: exec {program}: no such file or directory"
         missing = f"stat {program}: no such file or directory"
         why = missing if "/" in program else "executable file not found in $PATH"
     else:

@@ -182,7 +182,7 @@ class LocalRuntime:
             )
         except (OSError, ValueError) as error:
             container.log.close()
-            why = cannot_start(container.config.command, error)
+            why = cannot_start(container.config.command, error, container.folder)
             self._finish(container, START_FAILED_EXIT_CODE, "StartError", why)
             return
         container.started_at = self._now()
@@ -230,7 +230,7 @@ class LocalRuntime:
         if container.state is not State.RUNNING:
             raise NotRunning(container.state.value)
         if not command:
-            raise CannotStart(cannot_start(command, ValueError()))
+            raise CannotStart(cannot_start(command, ValueError(), container.folder))
         mark = f"{self._mark}/{container.id}/{secrets.token_hex(8)}"
         stdout, stderr = FirstBytes(EXEC_OUTPUT_BYTES), FirstBytes(EXEC_OUTPUT_BYTES)
         try:
@@ -243,7 +243,7 @@ class LocalRuntime:
                 kill_group_at_end=False,
             )
         except (OSError, ValueError) as error:
-            raise CannotStart(cannot_start(command, error)) from error
+            raise CannotStart(cannot_start(command, error, container.folder)) from error
         finished = False
         try:
             async with asyncio.timeout(timeout_seconds or None):

@@ -1,0 +1,167 @@
+"""A user's twelve usual mistakes: one `status` or `explain` names each of them, with a true cause and one remedy."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from support.programs import until
+from support.shell import Ran, run
+from support.usage_namespace import UsageNamespace
+
+Json = dict[str, Any]
+
+CONDITION = "example.com/checked"
+WRITE_CRLF = r"printf '#!/bin/sh\r\nexit 0\r\n' > check.sh; chmod +x check.sh; exec sleep 1000"
+
+
+def pod(*command: str, gate: str = "", paused: bool = False) -> Json:
+    container = {
+        "name": "main",
+        "image": "none",
+        "command": list(command or ("sleep", "1000")),
+        "ports": [{"name": "game", "containerPort": 7000}],
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "web", "labels": {"app": "web"}, "annotations": _pause(paused)},
+        "spec": {
+            "containers": [container],
+            "readinessGates": [{"conditionType": gate}] if gate else [],
+        },
+    }
+
+
+def marker(
+    name: str = "marker", *, app: str = "web", container: str = "main", paused: bool = False,
+    policies: tuple[Json, ...] = (), **handler: Json,
+) -> Json:  # fmt: skip
+    probe = {
+        "name": "checked",
+        "containerName": container,
+        "probe": {"periodSeconds": 1, **(handler or {"exec": {"command": ["true"]}})},
+        "podConditionType": CONDITION,
+        "markerPolicy": list(policies),
+    }
+    return {
+        "apiVersion": "apps.kruise.io/v1alpha1",
+        "kind": "PodProbeMarker",
+        "metadata": {"name": name, "annotations": _pause(paused)},
+        "spec": {"selector": {"matchLabels": {"app": app}}, "probes": [probe]},
+    }
+
+
+def script(text: str) -> Json:
+    return {"command": ["sh", "-c", text]}
+
+
+def _pause(paused: bool) -> dict[str, str]:
+    return {"kruise-probe.io/paused": "true"} if paused else {}
+
+
+SEVEN = {
+    "state": "Succeeded",
+    "labels": {"players": "0"},
+    "fromMessage": [{"label": "players", "regex": "players: ([0-9]+)"}],
+}
+
+EXPLAIN, STATUS = "explain web", "status"
+
+
+@pytest.mark.parametrize(
+    ("objects", "command", "named"),
+    [
+        pytest.param(
+            [pod(), marker(app="wbe")], STATUS,
+            ["NoPods", "closest is pod web", "did you mean 'web'?", "-> compare with: kubectl get pods --show-labels"],
+            id="selector",
+        ),
+        pytest.param(
+            [pod(), marker(container="mian")], EXPLAIN,
+            ["no container mian, only main. Did you mean 'main'? (ContainerNotFound)", "-> correct containerName"],
+            id="container",
+        ),
+        pytest.param(
+            [pod(), marker(tcpSocket={"port": "gme"})], EXPLAIN,
+            ["no port named gme, only game. Did you mean 'game'? (PortNameUnknown)", "-> give the container a port"],
+            id="port-name",
+        ),
+        pytest.param(
+            [pod(), marker(tcpSocket={"port": 7999})], EXPLAIN,
+            ["connect: connection refused (nothing listens on this port", "correct the port"],
+            id="port-nobody-serves",
+        ),
+        pytest.param(
+            [pod(), marker(exec={"command": ["idel.sh"]})], EXPLAIN,
+            ['"idel.sh": executable file not found', "(ExecImpossible)", "-> check that the program exists"],
+            id="program",
+        ),
+        pytest.param(
+            [pod(), marker(exec=script("idel.sh --now"))], EXPLAIN,
+            ["idel.sh: not found (usually exit code 127: the program is not in the container's image)"],
+            id="program-in-a-script",
+        ),
+        pytest.param(
+            [pod("sh", "-c", WRITE_CRLF), marker(exec={"command": ["./check.sh"]})], EXPLAIN,
+            ["exec ./check.sh: no such file", "-> the file exists, but not the interpreter", "CRLF line ends; write it with LF"],
+            id="crlf",
+        ),
+        pytest.param(
+            [pod("sh", "-c", WRITE_CRLF), marker(exec=script("./check.sh"))], EXPLAIN,
+            ["./check.sh: not found (usually exit code 127", "CRLF line ends"],
+            id="crlf-in-a-script",
+        ),
+        pytest.param(
+            [pod(), marker(exec=script("sleep 60"))], EXPLAIN,
+            ["command timed out after 1s", "make the command faster, or raise timeoutSeconds (default 1)"],
+            id="slow-script",
+        ),
+        pytest.param(
+            [pod(), marker(exec=script("echo players: seven"), policies=(SEVEN,))], EXPLAIN,
+            ["regex 'players: ([0-9]+)' finds no valid value in the message \"players: seven\" (ValueInvalid)", "-> correct regex"],
+            id="pattern",
+        ),
+        pytest.param(
+            [pod(), marker("a"), marker("b")], EXPLAIN,
+            ["belongs to probe 'checked' of PodProbeMarker", "(Conflict)", "-> use another name"],
+            id="two-claims",
+        ),
+        pytest.param(
+            [pod(), marker(paused=True)], STATUS,
+            ["ProbePaused", "this PodProbeMarker has the annotation", "-> remove the annotation to resume: kubectl annotate podprobemarker marker -n"],
+            id="paused-marker",
+        ),
+        pytest.param(
+            [pod(paused=True), marker()], EXPLAIN,
+            ["(ProbePaused)", "kubectl annotate pod web -n"],
+            id="paused-pod",
+        ),
+        pytest.param(
+            [pod(gate=CONDITION), marker(exec=script("echo full; exit 1"))], EXPLAIN,
+            ["is False, written by marker#checked (GateClosed)", "the pod is not Ready until this probe succeeds", "Failed: full"],
+            id="gate-closed",
+        ),
+        pytest.param(
+            [pod("sh", "-c", "echo no config >&2; exit 3"), marker()], EXPLAIN,
+            ["container main is not running: CrashLoopBackOff", "exit code 3: no config", "kubectl logs --previous"],
+            id="crash-loop",
+        ),
+    ],
+)  # fmt: skip
+async def test_one_command_names_the_mistake(
+    ns: UsageNamespace, tmp_path: Path, objects: list[Json], command: str, named: list[str]
+) -> None:
+    await ns.apply(yaml.safe_dump_all(objects))
+    printed: list[Ran] = []
+
+    async def is_named() -> bool:
+        line = f"kruise-probe {command} -n {ns.namespace}"
+        printed.append(await run(line, kubeconfig=ns.playground.kubeconfig, folder=tmp_path))
+        return all(each in printed[-1].out for each in named)
+
+    try:
+        await until("the mistake is named", is_named)
+    except AssertionError:
+        raise AssertionError(f"not named: {named}\n{printed[-1].out}{printed[-1].err}") from None
+    assert (printed[-1].code, printed[-1].err) == (0, "")
