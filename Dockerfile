@@ -1,8 +1,8 @@
 # The image of kruise-probe; hack/image makes the same content where there is no Docker.
 FROM python:3.13-slim@sha256:7c61056e61ac89e852de05f3dc6fa51a6dd2181797bceed46aa725dd7cb2cd3b AS build
 WORKDIR /src
-COPY constraints.txt ./
-RUN pip install --no-cache-dir --require-hashes --target /opt/kruise-probe --requirement constraints.txt
+COPY requirements/constraints.txt ./requirements/
+RUN pip install --no-cache-dir --require-hashes --target /opt/kruise-probe --requirement requirements/constraints.txt
 COPY pyproject.toml README.md LICENSE ./
 COPY kruise_probe ./kruise_probe
 RUN PYTHONPATH=/opt/kruise-probe pip install --no-cache-dir --no-deps --no-build-isolation --target /opt/kruise-probe . \

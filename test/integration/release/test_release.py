@@ -133,7 +133,7 @@ def test_the_chart_has_the_version_of_the_release(files: Path) -> None:
 @pytest.mark.parametrize("python", pythons())
 def test_the_wheels_run_in_an_empty_environment(files: Path, tmp_path: Path, python: str) -> None:
     ran(python, "-m", "venv", tmp_path)
-    install(tmp_path, "constraints.txt", *files.glob("*.whl"))
+    install(tmp_path, "requirements/constraints.txt", *files.glob("*.whl"))
     command = tmp_path / "bin/kruise-probe"
 
     assert f"kruise-probe {VERSION} " in ran(command, "--version")
