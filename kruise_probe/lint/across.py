@@ -10,23 +10,18 @@ from itertools import combinations
 from pathlib import PurePath
 from typing import Final
 
+from kruise_probe.api.problems import Problem
 from kruise_probe.api.reserved import reserved_condition_error
 from kruise_probe.api.spelling import closest_name, did_you_mean
 from kruise_probe.api.v1alpha1 import MAX_PROBES
 from kruise_probe.controllers.compiled import CompiledProbe
 from kruise_probe.controllers.pods.claims import ClaimConflict, claims_of, conflicts_of
-from kruise_probe.inspection.selectors import (
-    distance,
-    misses_by_typos,
-    unmet,
-    why_not,
-)
-from kruise_probe.lint.findings import Finding, Position, Rule
+from kruise_probe.inspection.selectors import distance, misses_by_typos, unmet, why_not
+from kruise_probe.lint.findings import Finding, Rule
 from kruise_probe.lint.markers import WrittenMarker
-from kruise_probe.lint.matching import Selections, may_share_namespace, selecting
 from kruise_probe.lint.nodes import below, finding_at, items_of, locate, occurrences, text_of
-from kruise_probe.lint.scripts import ConfigMaps, script_problem
-from kruise_probe.lint.templates import PodTemplate
+from kruise_probe.lint.selection import Selection, may_share_namespace, select, share_pods
+from kruise_probe.lint.templates import ConfigMaps, PodTemplate, script_problem
 
 INJECTED_CONTAINERS: Final = frozenset(
     {"istio-proxy", "linkerd-proxy", "kuma-sidecar", "consul-dataplane", "daprd", "vault-agent"}
@@ -41,40 +36,30 @@ class FileContents:
     Attributes:
         unclear_file: the first file whose objects are not all known. A missing object may be in it.
         all_pods: whether all pods are in `templates`; False if a custom resource may create others.
-        added_containers: containers that SidecarSets add.
+        added_containers: containers that SidecarSets and webhooks add.
     """
 
     markers: list[WrittenMarker] = field(default_factory=list)
     templates: list[PodTemplate] = field(default_factory=list)
-    unclear_file: str = ""
+    unclear_file: str | None = None
     all_pods: bool = True
-    added_containers: set[str] = field(default_factory=set)
+    added_containers: set[str] = field(default_factory=lambda: set(INJECTED_CONTAINERS))
     config_maps: ConfigMaps = field(default_factory=dict)
 
 
 def across_files(contents: FileContents) -> Iterator[Finding]:
     """The findings that concern more than one object."""
-    selections = Selections(contents.markers, contents.templates)
-    if not contents.unclear_file:
-        yield from _pods_and_containers(contents, selections)
-        yield from _gates(contents, selections)
-    yield from _conflicts(contents.markers, selections)
-
-
-def _pods_and_containers(contents: FileContents, selections: Selections) -> Iterator[Finding]:
-    added = INJECTED_CONTAINERS | contents.added_containers
-    for marker in contents.markers:
-        possible, certain = selections.of(marker)
-        if not possible:
-            yield from _no_pod(marker, contents)
-        elif certain:
-            for probe in marker.compiled.probes[:MAX_PROBES]:
-                having = [each for each in possible if each.pod.container(probe.container)]
-                if having:
-                    yield from _port(marker, probe, having)
-                    yield from _script(marker, probe, having, contents.config_maps)
-                elif probe.container not in added:
-                    yield from _no_container(marker, probe, possible)
+    selections = select(contents.markers, contents.templates)
+    if contents.unclear_file is None:
+        for selection in selections:
+            if not selection.possible:
+                yield from _no_pod(selection.marker, contents)
+            elif selection.certain:
+                marker = selection.marker
+                for problem in _probe_problems(selection, contents):
+                    yield finding_at(marker.file, marker.root, problem)
+        yield from _gates(contents.templates, selections)
+    yield from _conflicts(selections)
 
 
 def _no_pod(marker: WrittenMarker, contents: FileContents) -> Iterator[Finding]:
@@ -82,47 +67,78 @@ def _no_pod(marker: WrittenMarker, contents: FileContents) -> Iterator[Finding]:
     templates = [each for each in contents.templates if may_share_namespace(marker, each)]
     if not templates or not selector.requirements:
         return
-    closest = min(templates, key=lambda each: distance(selector, each.pod.labels))
-    is_certain = contents.all_pods and _is_beside(marker, templates)
-    if not is_certain and not misses_by_typos(selector, closest.pod.labels):
+    labels, place = min(
+        ((each.pod.labels, each.place) for each in templates),
+        key=lambda found: distance(selector, found[0]),
+    )
+    # The pods of other markers may be in another repository.
+    folder = PurePath(marker.file).parent
+    is_beside = any(PurePath(each.file).parent == folder for each in templates)
+    if not (contents.all_pods and is_beside) and not misses_by_typos(selector, labels):
         return
     message = (
-        f"matches no pod template of these files; the closest is {closest.place}: "
-        f"{why_not(selector, closest.pod.labels)}; correct the selector, or the labels of the template"
+        f"matches no pod template of these files; the closest is {place}: "
+        f"{why_not(selector, labels)}; correct the selector, or the labels of the template"
     )
     path = "spec.selector"
-    key = unmet(selector, closest.pod.labels)[0].key
-    node = below(marker.root, "spec", "selector")
-    places = occurrences(node, key, path) if node else iter(())
+    key = unmet(selector, labels)[0].key
+    places = occurrences(below(marker.root, "spec", "selector"), key, path)
     path, position = next(places, (path, locate(marker.root, path)))
     yield Finding(marker.file, position, path, Rule.NO_POD, message)
 
 
-def _is_beside(marker: WrittenMarker, templates: Iterable[PodTemplate]) -> bool:
-    """Whether a template is in the marker's folder. The pods of other markers may be in another repository."""
-    folder = PurePath(marker.file).parent
-    return any(PurePath(each.file).parent == folder for each in templates)
+def _probe_problems(selection: Selection, contents: FileContents) -> Iterator[Problem]:
+    """Containers, ports and scripts that no selected template has."""
+    templates = selection.possible
+    for probe in selection.marker.compiled.probes[:MAX_PROBES]:
+        path, _ = selection.marker.probe_at(probe.probe)
+        having = [each for each in templates if each.pod.container(probe.container)]
+        if having:
+            yield from _port(path, probe, having)
+            action = probe.container_probe.probe.exec
+            command = (action.command if action else None) or ()
+            why = [
+                script_problem(each, probe.container, command, contents.config_maps)
+                for each in having
+            ]
+            if why[0] and all(why):
+                yield Problem(f"{path}.probe.exec.command", Rule.COMMAND, why[0])
+        elif probe.container not in contents.added_containers:
+            yield from _no_container(path, probe.container, templates)
 
 
-def _no_container(
-    marker: WrittenMarker, probe: CompiledProbe, templates: Sequence[PodTemplate]
-) -> Iterator[Finding]:
-    path = f"{marker.probe_path(probe.probe)}.containerName"
-    name, template = probe.container, templates[0]
-    names = [each.name for each in template.pod.containers]
+def _no_container(path: str, name: str, templates: Sequence[PodTemplate]) -> Iterator[Problem]:
+    template = templates[0]
+    names = [container.name for container in template.pod.containers]
     if name in template.init_containers:
         message = (
             f"{name!r} of {template.place} is an init container, which ends before the pod runs; "
             "name another container, or set restartPolicy: Always on it"
         )
     elif not _may_have(name, names, templates):
-        message = (
-            f"{template.place} has no container {name!r}, only {', '.join(names)}"
-            f"{_remedy(name, names, 'correct containerName')}"
-        )
+        remedy = _remedy(name, names, "correct containerName")
+        message = f"{template.place} has no container {name!r}, only {', '.join(names)}{remedy}"
     else:
         return
-    yield finding_at(marker.file, marker.root, path, Rule.NO_CONTAINER, message)
+    yield Problem(f"{path}.containerName", Rule.NO_CONTAINER, message)
+
+
+def _port(path: str, probe: CompiledProbe, templates: Sequence[PodTemplate]) -> Iterator[Problem]:
+    name = probe.port_name
+    found = [each.pod.container(probe.container) for each in templates]
+    containers = [container for container in found if container]
+    if not name or any(container.port_number(name) for container in containers):
+        return
+    names = [port for port, _ in containers[0].ports]
+    if _may_have(name, names, templates):
+        return
+    handler = "httpGet" if probe.container_probe.probe.http_get else "tcpSocket"
+    message = (
+        f"container {probe.container!r} of {templates[0].place} has no port {name!r}, "
+        f"only {', '.join(names) or 'ports without a name'}"
+        f"{_remedy(name, names, 'write the name or the number of one of its ports')}"
+    )
+    yield Problem(f"{path}.probe.{handler}.port", Rule.NO_PORT, message)
 
 
 def _may_have(name: str, names: Iterable[str], templates: Iterable[PodTemplate]) -> bool:
@@ -130,67 +146,36 @@ def _may_have(name: str, names: Iterable[str], templates: Iterable[PodTemplate])
     return not all(each.is_exact for each in templates) and not closest_name(name, names)
 
 
-def _port(
-    marker: WrittenMarker, probe: CompiledProbe, templates: Sequence[PodTemplate]
-) -> Iterator[Finding]:
-    name = probe.port_name
-    containers = [each.pod.container(probe.container) for each in templates]
-    if not name or any(each and each.port_number(name) for each in containers):
-        return
-    names = [port for each in containers[:1] if each for port, _ in each.ports]
-    if _may_have(name, names, templates):
-        return
-    handler = "httpGet" if probe.container_probe.probe.http_get else "tcpSocket"
-    path = f"{marker.probe_path(probe.probe)}.probe.{handler}.port"
-    message = (
-        f"container {probe.container!r} of {templates[0].place} has no port {name!r}, "
-        f"only {', '.join(names) or 'ports without a name'}"
-        f"{_remedy(name, names, 'write the name or the number of one of its ports')}"
-    )
-    yield finding_at(marker.file, marker.root, path, Rule.NO_PORT, message)
+def _remedy(wrong: str, names: Iterable[str], otherwise: str) -> str:
+    """The end of a message: the closest name, or what to do."""
+    close = did_you_mean(wrong, names)
+    return f".{close}" if close else f"; {otherwise}"
 
 
-def _script(
-    marker: WrittenMarker,
-    probe: CompiledProbe,
-    templates: Sequence[PodTemplate],
-    config_maps: ConfigMaps,
-) -> Iterator[Finding]:
-    action = probe.container_probe.probe.exec
-    command = (action.command if action else None) or ()
-    found = [script_problem(each, probe.container, command, config_maps) for each in templates]
-    if found and all(found):
-        path = f"{marker.probe_path(probe.probe)}.probe.exec.command"
-        yield finding_at(marker.file, marker.root, path, Rule.COMMAND, found[0])
-
-
-def _gates(contents: FileContents, selections: Selections) -> Iterator[Finding]:
+def _gates(templates: Sequence[PodTemplate], selections: Sequence[Selection]) -> Iterator[Finding]:
     """Readiness gates whose name resembles a condition of a probe. Other gates may belong to other controllers."""
-    for template, index, gate in _unwritten_gates(contents, selections):
-        near = [each for each in contents.markers if may_share_namespace(each, template)]
-        if why := _why_unwritten(gate, template, near):
-            path = f"spec.readinessGates[{index}].conditionType"
-            whole = f"{template.path}.{path}" if template.path else path
-            found = finding_at(template.file, template.root, path, Rule.READINESS_GATE, why)
-            yield found._replace(path=whole)
-
-
-def _unwritten_gates(
-    contents: FileContents, selections: Selections
-) -> Iterator[tuple[PodTemplate, int, str]]:
-    by_template = selecting(contents.markers, selections)
-    for template in contents.templates:
-        gates = items_of(below(template.root, "spec", "readinessGates"))
-        markers = by_template.get(id(template), ()) if gates else ()
-        written = {name for each in markers for name in each.condition_types}
+    for template in templates:
+        gates = items_of(template.root, "spec", "readinessGates")
+        if not gates:
+            continue
+        near = [each for each in selections if may_share_namespace(each.marker, template)]
+        selecting = [each for each in near if any(one is template for one in each.possible)]
+        written = {name for each in selecting for name in each.marker.condition_types}
         for index, node in enumerate(gates):
-            gate = text_of(below(node, "conditionType"))
-            if gate and gate not in written and not reserved_condition_error(gate):
-                yield template, index, gate
+            gate = text_of(node, "conditionType")
+            if not gate or gate in written or reserved_condition_error(gate):
+                continue
+            if why := _why_unwritten(gate, template, [each.marker for each in near]):
+                path = f"spec.readinessGates[{index}].conditionType"
+                problem = Problem(path, Rule.READINESS_GATE, why)
+                found = finding_at(template.file, template.root, problem)
+                yield found._replace(path=f"{template.path}.{path}" if template.path else path)
 
 
-def _why_unwritten(gate: str, template: PodTemplate, markers: Iterable[WrittenMarker]) -> str:
-    """Why no probe writes `gate`; empty if it may be the condition of another controller."""
+def _why_unwritten(
+    gate: str, template: PodTemplate, markers: Iterable[WrittenMarker]
+) -> str | None:
+    """Why no probe writes `gate`; None if it may be the condition of another controller."""
     types: dict[str, None] = {}
     for marker in markers:
         if not marker.compiled.selector.requirements:
@@ -200,66 +185,63 @@ def _why_unwritten(gate: str, template: PodTemplate, markers: Iterable[WrittenMa
             return f"only PodProbeMarker {marker.name} writes {gate}, but it does not select these pods: {why}; correct one of the two"
         types |= dict.fromkeys(sorted(marker.condition_types))
     domain, slash, _ = gate.rpartition("/")
-    siblings = [each for each in types if slash and each.startswith(f"{domain}/")]
+    siblings = [name for name in types if slash and name.startswith(f"{domain}/")]
     if not siblings and not did_you_mean(gate, types):
-        return ""
+        return None
     remedy = _remedy(gate, types, f"the probes write {', '.join(siblings)}; correct one of the two")
     return f"no probe of these files writes {gate}, so the pods never become Ready{remedy}"
 
 
-def _remedy(wrong: str, names: Iterable[str], otherwise: str) -> str:
-    """The end of a message: the closest name, or what to do."""
-    close = did_you_mean(wrong, names)
-    return f".{close}" if close else f"; {otherwise}"
-
-
-def _conflicts(markers: Sequence[WrittenMarker], selections: Selections) -> Iterator[Finding]:
+def _conflicts(selections: Sequence[Selection]) -> Iterator[Finding]:
     """Names that two probes write on pods that both select. The manager's own rule decides which probe owns the name."""
-    for marker in markers:
-        for each in conflicts_of(marker.compiled, claims_of((marker.compiled,))):
-            yield _conflict(marker, marker, each)
-    for first, second in _pairs_with_a_common_name(markers):
-        if selections.share_pods(first, second):
+    for marker, *_ in selections:
+        for conflict in conflicts_of(marker.compiled, claims_of((marker.compiled,))):
+            yield _conflict(marker, marker, conflict)
+    for one, other in _pairs_with_a_common_name(selections):
+        first, second = one.marker, other.marker
+        if share_pods(one, other):
             claims = claims_of((first.compiled, second.compiled))
             for loser, owner in ((first, second), (second, first)):
-                for each in conflicts_of(loser.compiled, claims):
-                    if each.owner != each.marker:
-                        yield _conflict(loser, owner, each)
+                for conflict in conflicts_of(loser.compiled, claims):
+                    if conflict.owner != conflict.marker:
+                        yield _conflict(loser, owner, conflict)
 
 
 def _pairs_with_a_common_name(
-    markers: Iterable[WrittenMarker],
-) -> Iterator[tuple[WrittenMarker, WrittenMarker]]:
+    selections: Iterable[Selection],
+) -> Iterator[tuple[Selection, Selection]]:
     """Pairs of different markers of one namespace that write a common name."""
-    by_name: dict[tuple[str, str, str], dict[str, WrittenMarker]] = {}
-    for each in markers:
+    by_name: dict[tuple[str, str, str], dict[str, Selection]] = {}
+    for each in selections:
+        marker = each.marker
         for kind in ("labels", "annotations", "condition_types"):
-            for name in getattr(each.compiled, kind):
-                by_name.setdefault((each.namespace, kind, name), {}).setdefault(each.name, each)
-    pairs = (pair for sharing in by_name.values() for pair in combinations(sharing.values(), 2))
+            for name in getattr(marker.compiled, kind):
+                by_name.setdefault((marker.namespace, kind, name), {}).setdefault(marker.name, each)
     seen = set[tuple[int, int]]()
-    for first, second in pairs:
-        pair = (first.compiled.serial, second.compiled.serial)
-        if pair not in seen:
-            seen.add(pair)
-            yield first, second
-
-
-def _place_of(marker: WrittenMarker, conflict: ClaimConflict) -> tuple[str, Position]:
-    """Where a probe names what it writes: in `labels`, or in `label` of `fromMessage`, and so on."""
-    probe = marker.probe_path(conflict.probe)
-    field = "podConditionType" if conflict.kind == "condition type" else conflict.kind
-    places = occurrences(marker.probe_node(conflict.probe), conflict.name, probe)
-    fitting = (each for each in places if each[0].rpartition(".")[2].startswith(field))
-    return next(fitting, (probe, locate(marker.root, probe)))
+    for sharing in by_name.values():
+        for first, second in combinations(sharing.values(), 2):
+            pair = (first.marker.compiled.serial, second.marker.compiled.serial)
+            if pair not in seen:
+                seen.add(pair)
+                yield first, second
 
 
 def _conflict(marker: WrittenMarker, owner: WrittenMarker, conflict: ClaimConflict) -> Finding:
-    path, position = _place_of(marker, conflict)
+    """The finding, where the probe names what it writes: in `labels`, in `label` of `fromMessage`, and so on."""
+    path, probe = marker.probe_at(conflict.probe)
+    named_in = "podConditionType" if conflict.kind == "condition type" else conflict.kind
+    path, position = next(
+        (
+            (at, position)
+            for at, position in occurrences(probe, conflict.name, path)
+            if at.rpartition(".")[2].startswith(named_in)
+        ),
+        (path, probe.position),
+    )
     whose = f"probe {conflict.owner_probe!r}"
     if owner is not marker:
-        line = locate(owner.root, owner.probe_path(conflict.owner_probe)).line
-        whose += f" of PodProbeMarker {owner.name} ({owner.file}:{line})"
+        _, other = owner.probe_at(conflict.owner_probe)
+        whose += f" of PodProbeMarker {owner.name} ({owner.file}:{other.position.line})"
     message = (
         f"{conflict.kind} {conflict.name!r} is also written by {whose}; on a pod that both select, "
         "only one of them takes effect; use different names"

@@ -36,7 +36,7 @@ def summary(report: LintReport) -> str:
         f"{findings} in {_counted(report.files, 'file')} ({_counted(len(report.markers), 'PodProbeMarker')}, "
         f"{_counted(report.templates, 'pod template')})"
     )
-    if not report.unclear_file or not report.markers:
+    if report.unclear_file is None or not report.markers:
         return checked
     rules = ", ".join(MISSING)
     return f"{checked}\nNot checked: {rules}, as the objects of {report.unclear_file} are not all known"
@@ -47,26 +47,26 @@ def _counted(number: int, noun: str) -> str:
 
 
 def as_json(report: LintReport) -> str:
-    return _dump(
-        {
-            "version": JSON_VERSION,
-            "files": report.files,
-            "markers": len(report.markers),
-            "podTemplates": report.templates,
-            "findings": [
-                {
-                    "file": each.file,
-                    "line": each.position.line,
-                    "column": each.position.column,
-                    "path": each.path,
-                    "rule": each.rule,
-                    "message": each.message,
-                }
-                for each in report.findings
-            ],
-            "notChecked": list(MISSING) if report.unclear_file else [],
-        }
-    )
+    """ASCII only, so that a file name that is not UTF-8 is no error."""
+    document = {
+        "version": JSON_VERSION,
+        "files": report.files,
+        "markers": len(report.markers),
+        "podTemplates": report.templates,
+        "findings": [
+            {
+                "file": finding.file,
+                "line": finding.position.line,
+                "column": finding.position.column,
+                "path": finding.path,
+                "rule": finding.rule,
+                "message": finding.message,
+            }
+            for finding in report.findings
+        ],
+        "notChecked": [] if report.unclear_file is None else list(MISSING),
+    }
+    return json.dumps(document, indent=2) + "\n"
 
 
 def as_sarif(report: LintReport) -> str:
@@ -89,7 +89,8 @@ def as_sarif(report: LintReport) -> str:
         "columnKind": "unicodeCodePoints",
         "results": [_result(each, rules) for each in report.findings],
     }
-    return _dump({"$schema": _SARIF_SCHEMA, "version": "2.1.0", "runs": [run]})
+    document = {"$schema": _SARIF_SCHEMA, "version": "2.1.0", "runs": [run]}
+    return json.dumps(document, indent=2) + "\n"
 
 
 def _result(finding: Finding, rules: list[Rule]) -> dict[str, Any]:
@@ -118,8 +119,3 @@ def _uri(name: str) -> str:
     if path.is_relative_to(current):
         return quote(os.fsencode(path.relative_to(current)))
     return path.as_uri()
-
-
-def _dump(document: dict[str, Any]) -> str:
-    """ASCII only, so that a file name that is not UTF-8 is no error."""
-    return json.dumps(document, indent=2) + "\n"

@@ -11,7 +11,7 @@ from kruise_probe.lint.markers import (
     MarkerChecker,
     WrittenMarker,
     is_marker,
-    kind_findings,
+    kind_problem,
     looks_like_marker,
 )
 from kruise_probe.lint.nodes import (
@@ -20,11 +20,12 @@ from kruise_probe.lint.nodes import (
     MappingNode,
     Node,
     below,
+    finding_at,
     items_of,
     text_of,
 )
 from kruise_probe.lint.sources import Source, documents
-from kruise_probe.lint.templates import described_pods
+from kruise_probe.lint.templates import container_names, describes_all_pods, pod_templates
 
 _KUSTOMIZATIONS: Final = frozenset({"kustomization.yaml", "kustomization.yml"})
 _PLAIN_KUSTOMIZATION: Final = frozenset(
@@ -50,7 +51,7 @@ class LintReport(NamedTuple):
     files: int
     markers: tuple[WrittenMarker, ...]
     templates: int
-    unclear_file: str
+    unclear_file: str | None
 
     @property
     def refused(self) -> tuple[Finding, ...]:
@@ -61,9 +62,20 @@ class LintReport(NamedTuple):
 def lint(sources: Iterable[Source], *, allowed_labels: Collection[str] = ()) -> LintReport:
     """Check all files. `allowed_labels` as the manager's --allowed-label-keys."""
     linter = _Linter(allowed_labels)
-    for source in sources:
-        linter.check(source)
-    return linter.report()
+    files = [linter.check(source) for source in sources]
+    contents = linter.contents
+    order = {name: number for number, name in enumerate(files)}
+    found = {*linter.findings, *islice(across_files(contents), MAX_ACROSS)}
+    return LintReport(
+        tuple(
+            finding._replace(message=escaped(finding.message), path=escaped(finding.path))
+            for finding in sorted(found, key=lambda each: (order[each.file], each[1:]))
+        ),
+        len(files),
+        tuple(contents.markers),
+        len(contents.templates),
+        None if contents.unclear_file is None else escaped(contents.unclear_file),
+    )
 
 
 class _Linter:
@@ -71,43 +83,29 @@ class _Linter:
 
     def __init__(self, allowed_labels: Collection[str]) -> None:
         self._checker = MarkerChecker(allowed_labels)
-        self._files: list[str] = []
-        self._findings: list[Finding] = []
-        self._contents = FileContents()
+        self.findings: list[Finding] = []
+        self.contents = FileContents()
 
-    def report(self) -> LintReport:
-        contents = self._contents
-        order = {name: number for number, name in enumerate(self._files)}
-        found = sorted(
-            {*self._findings, *islice(across_files(contents), MAX_ACROSS)},
-            key=lambda each: (order[each.file], each[1:]),
-        )
-        return LintReport(
-            tuple(map(_shown, found)),
-            len(self._files),
-            tuple(contents.markers),
-            len(contents.templates),
-            escaped(contents.unclear_file),
-        )
-
-    def check(self, source: Source) -> None:
-        self._files.append(source.name)
+    def check(self, source: Source) -> str:
+        """Check a file; return its name."""
         try:
             for document in documents(source):
                 self._document(source, document)
         except Malformed as error:
             self._flaw(source, error.finding)
+        return source.name
 
     def _flaw(self, source: Source, flaw: Finding) -> None:
         """Add a flaw of the file to the findings. A file of a folder that is not for Kubernetes has none."""
         self._mark_unclear(source.name)
         word = b"PodProbeMarker" if flaw.rule is Rule.TEMPLATE else b"apiVersion"
         if source.named or word in source.raw:
-            self._findings.append(flaw)
+            self.findings.append(flaw)
 
     def _mark_unclear(self, file: str) -> None:
         """Note that not all objects of a file are known."""
-        self._contents.unclear_file = self._contents.unclear_file or file
+        if self.contents.unclear_file is None:
+            self.contents.unclear_file = file
 
     def _document(self, source: Source, document: Document) -> None:
         if _changes_labels(source.name, document.root):
@@ -118,69 +116,62 @@ class _Linter:
             self._flaw(source, Finding(source.name, at, "", Rule.SYNTAX, _LIST))
         for flaw in document.flaws if objects else ():
             self._flaw(source, flaw)
-        if not any(each.rule is Rule.TEMPLATE for each in document.flaws):
-            for each in objects:
-                first = len(self._findings)
-                self._object(source.name, each)
-                if each is not document.root:
-                    self._findings[first:] = [_of_item(x, each) for x in self._findings[first:]]
+        if any(flaw.rule is Rule.TEMPLATE for flaw in document.flaws):
+            return
+        for each in objects:
+            found = self._object(source.name, each)
+            self.findings += found if each is document.root else _of_item(found, each)
 
-    def _object(self, file: str, root: MappingNode) -> None:
-        wrong = list(kind_findings(file, root))
-        self._findings += wrong
+    def _object(self, file: str, root: MappingNode) -> list[Finding]:
+        """Check an object, and add it to the contents."""
+        contents, problem = self.contents, kind_problem(root)
+        findings = [finding_at(file, root, problem)] if problem else []
         if is_marker(root):
-            self._marker(file, root)
-        elif wrong:
+            found, marker = self._checker.check(file, root)
+            findings += found
+            if marker is None:
+                self._mark_unclear(file)
+            else:
+                contents.markers.append(marker)
+        elif problem:
             self._mark_unclear(file)
+        elif (
+            text_of(root, "kind") == "SidecarSet"
+        ):  # Kruise's kind that adds its containers to pods
+            contents.added_containers.update(container_names(root))
         else:
             self._add_config_map(root)
-            found = described_pods(file, root)
-            self._contents.templates += found.templates
-            self._contents.added_containers |= found.added_containers
-            self._contents.all_pods &= found.shows_all_pods
-            if not found.readable:
+            templates = list(pod_templates(file, root))
+            contents.templates += filter(None, templates)
+            contents.all_pods &= describes_all_pods(root)
+            if None in templates:
                 self._mark_unclear(file)
+        return findings
 
     def _add_config_map(self, root: MappingNode) -> None:
-        data = root.get("data")
-        if text_of(root.get("kind")) == "ConfigMap" and isinstance(data, MappingNode):
-            namespace, name = (
-                text_of(below(root, "metadata", each)) for each in ("namespace", "name")
-            )
-            key = (namespace, name)
-            known = self._contents.config_maps
-            known[key] = data if key not in known and not root.get("binaryData") else None
-
-    def _marker(self, file: str, root: MappingNode) -> None:
-        findings, marker = self._checker.check(file, root)
-        self._findings += findings
-        if marker is None:
-            self._mark_unclear(file)
-        else:
-            self._contents.markers.append(marker)
+        data, known = below(root, "data"), self.contents.config_maps
+        if text_of(root, "kind") == "ConfigMap" and isinstance(data, MappingNode):
+            key = (text_of(root, "metadata", "namespace"), text_of(root, "metadata", "name"))
+            known[key] = data if key not in known and not below(root, "binaryData") else None
 
 
-def _shown(finding: Finding) -> Finding:
-    return finding._replace(message=escaped(finding.message), path=escaped(finding.path))
-
-
-def _of_item(finding: Finding, item: MappingNode) -> Finding:
-    """The finding with the name of its object: in the output of `kubectl get`, a line says little."""
-    kind = text_of(item.get("kind"))
-    name, namespace = (text_of(below(item, "metadata", each)) for each in ("name", "namespace"))
-    key = f"{namespace}/{name}" if namespace else name
-    return finding._replace(message=f"{kind} {key}: {finding.message}")
+def _of_item(findings: Iterable[Finding], item: MappingNode) -> Iterator[Finding]:
+    """The findings with the name of their object: in the output of `kubectl get`, a line says little."""
+    namespace = text_of(item, "metadata", "namespace")
+    key = f"{namespace}/" if namespace else ""
+    key = f"{text_of(item, 'kind')} {key}{text_of(item, 'metadata', 'name')}"
+    return (each._replace(message=f"{key}: {each.message}") for each in findings)
 
 
 def _objects(root: Node) -> Iterator[MappingNode]:
     """The Kubernetes objects of a document, also the items of lists. Other YAML has none."""
     if not isinstance(root, MappingNode):
         return
-    kind = text_of(root.get("kind"))
-    if kind.endswith("List") and root.get("items"):
-        for item in items_of(root.get("items")):
+    kind = text_of(root, "kind")
+    if kind.endswith("List") and below(root, "items"):
+        for item in items_of(root, "items"):
             yield from _objects(item)
-    elif (kind and root.get("apiVersion")) or is_marker(root) or looks_like_marker(root):
+    elif (kind and below(root, "apiVersion")) or is_marker(root) or looks_like_marker(root):
         yield root
 
 
@@ -188,6 +179,6 @@ def _changes_labels(name: str, root: Node) -> bool:
     """Whether this is a kustomization that may change labels or containers, or reads files of other folders."""
     if PurePath(name).name not in _KUSTOMIZATIONS or not isinstance(root, MappingNode):
         return False
-    resources = [text_of(each) for each in items_of(root.get("resources"))]
+    resources = [text_of(each) for each in items_of(root, "resources")]
     elsewhere = any(each.startswith("..") or "://" in each or "?" in each for each in resources)
     return elsewhere or not root.entries.keys() <= _PLAIN_KUSTOMIZATION

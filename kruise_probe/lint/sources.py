@@ -9,13 +9,14 @@ from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 from kruise_probe.lint.findings import Finding, Position, Rule
-from kruise_probe.lint.nodes import Document, Malformed, NodeBuilder
-from kruise_probe.lint.yaml_text import json_documents, yaml_documents
+from kruise_probe.lint.nodes import Document, Malformed
+from kruise_probe.lint.reader import Reader
 
 MAX_FILE_BYTES: Final = 8 * 1024 * 1024
-STANDARD_INPUT: Final = "-"
-STANDARD_INPUT_NAME: Final = "stdin"
 SUFFIXES: Final = (".yaml", ".yml", ".json")
+
+
+_START: Final = Position(1, 1)
 
 
 class Source(NamedTuple):
@@ -37,27 +38,22 @@ def read_sources(paths: Iterable[str]) -> Iterator[Source]:
     """Read files, all YAML and JSON files of folders, and standard input for `-`; each file once."""
     seen = set[str]()
     for path in paths:
-        if path == STANDARD_INPUT:
-            yield decoded(STANDARD_INPUT_NAME, sys.stdin.buffer.read(MAX_FILE_BYTES + 1))
-        elif os.path.isdir(path):
-            errors: list[OSError] = []
+        if path == "-":
+            yield decoded("stdin", sys.stdin.buffer.read(MAX_FILE_BYTES + 1))
+            continue
+        files, errors = [path], list[OSError]()
+        is_folder = os.path.isdir(path)
+        if is_folder:
             files = list(_files_below(path, errors))
             yield from (_unreadable_path("folder", str(each.filename), each) for each in errors)
             if not files and not errors:
-                yield _unreadable(
-                    path, f"the folder has no {', '.join(SUFFIXES)} file; name another"
-                )
-            yield from (_read(each, named=False) for each in files if _is_new(each, seen))
-        elif _is_new(path, seen):
-            yield _read(path, named=True)
-
-
-def _is_new(path: str, seen: set[str]) -> bool:
-    real = os.path.realpath(path)
-    if real in seen:
-        return False
-    seen.add(real)
-    return True
+                message = f"the folder has no {', '.join(SUFFIXES)} file; name another"
+                yield _unreadable(path, message)
+        for file in files:
+            real = os.path.realpath(file)
+            if real not in seen:
+                seen.add(real)
+                yield _read(file, named=not is_folder)
 
 
 def _files_below(folder: str, errors: list[OSError]) -> Iterator[str]:
@@ -89,32 +85,30 @@ def _unreadable_path(kind: str, path: str, error: Exception) -> Source:
     return _unreadable(path, f"the {kind} cannot be read: {why}; check its path and permissions")
 
 
-def _unreadable(name: str, message: str) -> Source:
-    return Source(name, "", flaw=Finding(name, Position(1, 1), "", Rule.UNREADABLE, message))
+def _unreadable(name: str, message: str, at: Position = _START, raw: bytes = b"") -> Source:
+    return Source(name, "", raw, flaw=Finding(name, at, "", Rule.UNREADABLE, message))
 
 
 def decoded(name: str, raw: bytes) -> Source:
     """Decode the bytes of a file; the source has a flaw if they are too many or not text."""
     if len(raw) > MAX_FILE_BYTES:
         message = f"the file is larger than {MAX_FILE_BYTES // 1024 // 1024} MiB; split the file"
-        return _unreadable(name, message)._replace(raw=raw)
+        return _unreadable(name, message, raw=raw)
     try:
-        text = raw.decode("utf-8-sig")
+        return Source(name, raw.decode("utf-8-sig"), raw)
     except UnicodeDecodeError as error:
         before = raw[: error.start].decode("utf-8-sig", errors="replace")
+        at = Position(before.count("\n") + 1, len(before) - before.rfind("\n"))
         message = f"the byte 0x{raw[error.start]:02x} is not UTF-8; save the file as UTF-8"
-        found = NodeBuilder(name, before).malformed(len(before), message, Rule.UNREADABLE)
-        return Source(name, "", raw, flaw=found.finding)
-    return Source(name, text, raw)
+        return _unreadable(name, message, at, raw)
 
 
 def documents(source: Source) -> Iterator[Document]:
-    """The documents of a file, as kubectl reads it: JSON if the first character is `{`, otherwise YAML.
+    """The documents of a file.
 
     Raises:
         Malformed: the rest cannot be read.
     """
     if source.flaw:
         raise Malformed(source.flaw)
-    builder = NodeBuilder(source.name, source.text)
-    return json_documents(builder) if builder.is_json else yaml_documents(builder)
+    return Reader(source.name, source.text).documents()

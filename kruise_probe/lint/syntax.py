@@ -1,18 +1,16 @@
 """Messages for YAML errors: what the parser reports, at the position of the mistake, and what to do."""
 
 import re
-from typing import Final
+from typing import Final, NamedTuple
 
 import yaml
 
 from kruise_probe.lint.findings import Rule
-from kruise_probe.lint.nodes import Malformed, NodeBuilder
 
 OPEN_TEMPLATE: Final = "this is a template, not YAML; render it first: helm template CHART >FILE"
 
 _TEMPLATE: Final = re.compile(r"^[ \t]*(?:- +)?(?:[^\s#'\"]+: +)?(\{\{|\{%)", re.MULTILINE)
 """An expression of a template without quotes around it."""
-_UNTIL_NEXT_COLON: Final = "mapping values are not allowed"
 _TAB: Final = "tab character"
 
 _REMEDIES: Final = (
@@ -29,9 +27,14 @@ _REMEDIES: Final = (
 _CORRECT_IT: Final = "correct the YAML here"
 
 
-def syntax_error(error: yaml.YAMLError, builder: NodeBuilder) -> Malformed:
+class SyntaxProblem(NamedTuple):
+    offset: int
+    message: str
+    rule: Rule = Rule.SYNTAX
+
+
+def syntax_problem(error: yaml.YAMLError, text: str) -> SyntaxProblem:
     """Describe a syntax error. If a template's expression precedes it, the file is a template."""
-    text = builder.text
     problem = str(getattr(error, "problem", "") or error)
     context = str(getattr(error, "context", "") or "")
     mark = getattr(error, "problem_mark", None)
@@ -42,25 +45,24 @@ def syntax_error(error: yaml.YAMLError, builder: NodeBuilder) -> Malformed:
     end = (text.find("\n", offset) + 1 or len(text) + 1) - 1
     template = _TEMPLATE.search(text)
     if template and template.start(1) <= end:
-        return builder.malformed(template.start(1), OPEN_TEMPLATE, Rule.TEMPLATE)
+        return SyntaxProblem(template.start(1), OPEN_TEMPLATE, Rule.TEMPLATE)
     before = text[start : offset + 1]
     if (before.isspace() and "\t" in before) or _TAB in problem:
-        return builder.malformed(offset, "a tab indents this line; indent with spaces")
-    if problem.startswith(_UNTIL_NEXT_COLON):
-        return _second_colon(builder, start, offset)
+        return SyntaxProblem(offset, "a tab indents this line; indent with spaces")
+    if problem.startswith("mapping values are not allowed"):
+        return _unexpected_colon(text, start, offset)
     remedy = next((remedy for start, remedy in _REMEDIES if start in problem), _CORRECT_IT)
     said = f"{problem} {context}".strip() if context.startswith("while parsing") else problem
-    return builder.malformed(offset, f"not valid YAML: {said}; {remedy}")
+    return SyntaxProblem(offset, f"not valid YAML: {said}; {remedy}")
 
 
-def _second_colon(builder: NodeBuilder, start: int, offset: int) -> Malformed:
-    """Describe an unexpected colon: its line has another one before it, or a previous line lacks one."""
-    text = builder.text
+def _unexpected_colon(text: str, start: int, offset: int) -> SyntaxProblem:
+    """Its line has another one before it, or a previous line lacks one."""
     if re.search(r":\s", text[start:offset]):
         message = "a second ': ' in one line; quote the text that contains it"
-        return builder.malformed(offset, message)
+        return SyntaxProblem(offset, message)
     lines = list(re.finditer(r"^[ \t]*(?!#)(\S)", text[:start], re.MULTILINE))
     if lines:
         message = "this line has no ': ' between a key and a value; add the colon and a space"
-        return builder.malformed(lines[-1].start(1), message)
-    return builder.malformed(offset, f"not valid YAML: unexpected ':'; {_CORRECT_IT}")
+        return SyntaxProblem(lines[-1].start(1), message)
+    return SyntaxProblem(offset, f"not valid YAML: unexpected ':'; {_CORRECT_IT}")

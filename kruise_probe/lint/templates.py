@@ -1,7 +1,11 @@
-"""Pod templates of any object: a Pod, or any mapping with `spec.containers`, also in custom resources."""
+"""Pod templates of any object: a Pod, or any mapping with `spec.containers`, also in custom resources.
+
+Also the scripts of ConfigMaps that their containers mount, because a probe may run one.
+"""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from pathlib import PurePosixPath
 from typing import Final, NamedTuple
 
 import msgspec
@@ -9,21 +13,26 @@ import msgspec
 from kruise_probe.api.meta import DECODE_ERRORS
 from kruise_probe.api.pods import Pod
 from kruise_probe.api.resources import PODS
+from kruise_probe.api.spelling import did_you_mean
+from kruise_probe.inspection.commands import SHELLS
 from kruise_probe.lint.nodes import (
     MappingNode,
     Node,
     SequenceNode,
     below,
+    child_path,
     items_of,
     text_of,
     value_of,
 )
 
-SIDECAR_SET: Final = "SidecarSet"
-"""Kruise's kind that adds its containers to pods."""
+ConfigMaps = dict[tuple[str, str], MappingNode | None]
+"""The `data` of ConfigMaps, by namespace and name; None if several files have one of this name."""
 
 _INJECTED: Final = re.compile(r"inject|^dapr\.io/enabled$|^gke-gcsfuse/volumes$")
 """In keys of labels and annotations that ask a webhook for more containers."""
+_ANY_EXECUTE: Final = 0o111
+_DEFAULT_MODE: Final = 0o644
 
 
 class PodTemplate(NamedTuple):
@@ -48,53 +57,37 @@ class PodTemplate(NamedTuple):
     is_exact: bool
 
 
-class DescribedPods(NamedTuple):
-    """The pods that an object describes.
-
-    Attributes:
-        readable: False if a template cannot be decoded.
-        shows_all_pods: False if it may create pods that are not in `templates`.
-        added_containers: names of containers that it adds to other pods.
-    """
-
-    templates: tuple[PodTemplate, ...] = ()
-    readable: bool = True
-    shows_all_pods: bool = True
-    added_containers: frozenset[str] = frozenset()
-
-
-def described_pods(file: str, root: MappingNode) -> DescribedPods:
-    """The pods that an object describes. A custom resource may create pods that no file contains."""
-    kind, version = text_of(root.get("kind")), text_of(root.get("apiVersion"))
-    if kind == SIDECAR_SET:
-        names = [_name(each) for each in _containers(root.get("spec"))]
-        return DescribedPods(added_containers=frozenset(names))
-    is_built_in = _is_built_in(version)
-    place = f"{kind} {text_of(below(root, 'metadata', 'name'))}".rstrip()
-    namespace = text_of(below(root, "metadata", "namespace"))
-    found, readable = [], True
+def pod_templates(file: str, root: MappingNode) -> Iterator[PodTemplate | None]:
+    """The templates of an object that have labels; None for one that cannot be decoded."""
+    place = f"{text_of(root, 'kind')} {text_of(root, 'metadata', 'name')}".rstrip()
+    namespace = text_of(root, "metadata", "namespace")
+    is_built_in = describes_all_pods(root)
     for path, node in _templates(root, ""):
         pod = _pod(node)
         if pod is None:
-            readable = False
+            yield None
         elif pod.labels:
             exact = is_built_in and not _is_injected(node)
-            inits = _init_containers(node, pod)
-            found.append(PodTemplate(file, place, namespace, node, path, pod, inits, exact))
-    return DescribedPods(tuple(found), readable, is_built_in)
+            init = frozenset(each for each in container_names(node) if not pod.container(each))
+            yield PodTemplate(file, place, namespace, node, path, pod, init, exact)
 
 
-def _is_built_in(version: str) -> bool:
-    group, slash, _ = version.partition("/")
-    return (
-        not slash
-        or "." not in group
-        or (group.endswith(".k8s.io") and not group.endswith(".x-k8s.io"))
-    )
+def describes_all_pods(root: MappingNode) -> bool:
+    """Whether the object is of a built-in kind. A custom resource may create pods that no file contains."""
+    group, slash, _ = text_of(root, "apiVersion").partition("/")
+    is_of_kubernetes = group.endswith(".k8s.io") and not group.endswith(".x-k8s.io")
+    return not slash or "." not in group or is_of_kubernetes
+
+
+def container_names(template: MappingNode) -> list[str]:
+    """The names of all containers of a template, and of those that a SidecarSet adds to others."""
+    spec = below(template, "spec")
+    containers = items_of(spec, "containers") + items_of(spec, "initContainers")
+    return [name for name in (text_of(each, "name") for each in containers) if name]
 
 
 def _is_injected(template: MappingNode) -> bool:
-    maps = (below(template, "metadata", each) for each in ("labels", "annotations"))
+    maps = (below(template, "metadata", name) for name in ("labels", "annotations"))
     keys = (key for each in maps if isinstance(each, MappingNode) for key in each.entries)
     return any(map(_INJECTED.search, keys))
 
@@ -105,24 +98,19 @@ def _templates(node: Node, path: str) -> Iterator[tuple[str, MappingNode]]:
         if isinstance(below(node, "spec", "containers"), SequenceNode):
             yield path, node
             return
-        children = [
-            (f"{path}.{key}" if path else key, entry.value)
-            for key, entry in node.entries.items()
-            if key not in ("metadata", "status")
-        ]
-    else:
-        children = [(f"{path}[{index}]", each) for index, each in enumerate(items_of(node))]
-    for where, each in children:
-        yield from _templates(each, where)
+        for key, entry in node.entries.items():
+            if key not in ("metadata", "status"):
+                yield from _templates(entry.value, child_path(path, key))
+    for index, item in enumerate(items_of(node)):
+        yield from _templates(item, f"{path}[{index}]")
 
 
 def _pod(template: MappingNode) -> Pod | None:
     """The template as the manager decodes a pod; None if it does not decode."""
-    spec = template.get("spec")
     fields = ("containers", "initContainers", "readinessGates")
     document = {
         "metadata": {"labels": value_of(below(template, "metadata", "labels"))},
-        "spec": {each: value_of(below(spec, each)) for each in fields if spec},
+        "spec": {name: value_of(below(template, "spec", name)) for name in fields},
     }
     try:
         return PODS.decode(msgspec.json.encode(document))
@@ -130,16 +118,47 @@ def _pod(template: MappingNode) -> Pod | None:
         return None
 
 
-def _containers(spec: Node | None) -> list[Node]:
-    if spec is None:
-        return []
-    return [*items_of(below(spec, "containers")), *items_of(below(spec, "initContainers"))]
+def script_problem(
+    template: PodTemplate, container: str, command: Sequence[str], config_maps: ConfigMaps
+) -> str | None:
+    """Why the script of a command cannot run; None if it can, or if no file has it."""
+    by_shell = bool(command) and PurePosixPath(command[0]).name in SHELLS
+    options = [word for word in command if word.startswith("-")] if by_shell else []
+    words = [word for word in command[by_shell:] if word not in options]
+    if not words or any("c" in option for option in options):
+        return None
+    path = PurePosixPath(words[0])
+    volume = below(_volume_at(template, container, str(path.parent)), "configMap")
+    name = text_of(volume, "name")
+    data = config_maps.get((template.namespace, name))
+    if data is None or below(volume, "items"):
+        return None
+    if path.name not in data.entries:
+        hint = did_you_mean(path.name, data.entries) or " Correct the path of the command."
+        return (
+            f"ConfigMap {name}, which is mounted at {path.parent}, has no key {path.name!r}.{hint}"
+        )
+    text, what = text_of(data, path.name), f"{path.name!r} of ConfigMap {name}"
+    mode = value_of(below(volume, "defaultMode")) or _DEFAULT_MODE
+    if "\r\n" in text:
+        return f"{what} has CRLF line ends, so its interpreter is not found; write it with LF"
+    if by_shell:
+        return None
+    if not text.startswith("#!"):
+        return f"{what} has no interpreter; begin it with a line such as #!/bin/sh"
+    if isinstance(mode, int) and not mode & _ANY_EXECUTE:
+        return f"{what} is not executable; set defaultMode: 0755 of the volume, or run it with sh"
+    return None
 
 
-def _name(container: Node) -> str:
-    return text_of(below(container, "name"))
-
-
-def _init_containers(template: MappingNode, pod: Pod) -> frozenset[str]:
-    names = (_name(each) for each in _containers(template.get("spec")))
-    return frozenset(each for each in names if each and pod.container(each) is None)
+def _volume_at(template: PodTemplate, container: str, folder: str) -> Node | None:
+    """The volume that a container mounts at a folder as a whole."""
+    for each in items_of(template.root, "spec", "containers"):
+        for mount in items_of(each, "volumeMounts"):
+            same = text_of(mount, "mountPath").rstrip("/") == folder
+            if text_of(each, "name") == container and same and not below(mount, "subPath"):
+                volumes = items_of(template.root, "spec", "volumes")
+                return next(
+                    (v for v in volumes if text_of(v, "name") == text_of(mount, "name")), None
+                )
+    return None

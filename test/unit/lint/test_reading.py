@@ -10,7 +10,6 @@ from support.linting import lint_text
 
 from kruise_probe.lint.findings import Rule
 from kruise_probe.lint.nodes import (
-    MAX_VALUES,
     Document,
     Malformed,
     MappingNode,
@@ -18,6 +17,7 @@ from kruise_probe.lint.nodes import (
     SequenceNode,
     value_of,
 )
+from kruise_probe.lint.reader import MAX_VALUES
 from kruise_probe.lint.sources import Source, documents
 
 
