@@ -26,7 +26,9 @@ def prepare(checkout: Path, version: str) -> None:
         page.write_text(f"---\n{lines}---\n{text}")
     configuration = checkout / "zensical.toml"
     text = configuration.read_text()
-    configuration.write_text(re.sub(r'^(site_url = ".*/)"$', rf'\1{version}/"', text, flags=re.M))
+    configuration.write_text(
+        re.sub(r'^(site_url = ".*/)"$', rf'\g<1>{version}/"', text, flags=re.M)
+    )
 
 
 def describe(text: str) -> str:

@@ -15,9 +15,10 @@ from support.pages import ROOT
 from support.shell import run
 
 DOCS = ROOT / "docs"
+PREFIX = "/kruise-probe"  # as on GitHub Pages
 PAGES = [str(each.relative_to(DOCS).with_suffix("")) for each in sorted(DOCS.rglob("*.md"))]
-WIDTHS = (360, 768, 1280)
-DESKTOP = WIDTHS[-1]
+WIDTHS = (390, 768, 1280, 1440, 1920)
+DESKTOP = 1280
 VERSIONS = ("0.2.0", "0.1.0", "dev")
 LOOKED_FOR = {
     "install", "upgrade", "migrate", "troubleshooting", "multi-tenancy", "reference",
@@ -38,6 +39,13 @@ TOO_WIDE = """
 NARROW_CELLS = """
 [...document.querySelectorAll("article td")]
   .filter(each => each.innerText.length > 20 && each.getBoundingClientRect().width < 90 && each.getBoundingClientRect().height > 150)
+  .map(each => each.innerText.slice(0, 60))
+"""
+# On a desktop no cell of a table and no line of a diagram is cut, which a reader could see only by scrolling.
+CUT = """
+[...document.querySelectorAll("article .md-typeset__scrollwrap, article pre:not(:has(.gp)) code")]
+  .filter(each => each.scrollWidth > each.clientWidth + 1)
+  .filter(each => each.matches(".md-typeset__scrollwrap") || /[─│┌▶]/.test(each.innerText))
   .map(each => each.innerText.slice(0, 60))
 """
 # The search is an application of its own, below a shadow root.
@@ -72,7 +80,7 @@ async def site(folder: Path) -> AsyncIterator[Site]:
         )
         assert built.code == 0, built.out + built.err
     application = web.Application()
-    application.router.add_static("/", folder)
+    application.router.add_static(PREFIX, folder)
     runner = web.AppRunner(application)
     await runner.setup()
     try:
@@ -80,7 +88,7 @@ async def site(folder: Path) -> AsyncIterator[Site]:
         await server.start()
         host, port = runner.addresses[0][:2]
         async with chromium.browser() as page:
-            yield Site(folder, f"http://{host}:{port}", page)
+            yield Site(folder, f"http://{host}:{port}{PREFIX}", page)
     finally:
         await runner.cleanup()
 
@@ -91,7 +99,29 @@ async def test_a_page_fits_each_width_without_errors(site: Site, name: str) -> N
         await site.browser.open(site.page(name), width)
         assert await site.browser.evaluate(TOO_WIDE) == [], width
         assert await site.browser.evaluate(NARROW_CELLS) == [], width
+        assert width < DESKTOP or await site.browser.evaluate(CUT) == [], width
         assert site.browser.problems == [], width
+
+
+async def test_each_page_describes_itself_in_its_language(site: Site) -> None:
+    described = set()
+    for name in PAGES:
+        page = (site.folder / f"dev/{name}.html").read_text()
+        language = "zh" if name.startswith("zh/") else "en"
+        assert f'<html lang="{language}"' in page, name
+        assert (
+            f'rel="canonical" href="https://kruise-probe.github.io{PREFIX}/dev/{name}.html"' in page
+        )
+        described.add(re.search(r'<meta name="description" content="([^"]+)"', page)[1])  # type: ignore[index]
+    assert len(described) == len(PAGES)
+
+
+async def test_the_page_of_a_wrong_address_has_its_style(site: Site) -> None:
+    page = (site.folder / "404.html").read_text()
+    styles = re.findall(r'<link rel="stylesheet" href="([^"]+)"', page)
+    assert len(styles) >= 3
+    for style in styles:
+        assert (site.folder / style.removeprefix(f"{PREFIX}/")).is_file(), style
 
 
 @pytest.mark.parametrize("name", PAGES)
@@ -124,7 +154,15 @@ async def test_the_search_finds_a_page_by_a_word_in_it(site: Site) -> None:
     await site.browser.evaluate("document.querySelector('.md-search__button').click()")
     await site.browser.until(f"{SEARCH}('input').length")
     await site.browser.call("Input.insertText", text="ProbeDaemonStale")
-    await site.browser.until(f"{SEARCH}('a[href*=troubleshooting]').length")
+    await site.browser.until(f"{SEARCH}('a[href*=reasons]').length")
+
+
+async def test_the_search_finds_a_chinese_word(site: Site) -> None:
+    await site.browser.open(site.page("zh/index"), DESKTOP)
+    await site.browser.evaluate("document.querySelector('.md-search__button').click()")
+    await site.browser.until(f"{SEARCH}('input').length")
+    await site.browser.call("Input.insertText", text="卸载")
+    await site.browser.until(f"{SEARCH}('a[href*=install]').length")
 
 
 async def test_code_can_be_copied_and_pages_edited(site: Site) -> None:

@@ -23,6 +23,7 @@ ELSEWHERE = {
     r"hack/(cluster|kind-up|kind-load)|eval .*hack/cluster": "hack/test e2e",
     r"kubectl -n kruise-system rollout": "hack/e2e-installed",
     r"kubectl create clusterrolebinding|kubectl -n kruise-system port-forward|curl --insecure": "test/contract/installation/test_secure_metrics.py",
+    r"docker (build|push)": "no test: needs Docker",
     r"helm |kubectl label namespace kruise-system": "hack/e2e-installed helm",
     r"kubectl apply --server-side --kustomize": "hack/e2e-installed kustomize",
     r"(pipx|uv tool|pip) (install|inject)": "test/integration/release installs the wheels",

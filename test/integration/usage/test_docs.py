@@ -9,13 +9,11 @@ from pathlib import Path
 
 import pytest
 import yaml
-from monitoring.alerts import alert_groups
 from support.pages import ROOT, Block, block, blocks, blocks_of
 from support.playground import ControlledPlayground
 from support.shell import Ran, run
 from support.usage_namespace import UsageNamespace
 
-from kruise_probe.api.names import REASON_DAEMON_STALE
 from kruise_probe_playground.documents import SAMPLE, objects_for
 
 TRANSLATED = "README.zh-CN.md"  # its blocks are held to README.md's
@@ -36,6 +34,7 @@ NOT_OF_THE_PLAYGROUND = {
 YAML = [each for each in blocks("yaml") if each.page != TRANSLATED]
 SET_BY_HACK_CLUSTER = "export KRUISE_PROBE_CRI_ENDPOINT=unix:///run/containerd/containerd.sock"
 BESIDE_THE_DOCS = sorted([*ROOT.glob("*.md"), *(ROOT / "test").glob("*.md")])
+ALERTS = yaml.safe_load((ROOT / "config/prometheus/alerts.yaml").read_text())["spec"]
 LISTING = re.compile(r"\d+\.\d+\.\d+\.\d+")
 
 
@@ -170,15 +169,35 @@ def test_every_metric_that_is_named_exists_and_every_one_that_exists_is_explaine
         assert page != "metrics.md" or there == named, "docs/metrics.md has every one"
 
 
-def test_every_condition_and_reason_of_a_marker_is_explained() -> None:
-    source = (ROOT / "kruise_probe/controllers/markers/conditions.py").read_text()
-    reasons = set(re.findall(r'"([A-Z][a-z]+(?:[A-Z][a-z]+)*)"', source)) - {"True", "False"}
-    text = (ROOT / "docs/concepts.md").read_text()
-    assert {each for each in {*reasons, REASON_DAEMON_STALE} if each not in text} == set()
+NO_REASONS = {"ContainersReady", "NodePodProbe", "PodProbeMarker", "PodProbeMarkerGate"} | {
+    "DisruptionTarget", "DoesNotExist", "EnablePodProbeMarkerOnServerless", "FailedPrecondition",
+    "NotIn", "PodReadyToStartContainers", "PodResizeInProgress", "PodResizePending", "PodScheduled",
+    "AllContainersRestarting", "SidecarSet", "ConfigMap", "InPlaceUpdateReady", "KruisePodReady",
+}  # fmt: skip
+"""Other names in the modules that have reasons."""
 
 
-def test_the_alerts_of_the_page_are_those_of_the_prometheus_rule() -> None:
-    assert yaml.safe_load(block("operating.md", "Alerts").text) == {"groups": alert_groups()}
+def test_every_reason_has_a_part_of_the_page_of_reasons() -> None:
+    product = ROOT / "kruise_probe"
+    modules = [
+        *(product / "inspection").rglob("*.py"),
+        *(product / "controllers").rglob("*.py"),
+        product / "api/names.py",
+        product / "daemon/probers/prober.py",
+        product / "lint/findings.py",
+    ]
+    source = "\n".join(module.read_text() for module in modules)
+    reasons = set(re.findall(r'"([A-Z][a-z]+(?:[A-Z][A-Za-z]*)+)"', source)) - NO_REASONS
+    page = (ROOT / "docs/reasons.md").read_text()
+    assert reasons - set(re.findall(r"^### (\w+)$", page, re.MULTILINE)) == set()
+
+
+def test_every_alert_has_a_part_of_the_page_of_alerts() -> None:
+    page = (ROOT / "docs/alerts.md").read_text()
+    parts = re.findall(r"^## (\w+)$", page, re.MULTILINE)
+    assert parts == [rule["alert"] for rule in ALERTS["groups"][0]["rules"]]
+    for rule in ALERTS["groups"][0]["rules"]:
+        assert rule["annotations"]["runbook_url"].endswith(f"/alerts.md#{rule['alert'].lower()}")
 
 
 @pytest.mark.skipif(
@@ -188,7 +207,7 @@ def test_the_alerts_of_the_page_are_those_of_the_prometheus_rule() -> None:
 async def test_the_alerts_fire_when_they_should(
     shell: Callable[[str], Awaitable[Ran]], tmp_path: Path
 ) -> None:
-    (tmp_path / "alerts.yaml").write_text(yaml.safe_dump({"groups": alert_groups()}))
+    (tmp_path / "alerts.yaml").write_text(yaml.safe_dump(ALERTS))
     shutil.copy(ROOT / "test" / "data" / "alerts-test.yaml", tmp_path)
     ran = await shell("promtool check rules alerts.yaml && promtool test rules alerts-test.yaml")
     assert ran.code == 0, ran.out + ran.err
