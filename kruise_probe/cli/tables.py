@@ -16,7 +16,7 @@ from kruise_probe.inspection.views import (
     CountsView,
     MarkerView,
     PodView,
-    Problem,
+    ProblemView,
     ResultView,
     StatusView,
 )
@@ -185,9 +185,9 @@ def _marks(result: ResultView) -> str:
     return ",".join(f"{key.rpartition('/')[2]}={value}" for key, value in pairs)
 
 
-def _problem_lines(problems: Sequence[Problem], terminal: Terminal) -> Iterator[str]:
+def _problem_lines(problems: Sequence[ProblemView], terminal: Terminal) -> Iterator[str]:
     """One paragraph for each cause: reason and names, what was found, and what to do."""
-    groups: dict[tuple[str, str, str], list[Problem]] = {}
+    groups: dict[tuple[str, str, str], list[ProblemView]] = {}
     for each in problems:
         cause = "" if each.link == "result" else _cause(each)
         groups.setdefault((each.severity, each.reason, cause), []).append(each)
@@ -208,12 +208,12 @@ _VARYING: Final = re.compile(r"\b[0-9][0-9a-z.]*s\b")
 """Durations, which differ between pods with the same problem."""
 
 
-def _cause(problem: Problem) -> str:
+def _cause(problem: ProblemView) -> str:
     text = _VARYING.sub("", _POD.sub("", problem.message))
     return re.sub(rf"(?<![\w.-]){re.escape(problem.pod)}(?![\w.-])", "", text)
 
 
-def _concerned(group: Iterable[Problem]) -> str:
+def _concerned(group: Iterable[ProblemView]) -> str:
     """`  web-0, web-1 and 3 more pods (idle, lobby)`: what the problems of one cause concern. A problem of a pod concerns all of its probes."""
     pods = list(dict.fromkeys(each.pod for each in group if each.pod))
     probes = dict.fromkeys(each.probe for each in group if each.probe and each.link != "pod")

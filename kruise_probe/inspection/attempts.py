@@ -24,18 +24,17 @@ from kruise_probe.controllers.compiled import CompiledMarker
 from kruise_probe.controllers.nodes.plan import probes_of_marker
 from kruise_probe.controllers.pods.claims import Claims, claims_of
 from kruise_probe.controllers.pods.marking import Changes, marking
-from kruise_probe.inspection.link import Link, LinkState, ProbeContext, broken
+from kruise_probe.inspection.commands import handler_text
+from kruise_probe.inspection.link import Link, LinkState, ProbeContext, broken, paused_text
 from kruise_probe.inspection.result_links import invalid_values, not_started_note
 from kruise_probe.inspection.seen_pods import SeenPod
 from kruise_probe.inspection.snapshot import Snapshot
 from kruise_probe.inspection.spec_links import (
     container_link,
     marker_link,
-    paused_text,
     pod_link,
     port_link,
 )
-from kruise_probe.inspection.status import handler_text
 from kruise_probe.inspection.traces import contexts_of
 from kruise_probe.inspection.views import JSON_VERSION, JsonView
 

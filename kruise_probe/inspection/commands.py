@@ -1,10 +1,14 @@
-"""Commands that need a shell: the runtime runs the words of a command as they are, without a shell."""
+"""Commands: as text, and those that need a shell, because the runtime runs the words of a command without one."""
 
 import json
 import re
+import shlex
 from collections.abc import Sequence
 from pathlib import PurePosixPath
 from typing import Final, NamedTuple
+
+from kruise_probe.api.core import ExecAction, GRPCAction, HTTPGetAction, TCPSocketAction
+from kruise_probe.api.v1alpha1 import ContainerProbe
 
 SHELLS: Final = frozenset({"sh", "bash", "dash", "ash", "zsh", "ksh"})
 _TAKE_ANY_WORD: Final = frozenset(
@@ -130,3 +134,34 @@ def _variable(text: str) -> str:
 
 def _script(words: Sequence[str], shell: str = "sh") -> str:
     return json.dumps([shell, "-c", " ".join(words)], ensure_ascii=False)
+
+
+def _shell_word(word: str) -> str:
+    """A word of a command as bash reads it; control characters are escaped, so that it is on one line."""
+    if _CONTROL.search(word) is None:
+        return shlex.quote(word)
+    return f"$'{word.translate(_ESCAPES)}'"
+
+
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
+_ESCAPES: Final = {
+    **{code: f"\\x{code:02x}" for code in (*range(32), 127)},
+    ord("\t"): r"\t", ord("\n"): r"\n", ord("\r"): r"\r", ord("'"): r"\'", ord("\\"): r"\\",
+}  # fmt: skip
+
+
+def handler_text(entry: ContainerProbe) -> str:
+    """What an attempt does, on one line: `exec sh -c 'test -e idle'`, `http-get http://:8080/healthz`."""
+    match entry.probe.handler:
+        case ExecAction() as action:
+            return " ".join(["exec", *map(_shell_word, action.command or ())])
+        case HTTPGetAction() as action:
+            action = action.with_defaults()
+            return f"http-get {str(action.scheme).lower()}://:{action.port}{action.path}"
+        case TCPSocketAction() as action:
+            return f"tcp-socket :{action.port}"
+        case GRPCAction() as action:
+            service = f" {action.service}" if action.service else ""
+            return f"grpc :{action.port}{service}{' TLS' if action.mode == 'TLS' else ''}"
+        case _:
+            return "none"

@@ -6,10 +6,17 @@ from typing import Final, NamedTuple
 import msgspec
 
 from kruise_probe.api.keys import NamespacedName
-from kruise_probe.api.names import PAUSED_ANNOTATION
-from kruise_probe.api.v1alpha1 import ContainerProbeState, PodContainerProbe, PodProbeMarker
+from kruise_probe.api.names import PAUSED_ANNOTATION, REASON_PAUSED
+from kruise_probe.api.v1alpha1 import (
+    ContainerProbe,
+    ContainerProbeState,
+    PodContainerProbe,
+    PodProbe,
+    PodProbeMarker,
+)
 from kruise_probe.controllers.compiled import CompiledMarker
 from kruise_probe.controllers.limits import ENTRY_TOO_LARGE, NO_ROOM, TOO_MANY_MARKERS, LeftOut
+from kruise_probe.controllers.markers.conditions import listed
 from kruise_probe.controllers.pods.claims import Claim, ClaimConflict
 from kruise_probe.inspection.seen_pods import SeenPod
 from kruise_probe.inspection.snapshot import Snapshot
@@ -41,7 +48,10 @@ class Link(JsonView, frozen=True):
 
 
 class ProbeContext(NamedTuple):
-    """One probe of one pod, with everything that its links are computed from."""
+    """One probe of one pod, with everything that its links are computed from.
+
+    `entry` is the pod's entry in NodePodProbe.spec, `current` the probe in it, and `result` what the node reported.
+    """
 
     snapshot: Snapshot
     seen: SeenPod
@@ -51,12 +61,29 @@ class ProbeContext(NamedTuple):
     claim: Claim | None
     conflicts: tuple[ClaimConflict, ...]
     virtual: bool
+    entry: PodProbe | None
     result: ContainerProbeState | None
     left_out: LeftOut | None
 
     @property
     def name(self) -> str:
         return f"{self.marker.key.name}#{self.probe.name}"
+
+    @property
+    def current(self) -> ContainerProbe | None:
+        probes = (self.entry and self.entry.probes) or ()
+        return next((probe for probe in probes if probe.name == self.name), None)
+
+    @property
+    def is_outdated(self) -> bool:
+        """Whether the daemon has no result of the edited probe yet; False if it reports no hash, as Kruise's daemon."""
+        reported, current = self.result and self.result.probe_hash, self.current
+        return bool(reported and current and reported != current.hash)
+
+    def conflict(self, *kinds: str) -> str:
+        """The owners of what the probe may not write, of the first of `kinds` with a conflict; empty if there is none."""
+        texts = (listed([str(one) for one in self.conflicts if one.kind == kind]) for kind in kinds)
+        return next(filter(None, texts), "")
 
     def reported(self, reason: str, about: str) -> str:
         """The message of the marker's condition with this reason, if it contains `about`; or empty."""
@@ -80,6 +107,16 @@ def broken(name: str, reason: str, text: str, remedy: str = "") -> Link:
     return Link(name, LinkState.BROKEN, text, reason, remedy or remedy_of(reason))
 
 
+def paused(name: str, what: str, kind: str, key: NamespacedName) -> Link:
+    """The link of a paused object; `kind` as kubectl names it."""
+    remedy = f"remove the annotation to resume: kubectl annotate {kind} {key.name} -n {key.namespace} {PAUSED_ANNOTATION}-"
+    return waiting(name, REASON_PAUSED, paused_text(what), remedy)
+
+
+def paused_text(what: str) -> str:
+    return f"{what} has the annotation {PAUSED_ANNOTATION}=true, so its probes are paused; conditions and marks stay"
+
+
 def remedy_of(reason: str) -> str:
     """What to do about a broken or waiting link: one sentence, for users with kubectl."""
     return _REMEDIES.get(reason, "")
@@ -90,21 +127,15 @@ def unknown_remedy(reason: str) -> str:
     return _UNKNOWN_REMEDIES.get(reason, "read the message and the daemon's log on that node")
 
 
-def paused_remedy(kind: str, key: NamespacedName) -> str:
-    """The remedy for a paused object; `kind` as kubectl names it."""
-    return f"remove the annotation to resume: kubectl annotate {kind} {key.name} -n {key.namespace} {PAUSED_ANNOTATION}-"
-
-
 def manager_remedy(*, virtual: bool = False) -> str:
     """The remedy for a write that the manager has not made; `virtual` nodes need another feature gate."""
     gate = "EnablePodProbeMarkerOnServerless" if virtual else "PodProbeMarkerGate"
-    return _CHECK_MANAGER.format(gate)
+    return (
+        f"check that the manager runs with its feature gate {gate} on, and read its log: "
+        "kubectl -n kruise-system get pods, then kubectl logs"
+    )
 
 
-_CHECK_MANAGER: Final = (
-    "check that the manager runs with its feature gate {} on, and read its log: "
-    "kubectl -n kruise-system get pods, then kubectl logs"
-)
 _MAKE_CONTAINER_RUN: Final = (
     "find out why it does not run: kubectl describe pod, kubectl logs --previous"
 )

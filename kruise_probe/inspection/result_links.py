@@ -63,7 +63,7 @@ def result_link(context: ProbeContext) -> Link:
             return ok("result", "unknown: no permission to list nodepodprobes")
         return _no_result(context)
     text = f"{result.state}: {result.message}" if result.message else result.state
-    if is_outdated(context):
+    if context.is_outdated:
         text = f"{text}; this is the result of the probe before it was edited"
         return waiting("result", "ResultOutdated", text)
     if result.state == ProbeState.UNKNOWN:
@@ -123,16 +123,6 @@ _NO_PROGRAM: Final = re.compile("no such file|not found", re.IGNORECASE)
 """In the message of runtimes that report a missing program as a failed command."""
 
 
-def is_outdated(context: ProbeContext) -> bool:
-    """Whether the daemon has no result of the edited probe yet; False if it reports no hash, as Kruise's daemon."""
-    reported = context.result.probe_hash if context.result else None
-    entry = context.snapshot.entry_of(context.seen.pod)
-    current = next(
-        (each for each in (entry and entry.probes) or () if each.name == context.name), None
-    )
-    return bool(reported and current and reported != current.hash)
-
-
 def _command_hint(context: ProbeContext) -> str:
     """What to do if an exec command is one word with spaces: the runtime looks for a program of that name."""
     action = context.probe.probe.exec
@@ -172,8 +162,7 @@ def condition_link(context: ProbeContext) -> Link:
     wanted, claim, result = context.probe.pod_condition_type, context.claim, context.result
     if not wanted:
         return ok("condition")
-    conflict = conflict_text(context, "condition type")
-    if conflict:
+    if conflict := context.conflict("condition type"):
         return broken("condition", "Conflict", conflict)
     if claim is None or not claim.condition_type:
         return broken("condition", "InvalidSpec", f"probes may not set the condition {wanted}")
@@ -190,8 +179,7 @@ def condition_link(context: ProbeContext) -> Link:
 def marks_link(context: ProbeContext) -> Link:
     if not context.probe.marker_policy:
         return ok("marks")
-    conflict = conflict_text(context, "label") or conflict_text(context, "annotation")
-    if conflict:
+    if conflict := context.conflict("label", "annotation"):
         return broken("marks", "Conflict", conflict)
     result, claim = context.result, context.claim
     wanted = claim.wanted.get(result.state) if claim and result else None
@@ -281,11 +269,6 @@ def _differences(
         f"{kind} {key} should be {'absent' if wanted[key] is None else wanted[key]}, but is {actual.get(key, 'absent')}"
         for key in keys
     ]
-
-
-def conflict_text(context: ProbeContext, kind: str) -> str:
-    """The owners of what the probe may not write; empty if there is no conflict. `kind` as in ClaimConflict."""
-    return listed([str(each) for each in context.conflicts if each.kind == kind])
 
 
 def _behind_link(

@@ -3,10 +3,13 @@
 from collections.abc import Iterable
 from typing import Final
 
-from kruise_probe.api.names import PAUSED_ANNOTATION, REASON_NO_ROOM, REASON_PAUSED
+import msgspec
+
+from kruise_probe.api.meta import DECODE_ERRORS
+from kruise_probe.api.names import PAUSED_ANNOTATION, REASON_NO_ROOM, SERVERLESS_PROBES_ANNOTATION
 from kruise_probe.api.pods import Pod
 from kruise_probe.api.spelling import did_you_mean
-from kruise_probe.api.v1alpha1 import PodProbeMarker
+from kruise_probe.api.v1alpha1 import PodContainerProbe, PodProbeMarker
 from kruise_probe.controllers.markers.conditions import listed
 from kruise_probe.controllers.nodes.plan import probes_of_marker
 from kruise_probe.inspection.link import (
@@ -15,7 +18,7 @@ from kruise_probe.inspection.link import (
     broken,
     manager_remedy,
     ok,
-    paused_remedy,
+    paused,
     waiting,
 )
 from kruise_probe.inspection.selectors import selector_text
@@ -29,8 +32,7 @@ def marker_link(context: ProbeContext) -> Link:
         errors = "; ".join(str(each) for each in marker.errors) or "its name is not unique"
         return broken("marker", "InvalidSpec", f"the probe is invalid and ignored: {errors}")
     if marker.paused:
-        text = paused_text(f"PodProbeMarker {marker.key}")
-        return waiting("marker", REASON_PAUSED, text, paused_remedy("podprobemarker", marker.key))
+        return paused("marker", f"PodProbeMarker {marker.key}", "podprobemarker", marker.key)
     return ok("marker", f"{marker.key} selects {selector_text(marker.selector)}")
 
 
@@ -41,7 +43,7 @@ def pod_link(context: ProbeContext) -> Link:
     if not pod.active:
         return broken("pod", "PodFinished", f"the pod has completed ({pod.phase})")
     if pod.paused:
-        return waiting("pod", REASON_PAUSED, paused_text("the pod"), paused_remedy("pod", pod.key))
+        return paused("pod", "the pod", "pod", pod.key)
     if pod.mirror:
         return broken("pod", "StaticPod", "a static pod; only its kubelet may update it")
     if not pod.node:
@@ -58,10 +60,6 @@ def pod_link(context: ProbeContext) -> Link:
         text = f"init containers of the pod have not completed{detail}"
         return broken("pod", "PodNotInitialized", text)
     return ok("pod", f"{pod.phase} on {pod.node}, {pod.ip or 'no address yet'}")
-
-
-def paused_text(what: str) -> str:
-    return f"{what} has the annotation {PAUSED_ANNOTATION}=true, so its probes are paused; conditions and marks stay"
 
 
 def pause_notes(markers: Iterable[PodProbeMarker], pods: Iterable[Pod]) -> list[str]:
@@ -125,6 +123,54 @@ def _only(ports: list[str]) -> str:
     return f"only {', '.join(ports)}" if ports else "it declares no ports with a name"
 
 
+def provider_link(context: ProbeContext) -> Link:
+    """The annotation that tells a serverless provider what to probe, and the condition that it writes."""
+    pod, probe = context.seen.pod, context.probe
+    annotation = pod.annotations.get(SERVERLESS_PROBES_ANNOTATION)
+    if annotation is None:
+        text = (
+            f"the pod on virtual node {pod.node} has no annotation {SERVERLESS_PROBES_ANNOTATION}"
+        )
+        return broken("provider", "NotInjected", text)
+    if not probe.pod_condition_type:
+        text = "the probe has no podConditionType, so the provider cannot report its result"
+        return broken("provider", "ConditionTypeMissing", text)
+    if conflict := context.conflict("condition type"):  # the webhook leaves the probe out
+        return broken("provider", "Conflict", conflict)
+    if text := _not_injected(probe, annotation):
+        remedy = (
+            "create the pod again: the webhook writes the annotation only when a pod is created"
+        )
+        return broken("provider", "NotInjected", text, remedy)
+    if context.result is None:
+        text = f"the provider has not set condition {probe.pod_condition_type} on the pod"
+        return broken("provider", "ProviderSilent", text)
+    return ok("provider", "the provider has set the condition")
+
+
+class _Injected(msgspec.Struct, frozen=True, rename="camel"):
+    """A probe as the webhook writes it: with its own name, not `<marker>#<probe>`."""
+
+    name: str
+    container_name: str
+    pod_condition_type: str = ""
+
+
+def _not_injected(probe: PodContainerProbe, annotation: str) -> str:
+    """Why the annotation does not tell the provider to run the probe; empty if it does."""
+    name = f"annotation {SERVERLESS_PROBES_ANNOTATION} of the pod"
+    try:
+        injected = msgspec.json.decode(annotation, type=tuple[_Injected, ...])
+    except DECODE_ERRORS as error:
+        return f"{name} is not a list of probes: {error}"
+    if _Injected(probe.name, probe.container_name, probe.pod_condition_type or "") in injected:
+        return ""
+    return (
+        f"{name} does not contain probe {probe.name} of container {probe.container_name}; "
+        "the probe was added or edited after the pod was created"
+    )
+
+
 def manager_link(context: ProbeContext) -> Link:
     """Never broken by itself: without leader election a working manager renews no Lease. See `missing_manager_link`."""
     snapshot = context.snapshot
@@ -160,11 +206,7 @@ def node_pod_probe_link(context: ProbeContext) -> Link:
         for each in probes_of_marker(context.marker, pod.containers, pod.started)
         if each.name == context.name
     )
-    entry = snapshot.entry_of(pod)
-    current = next(
-        (each for each in (entry.probes if entry else None) or () if each.name == context.name),
-        None,
-    )
+    entry, current = context.entry, context.current
     if entry is not None and current == wanted and entry.ip == pod.ip:
         return ok(link, f"{pod.node} contains the probe")
     if snapshot.is_recent(context.source.metadata.creation_timestamp):

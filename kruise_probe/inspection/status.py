@@ -1,28 +1,29 @@
-"""The view of `status`: for each marker its probes, pods, newest results and problems. Pure."""
+"""The view of `status`: for each marker its probes, pods, newest results and problems. Pure.
 
-import re
-import shlex
-from collections.abc import Iterable, Mapping, Sequence, Set
+A problem is the link that ends a trace, or one of the marker itself.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from typing import Final
 
-from kruise_probe.api.core import ExecAction, GRPCAction, HTTPGetAction, TCPSocketAction
-from kruise_probe.api.names import LEFT_OUT_REASONS, REASON_DAEMON_STALE, REASON_PAUSED
-from kruise_probe.api.times import format_time
-from kruise_probe.api.v1alpha1 import ContainerProbe, PodContainerProbe, PodProbeMarker, ProbeState
-from kruise_probe.controllers.compiled import CompiledMarker
-from kruise_probe.controllers.nodes.plan import is_probed
-from kruise_probe.inspection.problems import (
-    marker_problems,
-    no_pods,
-    pod_problems,
-    reported_problems,
+from kruise_probe.api.names import (
+    LEFT_OUT_REASONS,
+    MARKER_FINALIZER,
+    REASON_DAEMON_STALE,
+    REASON_PAUSED,
 )
-from kruise_probe.inspection.result_links import is_outdated
+from kruise_probe.api.times import format_time
+from kruise_probe.api.v1alpha1 import PodContainerProbe, PodProbeMarker, ProbeState
+from kruise_probe.controllers.compiled import CompiledMarker
+from kruise_probe.controllers.markers.conditions import INVALID_SPEC, VALUE_INVALID
+from kruise_probe.controllers.nodes.plan import is_probed
+from kruise_probe.inspection.commands import handler_text
+from kruise_probe.inspection.link import Link, LinkState, broken, paused, remedy_of, waiting
 from kruise_probe.inspection.seen_pods import SeenPod
-from kruise_probe.inspection.selectors import selector_text
+from kruise_probe.inspection.selectors import distance, selector_text, why_not
 from kruise_probe.inspection.snapshot import Snapshot
 from kruise_probe.inspection.spec_links import pause_notes
-from kruise_probe.inspection.traces import ProbeTrace, traces_of
+from kruise_probe.inspection.traces import ProbeTrace, readiness_gates_of, traces_of
 from kruise_probe.inspection.views import (
     JSON_VERSION,
     PENDING,
@@ -30,6 +31,7 @@ from kruise_probe.inspection.views import (
     MarkerView,
     PodView,
     ProbeView,
+    ProblemView,
     ResultView,
     StatusView,
 )
@@ -39,44 +41,127 @@ def status_view(
     snapshot: Snapshot, markers: Iterable[PodProbeMarker], notes: Sequence[str]
 ) -> StatusView:
     """The view of `markers`, sorted by namespace and name."""
-    shown = sorted(markers, key=lambda each: each.key)
+    shown = sorted(markers, key=lambda marker: marker.key)
+    selected = [seen.pod for seen in snapshot.pods if snapshot.markers_of(seen.pod)]
     return StatusView(
         version=JSON_VERSION,
         time=format_time(snapshot.now),
-        notes=[
-            *notes,
-            *pause_notes(
-                shown, (each.pod for each in snapshot.pods if snapshot.markers_of(each.pod))
-            ),
-        ],
-        markers=[_marker_view(snapshot, each) for each in shown],
+        notes=[*notes, *pause_notes(shown, selected)],
+        markers=[_marker_view(snapshot, marker) for marker in shown],
     )
 
 
 def _marker_view(snapshot: Snapshot, marker: PodProbeMarker) -> MarkerView:
     compiled = snapshot.compiled[marker.key]
-    pods: list[PodView] = []
-    counted: list[PodView] = []
-    problems = marker_problems(snapshot, marker, compiled)
-    for seen in snapshot.pods_of(compiled):
-        traces = traces_of(snapshot, seen, compiled)
-        pods.append(_pod_view(seen, traces, compiled))
-        if is_probed(seen.pod):
-            counted.append(pods[-1])
-        problems += pod_problems(snapshot, seen, traces)
-    problems += reported_problems(snapshot, marker, {each.link for each in problems})
+    traces = [(seen, traces_of(snapshot, seen, compiled)) for seen in snapshot.pods_of(compiled)]
+    pods = [_pod_view(seen, of_pod, compiled) for seen, of_pod in traces]
+    problems = list(map(_problem, _marker_links(marker, compiled)))
+    for seen, of_pod in traces:
+        problems += _pod_problems(snapshot, seen, of_pod)
+    found = {problem.link for problem in problems}
+    problems += map(_problem, _reported_links(snapshot, marker, found))
     if not pods and compiled.selector.requirements and not marker.deleting:
-        problems.append(no_pods(snapshot, compiled))
+        problems.append(_problem(_no_pods(snapshot, compiled)))
     return MarkerView(
         namespace=marker.key.namespace,
         name=marker.key.name,
         selector=selector_text(compiled.selector),
-        counts=_counts(counted),
+        counts=_counts(
+            [view for view, (seen, _) in zip(pods, traces, strict=True) if is_probed(seen.pod)]
+        ),
         conditions=list((marker.status and marker.status.conditions) or ()),
-        probes=[_probe_view(each) for each in marker.spec.probes or ()],
+        probes=[_probe_view(probe) for probe in marker.spec.probes or ()],
         pods=pods,
         problems=problems,
     )
+
+
+def _problem(link: Link, seen: SeenPod | None = None, probe: str = "") -> ProblemView:
+    pod, node = (seen.pod.name, seen.pod.node) if seen else ("", "")
+    return ProblemView(link.state, link.name, link.reason, link.text, link.remedy, pod, probe, node)
+
+
+def _marker_links(marker: PodProbeMarker, compiled: CompiledMarker) -> list[Link]:
+    """Problems of the marker itself, independent of its pods."""
+    if marker.deleting:
+        since = marker.metadata.deletion_timestamp
+        finalizers = marker.metadata.finalizers or ()
+        text = f"is being deleted since {since}; held by {', '.join(finalizers) or 'nothing'}"
+        held_by_us = not finalizers or MARKER_FINALIZER in finalizers
+        remedy = remedy_of("MarkerDeleting" if held_by_us else "MarkerHeld")
+        return [waiting("marker", "MarkerDeleting", text, remedy)]
+    links = [broken("marker", INVALID_SPEC, str(error)) for error in compiled.errors]
+    if compiled.paused:
+        links.append(paused("marker", "this PodProbeMarker", "podprobemarker", marker.key))
+    return links
+
+
+def _no_pods(snapshot: Snapshot, marker: CompiledMarker) -> Link:
+    """That the marker selects no pod, with the closest pod of its namespace."""
+    selector, pods = marker.selector, snapshot.pods_in(marker.key.namespace)
+    text = f"no pod of namespace {marker.key.namespace} has {selector_text(selector)}"
+    if pods:
+        closest = min(pods, key=lambda pod: distance(selector, pod.labels))
+        text += f"; closest is pod {closest.name}: {why_not(selector, closest.labels)}"
+    else:
+        text += "; the namespace has no pods"
+    return waiting("selector", "NoPods", text)
+
+
+def _reported_links(snapshot: Snapshot, marker: PodProbeMarker, found: set[str]) -> Iterator[Link]:
+    """Problems from the marker's conditions, unless a link that was found reports the same problem.
+
+    A marker's status may be one second old, so nodes that are behind are found in NodePodProbes if these can be read.
+    """
+    for each in (marker.status and marker.status.conditions) or ():
+        visible = each.reason == "NodesBehind" and snapshot.node_pod_probes is not None
+        if (
+            each.status == _BAD_STATUS.get(each.type)
+            and not visible
+            and not found & _REPORTED_BY_LINKS.get(each.reason, set())
+            and not snapshot.is_recent(each.last_transition_time)
+        ):
+            yield broken("marker", each.reason, each.message)
+
+
+_BAD_STATUS: Final = {"Synced": "False", "Degraded": "True", "Conflict": "True"}
+_REPORTED_BY_LINKS: Final = {
+    "NodesBehind": {"NodePodProbe", "marker", "manager"},
+    "Deleting": {"marker"},
+    INVALID_SPEC: {"marker"},
+    "ContainerNotFound": {"container"},
+    "PodNotMarked": {"condition", "marks"},
+    REASON_DAEMON_STALE: {"daemon"},
+    "ClaimedByAnother": {"condition", "marks"},
+    VALUE_INVALID: {"marks"},
+    **{reason: {"NodePodProbe"} for reason in LEFT_OUT_REASONS},
+}
+"""By reason of a condition: the links that report the same problem in more detail."""
+
+
+def _pod_problems(
+    snapshot: Snapshot, seen: SeenPod, traces: Sequence[ProbeTrace]
+) -> Iterator[ProblemView]:
+    """The first broken link of each probe on the pod, and readiness gates that nothing sets."""
+    for trace in traces:
+        if trace.end and not _is_of_marker(trace.end.reason, trace.context.marker):
+            yield _problem(trace.end, seen, trace.context.probe.name)
+    for link in readiness_gates_of(snapshot, seen):
+        if link.state is LinkState.BROKEN:
+            yield _problem(link, seen)
+
+
+def _is_of_marker(reason: str, marker: CompiledMarker) -> bool:
+    """Whether the reason is no problem of the pod, or is reported once for the marker."""
+    if reason == INVALID_SPEC:
+        return bool(marker.errors)
+    if reason == REASON_PAUSED:
+        return marker.paused
+    return reason in _NOT_OF_POD
+
+
+_NOT_OF_POD: Final = frozenset({"MarkerDeleting", "PodFinished", "PodTerminating", "ResultNew"})
+"""ResultNew: the manager needs a moment for each result, so a probe that changes often would be reported all the time."""
 
 
 def _pod_view(seen: SeenPod, traces: Sequence[ProbeTrace], marker: CompiledMarker) -> PodView:
@@ -102,24 +187,22 @@ def result_view(trace: ProbeTrace) -> ResultView:
     Without a result in a NodePodProbe (the pod is completed or paused, or the user may not read NodePodProbes), the result
     is that of the pod's condition, if this probe owns it.
     """
-    context, end = trace.context, trace.end
+    context, reason = trace.context, trace.end.reason if trace.end else ""
     pod, claim, result = context.seen.pod, context.claim, context.result
     state, since, at, message = PENDING, "", "", ""
-    paused = end is not None and end.reason == REASON_PAUSED
     condition = pod.condition(claim.condition_type if claim else "")
-    if result is not None and not paused:
+    if result is not None and reason != REASON_PAUSED:
         state, message = result.state, result.message or ""
-        since = result.last_transition_time or ""
-        at = result.last_probe_time or ""
+        since, at = result.last_transition_time or "", result.last_probe_time or ""
     elif condition is not None and (
-        paused or context.snapshot.node_pod_probes is None or not pod.active
+        reason == REASON_PAUSED or context.snapshot.node_pod_probes is None or not pod.active
     ):
         state = _STATE_OF_CONDITION.get(condition.status, ProbeState.UNKNOWN)
-        since, message = condition.last_transition_time or "", condition.message or ""
-        at = condition.last_probe_time or ""
-    stale = end is not None and end.reason == REASON_DAEMON_STALE and result is not None
-    if end is not None and (stale or end.reason in LEFT_OUT_REASONS):
-        state, message = ProbeState.UNKNOWN, end.text
+        message = condition.message or ""
+        since, at = condition.last_transition_time or "", condition.last_probe_time or ""
+    stale = reason == REASON_DAEMON_STALE and result is not None
+    if trace.end and (stale or reason in LEFT_OUT_REASONS):
+        state, message = ProbeState.UNKNOWN, trace.end.text
         since = (condition and condition.last_transition_time) or ""
     wanted = tuple(claim.wanted.values()) if claim else ()
     return ResultView(
@@ -128,11 +211,11 @@ def result_view(trace: ProbeTrace) -> ResultView:
         since=since,
         last_probe_time=at,
         message=message,
-        labels=_select(pod.labels, {key for each in wanted for key, _ in each.labels}),
+        labels=_select(pod.labels, {key for marks in wanted for key, _ in marks.labels}),
         annotations=_select(
-            pod.annotations, {key for each in wanted for key, _ in each.annotations}
+            pod.annotations, {key for marks in wanted for key, _ in marks.annotations}
         ),
-        outdated=is_outdated(context),
+        outdated=context.is_outdated,
     )
 
 
@@ -141,9 +224,9 @@ _STATE_OF_CONDITION: Final = {"True": ProbeState.SUCCEEDED, "False": ProbeState.
 
 def _counts(pods: Sequence[PodView]) -> CountsView:
     """Count as the marker's status: the result of a probe before its last edit does not count."""
-    states = [{"" if each.outdated else each.state for each in pod.results} for pod in pods]
-    failed = sum(ProbeState.FAILED in each for each in states)
-    succeeded = sum(each == {ProbeState.SUCCEEDED} for each in states)
+    states = [{"" if result.outdated else result.state for result in pod.results} for pod in pods]
+    failed = sum(ProbeState.FAILED in of_pod for of_pod in states)
+    succeeded = sum(of_pod == {ProbeState.SUCCEEDED} for of_pod in states)
     return CountsView(
         pods=len(pods), succeeded=succeeded, failed=failed, unknown=len(pods) - failed - succeeded
     )
@@ -162,34 +245,3 @@ def _probe_view(probe: PodContainerProbe) -> ProbeView:
         failure_threshold=numbers.effective_failure_threshold,
         pod_condition_type=probe.pod_condition_type or "",
     )
-
-
-def _shell_word(word: str) -> str:
-    """A word of a command as bash reads it; control characters are escaped, so that it is on one line."""
-    if _CONTROL.search(word) is None:
-        return shlex.quote(word)
-    return f"$'{word.translate(_ESCAPES)}'"
-
-
-_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
-_ESCAPES: Final = {
-    **{code: f"\\x{code:02x}" for code in (*range(32), 127)},
-    ord("\t"): r"\t", ord("\n"): r"\n", ord("\r"): r"\r", ord("'"): r"\'", ord("\\"): r"\\",
-}  # fmt: skip
-
-
-def handler_text(entry: ContainerProbe) -> str:
-    """What an attempt does, on one line: `exec sh -c 'test -e idle'`, `http-get http://:8080/healthz`."""
-    match entry.probe.handler:
-        case ExecAction() as action:
-            return " ".join(["exec", *map(_shell_word, action.command or ())])
-        case HTTPGetAction() as action:
-            action = action.with_defaults()
-            return f"http-get {str(action.scheme).lower()}://:{action.port}{action.path}"
-        case TCPSocketAction() as action:
-            return f"tcp-socket :{action.port}"
-        case GRPCAction() as action:
-            service = f" {action.service}" if action.service else ""
-            return f"grpc :{action.port}{service}{' TLS' if action.mode == 'TLS' else ''}"
-        case _:
-            return "none"

@@ -16,7 +16,6 @@ from kruise_probe.controllers.pods.claims import claims_of, conflicts_of
 from kruise_probe.controllers.serverless import is_virtual, states_of_conditions
 from kruise_probe.inspection import result_links, spec_links
 from kruise_probe.inspection.link import Link, LinkState, ProbeContext, broken, ok, waiting
-from kruise_probe.inspection.provider_link import provider_link
 from kruise_probe.inspection.seen_pods import SeenPod
 from kruise_probe.inspection.selectors import why_not
 from kruise_probe.inspection.snapshot import Snapshot
@@ -45,38 +44,37 @@ def traces_of(snapshot: Snapshot, seen: SeenPod, marker: CompiledMarker) -> list
 
 def contexts_of(snapshot: Snapshot, seen: SeenPod, marker: CompiledMarker) -> list[ProbeContext]:
     """What the links of each probe of a marker are computed from, in the marker's order."""
-    pod = seen.pod
+    pod, source = seen.pod, snapshot.sources[marker.key]
     markers = snapshot.markers_of(pod)
     claims = claims_of(markers)
     virtual = is_virtual((snapshot.nodes or {}).get(pod.node))
     results = states_of_conditions(pod, claims) if virtual else snapshot.states_of(pod)
     entry = snapshot.entry_of(pod)
-    running = [each.name for each in (entry.probes if entry else None) or ()]
-    left_out = left_out_of(pod, markers, reported_without_room(pod, markers, running))
+    planned = [probe.name for probe in (entry and entry.probes) or ()]
+    left_out = left_out_of(pod, markers, reported_without_room(pod, markers, planned))
     conflicts = conflicts_of(marker, claims)
     by_name = {claim.name: claim for claim in claims.claims} if marker.live else {}
-    source = snapshot.sources[marker.key]
-    contexts = []
-    for probe in source.spec.probes or ():
-        name = f"{marker.key.name}#{probe.name}"
-        contexts.append(
-            ProbeContext(
-                snapshot,
-                seen,
-                source,
-                marker,
-                probe,
-                by_name.pop(name, None),  # of probes with the same name, the first gets the claim
-                tuple(each for each in conflicts if each.probe == probe.name),
-                virtual,
-                results.get(name),
-                None if virtual else left_out.get(marker.key.name),
-            )
+    return [
+        ProbeContext(
+            snapshot=snapshot,
+            seen=seen,
+            source=source,
+            marker=marker,
+            probe=probe,
+            claim=by_name.pop(name, None),  # of probes with the same name, the first gets the claim
+            conflicts=tuple(conflict for conflict in conflicts if conflict.probe == probe.name),
+            virtual=virtual,
+            entry=entry,
+            result=results.get(name),
+            left_out=None if virtual else left_out.get(marker.key.name),
         )
-    return contexts
+        for probe in source.spec.probes or ()
+        for name in (f"{marker.key.name}#{probe.name}",)
+    ]
 
 
 def _links(context: ProbeContext) -> list[Link]:
+    """The links up to the first that is not OK. If that waits for a write and no manager leads, the manager is the end."""
     links: list[Link] = []
     for link_of in _ON_VIRTUAL_NODES if context.virtual else _ON_NODES:
         links.append(link_of(context))
@@ -85,7 +83,7 @@ def _links(context: ProbeContext) -> list[Link]:
     manager = spec_links.missing_manager_link(context, links[-1])
     if manager is None:
         return links
-    return [*takewhile(lambda each: each.name != manager.name, links), manager]
+    return [*takewhile(lambda link: link.name != manager.name, links), manager]
 
 
 _ON_NODES: Final[tuple[Callable[[ProbeContext], Link], ...]] = (
@@ -104,7 +102,7 @@ _ON_VIRTUAL_NODES: Final[tuple[Callable[[ProbeContext], Link], ...]] = (
     spec_links.marker_link,
     spec_links.pod_link,
     spec_links.container_link,
-    provider_link,
+    spec_links.provider_link,
     spec_links.manager_link,
     result_links.condition_link,
     result_links.marks_link,

@@ -18,7 +18,7 @@ class JsonView(msgspec.Struct, frozen=True, rename="camel"):
     """Base of the structs for `-o json`: every field is always printed."""
 
 
-class Problem(JsonView, frozen=True):
+class ProblemView(JsonView, frozen=True):
     """`severity` is `broken` or `waiting`; `link` is the link of the trace; pod and probe may be empty."""
 
     severity: str
@@ -89,7 +89,7 @@ class MarkerView(JsonView, frozen=True):
     conditions: list[Condition]
     probes: list[ProbeView]
     pods: list[PodView]
-    problems: list[Problem]
+    problems: list[ProblemView]
 
 
 class StatusView(JsonView, frozen=True):

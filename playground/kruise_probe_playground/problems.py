@@ -6,7 +6,7 @@ from typing import NamedTuple
 import msgspec
 
 from kruise_probe.inspection.link import LinkState
-from kruise_probe.inspection.views import Problem, StatusView
+from kruise_probe.inspection.views import ProblemView, StatusView
 
 
 class ProblemSummary(NamedTuple):
@@ -21,9 +21,9 @@ def summaries(view: StatusView) -> Iterator[ProblemSummary]:
     return summarized([(each.name, each.problems) for each in view.markers])
 
 
-def summarized(found: Sequence[tuple[str, Sequence[Problem]]]) -> Iterator[ProblemSummary]:
+def summarized(found: Sequence[tuple[str, Sequence[ProblemView]]]) -> Iterator[ProblemSummary]:
     """One summary for each kind of problem of a marker. Problems that need no action are left out."""
-    pods: dict[tuple[str, Problem], list[str]] = {}
+    pods: dict[tuple[str, ProblemView], list[str]] = {}
     for marker, problems in found:
         for each in problems:
             if each.severity == LinkState.BROKEN or each.reason == "NoPods":
@@ -33,7 +33,7 @@ def summarized(found: Sequence[tuple[str, Sequence[Problem]]]) -> Iterator[Probl
         yield _summary(marker, problem, [each for each in names if each])
 
 
-def _summary(marker: str, problem: Problem, pods: Sequence[str]) -> ProblemSummary:
+def _summary(marker: str, problem: ProblemView, pods: Sequence[str]) -> ProblemSummary:
     subject = f"{marker}#{problem.probe}" if problem.probe else marker
     more = f" and {len(pods) - 1} more" if len(pods) > 1 else ""
     where = f" on {pods[0]}{more}" if pods else ""

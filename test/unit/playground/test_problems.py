@@ -3,10 +3,10 @@
 import msgspec
 import pytest
 
-from kruise_probe.inspection.views import Problem
+from kruise_probe.inspection.views import ProblemView
 from kruise_probe_playground.problems import ProblemSummary, summarized
 
-MISSING = Problem(
+MISSING = ProblemView(
     severity="broken",
     link="container",
     reason="ContainerNotFound",
@@ -18,7 +18,7 @@ MISSING = Problem(
 )
 
 
-def changed(**fields: str) -> Problem:
+def changed(**fields: str) -> ProblemView:
     return msgspec.structs.replace(MISSING, **fields)
 
 
@@ -44,6 +44,6 @@ def changed(**fields: str) -> Problem:
         ),
     ],
 )
-def test_problems_are_summarized_by_kind(problems: list[Problem], told: list[str]) -> None:
+def test_problems_are_summarized_by_kind(problems: list[ProblemView], told: list[str]) -> None:
     found = list(summarized([("game", problems)]))
     assert found == [ProblemSummary(each, "correct it") for each in told]
