@@ -7,9 +7,9 @@ from support.builders import condition_wire, entry_of, policy_wire, probe_wire, 
 from support.snapshots import healthy_pod, marker, snapshot
 
 from kruise_probe.api.core import Probe
+from kruise_probe.inspection.commands import handler_text
 from kruise_probe.inspection.explanation import explanation
 from kruise_probe.inspection.snapshot import Snapshot
-from kruise_probe.inspection.commands import handler_text
 from kruise_probe.inspection.status import status_view
 from kruise_probe.inspection.views import MarkerView
 
