@@ -4,7 +4,7 @@ import asyncio
 import resource
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 import click
 import structlog
@@ -19,11 +19,10 @@ from kruise_probe.cli.flag_types import (
     DURATION,
     LISTEN_ADDRESS,
     OPTIONAL_OBJECT_NAME,
-    FlagCommand,
     Parsed,
     duration,
     flag,
-    flags_of,
+    flag_command,
     number,
 )
 from kruise_probe.cli.options import (
@@ -114,18 +113,16 @@ NO_WORK_SECONDS: Final = 10.0
 """Delay of the warning about a missing NodePodProbe; a running manager creates it well within this time."""
 
 
-@click.command(cls=FlagCommand, help=_HELP)
-@flags_of(DaemonFlags)
-def daemon(**flags: Any) -> None:
-    parsed = DaemonFlags(**flags)
-    if not parsed.node_name:
+@flag_command(DaemonFlags, _HELP)
+def daemon(flags: DaemonFlags) -> None:
+    if not flags.node_name:
         raise click.UsageError("--node-name is missing; set it, or the variable NODE_NAME")
     try:
-        runtime = NodeRuntime(parsed.cri_endpoint)
+        runtime = NodeRuntime(flags.cri_endpoint)
     except ValueError as error:
         raise click.UsageError(f"--cri-endpoint: {error}") from error
-    configure_logs(format=parsed.log_format, level=parsed.log_level)
-    run_until_signalled(run_daemon(parsed, runtime), program="kruise-probe")
+    configure_logs(format=flags.log_format, level=flags.log_level)
+    run_until_signalled(run_daemon(flags, runtime), program="kruise-probe")
 
 
 async def run_daemon(flags: DaemonFlags, runtime: NodeRuntime) -> None:

@@ -8,7 +8,7 @@ Source: Go strconv.ParseBool, time.ParseDuration, net.Listen; k8s.io/component-b
 import dataclasses
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, ClassVar, Final, TypeVar
 
 import click
@@ -20,6 +20,7 @@ from kruise_probe.cli.feature_gates import parse_bool, parse_gates
 from kruise_probe.serving.address import BindAddress
 
 T = TypeVar("T")
+F = TypeVar("F")
 
 _LABEL: Final = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 
@@ -164,11 +165,12 @@ class FlagCommand(click.Command):
     """A command whose --help lists its flags by group, and whose boolean flags need no value: `-w`, `-w=false`, `-Aw`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the words, after each boolean flag was given its value, as pflag does."""
         booleans = {
-            name: each.opts[-1]
-            for each in self.params
-            if each.type is GO_BOOL
-            for name in each.opts
+            name: param.opts[-1]
+            for param in self.params
+            if param.type is GO_BOOL
+            for name in param.opts
         }
         words: list[str] = []
         for index, word in enumerate(args):
@@ -176,26 +178,23 @@ class FlagCommand(click.Command):
                 words += args[index:]
                 break
             name, equals, value = word.partition("=")
-            letters = [f"-{each}" for each in word[1:]]
+            while name[:2] in booleans and name[2:]:
+                words.append(f"{booleans[name[:2]]}=true")
+                name = f"-{name[2:]}"
             if name in booleans:
                 words.append(f"{booleans[name]}={value if equals else 'true'}")
-            elif word[:1] == "-" and letters and booleans.keys() >= set(letters):
-                words += [f"{booleans[each]}=true" for each in letters]
             else:
-                words.append(word)
+                words.append(f"{name}{equals}{value}")
         return super().parse_args(ctx, words)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         groups: dict[str, list[tuple[str, str]]] = {}
-        for each in self.get_params(ctx):
-            if isinstance(each, click.Option) and (record := each.get_help_record(ctx)):
-                groups.setdefault(getattr(each, "group", ""), []).append(record)
-        for group, records in sorted(groups.items(), key=lambda each: each[0] != ""):
+        for param in self.get_params(ctx):
+            if isinstance(param, click.Option) and (record := param.get_help_record(ctx)):
+                groups.setdefault(getattr(param, "group", ""), []).append(record)
+        for group, records in sorted(groups.items(), key=lambda item: item[0] != ""):
             with formatter.section(group or "Flags"):
                 formatter.write_dl(records)
-
-
-Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 def flag(
@@ -206,19 +205,36 @@ def flag(
     names: tuple[str, ...] = (),
     **attributes: Any,
 ) -> Any:
-    """A field that declares one flag for `flags_of`: `--` and its name, or `names`."""
-    declared = {"help": help, "type": kind, "default": default, **attributes}
-    return dataclasses.field(metadata={"names": names, "flag": declared})
+    """A field that declares one flag: `--` and its name, or `names`."""
+
+    def param(field: str) -> click.Parameter:
+        declared = names or (f"--{field.replace('_', '-')}",)
+        return Flag([*declared, field], help=help, type=kind, default=default, **attributes)
+
+    return dataclasses.field(metadata={"param": param})
 
 
-def flags_of(declaring: type, **defaults: Mapping[str, Any]) -> Decorator:
-    """Adds the flags of a dataclass to a command; `defaults` replaces attributes of single flags."""
+def argument(metavar: str, **attributes: Any) -> Any:
+    """A field that declares one argument."""
 
-    def add_to(command: Callable[..., Any]) -> Callable[..., Any]:
-        for each in reversed(dataclasses.fields(declaring)):
-            names = each.metadata["names"] or (f"--{each.name.replace('_', '-')}",)
-            attributes = {**each.metadata["flag"], **defaults.get(each.name, {})}
-            command = click.option(*names, each.name, cls=Flag, **attributes)(command)
-        return command
+    def param(field: str) -> click.Parameter:
+        return click.Argument([field], metavar=metavar, **attributes)
 
-    return add_to
+    return dataclasses.field(metadata={"param": param})
+
+
+def flag_command(
+    declaring: Callable[..., F], help: str, *, name: str = ""
+) -> Callable[[Callable[[F], Any]], click.Command]:
+    """Make a command of a function that takes the flags and arguments as an instance of a dataclass."""
+
+    def command(function: Callable[[F], Any]) -> click.Command:
+        fields: tuple[dataclasses.Field[Any], ...] = dataclasses.fields(declaring)  # type: ignore[arg-type]
+        return FlagCommand(
+            name or function.__name__,
+            callback=lambda **values: function(declaring(**values)),
+            params=[field.metadata["param"](field.name) for field in fields],
+            help=help,
+        )
+
+    return command

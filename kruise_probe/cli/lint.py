@@ -5,12 +5,12 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import click
 
 from kruise_probe.api.errors import FatalError
-from kruise_probe.cli.flag_types import LABEL_KEYS, FlagCommand, flag, flags_of
+from kruise_probe.cli.flag_types import LABEL_KEYS, argument, flag, flag_command
 from kruise_probe.cli.query_options import show
 from kruise_probe.cli.terminal import Cell, Terminal
 from kruise_probe.lint.findings import Finding
@@ -97,6 +97,7 @@ _FORMATS: Final = {"text": as_text, "json": as_json, "sarif": as_sarif}
 class LintFlags:
     """The command line."""
 
+    files: tuple[str, ...] = argument("[FILE]...", nargs=-1, type=click.Path())
     filenames: tuple[str, ...] = flag(
         "File, folder (its hidden folders are skipped), or - for standard input; repeatable.",
         click.Path(),
@@ -117,12 +118,9 @@ class LintFlags:
     )
 
 
-@click.command(cls=FlagCommand, help=_HELP)
-@click.argument("files", metavar="[FILE]...", nargs=-1, type=click.Path())
-@flags_of(LintFlags)
-def lint(files: tuple[str, ...], **options: Any) -> int:
-    flags = LintFlags(**options)
-    paths = (*flags.filenames, *files)
+@flag_command(LintFlags, _HELP)
+def lint(flags: LintFlags) -> int:
+    paths = (*flags.filenames, *flags.files)
     if not paths:
         raise click.UsageError("name files with -f; - is standard input")
     with _time_limit():

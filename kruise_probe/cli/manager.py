@@ -5,7 +5,6 @@ import socket
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import click
 
@@ -21,9 +20,8 @@ from kruise_probe.cli.flag_types import (
     OBJECT_NAME,
     OPTIONAL_NAMESPACE,
     RATE,
-    FlagCommand,
     flag,
-    flags_of,
+    flag_command,
     number,
 )
 from kruise_probe.cli.options import Port, SharedFlags, probing_enabled, serving, user_agent
@@ -125,13 +123,11 @@ kruise-probe manager --kubeconfig FILE --enable-leader-election=false
 """
 
 
-@click.command(cls=FlagCommand, help=_HELP)
-@flags_of(ManagerFlags)
-def manager(**flags: Any) -> None:
-    parsed = ManagerFlags(**flags)
-    check_durations(parsed)
-    configure_logs(format=parsed.log_format, level=parsed.log_level)
-    run_until_signalled(run_manager(parsed), program="kruise-probe")
+@flag_command(ManagerFlags, _HELP)
+def manager(flags: ManagerFlags) -> None:
+    check_durations(flags)
+    configure_logs(format=flags.log_format, level=flags.log_level)
+    run_until_signalled(run_manager(flags), program="kruise-probe")
 
 
 def check_durations(flags: ManagerFlags) -> None:

@@ -3,7 +3,6 @@
 import json
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import click
 
@@ -14,9 +13,8 @@ from kruise_probe.cli.flag_types import (
     GO_BOOL,
     LABEL_KEYS,
     NAMESPACE,
-    FlagCommand,
     flag,
-    flags_of,
+    flag_command,
     number,
 )
 from kruise_probe.manifests.crds import all_crds
@@ -96,10 +94,8 @@ class ManifestFlags:
     cert_manager: bool = _webhook("Use cert-manager for the webhook's certificate.", GO_BOOL, False)
 
 
-@click.command(cls=FlagCommand, help=_HELP)
-@flags_of(ManifestFlags)
-def manifests(**options: Any) -> None:
-    flags = ManifestFlags(**options)
+@flag_command(ManifestFlags, _HELP)
+def manifests(flags: ManifestFlags) -> None:
     if flags.cri_socket and not _is_socket_path(flags.cri_socket):
         raise click.UsageError(
             f"--cri-socket {flags.cri_socket!r} is not the path of a socket in a folder below /; "

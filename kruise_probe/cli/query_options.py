@@ -1,10 +1,10 @@
 """Options and output shared by `status`, `explain` and `try`. The options have kubectl's names and meanings."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Coroutine, Iterable
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import Any, Final, TypeVar
 
 import click
 import msgspec
@@ -17,16 +17,15 @@ from kruise_probe.cli.completion import complete_namespaces
 from kruise_probe.cli.flag_types import (
     LABEL_KEYS,
     NAMESPACE,
-    Decorator,
     Parsed,
+    argument,
     flag,
-    flags_of,
 )
-from kruise_probe.cli.query_client import config_of
+from kruise_probe.cli.query_client import client_of, config_of, run_query
 from kruise_probe.cli.reading import Reader
-from kruise_probe.client.config import ClusterConfig
-from kruise_probe.client.rest import RestClient
 from kruise_probe.inspection.selectors import parse_selector
+
+R = TypeVar("R")
 
 
 def _selector(text: str) -> Selector:
@@ -39,6 +38,13 @@ def _impersonated(text: str) -> str:
     if not text.isascii() or not text.isprintable():
         raise ValueError(f"{text!r} is not a name of printable ASCII characters")
     return text
+
+
+def output_flag(*forms: str) -> Any:
+    """The flag of the output's form; the first one is the default."""
+    return flag(
+        "Output format.", click.Choice(forms), forms[0], names=("-o", "--output"), env=False
+    )
 
 
 _connection = partial(flag, env=False, group="Cluster")
@@ -57,7 +63,7 @@ class QueryFlags:
         shell_complete=complete_namespaces,
         show_default="that of the context",
     )
-    output: str = flag("Output format.", names=("-o", "--output"), env=False)
+    output: str = output_flag("table", "json", "yaml")
     allowed_label_keys: frozenset[str] = flag(
         "The same value as the manager's flag.", LABEL_KEYS, "", metavar="KEY,…"
     )
@@ -83,16 +89,29 @@ class QueryFlags:
         group="Cluster",
     )
 
-    def load_config(self) -> ClusterConfig:
-        return config_of(vars(self))
+    def run(
+        self, work: Callable[[Reader], Coroutine[Any, Any, R]], *, namespace: str | None = None
+    ) -> R:
+        """Run `work` with a reader of `namespace`: by default that of the flag or of the context; empty for all.
 
-    def reader(self, client: RestClient, namespace: str) -> Reader:
-        return Reader(
-            client,
-            namespace=namespace,
-            system_namespace=self.system_namespace,
-            allowed_labels=self.allowed_label_keys,
-        )
+        Raises:
+            FatalError: the API server failed, refused a request, or exceeded the deadline.
+        """
+        config = config_of(vars(self))
+
+        async def connected() -> R:
+            async with client_of(config) as client:
+                reader = Reader(
+                    client,
+                    namespace=(self.namespace or config.namespace)
+                    if namespace is None
+                    else namespace,
+                    system_namespace=self.system_namespace,
+                    allowed_labels=self.allowed_label_keys,
+                )
+                return await work(reader)
+
+        return run_query(connected(), config)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,11 +126,6 @@ class SelectingFlags(QueryFlags):
     )
 
 
-def query_flags(declaring: type[QueryFlags], *forms: str) -> Decorator:
-    """Adds the flags; the first form of output is the default."""
-    return flags_of(declaring, output={"type": click.Choice(forms), "default": forms[0]})
-
-
 POD_KINDS: Final = frozenset({"pod", "pods", "po"})
 MARKER_KINDS: Final = frozenset(
     {
@@ -124,16 +138,19 @@ MARKER_KINDS: Final = frozenset(
 )
 
 
-def name_of(argument: str, kinds: Iterable[str], hint: str) -> str:
-    """The name in `NAME` or `KIND/NAME`, as kubectl accepts it.
+def name_argument(metavar: str, kinds: Collection[str], hint: str, **attributes: Any) -> Any:
+    """An argument of names, also as `KIND/NAME`, as kubectl accepts them; `hint` says what to do about another kind."""
 
-    Raises:
-        click.UsageError: another kind; `hint` says what to do.
-    """
-    kind, slash, name = argument.rpartition("/")
-    if slash and kind.lower() not in kinds:
-        raise click.UsageError(f"{argument!r}: {hint}")
-    return name
+    def name(text: str) -> str:
+        kind, slash, name = text.rpartition("/")
+        if slash and kind.lower() not in kinds:
+            raise click.UsageError(f"{text!r}: {hint}")
+        return name
+
+    def names(_: click.Context, __: click.Parameter, value: Any) -> Any:
+        return tuple(map(name, value)) if isinstance(value, tuple) else name(value)
+
+    return argument(metavar, callback=names, **attributes)
 
 
 def document_text(view: msgspec.Struct, form: str) -> str:

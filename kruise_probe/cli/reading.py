@@ -99,8 +99,8 @@ class Reader:
         system_namespace: str,
         allowed_labels: frozenset[str] = frozenset(),
     ) -> None:
-        self._client = client
-        self._namespace = namespace
+        self.client = client
+        self.namespace = namespace
         self._system_namespace = system_namespace
         self._allowed_labels = allowed_labels
         self.notes: list[str] = []
@@ -109,8 +109,8 @@ class Reader:
     def _kinds(self) -> list[tuple[Resource[Any], str]]:
         """Each kind with its namespace, in the order of `Snapshot.of_lists`."""
         return [
-            (MARKERS, self._namespace),
-            (SEEN_PODS, self._namespace),
+            (MARKERS, self.namespace),
+            (SEEN_PODS, self.namespace),
             (NODES, ""),
             (NODE_POD_PROBES, ""),
             (LEASES, self._system_namespace),
@@ -136,7 +136,7 @@ class Reader:
         """
         async with asyncio.timeout(DEADLINE_SECONDS):
             try:
-                markers = await self._list(MARKERS, self._namespace)
+                markers = await self._list(MARKERS, self.namespace)
             except ApiError as error:
                 if not markers_optional or error.code not in (403, 404):
                     raise
@@ -144,7 +144,7 @@ class Reader:
                 why = "the CRDs are not installed" if error.code == 404 else error.message
                 self.notes.append(f"{why}; unknown: whether other markers own the same marks")
             try:
-                pod = await self._client.get(SEEN_PODS, NamespacedName(self._namespace, name))
+                pod = await self.client.get(SEEN_PODS, NamespacedName(self.namespace, name))
             except NotFound:
                 return None, markers
         return pod, markers
@@ -153,7 +153,7 @@ class Reader:
         """The names of the namespace's pods, or none if the user may not list them."""
         try:
             async with asyncio.timeout(DEADLINE_SECONDS):
-                return [each.key.name for each in await self._list(SEEN_PODS, self._namespace)]
+                return [each.key.name for each in await self._list(SEEN_PODS, self.namespace)]
         except Forbidden:
             return []
 
@@ -173,7 +173,7 @@ class Reader:
     ) -> AsyncIterator[ListPage[T]]:
         token, more = "", True
         while more:
-            page = await self._client.list_page(resource, namespace=namespace, continue_token=token)
+            page = await self.client.list_page(resource, namespace=namespace, continue_token=token)
             yield page
             token = page.continue_token
             more = bool(token)
@@ -216,9 +216,9 @@ class Reader:
                     task.cancel()
 
     def _snapshot(self, lists: Sequence[Iterable[Any] | None]) -> Snapshot:
-        now = self._client.server_now()
+        now = self.client.server_now()
         return Snapshot.of_lists(lists, allowed_labels=self._allowed_labels, now=now)
 
     def _informer(self, resource: Resource[T], namespace: str) -> SharedInformer[T]:
-        lister = ResourceListerWatcher(self._client, resource, namespace=namespace)
+        lister = ResourceListerWatcher(self.client, resource, namespace=namespace)
         return SharedInformer(lister, name=resource.plural)

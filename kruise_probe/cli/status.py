@@ -3,29 +3,29 @@
 import asyncio
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from functools import partial
+from typing import Final, NoReturn
 
 import click
 import msgspec
 
 from kruise_probe.api.errors import FatalError
 from kruise_probe.cli.completion import complete_markers
-from kruise_probe.cli.flag_types import GO_BOOL, FlagCommand, flag
-from kruise_probe.cli.query_client import client_of, run_query
+from kruise_probe.cli.flag_types import GO_BOOL, flag, flag_command
 from kruise_probe.cli.query_options import (
     MARKER_KINDS,
     SelectingFlags,
     document_text,
-    name_of,
+    name_argument,
     not_found,
-    query_flags,
+    output_flag,
     show,
 )
+from kruise_probe.cli.reading import Reader
 from kruise_probe.cli.tables import screen_text, status_text
 from kruise_probe.cli.terminal import Terminal
-from kruise_probe.client.config import ClusterConfig
 from kruise_probe.inspection.snapshot import Snapshot
 from kruise_probe.inspection.status import status_view
 from kruise_probe.inspection.views import StatusView
@@ -63,6 +63,14 @@ Reads only. The exit code is 0 even if a marker has problems; -o json lists them
 class StatusFlags(SelectingFlags):
     """The command line."""
 
+    markers: tuple[str, ...] = name_argument(
+        "[MARKER]...",
+        MARKER_KINDS,
+        "status takes markers; for a pod run: kruise-probe explain POD",
+        nargs=-1,
+        shell_complete=complete_markers,
+    )
+    output: str = output_flag("table", "wide", "json", "yaml")
     all_namespaces: bool = flag(
         "Read all namespaces.",
         GO_BOOL,
@@ -78,77 +86,74 @@ class StatusFlags(SelectingFlags):
         env=False,
     )
 
+    def view(self, snapshot: Snapshot, notes: Sequence[str]) -> StatusView:
+        """The view of the chosen markers."""
+        chosen = [
+            marker
+            for marker in snapshot.markers
+            if (not self.markers or marker.key.name in self.markers)
+            and (self.selector is None or self.selector.matches(marker.metadata.labels or {}))
+        ]
+        return status_view(snapshot, chosen, notes)
+
+    def text(self, view: StatusView) -> str:
+        """The view in the form of --output."""
+        if self.output in ("json", "yaml"):
+            return document_text(view, self.output)
+        terminal = Terminal.of_stdout()._replace(height=0)
+        return status_text(view, terminal, wide=self.output == "wide")
+
 
 GetView = Callable[[], StatusView]
 
 
-class StatusQuery(NamedTuple):
-    """The arguments of the command; an empty `namespace` means all, no `names` means all markers."""
-
-    namespace: str
-    names: frozenset[str]
-    flags: StatusFlags
-
-
-@click.command(cls=FlagCommand, help=_HELP)
-@click.argument("markers", metavar="[MARKER]...", nargs=-1, shell_complete=complete_markers)
-@query_flags(StatusFlags, "table", "wide", "json", "yaml")
-def status(markers: tuple[str, ...], **options: Any) -> int:
-    flags = StatusFlags(**options)
-    if flags.all_namespaces and (flags.namespace or markers):
+@flag_command(StatusFlags, _HELP)
+def status(flags: StatusFlags) -> int:
+    if flags.all_namespaces and (flags.namespace or flags.markers):
         raise click.UsageError("-A excludes -n and names of markers")
-    hint = "status takes markers; for a pod run: kruise-probe explain POD"
-    names = frozenset(name_of(each, MARKER_KINDS, hint) for each in markers)
-    config = flags.load_config()
-    where = "" if flags.all_namespaces else flags.namespace or config.namespace
-    query = StatusQuery(where, names, flags)
-    return run_query(_watch(config, query) if flags.watch else _once(config, query), config)
+    return flags.run(partial(_status, flags), namespace="" if flags.all_namespaces else None)
 
 
-async def _once(config: ClusterConfig, query: StatusQuery) -> int:
-    async with client_of(config) as client:
-        reader = query.flags.reader(client, query.namespace)
-        snapshot = await reader.read()
-    _check_names(snapshot, query)
-    view = _view(snapshot, query, reader.notes)
-    show(_text(view, query))
+async def _status(flags: StatusFlags, reader: Reader) -> int:
+    first = await reader.read()
+    existing = [marker.key.name for marker in first.markers]
+    for name in sorted(set(flags.markers).difference(existing)):
+        raise FatalError(not_found("PodProbeMarker", reader.namespace, name, existing))
+    if flags.watch:
+        return await _watch(flags, reader, first)
+    view = flags.view(first, reader.notes)
+    show(flags.text(view))
     if not view.markers:
-        where = f"namespace {query.namespace}" if query.namespace else "any namespace"
-        elsewhere = "; -A reads all namespaces" if query.namespace else ""
-        labels = " with these labels" if query.flags.selector else ""
+        where = f"namespace {reader.namespace}" if reader.namespace else "any namespace"
+        elsewhere = "; -A reads all namespaces" if reader.namespace else ""
+        labels = " with these labels" if flags.selector else ""
         click.echo(f"No PodProbeMarkers{labels} in {where}{elsewhere}.", err=True)
     return 0
 
 
-async def _watch(config: ClusterConfig, query: StatusQuery) -> int:
+async def _watch(flags: StatusFlags, reader: Reader, first: Snapshot) -> int:
     """Run until a signal. In screen mode, restore the terminal and return 128 + the signal's number."""
-    async with client_of(config) as client:
-        reader = query.flags.reader(client, query.namespace)
-        first = await reader.read()
-        _check_names(first, query)
-        async with reader.follow(first) as following:
+    async with reader.follow(first) as following:
 
-            def current() -> StatusView:
-                return _view(following.snapshot(), query, [*reader.notes, *following.notes()])
+        def current() -> StatusView:
+            return flags.view(following.snapshot(), [*reader.notes, *following.notes()])
 
-            terminal = Terminal.of_stdout()
-            if not terminal.height or query.flags.output not in ("table", "wide"):
-                await _print_changes(current, following.changed, query)
-            else:
-                try:
-                    await until_signal(_show_screen(current, following.changed, query))
-                except Signalled as signalled:
-                    return 128 + signalled.number
+        if not Terminal.of_stdout().height or flags.output not in ("table", "wide"):
+            await _print_changes(current, following.changed, flags)
+        try:
+            await until_signal(_show_screen(current, following.changed, flags))
+        except Signalled as signalled:
+            return 128 + signalled.number
     return 0
 
 
-async def _show_screen(current: GetView, changed: asyncio.Event, query: StatusQuery) -> None:
+async def _show_screen(current: GetView, changed: asyncio.Event, flags: StatusFlags) -> None:
     """Draw until cancelled.
 
     Raises:
         Signalled: the terminal is closed; its SIGHUP may arrive later or never.
     """
-    wide = query.flags.output == "wide"
+    wide = flags.output == "wide"
     try:
         try:
             _draw(_ENTER_SCREEN)
@@ -173,19 +178,19 @@ def _draw(text: str) -> None:
     sys.stdout.flush()
 
 
-async def _print_changes(current: GetView, changed: asyncio.Event, query: StatusQuery) -> None:
+async def _print_changes(current: GetView, changed: asyncio.Event, flags: StatusFlags) -> NoReturn:
     """Print every change until cancelled; a new time alone is no change. JSON is one line per change."""
     shown: StatusView | None = None
     while True:
         changed.clear()
         view = current()
         if shown is None or (view.markers, view.notes) != (shown.markers, shown.notes):
-            if query.flags.output == "json":
+            if flags.output == "json":
                 click.echo(msgspec.json.encode(view))
             else:
                 if shown is not None:
-                    click.echo("---" if query.flags.output == "yaml" else "")
-                show(_text(view, query))
+                    click.echo("---" if flags.output == "yaml" else "")
+                show(flags.text(view))
             shown = view
         await _wait_for_update(changed)
 
@@ -197,28 +202,3 @@ async def _wait_for_update(changed: asyncio.Event) -> None:
             await changed.wait()
     except TimeoutError:
         pass
-
-
-def _check_names(snapshot: Snapshot, query: StatusQuery) -> None:
-    """Raise FatalError if a marker that the user names does not exist."""
-    existing = [each.key.name for each in snapshot.markers]
-    for name in sorted(query.names.difference(existing)):
-        raise FatalError(not_found("PodProbeMarker", query.namespace, name, existing))
-
-
-def _view(snapshot: Snapshot, query: StatusQuery, notes: list[str]) -> StatusView:
-    selector = query.flags.selector
-    markers = [
-        each
-        for each in snapshot.markers
-        if (not query.names or each.key.name in query.names)
-        and (selector is None or selector.matches(each.metadata.labels or {}))
-    ]
-    return status_view(snapshot, markers, notes)
-
-
-def _text(view: StatusView, query: StatusQuery) -> str:
-    if query.flags.output in ("json", "yaml"):
-        return document_text(view, query.flags.output)
-    terminal = Terminal.of_stdout()._replace(height=0)
-    return status_text(view, terminal, wide=query.flags.output == "wide")

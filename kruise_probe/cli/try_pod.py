@@ -4,7 +4,8 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final
+from functools import partial
+from typing import Final
 
 import click
 import msgspec
@@ -16,21 +17,19 @@ from kruise_probe.api.spelling import did_you_mean
 from kruise_probe.api.times import format_time
 from kruise_probe.api.v1alpha1 import PodProbeMarker
 from kruise_probe.cli.completion import complete_markers, complete_pods
-from kruise_probe.cli.flag_types import FlagCommand, flag
-from kruise_probe.cli.query_client import client_of, run_query
+from kruise_probe.cli.flag_types import flag, flag_command
 from kruise_probe.cli.query_options import (
     MARKER_KINDS,
     POD_KINDS,
     QueryFlags,
     document_text,
-    name_of,
+    name_argument,
     not_found,
-    query_flags,
     show,
 )
+from kruise_probe.cli.reading import Reader
 from kruise_probe.cli.tables import attempts_text
 from kruise_probe.cli.terminal import Terminal
-from kruise_probe.client.config import ClusterConfig
 from kruise_probe.client.rest import RestClient
 from kruise_probe.controllers.compiled import CompiledMarker
 from kruise_probe.daemon.probers.prober import Target
@@ -75,6 +74,17 @@ Exit codes: 0 if all probes succeeded; 1 if one is Failed or Unknown, and for a 
 class TryFlags(QueryFlags):
     """The command line."""
 
+    pod: str = name_argument(
+        "POD", POD_KINDS, "try takes a pod, and then a marker", shell_complete=complete_pods
+    )
+    marker: str = name_argument(
+        "[MARKER]",
+        MARKER_KINDS,
+        "the second argument is a marker",
+        required=False,
+        default="",
+        shell_complete=complete_markers,
+    )
     filename: str | None = flag(
         "File with the marker, or a folder; - is standard input. Without it: the markers of the cluster.",
         click.Path(),
@@ -84,44 +94,22 @@ class TryFlags(QueryFlags):
     )
 
 
-@dataclass(frozen=True)
-class _TryQuery:
-    pod: str
-    marker: str
-    from_file: PodProbeMarker | None
-    namespace: str
-    flags: QueryFlags
-
-
-@click.command("try", cls=FlagCommand, help=_HELP)
-@click.argument("pod", shell_complete=complete_pods)
-@click.argument("marker", required=False, default="", shell_complete=complete_markers)
-@query_flags(TryFlags, "table", "json", "yaml")
-def try_pod(pod: str, marker: str, **options: Any) -> int:
-    flags = TryFlags(**options)
-    pod_name = name_of(pod, POD_KINDS, "try takes a pod, and then a marker")
-    marker_name = name_of(marker, MARKER_KINDS, "the second argument is a marker")
-    found = None
+@flag_command(TryFlags, _HELP, name="try")
+def try_pod(flags: TryFlags) -> int:
+    of_file = None
     if flags.filename is not None:
-        found = _marker_of_file(flags.filename, marker_name, flags.allowed_label_keys)
-    config = flags.load_config()
-    namespace = _namespace(flags, found, config)
-    query = _TryQuery(pod_name, marker_name, found, namespace, flags)
-    view = run_query(_try(config, query), config)
+        of_file = _marker_of_file(flags.filename, flags.marker, flags.allowed_label_keys)
+    namespace = (of_file and of_file.metadata.namespace) or flags.namespace
+    if namespace and flags.namespace and flags.namespace != namespace:
+        raise click.UsageError(
+            f"the marker of the file is in namespace {namespace}, and -n is {flags.namespace}"
+        )
+    view = flags.run(partial(_try, flags, of_file), namespace=namespace)
     if flags.output in ("json", "yaml"):
         click.echo(document_text(view, flags.output), nl=False)
     else:
         show(attempts_text(view, Terminal.of_stdout()._replace(height=0)))
     return 0 if view.succeeded else EXIT_NOT_SUCCEEDED
-
-
-def _namespace(flags: QueryFlags, marker: PodProbeMarker | None, config: ClusterConfig) -> str:
-    of_file = (marker.metadata.namespace if marker else None) or ""
-    if flags.namespace and of_file and flags.namespace != of_file:
-        raise click.UsageError(
-            f"the marker of the file is in namespace {of_file}, and -n is {flags.namespace}"
-        )
-    return flags.namespace or of_file or config.namespace
 
 
 def _marker_of_file(filename: str, name: str, allowed_labels: frozenset[str]) -> PodProbeMarker:
@@ -148,67 +136,57 @@ def _marker_of_file(filename: str, name: str, allowed_labels: frozenset[str]) ->
     return found[0].source
 
 
-async def _try(config: ClusterConfig, query: _TryQuery) -> AttemptsView:
-    async with client_of(config) as client:
-        reader = query.flags.reader(client, query.namespace)
-        seen, stored = await reader.read_pod(
-            query.pod, markers_optional=query.from_file is not None
-        )
-        if seen is None:
-            raise FatalError(not_found("pod", query.namespace, query.pod, await reader.pod_names()))
-        markers = _with_marker_of_file(query, stored, client.server_now())
-        snapshot = Snapshot(
-            now=client.server_now(),
-            markers=tuple(markers),
-            pods=(seen,),
-            allowed_labels=query.flags.allowed_label_keys,
-        )
-        trials = [
-            trial
-            for marker in _chosen(query, snapshot, seen)
-            for trial in trials_of(snapshot, seen, marker)
-        ]
-        results = await _run_all(client, seen, trials)
+async def _try(flags: TryFlags, of_file: PodProbeMarker | None, reader: Reader) -> AttemptsView:
+    namespace, now = reader.namespace, reader.client.server_now
+    seen, stored = await reader.read_pod(flags.pod, markers_optional=of_file is not None)
+    if seen is None:
+        raise FatalError(not_found("pod", namespace, flags.pod, await reader.pod_names()))
+    if of_file is not None:
+        stored = _applied(of_file, namespace, stored, now())
+    snapshot = Snapshot(
+        now=now(), markers=tuple(stored), pods=(seen,), allowed_labels=flags.allowed_label_keys
+    )
+    name = of_file.metadata.name if of_file else flags.marker
+    trials = [
+        trial
+        for marker in _chosen(name, snapshot, seen)
+        for trial in trials_of(snapshot, seen, marker)
+    ]
+    results = await _run_all(reader.client, seen, trials)
     return attempts_view(snapshot, seen, list(zip(trials, results, strict=True)), reader.notes)
 
 
-def _with_marker_of_file(
-    query: _TryQuery, stored: Sequence[PodProbeMarker], now: datetime
+def _applied(
+    of_file: PodProbeMarker, namespace: str, stored: Sequence[PodProbeMarker], now: datetime
 ) -> list[PodProbeMarker]:
     """The markers as if the file were applied: an existing marker keeps its age, a new one is the youngest."""
-    if query.from_file is None:
-        return list(stored)
-    name = query.from_file.metadata.name
-    existing = next((each for each in stored if each.metadata.name == name), None)
+    name = of_file.metadata.name
+    existing = next((marker for marker in stored if marker.metadata.name == name), None)
     created = existing.metadata.creation_timestamp if existing else format_time(now)
     metadata = msgspec.structs.replace(
-        query.from_file.metadata,
-        namespace=query.namespace,
-        creation_timestamp=created,
-        deletion_timestamp=None,
+        of_file.metadata, namespace=namespace, creation_timestamp=created, deletion_timestamp=None
     )
-    applied = msgspec.structs.replace(query.from_file, metadata=metadata)
-    return [*(each for each in stored if each is not existing), applied]
+    applied = msgspec.structs.replace(of_file, metadata=metadata)
+    return [*(marker for marker in stored if marker is not existing), applied]
 
 
-def _chosen(query: _TryQuery, snapshot: Snapshot, seen: SeenPod) -> Sequence[CompiledMarker]:
-    """The markers whose probes to run.
+def _chosen(name: str | None, snapshot: Snapshot, seen: SeenPod) -> Sequence[CompiledMarker]:
+    """The markers whose probes to run; without a name all that select the pod.
 
     Raises:
         FatalError: there is no such marker, or it does not select the pod.
     """
     selecting = snapshot.markers_of(seen.pod)
-    name = query.from_file.metadata.name if query.from_file else query.marker
     if not name and not selecting:
         raise FatalError(
             f"no PodProbeMarker selects pod {seen.key}; see: kruise-probe explain {seen.key.name}"
         )
     if not name:
         return selecting
-    marker = snapshot.compiled.get(NamespacedName(query.namespace, name))
+    marker = snapshot.compiled.get(NamespacedName(seen.key.namespace, name))
     if marker is None:
-        names = [each.key.name for each in snapshot.markers]
-        raise FatalError(not_found("PodProbeMarker", query.namespace, name, names))
+        names = [marker.key.name for marker in snapshot.markers]
+        raise FatalError(not_found("PodProbeMarker", seen.key.namespace, name, names))
     if marker not in selecting:
         why = why_not(marker.selector, seen.pod.labels)
         raise FatalError(f"PodProbeMarker {marker.key} does not select pod {seen.key}: {why}")
