@@ -63,12 +63,12 @@ def parse_gates(text: str) -> FeatureGates:
     """
     values: dict[str, bool] = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
-        name, equals, value = (piece.strip() for piece in part.partition("="))
+        name, _, value = (piece.strip() for piece in part.partition("="))
         if name not in _KNOWN and name not in _STAGES:
             known = ", ".join([*_KNOWN, *_STAGES])
             raise GateError(f"unknown feature gate {name!r}; choose from {known}")
         enabled = parse_bool(value)
-        if not equals or enabled is None:
+        if enabled is None:
             raise GateError(f"{part!r}: write {name}=true or {name}=false")
         values[name] = enabled
     return FeatureGates(values)

@@ -1,0 +1,168 @@
+"""The values of flags, as the commands parse them: Go's syntax, booleans as pflag, and variables."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+import yaml
+
+from kruise_probe.cli.feature_gates import DAEMON, SERVERLESS
+from kruise_probe.cli.main import cli
+from kruise_probe.cli.query_client import config_of
+from kruise_probe.client import config
+
+
+def params(line: str, *words: str, **options: Any) -> dict[str, Any]:
+    """The parsed flags of a command line."""
+    name, *rest = [*line.split(), *words]
+    command = cli.get_command(click.Context(cli), name)
+    assert command
+    return command.make_context(name, rest, **options).params
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("15s", 15),
+        ("1m30s", 90),
+        ("500ms", 0.5),
+        ("1.5h", 5400),
+        ("0", 0),
+        ("+2s", 2),
+        ("1h2m3s4ms5us6ns", 3723.004005006),
+        (".5s", 0.5),
+    ],
+)
+def test_durations_have_the_syntax_of_go(text: str, seconds: float) -> None:
+    assert params(f"manager --sync-period={text}")["sync_period"] == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize(
+    ("flag", "value"),
+    [
+        pytest.param("--enable-leader-election=T", True, id="true"),
+        pytest.param("--enable-leader-election=1", True, id="one"),
+        pytest.param("--enable-leader-election=FALSE", False, id="false"),
+        pytest.param("--enable-leader-election=0", False, id="zero"),
+        pytest.param("--metrics-addr=:8080", ":8080", id="any-host"),
+        pytest.param("--metrics-addr=[::1]:8080", "[::1]:8080", id="ipv6"),
+        pytest.param("--metrics-addr=[10.0.0.1]:8080", "[10.0.0.1]:8080", id="brackets"),
+        pytest.param("--metrics-addr=localhost:0", "localhost:0", id="any-port"),
+        pytest.param("--metrics-addr=0", "", id="disabled-by-0"),
+        pytest.param("--metrics-addr=", "", id="disabled"),
+        pytest.param("--rest-config-qps=0.5", 0.5, id="rate"),
+        pytest.param("--nodepodprobe-workers=7", 7, id="number"),
+        pytest.param("--allowed-label-keys=", set(), id="no-keys"),
+        pytest.param("--allowed-label-keys= a.example/b, c ,", {"a.example/b", "c"}, id="keys"),
+    ],
+)
+def test_value_is_accepted(flag: str, value: object) -> None:
+    name = flag.partition("=")[0].removeprefix("--").replace("-", "_")
+    assert params("manager", flag)[name] == value
+
+
+@pytest.mark.parametrize(
+    ("flag", "values", "error"),
+    [
+        pytest.param("--sync-period", ["15", "", "s", "-1s", "1 s", "1d", "1s2", "nan"], "write it as 15s", id="duration"),
+        pytest.param("--enable-leader-election", ["yes", "on", "", "tRue"], "write true or false", id="boolean"),
+        pytest.param("--rest-config-qps", ["nan", "inf", "1e400", "-1", "many"], "write one such as 20", id="rate"),
+        pytest.param("--nodepodprobe-workers", ["many", "0", "1.5", "9" * 400, ""], "whole number of at least 1", id="number"),
+        pytest.param("--metrics-addr", ["8080", ":http", ":70000", "::1:8080", "a:b:1", "127.0.0.1"], "write :8080", id="address"),
+        pytest.param("--allowed-label-keys", ["a b", "topology.kubernetes.io/*"], "is not a label key", id="label-key"),
+        pytest.param("--allowed-label-keys", [",".join(f"k{n}" for n in range(33))], "33 keys are too many; write at most 32", id="label-keys"),
+        pytest.param("--feature-gates", ["Nope=true"], "choose from PodProbeMarkerGate, KruiseDaemon", id="unknown-gate"),
+        pytest.param("--feature-gates", ["KruiseDaemon", "KruiseDaemon=maybe"], "KruiseDaemon=true or KruiseDaemon=false", id="gate"),
+    ],
+)  # fmt: skip
+def test_other_values_are_refused_with_an_example(flag: str, values: list[str], error: str) -> None:
+    for value in values:
+        with pytest.raises(click.BadParameter) as raised:
+            params("manager", f"{flag}={value}")
+        assert error in raised.value.format_message(), value
+        assert flag in raised.value.format_message()
+
+
+@pytest.mark.parametrize(
+    ("text", "serverless", "daemon"),
+    [
+        pytest.param("", False, True, id="defaults"),
+        pytest.param("EnablePodProbeMarkerOnServerless=true", True, True, id="by-name"),
+        pytest.param("EnablePodProbeMarkerOnServerless=t,KruiseDaemon=F", True, False, id="of-go"),
+        pytest.param("AllAlpha=true", True, True, id="all-alpha"),
+        pytest.param("AllAlpha=false", False, True, id="alpha-is-not-beta"),
+        pytest.param("AllBeta=false", False, False, id="all-beta"),
+        pytest.param("AllBeta=false,KruiseDaemon=true", False, True, id="name-wins-over-stage"),
+        pytest.param("KruiseDaemon=true,AllBeta=false", False, True, id="in-any-order"),
+        pytest.param(" KruiseDaemon = False , ", False, False, id="spaces"),
+    ],
+)
+def test_gate_name_overrides_its_stage_and_the_default(
+    text: str, serverless: bool, daemon: bool
+) -> None:
+    gates = params("manager", f"--feature-gates={text}")["feature_gates"]
+    assert (gates.enabled(SERVERLESS), gates.enabled(DAEMON)) == (serverless, daemon)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "everywhere", "watch", "markers"),
+    [
+        pytest.param("", False, False, (), id="none"),
+        pytest.param("--watch game", False, True, ("game",), id="flag-and-argument"),
+        pytest.param("--watch=true game", False, True, ("game",), id="true"),
+        pytest.param("--watch=false -w=F", False, False, (), id="false"),
+        pytest.param("-A=true -w=1", True, True, (), id="short"),
+        pytest.param("-Aw", True, True, (), id="both-in-one"),
+        pytest.param("-Aw=false", True, False, (), id="both-in-one-with-a-value"),
+        pytest.param("-wA=true -A=0", False, True, (), id="last-value-of-both"),
+        pytest.param("-Awo json", True, True, (), id="before-another-flag"),
+        pytest.param("--all-namespaces=0 -w", False, True, (), id="one-of-two"),
+        pytest.param("-w --watch=false", False, False, (), id="last-is-false"),
+        pytest.param("-w=false --watch", False, True, (), id="last-is-true"),
+        pytest.param("-- -w=false", False, False, ("-w=false",), id="argument"),
+        pytest.param("ppm/game PodProbeMarkers/b", False, False, ("game", "b"), id="kinds"),
+    ],
+)
+def test_boolean_flags_are_those_of_pflag(
+    arguments: str, everywhere: bool, watch: bool, markers: tuple[str, ...]
+) -> None:
+    found = params(f"status {arguments}")
+    assert (found["all_namespaces"], found["watch"], found["markers"]) == (
+        everywhere,
+        watch,
+        markers,
+    )
+
+
+def test_completion_ignores_a_malformed_value_of_a_flag() -> None:
+    assert params("status -w=maybe -n a", resilient_parsing=True)["namespace"] == "a"
+
+
+@pytest.mark.parametrize(
+    "text", ["unix:///a,unix:///b", "unix:///a unix:///b", " unix:///a , unix:///b,"]
+)
+def test_commas_and_spaces_separate_endpoints_of_the_environment(
+    text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KRUISE_PROBE_CRI_ENDPOINT", text)
+    assert params("daemon --node-name=a")["cri_endpoint"] == ("unix:///a", "unix:///b")
+
+
+def test_commands_prefer_the_home_kubeconfig_to_the_service_account(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "token").write_text("of-the-pod")
+    (tmp_path / ".kube").mkdir()
+    mine = {
+        "current-context": "mine",
+        "contexts": [{"name": "mine", "context": {"cluster": "mine"}}],
+        "clusters": [{"name": "mine", "cluster": {"server": "http://mine:1"}}],
+    }
+    (tmp_path / ".kube" / "config").write_text(yaml.safe_dump(mine))
+    monkeypatch.setattr(config, "SERVICE_ACCOUNT", tmp_path)
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.96.0.1")
+
+    assert config_of({}).server == "http://mine:1"
