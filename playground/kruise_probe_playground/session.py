@@ -29,12 +29,18 @@ from kruise_probe_playground.access import (
 from kruise_probe_playground.apiserver.server import EmbeddedApiServer
 from kruise_probe_playground.documents import Applier, LoadedObject
 from kruise_probe_playground.marker_rules import MARKER_VALIDATORS
-from kruise_probe_playground.node.containers import NoSuchContainer
+from kruise_probe_playground.node.containers import (
+    CannotStart,
+    LocalContainer,
+    NoSuchContainer,
+    NotRunning,
+)
 from kruise_probe_playground.node.embedded_node import EmbeddedNode
 from kruise_probe_playground.node.node_api import NodeApi
 from kruise_probe_playground.node.pods import NODE_PODS
+from kruise_probe_playground.node.runtime import LocalRuntime
 from kruise_probe_playground.node.scheduler import Scheduler
-from kruise_probe_playground.pod_logs import LogOptions, NoLog
+from kruise_probe_playground.pod_streams import LogOptions, NotOnNode
 from kruise_probe_playground.private_files import create_private, fill_private
 from kruise_probe_playground.programs import Child, daemon, manager
 from kruise_probe_playground.replicas import ReplicaSetController
@@ -163,13 +169,26 @@ class Playground:
             tokens=access.tokens,
             tls=access.tls,
             logs=self._open_log,
+            commands=self._start_command,
         )
 
     def _open_log(self, container_id: str, wanted: LogOptions) -> AsyncIterator[bytes]:
+        return self._container(container_id)[1].log.read(wanted)
+
+    def _start_command(
+        self, container_id: str, command: Sequence[str], files: Sequence[int]
+    ) -> Coroutine[Any, Any, int]:
+        runtime, container = self._container(container_id)
+        try:
+            return runtime.exec(container, command, files)
+        except (NotRunning, CannotStart) as error:
+            raise NotOnNode(f"OCI runtime exec failed: exec failed: {error}: unknown") from error
+
+    def _container(self, container_id: str) -> tuple[LocalRuntime, LocalContainer]:
         for node in self.nodes:
             with suppress(NoSuchContainer):
-                return node.runtime.container(container_id).log.read(wanted)
-        raise NoLog(f"container {container_id} was removed")
+                return node.runtime, node.runtime.container(container_id)
+        raise NotOnNode(f"container {container_id} was removed")
 
     def _make_node(self, name: str, client: RestClient, place: Workspace) -> EmbeddedNode:
         mark = f"{place.mark}/{name}"

@@ -32,16 +32,16 @@ def hints(playground: Playground) -> list[str]:
     if shutil.which("kruise-probe") is None:
         lines.append(f"export PATH={quote(str(Path(sys.executable).parent))}:$PATH")
     lines.append("kubectl get pods --show-labels -w  # watch")
-    containers = [each for node in playground.nodes for each in node.runtime.containers]
-    if containers:
-        first = min(containers, key=lambda each: each.sandbox.config.name)
-        pod, folder = first.sandbox.config.name, quote(str(first.folder))
-        lines.append(f"kruise-probe explain {pod}  # why")
-        if pod == SAMPLE_POD:
-            lines.append(f"touch {folder}/hold  # change it")
-            lines.append(f"echo 5 > {folder}/players")
+    sandboxes = [each.config for node in playground.nodes for each in node.runtime.sandboxes]
+    if sandboxes:
+        pod = min(sandboxes, key=lambda each: each.name)
+        where = "" if pod.namespace == "default" else f" -n {pod.namespace}"
+        lines.append(f"kruise-probe explain {pod.name}{where}  # why")
+        if pod.name == SAMPLE_POD:
+            lines.append(f"kubectl exec {pod.name} -- touch hold  # change it")
+            lines.append(f"kubectl exec {pod.name} -- sh -c 'echo 5 > players'")
         else:
-            lines.append(f"cd {folder}  # change its files")
+            lines.append(f"kubectl exec -it {pod.name}{where} -- sh  # change it")
     return lines
 
 

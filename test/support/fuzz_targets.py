@@ -65,7 +65,6 @@ from kruise_probe.serving.http_messages import RefusedRequest, parse_head
 from kruise_probe.webhook.admission import BadReview, decode_review, encode_review
 from kruise_probe.webhook.mutating import annotate_pod
 from kruise_probe.webhook.validating import review_marker
-from kruise_probe_playground.apiserver import protobuf
 
 Target = Callable[[bytes], object]
 
@@ -270,13 +269,6 @@ def _is_in_file(sources: list[Source], file: str, position: Position) -> None:
     assert 1 <= position.column <= len(lines[position.line - 1]) + 1
 
 
-def playground_protobuf(data: bytes) -> None:
-    """A body that a client sends to the playground's API server as protobuf."""
-    for kind in ("Namespace", "ConfigMap", "Secret", "ServiceAccount", "Pod", "DeleteOptions"):
-        with suppress(ValueError):
-            protobuf.read_object(kind, data)
-
-
 TARGETS: Final[Mapping[str, Target]] = {
     each.__name__: each
     for each in (
@@ -294,7 +286,6 @@ TARGETS: Final[Mapping[str, Target]] = {
         node_pod_probe,
         kubeconfig,
         linted_files,
-        playground_protobuf,
     )
 }
 

@@ -104,7 +104,12 @@ class ControlledPlayground(session.Playground):
         await super().__aexit__(*error)
 
     def _make_server(self, access: Access) -> ApiServer:
-        self.server = ApiServer(tokens=access.tokens, tls=access.tls, logs=self._open_log)
+        self.server = ApiServer(
+            tokens=access.tokens,
+            tls=access.tls,
+            logs=self._open_log,
+            commands=self._start_command,
+        )
         return self.server
 
     def _make_node(self, name: str, client: RestClient, place: Workspace) -> StoppableNode:

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from kruise_probe_playground.apiserver.bodies import read_review
+from kruise_probe_playground.apiserver.bodies import read_json
 from kruise_probe_playground.apiserver.failures import Failure, bad_request
 from kruise_probe_playground.apiserver.schema import Json
 
@@ -117,7 +117,7 @@ class _Review(msgspec.Struct):
 def review_response(path: str, body: bytes, content_type: str, tokens: Tokens) -> Json:
     """Return the review that was sent with its status."""
     kind, api_version = REVIEWS[path], "/".join(path.split("/")[2:4])
-    sent = {"kind": kind, "apiVersion": api_version, **read_review(kind, body, content_type)}
+    sent = {"kind": kind, "apiVersion": api_version, **read_json(body, content_type, kind)}
     try:
         spec = msgspec.convert(sent, _Review).spec
     except msgspec.MsgspecError as error:

@@ -1,22 +1,18 @@
 """Reads the bodies of requests.
 
 Source: apiserver pkg/endpoints/handlers/{create,update,patch}.go.
-Differs: only the protobuf that kubectl sends; no JSON patch, no server-side apply.
+Differs: no protobuf, no JSON patch, no server-side apply.
 """
 
-import json
-from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import msgspec
 import yaml
 
 from kruise_probe.client.request import PatchType
-from kruise_probe_playground.apiserver import protobuf
 from kruise_probe_playground.apiserver.failures import (
     Failure,
     bad_request,
-    patch_failed,
     undecodable_patch,
     unsupported_media_type,
 )
@@ -34,21 +30,13 @@ def media_type(content_type: str) -> str:
 
 def read_object(kind: Kind, body: bytes, content_type: str) -> Json:
     """Decode the object of a create or an update."""
-    if media_type(content_type) == protobuf.MEDIA_TYPE:
-        return _read_protobuf(kind.kind, body)
     sent = read_json(body, content_type, kind.kind)
     if not isinstance(sent.get("metadata") or {}, dict):
         raise unrecognized(kind.kind, "json: cannot unmarshal metadata into an object", body)
-    if kind.custom and not sent.get("kind"):
-        raise unrecognized(kind.kind, f"Object 'Kind' is missing in '{_shown(body)}'", body)
     version = sent.get("apiVersion") or ("" if kind.custom else kind.api_version)
-    name = sent.get("kind") or kind.kind
-    if version != kind.api_version and kind.custom:
-        raise bad_request(
-            f"the API version in the data ({version}) does not match the expected API version"
-            f" ({kind.api_version})"
-        )
-    if not kind.custom and (version, name) != (kind.api_version, kind.kind):
+    name = sent.get("kind") or ("" if kind.custom else kind.kind)
+    # The rules of custom resources check the name.
+    if version != kind.api_version or not name or (name != kind.kind and not kind.custom):
         raise bad_request(
             f'{name} in version "{version}" cannot be handled as a {kind.kind}: expected'
             f" {kind.kind} of version {kind.api_version}"
@@ -75,36 +63,12 @@ def _decode(body: bytes, content_type: str, kind: str) -> Any:
         raise unrecognized(
             kind, f"couldn't get version/kind; json parse error: {error}", body
         ) from error
+    if media == "application/vnd.kubernetes.protobuf":
+        raise unsupported_media_type(
+            "this playground's API server reads no protobuf; use kubectl create -f or kubectl apply -f,"
+            " which send JSON"
+        )
     raise _unknown_format(_JSON, _YAML)
-
-
-def duplicate_fields(body: bytes) -> Sequence[str]:
-    """The paths of keys that a JSON object has twice; none for other bodies."""
-    found: list[tuple[Json, str]] = []
-
-    def collect(pairs: Sequence[tuple[str, Any]]) -> Json:
-        made = dict(pairs)
-        if len(made) < len(pairs):
-            names = [name for name, _ in pairs]
-            found.extend((made, name) for name in made if names.count(name) > 1)
-        return made
-
-    try:
-        document = json.loads(body, object_pairs_hook=collect)
-    except (ValueError, RecursionError):
-        return ()
-    return [f"{path}{name}" for made, name in found for path in _paths_to(document, made)]
-
-
-def _paths_to(value: Any, wanted: Json, path: str = "") -> Iterator[str]:
-    if value is wanted:
-        yield path
-    elif isinstance(value, dict):
-        for key, each in value.items():
-            yield from _paths_to(each, wanted, f"{path}{key}.")
-    elif isinstance(value, list):
-        for index, each in enumerate(value):
-            yield from _paths_to(each, wanted, f"{path[:-1]}[{index}].")
 
 
 def _unknown_format(*accepted: str) -> Failure:
@@ -112,24 +76,6 @@ def _unknown_format(*accepted: str) -> Failure:
         "the body of the request was in an unknown format - accepted media types include:"
         f" {', '.join(accepted)}"
     )
-
-
-def read_review(kind: str, body: bytes, content_type: str) -> Json:
-    """Decode a review such as a SelfSubjectAccessReview."""
-    if media_type(content_type) != protobuf.MEDIA_TYPE:
-        return read_json(body, content_type, kind)
-    return _read_protobuf(kind, body)
-
-
-def _read_protobuf(kind: str, body: bytes) -> Json:
-    """Decode it completely, or refuse it with what the client can do about it."""
-    try:
-        return protobuf.read_object(kind, body)
-    except (ValueError, KeyError) as error:
-        raise unsupported_media_type(
-            f"the playground's API server cannot decode this protobuf ({error}); send application/json: in Go,"
-            ' rest.Config.ContentType = "application/json"'
-        ) from error
 
 
 def unrecognized(kind: str, why: str, body: bytes) -> Failure:
@@ -154,24 +100,12 @@ def apply_patch(kind: Kind, old: Json, body: bytes, patch_type: PatchType) -> Js
         else:
             patched = merge_patch(old, patch)
     except PatchFailed as error:
-        raise patch_failed(error.code, str(error)) from error
+        raise error.failure from error
     if not isinstance(patched.get("metadata") or {}, dict):
         raise undecodable_patch(patched, "json: cannot unmarshal into an object")
-    return patched if patch_type is PatchType.STRATEGIC_MERGE else _with_type(kind, old, patched)
-
-
-def _with_type(kind: Kind, old: Json, patched: Json) -> Json:
-    """Check the type of a patched object. Go decodes it again, except after a strategic merge patch."""
-    name, version = patched.get("kind"), patched.get("apiVersion")
-    if kind.custom and not name:
-        raise undecodable_patch(patched, "Object 'Kind' is missing")
-    if kind.custom and not version:
-        raise patch_failed(500, "Internal error occurred: Object 'apiVersion' is missing")
-    if not version:  # Go decodes it as the internal type, whose fields have other names
-        return {**patched, "metadata": {}}
-    if not kind.custom and (version, name or old["kind"]) != (old["apiVersion"], old["kind"]):
-        raise undecodable_patch(patched, f'no kind "{name}" is registered for version "{version}"')
-    return patched
+    return (
+        patched if kind.custom else {**patched, "kind": kind.kind, "apiVersion": kind.api_version}
+    )
 
 
 def patch_type_of(kind: Kind, content_type: str) -> PatchType:

@@ -43,11 +43,6 @@ class CustomRules(Rules):
         elif self.has_status:
             super().reset_for_update(new, old, subresource)
 
-    def trackable(self, new: Json) -> bool:
-        status = {"status": new["status"]} if "status" in new else {}
-        found = validate(status, self.schema, "")
-        return not any(each.reason == _WRONG_TYPE for each in found)
-
     def validate(self, new: Json) -> Sequence[Cause]:
         return self.validate_update(new, None)
 
@@ -65,7 +60,6 @@ class CustomRules(Rules):
         return found
 
 
-_WRONG_TYPE: Final = "FieldValueTypeInvalid"
 _BLOCKING: Final = frozenset(
     f"FieldValue{each}"
     for each in ("NotSupported", "Required", "TooLong", "TooMany", "TypeInvalid")
@@ -93,7 +87,6 @@ def custom_kind(crd: Json, validator: Validator | None = None) -> Kind:
         list_kind=names.get("listKind") or "",
         namespaced=spec["scope"] == "Namespaced",
         short_names=tuple(names.get("shortNames") or ()),
-        categories=tuple(names.get("categories") or ()),
         subresources=("status",) if has_status else (),
         schema=schema,
         openapi=openapi,
@@ -106,7 +99,6 @@ def custom_kind(crd: Json, validator: Validator | None = None) -> Kind:
             has_status=has_status,
         ),
         custom=True,
-        plain_finalizers=True,
         has_generation=True,
         unconditional_update=False,
     )

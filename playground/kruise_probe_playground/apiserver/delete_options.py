@@ -9,8 +9,7 @@ from typing import Final
 
 import msgspec
 
-from kruise_probe_playground.apiserver import protobuf
-from kruise_probe_playground.apiserver.bodies import media_type, read_json, unrecognized
+from kruise_probe_playground.apiserver.bodies import read_json, unrecognized
 from kruise_probe_playground.apiserver.deleting import DeleteOptions
 from kruise_probe_playground.apiserver.failures import (
     FailureTarget,
@@ -72,8 +71,6 @@ def _of_query(query: Mapping[str, str]) -> Json:
 
 
 def _decoded(body: bytes, content_type: str) -> Json:
-    if media_type(content_type) == protobuf.MEDIA_TYPE:
-        return protobuf.read_object("DeleteOptions", body)
     return read_json(body, content_type, "DeleteOptions")
 
 

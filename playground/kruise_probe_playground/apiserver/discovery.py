@@ -1,7 +1,7 @@
 """Discovery: versions, groups and resources.
 
-Source: apiserver pkg/endpoints/discovery; apidiscovery.k8s.io/v2.
-Differs: one version of each kind.
+Source: apiserver pkg/endpoints/discovery.
+Differs: one version of each kind; no aggregated documents.
 """
 
 from collections.abc import Iterable, Mapping
@@ -14,9 +14,10 @@ GIT_VERSION: Final = "v1.36.0+playground"
 
 _SUBRESOURCE_KINDS: Final[Mapping[str, Json]] = {
     "binding": {"kind": "Binding"},
+    "exec": {"kind": "PodExecOptions"},
+    "portforward": {"kind": "PodPortForwardOptions"},
     "scale": {"group": "autoscaling", "version": "v1", "kind": "Scale"},
 }
-AGGREGATED: Final = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 
 
 def version() -> Json:
@@ -33,30 +34,23 @@ class Discovery:
         for kind in kinds:
             self._groups.setdefault(kind.group, {}).setdefault(kind.version, []).append(kind)
 
-    def document(self, path: str, accept: str) -> tuple[Json, str] | None:
-        """The document at a path and its content type; None if the path has no document."""
-        parts = path.strip("/").split("/")
-        aggregated = "as=APIGroupDiscoveryList" in accept and "v=v2" in accept
-        match parts:
-            case ["api"] if aggregated:
-                return self._aggregated([""]), AGGREGATED
-            case ["apis"] if aggregated:
-                return self._aggregated([each for each in self._groups if each]), AGGREGATED
+    def document(self, path: str) -> Json | None:
+        """The document at a path; None if the path has none."""
+        match path.strip("/").split("/"):
             case ["api"]:
                 versions = {"kind": "APIVersions", "versions": ["v1"]}
-                document: Json | None = {**versions, "serverAddressByClientCIDRs": []}
+                return {**versions, "serverAddressByClientCIDRs": []}
             case ["apis"]:
                 described = [self._described(each) for each in self._groups if each]
-                document = {"kind": "APIGroupList", "apiVersion": "v1", "groups": described}
+                return {"kind": "APIGroupList", "apiVersion": "v1", "groups": described}
             case ["api", wanted]:
-                document = self._resources("", wanted)
+                return self._resources("", wanted)
             case ["apis", group] if group in self._groups:
-                document = {"kind": "APIGroup", "apiVersion": "v1", **self._described(group)}
+                return {"kind": "APIGroup", "apiVersion": "v1", **self._described(group)}
             case ["apis", group, wanted]:
-                document = self._resources(group, wanted)
+                return self._resources(group, wanted)
             case _:
-                document = None
-        return None if document is None else (document, "application/json")
+                return None
 
     def _described(self, group: str) -> Json:
         versions = [
@@ -75,27 +69,6 @@ class Discovery:
             "resources": [each for kind in kinds for each in _resource_entries(kind)],
         }
 
-    def _aggregated(self, groups: list[str]) -> Json:
-        return {
-            "kind": "APIGroupDiscoveryList",
-            "apiVersion": "apidiscovery.k8s.io/v2",
-            "metadata": {},
-            "items": [
-                {
-                    "metadata": {"name": group, "creationTimestamp": None} if group else {},
-                    "versions": [
-                        {
-                            "version": each,
-                            "resources": [_discovered(kind) for kind in kinds],
-                            "freshness": "Current",
-                        }
-                        for each, kinds in self._groups[group].items()
-                    ],
-                }
-                for group in groups
-            ],
-        }
-
 
 def _resource_entries(kind: Kind) -> list[Json]:
     entry: Json = {
@@ -103,7 +76,8 @@ def _resource_entries(kind: Kind) -> list[Json]:
         "singularName": kind.singular,
         "namespaced": kind.namespaced,
         "kind": kind.kind,
-        **_common(kind),
+        "verbs": list(kind.verbs),
+        "shortNames": list(kind.short_names),
     }
     below = [
         {
@@ -116,29 +90,3 @@ def _resource_entries(kind: Kind) -> list[Json]:
         for each in kind.subresources
     ]
     return [entry, *below]
-
-
-def _common(kind: Kind) -> Json:
-    optional = {"shortNames": list(kind.short_names), "categories": list(kind.categories)}
-    return {"verbs": list(kind.verbs), **{key: each for key, each in optional.items() if each}}
-
-
-def _discovered(kind: Kind) -> Json:
-    own: Json = {"group": kind.group, "version": kind.version, "kind": kind.kind}
-    entry: Json = {
-        "resource": kind.plural,
-        "responseKind": own,
-        "scope": "Namespaced" if kind.namespaced else "Cluster",
-        "singularResource": kind.singular,
-        **_common(kind),
-    }
-    if kind.subresources:
-        entry["subresources"] = [
-            {
-                "subresource": each,
-                "responseKind": own | _SUBRESOURCE_KINDS.get(each, {}),
-                "verbs": list(SUBRESOURCE_VERBS[each]),
-            }
-            for each in kind.subresources
-        ]
-    return entry

@@ -49,7 +49,7 @@ class FailureTarget(NamedTuple):
 
 
 class Failure(Exception):
-    """A failed request: `status` is the body of the response, `code` its HTTP status, `warnings` its headers."""
+    """A failed request: `status` is the body of the response, `code` its HTTP status."""
 
     def __init__(
         self,
@@ -61,7 +61,6 @@ class Failure(Exception):
         metadata: Json | None = None,
     ) -> None:
         self.code = code
-        self.warnings: Sequence[str] = ()
         self.retry_after_seconds: int | None = (details or {}).get("retryAfterSeconds")
         self.status: Json = {
             "kind": "Status",
@@ -137,17 +136,6 @@ def gone(message: str) -> Failure:
     return Failure(410, "Expired", message)
 
 
-def expired_list(fresh_token: str) -> Failure:
-    message = (
-        "The provided continue parameter is too old to display a consistent list result. You can start"
-        " a new list without the continue parameter, or use the continue token in this response to"
-        " retrieve the remainder of the results. Continuing with the provided token results in an"
-        " inconsistent list - objects that were created, modified, or deleted between the time the"
-        " first chunk was returned and now may show up in the list."
-    )
-    return Failure(410, "Expired", message, metadata={"continue": fresh_token})
-
-
 def too_large_version(requested: int, current: int) -> Failure:
     details = {
         "causes": [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}],
@@ -159,14 +147,6 @@ def too_large_version(requested: int, current: int) -> Failure:
 
 def unsupported_media_type(message: str) -> Failure:
     return Failure(415, "UnsupportedMediaType", message, details={})
-
-
-def patch_failed(code: int, message: str) -> Failure:
-    """A patch that cannot be applied. The real server says why in its log only."""
-    if code == 422:
-        message = "the server rejected our request due to an error in our request"
-        return Failure(422, "Invalid", message, details={})
-    return Failure(code, "BadRequest" if code == 400 else "InternalError", message)
 
 
 def undecodable_patch(patched: Any, why: str) -> Failure:

@@ -5,7 +5,7 @@ Differs: the only authentication is a table of bearer tokens; requests of web pa
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator
 from contextlib import suppress
 from typing import Final
 
@@ -22,10 +22,12 @@ from kruise_probe_playground.apiserver.authentication import (
     review_response,
     user_of,
 )
+from kruise_probe_playground.apiserver.commands import StartCommand, serve_command
 from kruise_probe_playground.apiserver.discovery import Discovery, version
 from kruise_probe_playground.apiserver.failures import Failure
+from kruise_probe_playground.apiserver.forwarding import serve_ports
 from kruise_probe_playground.apiserver.handlers import Call, VerbHandlers, check_route, verb_of
-from kruise_probe_playground.apiserver.logs import OpenLog, no_nodes, open_log
+from kruise_probe_playground.apiserver.logs import OpenLog, open_log, running_container
 from kruise_probe_playground.apiserver.openapi import OpenApi
 from kruise_probe_playground.apiserver.registry import Registry
 from kruise_probe_playground.apiserver.requests import parse_path
@@ -55,24 +57,23 @@ def abort(transport: asyncio.WriteTransport) -> None:
 class Frontend:
     """The handler of all requests. It has the open watches, because the server closes them when it stops.
 
-    Attributes:
-        answering: while it is cleared, watches and logs send nothing, as over a broken network.
-
     Args:
         tokens: every request but health checks needs one of them; without any, every request is accepted.
         logs: the logs of containers.
+        commands: starts a command in a container.
     """
 
-    def __init__(self, registry: Registry, *, tokens: Tokens, logs: OpenLog = no_nodes) -> None:
+    def __init__(
+        self, registry: Registry, *, tokens: Tokens, logs: OpenLog, commands: StartCommand
+    ) -> None:
         self._registry = registry
         self._tokens = tokens
         self._logs = logs
+        self._commands = commands
         self._handlers = VerbHandlers(registry)
         self._discovery = Discovery(registry.kinds.values())
         self._openapi = OpenApi(registry.kinds.values())
         self._watches: set[Watch] = set()
-        self.answering: Final = asyncio.Event()
-        self.answering.set()
 
     def close_watches(self) -> None:
         """End all watches as after their timeout."""
@@ -94,10 +95,8 @@ class Frontend:
             call = await self._call(request)
             if call.verb == "watch":
                 return await self._watch(request, call)
-            if call.path.subresource == "log":
-                log = open_log(self._registry, call.path.key, call.query, self._logs)
-                empty = web.Response(status=204)
-                return await self._stream(request, log, "text/plain") if log else empty
+            if call.path.subresource in ("log", "exec", "portforward"):
+                return await self._pod_stream(request, call)
             return self._respond(call)
         except Failure as failure:
             return failure_response(failure)
@@ -119,8 +118,8 @@ class Frontend:
             return self._openapi.respond(request)
         if not path:
             return _json({"paths": _PATHS})
-        found = self._discovery.document(path, request.headers.get("Accept", ""))
-        return _json(*found) if found else None
+        found = self._discovery.document(path)
+        return None if found is None else _json(found)
 
     async def _call(self, request: web.Request) -> Call:
         path = parse_path(request.rel_url.raw_path)
@@ -144,7 +143,11 @@ class Frontend:
 
     def _respond(self, call: Call) -> web.Response:
         code, body, warnings = self._handlers.respond(call)
-        return _with_warnings(web.Response(status=code, body=body, content_type=_JSON), warnings)
+        response = web.Response(status=code, body=body, content_type=_JSON)
+        for each in warnings:
+            quoted = failures.show(each).replace("\x7f", "\\u007f")  # JSON escapes the others
+            response.headers.add("Warning", f"299 - {quoted}")
+        return response
 
     async def _watch(self, request: web.Request, call: Call) -> web.StreamResponse:
         watch = self._handlers.watch(call)
@@ -155,6 +158,20 @@ class Frontend:
             self._watches.remove(watch)
             watch.close()
 
+    async def _pod_stream(self, request: web.Request, call: Call) -> web.StreamResponse:
+        kind, key = call.kind, call.path.key
+        if call.path.subresource == "log":
+            log = open_log(self._registry, key, call.query, self._logs)
+            empty = web.Response(status=204)
+            return await self._stream(request, log, "text/plain") if log else empty
+        pod = kind.decode(self._registry.get(kind, key))
+        if call.path.subresource == "exec":
+            container = running_container(pod, call.query.get("container", ""))
+            return await serve_command(request, container, self._commands)
+        if not (ip := pod["status"].get("podIP")):
+            raise failures.bad_request(f"pod {key.name} has no address yet")
+        return await serve_ports(request, key.name, ip)
+
     async def _stream(
         self, request: web.Request, frames: AsyncIterator[bytes], content_type: str
     ) -> web.StreamResponse:
@@ -163,7 +180,6 @@ class Frontend:
         try:
             await response.prepare(request)
             async for frame in frames:
-                await self.answering.wait()
                 async with asyncio.timeout(WRITE_SECONDS):
                     await response.write(frame)
         except (TimeoutError, ConnectionError) as error:
@@ -184,16 +200,8 @@ async def _body_of(request: web.Request) -> bytes:
         raise Failure(413, "RequestEntityTooLarge", why) from None
 
 
-def _json(document: object, content_type: str = _JSON) -> web.Response:
-    headers = {"Content-Type": content_type}
-    return web.Response(body=msgspec.json.encode(document), headers=headers)
-
-
-def _with_warnings(response: web.Response, warnings: Iterable[str]) -> web.Response:
-    for each in warnings:
-        quoted = failures.show(each).replace("\x7f", "\\u007f")  # JSON escapes the others
-        response.headers.add("Warning", f"299 - {quoted}")
-    return response
+def _json(document: object) -> web.Response:
+    return web.Response(body=msgspec.json.encode(document), content_type=_JSON)
 
 
 def failure_response(failure: Failure) -> web.Response:
@@ -202,4 +210,4 @@ def failure_response(failure: Failure) -> web.Response:
     response = web.Response(status=failure.code, body=body, content_type=_JSON)
     if failure.retry_after_seconds is not None:
         response.headers["Retry-After"] = str(failure.retry_after_seconds)
-    return _with_warnings(response, failure.warnings)
+    return response

@@ -12,7 +12,6 @@ import msgspec
 from kruise_probe_playground.apiserver import failures
 from kruise_probe_playground.apiserver.bodies import (
     apply_patch,
-    duplicate_fields,
     patch_type_of,
     read_binding,
     read_json,
@@ -33,7 +32,6 @@ from kruise_probe_playground.apiserver.requests import (
     parse_revision,
 )
 from kruise_probe_playground.apiserver.schema import Json
-from kruise_probe_playground.apiserver.shaping import WrongType, prune
 from kruise_probe_playground.apiserver.watching import Watch
 from kruise_probe_playground.apiserver.writing import Editor, WriteOptions, Written
 
@@ -178,27 +176,9 @@ class VerbHandlers:
 
     def _update(self, call: Call) -> VerbResponse:
         sent, options = _sent(call, "UpdateOptions")
-        if call.path.subresource == "finalize":
-            return self._finalize(call, sent)
         subresource = call.path.subresource
         written = self._editor.replace(call.kind, call.path.key, subresource, sent, options)
         return self._written(call, written)
-
-    def _finalize(self, call: Call, sent: Json) -> VerbResponse:
-        """Set a namespace's finalizers. Without any, a terminating namespace is deleted."""
-        stored = self._registry.get(call.kind, call.path.key)
-        namespace = call.kind.decode(stored)
-        try:
-            spec = prune(sent, call.kind.schema, []).get("spec") or {}
-        except WrongType as error:
-            raise failures.bad_request(str(error)) from error
-        namespace["spec"] = {"finalizers": spec.get("finalizers") or []}
-        ended = "deletionTimestamp" in namespace["metadata"]
-        if ended and not namespace["spec"]["finalizers"]:
-            stored = self._registry.remove(call.kind, namespace, stored)
-        else:
-            stored = self._registry.commit(call.kind, namespace, stored)
-        return VerbResponse(200, call.kind.whole(stored))
 
     def _patch(self, call: Call) -> VerbResponse:
         kind, key = call.kind, call.path.key
@@ -254,8 +234,7 @@ class VerbHandlers:
 
 def _sent(call: Call, kind: str) -> tuple[Json, WriteOptions]:
     options = _options(call, kind)
-    sent = read_object(call.kind, call.body, call.content_type)
-    return sent, options._replace(duplicate_fields=duplicate_fields(call.body))
+    return read_object(call.kind, call.body, call.content_type), options
 
 
 def _options(call: Call, kind: str) -> WriteOptions:

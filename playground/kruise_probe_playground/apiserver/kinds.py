@@ -29,9 +29,10 @@ ALL_VERBS: Final = (
 
 SUBRESOURCE_VERBS: Final[Mapping[str, Sequence[str]]] = {
     "status": ("get", "patch", "update"),
-    "finalize": ("update",),
     "binding": ("create",),
     "log": ("get",),
+    "exec": ("create", "get"),
+    "portforward": ("create", "get"),
     "scale": ("get", "patch", "update"),
 }
 
@@ -59,10 +60,6 @@ class Rules:
         restored = "spec" if subresource == "status" else "status"
         put(new, restored, old.get(restored))
 
-    def trackable(self, new: Json) -> bool:
-        """Whether managed fields can be computed; an object that cannot be compared has none."""
-        return True
-
     def prepare_for_update(self, new: Json, old: Json) -> None:
         """Set fields that the server sets."""
 
@@ -73,14 +70,6 @@ class Rules:
     def validate_update(self, new: Json, old: Json) -> Sequence[Cause]:
         """Return the errors of an update; metadata is checked elsewhere."""
         return self.validate(new)
-
-    def warnings(self, new: Json) -> Sequence[str]:
-        """Return the warnings about a valid object."""
-        return ()
-
-    def companions(self, new: Json) -> Sequence[tuple[str, Json]]:
-        """Return the objects that a controller creates for a new one, each with its resource."""
-        return ()
 
     def terminate(self, new: Json) -> bool:
         """Mark an object as terminating, if other objects are deleted before it; False for other kinds."""
@@ -119,8 +108,6 @@ class Kind:
         custom: defined by a CustomResourceDefinition.
         returns_deleted: the response to an immediate deletion is the object, not a Status.
         dns_label_name: names are DNS labels, not subdomains.
-        plain_finalizers: finalizers need no domain.
-        metadata_last: the metadata of a new object is validated only if the rest is valid.
     """
 
     group: str
@@ -135,7 +122,6 @@ class Kind:
     rules: Rules
     list_kind: str = ""
     short_names: Sequence[str] = ()
-    categories: Sequence[str] = ()
     subresources: Sequence[str] = ()
     custom: bool = False
     has_generation: bool = False
@@ -143,8 +129,6 @@ class Kind:
     create_on_update: bool = False
     returns_deleted: bool = False
     dns_label_name: bool = False
-    plain_finalizers: bool = False
-    metadata_last: bool = False
     verbs: Sequence[str] = ALL_VERBS
     blank: Json = field(default_factory=dict)
     select_fields: Callable[[Json], Mapping[str, str]] = NO_FIELDS

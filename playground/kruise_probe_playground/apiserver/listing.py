@@ -1,7 +1,7 @@
 """Lists: selection, resource versions and pages.
 
 Source: apiserver pkg/storage/{etcd3/store.go,continue.go}, pkg/apis/meta/internalversion/validation.
-Differs: every version of the history can be listed exactly.
+Differs: no resourceVersionMatch=Exact; an expired list cannot be continued.
 """
 
 import binascii
@@ -14,7 +14,6 @@ import msgspec
 
 from kruise_probe_playground.apiserver import failures
 from kruise_probe_playground.apiserver.failures import (
-    Cause,
     FailureTarget,
     check,
     forbidden_field,
@@ -26,10 +25,8 @@ from kruise_probe_playground.apiserver.requests import ListQuery
 from kruise_probe_playground.apiserver.selecting import parse_fields, parse_labels
 from kruise_probe_playground.apiserver.store import Scope, Stored
 
-_EXACT, _NOT_OLDER = "Exact", "NotOlderThan"
+_NOT_OLDER = "NotOlderThan"
 _MATCH = "resourceVersionMatch"
-_INCONSISTENT = -1
-_OPTIONS = FailureTarget("meta.k8s.io", "", "ListOptions")
 
 
 class Page(NamedTuple):
@@ -51,7 +48,7 @@ def scope_of(kind: Kind, namespace: str, query: ListQuery, name: str = "") -> Sc
 
 
 def list_page(registry: Registry, kind: Kind, scope: Scope, query: ListQuery) -> Page:
-    _check(query)
+    check_options(query, watch=False)
     collection, current = registry.collection(kind), registry.store.revision
     after, revision = "", current
     if query.continue_token:
@@ -59,17 +56,10 @@ def list_page(registry: Registry, kind: Kind, scope: Scope, query: ListQuery) ->
             why = "specifying resource version is not allowed when using continue"
             raise failures.bad_request(why)
         revision, after = _decode_token(query.continue_token)
-        if revision == _INCONSISTENT:
-            revision = current
-        elif revision < collection.floor:
-            raise failures.expired_list(_encode_token(_INCONSISTENT, after))
-    elif query.revision:
-        if query.revision > current:
-            raise failures.too_large_version(query.revision, current)
-        if query.match == _EXACT:
-            revision = query.revision
-            if revision < collection.floor:
-                raise failures.gone(f"too old resource version: {revision} ({collection.floor})")
+        if revision < collection.floor:
+            raise failures.gone("The provided continue parameter is too old; list again without it")
+    elif query.revision and query.revision > current:
+        raise failures.too_large_version(query.revision, current)
     single = (
         scope.fields.pinned("metadata.name") if scope.namespace or not kind.namespaced else None
     )
@@ -103,40 +93,22 @@ def _decode_token(token: str) -> tuple[int, str]:
         ) from error
 
 
-def _check(query: ListQuery) -> None:
-    """Fail for combinations of options that a list cannot have."""
-    match = query.match
-    initial = forbidden_field("sendInitialEvents", "sendInitialEvents is forbidden for list")
-    exact = '"exact" is forbidden for resourceVersion "0"'
+def check_options(query: ListQuery, *, watch: bool) -> None:
+    """Fail for combinations of options that a list or a watch cannot have."""
+    match, initial = query.match, query.send_initial_events is not None
     check(
-        _OPTIONS,
-        (query.send_initial_events is not None, initial),
+        FailureTarget("meta.k8s.io", "", "ListOptions"),
         (
-            match and query.revision is None,
-            _no_match("is forbidden unless resourceVersion is provided"),
+            initial and not (watch and match == _NOT_OLDER),
+            forbidden_field("sendInitialEvents", f"needs a watch with {_MATCH}={_NOT_OLDER}"),
         ),
-        (match and query.continue_token, _no_match("is forbidden when continue is provided")),
         (
-            match not in ("", _EXACT, _NOT_OLDER),
-            unsupported(_MATCH, match, [_EXACT, _NOT_OLDER, ""]),
+            match and not initial and query.revision is None,
+            forbidden_field(_MATCH, "needs a resourceVersion"),
         ),
-        (match == _EXACT and query.revision == 0, _no_match(exact)),
-    )
-
-
-def _no_match(why: str) -> Cause:
-    return forbidden_field(_MATCH, f"{_MATCH} {why}")
-
-
-def check_watch(query: ListQuery) -> None:
-    """Fail for combinations of options that a watch cannot have."""
-    match, initial = query.match, query.send_initial_events
-    required = f"sendInitialEvents requires setting {_MATCH} to {_NOT_OLDER}"
-    unless = "is forbidden for watch unless sendInitialEvents is provided"
-    check(
-        _OPTIONS,
-        (initial is not None and match != _NOT_OLDER, forbidden_field(_MATCH, required)),
-        (match and initial is None, _no_match(unless)),
-        (query.continue_token, _no_match("is forbidden when continue is provided")),
         (match not in ("", _NOT_OLDER), unsupported(_MATCH, match, [_NOT_OLDER])),
+        (
+            query.continue_token and (watch or match),
+            forbidden_field("continue", f"is only for lists without {_MATCH}"),
+        ),
     )

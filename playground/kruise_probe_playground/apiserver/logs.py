@@ -13,15 +13,14 @@ from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.times import parse_time
 from kruise_probe_playground.apiserver import failures
 from kruise_probe_playground.apiserver.failures import Cause, FailureTarget, bad_request
-from kruise_probe_playground.apiserver.pod_validation import CONTAINER_LISTS
-from kruise_probe_playground.apiserver.pods import MAX_SECONDS
+from kruise_probe_playground.apiserver.pods import CONTAINER_LISTS, MAX_SECONDS
 from kruise_probe_playground.apiserver.registry import Registry
 from kruise_probe_playground.apiserver.requests import is_true, number
 from kruise_probe_playground.apiserver.schema import Json
-from kruise_probe_playground.pod_logs import LogOptions, NoLog
+from kruise_probe_playground.pod_streams import LogOptions, NotOnNode
 
 OpenLog = Callable[[str, LogOptions], AsyncIterator[bytes]]
-"""Opens the log of a container by its id. Raises NoLog."""
+"""Opens the log of a container by its id. Raises NotOnNode."""
 
 _AT_LEAST: Final = (
     ("tailLines", 0, "must be greater than or equal to 0"),
@@ -32,7 +31,7 @@ _AT_LEAST: Final = (
 
 def no_nodes(container: str, options: LogOptions) -> AsyncIterator[bytes]:
     """For a server without nodes."""
-    raise NoLog(f"container {container} does not run")
+    raise NotOnNode(f"container {container} does not run")
 
 
 def open_log(
@@ -52,7 +51,7 @@ def open_log(
     found = container_id(key.name, pod["status"], container, previous=previous)
     try:
         return at_node(found, wanted)
-    except NoLog as error:
+    except NotOnNode as error:
         raise bad_request(str(error)) from error
 
 
@@ -71,6 +70,17 @@ def container_id(pod: str, status: Json, container: str, *, previous: bool) -> s
     if "containerID" not in chosen:
         raise bad_request(f"{name} is not available")
     return str(chosen["containerID"]).partition("://")[2]
+
+
+def running_container(pod: Json, name: str) -> str:
+    """The id of the container that runs, for a command in it."""
+    container = _container(pod, name)
+    status = pod["status"]
+    statuses = (*status.get("initContainerStatuses", ()), *status.get("containerStatuses", ()))
+    for each in statuses:
+        if each["name"] == container and "running" in each.get("state", {}):
+            return str(each["containerID"]).partition("://")[2]
+    raise bad_request(f'container not found ("{container}")')
 
 
 def _options(pod: str, query: Mapping[str, str], now: datetime) -> LogOptions:

@@ -47,7 +47,6 @@ def track(
     now: datetime,
     *,
     blank: Json | None = None,
-    comparable: bool = True,
 ) -> None:
     """Set the managedFields of `new`, which `writer` writes in place of `live`.
 
@@ -57,11 +56,10 @@ def track(
         schema: of the kind.
         writer: manager, operation and subresource of the write.
         now: time of an entry that changes.
-        comparable: False for an object that cannot be compared; it has no managedFields.
         blank: the kind's object with no field set; a create is compared with it.
     """
     entries = _entries_before(live, new, writer.subresource, typed=schema.typed)
-    if not comparable or (live and not entries):  # tracking ends when a client resets the entries
+    if live and not entries:  # tracking ends when a client resets the entries
         new["metadata"].pop("managedFields", None)
         return
     comparison = compare(_untracked(live or blank or {}), _untracked(new), schema)

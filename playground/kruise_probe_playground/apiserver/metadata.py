@@ -1,7 +1,8 @@
 """The rules for `metadata` of all kinds.
 
 Source: apimachinery pkg/api/validation/objectmeta.go; apiserver pkg/registry/rest/{create,update}.go.
-Differs: messages contain no regular expression.
+Differs: messages contain no regular expression; finalizers need no domain; of owners only the presence of their
+fields is checked.
 """
 
 import re
@@ -23,8 +24,6 @@ MAX_ANNOTATIONS_BYTES = 256 << 10
 _LABEL = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _SUBDOMAIN = re.compile(rf"{_LABEL}(\.{_LABEL})*")
 _SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
-_STANDARD_FINALIZERS = frozenset({"kubernetes", "orphan", "foregroundDeletion"})
-_NEVER_OWNERS = frozenset({("v1", "Event"), ("events.k8s.io/v1", "Event")})
 _IMMUTABLE = "field is immutable"
 
 
@@ -63,15 +62,9 @@ def problems(metadata: Json, kind: Kind) -> Iterator[Cause]:
     yield from _annotation_problems(metadata.get("annotations") or {})
     yield from _owner_problems(metadata.get("ownerReferences") or [], "metadata.ownerReferences")
     finalizers = metadata.get("finalizers") or []
-    for index, each in enumerate(finalizers):
+    for each in finalizers:
         if problem := label_key_error(each):
             yield failures.invalid_value("metadata.finalizers", each, problem)
-        if not kind.plain_finalizers and "/" not in each and each not in _STANDARD_FINALIZERS:
-            why = "name is neither a standard finalizer name nor is it fully qualified"
-            yield failures.invalid_value(f"metadata.finalizers[{index}]", each, why)
-    if {"orphan", "foregroundDeletion"} <= set(finalizers):
-        why = "finalizer orphan and foregroundDeletion cannot be both set"
-        yield failures.invalid_value("metadata.finalizers", finalizers, why)
 
 
 def name_error(name: str, *, label: bool = False) -> str | None:
@@ -116,43 +109,6 @@ def _owner_problems(owners: Sequence[Json], path: str) -> Iterator[Cause]:
         for key in ("apiVersion", "kind", "name", "uid"):
             if not owner.get(key):
                 yield failures.invalid_value(f"{path}.{key}", "", "must not be empty")
-        version = owner.get("apiVersion") or ""
-        if version.count("/") > 1:
-            why = f"unexpected GroupVersion string: {version}"
-            yield failures.invalid_value(f"{path}.apiVersion", version, why)
-        if (version, owner.get("kind")) in _NEVER_OWNERS:
-            why = f"{version}, Kind=Event is disallowed from being an owner"
-            yield failures.invalid_value(path, owner, why)
-    controllers = [each.get("name") for each in owners if each.get("controller")]
-    if len(controllers) > 1:
-        why = f"Only one reference can have Controller set to true. Found in {controllers}"
-        yield failures.invalid_value(path, list(owners), why)
-
-
-def drop_duplicate_owners(metadata: Json) -> Iterator[str]:
-    """Remove equal owner references, with a warning."""
-    owners = metadata.get("ownerReferences") or []
-    distinct = [each for at, each in enumerate(owners) if each not in owners[:at]]
-    if len(distinct) < len(owners):
-        metadata["ownerReferences"] = distinct
-        duplicates = {each["uid"] for at, each in enumerate(owners) if each in owners[:at]}
-        yield (
-            ".metadata.ownerReferences contains duplicate entries; API server dedups owner references in"
-            " 1.20+, and may reject such requests as early as 1.24; please fix your requests; duplicate"
-            f" UID(s) observed: {', '.join(sorted(duplicates))}"
-        )
-
-
-def finalizer_warnings(metadata: Json, old: Json, kind: Kind) -> Iterator[str]:
-    """Warn about new finalizers without a domain. Only custom resources may have them."""
-    for each in metadata.get("finalizers") or ():
-        known = each in _STANDARD_FINALIZERS or each in (old.get("finalizers") or ())
-        if kind.custom and "/" not in each and not known:
-            path = " including a path (/)" if "." in each else ""
-            yield (
-                f'metadata.finalizers: "{each}": prefer a domain-qualified finalizer name{path}'
-                " to avoid accidental conflicts with other finalizer writers"
-            )
 
 
 def update_problems(new: Json, old: Json) -> Iterator[Cause]:

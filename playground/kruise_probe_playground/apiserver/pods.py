@@ -2,20 +2,25 @@
 
 Source: kubernetes pkg/apis/core/v1/defaults.go, pkg/registry/core/pod/strategy.go,
 pkg/apis/core/validation/validation.go (ValidatePodSpec, ValidatePodUpdate).
-Differs: no admission plugins, so no priority, default tolerations or token volume.
+Differs: no admission plugins, so no priority, default tolerations or token volume. Only the names, images and ports of
+containers and the readiness gates are validated, beside types, enumerations and limits of numbers. Resources are stored
+as they are sent, and the class of service is BestEffort: the node has no limits.
 """
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from kruise_probe.api.labels import is_deletion_cost
+from kruise_probe.api.labels import is_deletion_cost, label_key_error
 from kruise_probe.api.names import DELETION_COST_ANNOTATION
+from kruise_probe_playground.apiserver import failures
 from kruise_probe_playground.apiserver.failures import Cause, forbidden_field, invalid_value
-from kruise_probe_playground.apiserver.formats import amount
 from kruise_probe_playground.apiserver.kinds import Rules, fields
-from kruise_probe_playground.apiserver.pod_validation import CONTAINER_LISTS, spec_problems
+from kruise_probe_playground.apiserver.metadata import name_error
 from kruise_probe_playground.apiserver.schema import Json, put
 
+CONTAINER_LISTS: Final = ("initContainers", "containers", "ephemeralContainers")
+_PORT_NAME: Final = re.compile(r"(?=.{1,15}$)(?=.*[a-z])(?!.*--)[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 MAX_SECONDS: Final = 1 << 31  # Longer periods are clamped, because Python's time ends in 9999.
 select_fields: Final = fields(
     "spec.nodeName",
@@ -51,17 +56,12 @@ class PodRules(Rules):
         spec = new["spec"]
         default_spec(spec)
         spec.setdefault("enableServiceLinks", True)
-        for each in _containers(spec):
-            limits = each["resources"].get("limits")
-            if limits:
-                requests = each["resources"].get("requests") or {}
-                each["resources"]["requests"] = {**limits, **requests}
 
     def prepare_for_create(self, new: Json) -> None:
         spec = new["spec"]
         account = spec.get("serviceAccountName") or spec.get("serviceAccount") or "default"
         spec["serviceAccountName"] = spec["serviceAccount"] = account
-        new["status"] = {"phase": "Pending", "qosClass": _quality_of_service(spec)}
+        new["status"] = {"phase": "Pending", "qosClass": "BestEffort"}
 
     def reset_for_update(self, new: Json, old: Json, subresource: str) -> None:
         super().reset_for_update(new, old, subresource)
@@ -72,20 +72,8 @@ class PodRules(Rules):
 
     def prepare_for_update(self, new: Json, old: Json) -> None:
         status, before = new.setdefault("status", {}), old.get("status") or {}
-        for key in ("qosClass", "observedGeneration"):
-            if not status.get(key) and key in before:
-                status[key] = before[key]
-        _keep_observed_generations(status, before)
-
-    def warnings(self, new: Json) -> Sequence[str]:
-        return [
-            f'spec.{name}[{at}].env[{place}]: hides previous definition of "{each["name"]}", which may be dropped'
-            " when using apply"
-            for name in CONTAINER_LISTS
-            for at, container in enumerate(new["spec"].get(name) or ())
-            for place, each in enumerate(container.get("env") or ())
-            if each["name"] in [before["name"] for before in container["env"][:place]]
-        ]
+        if not status.get("qosClass") and "qosClass" in before:
+            status["qosClass"] = before["qosClass"]
 
     def validate(self, new: Json) -> Sequence[Cause]:
         return [*_cost_problems(new), *spec_problems(new.get("spec") or {})]
@@ -112,38 +100,41 @@ def _cost_problems(pod: Json) -> Iterator[Cause]:
         yield invalid_value(field, cost, "must be a 32bit integer")
 
 
-def _keep_observed_generations(status: Json, before: Json) -> None:
-    """A condition that comes without its observedGeneration keeps the one it had."""
-    known = {
-        each["type"]: each.get("observedGeneration") for each in before.get("conditions") or ()
-    }
-    for each in status.get("conditions") or ():
-        generation = known.get(each.get("type"))
-        if generation and not each.get("observedGeneration"):
-            each["observedGeneration"] = generation
+def spec_problems(spec: Json) -> Iterator[Cause]:
+    """Yield the errors of the spec of a pod or a pod template."""
+    if not spec.get("containers"):
+        yield failures.required("spec.containers")
+    names: set[str] = set()
+    for list_name in CONTAINER_LISTS:
+        for index, each in enumerate(spec.get(list_name) or ()):
+            yield from _container_problems(each, f"spec.{list_name}[{index}]", names)
+    for index, gate in enumerate(spec.get("readinessGates") or ()):
+        if wrong := label_key_error(gate.get("conditionType") or ""):
+            path = f"spec.readinessGates[{index}].conditionType"
+            yield invalid_value(path, gate.get("conditionType") or "", wrong)
 
 
-def _quality_of_service(spec: Json) -> str:
-    resources = [
-        {
-            part: {
-                name: each
-                for name, each in named.items()
-                if name in ("cpu", "memory") and amount(each)
-            }
-            for part, named in (each.get("resources") or {}).items()
-            if part in ("requests", "limits")
-        }
-        for each in spec.get("containers") or ()
-    ]
-    if not any(each.get("requests") or each.get("limits") for each in resources):
-        return "BestEffort"
-    guaranteed = all(
-        {"cpu", "memory"} <= (each.get("limits") or {}).keys()
-        and (each.get("requests") or each["limits"]) == each["limits"]
-        for each in resources
-    )
-    return "Guaranteed" if guaranteed else "Burstable"
+def _container_problems(container: Json, path: str, names: set[str]) -> Iterator[Cause]:
+    name = container.get("name") or ""
+    if not name:
+        yield failures.required(f"{path}.name")
+    elif wrong := name_error(name, label=True):
+        yield invalid_value(f"{path}.name", name, wrong)
+    if name in names:
+        yield failures.duplicate(f"{path}.name", name)
+    names.add(name)
+    if not container.get("image"):
+        yield failures.required(f"{path}.image")
+    for index, port in enumerate(container.get("ports") or ()):
+        where, number = f"{path}.ports[{index}]", port.get("containerPort")
+        if port.get("name") and not _PORT_NAME.fullmatch(port["name"]):
+            yield invalid_value(f"{where}.name", port["name"], "must be an IANA_SVC_NAME")
+        if not number:
+            yield failures.required(f"{where}.containerPort")
+        elif not 1 <= number <= 65535:
+            yield invalid_value(
+                f"{where}.containerPort", number, "must be between 1 and 65535, inclusive"
+            )
 
 
 def _spec_changes(new: Json, old: Json) -> Iterator[Cause]:

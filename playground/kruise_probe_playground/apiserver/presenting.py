@@ -19,11 +19,6 @@ from kruise_probe_playground.apiserver.store import Stored
 _JSON_TYPES: Final = ("application/json", "application/*", "*/*", "")
 _META_VERSION: Final = "meta.k8s.io/v1"
 
-_FINISHED: Final = {
-    "Succeeded": ("The pod has completed successfully.", "Succeeded"),
-    "Failed": ("The pod failed.", "Failed"),
-}
-
 
 def list_metadata(page: Page) -> Json:
     metadata: Json = {"resourceVersion": str(page.revision)}
@@ -117,11 +112,6 @@ class TablePresenter(Presenter):
     def _row(self, stored: Stored, now: datetime) -> Json:
         decoded = self._kind.decode(stored)
         row: Json = {"cells": [each.cell(decoded, now) for each in self._kind.columns]}
-        if self._kind.plural == "pods" and stored.fields["status.phase"] in _FINISHED:
-            message, reason = _FINISHED[stored.fields["status.phase"]]
-            row["conditions"] = [
-                {"type": "Completed", "status": "True", "reason": reason, "message": message}
-            ]
         shown = {"Object": decoded, "Metadata": partial_metadata(decoded)}
         return {**row, "object": shown.get(self._include)}
 

@@ -13,8 +13,7 @@ from kruise_probe.api.labels import LabelSelector, compile_selector
 from kruise_probe_playground.apiserver import failures
 from kruise_probe_playground.apiserver.failures import Cause, FailureTarget, invalid_value
 from kruise_probe_playground.apiserver.kinds import Rules
-from kruise_probe_playground.apiserver.pod_validation import spec_problems
-from kruise_probe_playground.apiserver.pods import default_spec
+from kruise_probe_playground.apiserver.pods import default_spec, spec_problems
 from kruise_probe_playground.apiserver.schema import Json
 
 _NOT_NEGATIVE: Final = "must be greater than or equal to 0"

@@ -43,7 +43,7 @@ def parse_path(raw_path: str) -> ResourcePath | None:
     else:
         return None
     namespace = ""
-    if rest[0] == "namespaces" and len(rest) > 2 and rest[2] not in ("status", "finalize"):
+    if rest[0] == "namespaces" and len(rest) > 2 and rest[2] != "status":
         namespace, rest = rest[1], rest[2:]
     if len(rest) > 3:
         return None

@@ -6,12 +6,33 @@ Source: apiextensions-apiserver pkg/apiserver/schema; kube-openapi pkg/schemacon
 Differs: no CEL, no x-kubernetes-embedded-resource; a value of unknown type counts as untyped.
 """
 
+import re
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 from typing import Any, Final, Literal
 
-from kruise_probe_playground.apiserver.formats import DECODERS
-
 Json = dict[str, Any]
+_TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)")
+
+
+def _time(text: str, form: str = "%Y-%m-%dT%H:%M:%SZ") -> str:
+    if not _TIME.fullmatch(text):
+        raise ValueError(f'parsing time "{text}" as "2006-01-02T15:04:05Z07:00"')
+    return datetime.fromisoformat(text).astimezone(UTC).strftime(form)
+
+
+def _micro_time(text: str) -> str:
+    if not re.search(r"\.\d{6}[Z+-]", text):
+        raise ValueError(f'parsing time "{text}": expected six digits after the seconds')
+    return _time(text, "%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+DECODERS: Final[Mapping[str, Callable[[Any], str]]] = {
+    "io.k8s.apimachinery.pkg.apis.meta.v1.Time": _time,
+    "io.k8s.apimachinery.pkg.apis.meta.v1.MicroTime": _micro_time,
+    "io.k8s.apimachinery.pkg.api.resource.Quantity": str,
+}
+"""Bring strings of built-in kinds into Go's form, by the name of a definition. They raise ValueError."""
 ListType = Literal["atomic", "set", "map"]
 
 _CORE: Final = "io.k8s.api.core.v1."
@@ -58,13 +79,6 @@ ABSENT_VALUES: Final[Mapping[str, Json]] = {
     "io.k8s.api.apps.v1.ReplicaSet": {"spec": {}},
     "io.k8s.api.apps.v1.ReplicaSetSpec": {"replicas": 1, "template": {}},
     f"{_CORE}PodTemplateSpec": {"metadata": {}, "spec": {}},
-    f"{_CORE}Secret": {"type": "Opaque"},
-    f"{_CORE}Service": {"spec": {}},
-    f"{_CORE}ServiceSpec": {
-        "type": "ClusterIP",
-        "sessionAffinity": "None",
-        "internalTrafficPolicy": "Cluster",
-    },
     f"{_CRD}CustomResourceDefinitionSpec": {"conversion": {"strategy": "None"}},
 }
 """The values of absent fields: defaults, and the zero values of fields without `omitempty`, which Go always writes."""
@@ -96,7 +110,6 @@ LIMITS: Final[Mapping[str, Mapping[str, Json]]] = {
     },
     "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta": {"managedFields": _POINTER},
     f"{_CRD}CustomResourceColumnDefinition": {"priority": _OMITTED},
-    f"{_CORE}ServicePort": {"port": {"minimum": 1, "maximum": 65535}, "nodePort": _OMITTED},
     f"{_CORE}Container": dict.fromkeys(("stdin", "stdinOnce", "tty"), _OMITTED),
     f"{_CORE}ContainerPort": {"hostPort": _OMITTED},
     f"{_CORE}Event": {"count": _OMITTED},
@@ -202,7 +215,7 @@ class Compiler:
             self._done[name] = node  # before its parts, which may refer to it
         node.absent = ABSENT_VALUES.get(name, {})
         if self._typed:
-            node.decode = DECODERS.get(name) or DECODERS.get(rules.get("format", ""))
+            node.decode = DECODERS.get(name)
         limits = LIMITS.get(name, {})
         for key, each in rules.get("properties", {}).items():
             node.properties[key] = self.compile({**each, **limits.get(key, {})})

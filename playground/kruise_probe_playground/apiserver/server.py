@@ -14,11 +14,12 @@ from typing import Final, NamedTuple, Self
 
 import yaml
 from aiohttp import web
-from aiohttp.typedefs import Handler, Middleware
+from aiohttp.typedefs import Middleware
 
 from kruise_probe.api.times import utc_now
 from kruise_probe_playground.apiserver.authentication import Tokens
 from kruise_probe_playground.apiserver.builtin import builtin_kinds
+from kruise_probe_playground.apiserver.commands import StartCommand, no_commands
 from kruise_probe_playground.apiserver.custom import Validator, custom_kind
 from kruise_probe_playground.apiserver.frontend import MAX_BODY_BYTES, Frontend, abort
 from kruise_probe_playground.apiserver.garbage import GarbageCollector
@@ -47,7 +48,7 @@ class EmbeddedApiServer:
     Args:
         crds: the CustomResourceDefinitions, as dictionaries. Clients only read them.
         validators: rules beyond the CRDs' schemas, by qualified resource.
-        tokens, logs: see `Frontend`.
+        tokens, logs, commands: see `Frontend`.
         tls: None serves plain HTTP.
         middlewares: of aiohttp, around every request.
     """
@@ -59,6 +60,7 @@ class EmbeddedApiServer:
         validators: Mapping[str, Validator],
         tokens: Tokens,
         logs: OpenLog = no_nodes,
+        commands: StartCommand = no_commands,
         tls: Tls | None = None,
         middlewares: Sequence[Middleware] = (),
     ) -> None:
@@ -73,7 +75,7 @@ class EmbeddedApiServer:
             ],
             now=utc_now,
         )
-        self._frontend = Frontend(self.registry, tokens=tokens, logs=logs)
+        self._frontend = Frontend(self.registry, tokens=tokens, logs=logs, commands=commands)
         self._stack = AsyncExitStack()
         self._seed(definitions)
 
@@ -99,8 +101,7 @@ class EmbeddedApiServer:
 
     @asynccontextmanager
     async def _serving(self) -> AsyncIterator[None]:
-        middlewares = (_waits(self._frontend.answering), *self._middlewares)
-        app = web.Application(client_max_size=MAX_BODY_BYTES, middlewares=middlewares)
+        app = web.Application(client_max_size=MAX_BODY_BYTES, middlewares=self._middlewares)
         app.router.add_route("*", "/{path:.*}", self._frontend.handle)
         runner = web.AppRunner(
             app, access_log=None, handler_cancellation=True, shutdown_timeout=0.1
@@ -121,17 +122,6 @@ class EmbeddedApiServer:
             for transport in filter(None, transports):
                 abort(transport)
             await asyncio.sleep(0)
-
-    def close_watches(self) -> None:
-        """End all watches as after their timeout."""
-        self._frontend.close_watches()
-
-    def pause(self, *, paused: bool) -> None:
-        """While paused, respond to no request and send nothing to watches."""
-        if paused:
-            self._frontend.answering.clear()
-        else:
-            self._frontend.answering.set()
 
     @property
     def url(self) -> str:
@@ -163,12 +153,3 @@ class EmbeddedApiServer:
             "current-context": name,
         }
         return yaml.safe_dump(document, sort_keys=False)
-
-
-def _waits(answering: asyncio.Event) -> Middleware:
-    @web.middleware
-    async def wait(request: web.Request, handler: Handler) -> web.StreamResponse:
-        await answering.wait()
-        return await handler(request)
-
-    return wait

@@ -6,7 +6,7 @@ Differs: merge keys come from the OpenAPI schema; patches are not merged with pa
 
 from typing import Any
 
-from kruise_probe_playground.apiserver.failures import show
+from kruise_probe_playground.apiserver.failures import Failure, show
 from kruise_probe_playground.apiserver.schema import UNTYPED, Json, Schema, put
 
 _DIRECTIVE = "$patch"
@@ -16,10 +16,10 @@ _SET_ORDER = "$setElementOrder/"
 
 
 class PatchFailed(Exception):
-    """The patch cannot be applied to this object; `code` is the HTTP status."""
+    """The patch cannot be applied to this object; `failure` is the response."""
 
-    def __init__(self, message: str, code: int = 422) -> None:
-        self.code = code
+    def __init__(self, message: str, code: int) -> None:
+        self.failure = Failure(code, "BadRequest" if code == 400 else "InternalError", message)
         super().__init__(message)
 
 

@@ -13,7 +13,7 @@ import msgspec
 
 from kruise_probe_playground.apiserver.failures import Failure, gone, too_large_version
 from kruise_probe_playground.apiserver.kinds import Kind
-from kruise_probe_playground.apiserver.listing import check_watch
+from kruise_probe_playground.apiserver.listing import check_options
 from kruise_probe_playground.apiserver.presenting import Presenter
 from kruise_probe_playground.apiserver.registry import Registry
 from kruise_probe_playground.apiserver.requests import ListQuery
@@ -37,7 +37,7 @@ class Watch:
     def __init__(
         self, registry: Registry, kind: Kind, scope: Scope, query: ListQuery, presenter: Presenter
     ) -> None:
-        check_watch(query)
+        check_options(query, watch=True)
         current = registry.store.revision
         self._registry = registry
         self._kind = kind

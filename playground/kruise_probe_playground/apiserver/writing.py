@@ -8,7 +8,6 @@ Differs: no admission, no conversion.
 """
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from kruise_probe.api.keys import NamespacedName
@@ -30,12 +29,11 @@ from kruise_probe_playground.apiserver.validation import validate
 
 
 class WriteOptions(NamedTuple):
-    """`field_validation` is Ignore, Warn or Strict; `duplicate_fields` are the paths of keys that the body has twice."""
+    """`field_validation` is Ignore, Warn or Strict."""
 
     manager: str = "unknown"
     dry_run: bool = False
     field_validation: str = "Warn"
-    duplicate_fields: Sequence[str] = ()
 
 
 class Written(NamedTuple):
@@ -55,37 +53,35 @@ class Editor:
     def create(self, kind: Kind, namespace: str, sent: Json, options: WriteOptions) -> Written:
         """Store a new object."""
         new, warnings = _pruned(kind, sent, options)
-        with _warning(warnings):
-            metadata = new.setdefault("metadata", {})
-            _set_namespace(kind, metadata, namespace)
-            self._registry.check_namespace(kind, namespace)
-            now = self._registry.now()
-            meta.stamp_new(metadata, now, self._registry.random)
-            kind.rules.default(new)
-            trackable = kind.rules.trackable(new)
-            kind.rules.reset_for_create(new)
-            warnings += meta.drop_duplicate_owners(metadata)
-            blank = {key: new.get(key) for key in ("apiVersion", "kind")} | kind.blank
-            writer = ManagerIdentifier(options.manager, "Update", kind.api_version, "")
-            track({}, new, kind.schema, writer, now, blank=blank, comparable=trackable)
-            if kind.has_generation:
-                metadata["generation"] = 1
-            kind.rules.prepare_for_create(new)
-            causes = [*_by_schema(kind, new, {}), *kind.rules.validate(new)]
-            if not (causes and kind.metadata_last):
-                causes = [*meta.problems(metadata, kind), *causes]
-            _check(kind, new, causes)
-            warnings += [*kind.rules.warnings(new), *meta.finalizer_warnings(metadata, {}, kind)]
-            if revision_in(metadata.get("resourceVersion", "")) and not options.dry_run:
-                why = "resourceVersion should not be set on objects to be created"
-                raise Failure(500, "", why)
-            key = NamespacedName(namespace, metadata["name"])
-            if key in self._registry.collection(kind).objects:
-                raise failures.already_exists(kind.target(key.name))
-            stored = self._registry.commit(kind, new, None, dry_run=options.dry_run)
-        for resource, each in () if options.dry_run else kind.rules.companions(new):
-            companion = self._registry.kinds[resource]
-            self.create(companion, each["metadata"]["namespace"], each, options)
+        metadata = new.setdefault("metadata", {})
+        _set_namespace(kind, metadata, namespace)
+        self._registry.check_namespace(kind, namespace)
+        now = self._registry.now()
+        meta.stamp_new(metadata, now, self._registry.random)
+        kind.rules.default(new)
+        kind.rules.reset_for_create(new)
+        blank = {key: new.get(key) for key in ("apiVersion", "kind")} | kind.blank
+        writer = ManagerIdentifier(options.manager, "Update", kind.api_version, "")
+        track({}, new, kind.schema, writer, now, blank=blank)
+        if kind.has_generation:
+            metadata["generation"] = 1
+        kind.rules.prepare_for_create(new)
+        _check(
+            kind,
+            new,
+            [
+                *meta.problems(metadata, kind),
+                *_by_schema(kind, new, {}),
+                *kind.rules.validate(new),
+            ],
+        )
+        if revision_in(metadata.get("resourceVersion", "")) and not options.dry_run:
+            why = "resourceVersion should not be set on objects to be created"
+            raise Failure(500, "", why)
+        key = NamespacedName(namespace, metadata["name"])
+        if key in self._registry.collection(kind).objects:
+            raise failures.already_exists(kind.target(key.name))
+        stored = self._registry.commit(kind, new, None, dry_run=options.dry_run)
         return Written(stored, created=True, warnings=warnings)
 
     def replace(
@@ -98,11 +94,7 @@ class Editor:
             raise failures.bad_request(why)
         _check_name(name, key)
         stored = self._registry.collection(kind).objects.get(key)
-        try:
-            _check_replaceable(kind, key, subresource, stored, sent["metadata"])
-        except Failure as failure:
-            failure.warnings = _pruned(kind, sent, options)[1]  # a malformed body fails first
-            raise
+        _check_replaceable(kind, key, subresource, stored, sent["metadata"])
         if stored is None:
             version = sent["metadata"].get("resourceVersion", "") if options.dry_run else ""
             new = {**sent, "metadata": {**sent["metadata"], "resourceVersion": version}}
@@ -122,29 +114,24 @@ class Editor:
         """Store `sent`, a whole or patched object, in place of `stored`."""
         old = kind.decode(stored)
         new, warnings = _pruned(kind, sent, options, old, patched=patched)
-        with _warning(warnings):
-            metadata = new.setdefault("metadata", {})
-            _check_name(metadata.get("name"), stored.key)
-            _set_namespace(kind, metadata, stored.key.namespace)
-            _check_revision(kind, metadata, stored)
-            metadata["resourceVersion"] = str(stored.revision)
-            kind.rules.default(new)
-            trackable = new.get("status") == old.get("status") or kind.rules.trackable(new)
-            kind.rules.reset_for_update(new, old, subresource)
-            metadata = new["metadata"]
-            meta.carry_over(metadata, old["metadata"])
-            warnings += meta.drop_duplicate_owners(metadata)
-            writer = ManagerIdentifier(options.manager, "Update", kind.api_version, subresource)
-            now = self._registry.now()
-            track(old, new, kind.schema, writer, now, comparable=trackable)
-            if kind.has_generation and kind.counted(new) != kind.counted(old):
-                metadata["generation"] = old["metadata"].get("generation", 0) + 1
-            kind.rules.prepare_for_update(new, old)
-            _check(kind, new, _update_problems(kind, new, old, sent))
-            warnings += meta.finalizer_warnings(metadata, old["metadata"], kind)
-            if not same_but_for_times(old, new):
-                warnings += kind.rules.warnings(new)
-                stored = self._store(kind, new, stored, options)
+        metadata = new.setdefault("metadata", {})
+        _check_name(metadata.get("name"), stored.key)
+        _set_namespace(kind, metadata, stored.key.namespace)
+        _check_revision(kind, metadata, stored)
+        metadata["resourceVersion"] = str(stored.revision)
+        kind.rules.default(new)
+        kind.rules.reset_for_update(new, old, subresource)
+        metadata = new["metadata"]
+        meta.carry_over(metadata, old["metadata"])
+        writer = ManagerIdentifier(options.manager, "Update", kind.api_version, subresource)
+        now = self._registry.now()
+        track(old, new, kind.schema, writer, now)
+        if kind.has_generation and kind.counted(new) != kind.counted(old):
+            metadata["generation"] = old["metadata"].get("generation", 0) + 1
+        kind.rules.prepare_for_update(new, old)
+        _check(kind, new, _update_problems(kind, new, old, sent))
+        if not same_but_for_times(old, new):
+            stored = self._store(kind, new, stored, options)
         return Written(stored, warnings=warnings)
 
     def _store(self, kind: Kind, new: Json, stored: Stored, options: WriteOptions) -> Stored:
@@ -189,16 +176,6 @@ def _check_revision(kind: Kind, sent: Json, stored: Stored) -> None:
         raise failures.invalid(target._replace(kind=kind.plural), [cause])
     if revision and revision != stored.revision:
         raise failures.conflict(target)
-
-
-@contextmanager
-def _warning(warnings: Sequence[str]) -> Iterator[None]:
-    """Add the warnings about the body to a failure, too."""
-    try:
-        yield
-    except Failure as failure:
-        failure.warnings = warnings
-        raise
 
 
 def _update_problems(kind: Kind, new: Json, old: Json, sent: Json) -> list[Cause]:
@@ -253,13 +230,7 @@ def _pruned(
         new: Json = prune(changed, kind.schema, unknown)
     except WrongType as error:
         raise _undecodable(kind, sent, str(error), patched=patched) from error
-    below = tuple(f"{each}." for each in unknown)
-    problems = [
-        f'duplicate field "{each}"'
-        for each in options.duplicate_fields
-        if not each.startswith(below)
-    ]
-    problems += [f'unknown field "{each}"' for each in unknown]
+    problems = [f'unknown field "{each}"' for each in unknown]
     if problems and options.field_validation == "Strict":
         why = f"strict decoding error: {', '.join(problems)}"
         raise _undecodable(kind, sent, why, patched=patched)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from kruise_probe.api.times import format_micro_time
 from kruise_probe_playground.node.processes import Output
-from kruise_probe_playground.pod_logs import LogOptions
+from kruise_probe_playground.pod_streams import LogOptions
 
 MAX_LOG_BYTES = 512 * 1024
 LINE_OVERHEAD_BYTES = 128

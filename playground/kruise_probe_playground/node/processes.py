@@ -148,6 +148,7 @@ def spawn(
     folder: Path,
     stdout: Output | int,
     stderr: Output | int = subprocess.STDOUT,
+    stdin: int = subprocess.DEVNULL,
     kill_group_at_end: bool = True,
 ) -> LocalProcess:
     """Start a process. This blocks the loop for one or two milliseconds.
@@ -166,7 +167,7 @@ def spawn(
     try:
         popen = subprocess.Popen(
             argv,
-            stdin=subprocess.DEVNULL,
+            stdin=stdin,
             stdout=writing_end(stdout),
             stderr=writing_end(stderr),
             cwd=folder,

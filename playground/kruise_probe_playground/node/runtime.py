@@ -9,10 +9,11 @@ Differs: no images, no namespaces; a container's file system is a folder.
 import asyncio
 import secrets
 import shutil
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 from kruise_probe_playground.guardian import MARK_VARIABLE, kill_survivors
 from kruise_probe_playground.node.container_log import ContainerLog
@@ -227,23 +228,8 @@ class LocalRuntime:
             CannotStart: the command cannot be started.
             ExecTimedOut: the deadline passed; the command and its child processes were killed.
         """
-        if container.state is not State.RUNNING:
-            raise NotRunning(container.state.value)
-        if not command:
-            raise CannotStart(cannot_start(command, ValueError(), container.folder))
-        mark = f"{self._mark}/{container.id}/{secrets.token_hex(8)}"
         stdout, stderr = FirstBytes(EXEC_OUTPUT_BYTES), FirstBytes(EXEC_OUTPUT_BYTES)
-        try:
-            process = spawn(
-                command,
-                environment={**container.environment, MARK_VARIABLE: mark},
-                folder=container.folder,
-                stdout=stdout,
-                stderr=stderr,
-                kill_group_at_end=False,
-            )
-        except (OSError, ValueError) as error:
-            raise CannotStart(cannot_start(command, error, container.folder)) from error
+        process, mark = self._start(container, command, stdout=stdout, stderr=stderr)
         finished = False
         try:
             async with asyncio.timeout(timeout_seconds or None):
@@ -261,6 +247,52 @@ class LocalRuntime:
             stdout.close()
             stderr.close()
         return ExecOutput(exit_code, stdout.data, stderr.data)
+
+    def exec(
+        self, container: LocalContainer, command: Sequence[str], files: Sequence[int]
+    ) -> Coroutine[Any, Any, int]:
+        """Start a command with these files as stdin, stdout and stderr; what is returned waits for its exit code.
+
+        Cancelling kills the command and its child processes.
+
+        Raises:
+            NotRunning, CannotStart: as `exec_sync`.
+        """
+        stdin, stdout, stderr = files
+        process, mark = self._start(container, command, stdin=stdin, stdout=stdout, stderr=stderr)
+
+        async def wait() -> int:
+            try:
+                return await process.wait()
+            finally:
+                if process.running:
+                    kill_survivors(mark)
+                    process.kill_group()
+                    await process.wait()
+
+        return wait()
+
+    def _start(
+        self, container: LocalContainer, command: Sequence[str], **streams: Any
+    ) -> tuple[LocalProcess, str]:
+        """Start a command of an exec; return its process and its mark."""
+        if container.state is not State.RUNNING:
+            raise NotRunning(container.state.value)
+        mark = f"{self._mark}/{container.id}/{secrets.token_hex(8)}"
+        environment = {**container.environment, MARK_VARIABLE: mark}
+        try:
+            if not command:
+                raise ValueError
+            process = spawn(
+                command,
+                environment=environment,
+                folder=container.folder,
+                kill_group_at_end=False,
+                **streams,
+            )
+        except (OSError, ValueError) as error:
+            raise CannotStart(cannot_start(command, error, container.folder)) from error
+        return process, mark
 
     async def _watch(self, container: LocalContainer, process: LocalProcess) -> None:
         exit_code = await process.wait()

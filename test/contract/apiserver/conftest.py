@@ -59,13 +59,23 @@ async def api(target: ServerAddress) -> AsyncIterator[Api]:
         namespace = {"metadata": {"name": api.namespace}}
         created = await api.post(api.path("namespaces"), namespace)
         assert created.code == 201, created
-        account = await api.post(api.path("serviceaccounts"), {"metadata": {"name": "default"}})
-        assert account.code in (201, 409), account
+        if target.real:  # its pods need the account, which a controller creates later
+            account = await api.post(api.path("serviceaccounts"), {"metadata": {"name": "default"}})
+            assert account.code in (201, 409), account
         yield api
         await api.delete(api.path("pods"), gracePeriodSeconds=0)
         await api.end_namespace()
         for resource in ("nodepodprobes", "nodes"):
             await api.delete(api.path(resource), labelSelector=f"contract={api.unique}")
+
+
+@pytest.fixture
+async def both(api: Api) -> AsyncIterator[tuple[Api, Api]]:
+    """The real server and the playground's, each with a namespace of its own."""
+    async with ApiServer() as server:
+        other = Api(api.session, ServerAddress(server.url, Path()))
+        await other.post(other.path("namespaces"), {"metadata": {"name": other.namespace}})
+        yield api, other
 
 
 async def _check_that_no_manager_runs(api: Api) -> None:
@@ -123,6 +133,8 @@ async def node_kubectl(request: pytest.FixtureRequest) -> AsyncIterator[Callable
             yield await _in_namespace(playground.kubeconfig)
         return
     run = await _in_namespace(_real_target().kubeconfig)
+    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}}
+    await run(account)  # pods of a real cluster need it, and a controller creates it later
     if not await run("get", "nodes", "-o", "name"):
         pytest.skip("the real cluster has no node")
     yield run
@@ -138,7 +150,6 @@ async def _in_namespace(kubeconfig: Path) -> Callable[..., Any]:
             return ""
         return await asyncio.to_thread(runner.run, *arguments)
 
-    await run("create", "namespace", runner.namespace)
-    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}}
-    await run(account)  # pods of a real cluster need it, and a controller creates it later
+    await run({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": runner.namespace}})
+    run.runner = runner  # type: ignore[attr-defined]
     return run

@@ -5,11 +5,9 @@ from typing import Any
 
 import pytest
 from kubernetes import client, config, watch
-from support.contract_api import Api, marker, node_pod_probe, pod
+from support.contract_api import Api, pod
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
-
-GROUP = ("apps.kruise.io", "v1alpha1")
 
 
 @pytest.fixture
@@ -58,46 +56,3 @@ async def test_a_watch_yields_events(api: Api, official: Any) -> None:
     seen = await asyncio.to_thread(work)
     assert seen[:2] == [("ADDED", "a"), ("ADDED", "b")]
     assert seen[-1] == ("DELETED", "a")
-
-
-async def test_custom_objects_have_both_halves(api: Api, official: Any) -> None:
-    def work() -> None:
-        custom: Any = client.CustomObjectsApi(official)
-        custom.create_namespaced_custom_object(*GROUP, api.namespace, "podprobemarkers", marker())
-        changed = custom.patch_namespaced_custom_object_status(
-            *GROUP, api.namespace, "podprobemarkers", "m",
-            {"status": {"matchedPods": 4, "observedGeneration": 1}},
-            _content_type="application/merge-patch+json",
-        )  # fmt: skip
-        assert changed["status"]["matchedPods"] == 4
-        name = f"n-{api.unique}"
-        body = node_pod_probe(name)
-        body["metadata"]["labels"] = {"contract": api.unique}
-        custom.create_cluster_custom_object(*GROUP, "nodepodprobes", body)
-        listed = custom.list_cluster_custom_object(
-            *GROUP, "nodepodprobes", field_selector=f"metadata.name={name}"
-        )
-        assert [each["metadata"]["name"] for each in listed["items"]] == [name]
-
-    await asyncio.to_thread(work)
-
-
-async def test_leases_and_events(api: Api, official: Any) -> None:
-    def work() -> None:
-        leases: Any = client.CoordinationV1Api(official)
-        spec = client.V1LeaseSpec(holder_identity="me", lease_duration_seconds=15)
-        lease = client.V1Lease(metadata=client.V1ObjectMeta(name="l"), spec=spec)
-        assert leases.create_namespaced_lease(api.namespace, lease).spec.holder_identity == "me"
-        core: Any = client.CoreV1Api(official)
-        event = client.CoreV1Event(
-            metadata=client.V1ObjectMeta(name="e"),
-            involved_object=client.V1ObjectReference(kind="Pod", name="p", namespace=api.namespace),
-            reason="R",
-            type="Normal",
-        )
-        core.create_namespaced_event(api.namespace, event)
-        selector = "involvedObject.name=p"
-        found = core.list_namespaced_event(api.namespace, field_selector=selector).items
-        assert [each.reason for each in found] == ["R"]
-
-    await asyncio.to_thread(work)

@@ -5,12 +5,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from support.contract_api import MERGE, Api
+from support import contract_rows
+from support.contract_api import Api
+from support.contract_rows import ABSENT, Part, step
 from support.kubectl import status_of
 from support.programs import until
 
 COST = "controller.kubernetes.io/pod-deletion-cost"
-ROOT = "/apis/apps/v1"
 
 Run = Callable[..., Any]
 
@@ -39,83 +40,45 @@ def replica_set(**spec: Any) -> Any:
     }
 
 
-def path(api: Api, name: str = "game") -> str:
-    return f"{ROOT}/namespaces/{api.namespace}/replicasets{name and '/'}{name}"
-
-
-async def test_defaults_are_set(api: Api) -> None:
-    created = await api.post(path(api, ""), replica_set(replicas=None))
-    assert created.code == 201, created
-    spec = created.body["spec"]
-    assert (spec["replicas"], created.meta["generation"]) == (1, 1)
-    assert created.body["status"] == {"replicas": 0}
-    template = spec["template"]["spec"]
-    assert (template["restartPolicy"], template["dnsPolicy"]) == ("Always", "ClusterFirst")
-    assert "enableServiceLinks" not in template
-    assert template["containers"][0]["terminationMessagePolicy"] == "File"
-
-
-OTHER = {
-    "metadata": {"labels": {"app": "x"}},
-    "spec": {"containers": [{"name": "c", "image": "i"}]},
-}
-
-
-@pytest.mark.parametrize(
-    ("spec", "message"),
-    [
-        pytest.param({"replicas": -1}, "spec.replicas: Invalid value: -1: must be greater than or equal to 0", id="negative"),
-        pytest.param({"selector": {}}, "spec.selector: Invalid value: {}: empty selector is invalid for deployment", id="empty-selector"),
-        pytest.param({"template": OTHER}, 'spec.template.metadata.labels: Invalid value: {"app":"x"}: `selector` does not match template `labels`', id="other-labels"),
+SETS = "/apis/apps/v1/namespaces/{ns}/replicasets"
+OTHER = {**replica_set()["spec"]["template"], "metadata": {"labels": {"app": "x"}}}
+ROWS = {
+    "defaults": [
+        step(f"POST {SETS}", replica_set(replicas=None), 201, {
+            "spec.replicas": 1, "metadata.generation": 1, "status": {"replicas": 0},
+            "spec.template.spec.restartPolicy": "Always", "spec.template.spec.dnsPolicy": "ClusterFirst",
+            "spec.template.spec.enableServiceLinks": ABSENT,
+            "spec.template.spec.containers.0.terminationMessagePolicy": "File",
+        }, dryRun="All"),
     ],
-)  # fmt: skip
-async def test_an_invalid_replica_set_is_refused(api: Api, spec: Any, message: str) -> None:
-    refused = await api.post(path(api, ""), replica_set(**spec))
-    assert refused.code == 422
-    assert message in refused.body["message"]
+    "refusals": [
+        *(step(f"POST {SETS}", replica_set(**spec), 422, {"message": Part(message)}) for spec, message in (
+            ({"replicas": -1}, "spec.replicas: Invalid value: -1: must be greater than or equal to 0"),
+            ({"selector": {}}, "spec.selector: Invalid value: {}: empty selector is invalid for deployment"),
+            ({"template": OTHER}, "spec.template.metadata.labels: Invalid value: {\"app\":\"x\"}: `selector` does not match template `labels`"),
+        )),
+        step(f"POST {SETS}", replica_set(), 201),
+        step(f"MERGE {SETS}/game", {"spec": {"selector": {"matchLabels": {"app": "x"}}, "template": OTHER}}, 422,
+             {"message": Part("field is immutable")}),
+    ],
+    "the-scale-subresource": [  # no controller may create pods here: there is one on some servers only
+        step(f"POST {SETS}", replica_set(), 201),
+        step(f"GET {SETS}/game/scale", None, 200, {
+            "kind": "Scale", "apiVersion": "autoscaling/v1", "metadata.uid": "{0:metadata.uid}", "spec": {},
+            "status": {"replicas": 0, "selector": "app=game"},
+        }),
+        step(f"MERGE {SETS}/game/scale", {"spec": {"replicas": 7}}, 200, {"spec.replicas": 7}, dryRun="All"),
+        step(f"MERGE {SETS}/game/scale", {"spec": {"replicas": -1}}, 422,
+             {"message": Part('Scale.autoscaling "game" is invalid: spec.replicas: Invalid value: -1')}),
+        step(f"PUT {SETS}/game/scale", {"kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": {"name": "game", "resourceVersion": "1"}}, 409),
+        step(f"GET {SETS}/none/scale", None, 404),
+    ],
+}  # fmt: skip
 
 
-async def test_the_selector_is_immutable(api: Api) -> None:
-    assert (await api.post(path(api, ""), replica_set())).code == 201
-    change = {"spec": {"selector": {"matchLabels": {"app": "x"}}, "template": OTHER}}
-    refused = await api.merge(path(api), change)
-    assert refused.code == 422
-    assert "spec.selector: Invalid value" in refused.body["message"]
-    assert "field is immutable" in refused.body["message"]
-
-
-async def test_the_scale_subresource_reads_and_changes_replicas(api: Api) -> None:
-    created = await api.post(path(api, ""), replica_set())
-    scale = await api.get(f"{path(api)}/scale")
-    assert (scale.body["kind"], scale.body["apiVersion"]) == ("Scale", "autoscaling/v1")
-    assert scale.meta["uid"] == created.meta["uid"]
-    assert scale.body["spec"] == {}
-    assert scale.body["status"] == {"replicas": 0, "selector": "app=game"}
-
-    # No controller may create pods here: there is one on some servers only.
-    patched = await api.merge(f"{path(api)}/scale", {"spec": {"replicas": 0}})
-    assert (patched.code, patched.body["kind"]) == (200, "Scale")
-    dry = await api.send(
-        "PATCH", f"{path(api)}/scale", {"spec": {"replicas": 7}}, content_type=MERGE, dryRun="All"
-    )
-    assert dry.body["spec"]["replicas"] == 7
-    refused = await api.merge(f"{path(api)}/scale", {"spec": {"replicas": -1}})
-    assert refused.code == 422
-    assert (
-        'Scale.autoscaling "game" is invalid: spec.replicas: Invalid value: -1'
-        in refused.body["message"]
-    )
-    outdated = {**scale.body, "metadata": {**scale.meta, "resourceVersion": "1"}}
-    assert (await api.put(f"{path(api)}/scale", outdated)).code == 409
-    assert (await api.get(f"{path(api, 'none')}/scale")).code == 404
-
-
-async def test_discovery_names_the_scale_subresource(api: Api) -> None:
-    found = {each["name"]: each for each in (await api.get(ROOT)).body["resources"]}
-    assert found["replicasets"]["shortNames"] == ["rs"]
-    scale = found["replicasets/scale"]
-    assert (scale["group"], scale["version"], scale["kind"]) == ("autoscaling", "v1", "Scale")
-    assert set(scale["verbs"]) == {"get", "patch", "update"}
+@pytest.mark.parametrize("row", ROWS)
+async def test_both_servers_respond_as_the_row_says(api: Api, row: str) -> None:
+    await contract_rows.run(api, ROWS[row])
 
 
 async def pods(kubectl: Run) -> list[Any]:

@@ -5,7 +5,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 import pytest
-from support.contract_api import TABLE, Api, WatchStream, absent_node, marker, node_pod_probe, pod
+from support.contract_api import TABLE, Api, WatchStream, absent_node, marker, pod
 from support.programs import until
 
 from kruise_probe.api.errors import BadRequest
@@ -54,13 +54,6 @@ async def test_a_watch_follows_the_list_it_comes_from(api: Api) -> None:
         assert int(event["object"]["metadata"]["resourceVersion"]) > revision
 
 
-async def test_events_carry_whole_objects(api: Api) -> None:
-    listed = await api.get(api.path("pods"))
-    async with api.watch(api.path("pods"), resourceVersion=listed.revision) as stream:
-        created = await api.create("pods", pod("p"))
-        assert (await stream.next())["object"] == created.body
-
-
 async def test_a_watch_replays_what_happened_since_its_version(api: Api) -> None:
     listed = await api.get(api.path("pods"))
     created = await api.create("pods", pod("p"))
@@ -104,13 +97,6 @@ async def test_a_streaming_list_ends_with_its_bookmark(api: Api) -> None:
         assert (end["kind"], end["apiVersion"]) == ("Pod", "v1")
         created = await api.create("pods", pod("c"))
         assert await seen(stream) == ("ADDED", "c", int(created.revision))
-
-
-async def test_a_streaming_list_of_nothing_is_its_bookmark(api: Api) -> None:
-    async with api.watch(api.path("podprobemarkers"), **STREAMING) as stream:
-        event = await stream.next()
-        assert event["type"] == "BOOKMARK"
-        assert event["object"]["kind"] == "PodProbeMarker"
 
 
 async def test_a_watch_can_start_now_without_what_is_there(api: Api) -> None:
@@ -157,20 +143,6 @@ async def test_objects_come_and_go_with_the_field_selector(api: Api) -> None:
         assert (await seen(stream))[:2] == ("DELETED", "p")
 
 
-async def test_one_object_can_be_watched_by_name(api: Api) -> None:
-    mine, other = f"a-{api.unique}", f"b-{api.unique}"
-    path = api.path("nodepodprobes")
-    listed = await api.get(path)
-    async with api.watch(
-        path, resourceVersion=listed.revision, fieldSelector=f"metadata.name={mine}"
-    ) as stream:
-        for name in (other, mine):
-            body = node_pod_probe(name)
-            body["metadata"]["labels"] = {"contract": api.unique}
-            await api.create("nodepodprobes", body)
-        assert (await seen(stream))[:2] == ("ADDED", mine)
-
-
 async def test_a_namespace_hears_of_itself_only(api: Api) -> None:
     other = f"{api.namespace}-b"
     await api.post(api.path("namespaces"), {"metadata": {"name": other}})
@@ -209,78 +181,12 @@ async def test_a_watch_with_bookmarks_ends_with_one(api: Api) -> None:
     assert int(events[-1]["object"]["metadata"]["resourceVersion"]) >= int(listed.revision)
 
 
-async def test_a_watch_without_bookmarks_gets_none(api: Api) -> None:
-    listed = await api.get(api.path("pods"))
-    async with api.watch(
-        api.path("pods"), resourceVersion=listed.revision, timeoutSeconds=3
-    ) as stream:
-        assert await stream.rest() == []
-
-
-@pytest.mark.parametrize(
-    "query",
-    [
-        pytest.param({"sendInitialEvents": "true"}, id="initial-events-without-match"),
-        pytest.param({"resourceVersionMatch": "NotOlderThan"}, id="match-without-initial-events"),
-        pytest.param(
-            {"sendInitialEvents": "true", "resourceVersionMatch": "Exact"}, id="exact-match"
-        ),
-    ],
-)
-async def test_options_that_exclude_each_other_are_invalid(api: Api, query: dict[str, str]) -> None:
-    refused = await api.get(api.path("pods"), watch="true", **query)
-    assert (refused.code, refused.body["reason"]) == (422, "Invalid")
-
-
-async def test_a_graceful_deletion_is_a_change_first(api: Api) -> None:
-    await api.create("pods", pod("p"))
-    listed = await api.get(api.path("pods"))
-    async with api.watch(api.path("pods"), resourceVersion=listed.revision) as stream:
-        await api.delete(api.path("pods", "p"))
-        event = await stream.next()
-        assert event["type"] == "MODIFIED"
-        assert "deletionTimestamp" in event["object"]["metadata"]
-        await api.delete(api.path("pods", "p"), gracePeriodSeconds=0)
-        while event["type"] == "MODIFIED":
-            event = await stream.next()
-        assert event["type"] == "DELETED"
-
-
 async def test_a_burst_arrives_whole_and_in_order(api: Api) -> None:
     await api.create("pods", pod("p"))
     listed = await api.get(api.path("pods"))
     async with api.watch(api.path("pods"), resourceVersion=listed.revision) as stream:
         revisions = [await label(api, "p", n=str(number)) for number in range(100)]
         assert [(await seen(stream))[2] for _ in range(100)] == revisions
-
-
-async def test_many_watchers_hear_the_same(api: Api) -> None:
-    listed = await api.get(api.path("pods"))
-
-    async def hear() -> list[tuple[str, str, int]]:
-        async with api.watch(api.path("pods"), resourceVersion=listed.revision) as stream:
-            return [await seen(stream) for _ in range(3)]
-
-    async with asyncio.TaskGroup() as tasks:
-        hearing = [tasks.create_task(hear()) for _ in range(20)]
-        for name in "abc":
-            await api.create("pods", pod(name))
-    heard = [each.result() for each in hearing]
-    assert all(each == heard[0] for each in heard)
-    assert [name for _, name, _ in heard[0]] == ["a", "b", "c"]
-
-
-async def test_the_path_of_one_object_can_be_watched_too(api: Api) -> None:
-    created = await api.create("pods", pod("p"))
-    await api.create("pods", pod("q"))
-    listed = await api.get(api.path("pods"))
-    async with api.watch(
-        api.path("pods"), resourceVersion=listed.revision, fieldSelector="metadata.name=p"
-    ) as stream:
-        await label(api, "q", a="b")
-        revision = await label(api, "p", a="b")
-        assert await seen(stream) == ("MODIFIED", "p", revision)
-    assert created.code == 201
 
 
 async def test_a_table_can_be_watched(api: Api) -> None:
@@ -299,15 +205,44 @@ async def test_a_table_can_be_watched(api: Api) -> None:
 async def test_a_bookmark_of_a_watch_of_metadata_is_metadata(api: Api) -> None:
     query = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
     accept = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io"
-    path = api.path("secrets")
+    path = api.path("leases")
     async with api.watch(path, accept=accept, allowWatchBookmarks="true", **query) as stream:
         bookmark = await stream.next()
     assert (bookmark["type"], bookmark["object"]["kind"]) == ("BOOKMARK", "PartialObjectMetadata")
 
 
-async def test_a_watch_with_a_continue_token_is_refused(api: Api) -> None:
-    refused = await api.get(api.path("secrets"), watch="true", **{"continue": "x"})
-    assert refused.code == 422
+@pytest.mark.parametrize(
+    ("node", "marked"),
+    [
+        pytest.param("", False, id="no-node"),
+        pytest.param(None, False, id="no-grace-period"),
+        pytest.param(None, True, id="as-the-kubelet-ends-it"),
+    ],
+)
+async def test_a_pod_that_is_deleted_at_once_is_modified_first(
+    api: Api, node: str | None, marked: bool
+) -> None:
+    last = await api.create("pods", pod("p", node=node))
+    if marked:
+        last = await api.delete(api.path("pods", "p"))
+    async with api.watch(api.path("pods"), resourceVersion=last.revision) as stream:
+        await api.delete(api.path("pods", "p"), gracePeriodSeconds=0)
+        events = [await stream.next() for _ in range(2)]
+    assert [each["type"] for each in events] == ["MODIFIED", "DELETED"]
+    assert {each["object"]["metadata"]["deletionGracePeriodSeconds"] for each in events} == {0}
+
+
+async def test_a_watch_from_the_future(api: Api) -> None:
+    future = {"resourceVersion": str(10**15)}
+    async with api.watch(api.path("leases"), **STREAMING, **future) as stream:
+        event = await stream.line()
+    assert (event["type"], event["object"]["code"]) == ("ERROR", 504)
+    assert event["object"]["details"]["causes"][0]["reason"] == "ResourceVersionTooLarge"
+    async with api.watch(api.path("leases"), **future, timeoutSeconds=2) as stream:
+        await api.create("leases", {"metadata": {"name": "l"}})
+        assert await stream.rest() == []
+    async with api.watch(api.path("leases"), resourceVersion="abc") as stream:
+        assert stream.code == 500
 
 
 class AfterRestore(ResourceListerWatcher[ApiObject]):

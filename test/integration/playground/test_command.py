@@ -146,19 +146,17 @@ def test_check_names_the_broken_link_that_explain_knows(
     assert "-> correct containerName in the marker" in err
 
 
-def test_lines_name_the_folder_of_a_container(
-    start: Callable[..., Command], short_folder: Path
-) -> None:
+def test_lines_say_how_to_change_a_pod(start: Callable[..., Command], short_folder: Path) -> None:
     file = short_folder / "own.yaml"
     file.write_text(OWN)
-    start("-f", str(file)).read_until("/node-0/own/main  # change its files")
+    start("-f", str(file)).read_until("kubectl exec -it own -- sh  # change it")
 
 
 def test_commands_on_the_screen_fit_80_columns_and_work_when_pasted(
     start: Callable[..., Command],
 ) -> None:
     playground = start()
-    lines = playground.read_until("/players")
+    lines = playground.read_until("> players")
     commands = [line for line in lines if not line[:2].isdigit()]  # changes begin with a time
     pasted = "\n".join(line for line in commands if not line.endswith("# watch"))
     with tempfile.TemporaryDirectory() as home:

@@ -14,7 +14,7 @@ from kruise_probe_playground.node.container_log import (
     MAX_LOG_BYTES,
     ContainerLog,
 )
-from kruise_probe_playground.pod_logs import LogOptions
+from kruise_probe_playground.pod_streams import LogOptions
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 

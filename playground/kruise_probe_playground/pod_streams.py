@@ -1,11 +1,11 @@
-"""The options of a request for a log. The API server parses them, and the node reads the log."""
+"""What the API server needs of a node: the options of a log, and why a log or a command is not there."""
 
 from datetime import datetime
 from typing import NamedTuple
 
 
-class NoLog(Exception):
-    """The container does not exist any more."""
+class NotOnNode(Exception):
+    """The container is gone, or its command cannot be started; the text says why."""
 
 
 class LogOptions(NamedTuple):

@@ -1,0 +1,152 @@
+"""`kubectl exec`, `kubectl port-forward` and `kruise-probe try` on a node."""
+
+import asyncio
+import json
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from support.contract_api import Json
+from support.kubectl import Kubectl, KubectlError
+from support.patience import PATIENCE_SECONDS
+
+Run = Callable[..., Any]
+SERVER = """
+echo fine > healthz
+command -v httpd && exec httpd -f -p 8080 -h $PWD
+exec python3 -m http.server --bind $POD_IP 8080
+"""
+PROBES: Mapping[str, tuple[Json, str]] = {
+    "exec-succeeds": ({"exec": {"command": ["sh", "-c", "echo full"]}}, "Succeeded"),
+    "exec-fails": ({"exec": {"command": ["sh", "-c", "echo bad >&2; exit 3"]}}, "Failed"),
+    "exec-hangs": ({"exec": {"command": ["sleep", "60"]}}, "Failed"),
+    "exec-missing": ({"exec": {"command": ["no-such-program"]}}, "Unknown"),
+    "http-by-name": ({"httpGet": {"port": "http", "path": "/healthz"}}, "Succeeded"),
+    "http-404": ({"httpGet": {"port": 8080, "path": "/nothing"}}, "Failed"),
+    "http-refused": ({"httpGet": {"port": 8081}}, "Failed"),
+    "tcp-succeeds": ({"tcpSocket": {"port": "http"}}, "Succeeded"),
+    "tcp-refused": ({"tcpSocket": {"port": 8081}}, "Failed"),
+    "grpc-refused": ({"grpc": {"port": 8081}}, "Failed"),
+    "grpc-of-an-http-server": ({"grpc": {"port": 8080}}, "Failed"),
+}
+
+
+def pod() -> Json:
+    container = {
+        "name": "server",
+        "image": "kruise-probe-test:busybox",
+        "imagePullPolicy": "IfNotPresent",
+        "workingDir": "/tmp",
+        "command": ["sh", "-c", SERVER],
+        "ports": [{"name": "http", "containerPort": 8080}],
+    }
+    spec = {"terminationGracePeriodSeconds": 0, "containers": [container]}
+    metadata = {"name": "game", "labels": {"app": "game"}}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+
+@pytest.fixture
+async def game(node_kubectl: Run) -> Run:
+    """kubectl on a cluster with a pod that serves HTTP."""
+    await node_kubectl(pod())
+    await node_kubectl("wait", "pod/game", "--for=condition=Ready", "--timeout=60s")
+    serves = "until wget -qO- http://${POD_IP:-127.0.0.1}:8080/healthz; do sleep 0.1; done"
+    await node_kubectl("exec", "game", "--", "sh", "-c", serves)
+    return node_kubectl
+
+
+def kubectl_of(run: Run) -> Kubectl:
+    found: Kubectl = run.runner  # type: ignore[attr-defined]
+    return found
+
+
+async def test_exec_runs_commands(game: Run) -> None:
+    said = await game("exec", "game", "--", "sh", "-c", "echo out; echo err >&2; pwd")
+    assert said.startswith("out\n/")
+    with pytest.raises(KubectlError, match=r"err\n.*command terminated with exit code 3"):
+        await game("exec", "game", "--", "sh", "-c", "echo err >&2; exit 3")
+    with pytest.raises(KubectlError, match='exec: "no-such-program": executable file not found'):
+        await game("exec", "game", "--", "no-such-program")
+    with pytest.raises(KubectlError, match="container x is not valid for pod game"):
+        await game("exec", "game", "-c", "x", "--", "true")
+    large = await game("exec", "game", "--", "sh", "-c", "head -c 3000000 /dev/zero | tr '\\0' x")
+    assert large == "x" * 3_000_000
+
+
+async def test_exec_passes_stdin_to_its_end(game: Run) -> None:
+    text = "line\n" * 100_000
+    runner = kubectl_of(game)
+    counted = await asyncio.to_thread(
+        runner.run, "exec", "-i", "game", "--", "sh", "-c", "cat | wc -c", stdin=text
+    )
+    assert int(counted) == len(text)
+
+
+@asynccontextmanager
+async def forwarded(run: Run, port: int) -> AsyncIterator[str]:
+    command = kubectl_of(run)._command("port-forward", "pod/game", f":{port}")
+    process = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE)
+    try:
+        assert process.stdout
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            line = (await process.stdout.readline()).decode()
+        yield line.split(" -> ")[0].rpartition(" ")[2]
+    finally:
+        process.terminate()
+        await process.wait()
+
+
+async def test_port_forward_carries_connections(game: Run) -> None:
+    async with forwarded(game, 8080) as address, aiohttp.ClientSession() as session:
+
+        async def get() -> str:
+            async with session.get(f"http://{address}/healthz") as response:
+                return await response.text()
+
+        async with asyncio.timeout(PATIENCE_SECONDS), asyncio.TaskGroup() as group:
+            tasks = [group.create_task(get()) for _ in range(20)]
+        assert {each.result() for each in tasks} == {"fine\n"}
+
+
+async def test_a_refused_port_closes_the_connection(game: Run) -> None:
+    async with forwarded(game, 8081) as address:
+        host, _, port = address.rpartition(":")
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            reader, writer = await asyncio.open_connection(host, int(port))
+            assert await reader.read() == b""
+            writer.close()
+
+
+async def test_try_says_what_the_daemon_would_report(game: Run, tmp_path: Path) -> None:
+    entries = [
+        {
+            "name": name,
+            "containerName": "server",
+            "probe": {"timeoutSeconds": 2, **action},
+            "podConditionType": f"example.com/{name}",
+        }
+        for name, (action, _) in PROBES.items()
+    ]
+    marker = {
+        "apiVersion": "apps.kruise.io/v1alpha1",
+        "kind": "PodProbeMarker",
+        "metadata": {"name": "all"},
+        "spec": {"selector": {"matchLabels": {"app": "game"}}, "probes": entries},
+    }
+    file = tmp_path / "marker.json"
+    file.write_text(json.dumps(marker))
+    runner = kubectl_of(game)
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "kruise_probe", "try", "game", "-n", runner.namespace),
+        *("--kubeconfig", runner.kubeconfig, "-f", str(file), "-o", "json"),
+        stdout=subprocess.PIPE,
+    )
+    async with asyncio.timeout(2 * PATIENCE_SECONDS):
+        said, _ = await process.communicate()
+    attempts = {each["probe"]: each["state"] for each in json.loads(said)["attempts"]}
+    assert attempts == {name: state for name, (_, state) in PROBES.items()}
