@@ -5,19 +5,22 @@ ReplicaSets. A Deployment becomes its ReplicaSet. Other workloads become the pod
 have no owner: nothing recreates or scales them.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from kruise_probe.api.errors import AlreadyExists, ApiError, NotFound
+from kruise_probe.api.errors import AlreadyExists, ApiError
 from kruise_probe.client.request import PatchType
 from kruise_probe.client.rest import RestClient
 from kruise_probe.lint.findings import Position
 from kruise_probe.lint.nodes import Malformed, Node, ScalarNode, SequenceNode
 from kruise_probe.lint.sources import Source, read_sources
 from kruise_probe.lint.sources import documents as documents_of
+from kruise_probe.manifests.crds import all_crds
+from kruise_probe_playground.apiserver.builtin import builtin_kinds
+from kruise_probe_playground.apiserver.custom import custom_kind
 from kruise_probe_playground.apiserver.schema import Json
 from kruise_probe_playground.replicas import MOST_REPLICAS
 
@@ -184,23 +187,14 @@ def _objects(place: str, value: Any) -> Iterator[LoadedObject]:
         raise BadFile(f"{place}: {error}") from error
 
 
-class _ServedKind(msgspec.Struct, frozen=True):
-    name: str
-    kind: str
-    namespaced: bool
-
-
-class _ServedKinds(msgspec.Struct, frozen=True):
-    resources: tuple[_ServedKind, ...] = ()
-
-
 class Applier:
     """Applies documents as `kubectl apply` does: creates objects, or patches existing ones."""
 
     def __init__(self, client: RestClient, on_note: Callable[[str], None] | None = None) -> None:
         self._client = client
         self._on_note = on_note
-        self._served: dict[str, Mapping[str, _ServedKind]] = {}
+        kinds = [*builtin_kinds(), *map(custom_kind, all_crds())]
+        self._served = {(each.api_version, each.kind): each for each in kinds}
 
     async def apply(self, documents: Sequence[LoadedObject]) -> None:
         """Apply documents one after the other. Kinds that the server does not serve are skipped with a note.
@@ -217,37 +211,18 @@ class Applier:
 
     async def _apply(self, document: LoadedObject) -> None:
         wanted = document.object
-        served = await self._kinds(wanted["apiVersion"], wanted["kind"])
-        kind = served.get(wanted["kind"])
+        kind = self._served.get((wanted["apiVersion"], wanted["kind"]))
         if kind is None:
             if self._on_note:
                 self._on_note(f"{document.place}: skipped: the playground has no {wanted['kind']}")
             return
-        path = _root(wanted["apiVersion"])
+        path = f"/{'apis' if kind.group else 'api'}/{kind.api_version}"
         if kind.namespaced:
             path += f"/namespaces/{wanted['metadata'].get('namespace') or 'default'}"
-        path += f"/{kind.name}"
+        path += f"/{kind.plural}"
         body = msgspec.json.encode(wanted)
         try:
             await self._client.request_raw("POST", path + _STRICT, body)
         except AlreadyExists:
             path += f"/{wanted['metadata']['name']}"
             await self._client.request_raw("PATCH", path + _STRICT, body, PatchType.MERGE)
-
-    async def _kinds(self, api_version: str, kind: str) -> Mapping[str, _ServedKind]:
-        if kind not in self._served.get(
-            api_version, ()
-        ):  # a definition may be newer than the last answer
-            try:
-                answer = await self._client.get_raw(_root(api_version))
-            except NotFound:
-                return {}
-            listed = msgspec.json.decode(answer, type=_ServedKinds)
-            self._served[api_version] = {
-                each.kind: each for each in listed.resources if "/" not in each.name
-            }
-        return self._served[api_version]
-
-
-def _root(api_version: str) -> str:
-    return f"/apis/{api_version}" if "/" in api_version else f"/api/{api_version}"

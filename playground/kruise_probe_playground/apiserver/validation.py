@@ -70,11 +70,6 @@ def _map_problems(value: dict[str, Any], schema: Schema, path: str) -> Iterator[
         child = schema.child(key)
         if child is not None:
             yield from validate(each, child, f"{prefix}{key}")
-    for keyword, enough in (("anyOf", any), ("allOf", all)):
-        choices = schema.rules.get(keyword, ())
-        if choices and not enough(value.keys() >= {*each.get("required", ())} for each in choices):
-            why = f"{path} in body must validate {keyword} of its schemas"
-            yield failures.invalid_value(path, value, why)
 
 
 def _list_problems(value: list[Any], schema: Schema, path: str) -> Iterator[Cause]:

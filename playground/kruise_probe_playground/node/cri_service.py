@@ -5,8 +5,7 @@ Differs: only the calls that the daemon makes; the event stream is that of conta
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
-from contextlib import suppress
+from collections.abc import AsyncIterator
 from datetime import datetime
 from importlib.metadata import version
 from typing import Any
@@ -62,23 +61,6 @@ class CriService(RuntimeServiceServicer):
             runtime_api_version="v1",
         )
 
-    async def Status(self, request: pb.StatusRequest, context: Context) -> pb.StatusResponse:
-        conditions = [
-            pb.RuntimeCondition(type=each, status=True) for each in ("RuntimeReady", "NetworkReady")
-        ]
-        return pb.StatusResponse(status=pb.RuntimeStatus(conditions=conditions))
-
-    async def ListPodSandbox(
-        self, request: pb.ListPodSandboxRequest, context: Context
-    ) -> pb.ListPodSandboxResponse:
-        return pb.ListPodSandboxResponse(
-            items=[
-                _sandbox(each)
-                for each in self._runtime.sandboxes
-                if _sandbox_matches(each, request.filter)
-            ]
-        )
-
     async def PodSandboxStatus(
         self, request: pb.PodSandboxStatusRequest, context: Context
     ) -> pb.PodSandboxStatusResponse:
@@ -96,7 +78,7 @@ class CriService(RuntimeServiceServicer):
     ) -> pb.ListContainersResponse:
         return pb.ListContainersResponse(
             containers=[
-                _container(each)
+                pb.Container(pod_sandbox_id=each.sandbox.id, **_common(each))
                 for each in self._runtime.containers
                 if _container_matches(each, request.filter)
             ]
@@ -113,14 +95,6 @@ class CriService(RuntimeServiceServicer):
             )
             await context.abort(grpc.StatusCode.NOT_FOUND, details)
         return pb.ContainerStatusResponse(status=_container_status(container))
-
-    async def StopContainer(
-        self, request: pb.StopContainerRequest, context: Context
-    ) -> pb.StopContainerResponse:
-        with suppress(NoSuchContainer):  # a removed container is stopped
-            container = self._runtime.container(request.container_id)
-            await self._runtime.stop_container(container, float(request.timeout))
-        return pb.StopContainerResponse()
 
     async def ExecSync(self, request: pb.ExecSyncRequest, context: Context) -> pb.ExecSyncResponse:
         code, details = grpc.StatusCode.UNKNOWN, ""
@@ -182,67 +156,44 @@ def _labels(container: LocalContainer) -> dict[str, str]:
     }
 
 
-def _annotations(container: LocalContainer) -> dict[str, str]:
-    return {"io.kubernetes.container.restartCount": str(container.config.attempt)}
-
-
-def _container(container: LocalContainer) -> pb.Container:
-    return pb.Container(
-        id=container.id,
-        pod_sandbox_id=container.sandbox.id,
-        metadata=pb.ContainerMetadata(name=container.config.name, attempt=container.config.attempt),
-        image=pb.ImageSpec(image=container.config.image),
-        image_ref=container.config.image,
-        state=_CONTAINER_STATE[container.state],
-        created_at=_nanoseconds(container.created_at),
-        labels=_labels(container),
-        annotations=_annotations(container),
-    )
+def _common(container: LocalContainer) -> dict[str, Any]:
+    """The fields that the two messages about a container have in common."""
+    config = container.config
+    return {
+        "id": container.id,
+        "metadata": pb.ContainerMetadata(name=config.name, attempt=config.attempt),
+        "image": pb.ImageSpec(image=config.image),
+        "image_ref": config.image,
+        "state": _CONTAINER_STATE[container.state],
+        "created_at": _nanoseconds(container.created_at),
+        "labels": _labels(container),
+        "annotations": {"io.kubernetes.container.restartCount": str(config.attempt)},
+    }
 
 
 def _container_status(container: LocalContainer) -> pb.ContainerStatus:
     return pb.ContainerStatus(
-        id=container.id,
-        metadata=pb.ContainerMetadata(name=container.config.name, attempt=container.config.attempt),
-        state=_CONTAINER_STATE[container.state],
-        created_at=_nanoseconds(container.created_at),
         started_at=_nanoseconds(container.started_at),
         finished_at=_nanoseconds(container.finished_at),
         exit_code=container.exit_code,
-        image=pb.ImageSpec(image=container.config.image),
-        image_ref=container.config.image,
         reason=container.reason,
         message=container.message,
-        labels=_labels(container),
-        annotations=_annotations(container),
-    )
-
-
-def _sandbox_metadata(sandbox: Sandbox) -> pb.PodSandboxMetadata:
-    config = sandbox.config
-    return pb.PodSandboxMetadata(name=config.name, namespace=config.namespace, uid=config.uid)
-
-
-def _sandbox(sandbox: Sandbox) -> pb.PodSandbox:
-    return pb.PodSandbox(
-        id=sandbox.id,
-        metadata=_sandbox_metadata(sandbox),
-        state=pb.SANDBOX_READY,
-        created_at=_nanoseconds(sandbox.created_at),
-        labels=sandbox.config.labels,
-        annotations=sandbox.config.annotations,
+        **_common(container),
     )
 
 
 def _sandbox_status(sandbox: Sandbox) -> pb.PodSandboxStatus:
+    config = sandbox.config
     return pb.PodSandboxStatus(
         id=sandbox.id,
-        metadata=_sandbox_metadata(sandbox),
+        metadata=pb.PodSandboxMetadata(
+            name=config.name, namespace=config.namespace, uid=config.uid
+        ),
         state=pb.SANDBOX_READY,
         created_at=_nanoseconds(sandbox.created_at),
-        network=pb.PodSandboxNetworkStatus(ip=sandbox.config.ip),
-        labels=sandbox.config.labels,
-        annotations=sandbox.config.annotations,
+        network=pb.PodSandboxNetworkStatus(ip=config.ip),
+        labels=config.labels,
+        annotations=config.annotations,
     )
 
 
@@ -258,18 +209,6 @@ def _event(change: ContainerChange, container: LocalContainer) -> pb.ContainerEv
     )
 
 
-def _has_labels(labels: Mapping[str, str], wanted: Mapping[str, str]) -> bool:
-    return all(labels.get(key) == value for key, value in wanted.items())
-
-
-def _sandbox_matches(sandbox: Sandbox, wanted: pb.PodSandboxFilter) -> bool:
-    return (
-        sandbox.id.startswith(wanted.id)
-        and (not wanted.HasField("state") or wanted.state.state == pb.SANDBOX_READY)
-        and _has_labels(sandbox.config.labels, wanted.label_selector)
-    )
-
-
 def _container_matches(container: LocalContainer, wanted: pb.ContainerFilter) -> bool:
     return (
         container.id.startswith(wanted.id)
@@ -277,5 +216,5 @@ def _container_matches(container: LocalContainer, wanted: pb.ContainerFilter) ->
         and (
             not wanted.HasField("state") or wanted.state.state == _CONTAINER_STATE[container.state]
         )
-        and _has_labels(_labels(container), wanted.label_selector)
+        and _labels(container).items() >= wanted.label_selector.items()
     )
