@@ -663,6 +663,7 @@ DELETIONS: Cases = {
         step("DELETE pods/p", {"gracePeriodSeconds": 20}, 200, {"metadata.deletionGracePeriodSeconds": 20}, gracePeriodSeconds=3),
         step("DELETE pods/p", None, 200, {"metadata.resourceVersion": "{1:metadata.resourceVersion}"}, gracePeriodSeconds=40),
         step("DELETE pods/p", None, 200, {"metadata.deletionGracePeriodSeconds": 5}, gracePeriodSeconds=5),
+        step("GET pods/p", None, 200, {"metadata.deletionGracePeriodSeconds": 5}),
     ],
     **{
         f"the-last-finalizer-ends-{kind}": [
