@@ -11,9 +11,10 @@ pod_logs=$state/pod-logs
 pause_image=kruise-probe-test:pause
 cni_network=kruise-probe
 
-packages=(containerd runc containernetworking-plugins busybox-static iproute2 iptables conntrack ethtool socat openssl)
+packages=(runc containernetworking-plugins busybox-static iproute2 iptables conntrack ethtool socat openssl)
 
 install_packages() {
+  containerd_is_built || packages+=(containerd)
   if ! command -v dpkg-query >/dev/null; then
     local tool missing=()
     for tool in containerd runc busybox ip iptables conntrack ethtool socat openssl; do
@@ -135,9 +136,10 @@ state = "$runtime/state"
 EOF
 }
 
-start_containerd() { start containerd containerd --config "$runtime/config.toml" --log-level warn; }
+# It finds its shim by PATH.
+start_containerd() { start containerd env PATH="$containerd_built:$PATH" containerd --config "$runtime/config.toml" --log-level warn; }
 
-containerd_ctl() { ctr --address "$cri_socket" --timeout 120s --connect-timeout 3s --namespace k8s.io "$@"; }
+containerd_ctl() { "$(path_of ctr)" --address "$cri_socket" --timeout 120s --connect-timeout 3s --namespace k8s.io "$@"; }
 
 # The pause process must exit on SIGTERM, so that no pod waits for its grace period, and must reap orphans. A shell does
 # both with a tenth of the memory of a Go program.

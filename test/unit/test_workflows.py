@@ -130,8 +130,8 @@ def test_the_oldest_and_the_newest_kubernetes_are_tried_in_both_ways() -> None:
 
 
 def _control_plane() -> str:
-    text = (ROOT / "hack/controlplane/kubernetes/go.mod").read_text()
-    found = re.search(r"k8s\.io/kubernetes v(1\.\d+)\.", text)
+    text = (ROOT / "hack/lib/binaries.sh").read_text()
+    found = re.search(r"kubernetes_versions=\((1\.\d+)\.", text)
     assert found
     return found[1]
 
@@ -146,7 +146,7 @@ def test_the_kubeconfig_is_where_kind_up_writes_it() -> None:
     assert kubeconfig == "/home/runner/.cache/kruise-probe/kind-kruise-probe.kubeconfig"
 
 
-@pytest.mark.parametrize("name", ["hack/controlplane/**", "hack/lib/go_tools.sh"])
+@pytest.mark.parametrize("name", ["hack/lib/binaries.sh", "hack/lib/go_tools.sh"])
 def test_what_a_cache_depends_on_exists(name: str) -> None:
     keys = [each["with"]["key"] for each in steps() if "cache@" in each.get("uses", "")]
 

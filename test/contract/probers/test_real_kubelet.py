@@ -34,7 +34,7 @@ from kruise_probe.daemon.probers.prober import ProbeResult, Target
 from kruise_probe.daemon.probers.selection import prober_for
 
 HERE = Path(__file__).parent
-MODULE = HERE.parents[2] / "hack" / "controlplane" / "kubernetes"
+CLUSTER = HERE.parents[2] / "hack" / "cluster"
 BUILD_SECONDS = 600
 pytestmark = pytest.mark.timeout(BUILD_SECONDS)
 """The first test here waits for the build."""
@@ -72,7 +72,9 @@ def kubelet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubelet]:
     if not (os.environ.get("KRUISE_PROBE_CONTRACT_KUBECONFIG") and shutil.which("go")):
         pytest.skip("kubelet's prober is built in the lane with the real cluster only, by Go")
     folder = tmp_path_factory.mktemp("kubelet")
-    for file in (HERE / "kubelet" / "main.go", MODULE / "go.mod", MODULE / "go.sum"):
+    built = subprocess.run([CLUSTER, "bin"], check=True, capture_output=True, text=True).stdout
+    module = Path(built.strip()) / "module"
+    for file in (HERE / "kubelet" / "main.go", module / "go.mod", module / "go.sum"):
         _ = shutil.copy(file, folder)
     # As hack/cluster builds the kubelet, so that nearly all of it is in Go's cache.
     build = ["go", "build", "-mod=mod", "-trimpath", "-o", "prober", "."]
