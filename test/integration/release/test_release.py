@@ -59,7 +59,7 @@ def install(environment: Path, pins: str, *packages: str | Path) -> None:
     """Install packages at the pinned versions; without hashes, as pip would want those of our own wheels too."""
     pattern = r"^[a-z][^ =]*==[^ \\]*(?: ;[^\\]*)?"
     found = re.findall(pattern, (ROOT / pins).read_text(), re.MULTILINE)
-    versions = environment / f"versions-of-{pins}"
+    versions = environment / f"versions-of-{Path(pins).name}"
     versions.write_text("\n".join(found))
     command = (environment / "bin/python", "-m", "pip", "install", "--quiet", "--no-compile")
     ran(*command, "--constraint", versions, *packages)
