@@ -42,15 +42,6 @@ _HEADER_VALUE_CONTROL_CEL: Final = "[^\\t[:^cntrl:]]"
 """The same in RE2: more than 20 characters are over CEL's cost budget."""
 
 
-def _port_errors(value: Any, path: str) -> Iterator[Problem]:
-    if isinstance(value, str) and not (len(value) <= 15 and re.fullmatch(_PORT_NAME, value)):
-        problem = (
-            "must be a port number, or a port name: no more than 15 characters (a-z, 0-9 and single hyphens (-)), "
-            "with at least one letter (a-z)"
-        )
-        yield violation(path, ErrorKind.INVALID, problem, value)
-
-
 def _header_value_errors(value: Any, path: str) -> Iterator[Problem]:
     if found := HEADER_VALUE_CONTROL.search(value):
         # Not the whole value, which may be a credential.
@@ -85,7 +76,16 @@ Port = Annotated[
     Field(
         least=1,
         most=MAX_PORT,
-        rules=(Rule("", "", _port_errors),),
+        rules=(
+            rule(
+                "must be a port number, or a port name: no more than 15 characters (a-z, 0-9 and single hyphens (-)), "
+                "with at least one letter (a-z)",
+                "",
+                lambda port: (
+                    isinstance(port, int) or (len(port) <= 15 and re.fullmatch(_PORT_NAME, port))
+                ),
+            ),
+        ),
         schema={"maxLength": 15, "pattern": f"^{_PORT_NAME}$"},
     ),
 ]

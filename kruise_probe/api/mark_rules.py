@@ -7,7 +7,6 @@ Source: apiserver pkg/cel/library for what a call costs.
 """
 
 from collections.abc import Iterator
-from functools import partial
 from typing import Final
 
 from kruise_probe.api.fields import TEXT, Rule, each_key, literal, rule
@@ -20,7 +19,7 @@ from kruise_probe.api.labels import (
     is_key_cel,
     label_key_error,
 )
-from kruise_probe.api.problems import ErrorKind, Problem, violation
+from kruise_probe.api.problems import ErrorKind
 from kruise_probe.api.reserved import (
     ANNOTATIONS,
     CONDITIONS,
@@ -64,19 +63,21 @@ def _reserved_labels(keys: str) -> Iterator[Rule]:
 
 def _annotation_keys(keys: str) -> Iterator[Rule]:
     yield each_key(KEY, is_key_cel("k", letters="A-Za-z"), annotation_key_error, keys=keys)
-    for row in ANNOTATIONS:
-        message = row.error(USE_ANOTHER_KEY)
-
-        def error(key: str, row: ReservedKeys = row, message: str = message) -> str | None:
-            return message if row.covers(key) else None
-
-        cel = f"!({_is_reserved(row)})"
-        yield each_key(message, cel, error, keys=keys, kind=ErrorKind.FORBIDDEN)
+    yield from (_reserved_annotation(row, keys) for row in ANNOTATIONS)
 
 
-def _reserved_condition_errors(row: ReservedKeys, name: str, path: str) -> Iterator[Problem]:
-    if row.covers(name):
-        yield violation(path, ErrorKind.INVALID, row.error(USE_ANOTHER_CONDITION), name)
+def _reserved_annotation(row: ReservedKeys, keys: str) -> Rule:
+    message, cel = row.error(USE_ANOTHER_KEY), f"!({_is_reserved(row)})"
+
+    def error(key: str) -> str | None:
+        return message if row.covers(key) else None
+
+    return each_key(message, cel, error, keys=keys, kind=ErrorKind.FORBIDDEN)
+
+
+def _reserved_condition(row: ReservedKeys) -> Rule:
+    message = row.error(USE_ANOTHER_CONDITION)
+    return rule(message, f"!(self in {_list(row.keys)})", lambda name: not row.covers(name))
 
 
 LABEL_RULES: Final = (LABEL_KEYS, LABEL_VALUES, *_reserved_labels("self"))
@@ -87,14 +88,7 @@ LABEL_KEY_RULES: Final = (
 ANNOTATION_RULES: Final = (*_annotation_keys("self"), DELETION_COSTS)
 ANNOTATION_KEY_RULES: Final = tuple(_annotation_keys(TEXT))
 CONDITION_TYPE_RULES: Final = (
-    *(
-        Rule(
-            row.error(USE_ANOTHER_CONDITION),
-            f"!(self in {_list(row.keys)})",
-            partial(_reserved_condition_errors, row),
-        )
-        for row in CONDITIONS
-    ),
+    *map(_reserved_condition, CONDITIONS),
     rule(
         KEY,
         f"self == '' || ({is_key_cel('self')})",

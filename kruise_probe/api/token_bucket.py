@@ -25,7 +25,3 @@ class TokenBucket:
         wait = self.wait_seconds(now)
         self._full_at = max(self._full_at, now) + self._interval_seconds
         return wait
-
-    def is_full(self, now: float) -> bool:
-        """Whether the bucket is full, and so equivalent to a new one."""
-        return self._full_at <= now

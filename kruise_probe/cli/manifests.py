@@ -17,9 +17,8 @@ from kruise_probe.cli.flag_types import (
     flag_command,
     number,
 )
-from kruise_probe.manifests.crds import all_crds
+from kruise_probe.manifests.crds import all_crds, marker_json_schema
 from kruise_probe.manifests.install import default_install, yaml_of
-from kruise_probe.manifests.json_schema import marker_json_schema
 from kruise_probe.manifests.workloads import DEFAULT_IMAGE, Install
 
 _HELP = """Prints the YAML to install, in the order in which to apply it, or the JSON Schema of a PodProbeMarker for editors.

@@ -19,7 +19,7 @@ from kruise_probe.inspection.commands import command_problem
 from kruise_probe.lint.fields import FieldCheck, parents_of
 from kruise_probe.lint.findings import Finding, Rule
 from kruise_probe.lint.nodes import MappingNode, Node, below, finding_at, items_of, text_of
-from kruise_probe.manifests.json_schema import marker_json_schema
+from kruise_probe.manifests.crds import marker_json_schema
 
 _ALTERNATIVES: Final = re.compile(r"[|]|[(][?][a-z]*m")
 """In patterns that are not judged: alternatives and the multi-line mode."""

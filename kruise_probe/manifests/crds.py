@@ -1,18 +1,19 @@
-"""The two CustomResourceDefinitions, from the structs of `api.v1alpha1`.
+"""The two CustomResourceDefinitions, from the structs of `api.v1alpha1`, and the JSON Schema of a PodProbeMarker.
 
 Field names are Kruise's. Additions: bounds, defaults of httpGet, CEL rules, short names, categories, printer columns
 and status fields.
 
-Source: openkruise/kruise config/crd/bases; apimachinery pkg/apis/meta/v1 TypeMeta.
-Differs: the additions above. Absent numbers get no default, as Kruise's defaults differ from those of core/v1.
+Source: openkruise/kruise config/crd/bases; apimachinery pkg/apis/meta/v1 TypeMeta and ObjectMeta; JSON Schema draft-07, which editors support.
+Differs: the additions above. The JSON Schema is without the CEL rules, which it cannot express. Absent numbers get no default, as Kruise's defaults differ from those of core/v1.
 """
 
 import json
 from collections.abc import Collection
-from typing import Any
+from typing import Any, Final
 
 from kruise_probe.api.fields import shape_of
 from kruise_probe.api.kinds import Resource
+from kruise_probe.api.meta import ObjectMeta
 from kruise_probe.api.resources import MARKERS, NODE_POD_PROBES
 from kruise_probe.api.v1alpha1 import NodePodProbe, PodProbeMarker
 from kruise_probe.manifests.schema import Schema, schema_of
@@ -118,3 +119,44 @@ def _column(name: str, kind: str, path: str, description: str) -> dict[str, str]
 def _condition_column(kind: str, description: str) -> dict[str, str]:
     path = f'.status.conditions[?(@.type=="{kind}")].status'
     return _column(kind, "string", path, description)
+
+
+_BY_SERVER: Final[dict[str, Schema]] = {
+    "managedFields": {"type": "array", "items": {"type": "object"}},
+    "deletionGracePeriodSeconds": {"type": "integer"},
+    "selfLink": {"type": "string"},
+}
+"""Metadata that we do not read."""
+
+
+def marker_json_schema(allowed_labels: Collection[str] = ()) -> dict[str, Any]:
+    """The schema of a whole object, for editors and lint; unknown fields are errors."""
+    metadata = schema_of(shape_of(ObjectMeta))
+    crd = marker_crd(allowed_labels)["spec"]
+    root = crd["versions"][0]["schema"]["openAPIV3Schema"]
+    properties = {
+        **root["properties"],
+        "apiVersion": {"type": "string", "enum": [MARKERS.api_version]},
+        "kind": {"type": "string", "enum": [MARKERS.kind]},
+        "metadata": {**metadata, "properties": {**metadata["properties"], **_BY_SERVER}},
+    }
+    required = ["apiVersion", "kind", "metadata", *root["required"]]
+    schema = {**root, "properties": properties, "required": required}
+    return {
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        "title": MARKERS.kind,
+        **_closed(schema),
+    }
+
+
+def _closed(schema: Schema) -> Schema:
+    """A copy without Kubernetes' extensions, in which objects have no other fields than their properties."""
+    closed = {key: each for key, each in schema.items() if not key.startswith("x-kubernetes-")}
+    if "properties" in schema:
+        closed["properties"] = {key: _closed(each) for key, each in schema["properties"].items()}
+        closed["additionalProperties"] = False
+    elif isinstance(schema.get("additionalProperties"), dict):
+        closed["additionalProperties"] = _closed(schema["additionalProperties"])
+    if "items" in schema:
+        closed["items"] = _closed(schema["items"])
+    return closed

@@ -10,7 +10,6 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from kruise_probe.api.meta import DECODE_ERRORS
-from kruise_probe.api.problems import Problem
 
 API_VERSION: Final = "admission.k8s.io/v1"
 KIND: Final = "AdmissionReview"
@@ -73,11 +72,6 @@ def decode_review(body: bytes) -> AdmissionRequest:
     return review.request
 
 
-def is_set(raw: msgspec.Raw) -> bool:
-    """Whether the request contains the object; on creation it has no old one."""
-    return bytes(raw) not in (b"", b"null")
-
-
 def has_too_many_values(raw: msgspec.Raw) -> bool:
     """Whether decoding would take long. Counting commas is a hundred times cheaper than decoding the values."""
     return bytes(raw).count(b",") > MAX_VALUES
@@ -96,27 +90,6 @@ def encode_review(request: AdmissionRequest, response: AdmissionResponse) -> byt
     return msgspec.json.encode({"apiVersion": API_VERSION, "kind": KIND, "response": wire})
 
 
-def deny_invalid(kind: str, name: str, errors: Sequence[Problem]) -> AdmissionResponse:
-    """Deny an object in the API server's format: 422, with one cause per field."""
-    listed = ", ".join(str(each) for each in errors)
-    message = f'{kind} "{name}" is invalid: ' + (f"[{listed}]" if len(errors) > 1 else listed)
-    return AdmissionResponse(
-        {
-            "code": 422,
-            "reason": "Invalid",
-            "message": message,
-            "details": {"name": name, "kind": kind, "causes": [each.cause for each in errors]},
-        }
-    )
-
-
-def deny_too_many_values(kind: str, name: str) -> AdmissionResponse:
-    """Deny an object with too many values to decode."""
-    message = f'{kind} "{name}" has more than {MAX_VALUES} values, which is too large to validate; create several objects instead'
-    return AdmissionResponse({"code": 413, "reason": "RequestEntityTooLarge", "message": message})
-
-
-def deny_undecodable(kind: str, name: str, error: Exception) -> AdmissionResponse:
-    """Deny an object with a field of a wrong type."""
-    message = f'{kind} "{name}" cannot be decoded: {error}; see kubectl explain {kind.lower()}.spec'
-    return AdmissionResponse({"code": 422, "reason": "Invalid", "message": message})
+def denied(code: int, reason: str, message: str, **details: Any) -> AdmissionResponse:
+    """Deny a request with an error in the API server's format."""
+    return AdmissionResponse({"code": code, "reason": reason, "message": message, **details})

@@ -9,13 +9,14 @@ these annotations are overwritten. Headers that look secret are omitted.
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
 from kruise_probe.api.labels import MAX_ANNOTATION_BYTES, annotation_bytes, compile_selector
 from kruise_probe.api.meta import DECODE_ERRORS
 from kruise_probe.api.names import SERVERLESS_MARKERS_ANNOTATION, SERVERLESS_PROBES_ANNOTATION
+from kruise_probe.api.pods import Pod
 from kruise_probe.api.reserved import reserved_condition_error
 from kruise_probe.api.resources import PODS
 from kruise_probe.api.v1alpha1 import PodContainerProbe, PodProbeMarker
@@ -39,6 +40,7 @@ class _Annotated(msgspec.Struct, frozen=True):
 _SECRET_HEADER: Final = re.compile(
     r"(?i)auth|cookie|token|secret|passw|credential|session|signature|api[-_]?key|private|access[-_]?key"
 )
+"""In names of headers that likely hold a credential. Every reader of the pod can see annotations."""
 
 _annotated = msgspec.json.Decoder(_Annotated)
 
@@ -49,27 +51,48 @@ def annotate_pod(request: AdmissionRequest, markers: Iterable[PodProbeMarker]) -
     Never denies a pod, neither itself nor by annotations that the API server refuses: a pod without probes is better than a
     missing pod.
     """
-    if request.operation != "CREATE" or request.sub_resource:
-        return ALLOWED
-    if has_too_many_values(request.object):
+    is_new = request.operation == "CREATE" and not request.sub_resource
+    if not is_new or has_too_many_values(request.object):
         return ALLOWED
     try:
         pod = PODS.decode(request.object)
     except DECODE_ERRORS:
         return ALLOWED
-    containers = {each.name for each in pod.containers}
-    probes = [
-        (marker.metadata.name, probe)
-        for marker in sorted(markers, key=_age)
-        if not marker.deleting and _matches(marker, pod.labels)
-        for probe in marker.spec.probes or ()
-        if probe.container_name in containers and _is_valid(probe)
-    ]
     current = _annotated.decode(request.object).metadata.annotations
-    annotations = _fitting(_without_duplicates(probes), current or {})
+    annotations = _fitting(_probes(pod, markers), current or {})
     if not annotations:
         return ALLOWED
-    return AdmissionResponse(patch=_additions(annotations, has_annotations=current is not None))
+    if current is None:
+        return AdmissionResponse(
+            patch=[{"op": "add", "path": "/metadata/annotations", "value": annotations}]
+        )
+    return AdmissionResponse(
+        patch=[
+            {"op": "add", "path": f"/metadata/annotations/{key.replace('/', '~1')}", "value": value}
+            for key, value in annotations.items()
+        ]
+    )
+
+
+def _probes(pod: Pod, markers: Iterable[PodProbeMarker]) -> Iterator[tuple[str, PodContainerProbe]]:
+    """The probes that a provider may run, by marker, oldest first.
+
+    Without those whose condition type, or whose container and name, an earlier one has.
+    """
+    seen: set[object] = {None, ""}
+    ordered = sorted(markers, key=lambda m: (m.metadata.creation_timestamp or "", m.key.name))
+    for marker in ordered:
+        if marker.deleting or not _matches(marker, pod.labels):
+            continue
+        for probe in marker.spec.probes or ():
+            condition, key = probe.pod_condition_type, (probe.container_name, probe.name)
+            if condition in seen or key in seen or not pod.container(probe.container_name):
+                continue
+            if reserved_condition_error(condition or "") is None and is_valid_probe(
+                clamp_timeout(probe)
+            ):
+                seen |= {condition, key}
+                yield marker.key.name, probe
 
 
 def _fitting(
@@ -99,35 +122,11 @@ def _fitting(
     }
 
 
-def _age(marker: PodProbeMarker) -> tuple[str, str]:
-    return (marker.metadata.creation_timestamp or "", marker.metadata.name)
-
-
-def _matches(marker: PodProbeMarker, labels: Any) -> bool:
+def _matches(marker: PodProbeMarker, labels: Mapping[str, str]) -> bool:
     try:
         return compile_selector(marker.spec.selector).matches(labels)
     except ValueError:  # a marker stored before the validation rules existed
         return False
-
-
-def _is_valid(probe: PodContainerProbe) -> bool:
-    """Whether a provider may run the probe and set its condition."""
-    if probe.pod_condition_type and reserved_condition_error(probe.pod_condition_type):
-        return False
-    return is_valid_probe(clamp_timeout(probe))
-
-
-def _without_duplicates(
-    probes: Iterable[tuple[str, PodContainerProbe]],
-) -> Iterator[tuple[str, PodContainerProbe]]:
-    """Drop probes whose condition type, or whose container and name, an earlier probe has."""
-    seen: set[object] = set()
-    for marker, probe in probes:
-        key = (probe.container_name, probe.name)
-        if not probe.pod_condition_type or probe.pod_condition_type in seen or key in seen:
-            continue
-        seen |= {probe.pod_condition_type, key}
-        yield marker, probe
 
 
 def _without_policies(probe: PodContainerProbe) -> PodContainerProbe:
@@ -136,21 +135,9 @@ def _without_policies(probe: PodContainerProbe) -> PodContainerProbe:
     action = probe.probe.http_get
     if action is None:
         return probe
-    headers = tuple(each for each in action.http_headers or () if not looks_secret(each.name))
+    headers = tuple(
+        header for header in action.http_headers or () if not _SECRET_HEADER.search(header.name)
+    )
     completed = msgspec.structs.replace(action.with_defaults(), http_headers=headers or None)
     for_provider = msgspec.structs.replace(probe.probe, http_get=completed)
     return msgspec.structs.replace(probe, probe=for_provider)
-
-
-def looks_secret(header: str) -> bool:
-    """Whether a header with this name likely holds a credential. Every reader of the pod can see annotations."""
-    return _SECRET_HEADER.search(header) is not None
-
-
-def _additions(annotations: dict[str, str], *, has_annotations: bool) -> list[dict[str, Any]]:
-    if not has_annotations:
-        return [{"op": "add", "path": "/metadata/annotations", "value": annotations}]
-    return [
-        {"op": "add", "path": f"/metadata/annotations/{key.replace('/', '~1')}", "value": value}
-        for key, value in annotations.items()
-    ]

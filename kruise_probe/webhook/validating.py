@@ -5,7 +5,6 @@ Differs: reports all errors at once, each with its field.
 """
 
 from collections.abc import Collection, Iterator
-from typing import Final
 
 from kruise_probe.api.meta import DECODE_ERRORS
 from kruise_probe.api.problems import ErrorKind, Problem, first_errors, violation
@@ -17,17 +16,11 @@ from kruise_probe.api.validation import (
 )
 from kruise_probe.webhook.admission import (
     ALLOWED,
+    MAX_VALUES,
     AdmissionRequest,
     AdmissionResponse,
-    deny_invalid,
-    deny_too_many_values,
-    deny_undecodable,
+    denied,
     has_too_many_values,
-    is_set,
-)
-
-ITEMS_NOT_VALIDATED: Final = (
-    "these items and the fields after them are not validated; there may be more errors"
 )
 
 
@@ -41,28 +34,35 @@ def review_marker(
     """
     if request.operation not in ("CREATE", "UPDATE") or request.sub_resource:
         return ALLOWED
+    kind, name = MARKERS.kind, request.name
     if has_too_many_values(request.object):
-        return deny_too_many_values(MARKERS.kind, request.name)
+        message = f'{kind} "{name}" has more than {MAX_VALUES} values, which is too large to validate; create several objects instead'
+        return denied(413, "RequestEntityTooLarge", message)
     try:
         marker = MARKERS.decode(request.object)
     except DECODE_ERRORS as error:
-        return deny_undecodable(MARKERS.kind, request.name, error)
-    errors = first_errors(
-        _until_too_many(_new_errors(marker, _old_marker(request), allowed_labels))
-    )
+        message = (
+            f'{kind} "{name}" cannot be decoded: {error}; see kubectl explain {kind.lower()}.spec'
+        )
+        return denied(422, "Invalid", message)
+    errors = first_errors(_new_errors(marker, _old_marker(request), allowed_labels))
     if errors:
-        return deny_invalid(MARKERS.kind, marker.metadata.name, errors)
-    unused = fields_without_effect(marker.spec)
+        name, listed = marker.metadata.name, ", ".join(map(str, errors))
+        message = f'{kind} "{name}" is invalid: ' + (f"[{listed}]" if len(errors) > 1 else listed)
+        causes = [error.cause for error in errors]
+        details = {"name": name, "kind": kind, "causes": causes}
+        return denied(422, "Invalid", message, details=details)
     return AdmissionResponse(
         warnings=[
-            f"{each} has no effect: probes of a marker never restart a container" for each in unused
+            f"{path} has no effect: probes of a marker never restart a container"
+            for path in fields_without_effect(marker.spec)
         ]
     )
 
 
 def _old_marker(request: AdmissionRequest) -> PodProbeMarker | None:
-    """Decode the old marker; None on creation, and if it was stored before its CRD had types or bounds."""
-    if not is_set(request.old_object) or has_too_many_values(request.old_object):
+    """Decode the old marker; None on creation, when it is null, and if it was stored before its CRD had types or bounds."""
+    if has_too_many_values(request.old_object):
         return None
     try:
         return MARKERS.decode(request.old_object)
@@ -73,20 +73,20 @@ def _old_marker(request: AdmissionRequest) -> PodProbeMarker | None:
 def _new_errors(
     new: PodProbeMarker, old: PodProbeMarker | None, allowed_labels: Collection[str]
 ) -> Iterator[Problem]:
-    """Errors of a new marker, or of the changed parts of an update (the selector, everything else)."""
-    if old is None:
-        yield from marker_errors(new.spec, allowed_labels=allowed_labels)
-    elif old.spec != new.spec:
-        same_selector = old.spec.selector == new.spec.selector
-        for error in marker_errors(new.spec, old.spec, allowed_labels=allowed_labels):
-            if not (same_selector and error.path.startswith("spec.selector")):
-                yield error
+    """Errors of a new marker, or of the changed parts of an update (the selector, everything else).
 
-
-def _until_too_many(errors: Iterator[Problem]) -> Iterator[Problem]:
-    """Stop at the first list that is too long: it may have a hundred thousand items."""
-    for error in errors:
+    They end with the first list that is too long: it may have a hundred thousand items.
+    """
+    if old is not None and old.spec == new.spec:
+        return
+    same_selector = old is not None and old.spec.selector == new.spec.selector
+    for error in marker_errors(new.spec, old.spec if old else None, allowed_labels=allowed_labels):
+        if same_selector and error.path.startswith("spec.selector"):
+            continue
         yield error
         if error.reason is ErrorKind.TOO_MANY:
-            yield violation(error.path, ErrorKind.TOO_MANY, ITEMS_NOT_VALIDATED)
+            why = (
+                "these items and the fields after them are not validated; there may be more errors"
+            )
+            yield violation(error.path, ErrorKind.TOO_MANY, why)
             return

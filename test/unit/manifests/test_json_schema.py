@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kruise_probe.cli.main import run
-from kruise_probe.manifests.json_schema import marker_json_schema
+from kruise_probe.manifests.crds import marker_json_schema
 
 Json = dict[str, Any]
 
