@@ -26,10 +26,6 @@ from kruise_probe.webhook.server import WebhookTls
 FLAG = "--webhook-client-ca-file"
 
 
-def test_without_a_client_ca_no_client_certificate_is_required() -> None:
-    assert WebhookTls().context.verify_mode is ssl.CERT_NONE
-
-
 def test_with_a_client_ca_a_client_certificate_is_required(tmp_path: Path) -> None:
     path = tmp_path / "ca.crt"
     issued = issue_certificate(["x"], now=utc_now(), lifetime=timedelta(hours=1))
@@ -77,20 +73,6 @@ def in_this_thread(monkeypatch: pytest.MonkeyPatch) -> None:
         return read()
 
     monkeypatch.setattr(serving_tls, "run_in_daemon_thread", run)
-
-
-@pytest.mark.usefixtures("in_this_thread")
-async def test_files_are_loaded_at_once_and_again_when_they_change(tmp_path: Path) -> None:
-    tls = WebhookTls()
-    watcher = certificate_files(tls, tmp_path)
-    first, second = issued(), issued()
-    write_pair(tmp_path, first)
-    async with background(watcher.run()):
-        await asyncio.sleep(0.1)
-        assert (watcher.last_error, tls._loaded_pem) == ("", first.certificate + b"\n" + first.key)
-        write_pair(tmp_path, second)
-        await asyncio.sleep(POLL_SECONDS)
-        assert tls._loaded_pem == second.certificate + b"\n" + second.key
 
 
 @pytest.mark.usefixtures("in_this_thread")

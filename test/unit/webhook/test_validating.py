@@ -17,7 +17,6 @@ from kruise_probe.webhook.admission import (
     BadReview,
     decode_review,
     encode_review,
-    has_too_many_values,
 )
 from kruise_probe.webhook.validating import review_marker
 
@@ -61,7 +60,9 @@ def test_an_invalid_marker_is_denied_and_the_field_named(row: Row) -> None:
 
     assert found["allowed"] is False
     assert found["status"]["code"] == 422
-    assert row.field in {cause["field"] for cause in found["status"]["details"]["causes"]}
+    causes = found["status"]["details"]["causes"]
+    assert row.field in {cause["field"] for cause in causes}
+    assert all(cause["message"] for cause in causes)
 
 
 def test_b13_a_field_without_effect_gets_one_warning() -> None:
@@ -122,14 +123,6 @@ def test_an_update_lists_new_errors_behind_many_old_ones() -> None:
     ]
 
 
-def test_an_allowed_label_key_is_allowed() -> None:
-    spec = edited("probes.0.markerPolicy.0.labels", {"pod-template-hash": "x"})
-    request = review("CREATE", marker(spec))
-
-    assert review_marker(request).status is not None
-    assert review_marker(request, allowed_labels={"pod-template-hash"}).status is None
-
-
 @pytest.mark.parametrize(
     "request_",
     [
@@ -152,14 +145,14 @@ def test_a_field_of_a_wrong_type_is_denied_and_named() -> None:
 
 
 def test_an_object_of_too_many_values_is_not_decoded() -> None:
-    document = {**marker(GOOD), "spec": [0] * (MAX_VALUES + 2)}
+    def status(commas: int) -> Json:
+        raw = msgspec.Raw(b"[%s0]" % (b"0," * commas))
+        found: Json = response(msgspec.structs.replace(review("CREATE", None), object=raw))
+        return found["status"]  # type: ignore[no-any-return]
 
-    found = response(review("CREATE", document))
-
-    assert found["allowed"] is False
-    assert found["status"]["code"] == 413
-    assert f"more than {MAX_VALUES} values" in found["status"]["message"]
-    assert not response(review("CREATE", {**document, "spec": [0] * 10}))["allowed"]
+    assert status(MAX_VALUES)["code"] == 422
+    assert status(MAX_VALUES + 1)["code"] == 413
+    assert f"more than {MAX_VALUES} values" in status(MAX_VALUES + 1)["message"]
 
 
 def test_items_of_a_list_that_is_too_long_are_not_validated() -> None:
@@ -221,11 +214,6 @@ def test_an_old_marker_that_is_not_read_excuses_no_error(old: Json) -> None:
     assert response(review("UPDATE", marker(GOOD), old))["allowed"] is True
 
 
-@pytest.mark.parametrize(("commas", "allowed"), [(MAX_VALUES, True), (MAX_VALUES + 1, False)])
-def test_the_limit_of_values_is_inclusive(commas: int, allowed: bool) -> None:
-    assert has_too_many_values(msgspec.Raw(b"," * commas)) is not allowed
-
-
 def test_a_denial_brackets_several_errors_and_not_one() -> None:
     two = {**GOOD, "probes": [{**GOOD["probes"][0], "containerName": "", "name": ""}]}
     single, several = (response(review("CREATE", marker(each)))["status"] for each in (BAD, two))
@@ -234,13 +222,6 @@ def test_a_denial_brackets_several_errors_and_not_one() -> None:
     assert "is invalid: [spec.probes[0]" in several["message"]
     assert several["message"].endswith("]")
     assert (len(single["details"]["causes"]), len(several["details"]["causes"])) == (1, 2)
-
-
-def test_a_review_without_warnings_has_no_such_field() -> None:
-    request = review("CREATE", marker(GOOD))
-    encoded = json.loads(encode_review(request, AdmissionResponse()))
-
-    assert encoded["response"] == {"uid": "u", "allowed": True}
 
 
 def test_a_patch_is_a_json_patch_in_base64() -> None:
