@@ -3,8 +3,8 @@
 # and kept in a cache outside the checkout, one folder for each version.
 
 # What hack/cluster can start. The first of a list is the default.
-kubernetes_versions=(1.36.3 1.37.2 1.33.13 1.30.14)
-containerd_versions=(1.6 2.4.2)  # 1.6 is Debian's package
+kubernetes_versions=(1.37.2 1.36.3 1.33.13 1.30.14)
+containerd_versions=(2.4.2 1.6)  # 1.6 is Debian's package
 etcd_version=3.7.3
 kubernetes_binaries=(kube-apiserver kube-controller-manager kubectl kube-scheduler kubelet kube-proxy)
 containerd_binaries=(containerd ctr containerd-shim-runc-v2)

@@ -245,7 +245,7 @@ OBJECTS: Cases = {
             ({"name": "p", "annotations": {"a b": "c"}}, "metadata.annotations"),
             ({"name": "p", "annotations": {"a": "x" * 262145}}, "metadata.annotations"),
             ({"name": "p", "finalizers": ["a b"]}, "metadata.finalizers"),
-            ({"name": "p", "ownerReferences": [{"apiVersion": "v1", "kind": "Node", "name": "n", "uid": ""}]}, "metadata.ownerReferences.uid"),
+            ({"name": "p", "ownerReferences": [{"apiVersion": "v1", "kind": "Node", "name": "n", "uid": ""}]}, "metadata.ownerReferences"),
         )
     ],
     "invalid-pods-are-refused-at-the-field": [

@@ -28,7 +28,7 @@ Identity = tuple[str, str]
 Way = Callable[[Kubectl, str, Path], list[Json]]
 CHECKOUT = Path(__file__).resolve().parents[3]
 CHART = CHECKOUT / "config" / "chart"
-NEWEST = "1.36.3"
+NEWEST = "1.37.2"
 RELEASE_LABELS = ("app.kubernetes.io/instance", "app.kubernetes.io/managed-by", "helm.sh/chart")
 """What helm alone adds."""
 

@@ -5,6 +5,7 @@ import (
 	"bufio"
 	"encoding/json"
 	"os"
+	"reflect"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -43,8 +44,24 @@ func run(asked request) (probe.Result, string, error) {
 		if action.GRPC.Service != nil {
 			service = *action.GRPC.Service
 		}
-		return grpcprobe.New().Probe(asked.IP, service, int(action.GRPC.Port), timeout)
+		return probeGRPC(asked.IP, service, int(action.GRPC.Port), timeout)
 	}
+}
+
+// probeGRPC passes the defaults of options that newer versions added at the end.
+func probeGRPC(known ...any) (probe.Result, string, error) {
+	function := reflect.ValueOf(grpcprobe.New().Probe)
+	arguments := make([]reflect.Value, function.Type().NumIn())
+	for i := range arguments {
+		if i < len(known) {
+			arguments[i] = reflect.ValueOf(known[i])
+		} else {
+			arguments[i] = reflect.Zero(function.Type().In(i))
+		}
+	}
+	returned := function.Call(arguments)
+	err, _ := returned[2].Interface().(error)
+	return returned[0].Interface().(probe.Result), returned[1].String(), err
 }
 
 func main() {
