@@ -52,19 +52,18 @@ class ResponseParser:
     Attributes:
         status: HTTP status; 0 until the header is complete.
         headers: header fields by name in lower case.
+        body: the bytes of the body that were received and not yet taken.
         complete: True when the whole response was received.
         reusable: True if the connection can carry another request once this response is complete.
-        pending_bytes: body bytes that were received and not yet taken.
     """
 
     def __init__(self, *, tunnel: bool = False, upgrade: bool = False) -> None:
         self.status = 0
         self.headers: dict[str, str] = {}
+        self.body = bytearray()
         self.complete = self.reusable = False
-        self.pending_bytes = 0
         self._tunnel = tunnel
         self._upgrade = upgrade
-        self._pieces: list[bytes] = []
         self._framing_bytes = 0
         self._interim = False
         self._until_close = False
@@ -79,7 +78,7 @@ class ResponseParser:
         if self._parser is None:
             self.reusable = False
             if not self.complete:
-                self._add(data)
+                self.body += data
             return
         self._framing_bytes += len(data)
         try:
@@ -88,7 +87,7 @@ class ResponseParser:
             if self.status != SWITCHING_PROTOCOLS:
                 raise InvalidResponse("the server switched to another protocol") from None
             self._parser = None
-            self._add(data[switched.args[0] :])
+            self.body += data[switched.args[0] :]
             return
         except httptools.HttpParserError as error:
             self.reusable = False
@@ -109,14 +108,9 @@ class ResponseParser:
 
     def take(self) -> bytes:
         """Return the body bytes received since the last call."""
-        data = b"".join(self._pieces)
-        self._pieces.clear()
-        self.pending_bytes = 0
+        data = bytes(self.body)
+        self.body.clear()
         return data
-
-    def _add(self, piece: bytes) -> None:
-        self._pieces.append(piece)
-        self.pending_bytes += len(piece)
 
     # Callbacks of httptools. They ignore data after a complete response, except that its connection is not reusable.
 
@@ -146,7 +140,7 @@ class ResponseParser:
             self.reusable = False
             return
         self._framing_bytes = 0
-        self._add(data)
+        self.body += data
 
     def on_message_complete(self) -> None:
         if self._interim:
@@ -226,12 +220,12 @@ class HttpConnection(asyncio.Protocol):
     async def read_chunk(self) -> bytes:
         """Return the next bytes of the body; empty at its end. Raises: as `read_header`."""
         response = await self.read_header()
-        while not response.pending_bytes:
-            if response.complete:
-                return b""
-            self._resume_reading()
+        while not response.body and not response.complete:
             await self._wait_for_data()
-        self._resume_reading()
+        if self._paused:
+            self._paused = False
+            if self._transport is not None:
+                self._transport.resume_reading()
         return response.take()
 
     async def read_body(self, *, compressed: bool = False) -> bytes:
@@ -284,7 +278,7 @@ class HttpConnection(asyncio.Protocol):
             self._problem = error
             self.close()
         else:
-            if response.pending_bytes > UNREAD_BYTES and not self._paused:
+            if len(response.body) > UNREAD_BYTES and not self._paused:
                 self._paused = True
                 transport.pause_reading()
         self._wake()
@@ -304,12 +298,6 @@ class HttpConnection(asyncio.Protocol):
             self._problem = ConnectionLost(f"{reason} {where}", refused_tls=refused_tls)
         self.close()
         self._wake()
-
-    def _resume_reading(self) -> None:
-        if self._paused:
-            self._paused = False
-            if self._transport is not None:
-                self._transport.resume_reading()
 
     async def _wait_for_data(self) -> None:
         if self._problem is not None:

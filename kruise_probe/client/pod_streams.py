@@ -1,25 +1,34 @@
 """Commands in a container and connections to a port of a pod, through the API server: pods/exec, pods/portforward.
 
-Every message begins with the number of its channel.
+Both are WebSockets. Every message begins with the number of its channel.
 
-Source: kubelet pkg/kubelet/.../remotecommand and portforward (websocket.go); protocol v4.channel.k8s.io.
-Differs: stdout and stderr only; one port for each stream.
+Source: RFC 6455; kubelet pkg/kubelet/.../remotecommand and portforward (websocket.go); protocol v4.channel.k8s.io.
+Differs: stdout and stderr only; one port for each stream. The official Python client connects and reads without a
+limit, and sends no impersonation headers. So a stream is one of our own connections, with the client's credentials,
+proxy and deadlines. No extensions; a message has a size limit.
 """
 
 import asyncio
+import base64
+import hashlib
+import secrets
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Final, NamedTuple
+from urllib.parse import quote, urlencode
 
 import msgspec
 
 from kruise_probe.api.errors import ConnectionFailed, KubeError
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.meta import DECODE_ERRORS
+from kruise_probe.client.request import Request
 from kruise_probe.client.rest import RestClient
-from kruise_probe.client.websocket import WebSocket
+from kruise_probe.client.transport import ResponseStream
 
 PROTOCOL: Final = "v4.channel.k8s.io"
+MAX_MESSAGE_BYTES: Final = 1 << 20
+"""Maximum size of one message. Runtimes send at most 32 KiB at once."""
 MAX_ERROR_BYTES: Final = 64 * 1024
 """Limit of an error channel: the status of a command, or why a port cannot be forwarded."""
 PORT_SECONDS: Final = 10.0
@@ -27,6 +36,172 @@ PORT_SECONDS: Final = 10.0
 
 _STDOUT, _STDERR, _STATUS = 1, 2, 3
 _DATA, _ERROR = 0, 1
+
+_GUID: Final = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
+_FIN: Final = 0x80
+_MASKED: Final = 0x80
+_MAX_CONTROL_BYTES: Final = 125
+
+CONTINUATION, TEXT, BINARY, CLOSE, PING, PONG = 0x0, 0x1, 0x2, 0x8, 0x9, 0xA
+
+
+class Message(NamedTuple):
+    """A complete message; `opcode` is TEXT, BINARY, CLOSE, PING or PONG."""
+
+    opcode: int
+    payload: bytes
+
+
+class ProtocolError(Exception):
+    """The server sent malformed WebSocket messages, or exceeded a limit. The message contains the reason."""
+
+
+class MessageParser:
+    """Incremental parser of the server's messages: no I/O."""
+
+    def __init__(self, max_message_bytes: int = MAX_MESSAGE_BYTES) -> None:
+        self._max_message_bytes = max_message_bytes
+        self._buffer = bytearray()
+        self._opcode = 0
+        self._fragments = bytearray()
+
+    def feed(self, data: bytes) -> None:
+        self._buffer += data
+
+    def next(self) -> Message | None:
+        """Return the next complete message, or None if bytes are missing.
+
+        Raises:
+            ProtocolError: the frame is malformed, or the message exceeds the limit. Feed no more bytes after it.
+        """
+        while (frame := self._next_frame()) is not None:
+            final, opcode, payload = frame
+            if opcode >= CLOSE:
+                return Message(opcode, payload)
+            if (opcode == CONTINUATION) != bool(self._opcode):
+                raise ProtocolError("a fragment is out of order")
+            self._opcode = self._opcode or opcode
+            self._fragments += payload
+            if final:
+                message = Message(self._opcode, bytes(self._fragments))
+                self._opcode = 0
+                self._fragments.clear()
+                return message
+        return None
+
+    def _next_frame(self) -> tuple[bool, int, bytes] | None:
+        buffer = self._buffer
+        if len(buffer) < 2:
+            return None
+        final, opcode = bool(buffer[0] & _FIN), buffer[0] & 0x0F
+        size, start = buffer[1] & ~_MASKED, 2
+        if buffer[0] & 0x70 or opcode not in (CONTINUATION, TEXT, BINARY, CLOSE, PING, PONG):
+            raise ProtocolError("a frame has an unknown type")
+        if buffer[1] & _MASKED:
+            raise ProtocolError("a frame of the server is masked")
+        if opcode >= CLOSE and (size > _MAX_CONTROL_BYTES or not final):
+            raise ProtocolError("a control frame is fragmented or too long")
+        if size > _MAX_CONTROL_BYTES:
+            start += 2 if size == _MAX_CONTROL_BYTES + 1 else 8
+            if len(buffer) < start:
+                return None
+            size = int.from_bytes(buffer[2:start], "big")
+        if opcode < CLOSE and len(self._fragments) + size > self._max_message_bytes:
+            raise ProtocolError(f"a message exceeds {self._max_message_bytes} bytes")
+        if len(buffer) < start + size:
+            return None
+        payload = bytes(buffer[start : start + size])
+        del buffer[: start + size]
+        return final, opcode, payload
+
+
+def encode(opcode: int, payload: bytes) -> bytes:
+    """A frame of a client, masked as the protocol requires. It has at most 64 KiB."""
+    size, mask = len(payload), secrets.token_bytes(4)
+    if size <= _MAX_CONTROL_BYTES:
+        head = bytes((_FIN | opcode, _MASKED | size))
+    else:
+        head = bytes((_FIN | opcode, _MASKED | 126)) + size.to_bytes(2, "big")
+    repeated = (mask * (size // 4 + 1))[:size]
+    masked = int.from_bytes(payload, "big") ^ int.from_bytes(repeated, "big")
+    return head + mask + masked.to_bytes(size, "big")
+
+
+class WebSocket:
+    """An open stream of binary messages."""
+
+    def __init__(self, stream: ResponseStream, request: Request) -> None:
+        self._stream = stream
+        self._request = request
+        self._parser = MessageParser()
+
+    def send(self, payload: bytes) -> None:
+        """Send a binary message."""
+        self._stream.write(encode(BINARY, payload))
+
+    async def receive(self, *, deadline_seconds: float) -> bytes | None:
+        """Return the payload of the next message, or None if the stream has ended.
+
+        Raises:
+            ConnectionFailed: nothing arrived within the deadline, the connection broke, or the bytes are malformed.
+        """
+        while True:
+            try:
+                message = self._parser.next()
+            except ProtocolError as error:
+                raise ConnectionFailed(f"{self._request}: {error}") from error
+            if message is None:
+                data = await self._stream.read_chunk(deadline_seconds=deadline_seconds)
+                if not data:
+                    return None
+                self._parser.feed(data)
+                continue
+            await asyncio.sleep(0)  # thousands of messages may have arrived at once
+            if message.opcode == CLOSE:
+                return None
+            if message.opcode == PING:
+                self._stream.write(encode(PONG, message.payload))
+            elif message.opcode != PONG:
+                return message.payload
+
+
+@asynccontextmanager
+async def open_stream(
+    client: RestClient, pod: NamespacedName, subresource: str, query: Sequence[tuple[str, str]]
+) -> AsyncIterator[WebSocket]:
+    """Open a WebSocket to `exec` or `portforward` of a pod. Leaving the context closes it.
+
+    Raises:
+        KubeError: the server refuses the stream, or responds with something else than a WebSocket.
+    """
+    key = base64.b64encode(secrets.token_bytes(16)).decode()
+    request = Request(
+        "GET",
+        quote(f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}/{subresource}")
+        + f"?{urlencode(query, quote_via=quote)}",
+        f"pods/{subresource} {pod}",
+        repeatable=False,  # a command would run twice
+        streams=True,
+        upgrade="Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
+        f"Sec-WebSocket-Key: {key}\r\nSec-WebSocket-Protocol: {PROTOCOL}\r\n",
+    )
+    response = await client.send(request)
+    not_opened = (
+        f"{request}: the server responded with status {response.status} instead of a WebSocket"
+    )
+    if response.stream is None:
+        raise ConnectionFailed(not_opened)
+    try:
+        accept = base64.b64encode(hashlib.sha1((key + _GUID).encode()).digest()).decode()
+        if response.headers.get("sec-websocket-accept") != accept:
+            raise ConnectionFailed(not_opened)
+        if response.headers.get("sec-websocket-protocol") != PROTOCOL:
+            raise ConnectionFailed(
+                f"{request}: the server does not support the protocol {PROTOCOL}"
+            )
+        yield WebSocket(response.stream, request)
+    finally:
+        response.stream.close()
 
 
 class OutputTooLarge(Exception):
@@ -81,8 +256,8 @@ async def run_command(
         KubeError: the stream cannot be opened, or it broke.
     """
     query = [("container", container), ("stdout", "true"), ("stderr", "true")]
-    query += [("command", each) for each in command]
-    async with client.open_pod_stream(pod, "exec", query, protocol=PROTOCOL) as stream:
+    query += [("command", argument) for argument in command]
+    async with open_stream(client, pod, "exec", query) as stream:
         async with asyncio.timeout(timeout_seconds):
             return await _read_output(stream, timeout_seconds, max_output_bytes)
 
@@ -118,9 +293,9 @@ def _exit_code(encoded: bytes) -> int:
     if status.status == "Success":
         return 0
     causes = (status.details.causes if status.details else None) or ()
-    for each in causes:
-        if each.reason == "ExitCode" and each.message.isascii() and each.message.isdigit():
-            return int(each.message[:9])
+    for cause in causes:
+        if cause.reason == "ExitCode" and cause.message.isascii() and cause.message.isdigit():
+            return int(cause.message[:9])
     raise CommandNotStarted(status.message)
 
 
@@ -175,7 +350,7 @@ async def forwarded_port(
         KubeError: the stream cannot be opened.
     """
     query = [("ports", str(port))]
-    async with client.open_pod_stream(pod, "portforward", query, protocol=PROTOCOL) as stream:
+    async with open_stream(client, pod, "portforward", query) as stream:
         forwarded = ForwardedPort(stream)
         await forwarded.wait_until_started()
         yield forwarded

@@ -4,9 +4,10 @@ A series is identified by (object uid, type, reason, message), or by a probe ins
 creates an Event. Later ones update its count, lastTimestamp and message, which `kubectl describe` shows as `x2 over 47s`.
 Failures and recoveries are separate series, so failures never use up the budget of a recovery.
 
-Source: client-go tools/record/event.go and events_cache.go.
+Source: client-go tools/record/event.go, events_cache.go and util/eventutil.go (names).
 Differs: series of one object, type and reason share a budget if the message identifies them. Occurrences over budget are
-aggregated; a message without a series is dropped. An event that cannot be written does not block others.
+aggregated and written later; a message without a series is dropped. An event that cannot be written does not block
+others.
 """
 
 import asyncio
@@ -17,10 +18,12 @@ from collections import deque
 from collections.abc import Callable
 from datetime import datetime
 from itertools import count
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
+import msgspec
 import structlog
 from cachetools import LRUCache
+from prometheus_client import Counter, Gauge
 
 from kruise_probe.api.core import EVENTS
 from kruise_probe.api.errors import (
@@ -33,21 +36,24 @@ from kruise_probe.api.errors import (
     retry_after_seconds,
 )
 from kruise_probe.api.keys import NamespacedName
-from kruise_probe.api.times import CLOCK_SLACK_SECONDS
+from kruise_probe.api.times import CLOCK_SLACK_SECONDS, format_time
 from kruise_probe.api.token_bucket import TokenBucket
-from kruise_probe.client.event_series import (
-    EventSeries,
-    EventSource,
-    ObjectReference,
-    SeriesKey,
-    event_name,
-    new_budget,
+from kruise_probe.client.request import Creator, Patcher, PatchType
+
+EVENTS_DROPPED = Counter(
+    "kruise_probe_events_dropped_total",
+    "Occurrences of events that were never written, by reason.",
+    ("reason",),
 )
-from kruise_probe.client.interfaces import Creator, Patcher
-from kruise_probe.client.metrics import EVENTS_DROPPED, EVENTS_PENDING
-from kruise_probe.client.request import PatchType
+EVENTS_PENDING = Gauge("kruise_probe_events_pending", "Series of events that wait to be written.")
 
 _log = structlog.get_logger(__name__)
+
+BURST = 25
+REFILL_SECONDS = 60.0
+"""A series may be written `BURST` times at once, then once per minute. Occurrences in between are aggregated."""
+
+MAX_NAME_LENGTH = 253
 
 MAX_SERIES = 4096
 """Size of the LRU cache of series, as in client-go. An evicted series starts again with a new Event."""
@@ -57,6 +63,90 @@ MAX_PENDING = 1000
 
 MAX_TRIES = 12
 RETRY_SECONDS = 10.0
+
+
+class ObjectReference(NamedTuple):
+    """The object of an event: core/v1 ObjectReference."""
+
+    namespace: str
+    name: str
+    uid: str
+    api_version: str = "v1"
+    kind: str = "Pod"
+
+    @property
+    def event_namespace(self) -> str:
+        """The namespace of its events; `default` for an object without a namespace."""
+        return self.namespace or "default"
+
+
+class SeriesKey(NamedTuple):
+    """Identity of a series. `series` is a probe or the message."""
+
+    uid: str
+    type: str
+    reason: str
+    series: str
+
+
+class EventSeries(msgspec.Struct, eq=False):
+    """Aggregated occurrences of one event.
+
+    `created` is True once the Event `name` exists on the server. `pending` is True while the series waits
+    to be written or is being written.
+    """
+
+    key: SeriesKey
+    involved: ObjectReference
+    name: str
+    container: str
+    first_at: datetime
+    last_at: datetime
+    budget: TokenBucket
+    message: str = ""
+    created: bool = False
+    count: int = 0
+    tries: int = 0
+    pending: bool = False
+
+    def encode_event(self, component: str, host: str) -> bytes:
+        """Encode the whole Event with its count, so that it can also replace an expired Event."""
+        involved = {
+            "apiVersion": self.involved.api_version,
+            "kind": self.involved.kind,
+            "namespace": self.involved.namespace,
+            "name": self.involved.name,
+            "uid": self.involved.uid,
+        }
+        if self.container:
+            involved["fieldPath"] = f"spec.containers{{{self.container}}}"
+        return msgspec.json.encode(
+            {
+                "apiVersion": "v1",
+                "kind": "Event",
+                "metadata": {"name": self.name, "namespace": self.involved.event_namespace},
+                "involvedObject": involved,
+                "reason": self.key.reason,
+                "type": self.key.type,
+                "message": self.message,
+                "source": {"component": component, "host": host},
+                "reportingComponent": component,
+                "reportingInstance": host,
+                "count": self.count,
+                "firstTimestamp": format_time(self.first_at),
+                "lastTimestamp": format_time(self.last_at),
+            }
+        )
+
+    def encode_patch(self) -> bytes:
+        """Encode a merge patch for later occurrences. Its values are absolute, so it is idempotent."""
+        return msgspec.json.encode(
+            {
+                "count": self.count,
+                "lastTimestamp": format_time(self.last_at),
+                "message": self.message,
+            }
+        )
 
 
 class EventClient(Creator, Patcher, Protocol):
@@ -73,10 +163,10 @@ class EventRecorder:
         self, client: EventClient, *, component: str, host: str, now: Callable[[], datetime]
     ) -> None:
         self._client = client
-        self._source = EventSource(component, host)
+        self._source = (component, host)
         self._now = now
         self._series: LRUCache[SeriesKey, EventSeries] = LRUCache(MAX_SERIES)
-        self._budgets: LRUCache[tuple[str, str, str], TokenBucket] = LRUCache(MAX_SERIES)
+        self._budgets: LRUCache[SeriesKey, TokenBucket] = LRUCache(MAX_SERIES)
         self._ready: deque[EventSeries] = deque()
         self._later: list[tuple[float, int, EventSeries]] = []
         self._order = count()
@@ -106,32 +196,30 @@ class EventRecorder:
             probe: probe of the series.
         """
         now = self._now()
-        if probe is None:
-            budget = self._shared_budget((involved.uid, type, reason))
-            key = SeriesKey(involved.uid, type, reason, message)
-        else:
-            budget = new_budget()
-            key = SeriesKey(involved.uid, type, reason, probe)
+        key = SeriesKey(involved.uid, type, reason, message if probe is None else probe)
         series = self._series.get(key)
-        if series is None and budget.wait_seconds(_now()) > 0:
-            EVENTS_DROPPED.labels("object_limit").inc()
-            return
         if series is None:
+            budget = self._budget(key._replace(series="") if probe is None else key)
+            if budget.wait_seconds(_now()) > 0:
+                EVENTS_DROPPED.labels("object_limit").inc()
+                return
             name = event_name(involved.name, now, next(self._order))
             series = EventSeries(key, involved, name, container, now, now, budget)
         if not series.pending and self._pending >= MAX_PENDING:
             EVENTS_DROPPED.labels("queue_full").inc()
             return
         self._series[key] = series
-        series.record(message, now)
+        series.count += 1
+        series.last_at, series.message = now, message
         if not series.pending:
             self._enqueue(series)
 
-    def _shared_budget(self, kind_of_event: tuple[str, str, str]) -> TokenBucket:
-        """The budget that all messages of one object, type and reason share."""
-        budget = self._budgets.get(kind_of_event)
+    def _budget(self, of: SeriesKey) -> TokenBucket:
+        """The budget of a series, or of all messages of one object, type and reason."""
+        budget = self._budgets.get(of)
         if budget is None:
-            budget = self._budgets[kind_of_event] = new_budget()
+            budget = TokenBucket(burst=BURST, interval_seconds=REFILL_SECONDS)
+            self._budgets[of] = budget
         return budget
 
     async def run(self) -> None:
@@ -197,7 +285,7 @@ class EventRecorder:
         """Create or patch the Event. One that expired is created again; one that exists already is patched."""
         if series.created and await self._patch(series):
             return
-        body = series.encode_event(self._source)
+        body = series.encode_event(*self._source)
         try:
             await self._client.create(EVENTS, body, namespace=series.involved.event_namespace)
         except AlreadyExists:
@@ -235,6 +323,12 @@ class EventRecorder:
             object=f"{series.involved.namespace}/{series.involved.name}",
             error=str(error),
         )
+
+
+def event_name(involved: str, at: datetime, order: int) -> str:
+    """Return `<object>.<hex>`, unique in a process and at most `MAX_NAME_LENGTH` long."""
+    suffix = f".{int(at.timestamp() * 1_000_000):x}{order & 0xFFFF:04x}"
+    return involved[: MAX_NAME_LENGTH - len(suffix)].rstrip(".-") + suffix
 
 
 def _now() -> float:

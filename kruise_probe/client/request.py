@@ -1,11 +1,18 @@
-"""A request to the API server, as a value: method, target and body.
+"""A request to the API server, as a value: method, target and body. And what callers need: one protocol per verb.
 
-Source: client-go rest/request.go.
-Differs: the caller encodes the body. Only the options that this project uses exist.
+Source: client-go rest/request.go; controller-runtime pkg/client/interfaces.go (Reader, Writer).
+Differs: callers encode the bodies, as each kind of write has its own patch. Only the options that this project uses
+exist.
 """
 
 from enum import StrEnum
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
+
+from kruise_probe.api.keys import NamespacedName
+from kruise_probe.api.kinds import KubeObject, Resource
+from kruise_probe.api.meta import ObjectMeta
+
+T = TypeVar("T", bound=KubeObject)
 
 JSON: Final = "application/json"
 METADATA_ONLY: Final = (
@@ -50,3 +57,39 @@ class Request(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.method} {self.subject}"
+
+
+# A caller combines the verbs of `RestClient` that it uses, so a fake has no others. Each raises `KubeError` if the
+# request failed.
+
+
+class Getter(Protocol):
+    async def get(self, resource: Resource[T], key: NamespacedName) -> T: ...
+
+
+class Creator(Protocol):
+    async def create(self, resource: Resource[T], body: bytes, *, namespace: str = "") -> T: ...
+
+
+class Replacer(Protocol):
+    async def replace_for_metadata(
+        self, resource: Resource[Any], key: NamespacedName, body: bytes, *, subresource: str = ""
+    ) -> ObjectMeta: ...
+
+
+class Patcher(Protocol):
+    async def patch(
+        self,
+        resource: Resource[T],
+        key: NamespacedName,
+        body: bytes,
+        *,
+        patch_type: PatchType,
+        subresource: str = "",
+    ) -> T: ...
+
+
+class Deleter(Protocol):
+    async def delete(
+        self, resource: Resource[Any], key: NamespacedName, *, uid: str = ""
+    ) -> object: ...

@@ -9,61 +9,59 @@ compression: decompressing a large response takes less CPU than decrypting it un
 """
 
 import asyncio
-import random
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from datetime import datetime
+from functools import partial
 from typing import Any, Final, Generic, Self, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
 
 import msgspec
+from prometheus_client import Counter, Histogram
 
-from kruise_probe.api.errors import (
-    RETRY_AFTER_JITTER,
-    ApiError,
-    ConnectionFailed,
-    NoResponse,
-    Status,
-    error_of,
-)
+from kruise_probe.api.errors import ConnectionFailed, NoResponse
 from kruise_probe.api.keys import NamespacedName
-from kruise_probe.api.kinds import KubeObject, ListPage, Resource, as_is
+from kruise_probe.api.kinds import KubeObject, ListPage, Resource
 from kruise_probe.api.meta import DECODE_ERRORS, ApiObject, ObjectMeta
-from kruise_probe.api.times import utc_now
 from kruise_probe.api.token_bucket import TokenBucket
 from kruise_probe.client.config import ClusterConfig
 from kruise_probe.client.dialer import TlsRefused
-from kruise_probe.client.metrics import DURATION, REQUESTS, RETRIES
 from kruise_probe.client.request import JSON, PatchType, Request
+from kruise_probe.client.retries import wait_or_raise
 from kruise_probe.client.transport import ConnectionBroken, Response, Transport
 from kruise_probe.client.watch import WatchStream
-from kruise_probe.client.websocket import Handshake, WebSocket
 
 T = TypeVar("T", bound=KubeObject)
 
 REQUEST_SECONDS: Final = 30.0
 """Deadline of every request except a watch, and of opening a watch."""
 
-MAX_RETRIES: Final = 10
-"""Maximum retries of a request after 429 or 503, as in client-go."""
-
-MIN_RETRY_SECONDS: Final = 0.05
-"""Minimum wait before the first retry if Retry-After is less than 1 s. It doubles with each retry."""
-
 MAX_RECONNECTS: Final = 2
 """Maximum immediate retries of a repeatable request after its connection broke. The pool may have several
 connections that the server has closed. If a new connection breaks, there is only one more retry."""
 
-_PODS: Final = Resource("", "v1", "pods", "Pod", wire=ApiObject, project=as_is)
-"""Only its paths are used."""
+REQUESTS = Counter(
+    "rest_client_requests_total",
+    "Number of HTTP requests, partitioned by status code, method, and host.",
+    ("code", "method", "host"),
+)
+RETRIES = Counter(
+    "rest_client_request_retries_total",
+    "Number of request retries, partitioned by status code, verb, and host.",
+    ("code", "verb", "host"),
+)
+DURATION = Histogram(
+    "rest_client_request_duration_seconds",
+    "Request latency in seconds. Broken down by verb, and host.",
+    ("verb", "host"),
+    buckets=(0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0),
+)
 
 
 class _OfKind(msgspec.Struct, frozen=True):
     kind: str = ""
 
 
-_status_decoder: Final = msgspec.json.Decoder(Status)
 _metadata_decoder: Final = msgspec.json.Decoder(ApiObject)
 _kind_decoder: Final = msgspec.json.Decoder(_OfKind)
 
@@ -177,36 +175,6 @@ class RestClient:
             )
         try:
             yield WatchStream(response.stream, resource, request)
-        finally:
-            response.stream.close()
-
-    @asynccontextmanager
-    async def open_pod_stream(
-        self,
-        pod: NamespacedName,
-        subresource: str,
-        query: Sequence[tuple[str, str]],
-        *,
-        protocol: str,
-    ) -> AsyncIterator[WebSocket]:
-        """Open a WebSocket to `exec` or `portforward` of a pod. Leaving the context closes it."""
-        handshake = Handshake(protocol)
-        request = Request(
-            "GET",
-            f"{_PODS.path(*pod, subresource)}?{urlencode(query, quote_via=quote)}",
-            _subject(_PODS, pod, subresource),
-            repeatable=False,  # a command would run twice
-            streams=True,
-            upgrade=handshake.header_lines,
-        )
-        response = await self.send(request)
-        problem = handshake.problem(response)
-        if response.stream is None:
-            raise ConnectionFailed(f"{request}: {problem}")
-        try:
-            if problem:
-                raise ConnectionFailed(f"{request}: {problem}")
-            yield WebSocket(response.stream, request)
         finally:
             response.stream.close()
 
@@ -331,7 +299,9 @@ class RestClient:
             if rejected and await self._credentials.renew(authorization, version):
                 renewed = True
             else:
-                await _wait(response, request, retries=retries, left_seconds=deadline - time())
+                await wait_or_raise(
+                    response, request, retries=retries, left_seconds=deadline - time()
+                )
                 retries += 1
             RETRIES.labels(str(response.status), request.method, self._host).inc()
 
@@ -363,46 +333,12 @@ class ResourceListerWatcher(Generic[T]):
         namespace: str = "",
         field_selector: str = "",
     ) -> None:
-        self._client = client
-        self._resource = resource
-        self._scope = {"namespace": namespace, "field_selector": field_selector}
-
-    async def list_page(
-        self, *, limit: int, continue_token: str, resource_version: str
-    ) -> ListPage[T]:
-        return await self._client.list_page(
-            self._resource,
-            limit=limit,
-            continue_token=continue_token,
-            resource_version=resource_version,
-            **self._scope,
+        self.list_page = partial(
+            client.list_page, resource, namespace=namespace, field_selector=field_selector
         )
-
-    def watch(
-        self, *, resource_version: str, timeout_seconds: float, send_initial_events: bool
-    ) -> AbstractAsyncContextManager[WatchStream[T]]:
-        return self._client.watch(
-            self._resource,
-            resource_version=resource_version,
-            timeout_seconds=timeout_seconds,
-            send_initial_events=send_initial_events,
-            **self._scope,
+        self.watch = partial(
+            client.watch, resource, namespace=namespace, field_selector=field_selector
         )
-
-
-async def _wait(response: Response, request: Request, *, retries: int, left_seconds: float) -> None:
-    """Wait until an error response may be retried. Raises ApiError if it may not."""
-    retry_after = parse_retry_after(response.headers.get("retry-after"), utc_now())
-    wait = wait_before_retry(
-        response.status,
-        retry_after,
-        retries=retries,
-        left_seconds=left_seconds,
-        chance=random.random(),
-    )
-    if wait is None:
-        raise _api_error(response, request, retry_after)
-    await asyncio.sleep(wait)
 
 
 def _checked(
@@ -424,48 +360,6 @@ def _checked(
     except DECODE_ERRORS as error:
         raise ConnectionFailed(f"{request}: the response is not that object: {error}") from error
     return found
-
-
-def _api_error(response: Response, request: Request, retry_after: float | None) -> ApiError:
-    """Convert an error response to ApiError. Without a Status, such as a proxy's page, quote its start."""
-    try:
-        status = _status_decoder.decode(response.body)
-    except DECODE_ERRORS:
-        text = " ".join(response.body[:400].decode(errors="replace").split())
-        status = Status(message=text[:200] or None)
-    return error_of(response.status, status, request=str(request), retry_after_seconds=retry_after)
-
-
-def parse_retry_after(header: str | None, at: datetime) -> float | None:
-    """Parse `Retry-After`: seconds, or an HTTP date as load balancers send it. None if absent or malformed."""
-    if not header:
-        return None
-    try:
-        if header.isdecimal():
-            return float(header[:9])
-        until = parsedate_to_datetime(header).astimezone(UTC)
-    except (ValueError, OverflowError):
-        return None
-    return max((until - at).total_seconds(), 0.0)
-
-
-def wait_before_retry(
-    status: int, retry_after: float | None, *, retries: int, left_seconds: float, chance: float
-) -> float | None:
-    """Return the seconds to wait before a retry, or None for no retry.
-
-    Args:
-        status: HTTP status of the response.
-        retry_after: value of `Retry-After`; None without the header.
-        retries: earlier retries of this request after 429 or 503.
-        left_seconds: time left until the request's deadline; a longer wait is not started.
-        chance: a random number in [0, 1), for jitter.
-    """
-    if status not in (429, 503) or retry_after is None or retries >= MAX_RETRIES:
-        return None
-    shortest = MIN_RETRY_SECONDS * 2**retries if retry_after < 1 else 0.0
-    wait = max(retry_after, shortest) * (1 + RETRY_AFTER_JITTER * chance)
-    return wait if wait < left_seconds else None
 
 
 def _query(**parameters: str) -> str:

@@ -244,7 +244,7 @@ class Transport:
             "Authorization": authorization or "",
             "Content-Length": str(len(request.body or b"")) if request.method in _WRITES else "",
         }
-        lines = "".join(f"{name}: {value}\r\n" for name, value in fields.items() if value)
+        lines = "".join([f"{name}: {value}\r\n" for name, value in fields.items() if value])
         proxy = self._dialer.proxy_authorization if self._dialer.tls is None else ""
         head = (
             f"{request.method} {self._dialer.target_prefix}{request.target} HTTP/1.1\r\n"

@@ -73,7 +73,7 @@ class WatchStream(Generic[T]):
             await self._read()
         self._events_in_a_row += 1
         try:
-            return decode_event(self._resource, self._lines.popleft(), request=str(self._request))
+            return decode_event(self._resource, self._lines.popleft(), self._request)
         except DECODE_ERRORS as error:
             raise ConnectionFailed(
                 f"{self._request}: the server sent an invalid watch event: {error}"
@@ -93,11 +93,11 @@ class WatchStream(Generic[T]):
             raise ConnectionFailed(f"{self._request}: an event exceeds {MAX_BODY_BYTES} bytes")
         if newline:
             *lines, tail = rest.split(b"\n")
-            self._lines.extend(line for line in (bytes(self._incomplete), *lines) if line)
+            self._lines.extend(filter(None, (bytes(self._incomplete), *lines)))
             self._incomplete = bytearray(tail)
 
 
-def decode_event(resource: Resource[T], line: bytes, *, request: str) -> WatchEvent[T]:
+def decode_event(resource: Resource[T], line: bytes, request: Request | str) -> WatchEvent[T]:
     """Decode one line of a watch.
 
     Raises:
@@ -114,7 +114,7 @@ def decode_event(resource: Resource[T], line: bytes, *, request: str) -> WatchEv
         if event.type != "ERROR":
             raise msgspec.ValidationError(f"unknown event type {event.type!r}")
         status = _status_decoder.decode(event.object)
-        raise error_of(status.code or 500, status, request=request)
+        raise error_of(status.code or 500, status, request=str(request))
     try:
         decoded = resource.decode(event.object)
     except DECODE_ERRORS as error:

@@ -18,7 +18,7 @@ from kruise_probe.api.errors import KubeError, NotFound
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.names import daemon_lease_name
 from kruise_probe.api.resources import LEASES
-from kruise_probe.client.interfaces import Getter
+from kruise_probe.client.request import Getter
 from kruise_probe.controllers.daemon_leases import Renewal, Verdict, newest_result_without_hash
 from kruise_probe.controllers.events import enqueue_pods_on
 from kruise_probe.controllers.queues import Queues

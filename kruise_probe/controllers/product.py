@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from kruise_probe.api.times import utc_now
-from kruise_probe.client.interfaces import Getter
+from kruise_probe.client.request import Getter
 from kruise_probe.controllers.daemon_reconciler import DaemonReconciler
 from kruise_probe.controllers.events import (
     LeaseEvents,

@@ -12,8 +12,7 @@ from prometheus_client import REGISTRY
 
 from kruise_probe.api.names import EVENT_FAILED, EVENT_SUCCEEDED, EVENT_UNKNOWN, SYSTEM_NAMESPACE
 from kruise_probe.api.v1alpha1 import ContainerProbeState, NodePodProbe, ProbeState
-from kruise_probe.client.event_series import ObjectReference
-from kruise_probe.client.recorder import EventRecorder
+from kruise_probe.client.recorder import EventRecorder, ObjectReference
 from kruise_probe.daemon.diff import DesiredProbe
 from kruise_probe.daemon.heartbeat import Heartbeat, LeaseClient
 from kruise_probe.daemon.metrics import ProbeCollector

@@ -24,8 +24,7 @@ from kruise_probe.api.meta import ObjectMeta, OwnerReference, with_node_owner
 from kruise_probe.api.names import daemon_lease_name
 from kruise_probe.api.resources import LEASES
 from kruise_probe.api.times import format_micro_time
-from kruise_probe.client.interfaces import Creator, Patcher
-from kruise_probe.client.request import PatchType
+from kruise_probe.client.request import Creator, Patcher, PatchType
 from kruise_probe.daemon import metrics
 
 LEASE_SECONDS: Final = 60

@@ -31,8 +31,7 @@ from kruise_probe.api.v1alpha1 import (
     NodePodProbeStatus,
     stored_bytes,
 )
-from kruise_probe.client.interfaces import Patcher, Replacer
-from kruise_probe.client.request import PatchType
+from kruise_probe.client.request import Patcher, PatchType, Replacer
 from kruise_probe.daemon import metrics
 from kruise_probe.daemon.diff import DesiredProbe, desired_probes
 from kruise_probe.daemon.results import ResultChange

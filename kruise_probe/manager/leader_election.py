@@ -25,8 +25,7 @@ from kruise_probe.api.errors import Conflict, FatalError, KubeError, NotFound, f
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.kinds import EventType, Resource, WatchEvent
 from kruise_probe.api.times import CLOCK_SLACK_SECONDS
-from kruise_probe.client.interfaces import Creator, Getter, Patcher
-from kruise_probe.client.request import PatchType
+from kruise_probe.client.request import Creator, Getter, Patcher, PatchType
 from kruise_probe.manager.lease_record import Candidate, Observation, observe, release
 
 _log = structlog.get_logger(__name__)

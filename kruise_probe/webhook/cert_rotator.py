@@ -22,8 +22,7 @@ from kruise_probe.api.errors import Conflict, KubeError, NotFound
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.kinds import Resource, as_is
 from kruise_probe.api.meta import ApiObject
-from kruise_probe.client.interfaces import Getter, Patcher
-from kruise_probe.client.request import PatchType
+from kruise_probe.client.request import Getter, Patcher, PatchType
 from kruise_probe.serving.tls import ServerTls
 from kruise_probe.webhook.rotation import (
     RotationState,

@@ -21,8 +21,7 @@ from kruise_probe.api.labels import is_deletion_cost
 from kruise_probe.api.meta import ApiObject
 from kruise_probe.api.names import DELETION_COST_ANNOTATION
 from kruise_probe.api.times import utc_now
-from kruise_probe.client.event_series import ObjectReference
-from kruise_probe.client.recorder import EventRecorder
+from kruise_probe.client.recorder import EventRecorder, ObjectReference
 from kruise_probe.client.request import PatchType
 from kruise_probe.client.rest import ResourceListerWatcher, RestClient
 from kruise_probe.informers.shared_informer import SharedInformer

@@ -11,7 +11,7 @@ from support.fake_api import FakeApi, FakeGetter
 
 from kruise_probe.api.names import MANAGER_FIELD_MANAGER
 from kruise_probe.client.config import ClusterConfig
-from kruise_probe.client.event_series import ObjectReference
+from kruise_probe.client.recorder import ObjectReference
 from kruise_probe.controllers.product import ManagerOptions, build
 from kruise_probe.controllers.state import Informers, informers_of
 from kruise_probe.manager.leader_election import LeaderElection

@@ -29,8 +29,7 @@ from kruise_probe.api.v1alpha1 import (
     NodePodProbeStatus,
     PodProbe,
 )
-from kruise_probe.client.event_series import ObjectReference
-from kruise_probe.client.recorder import EventRecorder
+from kruise_probe.client.recorder import EventRecorder, ObjectReference
 from kruise_probe.client.request import PatchType
 from kruise_probe.daemon.agent import Agent, AgentOptions
 from kruise_probe.daemon.cri.containers import ContainerView, ContainerWatcher

@@ -20,9 +20,8 @@ from kruise_probe.api.names import MARKER_FINALIZER, REASON_DAEMON_STALE
 from kruise_probe.api.pods import Pod
 from kruise_probe.api.resources import MARKERS
 from kruise_probe.api.v1alpha1 import PodProbeMarker, PodProbeMarkerStatus
-from kruise_probe.client.event_series import ObjectReference
-from kruise_probe.client.interfaces import Patcher
-from kruise_probe.client.request import PatchType
+from kruise_probe.client.recorder import ObjectReference
+from kruise_probe.client.request import Patcher, PatchType
 from kruise_probe.controllers.compiled import CompiledMarker
 from kruise_probe.controllers.limits import ANNOTATIONS_FULL
 from kruise_probe.controllers.markers.conditions import WARNING_REASONS, WRITES_LIMITED

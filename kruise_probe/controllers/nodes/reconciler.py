@@ -24,8 +24,7 @@ from kruise_probe.api.names import LEFT_OUT_REASONS, REASON_NO_ROOM
 from kruise_probe.api.pods import Pod
 from kruise_probe.api.resources import NODE_POD_PROBES
 from kruise_probe.api.v1alpha1 import NodePodProbe, PodProbe
-from kruise_probe.client.interfaces import Creator, Deleter, Patcher
-from kruise_probe.client.request import PatchType
+from kruise_probe.client.request import Creator, Deleter, Patcher, PatchType
 from kruise_probe.controllers.compiled import CompiledMarker
 from kruise_probe.controllers.limits import left_out_of, may_leave_out
 from kruise_probe.controllers.nodes.budget import fit

@@ -14,9 +14,8 @@ from kruise_probe.api.errors import KubeError
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.pods import Pod
 from kruise_probe.api.resources import PODS
-from kruise_probe.client.event_series import ObjectReference
-from kruise_probe.client.interfaces import Patcher
-from kruise_probe.client.request import PatchType
+from kruise_probe.client.recorder import ObjectReference
+from kruise_probe.client.request import Patcher, PatchType
 from kruise_probe.controllers.compiled import CompiledMarker
 from kruise_probe.controllers.pods.claims import NO_CLAIMS, Claims, claims_of
 from kruise_probe.controllers.pods.marking import Changes, marking

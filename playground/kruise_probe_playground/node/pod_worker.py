@@ -14,8 +14,7 @@ import structlog
 from kruise_probe.api.core import Probe
 from kruise_probe.api.errors import Conflict, Invalid, KubeError, NotFound
 from kruise_probe.api.times import utc_now
-from kruise_probe.client.event_series import ObjectReference
-from kruise_probe.client.recorder import EventRecorder
+from kruise_probe.client.recorder import EventRecorder, ObjectReference
 from kruise_probe_playground.node.addresses import AddressBlock, NoAddress
 from kruise_probe_playground.node.containers import (
     ContainerChange,

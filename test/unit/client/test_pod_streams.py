@@ -1,11 +1,14 @@
-"""Commands and forwarded ports of a pod, over real WebSockets to a scripted API server."""
+"""Commands and forwarded ports of a pod, over real WebSockets to a scripted API server; messages in any portions."""
 
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
-from typing import Any
+from itertools import pairwise
+from typing import Any, cast
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from support.builders import pod_wire
 from support.connections import listening
 from support.patience import PATIENCE_SECONDS
@@ -21,16 +24,29 @@ from support.scripted_pod import (
 
 from kruise_probe.api.errors import ConnectionFailed, Forbidden
 from kruise_probe.api.keys import NamespacedName
+from kruise_probe.client import pod_streams
 from kruise_probe.client.config import ClusterConfig
 from kruise_probe.client.pod_streams import (
+    BINARY,
+    CLOSE,
+    CONTINUATION,
+    PING,
+    PONG,
+    TEXT,
     CommandNotStarted,
     CommandOutput,
     ForwardRefused,
+    Message,
+    MessageParser,
     OutputTooLarge,
+    ProtocolError,
+    WebSocket,
     forwarded_port,
     run_command,
 )
+from kruise_probe.client.request import Request
 from kruise_probe.client.rest import RestClient
+from kruise_probe.client.transport import ResponseStream
 
 MAX_ERROR_BYTES = 64 * 1024
 
@@ -145,6 +161,12 @@ async def test_refused_stream_is_the_error_of_the_api_server() -> None:
         await run(None, refusals={"exec": refusal})
 
 
+async def test_server_without_the_protocol_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pod_streams, "PROTOCOL", "v9.channel.k8s.io")
+    with pytest.raises(ConnectionFailed, match=r"does not support the protocol v9\.channel"):
+        await run(exited(0))
+
+
 async def test_streams_have_the_credentials_and_the_impersonation_of_the_client() -> None:
     async with serving_pod(ScriptedPod(pod_wire(), execute=exited(0))) as pod:
         config = ClusterConfig(
@@ -184,11 +206,12 @@ async def test_forwarded_port_carries_bytes_both_ways_until_the_pod_ends() -> No
             client_of(pod) as client,
             forwarded_port(client, KEY, 8080) as forwarded,
         ):
-            forwarded.send(b"hello\n")
+            forwarded.send(b"hello")
+            forwarded.send(b"o" * 20_000 + b"\n")
             received = b""
             while data := await forwarded.receive(deadline_seconds=PATIENCE_SECONDS):
                 received += data
-    assert received == b"HELLO\n"
+    assert received == b"HELLO" + b"O" * 20_000 + b"\n"
 
 
 async def test_refused_port_is_reported_when_it_is_read() -> None:
@@ -210,3 +233,92 @@ async def test_port_forward_that_is_refused_cannot_be_opened() -> None:
         stream = forwarded_port(client, KEY, 8080)
         with pytest.raises(Forbidden):
             await stream.__aenter__()
+
+
+def frame(opcode: int, payload: bytes, *, final: bool = True) -> bytes:
+    """A frame as a server sends it: without a mask."""
+    size = len(payload)
+    first = bytes((opcode | (0x80 if final else 0),))
+    if size < 126:
+        return first + bytes((size,)) + payload
+    if size < 1 << 16:
+        return first + b"\x7e" + size.to_bytes(2, "big") + payload
+    return first + b"\x7f" + size.to_bytes(8, "big") + payload
+
+
+def parsed(data: bytes, at: list[int], **limits: int) -> list[Message]:
+    """`data` in portions that begin at each of `at`."""
+    parser, found = MessageParser(**limits), []
+    places = sorted({0, *(each % (len(data) + 1) for each in at), len(data)})
+    for start, stop in pairwise(places):
+        parser.feed(data[start:stop])
+        while message := parser.next():
+            found.append(message)
+    return found
+
+
+CUTS = st.lists(st.integers(min_value=0), max_size=8)
+MESSAGES = st.lists(
+    st.one_of(
+        st.builds(Message, st.sampled_from([TEXT, BINARY]), st.binary(max_size=300)),
+        st.builds(Message, st.just(BINARY), st.just(b"x" * 70_000)),
+        st.builds(Message, st.sampled_from([PING, CLOSE]), st.binary(max_size=125)),
+    ),
+    max_size=5,
+)
+
+
+@given(messages=MESSAGES, at=CUTS)
+def test_messages_are_parsed_in_any_portions(messages: list[Message], at: list[int]) -> None:
+    data = b"".join(frame(*each) for each in messages)
+    assert parsed(data, at) == messages
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        pytest.param(b"\x82\x81mask1", "masked", id="masked"),
+        pytest.param(b"\xc2\x00", "unknown type", id="extension"),
+        pytest.param(b"\x83\x00", "unknown type", id="reserved-opcode"),
+        pytest.param(b"\x80\x00", "out of order", id="continues-nothing"),
+        pytest.param(b"\x02\x00\x82\x00", "out of order", id="another-message-inside"),
+        pytest.param(b"\x09\x00", "control frame", id="fragmented-ping"),
+        pytest.param(b"\x89\x7e\x00\x7e", "control frame", id="long-ping"),
+        pytest.param(b"\x08\x00", "control frame", id="fragmented-close"),
+        pytest.param(b"\x88\x7e\x00\x7e", "control frame", id="long-close"),
+        pytest.param(b"\x82\x7f" + b"\xff" * 8, "exceeds 100 bytes", id="endless"),
+        pytest.param(
+            frame(BINARY, b"x" * 60, final=False) + frame(CONTINUATION, b"x" * 60),
+            "exceeds 100 bytes",
+            id="too-long-in-fragments",
+        ),
+    ],
+)
+def test_malformed_frame_is_refused_before_its_payload_arrives(data: bytes, reason: str) -> None:
+    with pytest.raises(ProtocolError, match=reason):
+        parsed(data, [], max_message_bytes=100)
+
+
+class OneRead:
+    """A stream whose first read has all data."""
+
+    def __init__(self, data: bytes) -> None:
+        self._chunks = [data, b""]
+        self.written: list[bytes] = []
+
+    async def read_chunk(self, *, deadline_seconds: float) -> bytes:
+        return self._chunks.pop(0)
+
+    def write(self, data: bytes) -> None:
+        self.written.append(data)
+
+
+async def test_receive_answers_pings_ignores_pongs_and_ends_at_a_close() -> None:
+    stream = OneRead(
+        frame(PING, b"now") + frame(PONG, b"") + frame(TEXT, b"a") + frame(CLOSE, b"") + b"\xff"
+    )
+    socket = WebSocket(cast(ResponseStream, stream), Request("GET", "/", "exec"))
+    assert [await socket.receive(deadline_seconds=1) for _ in range(2)] == [b"a", None]
+    (pong,) = stream.written
+    assert pong[:2] == bytes((0x8A, 0x80 | 3))
+    assert bytes(each ^ mask for each, mask in zip(pong[6:], pong[2:6], strict=False)) == b"now"

@@ -24,11 +24,11 @@ from kruise_probe.api.errors import (
 )
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.kinds import Resource
-from kruise_probe.client.event_series import (
+from kruise_probe.client.recorder import (
+    EventRecorder,
     ObjectReference,
     event_name,
 )
-from kruise_probe.client.recorder import EventRecorder
 from kruise_probe.client.request import PatchType
 
 BURST = 25

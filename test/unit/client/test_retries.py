@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kruise_probe.client.rest import parse_retry_after, wait_before_retry
+from kruise_probe.client.retries import parse_retry_after, wait_before_retry
 
 MAX_RETRIES = 10
 

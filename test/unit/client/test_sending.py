@@ -31,6 +31,7 @@ from kruise_probe.api.resources import LEASES
 from kruise_probe.client.config import ClusterConfig
 from kruise_probe.client.connection import HttpConnection
 from kruise_probe.client.credentials import AuthInfo, Credentials
+from kruise_probe.client.pod_streams import open_stream
 from kruise_probe.client.request import PatchType
 from kruise_probe.client.rest import ResourceListerWatcher, RestClient
 from kruise_probe.client.transport import ConnectionBroken
@@ -486,7 +487,7 @@ async def test_a_stream_of_a_pod_requires_a_websocket(server: Server, response: 
     server.default = response
     async with client_of(server) as client:
         with pytest.raises(ConnectionFailed, match="instead of a WebSocket"):
-            async with client.open_pod_stream(KEY, "exec", [], protocol="v4"):
+            async with open_stream(client, KEY, "exec", []):
                 pass
         await asyncio.sleep(0)
         switched = response.startswith(b"HTTP/1.1 101")

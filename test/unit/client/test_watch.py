@@ -24,7 +24,7 @@ LEASE = {"metadata": {"name": "l", "namespace": "n", "resourceVersion": "7"}, "s
 
 @pytest.mark.parametrize("kind", ["ADDED", "MODIFIED", "DELETED"])
 def test_event_has_object_and_resource_version(kind: str) -> None:
-    event = decode_event(LEASES, _event(kind, LEASE), request="r")
+    event = decode_event(LEASES, _event(kind, LEASE), "r")
 
     assert (event.type, event.resource_version) == (EventType(kind), "7")
     assert event.object is not None
@@ -47,7 +47,7 @@ def test_bookmark_has_version_and_marks_the_end_of_the_initial_list(
         "metadata": {"resourceVersion": "99", "annotations": annotations},
         "spec": {"containers": None},
     }
-    event = decode_event(PODS, _event("BOOKMARK", body), request="r")
+    event = decode_event(PODS, _event("BOOKMARK", body), "r")
 
     assert event.object is None
     assert (event.resource_version, event.initial_events_end) == ("99", ends)
@@ -69,14 +69,14 @@ def test_error_event_raises_the_typed_error(
     line = _event("ERROR", {"kind": "Status", "code": code, "reason": reason, "message": "words"})
 
     with pytest.raises(kind, match=r"GET pods: .* words") as raised:
-        decode_event(PODS, line, request="GET pods")
+        decode_event(PODS, line, "GET pods")
     assert isinstance(raised.value, ApiError)
     assert raised.value.code == (code or 500)
 
 
 def test_undecodable_object_is_an_event() -> None:
     broken = {**LEASE, "spec": {"leaseDurationSeconds": "long"}}
-    event = decode_event(LEASES, _event("MODIFIED", broken), request="r")
+    event = decode_event(LEASES, _event("MODIFIED", broken), "r")
 
     assert event.object is None
     assert event.undecodable is not None
@@ -94,7 +94,7 @@ def test_undecodable_object_is_an_event() -> None:
 )
 def test_invalid_watch_event_is_an_error(line: bytes) -> None:
     with pytest.raises(msgspec.MsgspecError):
-        decode_event(PODS, line, request="r")
+        decode_event(PODS, line, "r")
 
 
 BOOKMARK = b'{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"7"}}}\n'

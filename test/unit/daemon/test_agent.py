@@ -36,7 +36,7 @@ from kruise_probe.api.core import (
 )
 from kruise_probe.api.meta import OwnerReference
 from kruise_probe.api.v1alpha1 import ContainerProbe, NodePodProbeSpec, PodProbe
-from kruise_probe.client.event_series import ObjectReference
+from kruise_probe.client.recorder import ObjectReference
 from kruise_probe.daemon.agent import AgentOptions
 from kruise_probe.daemon.probers.prober import CouldNotProbe, ProbeResult, Reason, Target, success
 

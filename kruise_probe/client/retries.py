@@ -1,0 +1,87 @@
+"""When an error response is retried, and otherwise its exception.
+
+Source: client-go rest/with_retry.go.
+Differs: waits have positive jitter, so that clients do not retry at the same time. If Retry-After is always 0, the wait
+still doubles. A 5xx response other than 503 is returned to the caller, because the request may have taken effect.
+"""
+
+import asyncio
+import random
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import Final
+
+import msgspec
+
+from kruise_probe.api.errors import RETRY_AFTER_JITTER, ApiError, Status, error_of
+from kruise_probe.api.meta import DECODE_ERRORS
+from kruise_probe.api.times import utc_now
+from kruise_probe.client.request import Request
+from kruise_probe.client.transport import Response
+
+MAX_RETRIES: Final = 10
+"""Maximum retries of a request after 429 or 503, as in client-go."""
+
+MIN_RETRY_SECONDS: Final = 0.05
+"""Minimum wait before the first retry if Retry-After is less than 1 s. It doubles with each retry."""
+
+_status_decoder: Final = msgspec.json.Decoder(Status)
+
+
+async def wait_or_raise(
+    response: Response, request: Request, *, retries: int, left_seconds: float
+) -> None:
+    """Wait until an error response may be retried. Raises ApiError if it may not."""
+    retry_after = parse_retry_after(response.headers.get("retry-after"), utc_now())
+    wait = wait_before_retry(
+        response.status,
+        retry_after,
+        retries=retries,
+        left_seconds=left_seconds,
+        chance=random.random(),
+    )
+    if wait is None:
+        raise _api_error(response, request, retry_after)
+    await asyncio.sleep(wait)
+
+
+def _api_error(response: Response, request: Request, retry_after: float | None) -> ApiError:
+    """Convert an error response to ApiError. Without a Status, such as a proxy's page, quote its start."""
+    try:
+        status = _status_decoder.decode(response.body)
+    except DECODE_ERRORS:
+        text = " ".join(response.body[:400].decode(errors="replace").split())
+        status = Status(message=text[:200] or None)
+    return error_of(response.status, status, request=str(request), retry_after_seconds=retry_after)
+
+
+def parse_retry_after(header: str | None, at: datetime) -> float | None:
+    """Parse `Retry-After`: seconds, or an HTTP date as load balancers send it. None if absent or malformed."""
+    if not header:
+        return None
+    try:
+        if header.isdecimal():
+            return float(header[:9])
+        until = parsedate_to_datetime(header).astimezone(UTC)
+    except (ValueError, OverflowError):
+        return None
+    return max((until - at).total_seconds(), 0.0)
+
+
+def wait_before_retry(
+    status: int, retry_after: float | None, *, retries: int, left_seconds: float, chance: float
+) -> float | None:
+    """Return the seconds to wait before a retry, or None for no retry.
+
+    Args:
+        status: HTTP status of the response.
+        retry_after: value of `Retry-After`; None without the header.
+        retries: earlier retries of this request after 429 or 503.
+        left_seconds: time left until the request's deadline; a longer wait is not started.
+        chance: a random number in [0, 1), for jitter.
+    """
+    if status not in (429, 503) or retry_after is None or retries >= MAX_RETRIES:
+        return None
+    shortest = MIN_RETRY_SECONDS * 2**retries if retry_after < 1 else 0.0
+    wait = max(retry_after, shortest) * (1 + RETRY_AFTER_JITTER * chance)
+    return wait if wait < left_seconds else None
