@@ -9,8 +9,8 @@ compression: decompressing a large response takes less CPU than decrypting it un
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from datetime import datetime
 from functools import partial
 from typing import Any, Final, Generic, Self, TypeVar
@@ -333,10 +333,10 @@ class ResourceListerWatcher(Generic[T]):
         namespace: str = "",
         field_selector: str = "",
     ) -> None:
-        self.list_page = partial(
+        self.list_page: Callable[..., Coroutine[Any, Any, ListPage[T]]] = partial(
             client.list_page, resource, namespace=namespace, field_selector=field_selector
         )
-        self.watch = partial(
+        self.watch: Callable[..., AbstractAsyncContextManager[WatchStream[T]]] = partial(
             client.watch, resource, namespace=namespace, field_selector=field_selector
         )
 
