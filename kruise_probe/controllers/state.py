@@ -65,7 +65,7 @@ def informers_of(manager: Manager, *, system_namespace: str) -> Informers:
         node_pod_probes=manager.add_informer(NODE_POD_PROBES),
         leases=manager.add_informer(LEASES, system_namespace),
     )
-    informers.pods.add_index(BY_NODE, lambda pod: (pod.node,))
+    informers.pods.lister.add_index(BY_NODE, lambda pod: (pod.node,))
     return informers
 
 

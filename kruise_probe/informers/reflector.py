@@ -6,7 +6,7 @@ again only when that version has expired. It retries after every error and every
 
 Source: client-go tools/cache/reflector.go; KEP-3157 (streaming lists), KEP-365 (paginated lists).
 Differs: fallback lists read the most recent version, so the store never goes back in time. A streaming
-list gets two attempts and 30 s. A watch error causes no list while its version is still valid. The backoff is measured
+list gets two attempts of at most 30 s. A watch error causes no list while its version is still valid. The backoff is measured
 from the start of one attempt to the start of the next, and only an attempt that lasted a minute resets it. So a load
 balancer that closes each watch after 50 s causes no gap, and a server that closes each watch at once gets five attempts
 in ten seconds.
@@ -16,7 +16,7 @@ import asyncio
 import math
 import random
 from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from typing import Final, Generic, Protocol, TypeVar
 
 import structlog
@@ -53,21 +53,17 @@ WATCH_GRACE_SECONDS: Final = 30.0
 STREAM_ATTEMPTS: Final = 2
 STREAM_SECONDS: Final = 30.0
 STREAM_IDLE_SECONDS: Final = 10.0
-"""Limits of a streaming list: two attempts, 30 s in total, and 10 s without an event in one attempt.
+"""Limits of a streaming list: two attempts, 10 s without an event in one attempt, and 30 s of one attempt.
 
-Past the attempts or the total, the reflector lists in pages from then on."""
-
-STREAM_REFUSALS: Final = 5
-"""After this many consecutive 5xx refusals of a streaming list, the reflector lists in pages this time.
-A proxy may refuse only streams. This takes 12 to 24 s if the server refuses immediately."""
+After two attempts, or one of 30 s, the reflector lists in pages from then on."""
 
 SERVER_ERRORS: Final = 3
-"""After this many 5xx refusals of one version without an event in between, the version is dropped.
+"""After this many 5xx responses without an event in between, the version is dropped and the list is read in pages.
 After an etcd restore, or behind a server that lags permanently, "too large resource version" never ends.
-Some servers send it only after accepting the watch."""
+Some servers send it only after accepting the watch. A proxy may refuse only streams."""
 
 SILENT_ATTEMPTS: Final = 2
-"""After this many attempts in a row without any data, the version is dropped and the list is read in pages.
+"""After this many attempts in a row without any data, the same.
 A restored etcd sends nothing to a watch from its future, and some proxies hold back the start of a stream."""
 
 SLOW_RESPONSE_SECONDS: Final = 5.0
@@ -136,82 +132,81 @@ class Reflector(Generic[T]):
     """Keeps `replica` current. `run` ends only by cancellation, and does not clear the replica.
 
     Attributes:
-        watches: number of watches opened.
+        watches: number of watches opened. The server ends all watches of a kind when its CRD is replaced.
+        last_error: error of the last attempt; empty once the server responds again.
     """
 
     def __init__(self, lister_watcher: ListerWatcher[T], replica: Replica[T], *, name: str) -> None:
+        self.watches = 0
+        self.last_error = ""
         self._source = lister_watcher
         self._replica = replica
         self._log = _log.bind(informer=name)
         self._lists_total = _lists_total.labels(name)
         self._watches_total = _watches_total.labels(name)
-        self.watches = 0
         self._backoff = Backoff()
         self._resource_version = ""
-        self._streaming = True
-        self._unfinished_streams = self._stream_refusals = self._server_errors = 0
-        self._silent_attempts = 0
-        self._stream_deadline = math.inf
+        self._unfinished_streams = self._server_errors = self._silent_attempts = 0
         self._listed_at = 0.0
         self._active_at: float | None = None
-        self._responded = self._in_outage = False
-        self._attempted_at = math.inf
+        self._waiting_since: float | None = None
+        """Since when the server has not responded; None if it has, and -inf once an attempt ended without a response."""
         self._outage_ended_at = -math.inf
-        self._last_error = ""
-
-    @property
-    def last_error(self) -> str:
-        """Error of the last attempt; empty once the server responds again."""
-        return self._last_error
 
     def seconds_since_activity(self) -> float:
         """Return the seconds since the server last sent data, or since `run` began; 0.0 before that."""
-        if self._active_at is None:
-            return 0.0
-        return asyncio.get_running_loop().time() - self._active_at
+        return 0.0 if self._active_at is None else _loop_time() - self._active_at
 
     def seconds_since_outage(self) -> float:
         """Return the seconds since the server responded after an outage; 0.0 in an outage, infinite if there was none.
 
         In an outage the server does not respond, or only with 429 or 5xx.
         """
-        now = asyncio.get_running_loop().time()
-        if self._in_outage or (not self._responded and self._is_slow(now)):
-            return 0.0
-        return now - self._outage_ended_at
+        return 0.0 if self._is_outage() else _loop_time() - self._outage_ended_at
 
-    def _is_slow(self, now: float) -> bool:
-        return now - self._attempted_at >= SLOW_RESPONSE_SECONDS
+    def _is_outage(self) -> bool:
+        since = self._waiting_since
+        return since is not None and _loop_time() - since >= SLOW_RESPONSE_SECONDS
 
     async def run(self) -> None:
-        time = asyncio.get_running_loop().time
-        self._active_at = time()
+        self._active_at = _loop_time()
         while True:
-            started_at, version = time(), self._resource_version
-            self._attempted_at, self._responded = started_at, False
+            started_at, version = _loop_time(), self._resource_version
+            if self._waiting_since is None:
+                self._waiting_since = started_at
             error = await self._list_and_watch()
             if isinstance(error, ApiError) and not isinstance(error, ServerError | TooManyRequests):
                 self._record_response()
-            self._in_outage = not self._responded
+            elif self._waiting_since is not None:
+                self._waiting_since = -math.inf
             if version and not self._resource_version:
                 # The server responds, but the version has expired. The new list need not wait for a backoff
                 # that an outage caused. It only keeps its interval to the last list.
                 started_at = min(started_at, self._listed_at)
             delay_seconds = max(
-                self._backoff.delay_after(time() - started_at), retry_after_seconds(error)
+                self._backoff.delay_after(_loop_time() - started_at), retry_after_seconds(error)
             )
-            self._record_end(error, delay_seconds)
+            self._log_end(error, retry_seconds=round(delay_seconds, 3))
             await asyncio.sleep(delay_seconds)
 
     async def _list_and_watch(self) -> Exception | None:
         """List if needed, and watch until the watch ends. Return its error, or None for a normal end."""
+        in_pages = (
+            self._unfinished_streams >= STREAM_ATTEMPTS
+            or self._server_errors >= SERVER_ERRORS
+            or self._silent_attempts >= SILENT_ATTEMPTS
+        )
         try:
-            silent = self._silent_attempts >= SILENT_ATTEMPTS
-            if not self._resource_version and self._streaming and not silent:
-                await self._list_by_stream_and_follow()
-            else:
-                if not self._resource_version:
-                    await self._list_by_pages()
+            if not self._resource_version and in_pages:
+                await self._list_by_pages()
+            try:
+                await self._watch()
+            except ApiError as error:
+                if self._resource_version or not _refuses_streams(error):
+                    raise
+                self._unfinished_streams = STREAM_ATTEMPTS
+                self._log.info("streaming lists refused, listing in pages", reason=str(error))
+                await self._list_by_pages()
                 await self._watch()
         except Exception as error:  # noqa: BLE001 - a reflector never ends; it logs the error and retries
             self._drop_invalid_version(error)
@@ -222,51 +217,37 @@ class Reflector(Generic[T]):
         """Drop the resource version if `error` shows that it is no longer valid."""
         if isinstance(error, NoResponse):
             self._silent_attempts += 1
-            if self._silent_attempts < SILENT_ATTEMPTS:
-                return
+            invalid = self._silent_attempts >= SILENT_ATTEMPTS
         elif isinstance(error, ServerError):
             self._server_errors += 1
-            if self._server_errors < SERVER_ERRORS:
-                return
-        elif isinstance(error, _UNRELATED_TO_VERSION) or not isinstance(error, ApiError):
-            return
-        self._resource_version = ""
+            invalid = self._server_errors >= SERVER_ERRORS
+        else:
+            invalid = isinstance(error, ApiError) and not isinstance(error, _UNRELATED_TO_VERSION)
+        if invalid:
+            self._resource_version = ""
 
-    def _record_end(self, error: Exception | None, delay_seconds: float) -> None:
-        retry_seconds = round(delay_seconds, 3)
+    def _log_end(self, error: Exception | None, *, retry_seconds: float) -> None:
         if error is None:
             self._log.debug("watch ended", retry_seconds=retry_seconds)
             return
-        self._last_error = str(error) or repr(error)
+        self.last_error = str(error) or repr(error)
         if isinstance(error, Expired | _StreamUnusable):
-            self._log.info("relisting", reason=self._last_error, retry_seconds=retry_seconds)
+            self._log.info("relisting", reason=self.last_error, retry_seconds=retry_seconds)
         elif isinstance(error, KubeError | OSError | TimeoutError):
-            self._log.warning("watch failed", error=self._last_error, retry_seconds=retry_seconds)
+            self._log.warning("watch failed", error=self.last_error, retry_seconds=retry_seconds)
         else:
             self._log.error("reflector failed", exc_info=error, retry_seconds=retry_seconds)
 
     def _record_activity(self) -> None:
-        self._active_at = asyncio.get_running_loop().time()
-        self._last_error = ""
-        self._record_response()
+        self._active_at = _loop_time()
+        self.last_error = ""
+        if self._waiting_since is not None:
+            self._record_response()
 
     def _record_response(self) -> None:
-        if self._responded:
-            return
-        now = asyncio.get_running_loop().time()
-        if self._in_outage or self._is_slow(now):
-            self._outage_ended_at = now
-        self._responded, self._in_outage = True, False
-
-    def _advance(self, resource_version: str) -> None:
-        if resource_version and not is_older(resource_version, self._resource_version):
-            self._resource_version = resource_version
-
-    def _finish_list(self, resource_version: str) -> None:
-        self._replica.finish_list()
-        self._resource_version = resource_version or "0"
-        self._server_errors = self._silent_attempts = 0
-        self._listed_at = asyncio.get_running_loop().time()
+        if self._is_outage():
+            self._outage_ended_at = _loop_time()
+        self._waiting_since = None
 
     async def _list_by_pages(self) -> None:
         limit = PAGE_SIZE
@@ -298,109 +279,17 @@ class Reflector(Generic[T]):
                 self._replica.listed_undecodable(item)
             continue_token = page.continue_token
             if not continue_token:
-                break
-        self._finish_list(page.resource_version)
+                self._finish_list(page.resource_version)
+                return
 
-    async def _list_by_stream_and_follow(self) -> None:
-        opened = False
-        try:
-            async with self._open(send_initial_events=True) as events:
-                opened = True
-                self._stream_refusals = 0
-                await self._take_initial_events(events)
-                await self._follow(events)
-        except Exception as error:
-            if self._resource_version:
-                raise
-            if opened:
-                self._count_unfinished_stream()
-                raise
-            if isinstance(error, ServerError):
-                self._stream_refusals += 1
-                if self._stream_refusals < STREAM_REFUSALS:
-                    raise
-                self._log.info("streaming list refused, listing in pages", reason=str(error))
-            elif (
-                not isinstance(error, ApiError)
-                or isinstance(error, _UNRELATED_TO_VERSION)
-                or error.code == 404  # the CRD is not installed yet
-            ):
-                raise
-            else:
-                self._disable_streams(str(error))
-            await self._list_by_pages()
-            await self._watch()
-
-    async def _take_initial_events(self, events: AsyncIterator[WatchEvent[T]]) -> None:
-        """Apply a streaming list up to the bookmark that ends it.
-
-        Raises:
-            _StreamUnusable: the stream ended or timed out before that bookmark.
-        """
-        time = asyncio.get_running_loop().time
-        checked_at = time()
-        self._stream_deadline = min(self._stream_deadline, checked_at + STREAM_SECONDS)
-        self._lists_total.inc()
-        self._replica.begin_list()
-        limit = asyncio.timeout_at(min(checked_at + STREAM_IDLE_SECONDS, self._stream_deadline))
-        try:
-            async with limit:
-                async for event in events:
-                    self._record_activity()
-                    if event.initial_events_end:
-                        self._finish_stream(event)
-                        return
-                    self._apply_initial(event)
-                    now = time()
-                    # Rescheduling at each event would cost more than the event.
-                    if now > checked_at + 1.0:
-                        checked_at = now
-                        limit.reschedule(min(now + STREAM_IDLE_SECONDS, self._stream_deadline))
-        except TimeoutError:
-            if not limit.expired():
-                raise
-            raise _StreamUnusable("the streaming list did not complete in time") from None
-        raise _StreamUnusable("the streaming list ended before it was complete")
-
-    def _finish_stream(self, bookmark: WatchEvent[T]) -> None:
-        self._finish_list(bookmark.resource_version)
-        self._unfinished_streams = 0
-        self._stream_deadline = math.inf
-
-    def _apply_initial(self, event: WatchEvent[T]) -> None:
-        """Apply one event of a streaming list. Initial events are unordered; changes may come between them."""
-        if event.type is not EventType.ADDED:
-            self._replica.apply(event)
-        elif event.object is not None:
-            self._replica.listed(event.object)
-        elif event.undecodable is not None:
-            self._replica.listed_undecodable(event.undecodable)
-
-    def _count_unfinished_stream(self) -> None:
-        self._unfinished_streams += 1
-        now = asyncio.get_running_loop().time()
-        if self._unfinished_streams >= STREAM_ATTEMPTS or now >= self._stream_deadline:
-            self._disable_streams("streaming lists do not complete")
-
-    def _disable_streams(self, reason: str) -> None:
-        self._streaming = False
-        self._log.info("streaming lists disabled, listing in pages from now on", reason=reason)
+    def _finish_list(self, resource_version: str) -> None:
+        self._replica.finish_list()
+        self._resource_version = resource_version or "0"
+        self._server_errors = self._silent_attempts = 0
+        self._listed_at = _loop_time()
 
     async def _watch(self) -> None:
-        async with self._open(send_initial_events=False) as events:
-            await self._follow(events)
-
-    async def _follow(self, events: AsyncIterator[WatchEvent[T]]) -> None:
-        async for event in events:
-            self._record_activity()
-            self._server_errors = self._silent_attempts = 0
-            self._replica.apply(event)
-            self._advance(event.resource_version)
-
-    @asynccontextmanager
-    async def _open(
-        self, *, send_initial_events: bool
-    ) -> AsyncIterator[AsyncIterator[WatchEvent[T]]]:
+        """Apply changes from the last version on until the server ends the watch; without a version, list first."""
         timeout_seconds = random.randint(*WATCH_SECONDS)
         self._watches_total.inc()
         self.watches += 1
@@ -409,8 +298,66 @@ class Reflector(Generic[T]):
             self._source.watch(
                 resource_version=self._resource_version,
                 timeout_seconds=timeout_seconds,
-                send_initial_events=send_initial_events,
+                send_initial_events=not self._resource_version,
             ) as events,
         ):
             self._record_activity()
-            yield events
+            if not self._resource_version:
+                await self._take_initial_events(events)
+            async for event in events:
+                self._record_activity()
+                self._server_errors = self._silent_attempts = 0
+                self._replica.apply(event)
+                version = event.resource_version
+                if version and not is_older(version, self._resource_version):
+                    self._resource_version = version
+
+    async def _take_initial_events(self, events: AsyncIterator[WatchEvent[T]]) -> None:
+        """Apply a streaming list up to the bookmark that ends it.
+
+        Raises:
+            _StreamUnusable: the stream ended or timed out before that bookmark.
+        """
+        checked_at = _loop_time()
+        deadline = checked_at + STREAM_SECONDS
+        self._unfinished_streams += 1
+        self._server_errors = 0
+        self._lists_total.inc()
+        self._replica.begin_list()
+        limit = asyncio.timeout(STREAM_IDLE_SECONDS)
+        try:
+            async with limit:
+                async for event in events:
+                    self._record_activity()
+                    if event.initial_events_end:
+                        self._finish_list(event.resource_version)
+                        self._unfinished_streams = 0
+                        return
+                    # Initial events are unordered; changes may come between them.
+                    if event.type is not EventType.ADDED:
+                        self._replica.apply(event)
+                    elif event.object is not None:
+                        self._replica.listed(event.object)
+                    elif event.undecodable is not None:
+                        self._replica.listed_undecodable(event.undecodable)
+                    now = _loop_time()
+                    # Rescheduling at each event would cost more than the event.
+                    if now > checked_at + 1.0:
+                        checked_at = now
+                        limit.reschedule(min(now + STREAM_IDLE_SECONDS, deadline))
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            if _loop_time() >= deadline:
+                self._unfinished_streams = STREAM_ATTEMPTS
+            raise _StreamUnusable("the streaming list did not complete in time") from None
+        raise _StreamUnusable("the streaming list ended before it was complete")
+
+
+def _refuses_streams(error: ApiError) -> bool:
+    """Whether the server does not know streaming lists. 404: the CRD is not installed yet."""
+    return not isinstance(error, _UNRELATED_TO_VERSION) and error.code != 404
+
+
+def _loop_time() -> float:
+    return asyncio.get_running_loop().time()

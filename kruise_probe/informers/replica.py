@@ -51,57 +51,38 @@ class EventHandler(Protocol[T_contra]):
         """`last_known`: the state of the object that was in the store before the deletion."""
 
 
-class Handlers(Generic[T]):
-    """The handlers of one informer. An exception of one is logged, and the others are still called."""
-
-    def __init__(self, informer: str) -> None:
-        self._informer = informer
-        self._handlers: tuple[EventHandler[T], ...] = ()
-
-    def add(self, handler: EventHandler[T]) -> None:
-        self._handlers = (*self._handlers, handler)
-
-    def replay(self, handler: EventHandler[T], obj: T) -> None:
-        self._call(handler.on_add, obj, True)
-
-    def added(self, obj: T, is_initial: bool) -> None:
-        for handler in self._handlers:
-            self._call(handler.on_add, obj, is_initial)
-
-    def updated(self, old: T, new: T) -> None:
-        for handler in self._handlers:
-            self._call(handler.on_update, old, new)
-
-    def deleted(self, last_known: T) -> None:
-        for handler in self._handlers:
-            self._call(handler.on_delete, last_known)
-
-    def _call(self, method: Callable[[T, *Ts], None], obj: T, *args: *Ts) -> None:
-        try:
-            method(obj, *args)
-        except Exception:  # noqa: BLE001 - one bad handler or object must not stop the informer
-            _log.exception("event handler failed", informer=self._informer, object=str(obj.key))
-
-
 class Replica(Generic[T]):
-    """One informer's copy of the server's state.
+    """One informer's copy of the server's state, and its handlers.
 
     Attributes:
+        store: the objects. Handlers are called after it has a change.
         synced: set once the store and the handlers have received a complete list.
     """
 
-    def __init__(self, store: Store[T], handlers: Handlers[T], *, name: str) -> None:
+    def __init__(self, *, name: str) -> None:
+        self.store: Store[T] = Store()
         self.synced = asyncio.Event()
-        self._store = store
-        self._handlers = handlers
+        self._handlers: tuple[EventHandler[T], ...] = ()
         self._name = name
         self._unconfirmed: set[NamespacedName] = set()
         self._undecodable: dict[NamespacedName, str] = {}
         self._undecodable_total = _undecodable_total.labels(name)
 
+    def add_event_handler(self, handler: EventHandler[T]) -> None:
+        """Add `handler`. It first gets every stored object as an initial add, then all changes."""
+        for obj in self.store.list():
+            self._call(handler.on_add, obj, True)
+        self._handlers = (*self._handlers, handler)
+
+    def _call(self, method: Callable[[T, *Ts], None], obj: T, *args: *Ts) -> None:
+        try:
+            method(obj, *args)
+        except Exception:  # noqa: BLE001 - one bad handler or object must not stop the informer
+            _log.exception("event handler failed", informer=self._name, object=str(obj.key))
+
     def begin_list(self) -> None:
         """Start a list, and discard an unfinished one before it."""
-        self._unconfirmed = set(self._store.keys())
+        self._unconfirmed = set(self.store.keys())
 
     def listed(self, obj: T) -> None:
         """Apply an object of a list or of initial events, even if it is older than the stored one."""
@@ -123,13 +104,16 @@ class Replica(Generic[T]):
 
     def apply(self, event: WatchEvent[T]) -> None:
         """Apply one watch event. An event older than the stored object is ignored."""
-        obj = event.object
+        obj, undecodable = event.object, event.undecodable
+        if undecodable is not None and event.type is EventType.DELETED:
+            self._remove(undecodable.key)
+        elif undecodable is not None:
+            self._unconfirmed.discard(undecodable.key)
+            self._report_undecodable(undecodable)
         if obj is None:
-            if event.undecodable is not None:
-                self._apply_undecodable(event.type, event.undecodable)
             return
         key = obj.key
-        stored = self._store.get(key)
+        stored = self.store.get(key)
         if stored is not None and is_older(obj.resource_version, stored.resource_version):
             return
         self._unconfirmed.discard(key)
@@ -140,35 +124,34 @@ class Replica(Generic[T]):
 
     def resync(self, obj: T) -> None:
         """Call the handlers with `obj` again if it is still the stored object."""
-        if self._store.get(obj.key) is obj:
-            self._handlers.updated(obj, obj)
+        if self.store.get(obj.key) is obj:
+            self._updated(obj, obj)
+
+    def _updated(self, old: T, new: T) -> None:
+        for handler in self._handlers:
+            self._call(handler.on_update, old, new)
 
     def _put(self, obj: T) -> None:
         key = obj.key
         self._undecodable.pop(key, None)
-        old = self._store.get(key)
+        old = self.store.get(key)
         if old is not None and old.uid != obj.uid:
             self._remove(key)
             old = None
         if old is None:
-            self._store.put(obj)
-            self._handlers.added(obj, not self.synced.is_set())
+            self.store.put(obj)
+            for handler in self._handlers:
+                self._call(handler.on_add, obj, not self.synced.is_set())
         elif old.resource_version != obj.resource_version:
-            self._store.put(obj)
-            self._handlers.updated(old, obj)
+            self.store.put(obj)
+            self._updated(old, obj)
 
     def _remove(self, key: NamespacedName) -> None:
         self._undecodable.pop(key, None)
-        last_known = self._store.remove(key)
+        last_known = self.store.remove(key)
         if last_known is not None:
-            self._handlers.deleted(last_known)
-
-    def _apply_undecodable(self, event_type: EventType, item: Undecodable) -> None:
-        if event_type is EventType.DELETED:
-            self._remove(item.key)
-        else:
-            self._unconfirmed.discard(item.key)
-            self._report_undecodable(item)
+            for handler in self._handlers:
+                self._call(handler.on_delete, last_known)
 
     def _report_undecodable(self, item: Undecodable) -> None:
         """Log and count an object that does not decode, once per version."""
@@ -182,5 +165,5 @@ class Replica(Generic[T]):
             object=str(item.key),
             resource_version=item.resource_version,
             error=item.error,
-            had_good_version=item.key in self._store,
+            had_good_version=item.key in self.store,
         )

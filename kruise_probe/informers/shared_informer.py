@@ -10,12 +10,12 @@ Differs: an object that was replaced under its name is a delete and an add. Resy
 """
 
 import asyncio
-from typing import Final, Generic, TypeVar
+from typing import Final, TypeVar
 
 from kruise_probe.api.kinds import KubeObject
 from kruise_probe.informers.reflector import ListerWatcher, Reflector
-from kruise_probe.informers.replica import EventHandler, Handlers, Replica
-from kruise_probe.informers.store import Indexer, IndexFunc, Store
+from kruise_probe.informers.replica import EventHandler, Replica
+from kruise_probe.informers.store import Indexer
 
 T = TypeVar("T", bound=KubeObject)
 
@@ -23,12 +23,15 @@ RESYNC_SLICE: Final = 256
 """Objects of a resync that are processed before it yields to the event loop."""
 
 
-class SharedInformer(Generic[T]):
+class SharedInformer(Reflector[T]):
     """Lists and watches one kind with `lister_watcher` while `run` runs.
 
     Args:
         name: plural of the kind; used in logs, metrics and health checks.
         resync_seconds: interval of resyncs; 0 is never.
+
+    Attributes:
+        lister: the read side of the store.
     """
 
     def __init__(
@@ -38,16 +41,11 @@ class SharedInformer(Generic[T]):
         name: str,
         resync_seconds: float = 0.0,
     ) -> None:
+        replica = Replica[T](name=name)
+        super().__init__(lister_watcher, replica, name=name)
         self.name = name
-        self._store: Store[T] = Store()
-        self._handlers: Handlers[T] = Handlers(name)
-        self._replica = Replica(self._store, self._handlers, name=name)
-        self._reflector = Reflector(lister_watcher, self._replica, name=name)
+        self.lister: Final[Indexer[T]] = replica.store
         self._resync_seconds = resync_seconds
-
-    @property
-    def lister(self) -> Indexer[T]:
-        return self._store
 
     @property
     def has_synced(self) -> bool:
@@ -58,52 +56,21 @@ class SharedInformer(Generic[T]):
         """Wait until `has_synced`; waits forever if the server does not respond."""
         await self._replica.synced.wait()
 
-    @property
-    def watches(self) -> int:
-        """Number of watches opened. The server ends all watches of a kind when its CRD is replaced."""
-        return self._reflector.watches
-
-    @property
-    def last_error(self) -> str:
-        """Error of the last attempt; empty while the server responds."""
-        return self._reflector.last_error
-
-    def seconds_since_activity(self) -> float:
-        """Return the seconds since the server last sent data, including bookmarks; 0.0 before `run`."""
-        return self._reflector.seconds_since_activity()
-
-    def seconds_since_outage(self) -> float:
-        """Return the seconds since the server responded after an outage; 0.0 in an outage, infinite if there was none.
-
-        In an outage the server does not respond, or only with 429 or 5xx.
-        """
-        return self._reflector.seconds_since_outage()
-
     def add_event_handler(self, handler: EventHandler[T]) -> None:
         """Add `handler`. It first gets every stored object as an initial add, then all changes."""
-        for obj in self._store.list():
-            self._handlers.replay(handler, obj)
-        self._handlers.add(handler)
-
-    def add_index(self, name: str, index_func: IndexFunc[T]) -> None:
-        """Add an index to the lister.
-
-        Raises:
-            ValueError: the informer has run, or has another index of this name.
-        """
-        self._store.add_index(name, index_func)
+        self._replica.add_event_handler(handler)
 
     async def run(self) -> None:
         """List and watch until cancelled. Cancelling does not clear the store."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._reflector.run(), name=f"reflector {self.name}")
+            group.create_task(super().run(), name=f"reflector {self.name}")
             if self._resync_seconds > 0:
                 group.create_task(self._resync(), name=f"resync {self.name}")
 
     async def _resync(self) -> None:
         while True:
             await asyncio.sleep(self._resync_seconds)
-            for number, obj in enumerate(self._store.list(), start=1):
+            for number, obj in enumerate(self.lister.list(), start=1):
                 self._replica.resync(obj)
                 if number % RESYNC_SLICE == 0:
                     await asyncio.sleep(0)

@@ -7,7 +7,7 @@ from support.fake_source import stamp, thing
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.kinds import EventType, Undecodable, WatchEvent
 from kruise_probe.api.meta import ApiObject
-from kruise_probe.informers.replica import Handlers, Replica
+from kruise_probe.informers.replica import Replica
 from kruise_probe.informers.store import Store
 
 
@@ -41,11 +41,10 @@ class Recorder:
 
 class Setup:
     def __init__(self) -> None:
-        self.store: Store[ApiObject] = Store()
+        self.replica = Replica[ApiObject](name="things")
+        self.store = self.replica.store
         self.recorder = Recorder(self.store)
-        handlers: Handlers[ApiObject] = Handlers("things")
-        handlers.add(self.recorder)
-        self.replica = Replica(self.store, handlers, name="things")
+        self.replica.add_event_handler(self.recorder)
 
     def relist(self, *objects: ApiObject, broken: tuple[Undecodable, ...] = ()) -> None:
         self.replica.begin_list()
@@ -225,12 +224,9 @@ def test_a_handler_that_raises_does_not_stop_other_handlers(setup: Setup) -> Non
         def on_delete(self, last_known: ApiObject) -> None:
             raise KeyError("delete")
 
-    store: Store[ApiObject] = Store()
-    handlers: Handlers[ApiObject] = Handlers("things")
-    recorder = Recorder(store)
-    handlers.add(Bad())
-    handlers.add(recorder)
-    replica = Replica(store, handlers, name="things")
+    replica, recorder = setup.replica, Recorder(setup.store)
+    replica.add_event_handler(Bad())
+    replica.add_event_handler(recorder)
     replica.apply(WatchEvent(EventType.ADDED, at("a", 1), "1"))
     replica.apply(WatchEvent(EventType.MODIFIED, at("a", 2), "2"))
     replica.apply(WatchEvent(EventType.DELETED, at("a", 3), "3"))
