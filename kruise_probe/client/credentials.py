@@ -15,7 +15,7 @@ import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import IO, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import structlog
 
@@ -189,29 +189,34 @@ def _content(paths: tuple[Path, ...]) -> bytes:
 
 
 def _use_certificate(context: ssl.SSLContext, pem: bytes) -> None:
-    """Set the client certificate of new connections of `context`; `pem` also has the key.
-
-    OpenSSL reads only files. This one has no name, so that a signal leaves no key behind.
+    """Set the client certificate of new connections of `context`.
 
     Raises:
         ConfigError: not PEM, or the key does not match the certificate.
     """
     try:
-        with _unnamed_file() as file:
-            file.write(pem)
-            file.flush()
-            context.load_cert_chain(f"/dev/fd/{file.fileno()}")
-    except (OSError, ssl.SSLError) as error:
+        load_certificate(context, pem)
+    except OSError as error:
         raise ConfigError(
             f"the client certificate cannot be used ({error.strerror or error}); certificate and key must be PEM, and "
             "the key must match"
         ) from error
 
 
-def _unnamed_file() -> IO[bytes]:
-    # A container's root file system may be read-only.
+def load_certificate(context: ssl.SSLContext, pem: bytes) -> None:
+    """Load a certificate and its key; later handshakes use them.
+
+    OpenSSL reads only files, and a container's root file system may be read-only. This file has no name, so that a
+    signal leaves no key behind.
+
+    Raises:
+        ssl.SSLError: certificate and key do not match, or are malformed.
+    """
     on_linux = sys.platform == "linux"
-    return open(os.memfd_create("pem"), "wb") if on_linux else tempfile.TemporaryFile()
+    with open(os.memfd_create("pem"), "wb") if on_linux else tempfile.TemporaryFile() as file:
+        file.write(pem)
+        file.flush()
+        context.load_cert_chain(f"/dev/fd/{file.fileno()}")
 
 
 def tls_context(ca_file: Path | None, *, origin: str, verify: bool = True) -> ssl.SSLContext:

@@ -1,18 +1,15 @@
 """Byte stream of one accepted connection, plain or TLS.
 
 TLS uses memory buffers (`ssl.MemoryBIO`). A connection without a ClientHello has no TLS state, and one with it has
-only OpenSSL's buffers; asyncio's own streams hold more than 256 KiB for each TLS connection. Each read takes at most one chunk and yields to the event loop first, so a client that always
-has bytes ready does not block others.
+only OpenSSL's buffers; asyncio's own streams hold more than 256 KiB for each TLS connection. Each read takes at most
+one chunk and yields to the event loop first, so a client that always has bytes ready does not block others.
 """
 
 import asyncio
 import contextlib
 import socket
 import ssl
-from collections.abc import Callable
-from typing import Final, TypeVar
-
-T = TypeVar("T")
+from typing import Final
 
 PORTION_BYTES: Final = 16 * 1024
 """Maximum size of one read or write."""
@@ -36,31 +33,32 @@ class ConnectionStream:
         """
         await self._feed()
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
-
-        def handshake(tls: ssl.SSLObject) -> None:
-            tls.do_handshake()
-
-        while True:
+        done = False
+        while not done:
             async with turn:
-                done = self._attempt(handshake)
+                with contextlib.suppress(ssl.SSLWantReadError):
+                    self._tls.do_handshake()
+                    done = True
                 await asyncio.sleep(0)
             await self._flush()
-            if done is not None:
-                return
-            await self._feed()
+            if not done:
+                await self._feed()
 
     async def receive(self) -> bytes:
         """Return the next chunk; empty after the client has closed its side."""
         if self._tls is None:
             return await self._read()
         while True:
+            data = None
             try:
-                data = self._attempt(lambda tls: tls.read(PORTION_BYTES))
+                data = self._tls.read(PORTION_BYTES)
             except (ssl.SSLZeroReturnError, ssl.SSLEOFError):
                 return b""
+            except ssl.SSLWantReadError:
+                pass
             await self._flush()
             if data is not None:
-                return data[0]
+                return data
             await self._feed()
 
     async def send(self, data: bytes) -> None:
@@ -86,14 +84,6 @@ class ConnectionStream:
 
     def close(self) -> None:
         self._socket.close()
-
-    def _attempt(self, step: Callable[[ssl.SSLObject], T]) -> tuple[T] | None:
-        """Run a TLS step on the bytes received so far; None if it needs more."""
-        assert self._tls is not None
-        try:
-            return (step(self._tls),)
-        except ssl.SSLWantReadError:
-            return None
 
     async def _feed(self) -> None:
         data = await self._read()

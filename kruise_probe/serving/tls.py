@@ -6,7 +6,6 @@ Differs: polls the files instead of watching their folder; a kubelet takes up to
 
 import asyncio
 import math
-import os
 import ssl
 import subprocess
 import sys
@@ -16,6 +15,7 @@ from typing import Final
 
 import structlog
 
+from kruise_probe.client.credentials import load_certificate
 from kruise_probe.client.threads import run_in_daemon_thread
 
 ISSUE_SECONDS: Final = 30.0
@@ -114,19 +114,3 @@ def server_context() -> ssl.SSLContext:
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.options |= ssl.OP_NO_RENEGOTIATION
     return context
-
-
-def load_certificate(context: ssl.SSLContext, pem: bytes) -> None:
-    """Load a certificate and its key; later handshakes use them.
-
-    ssl reads files only and the root file system is read-only, so this writes them to a memory file.
-
-    Raises:
-        ssl.SSLError: certificate and key do not match, or are malformed.
-    """
-    descriptor = os.memfd_create("certificate")
-    try:
-        os.write(descriptor, pem)
-        context.load_cert_chain(f"/proc/self/fd/{descriptor}")
-    finally:
-        os.close(descriptor)

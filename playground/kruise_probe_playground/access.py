@@ -12,10 +12,10 @@ from typing import Final, NamedTuple
 from kruise_probe.api.names import SYSTEM_NAMESPACE
 from kruise_probe.api.times import utc_now
 from kruise_probe.client.config import ClusterConfig
-from kruise_probe.client.credentials import AuthInfo, Credentials
+from kruise_probe.client.credentials import AuthInfo, Credentials, load_certificate
 from kruise_probe.manifests import rbac
 from kruise_probe.serving.certificates import issue_certificate
-from kruise_probe.serving.tls import load_certificate, server_context
+from kruise_probe.serving.tls import server_context
 from kruise_probe_playground.apiserver.authentication import Tokens, User, groups_of
 from kruise_probe_playground.apiserver.server import Tls
 
