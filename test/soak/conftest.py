@@ -23,11 +23,6 @@ def pytest_configure(config: pytest.Config) -> None:
         raise pytest.UsageError("test/soak is run by hack/soak")
 
 
-@pytest.fixture(scope="session")
-def short() -> bool:
-    return os.environ["KRUISE_PROBE_SOAK"] == "short"
-
-
 NOT_CHECKED = "not checked in this run"
 
 
@@ -49,8 +44,8 @@ class Limits:
 
 
 @pytest.fixture
-def limits(request: pytest.FixtureRequest, short: bool) -> Limits:
-    return Limits(request.node, short=short)
+def limits(request: pytest.FixtureRequest) -> Limits:
+    return Limits(request.node, short=os.environ["KRUISE_PROBE_SOAK"] == "short")
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from support import programs
 from support.control_plane import ControlPlane, RealNamespace, staged
+from support.forms import forms
 from support.hollow import ANNOTATION, CONDITION, LABEL, Daemons, node_name, pod_name, probe
 from support.output import print_line
 from support.programs import ALONE, Program
@@ -243,6 +244,7 @@ async def pending_writes(chaos: Chaos) -> list[str]:
         ]
 
 
+@forms(short="60-pods-a-second-of-faults", long="1000-pods-10-minutes-of-faults")
 async def test_chaos(
     control_plane: ControlPlane, random: Random, short: bool, tmp_path: Path
 ) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from soak.conftest import Limits
 from support.fake_runtime import ExecCall, hang, succeed
+from support.forms import forms
 from support.output import print_line
 from support.process_node import ProcessNode, process_node
 from support.programs import Program
@@ -37,6 +38,7 @@ async def begun(node: ProcessNode, daemon: Program, name: str, times: int) -> fl
     return node.exec_times[name][times - 1]
 
 
+@forms(short="5-s", long="a-minute")
 async def test_thirty_probes_are_spread_do_not_drift_and_cost_one_list_a_second(
     node: ProcessNode, short: bool, limits: Limits
 ) -> None:
@@ -71,6 +73,7 @@ async def test_thirty_probes_are_spread_do_not_drift_and_cost_one_list_a_second(
     limits.check("phases drift by at most 50 ms", drift <= 0.05)
 
 
+@forms(short="3-s", long="20-s")
 async def test_no_more_execs_run_at_once_than_the_cap_and_its_places_are_used(
     node: ProcessNode, short: bool, limits: Limits
 ) -> None:
@@ -90,6 +93,7 @@ async def test_no_more_execs_run_at_once_than_the_cap_and_its_places_are_used(
     limits.check("execs use 90 % of their places", rate >= 0.9 * CAP / 0.3)
 
 
+@forms(short="2-runs", long="4-runs")
 async def test_an_exec_that_hangs_fails_in_time_and_never_doubles(
     node: ProcessNode, short: bool, limits: Limits
 ) -> None:
@@ -139,6 +143,7 @@ async def test_new_entries_and_edits_take_effect_at_once(node: ProcessNode, limi
     limits.check("a probe runs within 50 ms of its initial delay", late <= 0.05)
 
 
+@forms(short="6-s", long="a-minute")
 async def test_messages_that_change_each_second_are_written_together(
     node: ProcessNode, short: bool
 ) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from soak.conftest import Limits
 from support.control_plane import ControlPlane, staged
+from support.forms import forms
 from support.managers import (
     ProxiedManager,
     all_marked,
@@ -27,6 +28,7 @@ NODES, PODS = 200, 10_000
 SHORT_NODES, SHORT_PODS = 4, 40
 
 
+@forms(short="40-pods-one-of-each-signal", long="10000-pods-ten-of-each-signal")
 async def test_c11_and_d7_the_next_leader_works_in_time_and_the_old_one_is_silent(
     control_plane: ControlPlane, short: bool, limits: Limits, tmp_path: Path
 ) -> None:
@@ -60,6 +62,8 @@ async def test_c11_and_d7_the_next_leader_works_in_time_and_the_old_one_is_silen
             f"after {how.name} the next leader writes within {MOST_SECONDS[how]:g} s",
             max(seconds) <= MOST_SECONDS[how],
         )
+    # A killed leader is the control: its Lease must expire first.
+    assert max(took[signal.SIGTERM]) < min(took[signal.SIGKILL]) / 4
 
 
 async def ended(leader: ProxiedManager, how: signal.Signals) -> None:

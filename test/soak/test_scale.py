@@ -5,6 +5,7 @@ from pathlib import Path
 from support import programs
 from support.background import background
 from support.control_plane import ControlPlane, staged
+from support.forms import forms
 from support.hollow import probe
 from support.output import print_line
 from support.patience import PATIENCE_SECONDS
@@ -15,6 +16,7 @@ NODES, PODS = 250, 1_000
 SHORT_NODES, SHORT_PODS = 25, 100
 
 
+@forms(short="100-pods-one-edit", long="1000-pods-ten-edits")
 async def test_a1_marker_edited_while_messages_change_meets_no_conflict(
     control_plane: ControlPlane, short: bool, tmp_path: Path
 ) -> None:

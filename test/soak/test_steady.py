@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from support import programs
+from support.forms import forms
 from support.hollow import marker_object
 from support.kubectl import Kubectl, Object
 from support.output import print_line
@@ -80,6 +81,7 @@ def versions(admin: Kubectl) -> dict[tuple[str, str], str]:
     }
 
 
+@forms(short="5-pods-15-s", long="30-pods-5-minutes")
 async def test_a3_constant_results_are_written_once(
     admin: Kubectl, short: bool, tmp_path: Path
 ) -> None:

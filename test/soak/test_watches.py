@@ -10,6 +10,7 @@ from soak.conftest import Limits
 from support import programs
 from support.background import background
 from support.control_plane import ControlPlane, RealNamespace, staged
+from support.forms import forms
 from support.hollow import CONDITION, Daemons, pod_name, probe
 from support.output import print_line
 from support.patience import PATIENCE_SECONDS
@@ -106,7 +107,8 @@ def is_list(seen: SeenRequest) -> bool:
     return not seen.watch or seen.initial_events
 
 
-async def test_c1_a_black_hole_is_left_within_seventy_five_seconds_and_no_event_is_lost(
+@forms(short="connections-are-reset", long="nobody-resets-a-connection")
+async def test_c1_a_black_hole_ends_and_no_event_is_lost(
     control_plane: ControlPlane, short: bool, limits: Limits, tmp_path: Path
 ) -> None:
     """The short form resets the connections, so that it does not wait for the read deadline."""
