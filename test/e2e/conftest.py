@@ -1,19 +1,23 @@
-"""The whole product on a real cluster, black-box.
+"""The whole product on a real cluster, black-box; `test_main_job.py` runs on the playground if there is none.
 
 Takes any kubeconfig (KUBECONFIG). hack/e2e-installed installs the product and sets KRUISE_PROBE_E2E_INSTALLED. Without
 that, and with KRUISE_PROBE_CRI_ENDPOINT, the manager and the daemon are started here, as the command line starts them, each
 under its own service account.
 """
 
+import asyncio
 import os
-import subprocess
 import uuid
-from collections.abc import Generator, Iterator
+from collections.abc import AsyncIterator, Generator, Iterator
+from pathlib import Path
 
 import pytest
+import pytest_asyncio
 from support.kubectl import Kubectl
+from support.playground import ControlledPlayground, new_namespace
 from support.processes import Running
 from support.real_node import install, running_product
+from support.target import JobNamespace, cluster_of
 
 INSTALLED = os.environ.get("KRUISE_PROBE_E2E_INSTALLED", "")
 """By what: `kustomize` with the webhook, `helm` without it, or not at all."""
@@ -89,5 +93,15 @@ def pytest_runtest_makereport(
     return report
 
 
-def pytest_sessionstart() -> None:
-    subprocess.run(["kubectl", "version", "--client"], check=True, capture_output=True)
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def job(request: pytest.FixtureRequest) -> AsyncIterator[JobNamespace]:
+    """A namespace on the cluster of KUBECONFIG, or on a playground."""
+    if not os.environ.get("KUBECONFIG"):
+        async with ControlledPlayground() as playground, new_namespace(playground) as ns:
+            yield JobNamespace(playground.api, ns.namespace, ns.exec)
+        return
+    namespace: Kubectl = request.getfixturevalue("namespace")
+    async with cluster_of(Path(namespace.kubeconfig)) as api:
+        yield JobNamespace(
+            api, namespace.namespace, lambda *run: asyncio.to_thread(namespace.exec, *run)
+        )

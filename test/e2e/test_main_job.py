@@ -1,38 +1,72 @@
-"""The main job on a real node: from a PodProbeMarker to marked pods, both ways, for every kind of probe."""
+"""The main job: from a PodProbeMarker to marked pods, both ways, for every kind of probe; on a cluster and on the playground."""
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from support.kubectl import Kubectl, KubectlWatch, annotations, condition, labels, status_of
-from support.patience import PATIENCE_SECONDS
+import pytest_asyncio
+from support.target import (
+    JobNamespace,
+    Json,
+    annotations,
+    condition,
+    labels,
+    marker_path,
+    node_pod_probe_path,
+    pod_path,
+    results_of,
+    status_of,
+)
+
+from kruise_probe.api.errors import Invalid
+from kruise_probe.api.keys import NamespacedName
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 COST = "controller.kubernetes.io/pod-deletion-cost"
-PERIOD_SECONDS = 1
+PAUSED = "kruise-probe.io/paused"
+IDLE = "e2e.example.com/idle"
+BY_NUMBER, BY_NAME = "e2e.example.com/web-by-number", "e2e.example.com/web-by-name"
 GATE = "e2e.example.com/door"
 
-# exec looks at a file, httpGet at a page, tcpSocket at a listener: each can be flipped from outside by `kubectl exec`
-SERVER = """
-mkdir -p /tmp/www
-echo idle > /tmp/idle
-echo role=backup > /tmp/role
-echo fine > /tmp/www/healthz
-httpd -p 8080 -h /tmp/www
-httpd -p 9090 -h /tmp
-exec sleep 100000
-"""
-OPEN_DOOR = "httpd -p 9090 -h /tmp"
-CLOSE_DOOR = "kill $(ps | grep 'httpd -p 9090' | grep -v grep | awk '{print $1}')"
 
-DEPLOYMENT: dict[str, Any] = {
+def serve(port: int, folder: str) -> str:
+    """The command of a web server: busybox has one; on the playground each pod has an address of this machine."""
+    python = f"python3 -m http.server {port} --bind ${{POD_IP:-0.0.0.0}} --directory {folder}"
+    return f"$(command -v httpd >/dev/null && echo httpd -f -p {port} -h {folder} || echo {python})"
+
+
+# exec looks at a file, httpGet at a page, tcpSocket at a listener: each can be flipped from outside by a file.
+SERVER = f"""
+mkdir -p www
+echo idle > idle
+echo role=backup > role
+echo fine > www/healthz
+touch open
+{serve(8080, "www")} >/dev/null 2>&1 &
+door=
+while [ ! -e crash ]; do
+  if [ -e open ] && [ -z "$door" ]; then {serve(9090, ".")} >/dev/null 2>&1 & door=$!; fi
+  if [ ! -e open ] && [ -n "$door" ]; then kill $door; door=; fi
+  sleep 1
+done
+"""
+
+
+def write(file: str, text: str) -> str:
+    """A script that replaces a file at once, so that no probe finds it empty."""
+    return f"echo '{text}' > new.{file} && mv new.{file} {file}"
+
+
+REPLICA_SET: Json = {
     "apiVersion": "apps/v1",
-    "kind": "Deployment",
+    "kind": "ReplicaSet",
     "metadata": {"name": "game"},
     "spec": {
         "replicas": 3,
         "selector": {"matchLabels": {"app": "game"}},
         "template": {
-            "metadata": {"labels": {"app": "game"}},
+            "metadata": {"labels": {"app": "game", "probed": "yes"}},
             "spec": {
                 "terminationGracePeriodSeconds": 1,
                 "readinessGates": [{"conditionType": GATE}],
@@ -41,6 +75,7 @@ DEPLOYMENT: dict[str, Any] = {
                         "name": "server",
                         "image": "kruise-probe-test:busybox",
                         "imagePullPolicy": "IfNotPresent",
+                        "workingDir": "/tmp",
                         "command": ["sh", "-c", SERVER],
                         "ports": [
                             {"name": "http", "containerPort": 8080},
@@ -54,122 +89,109 @@ DEPLOYMENT: dict[str, Any] = {
 }
 
 
-def probe(name: str, action: dict[str, Any], **more: Any) -> dict[str, Any]:
-    return {
-        "name": name,
-        "containerName": "server",
-        "probe": {"periodSeconds": PERIOD_SECONDS, "timeoutSeconds": 20, **action},
-        **more,
-    }
+def probe(name: str, action: Json, *policies: Json, kind: str | None = None) -> Json:
+    how = {"periodSeconds": 1, "timeoutSeconds": 20, **action}
+    made: Json = {"name": name, "containerName": "server", "probe": how}
+    return (
+        made
+        | ({"podConditionType": kind} if kind else {})
+        | ({"markerPolicy": list(policies)} if policies else {})
+    )
 
 
-def both(key: str) -> list[dict[str, Any]]:
-    return [
-        {"state": "Succeeded", "labels": {key: "yes"}, "annotations": {COST: "-10"}},
-        {"state": "Failed", "labels": {key: "no"}, "annotations": {COST: "10"}},
-    ]
+def policy(state: str, **labels: str) -> Json:
+    return {"state": state, "labels": labels}
 
 
-MARKER: dict[str, Any] = {
-    "apiVersion": "apps.kruise.io/v1alpha1",
-    "kind": "PodProbeMarker",
-    "metadata": {"name": "game"},
-    "spec": {
-        "selector": {"matchLabels": {"app": "game"}},
-        "probes": [
-            probe(
-                "idle",
-                {
-                    "exec": {
-                        "command": [
-                            "sh",
-                            "-c",
-                            "cat /tmp/idle 2>/dev/null || { echo busy >&2; exit 1; }",
-                        ]
-                    }
-                },
-                podConditionType="e2e.example.com/idle",
-                markerPolicy=both("idle"),
-            ),
-            probe(
-                "web-by-number",
-                {"httpGet": {"path": "/healthz", "port": 8080}},
-                podConditionType="e2e.example.com/web-by-number",
-                markerPolicy=[{"state": "Succeeded", "labels": {"web": "up"}}],
-            ),
-            probe(
-                "web-by-name",
-                {"httpGet": {"path": "/healthz", "port": "http", "scheme": "HTTP"}},
-                podConditionType="e2e.example.com/web-by-name",
-                markerPolicy=[{"state": "Failed", "annotations": {"example.com/web": "down"}}],
-            ),
-            probe("door-by-name", {"tcpSocket": {"port": "door"}}, podConditionType=GATE),
-            probe(
-                "door-by-number",
-                {"tcpSocket": {"port": 9090}},
-                markerPolicy=[{"state": "Succeeded", "labels": {"door": "open"}}],
-            ),
-            probe(
-                "role",
-                {"exec": {"command": ["cat", "/tmp/role"]}},
-                markerPolicy=[
-                    {
-                        "state": "Succeeded",
-                        "labels": {"role": "none"},
-                        "fromMessage": [
-                            {"label": "role", "regex": r"role=(\w+)"},
-                            {"annotation": "example.com/role"},
-                        ],
-                    },
-                    {"state": "Failed", "labels": {"role": "failed"}},
-                ],
-            ),
-        ],
-    },
-}
-CONDITION_TYPES = [
-    each["podConditionType"] for each in MARKER["spec"]["probes"] if "podConditionType" in each
-]
+def spec(*probes: Json) -> Json:
+    return {"selector": {"matchLabels": {"probed": "yes"}}, "probes": list(probes)}
 
 
-@pytest.fixture(scope="module")
-def pods(namespace: Kubectl) -> Iterator[KubectlWatch]:
-    """Three pods that all probes find in order, watched."""
-    namespace.apply(MARKER, DEPLOYMENT)
-    with namespace.watch("pods") as watched:
-        watched.until(
-            "three pods with every condition True",
-            lambda newest: (
-                len(newest) == 3
-                and all(
-                    status_of(pod, each) == "True"
-                    for pod in newest.values()
-                    for each in CONDITION_TYPES
-                )
-            ),
-            timeout=3 * PATIENCE_SECONDS,
-        )
-        yield watched
+def exec_action(script: str) -> Json:
+    return {"exec": {"command": ["sh", "-c", script]}}
+
+
+GAME = spec(
+    probe(
+        "idle",
+        exec_action("cat idle 2>/dev/null || { echo busy >&2; exit 1; }"),
+        {**policy("Succeeded", idle="yes"), "annotations": {COST: "-10"}},
+        {**policy("Failed", idle="no"), "annotations": {COST: "10"}},
+        kind=IDLE,
+    ),
+    probe(
+        "web-by-number",
+        {"httpGet": {"path": "/healthz", "port": 8080}},
+        policy("Succeeded", web="up"),
+        kind=BY_NUMBER,
+    ),
+    probe(
+        "web-by-name",
+        {"httpGet": {"path": "/healthz", "port": "http", "scheme": "HTTP"}},
+        {"state": "Failed", "annotations": {"example.com/web": "down"}},
+        kind=BY_NAME,
+    ),
+    probe("door-by-name", {"tcpSocket": {"port": "door"}}, kind=GATE),
+    probe("door-by-number", {"tcpSocket": {"port": 9090}}, policy("Succeeded", door="open")),
+    probe(
+        "role",
+        exec_action("cat role"),
+        {
+            **policy("Succeeded", role="none"),
+            "fromMessage": [
+                {"label": "role", "regex": r"role=(\w+)"},
+                {"annotation": "example.com/role"},
+            ],
+        },
+        policy("Failed", role="failed"),
+    ),
+)
+CONDITION_TYPES = (IDLE, BY_NUMBER, BY_NAME, GATE)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module", autouse=True)
+async def three_pods(job: JobNamespace) -> AsyncIterator[None]:
+    """Three pods that all probes find in order."""
+    await job.put_marker("game", GAME)
+    await job.api.create(f"/apis/apps/v1/namespaces/{job.name}/replicasets", REPLICA_SET)
+    await job.until(
+        "three pods with every condition True",
+        lambda pods: (
+            len(pods) == 3
+            and all(
+                status_of(pod, each) == "True" for pod in pods.values() for each in CONDITION_TYPES
+            )
+        ),
+    )
+    yield
+    await job.api.delete(f"/apis/apps/v1/namespaces/{job.name}/replicasets/game")
 
 
 @pytest.fixture
-def pod(pods: KubectlWatch) -> str:
-    return min(pods.newest)
+def pod(job: JobNamespace) -> str:
+    return min(job.pods)
 
 
-def test_first_results_stand_on_every_pod_as_conditions_labels_and_annotations(
-    pods: KubectlWatch,
-) -> None:
-    def marked(newest: dict[str, Any]) -> bool:
+async def shows(job: JobNamespace, pod: str, **wanted: str | None) -> Json:
+    """Returns the pod once it has these labels; None for none."""
+    await job.until(
+        f"{pod} has the labels {wanted}",
+        lambda pods: all(labels(pods[pod]).get(key) == value for key, value in wanted.items()),
+    )
+    return job.pods[pod]
+
+
+async def test_first_results_are_written_to_every_pod(job: JobNamespace) -> None:
+    def marked(pods: dict[str, Json]) -> bool:
         wanted = {"idle": "yes", "web": "up", "door": "open", "role": "backup"}
         return all(
             wanted.items() <= labels(each).items() and annotations(each).get(COST) == "-10"
-            for each in newest.values()
+            for each in pods.values()
         )
 
-    pods.until("labels and annotations of Succeeded", marked)
-    for each in pods.newest.values():
-        idle = condition(each, "e2e.example.com/idle")
+    await job.until("labels and annotations of Succeeded", marked)
+    for each in job.pods.values():
+        idle = condition(each, IDLE)
         assert idle["message"].strip() == "idle"
         assert idle["lastProbeTime"]
         assert idle["lastTransitionTime"]
@@ -177,264 +199,274 @@ def test_first_results_stand_on_every_pod_as_conditions_labels_and_annotations(
         assert "example.com/web" not in annotations(each)
 
 
-def test_an_exec_probe_flips_both_ways(namespace: Kubectl, pods: KubectlWatch, pod: str) -> None:
-    others = set(pods.newest) - {pod}
-    namespace.exec(pod, "rm /tmp/idle")
-    pods.until("label idle=no", lambda newest: labels(newest[pod]).get("idle") == "no")
-    failed = condition(pods.newest[pod], "e2e.example.com/idle")
-    assert (failed["status"], failed["message"].strip()) == ("False", "busy")
-    assert annotations(pods.newest[pod])[COST] == "10"
-    assert all(labels(pods.newest[each])["idle"] == "yes" for each in others)
+async def test_an_exec_probe_flips_both_ways_with_events(job: JobNamespace, pod: str) -> None:
+    others = set(job.pods) - {pod}
+    await job.exec(pod, "rm idle")
+    failed = await shows(job, pod, idle="no")
+    assert condition(failed, IDLE)["status"] == "False"
+    assert condition(failed, IDLE)["message"].strip() == "busy"
+    assert annotations(failed)[COST] == "10"
+    assert all(labels(job.pods[each])["idle"] == "yes" for each in others)
 
-    namespace.exec(pod, "echo idle > /tmp/idle")
-    pods.until("label idle=yes", lambda newest: labels(newest[pod]).get("idle") == "yes")
-    assert annotations(pods.newest[pod])[COST] == "-10"
-    assert condition(pods.newest[pod], "e2e.example.com/idle")["status"] == "True"
+    await job.exec(pod, write("idle", "idle"))
+    succeeded = await shows(job, pod, idle="yes")
+    assert annotations(succeeded)[COST] == "-10"
+    assert condition(succeeded, IDLE)["status"] == "True"
+    for reason, message in (("KruiseProbeFailed", "busy"), ("KruiseProbeSucceeded", "idle")):
+        await job.api.events.wait(
+            reason,
+            lambda reason=reason, message=message: any(
+                each["reason"] == reason
+                and each["message"].strip() == f"game#idle: {message}"
+                and each["type"] == "Normal"
+                and each["involvedObject"].get("uid") == failed["metadata"]["uid"]
+                and each["source"]["component"] == "kruise-daemon-podprobe"
+                and each["source"]["host"] == failed["spec"]["nodeName"]
+                for each in job.api.events.all()
+            ),
+        )
 
 
-def test_a_message_that_changes_while_the_state_stays_reaches_the_condition(
-    namespace: Kubectl, pods: KubectlWatch, pod: str
+async def test_a_message_that_changes_while_the_state_stays_reaches_the_condition(
+    job: JobNamespace, pod: str
 ) -> None:
-    before = condition(pods.newest[pod], "e2e.example.com/idle")
-    namespace.exec(pod, "echo 'idle, 3 players waiting' > /tmp/idle")
-    pods.until(
+    before = condition(job.pods[pod], IDLE)
+    await job.exec(pod, write("idle", "idle, 3 players waiting"))
+    await job.until(
         "the new message",
-        lambda newest: (
-            "3 players" in condition(newest[pod], "e2e.example.com/idle").get("message", "")
-        ),
+        lambda pods: "3 players" in condition(pods[pod], IDLE).get("message", ""),
     )
-    after = condition(pods.newest[pod], "e2e.example.com/idle")
+    after = condition(job.pods[pod], IDLE)
     assert after["status"] == "True"
     assert after["lastTransitionTime"] == before["lastTransitionTime"]
-    namespace.exec(pod, "echo idle > /tmp/idle")
+    await job.exec(pod, write("idle", "idle"))
 
 
-def test_values_from_a_message_follow_it(namespace: Kubectl, pods: KubectlWatch, pod: str) -> None:
-    def shows(role: str, text: str | None) -> None:
-        pods.until(
+async def test_values_from_a_message_follow_it(job: JobNamespace, pod: str) -> None:
+    async def follows(role: str, text: str | None) -> None:
+        await job.until(
             f"label role={role}",
-            lambda newest: (
-                labels(newest[pod]).get("role") == role
-                and annotations(newest[pod]).get("example.com/role") == text
+            lambda pods: (
+                labels(pods[pod]).get("role") == role
+                and annotations(pods[pod]).get("example.com/role") == text
             ),
         )
 
-    def reports(reason: str) -> None:
-        with namespace.watch("podprobemarkers") as markers:
-            markers.until(
-                f"Degraded is {reason}",
-                lambda newest: (
-                    condition(newest.get("game", {}), "Degraded").get("reason") == reason
-                ),
-            )
+    async def reports(reason: str) -> None:
+        await job.api.markers.until(
+            f"Degraded is {reason}",
+            lambda marker: condition(marker, "Degraded").get("reason") == reason,
+            name="game",
+            namespace=job.name,
+        )
 
-    shows("backup", "role=backup")
-    namespace.exec(pod, "echo role=primary > /tmp/role")
-    shows("primary", "role=primary")
-    namespace.exec(pod, "echo starting > /tmp/role")
-    shows("none", "starting")
-    reports("ValueInvalid")
-    namespace.exec(pod, "rm /tmp/role")
-    shows("failed", None)
-    namespace.exec(pod, "echo role=backup > /tmp/role")
-    shows("backup", "role=backup")
-    reports("AsExpected")
+    await follows("backup", "role=backup")
+    await job.exec(pod, write("role", "role=primary"))
+    await follows("primary", "role=primary")
+    await job.exec(pod, write("role", "starting"))
+    await follows("none", "starting")
+    await reports("ValueInvalid")
+    await job.exec(pod, "rm role")
+    await follows("failed", None)
+    await job.exec(pod, write("role", "role=backup"))
+    await follows("backup", "role=backup")
+    await reports("AsExpected")
 
 
-def test_new_policy_is_not_applied_to_the_result_of_an_old_command(
-    namespace: Kubectl, pods: KubectlWatch
-) -> None:
-    def apply(script: str, succeeded: str) -> None:
-        policies = [
-            {"state": "Succeeded", "labels": {"edited": succeeded}},
-            {"state": "Failed", "labels": {"edited": "failed"}},
-        ]
-        how = {"exec": {"command": ["sh", "-c", script]}}
-        spec = {**MARKER["spec"], "probes": [probe("edited", how, markerPolicy=policies)]}
-        namespace.apply({**MARKER, "metadata": {"name": "edited"}, "spec": spec})
+async def test_new_policy_is_not_applied_to_the_result_of_an_old_command(job: JobNamespace) -> None:
+    async def put(script: str, succeeded: str) -> None:
+        policies = (policy("Succeeded", edited=succeeded), policy("Failed", edited="failed"))
+        await job.put_marker("edited", spec(probe("edited", exec_action(script), *policies)))
 
-    def show(value: str) -> None:
-        pods.until(
+    async def every_pod_shows(value: str) -> None:
+        await job.until(
             f"label edited={value} on every pod",
-            lambda newest: all(labels(each).get("edited") == value for each in newest.values()),
+            lambda pods: all(labels(each).get("edited") == value for each in pods.values()),
         )
 
-    apply("true", succeeded="old")
-    show("old")
-    apply("sleep 2; false", succeeded="new")
-    show("failed")
-    assert "new" not in [labels(each).get("edited") for _, each in pods.versions]
-    namespace.run("delete", "podprobemarker", "edited", "--timeout=60s")
+    await put("true", succeeded="old")
+    await every_pod_shows("old")
+    await put("sleep 2; false", succeeded="new")
+    await every_pod_shows("failed")
+    await job.remove_marker("edited")
+    await put("sleep 2; false", succeeded="new")  # nor to that of a deleted marker
+    await every_pod_shows("failed")
+    await job.remove_marker("edited")
+    seen = [
+        labels(each).get("edited")
+        for name in job.pods
+        for each in job.api.pods.history[NamespacedName(job.name, name)]
+    ]
+    assert "new" not in seen
 
 
-def test_a_policy_for_unknown_is_applied_to_a_probe_that_cannot_run(
-    namespace: Kubectl, pods: KubectlWatch
+async def test_a_policy_for_unknown_is_applied_to_a_probe_that_cannot_run(
+    job: JobNamespace,
 ) -> None:
-    absent = probe(
-        "absent",
-        {"exec": {"command": ["/no/such/program"]}},
-        markerPolicy=[{"state": "Unknown", "labels": {"absent": "unknown"}}],
-    )
-    spec = {**MARKER["spec"], "probes": [absent]}
-    namespace.apply({**MARKER, "metadata": {"name": "absent"}, "spec": spec})
-    pods.until(
+    how = {"exec": {"command": ["/no/such/program"]}}
+    await job.put_marker("absent", spec(probe("absent", how, policy("Unknown", absent="unknown"))))
+    await job.until(
         "label absent=unknown on every pod",
-        lambda newest: all(labels(each).get("absent") == "unknown" for each in newest.values()),
-        timeout=2 * PATIENCE_SECONDS,
+        lambda pods: all(labels(each).get("absent") == "unknown" for each in pods.values()),
     )
-    namespace.run("delete", "podprobemarker", "absent", "--timeout=60s")
-    pods.until(
+    await job.remove_marker("absent")
+    await job.until(
         "label absent is gone",
-        lambda newest: not any("absent" in labels(each) for each in newest.values()),
+        lambda pods: not any("absent" in labels(each) for each in pods.values()),
     )
 
 
-def test_http_probes_by_number_and_by_name_flip_and_a_single_policy_removes_its_keys(
-    namespace: Kubectl, pods: KubectlWatch, pod: str
+async def test_http_probes_by_number_and_by_name_flip_and_a_single_policy_removes_its_keys(
+    job: JobNamespace, pod: str
 ) -> None:
-    namespace.exec(pod, "mv /tmp/www/healthz /tmp/www/hidden")
-    pods.until(
+    await job.exec(pod, "mv www/healthz www/hidden")
+    await job.until(
         "web probes False, label web gone, annotation of Failed there",
-        lambda newest: (
-            status_of(newest[pod], "e2e.example.com/web-by-number") == "False"
-            and status_of(newest[pod], "e2e.example.com/web-by-name") == "False"
-            and "web" not in labels(newest[pod])
-            and annotations(newest[pod]).get("example.com/web") == "down"
+        lambda pods: (
+            status_of(pods[pod], BY_NUMBER) == status_of(pods[pod], BY_NAME) == "False"
+            and "web" not in labels(pods[pod])
+            and annotations(pods[pod]).get("example.com/web") == "down"
         ),
     )
-    message = condition(pods.newest[pod], "e2e.example.com/web-by-name")["message"]
-    assert "statuscode: 404: " in message
-    assert "Not Found" in message, "the first line of busybox's page"
+    message = condition(job.pods[pod], BY_NAME)["message"]
+    assert message.startswith("HTTP probe failed with statuscode: 404: ")
 
-    namespace.exec(pod, "mv /tmp/www/hidden /tmp/www/healthz")
-    pods.until(
+    await job.exec(pod, "mv www/hidden www/healthz")
+    await job.until(
         "web probes True, label web back, annotation gone",
-        lambda newest: (
-            status_of(newest[pod], "e2e.example.com/web-by-number") == "True"
-            and status_of(newest[pod], "e2e.example.com/web-by-name") == "True"
-            and labels(newest[pod]).get("web") == "up"
-            and "example.com/web" not in annotations(newest[pod])
+        lambda pods: (
+            status_of(pods[pod], BY_NUMBER) == status_of(pods[pod], BY_NAME) == "True"
+            and labels(pods[pod]).get("web") == "up"
+            and "example.com/web" not in annotations(pods[pod])
         ),
     )
 
 
-def test_a_readiness_gate_follows_a_tcp_probe(
-    namespace: Kubectl, pods: KubectlWatch, pod: str
-) -> None:
-    pods.until("the pod is Ready", lambda newest: status_of(newest[pod], "Ready") == "True")
-    namespace.exec(pod, CLOSE_DOOR)
-    pods.until(
-        "door closed: gate False, pod not Ready, label gone",
-        lambda newest: (
-            status_of(newest[pod], GATE) == "False"
-            and status_of(newest[pod], "Ready") == "False"
-            and "door" not in labels(newest[pod])
-        ),
-    )
-    namespace.exec(pod, OPEN_DOOR)
-    pods.until(
-        "door open: gate True, pod Ready, label back",
-        lambda newest: (
-            status_of(newest[pod], GATE) == "True"
-            and status_of(newest[pod], "Ready") == "True"
-            and labels(newest[pod]).get("door") == "open"
-        ),
-    )
-
-
-def test_transitions_are_events_of_the_pod(
-    namespace: Kubectl, pods: KubectlWatch, pod: str
-) -> None:
-    namespace.exec(pod, "rm /tmp/idle")
-    pods.until("idle=no", lambda newest: labels(newest[pod]).get("idle") == "no")
-    namespace.exec(pod, "echo idle > /tmp/idle")
-    pods.until("idle=yes", lambda newest: labels(newest[pod]).get("idle") == "yes")
-    with namespace.watch("events") as events:
-        for reason in ("KruiseProbeFailed", "KruiseProbeSucceeded"):
-            events.until(
-                reason,
-                lambda newest, reason=reason: any(
-                    each["reason"] == reason
-                    and each["message"].startswith("game#")
-                    and each["type"] == "Normal"
-                    and each["involvedObject"]["name"] == pod
-                    and each["source"]["component"] == "kruise-daemon-podprobe"
-                    for each in newest.values()
-                ),
-            )
-
-
-@pytest.mark.parametrize("kind", ["pod", "podprobemarker"])
-def test_a_paused_probe_keeps_its_marks_until_the_next_result(
-    namespace: Kubectl, pods: KubectlWatch, pod: str, kind: str
-) -> None:
-    name = pod if kind == "pod" else "game"
-    idle = "e2e.example.com/idle"
-    namespace.run("annotate", kind, name, "kruise-probe.io/paused=true")
-    pods.until("paused", lambda newest: condition(newest[pod], idle).get("reason") == "ProbePaused")
-    with namespace.watch("nodepodprobes") as reports:
-        uid = pods.newest[pod]["metadata"]["uid"]
-        reports.until(
-            "no entry of the pod",
-            lambda newest: (
-                newest
-                and uid
-                not in {
-                    entry["uid"]
-                    for each in newest.values()
-                    for entry in each["spec"].get("podProbes") or []
-                }
+async def test_a_readiness_gate_follows_a_tcp_probe(job: JobNamespace, pod: str) -> None:
+    async def is_open(status: str, label: str | None) -> None:
+        await job.until(
+            f"gate and pod {status}, label {label}",
+            lambda pods: (
+                status_of(pods[pod], GATE) == status_of(pods[pod], "Ready") == status
+                and labels(pods[pod]).get("door") == label
             ),
         )
-    namespace.exec(pod, "rm /tmp/idle")
-    paused = pods.newest[pod]
-    assert status_of(paused, idle) == status_of(paused, "Ready") == "True"
+
+    await is_open("True", "open")
+    await job.exec(pod, "rm open")
+    await is_open("False", None)
+    assert "connection refused" in condition(job.pods[pod], GATE)["message"]
+    await job.exec(pod, "touch open")
+    await is_open("True", "open")
+
+
+def entries_of(job: JobNamespace, uid: str) -> list[Json]:
+    return [
+        entry
+        for each in job.api.node_pod_probes.all()
+        for entry in each["spec"].get("podProbes") or ()
+        if entry["uid"] == uid
+    ]
+
+
+@pytest.mark.parametrize("of", ["pod", "marker"])
+async def test_a_paused_probe_keeps_its_marks_until_the_next_result(
+    job: JobNamespace, pod: str, of: str
+) -> None:
+    path = pod_path(pod, job.name) if of == "pod" else marker_path("game", job.name)
+    uid = job.pods[pod]["metadata"]["uid"]
+    await job.api.merge(path, {"metadata": {"annotations": {PAUSED: "true"}}})
+    await job.until(
+        "paused", lambda pods: condition(pods[pod], IDLE).get("reason") == "ProbePaused"
+    )
+    await job.api.node_pod_probes.wait(
+        "neither entry nor result of the pod",
+        lambda: (
+            not entries_of(job, uid)
+            and not any(
+                (uid, "game#idle") in results_of(each) for each in job.api.node_pod_probes.all()
+            )
+        ),
+    )
+    await job.exec(pod, "rm idle")
+    paused = job.pods[pod]
+    assert status_of(paused, IDLE) == status_of(paused, "Ready") == "True"
     assert labels(paused)["idle"] == "yes"
 
-    namespace.run("annotate", kind, name, "kruise-probe.io/paused-")
-    pods.until("idle=no", lambda newest: labels(newest[pod]).get("idle") == "no")
-    assert "reason" not in condition(pods.newest[pod], idle)
-    namespace.exec(pod, "echo idle > /tmp/idle")
-    pods.until("idle=yes", lambda newest: labels(newest[pod]).get("idle") == "yes")
+    await job.api.merge(path, {"metadata": {"annotations": {PAUSED: None}}})
+    resumed = await shows(job, pod, idle="no")
+    assert "reason" not in condition(resumed, IDLE)
+    await job.exec(pod, write("idle", "idle"))
+    await shows(job, pod, idle="yes")
 
 
-def test_the_marker_says_what_it_sees(namespace: Kubectl, pods: KubectlWatch) -> None:
-    with namespace.watch("podprobemarkers") as markers:
-        markers.until(
-            "observedGeneration and matchedPods",
-            lambda newest: (
-                "game" in newest
-                and newest["game"].get("status", {}).get("matchedPods") == 3
-                and newest["game"]["status"]["observedGeneration"]
-                == newest["game"]["metadata"]["generation"]
-            ),
-        )
-
-
-def test_deleting_the_marker_takes_its_marks_away_and_leaves_the_gate_standing(
-    namespace: Kubectl, pods: KubectlWatch
-) -> None:
-    pods.until(
-        "all Ready",
-        lambda newest: all(status_of(each, "Ready") == "True" for each in newest.values()),
+async def test_the_marker_reports_what_it_observes(job: JobNamespace) -> None:
+    await job.api.markers.until(
+        "observedGeneration and matchedPods",
+        lambda marker: (
+            marker.get("status", {}).get("matchedPods") == 3
+            and marker["status"]["observedGeneration"] == marker["metadata"]["generation"]
+        ),
+        name="game",
+        namespace=job.name,
     )
-    namespace.run("delete", "podprobemarker", "game", "--timeout=60s")
-    pods.until(
+
+
+async def test_a_pod_that_is_no_longer_selected_loses_its_marks(
+    job: JobNamespace, pod: str
+) -> None:
+    await job.api.merge(pod_path(pod, job.name), {"metadata": {"labels": {"probed": "no"}}})
+    await job.until("unmarked", lambda pods: "idle" not in labels(pods[pod]))
+    assert condition(job.pods[pod], IDLE) == {}
+    await job.api.merge(pod_path(pod, job.name), {"metadata": {"labels": {"probed": "yes"}}})
+    await shows(job, pod, idle="yes")
+
+
+async def test_a_container_that_was_restarted_is_probed_anew(job: JobNamespace, pod: str) -> None:
+    await job.exec(pod, write("idle", "before the restart"))
+    await job.until(
+        "the old message",
+        lambda pods: condition(pods[pod], IDLE).get("message", "").strip() == "before the restart",
+    )
+    await job.exec(pod, "touch crash")
+    await job.until(
+        "the message of the new container",
+        lambda pods: (
+            pods[pod]["status"]["containerStatuses"][0]["restartCount"] == 1
+            and condition(pods[pod], IDLE).get("message", "").strip() == "idle"
+            and status_of(pods[pod], "Ready") == "True"
+        ),
+    )
+
+
+async def test_a_node_pod_probe_emptied_by_hand_is_repaired(job: JobNamespace, pod: str) -> None:
+    uid, node = (job.pods[pod]["metadata"]["uid"], job.pods[pod]["spec"]["nodeName"])
+    await job.api.merge(node_pod_probe_path(node), {"spec": {"podProbes": []}})
+    await job.api.node_pod_probes.wait("the entry again", lambda: bool(entries_of(job, uid)))
+
+
+async def test_a_marker_that_breaks_the_rules_is_refused_with_the_field(job: JobNamespace) -> None:
+    two: dict[str, Any] = {**exec_action("true"), "tcpSocket": {"port": 1}}
+    with pytest.raises(Invalid, match=r"spec\.probes\[0\]"):
+        await job.put_marker("two", spec(probe("two", two, kind="e2e.example.com/two")))
+
+
+async def test_deleting_the_marker_removes_its_marks_and_leaves_the_gate(job: JobNamespace) -> None:
+    await job.until(
+        "all Ready", lambda pods: all(status_of(each, "Ready") == "True" for each in pods.values())
+    )
+    await job.remove_marker("game")
+    await job.until(
         "no mark left",
-        lambda newest: all(
+        lambda pods: all(
             not {"idle", "web", "door", "role"} & labels(each).keys()
             and not {COST, "example.com/role"} & annotations(each).keys()
             and all(status_of(each, kind) is None for kind in CONDITION_TYPES if kind != GATE)
-            for each in newest.values()
+            for each in pods.values()
         ),
     )
-    for each in pods.newest.values():
+    for each in job.pods.values():
         gate = condition(each, GATE)
         assert (gate["status"], gate["reason"]) == ("True", "ProbeRemoved")
         assert status_of(each, "Ready") == "True"
-    for each in namespace.items("nodepodprobes"):
-        assert not [
-            entry
-            for entry in each["spec"].get("podProbes") or []
-            if entry["namespace"] == namespace.namespace
-        ]
+        assert not entries_of(job, each["metadata"]["uid"])

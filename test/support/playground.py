@@ -9,6 +9,7 @@ from typing import Any, Self
 
 from support.api_server import ApiServer
 from support.hollow import marker_object
+from support.patience import PATIENCE_SECONDS
 from support.target import Target, marker_path, pod_path
 
 from kruise_probe.api.errors import NotFound
@@ -190,6 +191,21 @@ class PlaygroundNamespace:
 
     def marker_path(self, name: str = "marker") -> str:
         return marker_path(name, self.namespace)
+
+    async def exec(self, pod: str, script: str) -> None:
+        """Runs a shell script in the pod's newest container."""
+        node = self.playground.node_of(pod, self.namespace)
+        assert node, f"{pod} runs on no node"
+        (container,) = [
+            each
+            for each in node.runtime.containers
+            if (each.sandbox.config.namespace, each.sandbox.config.name) == (self.namespace, pod)
+            and each.process
+        ][-1:]
+        found = await node.runtime.exec_sync(
+            container, ["sh", "-c", script], timeout_seconds=PATIENCE_SECONDS
+        )
+        assert found.exit_code == 0, found
 
     def folder(self, pod: str = "web", container: str = "main") -> Path:
         found = self.playground.nodes[0].container(self.namespace, pod, container)

@@ -5,7 +5,7 @@ A test waits for conditions without polling. The playground and a kubeconfig's c
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -191,6 +191,50 @@ class Target:
             finally:
                 for task in tasks:
                     task.cancel()
+
+
+class JobNamespace:
+    """A namespace of its own on a target; `exec` runs a shell script in the first container of a pod."""
+
+    def __init__(
+        self, api: Target, name: str, exec: Callable[[str, str], Awaitable[object]]
+    ) -> None:
+        self.api = api
+        self.name = name
+        self.exec = exec
+
+    @property
+    def pods(self) -> dict[str, Json]:
+        """The pods that are not terminating, by name."""
+        return {
+            each["metadata"]["name"]: each
+            for each in self.api.pods.all()
+            if each["metadata"]["namespace"] == self.name
+            and "deletionTimestamp" not in each["metadata"]
+        }
+
+    async def until(self, what: str, holds: Callable[[dict[str, Json]], object]) -> None:
+        """Returns once `holds` is true for the pods."""
+        gist = {
+            name: (labels(each), annotations(each), each.get("status", {}).get("conditions"))
+            for name, each in self.pods.items()
+        }
+        await self.api.pods.wait(what, lambda: holds(self.pods), show=gist)
+
+    async def put_marker(self, name: str, spec: Json) -> None:
+        """Creates the marker, or replaces its probes."""
+        path = marker_path(name, self.name)
+        if self.api.markers.newest(name, self.name):
+            await self.api.merge(path, {"spec": spec})
+        else:
+            kind = {"apiVersion": "apps.kruise.io/v1alpha1", "kind": "PodProbeMarker"}
+            body = {**kind, "metadata": {"name": name}, "spec": spec}
+            await self.api.create(path.removesuffix(f"/{name}"), body)
+
+    async def remove_marker(self, name: str) -> None:
+        """Returns when the marker is gone."""
+        await self.api.delete(marker_path(name, self.name))
+        await self.api.markers.until_gone(name, self.name)
 
 
 @asynccontextmanager
