@@ -19,7 +19,7 @@ proxy_metrics_port=$((api_port + 8))
 
 service_range=10.96.0.0/16
 first_service=10.96.0.1
-bridge_address=10.88.0.1
+bridge_address=10.213.0.1
 
 # kubectl's cache of resources. In the home folder the next cluster would use it too.
 kubectl_cache=$state/kubectl-cache

@@ -3,8 +3,9 @@
 # not affect another containerd on the machine. Needs root.
 
 node_name=${KRUISE_PROBE_CLUSTER_NODE:-kruise-probe-node}
-pod_range=10.88.0.0/16
-bridge=cni0
+# Names and addresses of our own, because other tools use cni0 and 10.88.0.0/16.
+pod_range=10.213.0.0/16
+bridge=kruise-probe0
 runtime=$state/containerd
 cri_socket=$runtime/containerd.sock
 pod_logs=$state/pod-logs

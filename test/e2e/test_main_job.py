@@ -220,8 +220,8 @@ async def test_an_exec_probe_flips_both_ways_with_events(job: JobNamespace, pod:
                 and each["message"].strip() == f"game#idle: {message}"
                 and each["type"] == "Normal"
                 and each["involvedObject"].get("uid") == failed["metadata"]["uid"]
-                and each["source"]["component"] == "kruise-daemon-podprobe"
-                and each["source"]["host"] == failed["spec"]["nodeName"]
+                and each["source"].get("component") == "kruise-daemon-podprobe"
+                and each["source"].get("host") == failed["spec"]["nodeName"]
                 for each in job.api.events.all()
             ),
         )

@@ -13,7 +13,7 @@ from support.api_server import ApiServer
 from support.fake_runtime import ScriptedRuntime
 from support.health import CHECK_SECONDS, HealthChecks
 from support.hollow import node_name
-from support.scraped import Scraped
+from support.programs import Program
 
 from kruise_probe_playground.apiserver.authentication import ACCESS_REVIEWS, User
 
@@ -48,7 +48,7 @@ async def server() -> AsyncIterator[ApiServer]:
 @pytest.fixture(params=["manager", "daemon"])
 async def scraped(
     request: pytest.FixtureRequest, server: ApiServer, tmp_path: Path
-) -> AsyncIterator[Scraped]:
+) -> AsyncIterator[Program]:
     running = {"manager": _manager, "daemon": _daemon}[request.param]
     kubeconfig = tmp_path / "kubeconfig"
     server.write_kubeconfig(kubeconfig, token=PRODUCT)
@@ -57,24 +57,24 @@ async def scraped(
 
 
 @asynccontextmanager
-async def _manager(kubeconfig: Path, folder: Path) -> AsyncIterator[Scraped]:
+async def _manager(kubeconfig: Path, folder: Path) -> AsyncIterator[Program]:
     flags = (programs.ALONE, SECURE)
     async with programs.running("manager", kubeconfig, folder, *flags) as program:
         await program.ready()
-        yield Scraped(program)
+        yield program
 
 
 @asynccontextmanager
-async def _daemon(kubeconfig: Path, folder: Path) -> AsyncIterator[Scraped]:
+async def _daemon(kubeconfig: Path, folder: Path) -> AsyncIterator[Program]:
     runtime = ScriptedRuntime()
     async with programs.running_daemon(
         kubeconfig, folder, node_name(0), runtime, SECURE
     ) as program:
         await program.ready()
-        yield Scraped(program)
+        yield program
 
 
-async def test_e15_metrics_are_for_users_who_may_get_them(scraped: Scraped) -> None:
+async def test_e15_metrics_are_for_users_who_may_get_them(scraped: Program) -> None:
     status, text = await scraped.get("metrics", PROMETHEUS)
     assert status == 200
     assert "process_resident_memory_bytes" in text
@@ -99,16 +99,16 @@ async def test_e15_a_daemons_port_serves_health_and_metrics_over_tls_only(
 
 
 async def test_e15_without_the_api_server_metrics_are_closed_and_health_answers(
-    scraped: Scraped, server: ApiServer
+    scraped: Program, server: ApiServer
 ) -> None:
     server.faults.fail(code=500, resource="tokenreviews", times=None)
 
     assert (await scraped.get("metrics", PROMETHEUS))[0] == 503
-    assert await scraped.healthy()
+    assert await scraped.is_healthy()
 
 
 async def test_e15_a_flood_of_unknown_tokens_reaches_the_api_server_as_a_trickle(
-    scraped: Scraped, server: ApiServer
+    scraped: Program, server: ApiServer
 ) -> None:
     """And a scraper that was let in before stays so."""
     assert (await scraped.get("metrics", PROMETHEUS))[0] == 200
@@ -121,7 +121,7 @@ async def test_e15_a_flood_of_unknown_tokens_reaches_the_api_server_as_a_trickle
                 return
             statuses.add((await scraped.get("metrics", f"{worker}-{number}"))[0])
 
-    before, health = _reviews(server), HealthChecks(scraped.program)
+    before, health = _reviews(server), HealthChecks(scraped)
     async with asyncio.TaskGroup() as tasks:
         for worker in range(20):
             tasks.create_task(strange(worker))

@@ -26,12 +26,13 @@ FETCH_SECONDS = 10.0
 _OWN_SETTINGS = ("KRUISE_PROBE_", "KUBECONFIG", "NODE_NAME", "POD_NAMESPACE")
 
 
-async def fetch(url: str) -> tuple[int, str]:
+async def fetch(url: str, token: str = "") -> tuple[int, str]:
     """Status and text; status 0 if nothing listens."""
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
     try:
         async with (
             aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=FETCH_SECONDS)) as session,
-            session.get(url, ssl=False) as response,
+            session.get(url, headers=headers, ssl=False) as response,
         ):
             return response.status, await response.text()
     except (aiohttp.ClientError, OSError, TimeoutError):
@@ -124,11 +125,16 @@ class Program:
     async def _answers(self, path: str) -> bool:
         return (await self.get(path))[0] == 200
 
-    async def get(self, path: str) -> tuple[int, str]:
+    async def get(self, path: str, token: str = "", *, scheme: str = "") -> tuple[int, str]:
         """Status and text; 0 when the program does not listen, or not yet."""
         address = self.address(f"/{re.split('[/?]', path)[0]}")
-        scheme = "https" if self.secure and address == self.address("/metrics") else "http"
-        return await fetch(f"{scheme}://{address}/{path}") if address else (0, "")
+        if not scheme:
+            scheme = "https" if self.secure and address == self.address("/metrics") else "http"
+        return await fetch(f"{scheme}://{address}/{path}", token) if address else (0, "")
+
+    async def is_healthy(self) -> bool:
+        """A health check as by the kubelet, without a token."""
+        return (await self.get("healthz"))[0] == 200
 
     def address(self, path: str) -> str:
         """Where it listens for a path; empty when it does not, or not yet."""

@@ -9,8 +9,8 @@ import pytest
 from support import programs
 from support.fake_runtime import ScriptedRuntime
 from support.kubectl import Kubectl
+from support.programs import Program
 from support.real_node import kubeconfig_of, token_of
-from support.scraped import Scraped
 
 from kruise_probe.api.names import LEADER_ELECTION_ID
 from kruise_probe.api.times import format_micro_time, utc_now
@@ -94,7 +94,7 @@ def namespace(admin: Kubectl) -> Iterator[str]:
 @pytest.fixture(params=[MANAGER, DAEMON])
 async def scraped(
     request: pytest.FixtureRequest, admin: Kubectl, namespace: str, tmp_path: Path
-) -> AsyncIterator[Scraped]:
+) -> AsyncIterator[Program]:
     kubeconfig = Path(kubeconfig_of(admin, request.param, tmp_path, namespace=namespace))
     secure = ("--metrics-secure", f"--system-namespace={namespace}")
     if request.param == MANAGER:
@@ -104,11 +104,11 @@ async def scraped(
         running = programs.running_daemon(kubeconfig, tmp_path, "no-such-node", runtime, *secure)
     async with running as program:
         await program.ready()
-        yield Scraped(program)
+        yield program
 
 
 async def test_only_an_account_with_the_readers_role_gets_metrics(
-    scraped: Scraped, admin: Kubectl, namespace: str
+    scraped: Program, admin: Kubectl, namespace: str
 ) -> None:
     status, text = await scraped.get("metrics", token_of(admin, PROMETHEUS, namespace))
     assert status == 200, text
@@ -119,11 +119,11 @@ async def test_only_an_account_with_the_readers_role_gets_metrics(
         assert f'user "system:serviceaccount:{namespace}:{account}" cannot get path' in text
     assert (await scraped.get("metrics"))[0] == 401
     assert (await scraped.get("metrics", "no-token"))[0] == 401
-    assert await scraped.healthy()
+    assert await scraped.is_healthy()
 
 
 async def test_a_token_ends_with_its_account(
-    scraped: Scraped, admin: Kubectl, namespace: str
+    scraped: Program, admin: Kubectl, namespace: str
 ) -> None:
     """A new decision is made for each token, and none outlives its cache; a deleted account has none."""
     name = f"gone-{uuid.uuid4().hex[:8]}"
