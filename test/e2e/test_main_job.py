@@ -216,8 +216,8 @@ async def test_an_exec_probe_flips_both_ways_with_events(job: JobNamespace, pod:
         await job.api.events.wait(
             reason,
             lambda reason=reason, message=message: any(
-                each["reason"] == reason
-                and each["message"].strip() == f"game#idle: {message}"
+                each.get("reason") == reason
+                and each.get("message", "").strip() == f"game#idle: {message}"
                 and each["type"] == "Normal"
                 and each["involvedObject"].get("uid") == failed["metadata"]["uid"]
                 and each["source"].get("component") == "kruise-daemon-podprobe"
