@@ -2,15 +2,12 @@
 
 import asyncio
 import itertools
-from collections import Counter
-from collections.abc import Callable
 from typing import Any
 
 from support.background import background
 from support.embedded_cluster import EmbeddedCluster
 from support.hollow import ANNOTATION, CONDITION, LABEL, node_name, pod_name, probe
 from support.patience import PATIENCE_SECONDS
-from support.proxy import SeenRequest
 from support.target import annotations, condition, labels, node_pod_probe_path, pod_path
 
 from kruise_probe.api.keys import NamespacedName
@@ -46,44 +43,6 @@ async def all_pods(
 async def all_reports(cluster: Any, count: int) -> None:
     reports = cluster.api.node_pod_probes
     await reports.wait("every node has a report", lambda: len(reports.all()) == count)
-
-
-async def test_a1_marker_edited_while_messages_of_a_thousand_pods_change_meets_no_conflict(
-    cluster: EmbeddedCluster,
-) -> None:
-    nodes, pods = 250, 1_000
-    await cluster.hollow.add_nodes(nodes)
-    await cluster.hollow.add_pods(pods, nodes=nodes)
-    ticks = iter(range(10**9))
-    cluster.daemons.result_of = lambda pod, name: ("Succeeded", f"tick {next(ticks)}")
-    async with cluster.manager():
-        await cluster.hollow.add_marker(probe())
-        reports = cluster.api.node_pod_probes
-
-        def all_ask(seconds: int) -> bool:
-            asked = [
-                each["probe"].get("periodSeconds")
-                for report in reports.all()
-                for entry in report["spec"].get("podProbes") or ()
-                for each in entry["probes"]
-            ]
-            return asked == [seconds] * pods
-
-        await reports.wait("250 nodes ask", lambda: all_ask(1))
-        async with background(cluster.daemons.write_without_end()):
-            await reports.wait("daemons write", lambda: cluster.daemons.writes > nodes)
-            edited = probe()
-            edited["probe"]["periodSeconds"] = 2
-            await cluster.hollow.edit_marker(edited)
-            await reports.wait("250 nodes are edited", lambda: all_ask(2))
-    assert cluster.server.faults.count(code=409) == 0
-    assert cluster.daemons.refused == []
-    patched = Counter(
-        each.path
-        for each in cluster.proxy.log
-        if each.method == "PATCH" and each.resource == "nodepodprobes"
-    )
-    assert set(patched.values()) <= {1, 2}, "one write for each node and change"
 
 
 async def test_a2_a_node_whose_writes_fail_for_ever_delays_no_other_and_is_named(
@@ -191,28 +150,6 @@ async def test_a38_fifty_label_edits_a_second_by_another_client_are_kept_and_so_
     assert cluster.server.faults.count(code=409) == 0
 
 
-async def test_a7_a_deleted_marker_leaves_pods_as_they_were_before_it(
-    cluster: EmbeddedCluster,
-) -> None:
-    await cluster.hollow.add_nodes(2)
-    await cluster.hollow.add_pods(6, nodes=2)
-    before = {
-        each["metadata"]["name"]: (labels(each), annotations(each), each["status"]["conditions"])
-        for each in cluster.server.objects("pods")
-    }
-    async with cluster.manager(), background(cluster.daemons.follow()):
-        await cluster.hollow.add_marker(probe())
-        await all_pods(cluster, "marked", is_good)
-        await cluster.hollow.remove_marker()
-        await cluster.api.markers.until_gone("marker", "default")
-        await all_pods(cluster, "bare", is_bare)
-    after = {
-        each["metadata"]["name"]: (labels(each), annotations(each), each["status"]["conditions"])
-        for each in cluster.server.objects("pods")
-    }
-    assert after == before
-
-
 async def test_a31_a_node_deleted_while_its_key_waits_stays_without_a_report(
     cluster: EmbeddedCluster,
 ) -> None:
@@ -246,31 +183,6 @@ async def test_a31_a_node_deleted_while_its_key_waits_stays_without_a_report(
         assert cluster.api.node_pod_probes.newest(doomed) is None, made
 
 
-async def test_a37_results_are_unknown_while_the_daemon_does_not_renew_its_lease(
-    cluster: EmbeddedCluster,
-) -> None:
-    await cluster.hollow.add_nodes(2)
-    await cluster.hollow.add_pods(4, nodes=2)
-    for number in range(2):
-        await cluster.daemons.renew_lease(node_name(number), seconds=3600)
-    async with cluster.manager(), background(cluster.daemons.follow()):
-        await cluster.hollow.add_marker(probe())
-        await all_pods(cluster, "marked", is_good)
-        silent = node_name(0)
-        await cluster.daemons.renew_lease(silent, seconds=2)
-        stale = await cluster.api.pods.until(
-            "is unknown",
-            lambda each: condition(each, CONDITION).get("status") == "Unknown",
-            name=pod_name(0),
-            namespace="default",
-        )
-        assert condition(stale, CONDITION)["reason"] == "ProbeDaemonStale"
-        assert labels(stale)[LABEL] == "good", "marks are kept"
-        assert is_good(cluster.api.pods.current(pod_name(1), "default")), "the other is well"
-        await cluster.daemons.renew_lease(silent, seconds=3600)
-        await all_pods(cluster, "good again", is_good)
-
-
 async def test_a_node_whose_clock_is_90_s_behind_does_not_flap_when_a_manager_starts(
     cluster: EmbeddedCluster,
 ) -> None:
@@ -294,59 +206,3 @@ async def test_a_node_whose_clock_is_90_s_behind_does_not_flap_when_a_manager_st
         pods = cluster.api.pods.history[NamespacedName("default", pod_name(number))]
         states = {condition(each, CONDITION).get("status") for each in pods}
         assert states == {None, "True"}
-
-
-async def test_c14_whatever_was_missed_while_watches_broke_is_made_good(
-    cluster: EmbeddedCluster,
-) -> None:
-    await cluster.hollow.add_nodes(4)
-    await cluster.hollow.add_pods(12, nodes=4)
-    async with cluster.manager() as manager, background(cluster.daemons.follow()):
-        await manager.ready()
-        cluster.proxy.black_hole()
-        cluster.proxy.reset()
-        await cluster.hollow.add_marker(probe())
-        await cluster.hollow.remove_pod(pod_name(5))
-        await cluster.api.merge(pod_path(pod_name(6)), {"metadata": {"labels": {"app": "other"}}})
-        cluster.server.expire()
-        cluster.proxy.heal()
-        cluster.proxy.reset()
-
-        def as_it_should_be() -> bool:
-            pods = {each["metadata"]["name"]: each for each in cluster.api.pods.all()}
-            other = pods.pop(pod_name(6))
-            return (
-                is_bare(other) and len(pods) == 10 and all(is_good(each) for each in pods.values())
-            )
-
-        await cluster.api.pods.wait("the truth", as_it_should_be)
-        assert manager.running
-
-
-async def test_c12_a_server_that_asks_to_wait_is_obeyed_and_nothing_is_lost(
-    cluster: EmbeddedCluster,
-) -> None:
-    await cluster.hollow.add_nodes(2)
-    await cluster.hollow.add_pods(4, nodes=2)
-
-    def writes_to(path: str) -> Callable[[SeenRequest], bool]:
-        return lambda seen: seen.path == path
-
-    # One for each pod: a slow manager may try one pod again before it has tried all.
-    for number in range(4):
-        cluster.proxy.fail(
-            429,
-            reason="TooManyRequests",
-            times=1,
-            retry_after_seconds=1,
-            when=writes_to(pod_path(pod_name(number), subresource="status")),
-        )
-    async with cluster.manager(), background(cluster.daemons.follow()):
-        await cluster.hollow.add_marker(probe())
-        await all_pods(cluster, "marked", is_good)
-    tries: dict[str, list[float]] = {}
-    for each in cluster.proxy.log:
-        if each.resource == "pods/status":
-            tries.setdefault(each.path, []).append(each.at)
-    assert [len(times) for times in tries.values()] == [2] * 4
-    assert all(again - first >= 1.0 for first, again in tries.values())

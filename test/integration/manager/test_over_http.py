@@ -21,10 +21,8 @@ from support.builders import (
 from support.embedded_cluster import EmbeddedCluster, embedded_cluster
 from support.hollow import pod_object
 from support.kruise_crds import kruise_crds
-from support.programs import until
 from support.running_manager import RecordingRecorder, running
 from support.target import (
-    annotations,
     condition,
     labels,
     marker_path,
@@ -41,12 +39,6 @@ from kruise_probe.manifests.crds import all_crds
 from kruise_probe.serving.health import Checks
 
 C = "example.com/healthy"
-BOTH = [
-    policy_wire("Succeeded", {"healthy": "true"}, {"cost": "10"}),
-    policy_wire("Failed", {"sick": "true"}),
-]
-WRITTEN = ("pods", "podprobemarkers.apps.kruise.io", "nodepodprobes.apps.kruise.io")
-"""The resources that a manager writes to."""
 
 
 @pytest.fixture
@@ -111,130 +103,6 @@ async def until_pod(
     cluster: EmbeddedCluster, name: str, what: str, holds: Callable[..., object]
 ) -> Json:
     return await cluster.api.pods.until(what, holds, name=name, namespace="default")
-
-
-async def until_condition(cluster: EmbeddedCluster, name: str, status: str) -> Json:
-    return await until_pod(
-        cluster, name, f"{C} is {status}", lambda pod: condition(pod, C).get("status") == status
-    )
-
-
-def versions(cluster: EmbeddedCluster) -> dict[str, str]:
-    return {
-        f"{resource} {each['metadata']['name']}": each["metadata"]["resourceVersion"]
-        for resource in WRITTEN
-        for each in cluster.server.objects(resource)
-    }
-
-
-async def test_a_marker_is_applied_changed_and_removed(cluster: EmbeddedCluster) -> None:
-    await add_pod(cluster, "web-0")
-    await add_marker(cluster, probes=[probe_wire(policies=BOTH)])
-    async with manager(cluster):
-        await planned(cluster, "web-0")
-        await write_results(cluster, {"web-0": [state_wire(message="fine")]})
-        pod = await until_condition(cluster, "web-0", "True")
-        assert labels(pod) == {"app": "web", "healthy": "true"}
-        assert annotations(pod) == {"cost": "10"}
-        assert condition(pod, C)["message"] == "fine"
-
-        failed = state_wire(state="Failed", moved="2026-01-01T00:02:00Z")
-        await write_results(cluster, {"web-0": [failed]})
-        pod = await until_condition(cluster, "web-0", "False")
-        assert labels(pod) == {"app": "web", "sick": "true"}
-        assert annotations(pod) == {}
-        assert "message" not in condition(pod, C)
-        assert condition(pod, C)["lastTransitionTime"] == "2026-01-01T00:02:00Z"
-        await cluster.api.markers.until(
-            "counts the failure",
-            lambda marker: marker.get("status", {}).get("failed") == 1,
-            name="web",
-            namespace="default",
-        )
-
-        await cluster.hollow.remove_marker("web")
-        await cluster.api.markers.until_gone("web", "default")
-        stored = cluster.server.object("nodepodprobes.apps.kruise.io", "node-1")
-        assert stored is not None
-        assert stored["spec"] == {}
-        pod = await until_pod(
-            cluster,
-            "web-0",
-            "has no label and condition of ours",
-            lambda pod: labels(pod) == {"app": "web"} and not condition(pod, C),
-        )
-        managers = {each["manager"] for each in pod["metadata"]["managedFields"]}
-        assert MANAGER_FIELD_MANAGER not in managers
-
-
-async def test_changes_while_no_manager_runs_are_reconciled_later(cluster: EmbeddedCluster) -> None:
-    await add_pod(cluster, "web-0")
-    await add_pod(cluster, "gate-0", gates=(C,))
-    await add_marker(cluster, probes=[probe_wire(policies=BOTH)])
-    async with manager(cluster):
-        await planned(cluster, "web-0", "gate-0")
-        await write_results(cluster, {"web-0": [state_wire()], "gate-0": [state_wire()]})
-        await until_condition(cluster, "web-0", "True")
-        await until_condition(cluster, "gate-0", "True")
-    for name in ("web-0", "gate-0"):
-        change = {"metadata": {"labels": {"app": "other", "mine": "1"}}}
-        await cluster.api.merge(pod_path(name), change)
-    async with manager(cluster):
-        await planned(cluster)
-        await until_pod(
-            cluster,
-            "web-0",
-            "has only the labels of others",
-            lambda pod: labels(pod) == {"app": "other", "mine": "1"} and not condition(pod, C),
-        )
-        gate = await until_pod(
-            cluster,
-            "gate-0",
-            "keeps its gate",
-            lambda pod: condition(pod, C).get("reason") == "ProbeRemoved",
-        )
-        assert condition(gate, C)["status"] == "True"
-        assert labels(gate) == {"app": "other", "mine": "1"}
-
-
-@pytest.mark.parametrize(
-    "crds",
-    [
-        pytest.param(all_crds(), id="our-crds"),
-        pytest.param(kruise_crds(), id="status-fields-pruned"),
-    ],
-)
-async def test_a_restart_changes_nothing(cluster: EmbeddedCluster) -> None:
-    await add_pod(cluster, "web-0")
-    handlers: list[Json] = [
-        {"httpGet": {"port": 80}},
-        {"tcpSocket": {"port": "http"}},
-        {"grpc": {"port": 80}},
-        {"exec": {"command": ["true"]}},
-    ]
-    probes = [
-        probe_wire(f"p{number}", condition=f"c{number}", handler=each)
-        for number, each in enumerate(handlers)
-    ]
-    await add_marker(cluster, probes=probes)
-    async with manager(cluster):
-        await planned(cluster, "web-0")
-        states = [state_wire(f"web#p{number}") for number in range(4)]
-        await write_results(cluster, {"web-0": states})
-        await until_pod(
-            cluster, "web-0", "has the last condition", lambda pod: bool(condition(pod, "c3"))
-        )
-
-        async def settled() -> bool:
-            before = versions(cluster)
-            await asyncio.sleep(2.5)
-            return versions(cluster) == before
-
-        await until("nothing is written any more", settled)
-    before = versions(cluster)
-    async with manager(cluster):
-        await asyncio.sleep(1.5)
-    assert versions(cluster) == before
 
 
 @pytest.mark.parametrize(
