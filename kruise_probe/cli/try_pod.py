@@ -16,12 +16,13 @@ from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.spelling import did_you_mean
 from kruise_probe.api.times import format_time
 from kruise_probe.api.v1alpha1 import PodProbeMarker
-from kruise_probe.cli.completion import complete_markers, complete_pods
 from kruise_probe.cli.flag_types import flag, flag_command
-from kruise_probe.cli.query_options import (
+from kruise_probe.cli.query import (
     MARKER_KINDS,
     POD_KINDS,
     QueryFlags,
+    complete_markers,
+    complete_pods,
     document_text,
     name_argument,
     not_found,
@@ -43,11 +44,11 @@ from kruise_probe.inspection.attempts import (
     trials_of,
 )
 from kruise_probe.inspection.link import Link
-from kruise_probe.inspection.seen_pods import SeenPod
+from kruise_probe.inspection.seen_pods import SEEN_PODS, SeenPod
 from kruise_probe.inspection.selectors import why_not
 from kruise_probe.inspection.snapshot import Snapshot
 from kruise_probe.inspection.trials import run_probe
-from kruise_probe.lint.formats import as_text
+from kruise_probe.lint.findings import as_text
 from kruise_probe.lint.linter import lint
 from kruise_probe.lint.sources import read_sources
 
@@ -123,24 +124,25 @@ def _marker_of_file(filename: str, name: str, allowed_labels: frozenset[str]) ->
     if report.refused:
         click.echo(as_text(report._replace(findings=report.refused)), err=True, nl=False)
         raise click.exceptions.Exit(EXIT_NOT_SUCCEEDED)
-    names = [each.name for each in report.markers]
-    found = [each for each in report.markers if name in ("", each.name)]
+    names = [each.key.name for each in report.markers]
+    found = [each for each in report.markers if name in ("", each.key.name)]
     if not found:
         what = f"PodProbeMarker {name}" if name else "PodProbeMarker"
         hint = did_you_mean(name, names) if name else ""
         raise FatalError(f"{filename}: there is no {what}.{hint}")
     if len(found) > 1:
         raise FatalError(f"{filename}: has several PodProbeMarkers; name one of {', '.join(names)}")
-    if not found[0].name:
+    if not found[0].key.name:
         raise FatalError(f"{filename}: the PodProbeMarker has no name; set metadata.name")
-    return found[0].source
+    return found[0]
 
 
 async def _try(flags: TryFlags, of_file: PodProbeMarker | None, reader: Reader) -> AttemptsView:
     namespace, now = reader.namespace, reader.client.server_now
     seen, stored = await reader.read_pod(flags.pod, markers_optional=of_file is not None)
     if seen is None:
-        raise FatalError(not_found("pod", namespace, flags.pod, await reader.pod_names()))
+        names = [each.key.name for each in await reader.visible(SEEN_PODS, namespace)]
+        raise FatalError(not_found("pod", namespace, flags.pod, names))
     if of_file is not None:
         stored = _applied(of_file, namespace, stored, now())
     snapshot = Snapshot(

@@ -1,17 +1,18 @@
 """Checks across files: markers against pod templates, and markers against each other.
 
 Correct files must have no findings. Something missing is reported only if all files could be read
-(`FileContents.unclear_file`), and only for pods that a marker certainly selects.
+(`FileContents.unclear_file`), and only for pods that a marker certainly selects. The cluster may have objects that are
+not in the files. A controller or a probe may set a label to any value, and `kubectl -n` may set an absent namespace.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field
 from itertools import combinations
 from pathlib import PurePath
-from typing import Final
+from typing import Final, NamedTuple
 
 from kruise_probe.api.problems import Problem
-from kruise_probe.api.reserved import reserved_condition_error
+from kruise_probe.api.reserved import reserved_condition_error, reserved_label_error
 from kruise_probe.api.spelling import closest_name, did_you_mean
 from kruise_probe.api.v1alpha1 import MAX_PROBES
 from kruise_probe.controllers.compiled import CompiledProbe
@@ -20,7 +21,6 @@ from kruise_probe.inspection.selectors import distance, misses_by_typos, unmet, 
 from kruise_probe.lint.findings import Finding, Rule
 from kruise_probe.lint.markers import WrittenMarker
 from kruise_probe.lint.nodes import below, finding_at, items_of, locate, occurrences, text_of
-from kruise_probe.lint.selection import Selection, may_share_namespace, select, share_pods
 from kruise_probe.lint.templates import ConfigMaps, PodTemplate, script_problem
 
 INJECTED_CONTAINERS: Final = frozenset(
@@ -49,7 +49,8 @@ class FileContents:
 
 def across_files(contents: FileContents) -> Iterator[Finding]:
     """The findings that concern more than one object."""
-    selections = select(contents.markers, contents.templates)
+    written = {key for marker in contents.markers for key in marker.compiled.labels}
+    selections = [select(each, contents.templates, written) for each in contents.markers]
     if contents.unclear_file is None:
         for selection in selections:
             if not selection.possible:
@@ -60,6 +61,40 @@ def across_files(contents: FileContents) -> Iterator[Finding]:
                     yield finding_at(marker.file, marker.root, problem)
         yield from _gates(contents.templates, selections)
     yield from _conflicts(selections)
+
+
+class Selection(NamedTuple):
+    """The templates that one marker may select, and those of them that it certainly selects."""
+
+    marker: WrittenMarker
+    possible: list[PodTemplate]
+    certain: set[PodTemplate]
+
+
+def select(marker: WrittenMarker, templates: Sequence[PodTemplate], written: Set[str]) -> Selection:
+    """The selection of a marker; `written` are the labels that probes write."""
+    selector, selection = marker.compiled.selector, Selection(marker, [], set())
+    for template in templates if selector.requirements else ():
+        if not may_share_namespace(marker, template):
+            continue
+        missing = [each.key for each in unmet(selector, template.pod.labels)]
+        if all(key in written or _may_be_set_later(key, template) for key in missing):
+            selection.possible.append(template)
+            if not missing and marker.namespace == template.namespace:
+                selection.certain.add(template)
+    return selection
+
+
+def _may_be_set_later(key: str, template: PodTemplate) -> bool:
+    """Whether a controller may set this label on running pods."""
+    if reserved_label_error(key) is not None:
+        return True
+    labels = template.pod.labels
+    return not (template.is_exact or key in labels or closest_name(key, labels))
+
+
+def may_share_namespace(marker: WrittenMarker, template: PodTemplate) -> bool:
+    return not (marker.namespace and template.namespace) or marker.namespace == template.namespace
 
 
 def _no_pod(marker: WrittenMarker, contents: FileContents) -> Iterator[Finding]:
@@ -159,7 +194,7 @@ def _gates(templates: Sequence[PodTemplate], selections: Sequence[Selection]) ->
         if not gates:
             continue
         near = [each for each in selections if may_share_namespace(each.marker, template)]
-        selecting = [each for each in near if any(one is template for one in each.possible)]
+        selecting = [each for each in near if template in each.possible]
         written = {name for each in selecting for name in each.marker.condition_types}
         for index, node in enumerate(gates):
             gate = text_of(node, "conditionType")
@@ -197,9 +232,9 @@ def _conflicts(selections: Sequence[Selection]) -> Iterator[Finding]:
     for marker, *_ in selections:
         for conflict in conflicts_of(marker.compiled, claims_of((marker.compiled,))):
             yield _conflict(marker, marker, conflict)
-    for one, other in _pairs_with_a_common_name(selections):
+    for one, other in combinations(selections, 2):
         first, second = one.marker, other.marker
-        if share_pods(one, other):
+        if not first.names.isdisjoint(second.names) and share_pods(one, other):
             claims = claims_of((first.compiled, second.compiled))
             for loser, owner in ((first, second), (second, first)):
                 for conflict in conflicts_of(loser.compiled, claims):
@@ -207,23 +242,20 @@ def _conflicts(selections: Sequence[Selection]) -> Iterator[Finding]:
                         yield _conflict(loser, owner, conflict)
 
 
-def _pairs_with_a_common_name(
-    selections: Iterable[Selection],
-) -> Iterator[tuple[Selection, Selection]]:
-    """Pairs of different markers of one namespace that write a common name."""
-    by_name: dict[tuple[str, str, str], dict[str, Selection]] = {}
-    for each in selections:
-        marker = each.marker
-        for kind in ("labels", "annotations", "condition_types"):
-            for name in getattr(marker.compiled, kind):
-                by_name.setdefault((marker.namespace, kind, name), {}).setdefault(marker.name, each)
-    seen = set[tuple[int, int]]()
-    for sharing in by_name.values():
-        for first, second in combinations(sharing.values(), 2):
-            pair = (first.marker.compiled.serial, second.marker.compiled.serial)
-            if pair not in seen:
-                seen.add(pair)
-                yield first, second
+def share_pods(first: Selection, second: Selection) -> bool:
+    """Whether different markers select a common pod, because one selector includes the other or both select one template.
+
+    Markers without a namespace that are in different folders may be of different clusters.
+    """
+    one, other = first.marker, second.marker
+    if one.name == other.name:
+        return False
+    if not one.namespace and PurePath(one.file).parent != PurePath(other.file).parent:
+        return False
+    mine, yours = (set(each.compiled.selector.requirements) for each in (one, other))
+    if not mine or not yours:
+        return False
+    return mine <= yours or yours <= mine or not first.certain.isdisjoint(second.certain)
 
 
 def _conflict(marker: WrittenMarker, owner: WrittenMarker, conflict: ClaimConflict) -> Finding:

@@ -3,13 +3,12 @@
 from collections.abc import Collection, Iterable, Iterator
 from itertools import islice
 from pathlib import PurePath
-from typing import Final, NamedTuple
+from typing import Final
 
 from kruise_probe.lint.across import FileContents, across_files
-from kruise_probe.lint.findings import ACCEPTED, Finding, Rule, escaped
+from kruise_probe.lint.findings import Finding, LintReport, Rule, escaped
 from kruise_probe.lint.markers import (
     MarkerChecker,
-    WrittenMarker,
     is_marker,
     kind_problem,
     looks_like_marker,
@@ -41,24 +40,6 @@ _LIST: Final = (
 )
 
 
-class LintReport(NamedTuple):
-    """The findings in the order of the files, and what was checked.
-
-    `unclear_file`: the first file whose objects are not all known. Because of it, nothing is reported as missing.
-    """
-
-    findings: tuple[Finding, ...]
-    files: int
-    markers: tuple[WrittenMarker, ...]
-    templates: int
-    unclear_file: str | None
-
-    @property
-    def refused(self) -> tuple[Finding, ...]:
-        """What an API server would refuse, and what cannot be read."""
-        return tuple(each for each in self.findings if each.rule not in ACCEPTED)
-
-
 def lint(sources: Iterable[Source], *, allowed_labels: Collection[str] = ()) -> LintReport:
     """Check all files. `allowed_labels` as the manager's --allowed-label-keys."""
     linter = _Linter(allowed_labels)
@@ -72,7 +53,7 @@ def lint(sources: Iterable[Source], *, allowed_labels: Collection[str] = ()) -> 
             for finding in sorted(found, key=lambda each: (order[each.file], each[1:]))
         ),
         len(files),
-        tuple(contents.markers),
+        tuple(each.source for each in contents.markers),
         len(contents.templates),
         None if contents.unclear_file is None else escaped(contents.unclear_file),
     )

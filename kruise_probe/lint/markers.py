@@ -2,7 +2,9 @@
 
 import re
 from collections.abc import Collection, Iterator
-from typing import Final, NamedTuple
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
 
 import msgspec
 
@@ -27,24 +29,38 @@ _LINE_END_FIRST: Final = re.compile(r"[(]*(\^|\\A)[(]*(\\[nr]|[\n\r])(?![)]*[*?{
 _LINE_END_LAST: Final = re.compile(r"(?<!\\)(\\\\)*(\\[nr]|[\n\r])[+]?[)]*([$]|\\z)[)]*\Z")
 
 
-class WrittenMarker(NamedTuple):
-    """A marker of a file, for checks across files.
-
-    Attributes:
-        namespace: empty if the file does not set it.
-        condition_types: those in the file, also of invalid probes.
-    """
+@dataclass(frozen=True, eq=False)
+class WrittenMarker:
+    """A marker of a file, for checks across files."""
 
     file: str
     root: MappingNode
-    namespace: str
     source: PodProbeMarker
     compiled: CompiledMarker
-    condition_types: frozenset[str]
+
+    @property
+    def namespace(self) -> str:
+        """Empty if the file does not set it."""
+        return self.compiled.key.namespace
 
     @property
     def name(self) -> str:
         return self.compiled.key.name
+
+    @property
+    def condition_types(self) -> frozenset[str]:
+        """Those in the file, also of invalid probes."""
+        probes = items_of(self.root, "spec", "probes")
+        return frozenset(text_of(probe, "podConditionType") for probe in probes) - {""}
+
+    @cached_property
+    def names(self) -> frozenset[tuple[str, str, str]]:
+        """The labels, annotations and condition types that its probes write, in its namespace."""
+        return frozenset(
+            (self.namespace, kind, name)
+            for kind in ("labels", "annotations", "condition_types")
+            for name in getattr(self.compiled, kind)
+        )
 
     def probe_at(self, name: str) -> tuple[str, Node]:
         """The path of the first probe of this name, and the probe."""
@@ -110,11 +126,7 @@ class MarkerChecker:
         uncovered = [each for each in problems if not fields.covers(each.path)]
         found = [finding_at(file, root, each) for each in (*uncovered, *_advice(root, marker))]
         compiled = compile_marker(marker, allowed_labels=self._allowed)
-        probes = items_of(root, "spec", "probes")
-        types = frozenset(text_of(probe, "podConditionType") for probe in probes) - {""}
-        return fields.findings + found, WrittenMarker(
-            file, root, namespace, marker, compiled, types
-        )
+        return fields.findings + found, WrittenMarker(file, root, marker, compiled)
 
 
 def _name_problems(name: str) -> Iterator[Problem]:

@@ -28,7 +28,6 @@ from kruise_probe.lint.nodes import (
     SequenceNode,
     child_path,
 )
-from kruise_probe.lint.syntax import OPEN_TEMPLATE, syntax_problem
 
 MAX_DEPTH: Final = 64
 """Maximum nesting, with aliases expanded; a pod template has about 12 levels."""
@@ -59,6 +58,25 @@ _NUMBER: Final = re.compile(r"[-+]?[0-9][-+0-9A-Za-z_.]*|[-+]?\.[0-9][-+0-9eE]*"
 _OCTAL: Final = re.compile(r"[-+]?0[0-7]+")
 _TOO_LARGE: Final = 2**64
 _FLOAT: Final = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
+
+_OPEN_TEMPLATE: Final = "this is a template, not YAML; render it first: helm template CHART >FILE"
+
+_TEMPLATE: Final = re.compile(r"^[ \t]*(?:- +)?(?:[^\s#'\"]+: +)?(\{\{|\{%)", re.MULTILINE)
+"""An expression of a template without quotes around it."""
+_TAB: Final = "tab character"
+
+_REMEDIES: Final = (
+    ("did not find expected key", "check the indentation and the quotes of this line"),
+    ("did not find expected '-'", "begin each item of the list with '- ' in the same column"),
+    ("did not find expected ',' or", "close the bracket or brace, or separate the items with ','"),
+    ("could not find expected ':'", "write ': ' after the key"),
+    ("cannot start any token", "quote a text that begins with this character"),
+    ("unexpected end of stream", "close the quote"),
+    ("unknown escape character", "use single quotes, or write the backslash twice"),
+    ("sequence entries are not allowed", "begin the list in a new line, or quote the text"),
+    ("found undefined alias", "define the anchor of this name above, in the same document"),
+)
+_CORRECT_IT: Final = "correct the YAML here"
 
 
 class Reader:
@@ -116,7 +134,7 @@ class Reader:
                 flaws, self._flaws = tuple(self._flaws), []
                 yield Document(root, flaws)
         except yaml.YAMLError as error:
-            raise self.malformed(*syntax_problem(error, self._text)) from error
+            raise self.malformed(*_syntax_problem(error, self._text)) from error
 
     def malformed(self, offset: int, message: str, rule: Rule = Rule.SYNTAX) -> Malformed:
         return Malformed(Finding(self._file, self._position(offset), "", rule, message))
@@ -182,7 +200,7 @@ class Reader:
     def _complex_key(self, start: int, path: str) -> None:
         """`name: {{ .Values.name }}` is a mapping whose key is a mapping."""
         if self._text.startswith("{{", max(start - 1, 0)):
-            self._flaw(self._position(start - 1), path, Rule.TEMPLATE, OPEN_TEMPLATE)
+            self._flaw(self._position(start - 1), path, Rule.TEMPLATE, _OPEN_TEMPLATE)
         else:
             message = "the key of this entry is not a text; write a text before the colon"
             self._flaw(self._position(start), path, Rule.SYNTAX, message)
@@ -236,3 +254,38 @@ def _plain(text: str) -> Plain:
     if -(2**63) <= value < _TOO_LARGE:
         return value
     return float(digits) if _FLOAT.fullmatch(digits) else text
+
+
+def _syntax_problem(error: yaml.YAMLError, text: str) -> tuple[int, str, Rule]:
+    """The offset of a syntax error, a message with what to do, and the rule. If a template's expression precedes it, the file is a template."""
+    problem = str(getattr(error, "problem", "") or error)
+    context = str(getattr(error, "context", "") or "")
+    mark = getattr(error, "problem_mark", None)
+    if context.startswith("while scanning a") and _TAB not in problem:
+        mark = getattr(error, "context_mark", None) or mark
+    offset = min(mark.index, len(text)) if mark else 0
+    start = text.rfind("\n", 0, offset) + 1
+    end = (text.find("\n", offset) + 1 or len(text) + 1) - 1
+    template = _TEMPLATE.search(text)
+    if template and template.start(1) <= end:
+        return template.start(1), _OPEN_TEMPLATE, Rule.TEMPLATE
+    before = text[start : offset + 1]
+    if (before.isspace() and "\t" in before) or _TAB in problem:
+        return offset, "a tab indents this line; indent with spaces", Rule.SYNTAX
+    if problem.startswith("mapping values are not allowed"):
+        return _unexpected_colon(text, start, offset)
+    remedy = next((remedy for start, remedy in _REMEDIES if start in problem), _CORRECT_IT)
+    said = f"{problem} {context}".strip() if context.startswith("while parsing") else problem
+    return offset, f"not valid YAML: {said}; {remedy}", Rule.SYNTAX
+
+
+def _unexpected_colon(text: str, start: int, offset: int) -> tuple[int, str, Rule]:
+    """Its line has another one before it, or a previous line lacks one."""
+    if re.search(r":\s", text[start:offset]):
+        message = "a second ': ' in one line; quote the text that contains it"
+        return offset, message, Rule.SYNTAX
+    lines = list(re.finditer(r"^[ \t]*(?!#)(\S)", text[:start], re.MULTILINE))
+    if lines:
+        message = "this line has no ': ' between a key and a value; add the colon and a space"
+        return lines[-1].start(1), message, Rule.SYNTAX
+    return offset, f"not valid YAML: unexpected ':'; {_CORRECT_IT}", Rule.SYNTAX

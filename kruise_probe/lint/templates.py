@@ -5,8 +5,9 @@ Also the scripts of ConfigMaps that their containers mount, because a probe may 
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import PurePosixPath
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 
@@ -35,7 +36,8 @@ _ANY_EXECUTE: Final = 0o111
 _DEFAULT_MODE: Final = 0o644
 
 
-class PodTemplate(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class PodTemplate:
     """The pods that an object of a file describes.
 
     Attributes:

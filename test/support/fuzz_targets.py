@@ -57,8 +57,7 @@ from kruise_probe.daemon.probers.http_response import (
 )
 from kruise_probe.daemon.probers.urls import url_of_action, url_of_redirect
 from kruise_probe.daemon.readback import recorded_in
-from kruise_probe.lint.findings import Position
-from kruise_probe.lint.formats import as_json, as_sarif, as_text
+from kruise_probe.lint.findings import Position, as_json, as_sarif, as_text
 from kruise_probe.lint.linter import lint
 from kruise_probe.lint.sources import Source, decoded
 from kruise_probe.serving.http_messages import RefusedRequest, parse_head

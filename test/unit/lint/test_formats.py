@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 from support.linting import BROKEN, lint_paths
 
-from kruise_probe.lint.findings import Rule
-from kruise_probe.lint.formats import as_json, as_sarif, as_text, summary
+from kruise_probe.lint.findings import Rule, as_json, as_sarif, as_text, summary
 
 
 def test_text_has_one_line_for_each_finding() -> None:
