@@ -7,11 +7,12 @@ import click
 
 from kruise_probe.api.errors import FatalError
 from kruise_probe.api.keys import NamespacedName
-from kruise_probe.cli.completion import complete_pods
+from kruise_probe.api.resources import MARKERS
 from kruise_probe.cli.flag_types import flag_command
-from kruise_probe.cli.query_options import (
+from kruise_probe.cli.query import (
     POD_KINDS,
     SelectingFlags,
+    complete_pods,
     document_text,
     name_argument,
     not_found,
@@ -76,8 +77,9 @@ async def _explain(flags: ExplainFlags, reader: Reader) -> tuple[list[Explanatio
     snapshot = await reader.read()
     found = _select(snapshot, flags, reader.namespace)
     unmatched = any(not snapshot.markers_of(seen.pod) for seen in found)
-    others = await reader.markers_everywhere() if unmatched else []
-    views = [explanation(snapshot, seen, reader.notes, others=others) for seen in found]
+    notes = list(reader.notes)  # without those on markers of other namespaces
+    others = await reader.visible(MARKERS, "") if unmatched else []
+    views = [explanation(snapshot, seen, notes, others=others) for seen in found]
     return views, reader.namespace
 
 

@@ -1,22 +1,23 @@
-"""Flags: their types in Go's syntax, and classes of which each field declares one flag.
+"""Flags: their types in Go's syntax, the feature gates, and classes of which each field declares one flag.
 
 The error for an invalid value names the valid syntax; click adds the name of the flag.
 
-Source: Go strconv.ParseBool, time.ParseDuration, net.Listen; k8s.io/component-base/featuregate.
+Source: Go strconv.ParseBool, time.ParseDuration, net.Listen; k8s.io/component-base/featuregate (AllAlpha, AllBeta); Kruise
+pkg/features for the names of gates.
+Differs: only the gates that this project uses are known.
 """
 
 import dataclasses
 import math
 import re
-from collections.abc import Callable
-from typing import Any, ClassVar, Final, TypeVar
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Final, NamedTuple, TypeVar
 
 import click
 
 from kruise_probe.api.labels import label_key_error
 from kruise_probe.api.reserved import MAX_ALLOWED_LABELS
 from kruise_probe.api.times import parse_duration
-from kruise_probe.cli.feature_gates import parse_bool, parse_gates
 from kruise_probe.serving.address import BindAddress
 
 T = TypeVar("T")
@@ -46,11 +47,16 @@ class Parsed(click.ParamType[T]):
         return rv.replace(",", " ").split()
 
 
+_BOOLEANS: Final = {
+    **dict.fromkeys(("1", "t", "T", "true", "TRUE", "True"), True),
+    **dict.fromkeys(("0", "f", "F", "false", "FALSE", "False"), False),
+}
+
+
 def _bool(text: str) -> bool:
-    parsed = parse_bool(text)
-    if parsed is None:
+    if text not in _BOOLEANS:
         raise ValueError(f"{text!r} is not a boolean; write true or false")
-    return parsed
+    return _BOOLEANS[text]
 
 
 def number(least: int, most: int = 2**31) -> Parsed[int]:
@@ -123,6 +129,55 @@ def _label_keys(text: str) -> frozenset[str]:
     if len(keys) > MAX_ALLOWED_LABELS:
         raise ValueError(f"{len(keys)} keys are too many; write at most {MAX_ALLOWED_LABELS}")
     return keys
+
+
+class Gate(NamedTuple):
+    name: str
+    default: bool
+    stage: str
+
+
+PROBE_MARKERS: Final = Gate("PodProbeMarkerGate", default=True, stage="BETA")
+DAEMON: Final = Gate("KruiseDaemon", default=True, stage="BETA")
+SERVERLESS: Final = Gate("EnablePodProbeMarkerOnServerless", default=False, stage="ALPHA")
+_KNOWN: Final = {gate.name: gate for gate in (PROBE_MARKERS, DAEMON, SERVERLESS)}
+_ALL_OF_STAGE: Final = {"ALPHA": "AllAlpha", "BETA": "AllBeta"}
+
+
+class FeatureGates(NamedTuple):
+    """The values of `--feature-gates` over the defaults. A gate's own name overrides AllAlpha and AllBeta."""
+
+    overrides: Mapping[str, bool]
+
+    def enabled(self, gate: Gate) -> bool:
+        of_stage = self.overrides.get(_ALL_OF_STAGE[gate.stage], gate.default)
+        return self.overrides.get(gate.name, of_stage)
+
+
+def parse_gates(text: str) -> FeatureGates:
+    """Parse `Name=true,Other=false`.
+
+    Raises:
+        ValueError: an unknown name, or a value that is not a boolean; the message lists what is valid.
+    """
+    values: dict[str, bool] = {}
+    names = [*_KNOWN, *_ALL_OF_STAGE.values()]
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        name, _, value = (piece.strip() for piece in part.partition("="))
+        if name not in names:
+            raise ValueError(f"unknown feature gate {name!r}; choose from {', '.join(names)}")
+        if value not in _BOOLEANS:
+            raise ValueError(f"{part!r}: write {name}=true or {name}=false")
+        values[name] = _BOOLEANS[value]
+    return FeatureGates(values)
+
+
+def describe_gates() -> str:
+    """Each gate with its stage and default, for `--help`."""
+    return "; ".join(
+        f"{gate.name}=true|false ({gate.stage}, default {str(gate.default).lower()})"
+        for gate in _KNOWN.values()
+    )
 
 
 GO_BOOL: Final = Parsed("boolean", _bool)

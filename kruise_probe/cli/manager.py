@@ -11,7 +11,6 @@ import click
 from kruise_probe.api.names import LEADER_ELECTION_ID, MANAGER_FIELD_MANAGER
 from kruise_probe.api.times import utc_now
 from kruise_probe.api.v1alpha1 import PodProbeMarker
-from kruise_probe.cli.feature_gates import SERVERLESS
 from kruise_probe.cli.flag_types import (
     DURATION,
     GO_BOOL,
@@ -20,6 +19,7 @@ from kruise_probe.cli.flag_types import (
     OBJECT_NAME,
     OPTIONAL_NAMESPACE,
     RATE,
+    SERVERLESS,
     flag,
     flag_command,
     number,

@@ -7,12 +7,13 @@ from functools import partial
 import click
 
 from kruise_probe.api.names import SYSTEM_NAMESPACE
-from kruise_probe.cli.feature_gates import SERVERLESS, FeatureGates
 from kruise_probe.cli.flag_types import (
     GATES,
     GO_BOOL,
     LABEL_KEYS,
     NAMESPACE,
+    SERVERLESS,
+    FeatureGates,
     flag,
     flag_command,
     number,

@@ -12,13 +12,16 @@ import structlog
 
 from kruise_probe import version
 from kruise_probe.api.names import SYSTEM_NAMESPACE
-from kruise_probe.cli.feature_gates import (
+from kruise_probe.cli.flag_types import (
     DAEMON,
+    GATES,
+    GO_BOOL,
+    NAMESPACE,
     PROBE_MARKERS,
     FeatureGates,
     describe_gates,
+    flag,
 )
-from kruise_probe.cli.flag_types import GATES, GO_BOOL, NAMESPACE, flag
 from kruise_probe.client.config import ClusterConfig, load_config
 from kruise_probe.client.rest import RestClient
 from kruise_probe.client.threads import run_in_daemon_thread

@@ -11,16 +11,18 @@ from typing import Any, Final, TypeVar
 
 from kruise_probe.api.errors import ApiError, FatalError, Forbidden, NotFound
 from kruise_probe.api.keys import NamespacedName
-from kruise_probe.api.kinds import KubeObject, ListPage, Resource
+from kruise_probe.api.kinds import KubeObject, Resource
 from kruise_probe.api.resources import LEASES, MARKERS, NODE_POD_PROBES, NODES
 from kruise_probe.api.v1alpha1 import PodProbeMarker
-from kruise_probe.cli.query_client import DEADLINE_SECONDS
 from kruise_probe.client.rest import ResourceListerWatcher, RestClient
 from kruise_probe.informers.shared_informer import SharedInformer
 from kruise_probe.inspection.seen_pods import SEEN_PODS, SeenPod
 from kruise_probe.inspection.snapshot import Snapshot
 
 T = TypeVar("T", bound=KubeObject)
+
+DEADLINE_SECONDS: Final = 30.0
+"""Deadline for all initial lists together."""
 
 _HIDDEN_WITHOUT: Final = {
     NODES.kind: "whether nodes exist or are virtual",
@@ -41,11 +43,14 @@ class Following:
         snapshot_of: Callable[[Sequence[Iterable[Any] | None]], Snapshot],
     ) -> None:
         self.changed = asyncio.Event()
-        self.informers = [each for each in informers if each is not None]
-        self._all = informers
+        self._informers = informers
         self._snapshot_of = snapshot_of
-        for each in self.informers:
+        for each in self.running:
             each.add_event_handler(self)
+
+    @property
+    def running(self) -> list[SharedInformer[Any]]:
+        return [each for each in self._informers if each is not None]
 
     def on_add(self, obj: object, is_initial: bool) -> None:
         self.changed.set()
@@ -65,7 +70,7 @@ class Following:
         """
         try:
             async with asyncio.timeout(DEADLINE_SECONDS):
-                for each in self.informers:
+                for each in self.running:
                     await each.wait_for_sync()
         except TimeoutError:
             for error in self._errors():
@@ -79,12 +84,12 @@ class Following:
         return [f"not current, retrying: {error}" for error in self._errors()[:1]]
 
     def _errors(self) -> list[str]:
-        return [each.last_error for each in self.informers if each.last_error]
+        return [each.last_error for each in self.running if each.last_error]
 
     def snapshot(self) -> Snapshot:
         """The current objects of the caches."""
         return self._snapshot_of(
-            [None if each is None else each.lister.list() for each in self._all]
+            [None if each is None else each.lister.list() for each in self._informers]
         )
 
 
@@ -149,34 +154,28 @@ class Reader:
                 return None, markers
         return pod, markers
 
-    async def pod_names(self) -> list[str]:
-        """The names of the namespace's pods, or none if the user may not list them."""
+    async def visible(self, resource: Resource[T], namespace: str) -> list[T]:
+        """All objects of a kind, or none if the user may not list them."""
         try:
             async with asyncio.timeout(DEADLINE_SECONDS):
-                return [each.key.name for each in await self._list(SEEN_PODS, self.namespace)]
+                return await self._list(resource, namespace)
         except Forbidden:
             return []
 
     async def _list(self, resource: Resource[T], namespace: str) -> list[T]:
         """List a kind; append to `notes` what cannot be decoded."""
         items: list[T] = []
-        async for page in self._pages(resource, namespace):
+        token, more = "", True
+        while more:
+            page = await self.client.list_page(resource, namespace=namespace, continue_token=token)
             items += page.items
             self.notes += [
                 f"{resource.kind} {each.key} cannot be read and is left out: {each.error}"
                 for each in page.undecodable
             ]
-        return items
-
-    async def _pages(
-        self, resource: Resource[T], namespace: str = ""
-    ) -> AsyncIterator[ListPage[T]]:
-        token, more = "", True
-        while more:
-            page = await self.client.list_page(resource, namespace=namespace, continue_token=token)
-            yield page
             token = page.continue_token
             more = bool(token)
+        return items
 
     async def _list_if_allowed(self, resource: Resource[T], namespace: str) -> list[T] | None:
         """As `_list`; None, with a note, if the user may not and the kind is not required."""
@@ -190,24 +189,21 @@ class Reader:
             )
             return None
 
-    async def markers_everywhere(self) -> list[PodProbeMarker]:
-        """The markers of all namespaces, or none if the user may not list them. Does not change `notes`."""
-        try:
-            return [each async for page in self._pages(MARKERS) for each in page.items]
-        except Forbidden:
-            return []
-
     @asynccontextmanager
     async def follow(self, first: Snapshot) -> AsyncIterator[Following]:
         """Watch the kinds that `first` could read, while the body runs."""
         known = [first.markers, first.pods, first.nodes, first.node_pod_probes, first.leases]
         informers = [
-            None if each is None else self._informer(*kind)
-            for kind, each in zip(self._kinds, known, strict=True)
+            None
+            if each is None
+            else SharedInformer[Any](
+                ResourceListerWatcher(self.client, kind, namespace=namespace), name=kind.plural
+            )
+            for (kind, namespace), each in zip(self._kinds, known, strict=True)
         ]
         following = Following(informers, self._snapshot)
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(each.run()) for each in following.informers]
+            tasks = [group.create_task(each.run()) for each in following.running]
             try:
                 await following.wait_for_sync()
                 yield following
@@ -218,7 +214,3 @@ class Reader:
     def _snapshot(self, lists: Sequence[Iterable[Any] | None]) -> Snapshot:
         now = self.client.server_now()
         return Snapshot.of_lists(lists, allowed_labels=self._allowed_labels, now=now)
-
-    def _informer(self, resource: Resource[T], namespace: str) -> SharedInformer[T]:
-        lister = ResourceListerWatcher(self.client, resource, namespace=namespace)
-        return SharedInformer(lister, name=resource.plural)

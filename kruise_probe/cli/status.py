@@ -12,11 +12,11 @@ import click
 import msgspec
 
 from kruise_probe.api.errors import FatalError
-from kruise_probe.cli.completion import complete_markers
 from kruise_probe.cli.flag_types import GO_BOOL, flag, flag_command
-from kruise_probe.cli.query_options import (
+from kruise_probe.cli.query import (
     MARKER_KINDS,
     SelectingFlags,
+    complete_markers,
     document_text,
     name_argument,
     not_found,

@@ -15,8 +15,7 @@ import yaml
 from monitoring.service_monitor import monitoring
 from support.kubectl import Kubectl, KubectlError
 
-from kruise_probe.cli.feature_gates import SERVERLESS, parse_gates
-from kruise_probe.cli.flag_types import LISTEN_ADDRESS
+from kruise_probe.cli.flag_types import LISTEN_ADDRESS, SERVERLESS, parse_gates
 from kruise_probe.manifests.crds import all_crds, marker_crd
 from kruise_probe.manifests.install import default_install
 from kruise_probe.manifests.webhook import webhook

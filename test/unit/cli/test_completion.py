@@ -3,8 +3,9 @@ from pathlib import Path
 import click
 import pytest
 
-from kruise_probe.cli.completion import complete_markers, completions_for_kubectl
+from kruise_probe.cli.completion import completions_for_kubectl
 from kruise_probe.cli.main import cli, run
+from kruise_probe.cli.query import complete_markers
 from kruise_probe.cli.status import status
 
 

@@ -7,9 +7,9 @@ import click
 import pytest
 import yaml
 
-from kruise_probe.cli.feature_gates import DAEMON, SERVERLESS
+from kruise_probe.cli.flag_types import DAEMON, SERVERLESS
 from kruise_probe.cli.main import cli
-from kruise_probe.cli.query_client import config_of
+from kruise_probe.cli.query import config_of
 from kruise_probe.client import config
 
 

@@ -7,22 +7,12 @@ import pytest
 from support.builders import marker_wire
 from support.scripted_http import Act, Received, ScriptedHttpServer, answer, refusal
 
-from kruise_probe.cli.query_client import client_of
+from kruise_probe.api.resources import MARKERS
+from kruise_probe.cli.query import client_of
 from kruise_probe.cli.reading import Reader
 from kruise_probe.client.config import ClusterConfig
 
 pytestmark = pytest.mark.sockets
-
-
-async def markers_everywhere(*script: Act) -> tuple[list[str], list[str]]:
-    """The names of the markers, and the notes."""
-    async with (
-        ScriptedHttpServer(list(script)).running() as server,
-        client_of(ClusterConfig.plain(server.url)) as client,
-    ):
-        reader = Reader(client, namespace="a", system_namespace="kruise-system")
-        found = await reader.markers_everywhere()
-        return [each.key.name for each in found], reader.notes
 
 
 def page(*items: Any, token: str = "") -> Act:
@@ -51,15 +41,30 @@ async def test_ages_are_judged_by_the_clock_of_the_server() -> None:
     assert snapshot.now.isoformat()[:16] == "2022-09-09T07:13"
 
 
-async def test_markers_of_all_namespaces_are_read_page_by_page() -> None:
-    undecodable = {**marker_wire("bad"), "spec": 1}
+@pytest.mark.parametrize(
+    ("script", "names", "notes"),
+    [
+        pytest.param(
+            [
+                page(marker_wire("one"), {**marker_wire("bad"), "spec": 1}, token="more"),
+                page(marker_wire("two")),
+            ],
+            ["one", "two"],
+            ["PodProbeMarker default/bad cannot be read and is left out"],
+            id="page-by-page",
+        ),
+        pytest.param([refusal(403, "Forbidden")], [], [], id="no-permission"),
+    ],
+)
+async def test_visible_objects_are_read(
+    script: list[Act], names: list[str], notes: list[str]
+) -> None:
+    async with (
+        ScriptedHttpServer(script).running() as server,
+        client_of(ClusterConfig.plain(server.url)) as client,
+    ):
+        reader = Reader(client, namespace="a", system_namespace="kruise-system")
+        found = await reader.visible(MARKERS, "")
 
-    found = await markers_everywhere(
-        page(marker_wire("one"), undecodable, token="more"), page(marker_wire("two"))
-    )
-
-    assert found == (["one", "two"], [])
-
-
-async def test_markers_of_all_namespaces_are_none_without_permission() -> None:
-    assert await markers_everywhere(refusal(403, "Forbidden")) == ([], [])
+    assert [each.key.name for each in found] == names
+    assert [each.partition(":")[0] for each in reader.notes] == notes

@@ -1,0 +1,291 @@
+"""What `status`, `explain` and `try` share: flags with kubectl's names and meanings, the connection, completion, output."""
+
+import asyncio
+import json
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final, TypeVar
+
+import click
+import msgspec
+import yaml
+
+from kruise_probe import version
+from kruise_probe.api.errors import (
+    ApiError,
+    ConnectionFailed,
+    FatalError,
+    Forbidden,
+    KubeError,
+    NotFound,
+    Unauthorized,
+    first_of,
+)
+from kruise_probe.api.labels import Selector, compile_selector
+from kruise_probe.api.meta import DECODE_ERRORS
+from kruise_probe.api.names import GROUP, SYSTEM_NAMESPACE
+from kruise_probe.api.resources import MARKERS, PODS
+from kruise_probe.api.spelling import did_you_mean
+from kruise_probe.cli.flag_types import LABEL_KEYS, NAMESPACE, Parsed, argument, flag
+from kruise_probe.cli.reading import DEADLINE_SECONDS, Reader
+from kruise_probe.client.config import ClusterConfig, ConfigOverrides, load_config
+from kruise_probe.client.rest import RestClient
+from kruise_probe.inspection.selectors import parse_selector
+from kruise_probe.serving.logs import configure_logs
+
+R = TypeVar("R")
+
+COMPLETION_SECONDS: Final = 2.0
+MAX_COMPLETIONS: Final = 500
+
+
+def config_of(params: Mapping[str, Any]) -> ClusterConfig:
+    """The configuration for the parsed options of `QueryFlags`.
+
+    Raises:
+        click.UsageError: --as-group without --as.
+        ConfigError: the kubeconfig is missing or malformed.
+    """
+    overrides = ConfigOverrides(
+        context=params.get("context") or "",
+        cluster=params.get("cluster") or "",
+        user=params.get("user") or "",
+        as_user=params.get("as_user") or "",
+        as_groups=tuple(params.get("as_group") or ()),
+    )
+    if overrides.as_groups and not overrides.as_user:
+        raise click.UsageError("--as-group needs --as")
+    return load_config(params.get("kubeconfig"), overrides=overrides, kubeconfig_first=True)
+
+
+def client_of(config: ClusterConfig) -> RestClient:
+    return RestClient(
+        config=config,
+        field_manager="kruise-probe",
+        user_agent=f"kruise-probe/{version.TEXT}",
+        max_in_flight=8,
+    )
+
+
+class _Metadata(msgspec.Struct, frozen=True):
+    name: str = ""
+
+
+class _Object(msgspec.Struct, frozen=True):
+    metadata: _Metadata = _Metadata()
+
+
+class _List(msgspec.Struct, frozen=True):
+    items: list[_Object] | None = None
+
+
+def _completer(
+    list_path: Callable[[str], str],
+) -> Callable[[click.Context, click.Parameter, str], list[str]]:
+    """Complete names of the objects at `list_path(namespace)`; none after an error, which a shell cannot show."""
+
+    def complete(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+        try:
+            config = config_of(ctx.params)
+            path = list_path(ctx.params.get("namespace") or config.namespace)
+            names = asyncio.run(_names(config, path))
+        except (FatalError, KubeError, TimeoutError, click.UsageError, *DECODE_ERRORS):
+            return []
+        return [each for each in names if each.startswith(incomplete)]
+
+    return complete
+
+
+async def _names(config: ClusterConfig, path: str) -> list[str]:
+    async with asyncio.timeout(COMPLETION_SECONDS), client_of(config) as client:
+        raw = await client.get_raw(f"{path}?limit={MAX_COMPLETIONS}")
+    return sorted(each.metadata.name for each in msgspec.json.decode(raw, type=_List).items or ())
+
+
+complete_markers: Final = _completer(MARKERS.path)
+complete_pods: Final = _completer(PODS.path)
+complete_namespaces: Final = _completer(lambda _: "/api/v1/namespaces")
+
+
+def _selector(text: str) -> Selector:
+    """`app=web,tier in (a,b),!draft`, as `kubectl -l`."""
+    return compile_selector(parse_selector(text))
+
+
+def _impersonated(text: str) -> str:
+    """The name of a user or group, which is sent in a header."""
+    if not text.isascii() or not text.isprintable():
+        raise ValueError(f"{text!r} is not a name of printable ASCII characters")
+    return text
+
+
+def output_flag(*forms: str) -> Any:
+    """The flag of the output's form; the first one is the default."""
+    return flag(
+        "Output format.", click.Choice(forms), forms[0], names=("-o", "--output"), env=False
+    )
+
+
+_connection = partial(flag, env=False, group="Cluster")
+IMPERSONATED: Final = Parsed("name", _impersonated)
+
+
+@dataclass(frozen=True, kw_only=True)
+class QueryFlags:
+    """Flags of `status`, `explain` and `try`, with kubectl's names and meanings."""
+
+    namespace: str | None = flag(
+        "Namespace to read.",
+        NAMESPACE,
+        names=("-n", "--namespace"),
+        env=False,
+        shell_complete=complete_namespaces,
+        show_default="that of the context",
+    )
+    output: str = output_flag("table", "json", "yaml")
+    allowed_label_keys: frozenset[str] = flag(
+        "The same value as the manager's flag.", LABEL_KEYS, "", metavar="KEY,…"
+    )
+    kubeconfig: str | None = flag(
+        "Kubeconfig file. Without it: KUBECONFIG, then ~/.kube/config, then the pod's own service account.",
+        click.Path(dir_okay=False),
+        group="Cluster",
+    )
+    context: str = _connection("Context of the kubeconfig.", default="", show_default="current")
+    cluster: str = _connection(
+        "Cluster of the kubeconfig.", default="", show_default="of the context"
+    )
+    user: str = _connection("User of the kubeconfig.", default="", show_default="of the context")
+    as_user: str = _connection("User to impersonate.", IMPERSONATED, "", names=("--as",))
+    as_group: tuple[str, ...] = _connection(
+        "Group to impersonate; repeatable.", IMPERSONATED, multiple=True
+    )
+    system_namespace: str = flag(
+        "Namespace of kruise-probe's own Leases.",
+        NAMESPACE,
+        SYSTEM_NAMESPACE,
+        envvar=["POD_NAMESPACE"],
+        group="Cluster",
+    )
+
+    def run(
+        self, work: Callable[[Reader], Coroutine[Any, Any, R]], *, namespace: str | None = None
+    ) -> R:
+        """Run `work` with a reader of `namespace`: by default that of the flag or of the context; empty for all.
+
+        Warnings of the informers are not logged, to keep them out of the output. `Following.notes` returns them instead.
+
+        Raises:
+            FatalError: the API server failed, refused a request, or exceeded the deadline; with a remedy.
+        """
+        config = config_of(vars(self))
+        if namespace is None:
+            namespace = self.namespace or config.namespace
+
+        async def connected() -> R:
+            async with client_of(config) as client:
+                reader = Reader(
+                    client,
+                    namespace=namespace,
+                    system_namespace=self.system_namespace,
+                    allowed_labels=self.allowed_label_keys,
+                )
+                return await work(reader)
+
+        configure_logs(format="text", level="error")
+        try:
+            return asyncio.run(connected())
+        except (KubeError, TimeoutError, BaseExceptionGroup) as error:
+            first = first_of(error)
+            if isinstance(first, KubeError):
+                raise FatalError(_with_remedy(first, config.source or config.server)) from None
+            if isinstance(first, TimeoutError):
+                raise FatalError(
+                    f"the API server of {config.source or config.server} did not send all objects within "
+                    f"{DEADLINE_SECONDS:g} s; try again, or read one namespace with -n"
+                ) from None
+            if isinstance(first, FatalError):
+                raise first from None
+            raise
+
+
+def _with_remedy(error: KubeError, source: str) -> str:
+    """The error with what the user can do about it."""
+    match error:
+        case ConnectionFailed():
+            return (
+                f"{error}; check that the API server of {source} runs, and that it is the right one"
+            )
+        case Unauthorized():
+            return f"{error}; log in again: the API server refused the credentials of {source}"
+        case Forbidden():
+            narrower = ", or read one namespace with -n" if "cluster scope" in error.message else ""
+            return f"{error.message}; ask for this permission{narrower}"
+        case ApiError() if error.code == 404 and "podprobemarkers" in error.request:
+            return (
+                "the CRDs are not installed in this cluster; install them: "
+                "kruise-probe manifests --crds-only | kubectl apply --server-side -f -"
+            )
+        case NotFound():
+            return error.message
+        case _:
+            return str(error)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SelectingFlags(QueryFlags):
+    """Flags of the commands that take several objects."""
+
+    selector: Selector | None = flag(
+        "Only objects with these labels, such as app=web,tier!=test.",
+        Parsed("selector", _selector),
+        names=("-l", "--selector"),
+        env=False,
+    )
+
+
+POD_KINDS: Final = frozenset({"pod", "pods", "po"})
+MARKER_KINDS: Final = frozenset(
+    {
+        "podprobemarker",
+        "podprobemarkers",
+        "ppm",
+        f"podprobemarkers.{GROUP}",
+        f"podprobemarker.{GROUP}",
+    }
+)
+
+
+def name_argument(metavar: str, kinds: Collection[str], hint: str, **attributes: Any) -> Any:
+    """An argument of names, also as `KIND/NAME`, as kubectl accepts them; `hint` says what to do about another kind."""
+
+    def name(text: str) -> str:
+        kind, slash, name = text.rpartition("/")
+        if slash and kind.lower() not in kinds:
+            raise click.UsageError(f"{text!r}: {hint}")
+        return name
+
+    def names(_: click.Context, __: click.Parameter, value: Any) -> Any:
+        return tuple(map(name, value)) if isinstance(value, tuple) else name(value)
+
+    return argument(metavar, callback=names, **attributes)
+
+
+def document_text(view: msgspec.Struct, form: str) -> str:
+    """The view as `json` or `yaml`."""
+    plain = msgspec.to_builtins(view)
+    if form == "json":
+        return json.dumps(plain, indent=2, ensure_ascii=False) + "\n"
+    return yaml.safe_dump(plain, sort_keys=False, allow_unicode=True, width=120)
+
+
+def show(text: str) -> None:
+    """Print text that has escape sequences only if they are wanted; click would remove them from a pipe."""
+    click.echo(text, nl=False, color=True)
+
+
+def not_found(kind: str, namespace: str, name: str, names: Iterable[str]) -> str:
+    """The error message if `name` does not exist."""
+    hint = did_you_mean(name, sorted(names)) or " Choose another namespace with -n."
+    return f"{kind} {namespace}/{name} does not exist.{hint}"
