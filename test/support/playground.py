@@ -1,6 +1,5 @@
 """The playground as tests use it: with requests in JSON, counted requests, and programs and runtimes that end on demand."""
 
-import asyncio
 import secrets
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
@@ -18,8 +17,7 @@ from kruise_probe_playground import session
 from kruise_probe_playground.access import Access
 from kruise_probe_playground.documents import Applier, LoadedObject
 from kruise_probe_playground.node.containers import LocalContainer
-from kruise_probe_playground.node.cri_service import CriService
-from kruise_probe_playground.node.embedded_node import CriServer, EmbeddedNode
+from kruise_probe_playground.node.embedded_node import EmbeddedNode
 from kruise_probe_playground.workspace import Workspace
 
 Json = dict[str, Any]
@@ -27,42 +25,8 @@ Json = dict[str, Any]
 IDLE = ("sh", "-c", "while :; do sleep 1; done")
 
 
-class StoppableCriServer(CriServer):
-    """Stops as a runtime's service does: containers go on running, calls in flight fail."""
-
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
-        self._wanted, self._unwanted = asyncio.Event(), asyncio.Event()
-        self._wanted.set()
-
-    def stop(self) -> None:
-        self._wanted.clear()
-        self._unwanted.set()
-
-    def start(self) -> None:
-        self._unwanted.clear()
-        self._wanted.set()
-
-    async def run(self) -> None:
-        while True:
-            await self._wanted.wait()
-            async with asyncio.TaskGroup() as group:
-                serving = group.create_task(super().run())
-                await self._unwanted.wait()
-                serving.cancel()
-
-
-class StoppableNode(EmbeddedNode):
-    def __init__(self, **options: Any) -> None:
-        super().__init__(**options)
-        self._stoppable = StoppableCriServer(CriService(self.runtime), socket=self._cri._socket)
-        self._cri = self._stoppable
-
-    def stop_runtime(self) -> None:
-        self._stoppable.stop()
-
-    def start_runtime(self) -> None:
-        self._stoppable.start()
+class ControlledNode(EmbeddedNode):
+    """A node whose containers a test finds and kills."""
 
     def container(self, namespace: str, pod: str, name: str) -> LocalContainer | None:
         """The newest attempt of a container, running or not."""
@@ -87,11 +51,11 @@ class ControlledPlayground(session.Playground):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
-        self._made: list[StoppableNode] = []
+        self._made: list[ControlledNode] = []
         self._watches = AsyncExitStack()
 
     @property
-    def nodes(self) -> Sequence[StoppableNode]:
+    def nodes(self) -> Sequence[ControlledNode]:
         return self._made
 
     async def __aenter__(self) -> Self:
@@ -113,13 +77,13 @@ class ControlledPlayground(session.Playground):
         )
         return self.server
 
-    def _make_node(self, name: str, client: RestClient, place: Workspace) -> StoppableNode:
+    def _make_node(self, name: str, client: RestClient, place: Workspace) -> ControlledNode:
         mark = f"{place.mark}/{name}"
-        node = StoppableNode(name=name, client=client, folder=place.folder, mark=mark)
+        node = ControlledNode(name=name, client=client, folder=place.folder, mark=mark)
         self._made.append(node)
         return node
 
-    def node_of(self, pod: str, namespace: str = "default") -> StoppableNode | None:
+    def node_of(self, pod: str, namespace: str = "default") -> ControlledNode | None:
         """The node that runs a pod's containers."""
         for node in self.nodes:
             for sandbox in node.runtime.sandboxes:
@@ -142,11 +106,6 @@ class ControlledPlayground(session.Playground):
         await self.daemons[node].kill()
 
     def start_daemon(self, node: str = "node-0") -> None:
-        self.daemons[node].start()
-
-    async def restart_daemon(self, node: str = "node-0") -> None:
-        """Restart it as a rolling update does."""
-        await self.daemons[node].stop()
         self.daemons[node].start()
 
 

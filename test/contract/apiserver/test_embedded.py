@@ -10,8 +10,6 @@ from support.api_server import ApiServer
 from support.contract_api import DEFINITIONS, PROTOBUF, Api, ServerAddress, pod
 from support.patience import PATIENCE_SECONDS
 
-from kruise_probe_playground.apiserver.authentication import User
-
 
 @pytest.fixture
 async def server() -> AsyncIterator[ApiServer]:
@@ -67,19 +65,6 @@ async def test_deletions_that_are_not_in_the_background_are_refused(
     refused = await api.delete(api.path("pods", "a"), options)
     assert (refused.code, [each for _, each in refused.causes]) == (422, [field])
     assert "deletionTimestamp" not in (await api.get(api.path("pods", "a"))).meta
-
-
-async def test_a_request_needs_a_token_of_the_table() -> None:
-    server = ApiServer(tokens={"secret": User("daemon")})
-    async with server, aiohttp.ClientSession() as session:
-        url = f"{server.url}/api/v1/namespaces/default/pods"
-        for headers in ({}, {"Authorization": "Bearer wrong"}):
-            async with session.get(url, headers=headers) as response:
-                assert response.status == 401
-                assert (await response.json())["reason"] == "Unauthorized"
-        headers = {"Authorization": "Bearer secret"}
-        async with session.get(url, headers=headers) as response:
-            assert response.status == 200
 
 
 async def test_leaving_the_block_ends_watches_and_frees_the_port() -> None:

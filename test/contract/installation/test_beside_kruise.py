@@ -21,7 +21,6 @@ from support.kubectl import Kubectl, KubectlError
 from support.pages import blocks
 from support.patience import PATIENCE_SECONDS
 from support.programs import ALONE, Program, running, until
-from support.shell import run
 from support.sockets import closed_port
 from support.target import (
     Target,
@@ -290,33 +289,6 @@ def node_pod_probe(spec: Json) -> Json:
         "metadata": {"name": NODE},
         "spec": spec,
     }
-
-
-async def test_lint_finds_stored_markers_that_would_be_refused(cluster: Cluster) -> None:
-    await cluster.hollow.add_marker(probe(podConditionType="Ready"))
-    command = f"kubectl get podprobemarkers -n {cluster.namespace} -o yaml | kruise-probe lint -f -"
-
-    ran = await run(command, kubeconfig=cluster.plane.kubeconfig, folder=cluster.folder)
-
-    assert ran.code == 1
-    assert "spec.probes[0].podConditionType: " in ran.out
-
-
-async def test_a_marker_that_no_rule_refused_is_told_by_an_event(cluster: Cluster) -> None:
-    """Kruise's definitions carry no rules and keep no conditions, and its webhook is gone."""
-    await cluster.hollow.add_pod(0, node=NODE)
-    await cluster.hollow.add_marker(probe(podConditionType="Ready"))
-    async with cluster.manager():
-        event = await cluster.event("InvalidSpec")
-        assert event["type"] == "Warning"
-        assert event["involvedObject"]["kind"] == "PodProbeMarker"
-        assert "spec.probes[0].podConditionType" in event["message"]
-        await cluster.asked()
-        pod = await cluster.api.pods.until(
-            "is marked", lambda pod: LABEL in labels(pod), name="pod-0", namespace=cluster.namespace
-        )
-    assert condition(pod, "Ready")["status"] == "True"
-    assert "message" not in condition(pod, "Ready")
 
 
 async def test_our_crds_replace_kruises_and_give_way_to_them_again(cluster: Cluster) -> None:

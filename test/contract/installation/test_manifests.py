@@ -16,9 +16,8 @@ from monitoring.service_monitor import monitoring
 from support.kubectl import Kubectl, KubectlError
 
 from kruise_probe.cli.flag_types import LISTEN_ADDRESS, SERVERLESS, parse_gates
-from kruise_probe.manifests.crds import all_crds, marker_crd
+from kruise_probe.manifests.crds import all_crds
 from kruise_probe.manifests.install import default_install
-from kruise_probe.manifests.webhook import webhook
 from kruise_probe.manifests.workloads import Install, daemon, manager
 from kruise_probe.serving.address import BindAddress
 
@@ -94,42 +93,64 @@ def test_kustomize_makes_the_default_install(admin: Kubectl) -> None:
     assert by_identity(documents) == by_identity(default_install(Install()))
 
 
-def test_the_chart_makes_the_default_install(admin: Kubectl) -> None:
-    rendered = by_identity(template())
-    expected = by_identity(default_install(Install()))
+GATE = "EnablePodProbeMarkerOnServerless"
+SOCKET = "/tmp/x/containerd.sock"
+ALLOWED = frozenset({"topology.kubernetes.io/zone", "pod-template-hash"})
+WEBHOOK = Install(webhook=True, serverless=True, feature_gates=f"{GATE}=true")
+
+
+@pytest.mark.parametrize(
+    ("values", "install"),
+    [
+        pytest.param((), Install(), id="default"),
+        pytest.param(("manager.replicas=3",), Install(replicas=3), id="replicas"),
+        pytest.param(
+            (f"manager.allowedLabelKeys={{{','.join(ALLOWED)}}}",),
+            Install(allowed_label_keys=ALLOWED),
+            id="allowed-labels",
+        ),
+        pytest.param((f"daemon.socket={SOCKET}",), Install(cri_socket=SOCKET), id="socket"),
+        pytest.param(("webhook.enabled=true", f"featureGates.{GATE}=true"), WEBHOOK, id="webhook"),
+        pytest.param(
+            ("webhook.enabled=true", "webhook.certManager=true", f"featureGates.{GATE}=true"),
+            dataclasses.replace(WEBHOOK, cert_manager=True),
+            id="webhook-with-cert-manager",
+        ),
+        pytest.param(("metrics.secure=false",), Install(metrics_secure=False), id="plain-metrics"),
+    ],
+)
+def test_the_chart_makes_what_the_command_makes(
+    admin: Kubectl, values: tuple[str, ...], install: Install
+) -> None:
+    rendered = by_identity(template(*values))
+    expected = by_identity(default_install(install))
     del expected["Namespace", "kruise-system"]  # helm install --create-namespace
     for kind, name in expected:
         if kind == "CustomResourceDefinition":
             kept = rendered[kind, name]["metadata"].pop("annotations")
             assert kept == {"helm.sh/resource-policy": "keep"}
 
-    assert rendered.keys() == expected.keys()
-    for identity, each in expected.items():
-        assert rendered[identity] == each, identity
+    assert rendered == expected
 
 
-def test_the_chart_follows_its_values(admin: Kubectl) -> None:
-    socket = "/tmp/x/containerd.sock"
-    gate = "EnablePodProbeMarkerOnServerless"
+@pytest.mark.parametrize("secure", [True, False])
+def test_monitors_follow_metrics_secure(admin: Kubectl, secure: bool) -> None:
     rendered = by_identity(
         template(
-            "manager.replicas=3",
-            "manager.allowedLabelKeys={topology.kubernetes.io/zone,pod-template-hash}",
-            f"daemon.socket={socket}",
-            f"featureGates.{gate}=true",
+            f"metrics.secure={str(secure).lower()}",
             "manager.serviceMonitor.enabled=true",
+            "daemon.listenOnNode=true",
+            "daemon.podMonitor.enabled=true",
         )
     )
-    allowed = frozenset({"topology.kubernetes.io/zone", "pod-template-hash"})
-    install = Install(
-        replicas=3, cri_socket=socket, feature_gates=f"{gate}=true", allowed_label_keys=allowed
-    )
+    (of_manager,) = rendered["ServiceMonitor", "kruise-probe-manager-metrics"]["spec"]["endpoints"]
+    (of_daemon,) = rendered["PodMonitor", "kruise-probe-daemon"]["spec"]["podMetricsEndpoints"]
 
-    assert rendered["Deployment", "kruise-probe-manager"] == manager(install)
-    assert rendered["DaemonSet", "kruise-probe-daemon"] == daemon(install)
-    crd = marker_crd(allowed)
-    assert rendered[crd["kind"], crd["metadata"]["name"]]["spec"] == crd["spec"]
-    for each in monitoring("kruise-system"):
+    for endpoint in (of_manager, of_daemon):
+        assert (endpoint.get("scheme") == "https") is secure
+    assert ("bearerTokenFile" in of_manager) is secure
+    assert ("authorization" in of_daemon) is secure
+    for each in monitoring("kruise-system") if secure else ():
         assert rendered[each["kind"], each["metadata"]["name"]] == each
 
 
@@ -190,34 +211,6 @@ def test_a_probes_series_keep_the_name_of_their_pod(admin: Kubectl) -> None:
     monitor = rendered["PodMonitor", "kruise-probe-daemon"]
     (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
     assert (endpoint["port"], endpoint["honorLabels"]) == ("metrics", True)
-
-
-@pytest.mark.parametrize("secure", [True, False])
-def test_monitors_flags_and_roles_follow_metrics_secure(admin: Kubectl, secure: bool) -> None:
-    rendered = by_identity(
-        template(
-            f"metrics.secure={str(secure).lower()}",
-            "manager.serviceMonitor.enabled=true",
-            "daemon.listenOnNode=true",
-            "daemon.podMonitor.enabled=true",
-        )
-    )
-    (of_manager,) = rendered["ServiceMonitor", "kruise-probe-manager-metrics"]["spec"]["endpoints"]
-    (of_daemon,) = rendered["PodMonitor", "kruise-probe-daemon"]["spec"]["podMetricsEndpoints"]
-
-    for endpoint in (of_manager, of_daemon):
-        assert (endpoint.get("scheme") == "https") is secure
-    assert ("bearerTokenFile" in of_manager) is secure
-    assert ("authorization" in of_daemon) is secure
-    assert (("ClusterRole", "kruise-probe-metrics-auth") in rendered) is secure
-    for identity in (
-        ("Deployment", "kruise-probe-manager"),
-        ("DaemonSet", "kruise-probe-daemon"),
-    ):
-        (container,) = rendered[identity]["spec"]["template"]["spec"]["containers"]
-        assert ("--metrics-secure" in container["args"]) is secure
-        https = container["readinessProbe"]["httpGet"].get("scheme") == "HTTPS"
-        assert https is (secure and "DaemonSet" in identity)
 
 
 def test_the_chart_says_what_an_old_cluster_lacks(admin: Kubectl) -> None:
@@ -360,27 +353,6 @@ def test_the_managers_pod_is_restricted_and_the_daemons_is_not(
     run(manager(install))
     with pytest.raises(KubectlError, match="violates PodSecurity"):
         run(daemon(install))
-
-
-@pytest.mark.parametrize("cert_manager", [False, True])
-def test_the_webhook_is_the_same_by_chart_and_by_command(
-    admin: Kubectl, cert_manager: bool
-) -> None:
-    gate = "EnablePodProbeMarkerOnServerless"
-    rendered = by_identity(
-        template(
-            "webhook.enabled=true",
-            f"webhook.certManager={str(cert_manager).lower()}",
-            f"featureGates.{gate}=true",
-        )
-    )
-    install = Install(webhook=True, cert_manager=cert_manager, serverless=True)
-
-    assert rendered["Deployment", "kruise-probe-manager"] == manager(
-        dataclasses.replace(install, feature_gates=f"{gate}=true")
-    )
-    for each in webhook("kruise-system", serverless=True, cert_manager=cert_manager):
-        assert rendered[each["kind"], each["metadata"]["name"]] == each
 
 
 def test_the_webhook_is_a_component_of_kustomize(admin: Kubectl, tmp_path: Path) -> None:

@@ -198,22 +198,6 @@ BY_POLICY = POLICY
     ("attempt", "by"),
     [
         pytest.param(lambda i: status_of(i.other), BY_POLICY, id="status-of-another-node"),
-        pytest.param(lambda i: renewal_of(i, i.other), BY_POLICY, id="lease-of-another-node"),
-        pytest.param(
-            lambda i: Request("POST", leases(i.namespace), lease("elsewhere", i.namespace)),
-            BY_POLICY,
-            id="new-lease-of-another-node",
-        ),
-        pytest.param(
-            lambda i: Request("POST", event_named(), event(i.other, uuid.uuid4().hex)),
-            BY_POLICY,
-            id="event-of-another-node",
-        ),
-        pytest.param(
-            lambda i: Request("POST", event_named(), event_without_source()),
-            BY_POLICY,
-            id="event-of-no-node",
-        ),
         pytest.param(
             lambda i: Request("PATCH", f"{NODE_POD_PROBES}/{i.own}", {"spec": {"podProbes": []}}),
             BY_ROLE,
@@ -275,22 +259,6 @@ def test_nothing_else_is_allowed(
     assert by in answer.text
 
 
-def event_without_source() -> Json:
-    return {key: value for key, value in event("", uuid.uuid4().hex).items() if key != "source"}
-
-
-def test_an_event_of_another_node_cannot_be_taken_over(
-    daemon: TokenClient, admin: Kubectl, installation: Installation
-) -> None:
-    name = uuid.uuid4().hex
-    admin.run("create", "-f", "-", stdin=json.dumps(event(installation.other, name)))
-
-    answer = daemon.send("PATCH", event_named(name), {"source": {"host": installation.own}})
-
-    assert answer.code == 403, answer
-    assert "was not written by the daemon of node" in answer.text
-
-
 def test_metadata_sent_to_its_own_status_changes_nothing(
     daemon: TokenClient, admin: Kubectl, installation: Installation
 ) -> None:
@@ -331,12 +299,3 @@ def test_a_token_that_is_bound_to_no_node_writes_nothing(
         answer = send(unbound, request)
         assert answer.code == 403, answer
         assert "not bound to a node" in answer.text
-
-
-def test_others_are_not_judged(admin: Kubectl, installation: Installation) -> None:
-    for arguments in (
-        ["nodepodprobe", installation.other, "--subresource=status", "-p", '{"status":{}}'],
-        ["lease", f"kruise-probe-{installation.other}", "-p", '{"spec":{"holderIdentity":"x"}}',
-         "-n", installation.namespace],
-    ):  # fmt: skip
-        admin.run("patch", "--type=merge", *arguments)

@@ -9,7 +9,7 @@ from kruise_probe.api.names import daemon_lease_name
 from kruise_probe.manifests.crds import marker_crd, node_pod_probe_crd
 from kruise_probe.manifests.install import default_install
 from kruise_probe.manifests.own_node import own_node_policy
-from kruise_probe.manifests.rbac import daemon_rbac, manager_rbac, metrics_rbac
+from kruise_probe.manifests.rbac import manager_rbac, metrics_rbac
 from kruise_probe.manifests.webhook import webhook
 from kruise_probe.manifests.workloads import Install
 
@@ -28,17 +28,6 @@ def rights(objects: list[dict[str, Any]], kind: str) -> Rights:
 
 def verbs(resource: str, *names: str) -> Rights:
     return {(name, resource) for name in names}
-
-
-def test_the_daemon_has_four_rules_and_none_on_pods_or_secrets() -> None:
-    objects = daemon_rbac("kruise-system")
-
-    assert rights(objects, "ClusterRole") == (
-        verbs("nodepodprobes", "get", "list", "watch")
-        | verbs("nodepodprobes/status", "patch", "update")
-        | verbs("events", "create", "patch")
-    )
-    assert rights(objects, "Role") == verbs("leases", "create", "patch")
 
 
 def test_the_manager_has_exactly_these_rules_and_none_on_secrets() -> None:

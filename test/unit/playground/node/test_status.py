@@ -4,9 +4,8 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from support.node_records import AT, container, node_pod, record, records
+from support.node_records import AT, node_pod, record, records
 
-from kruise_probe_playground.node.containers import State
 from kruise_probe_playground.node.lifecycle import ContainerRecord
 from kruise_probe_playground.node.status import MESSAGE_BYTES, Place, pod_status
 
@@ -23,27 +22,6 @@ def status(
 def condition(found: Any, kind: str) -> tuple[str, str | None, str | None]:
     each = next(each for each in found["conditions"] if each["type"] == kind)
     return each["status"], each["reason"], each["message"]
-
-
-def test_a_running_pod_is_ready_at_its_address() -> None:
-    pod = node_pod("a")
-    found = status(pod, records(pod, a="running"))
-
-    assert (found["phase"], found["podIP"], found["hostIP"]) == ("Running", *PLACE)
-    assert condition(found, "Ready") == ("True", None, None)
-    assert found["containerStatuses"] == [
-        {
-            "name": "a",
-            "image": "",
-            "imageID": "",
-            "containerID": "playground://id-of-a",
-            "restartCount": 0,
-            "started": True,
-            "ready": True,
-            "state": {"running": {"startedAt": "2026-01-01T00:00:00Z"}},
-            "lastState": {},
-        }
-    ]
 
 
 @pytest.mark.parametrize(
@@ -111,43 +89,12 @@ def test_waiting_container_has_a_reason(known: dict[str, str], state: Any) -> No
     assert status(pod, records(pod, **known))["containerStatuses"][0]["state"] == state
 
 
-def test_crash_loop_shows_backoff_and_last_state() -> None:
-    pod = node_pod("a")
-    ended = record(pod.spec.containers[0], "3")
-    ended.quick_ends = 3
-    found = status(pod, {"a": ended})["containerStatuses"][0]
-    assert found["state"]["waiting"] == {
-        "reason": "CrashLoopBackOff",
-        "message": "back-off 2s restarting failed container=a pod=web_default(uid-1)",
-    }
-    assert found["lastState"]["terminated"]["exitCode"] == 3
-
-
 def test_terminating_pod_shows_no_backoff() -> None:
     pod = node_pod("a", metadata={"deletionTimestamp": "2026-01-01T00:00:00Z"})
     ended = record(pod.spec.containers[0], "3")
     ended.quick_ends = 3
     found = status(pod, {"a": ended})["containerStatuses"][0]
     assert found["state"]["terminated"]["reason"] == "Error"
-
-
-def test_container_that_cannot_be_created_has_the_message() -> None:
-    pod = node_pod("a")
-    broken = record(pod.spec.containers[0])
-    broken.problem = "no command"
-    found = status(pod, {"a": broken})["containerStatuses"][0]
-    waiting = {"reason": "CreateContainerConfigError", "message": "no command"}
-    assert found["state"] == {"waiting": waiting}
-
-
-def test_restarted_container_keeps_its_last_state() -> None:
-    pod = node_pod("a")
-    again = record(pod.spec.containers[0], "running")
-    again.previous = container("a", State.EXITED, exit_code=137)
-    again.restarts = 1
-    found = status(pod, {"a": again})["containerStatuses"][0]
-    assert found["restartCount"] == 1
-    assert found["lastState"]["terminated"]["exitCode"] == 137
 
 
 def test_message_of_a_failed_container_is_the_last_line_of_its_log() -> None:
