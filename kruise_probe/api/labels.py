@@ -233,7 +233,10 @@ class Selector(NamedTuple):
     requirements: tuple[Requirement, ...]
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        return bool(self.requirements) and all(each.matches(labels) for each in self.requirements)
+        for requirement in self.requirements:
+            if not requirement.matches(labels):
+                return False
+        return bool(self.requirements)
 
     @property
     def keys(self) -> frozenset[str]:

@@ -181,7 +181,10 @@ class Pod(msgspec.Struct, frozen=True, gc=False):
         return next((each for each in self.containers if each.name == name), None)
 
     def condition(self, condition_type: str) -> PodCondition | None:
-        return next((each for each in self.conditions if each.type == condition_type), None)
+        for condition in self.conditions:
+            if condition.type == condition_type:
+                return condition
+        return None
 
 
 _fields_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw] | None)

@@ -32,6 +32,9 @@ from kruise_probe.api.validation import (
     marker_errors,
 )
 
+ENTRY_BYTES: Final = 64 * 1024
+"""Maximum size of all probes of one marker for one pod, as stored in a NodePodProbe."""
+
 HASHES: Final = 1024
 """Bound of the cache of hashes of probes with a port name: one per probe and number of its port."""
 
@@ -130,9 +133,15 @@ class CompiledMarker(msgspec.Struct, frozen=True, eq=False):
     serial: int = msgspec.field(default_factory=_next_serial)
 
     @property
-    def live(self) -> bool:
-        """False for a marker that is being deleted: it claims nothing."""
-        return not self.deleting
+    def pod_view(self) -> object:
+        """All that decides what is written to pods: equal for an edit of times and thresholds only."""
+        probes = [
+            (probe.name, probe.container, probe.hash, probe.condition_type, probe.policies)
+            for probe in self.probes
+        ]
+        is_large = self.entry_bytes > ENTRY_BYTES  # such entries may be left out
+        sizes = [probe.entry_bytes for probe in self.probes if is_large]
+        return self.deleting, self.paused, self.selector, probes, sizes
 
 
 def compile_marker(

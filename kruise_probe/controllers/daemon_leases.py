@@ -112,10 +112,9 @@ class DaemonLeases:
         return self._verdicts.get(node, Verdict.FRESH)
 
     def why_stale(self, node: str) -> str:
-        """Why the results of the node are stale, or an empty string."""
+        """Why the results of the node are stale, whose verdict is STALE; an empty string once its Lease is deleted."""
         renewal = self._renewals.get(node)
-        is_stale = renewal is not None and self.verdict(node) is Verdict.STALE
-        return why_stale(node, renewal) if renewal is not None and is_stale else ""
+        return why_stale(node, renewal) if renewal is not None else ""
 
     def stale_nodes(self) -> int:
         return sum(each is Verdict.STALE for each in self._verdicts.values())

@@ -8,6 +8,7 @@ Source: Kruise pkg/controller/{podprobemarker,nodepodprobe}/*_event_handler.go.
 Differs: Kruise ignores changes of labels, deletions, phases and started containers.
 """
 
+import asyncio
 from collections.abc import Callable, Iterable
 
 from kruise_probe.api.core import Lease, Node
@@ -16,9 +17,10 @@ from kruise_probe.api.pods import NOTHING_OWNED, Pod
 from kruise_probe.api.v1alpha1 import NodePodProbe, PodProbeMarker
 from kruise_probe.controllers.compiled import CompiledMarker
 from kruise_probe.controllers.daemon_leases import Verdict
-from kruise_probe.controllers.node_index import ProbesChange
+from kruise_probe.controllers.limits import is_virtual
+from kruise_probe.controllers.node_index import PodResultChange, ProbesChange
+from kruise_probe.controllers.pods.writes import PendingChange
 from kruise_probe.controllers.queues import Queues
-from kruise_probe.controllers.serverless import is_virtual
 from kruise_probe.controllers.state import State
 from kruise_probe.workqueue.priority import Priority
 
@@ -61,7 +63,8 @@ class PodEvents(_Events):
             # In a fixed order, unlike a set of objects that compare by identity.
             self._queues.enqueue_status_of(dict.fromkeys((*before, *after)))
             if _statuses(old) != _statuses(new) and is_virtual(self._state.node(new.node)):
-                self._state.limits.record_provider_change(new.key)
+                change = PendingChange(PodResultChange.STATE, seen_at=None)
+                self._state.limits.record_change(new.key, change)
         self._enqueue_deleting(new)
 
     def on_delete(self, last_known: Pod) -> None:
@@ -112,13 +115,16 @@ class MarkerEvents(_Events):
                 self._queues.enqueue_marker_status(new.key)
             return
         before, after = self._state.index_marker(new)
+        self._queues.enqueue_marker(new.key)
+        if before is not None and before.pod_view == after.pod_view:
+            self._enqueue_nodes(after, self._state.matching.pods_of(after))
+            return
         pods = self._state.matching.pods_of(after)
         if before is not None:
             if before.selector != after.selector:
                 pods += self._state.matching.pods_of(before)
             for pod in pods:
                 self._state.record_ended(pod, [before])
-        self._queues.enqueue_marker(new.key)
         self._enqueue_pods(after, pods)
 
     def on_delete(self, last_known: PodProbeMarker) -> None:
@@ -135,14 +141,19 @@ class MarkerEvents(_Events):
         pods = sorted(pods, key=lambda pod: pod.node)
         for pod in pods:
             self._queues.enqueue_pod(pod.key, initial=initial)
-        nodes = {pod.node for pod in pods} | set(self._state.node_index.nodes_holding(marker.key))
-        for node in sorted(nodes):
-            self._queues.enqueue_node(node, initial=initial)
+        self._enqueue_nodes(marker, pods, initial=initial)
         if not initial:
             of_pods = (other for pod in pods for other in self._state.matching.markers_of(pod))
             # In a fixed order, unlike a set of objects that compare by identity.
             others = dict.fromkeys(other for other in of_pods if other is not marker)
             self._queues.enqueue_status_of(others)
+
+    def _enqueue_nodes(
+        self, marker: CompiledMarker, pods: Iterable[Pod], *, initial: bool = False
+    ) -> None:
+        nodes = {pod.node for pod in pods} | set(self._state.node_index.nodes_holding(marker.key))
+        for node in sorted(nodes):
+            self._queues.enqueue_node(node, initial=initial)
 
 
 class NodeEvents(_Events):
@@ -204,18 +215,17 @@ class NodePodProbeEvents(_Events):
         self._enqueue_changed(last_known.key.name, change)
 
     def _enqueue_changed(self, node: str, change: ProbesChange) -> None:
-        ours = self._state.namespace
-        for key, result_change in change.pods.items():
+        ours, leads, now = self._state.namespace, self._leads(), asyncio.get_running_loop().time()
+        for key, kind in change.pods.items():
             if not ours or key.namespace == ours:
-                edited = change.edited.get(key, ()) if self._leads() else ()
-                self._state.limits.record_result_change(key, result_change, edited)
+                edited = change.edited[key] if leads else frozenset()
+                self._state.limits.record_change(key, PendingChange(kind, now, edited))
                 self._queues.enqueue_pod(key, Priority.HIGH)
         markers = self._state.matching.markers
-        self._queues.enqueue_status_of(markers[key] for key in change.markers if key in markers)
+        self._queues.enqueue_status_of([markers[key] for key in change.markers if key in markers])
         if self._state.leases.verdict(node) is not Verdict.FRESH:
-            self._queues.enqueue_daemon(
-                node
-            )  # Results without a hash prove that Kruise's daemon works.
+            # Results without a hash prove that Kruise's daemon works.
+            self._queues.enqueue_daemon(node)
 
 
 class LeaseEvents(_Events):

@@ -1,4 +1,4 @@
-"""Limits on the markers and probes of one pod, and which probes a limit leaves out. Pure functions.
+"""Which pods are probed, limits on their markers and probes, and which probes a limit leaves out. Pure functions.
 
 A probe that is left out is not in NodePodProbe.spec. Its condition on the pod becomes Unknown with the limit's reason.
 """
@@ -6,24 +6,25 @@ A probe that is left out is not in NodePodProbe.spec. Its condition on the pod b
 from collections.abc import Collection, Mapping
 from typing import Final, NamedTuple
 
-from kruise_probe.api.labels import MAX_ANNOTATION_BYTES
+from kruise_probe.api.core import Node
+from kruise_probe.api.labels import MAX_ANNOTATION_BYTES, annotation_bytes
 from kruise_probe.api.names import (
     REASON_ANNOTATIONS_FULL,
     REASON_ENTRY_TOO_LARGE,
     REASON_NO_ROOM,
     REASON_TOO_MANY_MARKERS,
+    SERVERLESS_MARKERS_ANNOTATION,
+    VIRTUAL_NODE_LABEL,
+    VIRTUAL_NODE_VALUE,
 )
 from kruise_probe.api.pods import Pod
-from kruise_probe.controllers.compiled import CompiledMarker
+from kruise_probe.controllers.compiled import ENTRY_BYTES, CompiledMarker
 
 MARKERS_PER_POD: Final = 64
 """Maximum number of markers that probe one pod; the oldest ones win."""
 
 REPORTED_PROBES: Final = 256
 """Maximum number of left-out probes whose conditions are written. It bounds the size of the pod's status."""
-
-ENTRY_BYTES: Final = 64 * 1024
-"""Maximum size of all probes of one marker for one pod, as stored in a NodePodProbe."""
 
 
 class LeftOut(NamedTuple):
@@ -70,6 +71,25 @@ LIMITS: Final = (TOO_MANY_MARKERS, ENTRY_TOO_LARGE, ANNOTATIONS_FULL, NO_ROOM)
 NOTHING_LEFT_OUT: Final[Mapping[str, LeftOut]] = {}
 
 
+def is_probed(pod: Pod) -> bool:
+    """Whether a pod can be probed: it is active, scheduled, initialised and not a static pod."""
+    return pod.active and bool(pod.node) and not pod.mirror and pod.initialized
+
+
+def is_virtual(node: Node | None) -> bool:
+    """Whether a node is virtual: it represents a serverless provider and has no daemon and no NodePodProbe."""
+    labels = node.metadata.labels if node is not None else None
+    return labels is not None and labels.get(VIRTUAL_NODE_LABEL) == VIRTUAL_NODE_VALUE
+
+
+def has_no_place_in_annotations(pod: Pod, marker: CompiledMarker) -> bool:
+    """Whether the webhook left out the marker, because the pod's annotations would have exceeded their limit."""
+    listed = pod.annotations.get(SERVERLESS_MARKERS_ANNOTATION, "").split(",")
+    if marker.key.name in listed or not marker.condition_types:
+        return False
+    return annotation_bytes(pod.annotations) + marker.entry_bytes >= MAX_ANNOTATION_BYTES
+
+
 def probing_markers(markers: tuple[CompiledMarker, ...]) -> tuple[CompiledMarker, ...]:
     """Of the markers that select a pod, those whose probes may run: the oldest live ones, in order."""
     return by_precedence(markers)[:MARKERS_PER_POD]
@@ -89,7 +109,7 @@ def claiming_markers(markers: tuple[CompiledMarker, ...]) -> tuple[CompiledMarke
 
 def by_precedence(markers: tuple[CompiledMarker, ...]) -> tuple[CompiledMarker, ...]:
     """The markers that are not being deleted, the oldest first."""
-    live = tuple([marker for marker in markers if marker.live])
+    live = tuple([marker for marker in markers if not marker.deleting])
     return live if len(live) < 2 else tuple(sorted(live, key=lambda marker: marker.order))
 
 

@@ -1,17 +1,22 @@
-"""Index of which markers match which pods, in both directions.
+"""Indexes of markers and pods: which markers match which pods, in both directions, and which pods carry which of our marks.
 
 Each selector has an anchor: one label key and the values that it requires. Markers are indexed by their anchor, and
 pods by the anchor keys of all markers. So a lookup only compares pods and markers that share a label.
 
+A namespace has few different sets of marks that we own, as `managedFields` shows. So the search for stale marks of a marker
+checks each set, not each pod.
+
 Source: no counterpart.
-Differs: Kruise lists the pods of a namespace by selector for each marker.
+Differs: Kruise lists the pods of a namespace by selector for each marker, and does not track its own marks.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Final
 
 from kruise_probe.api.keys import NamespacedName
-from kruise_probe.api.pods import Pod
+from kruise_probe.api.pods import NOTHING_OWNED, Owned, Pod
 from kruise_probe.controllers.compiled import CompiledMarker
+from kruise_probe.informers.mutation_cache import MutationCache
 
 AllPods = Callable[[], Iterable[Pod]]
 _Item = tuple[str, str]
@@ -22,17 +27,13 @@ class Matching:
 
     def __init__(self, all_pods: AllPods) -> None:
         self._all_pods = all_pods
-        self._markers: dict[NamespacedName, CompiledMarker] = {}
+        self.markers: Final[dict[NamespacedName, CompiledMarker]] = {}
         self._deleting: dict[str, dict[NamespacedName, CompiledMarker]] = {}
-        self._by_anchor: dict[str, dict[_Item, tuple[CompiledMarker, ...]]] = {}
-        self._without_anchor: dict[str, dict[NamespacedName, CompiledMarker]] = {}
+        self._by_anchor: dict[str, dict[_Item | None, tuple[CompiledMarker, ...]]] = {}
+        """By namespace and required label; under None are the selectors without an anchor."""
         self._pods: dict[tuple[str, str], dict[str, dict[NamespacedName, Pod]]] = {}
         self._anchored: dict[tuple[str, str], int] = {}
         """By namespace and label key, the number of markers with that anchor key: without any, its index is removed."""
-
-    @property
-    def markers(self) -> Mapping[NamespacedName, CompiledMarker]:
-        return self._markers
 
     def deleting(self, namespace: str) -> Mapping[NamespacedName, CompiledMarker]:
         """The markers of a namespace that are being deleted."""
@@ -45,13 +46,15 @@ class Matching:
 
     def markers_of(self, pod: Pod) -> tuple[CompiledMarker, ...]:
         """The markers that match `pod`, including those being deleted, ordered by `CompiledMarker.order`."""
-        candidates = list(self._without_anchor.get(pod.namespace, {}).values())
         by_anchor = self._by_anchor.get(pod.namespace)
-        if by_anchor:
-            for item in pod.labels.items():
-                candidates += by_anchor.get(item, ())
+        if by_anchor is None:
+            return ()
+        candidates = [*by_anchor.get(None, ())]
+        for item in pod.labels.items():
+            candidates += by_anchor.get(item, ())
         found = [marker for marker in candidates if marker.selector.matches(pod.labels)]
-        found.sort(key=lambda marker: marker.order)
+        if len(found) > 1:
+            found.sort(key=lambda marker: marker.order)
         return tuple(found)
 
     def pods_of(self, marker: CompiledMarker) -> list[Pod]:
@@ -80,41 +83,32 @@ class Matching:
             # Before the old marker is removed, so that an index which both need is kept.
             self._index_label(namespace, anchor[0])
         self.remove_marker(marker.key)
-        self._markers[marker.key] = marker
+        self.markers[marker.key] = marker
         if marker.deleting:
             self._deleting.setdefault(namespace, {})[marker.key] = marker
-        if anchor is not None:
-            by_anchor = self._by_anchor.setdefault(namespace, {})
-            for item in _items(anchor):
-                by_anchor[item] = (*by_anchor.get(item, ()), marker)
-        else:
-            self._without_anchor.setdefault(namespace, {})[marker.key] = marker
+        by_anchor = self._by_anchor.setdefault(namespace, {})
+        for item in _items(anchor):
+            by_anchor[item] = (*by_anchor.get(item, ()), marker)
 
     def remove_marker(self, key: NamespacedName) -> None:
         """Remove a marker, if there is one."""
-        marker = self._markers.pop(key, None)
+        marker = self.markers.pop(key, None)
         if marker is None:
             return
-        _drop(self._deleting, key)
-        _drop(self._without_anchor, key)
-        anchor = marker.selector.anchor
-        if anchor is not None:
-            self._remove_anchor(key, anchor)
-
-    def _remove_anchor(self, key: NamespacedName, anchor: tuple[str, frozenset[str]]) -> None:
-        by_anchor = self._by_anchor.get(key.namespace, {})
+        self._deleting.get(key.namespace, {}).pop(key, None)
+        by_anchor, anchor = self._by_anchor[key.namespace], marker.selector.anchor
         for item in _items(anchor):
-            left = tuple(marker for marker in by_anchor[item] if marker.key != key)
-            if left:
-                by_anchor[item] = left
-            else:
+            by_anchor[item] = tuple(other for other in by_anchor[item] if other.key != key)
+            if not by_anchor[item]:
                 del by_anchor[item]
         if not by_anchor:
-            self._by_anchor.pop(key.namespace, None)
-        label = (key.namespace, anchor[0])
-        self._anchored[label] -= 1
-        if not self._anchored[label]:
-            del self._anchored[label], self._pods[label]
+            del self._by_anchor[key.namespace]
+            self._deleting.pop(key.namespace, None)
+        if anchor is not None:
+            label = (key.namespace, anchor[0])
+            self._anchored[label] -= 1
+            if not self._anchored[label]:
+                del self._anchored[label], self._pods[label]
 
     def set_pod(self, old: Pod | None, new: Pod) -> None:
         if old is not None and old.labels != new.labels:
@@ -143,15 +137,50 @@ class Matching:
                 by_value.setdefault(pod.labels[label], {})[pod.key] = pod
 
 
-def _items(anchor: tuple[str, frozenset[str]]) -> Iterable[_Item]:
+def _items(anchor: tuple[str, frozenset[str]] | None) -> Iterable[_Item | None]:
+    if anchor is None:
+        return (None,)
     key, values = anchor
     return ((key, value) for value in values)
 
 
-def _drop(
-    by_namespace: dict[str, dict[NamespacedName, CompiledMarker]], key: NamespacedName
-) -> None:
-    of_namespace = by_namespace.get(key.namespace, {})
-    of_namespace.pop(key, None)
-    if not of_namespace:
-        by_namespace.pop(key.namespace, None)
+class MarkedPods:
+    """The pods that carry our marks, by namespace and by set of marks.
+
+    `written` holds the responses to patches that the informer does not show yet.
+    """
+
+    def __init__(self, written: MutationCache[Pod]) -> None:
+        self._pods: dict[str, dict[Owned, dict[NamespacedName, Pod]]] = {}
+        self._written = written
+
+    def set_pod(self, old: Pod | None, new: Pod) -> None:
+        if old is not None:
+            self.remove_pod(old)
+        if new.owned is not NOTHING_OWNED:
+            by_owned = self._pods.setdefault(new.namespace, {})
+            by_owned.setdefault(new.owned, {})[new.key] = new
+
+    def remove_pod(self, pod: Pod) -> None:
+        by_owned = self._pods.get(pod.namespace, {})
+        found = by_owned.get(pod.owned, {})
+        found.pop(pod.key, None)
+        if not found:
+            by_owned.pop(pod.owned, None)
+
+    def of_marker(self, marker: CompiledMarker) -> Iterator[Pod]:
+        """The pods with a mark of ours that `marker` names, under any owner. Includes our newest writes."""
+        for owned, pods in self._pods.get(marker.key.namespace, {}).items():
+            if _names_any(marker, owned):
+                yield from pods.values()
+        for pod in self._written.unseen():
+            if pod.namespace == marker.key.namespace and _names_any(marker, pod.owned):
+                yield pod
+
+
+def _names_any(marker: CompiledMarker, owned: Owned) -> bool:
+    return bool(
+        owned.labels & marker.labels
+        or owned.annotations & marker.annotations
+        or owned.condition_types & marker.condition_types
+    )

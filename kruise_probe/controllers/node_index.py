@@ -14,7 +14,6 @@ from typing import Final, NamedTuple
 from kruise_probe.api.keys import NamespacedName, ProbeName
 from kruise_probe.api.pods import Pod
 from kruise_probe.api.v1alpha1 import (
-    ContainerProbeState,
     NodePodProbe,
     PodProbe,
     PodProbeStatus,
@@ -57,7 +56,7 @@ class ProbesChange(NamedTuple):
     Attributes:
         spec: whether the entries changed.
         pods: the pods of which a state or message changed, with the kind of change. A newer time alone is no change.
-        markers: the markers of all changed entries and results.
+        markers: the markers of all changed results, and of all entries if the spec changed.
         edited: by pod, the probes with the first result of another handler.
     """
 
@@ -115,19 +114,17 @@ class NodePodProbeIndex:
         markers = self._index_entries(name, before.entries, entries) if spec else set()
         pods: dict[NamespacedName, PodResultChange] = {}
         edited: dict[NamespacedName, frozenset[str]] = {}
-        for identity, status in statuses.items():
-            previous = before.statuses.get(identity)
-            change = result_change(previous, status)
-            if change is None:
+        for identity in {**before.statuses, **statuses}:
+            old_status, status = before.statuses.get(identity), statuses.get(identity)
+            if old_status == status:
                 continue
-            key = NamespacedName(status.namespace, status.name)
-            pods[key] = change
-            markers |= _markers_of_states(status)
-            if previous is not None:  # markers of removed states must update their counts
-                markers |= _markers_of_states(previous)
-                edited[key] = _edited_probes(previous, status)
-        for identity in before.statuses.keys() - statuses.keys():
-            markers |= _markers_of_states(before.statuses[identity])
+            changed = _changed_results(old_status, status)
+            markers |= {
+                NamespacedName(identity[0], ProbeName.parse(name).marker) for name in changed.names
+            }
+            if status is not None and changed.kind is not None:
+                key = NamespacedName(status.namespace, status.name)
+                pods[key], edited[key] = changed.kind, changed.edited
         return ProbesChange(spec, pods, frozenset(markers), edited)
 
     def remove(self, name: str) -> ProbesChange:
@@ -151,35 +148,39 @@ class NodePodProbeIndex:
         return old | new
 
 
-def result_change(before: PodProbeStatus | None, after: PodProbeStatus) -> PodResultChange | None:
-    """Classify the change on one pod; None if only times changed. A result of an edited handler is a change."""
-    old, new = (before and before.probe_states) or (), after.probe_states or ()
-    if len(old) == len(new) and not any(map(_differs, old, new)):
-        return None
-    states = {state.name: state.state for state in old}
-    changed = [state.name for state in new if states.get(state.name) != state.state]
-    if any(name in states for name in changed):
-        return PodResultChange.STATE
-    return PodResultChange.FIRST_RESULT if changed else PodResultChange.MESSAGE
+class _ChangedResults(NamedTuple):
+    """The most important change of one pod's results, None if only times changed; the probes with any, and the edited ones."""
+
+    kind: PodResultChange | None
+    names: list[str]
+    edited: frozenset[str]
 
 
-def _edited_probes(before: PodProbeStatus, after: PodProbeStatus) -> frozenset[str]:
-    """The probes whose result is the first one of another handler."""
-    hashes = {each.name: each.probe_hash for each in before.probe_states or ()}
-    return frozenset(
-        each.name
-        for each in after.probe_states or ()
-        if each.probe_hash and (hashes.get(each.name) or each.probe_hash) != each.probe_hash
-    )
-
-
-def _differs(left: ContainerProbeState, right: ContainerProbeState) -> bool:
-    return (
-        left.state != right.state
-        or left.message != right.message
-        or left.name != right.name
-        or left.probe_hash != right.probe_hash
-    )
+def _changed_results(
+    before: PodProbeStatus | None, after: PodProbeStatus | None
+) -> _ChangedResults:
+    """Compare the results of one pod. A result of an edited handler is a change."""
+    removed = {state.name: state for state in (before and before.probe_states) or ()}
+    kinds: list[PodResultChange] = []
+    names: list[str] = []
+    edited: list[str] = []
+    for state in (after and after.probe_states) or ():
+        previous = removed.pop(state.name, None)
+        if previous is None:
+            kinds.append(PodResultChange.FIRST_RESULT)
+        elif previous.state != state.state:
+            kinds.append(PodResultChange.STATE)
+        elif previous.message != state.message or previous.probe_hash != state.probe_hash:
+            kinds.append(PodResultChange.MESSAGE)
+        else:
+            continue
+        names.append(state.name)
+        known = previous and previous.probe_hash
+        if known and state.probe_hash and known != state.probe_hash:
+            edited.append(state.name)
+    if removed:
+        kinds.append(PodResultChange.MESSAGE)
+    return _ChangedResults(max(kinds, default=None), [*names, *removed], frozenset(edited))
 
 
 def _spec_differs(old: NodePodProbe, new: NodePodProbe) -> bool:
@@ -194,11 +195,4 @@ def _markers_of_entries(entries: Mapping[str, PodProbe]) -> set[NamespacedName]:
         NamespacedName(entry.namespace, ProbeName.parse(probe.name).marker)
         for entry in entries.values()
         for probe in entry.probes or ()
-    }
-
-
-def _markers_of_states(status: PodProbeStatus) -> set[NamespacedName]:
-    return {
-        NamespacedName(status.namespace, ProbeName.parse(each.name).marker)
-        for each in status.probe_states or ()
     }

@@ -23,19 +23,17 @@ from kruise_probe.controllers.daemon_leases import DaemonLeases, Verdict
 from kruise_probe.controllers.limits import (
     NOTHING_LEFT_OUT,
     LeftOut,
+    is_probed,
+    is_virtual,
     left_out_of,
     reported_without_room,
 )
-from kruise_probe.controllers.marked_pods import MarkedPods
-from kruise_probe.controllers.matching import Matching
+from kruise_probe.controllers.matching import MarkedPods, Matching
 from kruise_probe.controllers.node_index import NodePodProbeIndex, ProbesChange
 from kruise_probe.controllers.nodes.budget import NoRoom
-from kruise_probe.controllers.nodes.plan import is_probed
-from kruise_probe.controllers.pods.claims import claims_of, has_unowned_mark
-from kruise_probe.controllers.pods.marking import States
-from kruise_probe.controllers.pods.patch import EVERY_MARKER
-from kruise_probe.controllers.pods.write_limits import WriteLimits
-from kruise_probe.controllers.serverless import is_virtual, states_of_conditions
+from kruise_probe.controllers.pods.claims import claims_of, unowned_marks
+from kruise_probe.controllers.pods.marking import States, states_of_conditions
+from kruise_probe.controllers.pods.writes import EVERY_MARKER, WriteLimits
 from kruise_probe.informers.mutation_cache import MutationCache
 from kruise_probe.informers.shared_informer import SharedInformer
 from kruise_probe.manager.manager import Manager
@@ -148,10 +146,11 @@ class State:
         """By node, since its first plan."""
         self.refusals: Final[dict[NamespacedName, Refusals]] = {}
         """By pod; its writes are retried."""
+        self._nodes = informers.nodes.lister
         self._allowed_labels = allowed_labels
 
     def node(self, name: str) -> Node | None:
-        return self.informers.nodes.lister.get(NamespacedName("", name))
+        return self._nodes.get(NamespacedName("", name))
 
     def pods_on(self, node: str) -> Collection[Pod]:
         """The pods of a node, with our own writes."""
@@ -173,7 +172,7 @@ class State:
 
     def record_ended(self, pod: Pod, markers: Iterable[CompiledMarker]) -> None:
         """Record markers, as they were, that may not write to `pod` any more."""
-        found = tuple(marker for marker in markers if has_unowned_mark(pod, marker))
+        found = tuple(marker for marker in markers if any(unowned_marks(pod, marker)))
         if found:
             self.ended[pod.key] = (*self.ended.get(pod.key, ()), *found)
 
@@ -226,12 +225,14 @@ class State:
         left_out = NOTHING_LEFT_OUT
         if is_probed(pod):
             left_out = left_out_of(pod, markers, self.no_room(pod))
-        if self.leases.verdict(pod.node) is Verdict.UNDECIDED:
+        verdict = self.leases.verdict(pod.node)
+        if verdict is Verdict.UNDECIDED:
             return PodResults(undecided=True, left_out=left_out)
         # Where the API server changes entries, the daemon reports hashes of the changed ones.
-        compared = () if self.spec(pod.node).is_altered else markers
-        states = self.node_index.states_of(pod, compared)
-        return PodResults(states, self.leases.why_stale(pod.node), left_out=left_out)
+        spec = self.specs.get(pod.node)
+        states = self.node_index.states_of(pod, () if spec and spec.is_altered else markers)
+        why_stale = self.leases.why_stale(pod.node) if verdict is Verdict.STALE else ""
+        return PodResults(states, why_stale, left_out=left_out)
 
     def refusals_of(self, marker: str, pods: Iterable[Pod]) -> dict[NamespacedName, str]:
         """The pods on which the API server refuses marks of `marker`, and why."""

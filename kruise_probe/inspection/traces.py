@@ -11,9 +11,9 @@ from typing import Final, NamedTuple
 from kruise_probe.api.pods import Pod
 from kruise_probe.api.spelling import did_you_mean
 from kruise_probe.controllers.compiled import CompiledMarker
-from kruise_probe.controllers.limits import left_out_of, reported_without_room
+from kruise_probe.controllers.limits import is_virtual, left_out_of, reported_without_room
 from kruise_probe.controllers.pods.claims import claims_of, conflicts_of
-from kruise_probe.controllers.serverless import is_virtual, states_of_conditions
+from kruise_probe.controllers.pods.marking import states_of_conditions
 from kruise_probe.inspection import result_links, spec_links
 from kruise_probe.inspection.link import Link, LinkState, ProbeContext, broken, ok, waiting
 from kruise_probe.inspection.seen_pods import SeenPod
@@ -53,7 +53,7 @@ def contexts_of(snapshot: Snapshot, seen: SeenPod, marker: CompiledMarker) -> li
     planned = [probe.name for probe in (entry and entry.probes) or ()]
     left_out = left_out_of(pod, markers, reported_without_room(pod, markers, planned))
     conflicts = conflicts_of(marker, claims)
-    by_name = {claim.name: claim for claim in claims.claims} if marker.live else {}
+    by_name = {claim.name: claim for claim in claims.claims} if not marker.deleting else {}
     return [
         ProbeContext(
             snapshot=snapshot,
@@ -119,7 +119,7 @@ def readiness_gates_of(snapshot: Snapshot, seen: SeenPod) -> list[Link]:
     writers: dict[str, str] = {}
     elsewhere: dict[str, CompiledMarker] = {}
     for marker in sorted(snapshot.markers_in(pod.namespace), key=lambda each: each.order):
-        for probe in marker.probes if marker.live else ():
+        for probe in marker.probes if not marker.deleting else ():
             if not marker.selector.matches(pod.labels):
                 elsewhere.setdefault(probe.condition_type, marker)
             elif probe.condition_type:

@@ -19,7 +19,7 @@ from support.running_manager import running_manager, settle
 from kruise_probe.api.kinds import Resource
 from kruise_probe.api.names import MANAGER_FIELD_MANAGER, PAUSED_ANNOTATION
 from kruise_probe.api.resources import MARKERS, NODE_POD_PROBES, NODES, PODS
-from kruise_probe.controllers.pods.write_limits import MARKS_INTERVAL_SECONDS
+from kruise_probe.controllers.pods.writes import MARKS_INTERVAL_SECONDS
 
 NODE_NAMES = ("node-1", "node-2")
 POD_NAMES = ("web-0", "web-1", "web-2", "web-3")

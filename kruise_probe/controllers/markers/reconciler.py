@@ -23,30 +23,31 @@ from kruise_probe.api.v1alpha1 import PodProbeMarker, PodProbeMarkerStatus
 from kruise_probe.client.recorder import ObjectReference
 from kruise_probe.client.request import Patcher, PatchType
 from kruise_probe.controllers.compiled import CompiledMarker
-from kruise_probe.controllers.limits import ANNOTATIONS_FULL
-from kruise_probe.controllers.markers.conditions import WARNING_REASONS, WRITES_LIMITED
-from kruise_probe.controllers.markers.counts import StatusCounts
-from kruise_probe.controllers.markers.marker_status import (
+from kruise_probe.controllers.limits import (
+    ANNOTATIONS_FULL,
+    has_no_place_in_annotations,
+    is_probed,
+)
+from kruise_probe.controllers.markers.conditions import (
+    WARNING_REASONS,
+    WRITES_LIMITED,
     deleted_status,
     differs,
     encode_status,
     marker_status,
 )
-from kruise_probe.controllers.nodes.plan import is_probed
+from kruise_probe.controllers.markers.counts import StatusCounts
 from kruise_probe.controllers.pods.claims import (
     claims_of,
     conflicts_of,
     has_stale_mark,
-    has_unowned_mark,
+    unowned_marks,
 )
+from kruise_probe.controllers.pods.marking import states_of_conditions
 from kruise_probe.controllers.pods.reconciler import Recorder
 from kruise_probe.controllers.pods.values import invalid_values
-from kruise_probe.controllers.pods.write_limits import MARKS_INTERVAL_SECONDS
+from kruise_probe.controllers.pods.writes import MARKS_INTERVAL_SECONDS
 from kruise_probe.controllers.queues import Queues
-from kruise_probe.controllers.serverless import (
-    has_no_place_in_annotations,
-    states_of_conditions,
-)
 from kruise_probe.controllers.state import State
 from kruise_probe.workqueue.controller import Result
 
@@ -254,7 +255,9 @@ class MarkerReconciler:
     def _pod_with_stale_mark(self, compiled: CompiledMarker) -> NamespacedName | None:
         """Return a pod that still carries a mark of the marker, or None."""
         unowned = (
-            pod for pod in self._state.matching.pods_of(compiled) if has_unowned_mark(pod, compiled)
+            pod
+            for pod in self._state.matching.pods_of(compiled)
+            if any(unowned_marks(pod, compiled))
         )
         for pod in chain(self._state.marked.of_marker(compiled), unowned):
             if has_stale_mark(pod, compiled, claims_of(self._state.matching.markers_of(pod))):

@@ -18,7 +18,7 @@ from kruise_probe.api.keys import NamespacedName, ProbeName
 from kruise_probe.api.pods import Container, Pod
 from kruise_probe.api.v1alpha1 import ContainerProbe, PodProbe, stored_bytes
 from kruise_probe.controllers.compiled import CompiledMarker
-from kruise_probe.controllers.limits import entry_too_large, probing_markers
+from kruise_probe.controllers.limits import entry_too_large, is_probed, probing_markers
 from kruise_probe.controllers.pods.claims import claims_of, has_stale_mark
 
 SHARED_ENTRIES_BYTES: Final = 16 << 20
@@ -28,11 +28,6 @@ PROBE_BYTES: Final = 1024
 
 Matches = Callable[[Pod], tuple[CompiledMarker, ...]]
 """The markers whose selectors match a pod, including those being deleted."""
-
-
-def is_probed(pod: Pod) -> bool:
-    """Whether a pod can be probed: it is active, scheduled, initialised and not a static pod."""
-    return pod.active and bool(pod.node) and not pod.mirror and pod.initialized
 
 
 def plan(
@@ -70,7 +65,7 @@ def probes_of_pod(pod: Pod, markers: tuple[CompiledMarker, ...]) -> tuple[Contai
     """The probes of a pod that can be probed, ordered by marker and by position in the marker's list."""
     if pod.paused:
         return ()
-    if len(markers) == 1 and markers[0].live and not markers[0].paused:
+    if len(markers) == 1 and not markers[0].deleting and not markers[0].paused:
         return probes_of_marker(markers[0], pod.containers, pod.started)
     probes: tuple[ContainerProbe, ...] = ()
     for marker in probing_markers(markers):

@@ -26,11 +26,10 @@ from kruise_probe.api.resources import NODE_POD_PROBES
 from kruise_probe.api.v1alpha1 import NodePodProbe, PodProbe
 from kruise_probe.client.request import Creator, Deleter, Patcher, PatchType
 from kruise_probe.controllers.compiled import CompiledMarker
-from kruise_probe.controllers.limits import left_out_of, may_leave_out
+from kruise_probe.controllers.limits import is_probed, is_virtual, left_out_of, may_leave_out
 from kruise_probe.controllers.nodes.budget import fit
-from kruise_probe.controllers.nodes.plan import is_probed, plan, same_entries
+from kruise_probe.controllers.nodes.plan import plan, same_entries
 from kruise_probe.controllers.queues import Queues
-from kruise_probe.controllers.serverless import is_virtual
 from kruise_probe.controllers.state import UNKNOWN_SPEC, State, WrittenSpec
 
 _encoder = msgspec.json.Encoder()

@@ -9,6 +9,7 @@ Differs: Kruise lets the last result win and only logs a conflict of condition t
 """
 
 from collections.abc import Iterable, Mapping
+from operator import attrgetter
 from typing import Final, NamedTuple
 
 from cachetools import LRUCache, cached
@@ -16,7 +17,7 @@ from cachetools import LRUCache, cached
 from kruise_probe.api.extraction import MAX_INSTRUCTIONS, FromMessage, MarkValue
 from kruise_probe.api.keys import NamespacedName, ProbeName
 from kruise_probe.api.names import REASON_PROBE_REMOVED
-from kruise_probe.api.pods import Owned, Pod
+from kruise_probe.api.pods import NOTHING_OWNED, Owned, Pod
 from kruise_probe.api.v1alpha1 import ProbeState
 from kruise_probe.controllers.compiled import (
     NO_MARKS,
@@ -120,8 +121,11 @@ def claims_of(markers: tuple[CompiledMarker, ...]) -> Claims:
     return _shared_claims(claiming_markers(markers))
 
 
+_serial = attrgetter("serial")
+
+
 def _serials(markers: tuple[CompiledMarker, ...]) -> tuple[int, ...]:
-    return tuple([each.serial for each in markers])
+    return tuple(map(_serial, markers))
 
 
 def _estimated_bytes(claims: Claims) -> int:
@@ -285,28 +289,35 @@ def marks_of(pod: Pod, marker: CompiledMarker) -> Owned:
 
     Somebody may have emptied `managedFields`.
     """
-    owned, others = pod.owned, pod.owned_by_others
-    own_claims = _shared_claims((marker,))
-
-    def unowned(field: MarkField) -> Iterable[str]:
-        current: Mapping[str, str] = getattr(pod, field)
-        owners: Owners = getattr(own_claims, field)
-        left = (owners.keys() & current.keys()) - getattr(others, field)
-        return (key for key in left if owners[key].may_write(field, key, current[key]))
-
-    types = marker.condition_types & {each.type for each in pod.conditions}
+    owned, unowned = pod.owned, unowned_marks(pod, marker)
+    types = frozenset([each.type for each in pod.conditions]) & marker.condition_types
     return Owned(
-        condition_types=types & owned.condition_types | types - others.condition_types,
-        labels=owned.labels & marker.labels & pod.labels.keys() | frozenset(unowned("labels")),
-        annotations=owned.annotations & marker.annotations & pod.annotations.keys()
-        | frozenset(unowned("annotations")),
+        owned.condition_types & types | unowned.condition_types,
+        owned.labels & marker.labels & pod.labels.keys() | unowned.labels,
+        owned.annotations & marker.annotations & pod.annotations.keys() | unowned.annotations,
     )
 
 
-def has_unowned_mark(pod: Pod, marker: CompiledMarker) -> bool:
-    """Whether `pod` carries a mark that we wrote for `marker`, which `managedFields` does not list."""
-    marks = marks_of(pod, marker)
-    return any(found - owned for found, owned in zip(marks, pod.owned, strict=True))
+def unowned_marks(pod: Pod, marker: CompiledMarker) -> Owned:
+    """The marks on `pod` that no field manager owns, and that `marker` may have written."""
+    types = marker.condition_types - pod.owned.condition_types
+    labels = (marker.labels & pod.labels.keys()) - pod.owned.labels
+    annotations = (marker.annotations & pod.annotations.keys()) - pod.owned.annotations
+    if not types and not labels and not annotations:  # the common case
+        return NOTHING_OWNED
+    others, own_claims = pod.owned_by_others, _shared_claims((marker,))
+
+    def written(field: MarkField, keys: frozenset[str]) -> frozenset[str]:
+        owners, current = getattr(own_claims, field), getattr(pod, field)
+        return frozenset(
+            key for key in keys if key in owners and owners[key].may_write(field, key, current[key])
+        )
+
+    return Owned(
+        types.intersection([each.type for each in pod.conditions]) - others.condition_types,
+        written("labels", labels - others.labels),
+        written("annotations", annotations - others.annotations),
+    )
 
 
 def has_stale_mark(pod: Pod, marker: CompiledMarker, claims: Claims) -> bool:

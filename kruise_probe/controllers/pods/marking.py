@@ -48,6 +48,8 @@ CONDITION_STATUS: Final = {
 States = Mapping[str, ContainerProbeState]
 """By the name of the probe, `<marker>#<probe>`."""
 
+_STATE_OF_STATUS: Final = {"True": ProbeState.SUCCEEDED, "False": ProbeState.FAILED}
+
 _NO_STATE: Final = ContainerProbeState(name="", state=ProbeState.UNKNOWN.value)
 
 
@@ -265,3 +267,19 @@ def _is_stale(pod: Pod, owner: Claim | None, field: MarkField, key: str, value: 
     if owner is None:
         return True
     return not (pod.paused or owner.paused or owner.may_write(field, key, value))
+
+
+def states_of_conditions(pod: Pod, claims: Claims) -> States:
+    """Convert the conditions that the provider wrote into probe states."""
+    states: dict[str, ContainerProbeState] = {}
+    for claim in claims.claims:
+        condition = pod.condition(claim.condition_type) if claim.condition_type else None
+        if condition is not None:
+            states[claim.name] = ContainerProbeState(
+                name=claim.name,
+                state=_STATE_OF_STATUS.get(condition.status, ProbeState.UNKNOWN),
+                last_probe_time=condition.last_probe_time,
+                last_transition_time=condition.last_transition_time,
+                message=condition.message,
+            )
+    return states

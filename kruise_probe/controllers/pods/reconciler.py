@@ -19,15 +19,17 @@ from kruise_probe.client.request import Patcher, PatchType
 from kruise_probe.controllers.compiled import CompiledMarker
 from kruise_probe.controllers.pods.claims import NO_CLAIMS, Claims, claims_of
 from kruise_probe.controllers.pods.marking import Changes, marking
-from kruise_probe.controllers.pods.patch import (
+from kruise_probe.controllers.pods.writes import (
     PatchPart,
+    PendingChange,
+    WriteCause,
+    cause_of,
     encode_patch,
     parts_of,
     pod_is_gone,
     refusal,
     was_applied,
 )
-from kruise_probe.controllers.pods.write_limits import PendingChange, WriteCause, cause_of
 from kruise_probe.controllers.queues import Queues
 from kruise_probe.controllers.state import Refusals, State
 from kruise_probe.workqueue.controller import Result

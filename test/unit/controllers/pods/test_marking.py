@@ -28,8 +28,8 @@ from kruise_probe.controllers.compiled import compile_marker
 from kruise_probe.controllers.limits import NO_ROOM, LeftOut
 from kruise_probe.controllers.pods.claims import NO_CLAIMS, Claims, claims_of
 from kruise_probe.controllers.pods.marking import Changes, States, marking
-from kruise_probe.controllers.pods.patch import encode_patch
 from kruise_probe.controllers.pods.values import InvalidValue, invalid_values
+from kruise_probe.controllers.pods.writes import encode_patch
 
 NOW = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
 C = "example.com/healthy"

@@ -20,7 +20,7 @@ from support.fake_api import FakeApi
 from support.running_manager import running_manager, settle
 
 from kruise_probe.api.resources import MARKERS, NODE_POD_PROBES, NODES, PODS
-from kruise_probe.controllers.pods.write_limits import (
+from kruise_probe.controllers.pods.writes import (
     MARKS_BURST,
     MARKS_INTERVAL_SECONDS,
     MESSAGE_BURST,

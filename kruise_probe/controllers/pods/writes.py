@@ -1,26 +1,40 @@
-"""Rate limits for the writes of one pod: none for a new state of a probe, two token buckets for everything else.
+"""Writes of pods: when one is allowed, and its patch.
 
-Without them, markers that select by labels that they write for each other, or a client that reverts our marks, would cause
-a hundred writes of a pod per second. A delayed write is requeued until its token is available, and writes the state at
-that time. So the final state is always written.
+There is no limit for a new state of a probe, and two token buckets of a pod for everything else. Without them, markers that
+select by labels that they write for each other, or a client that reverts our marks, would cause a hundred writes of a pod per
+second. A delayed write is requeued until its token is available, and writes the state at that time. So the final state is
+always written.
 
-Source: no counterpart.
+One strategic merge patch of `pods/status` has all changes of a pod or, if that is invalid, each part has its own. A patch
+carries `metadata.uid`: if the pod was replaced under the same name, the API server returns 422. A patch contains only our own
+keys and condition types, so it never overwrites changes of other writers.
+
+Source: apimachinery strategicpatch (merge key `type` of conditions, `$patch: delete`).
 Differs: Kruise writes on every event.
 """
 
-import asyncio
-from collections.abc import Collection
 from enum import StrEnum
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from kruise_probe.api.keys import NamespacedName
+import msgspec
+
+from kruise_probe.api.errors import (
+    BadRequest,
+    Conflict,
+    Forbidden,
+    Invalid,
+    KubeError,
+    NotFound,
+    first_line,
+)
+from kruise_probe.api.keys import NamespacedName, ProbeName
 from kruise_probe.api.names import REASON_DAEMON_STALE
 from kruise_probe.api.pods import Pod, PodCondition
 from kruise_probe.api.times import CLOCK_SLACK_SECONDS
 from kruise_probe.api.token_bucket import TokenBucket
 from kruise_probe.controllers.node_index import PodResultChange
-from kruise_probe.controllers.pods.claims import Claims
-from kruise_probe.controllers.pods.marking import Changes
+from kruise_probe.controllers.pods.claims import Claims, WantedItems
+from kruise_probe.controllers.pods.marking import Changes, same_condition
 
 MESSAGE_BURST: Final = 3
 """Burst of writes that change only messages and annotations from messages; then one per `--message-update-interval`."""
@@ -30,6 +44,12 @@ MARKS_INTERVAL_SECONDS: Final = 10.0
 """Writes without a new state: labels with another value from the message, and writes after an edit of a marker, of labels, or
 of an owner, and first results. Nine at once, as six changes of a label a minute are not delayed; then one per 10 s. The marks
 of each probe of the pod may be written once more, as the first results of its probes may arrive one by one."""
+
+
+EVERY_MARKER: Final = ""
+"""In place of a marker's name: the refused changes belong to several markers."""
+
+_encoder = msgspec.json.Encoder()
 
 
 class PendingChange(NamedTuple):
@@ -113,18 +133,7 @@ class WriteLimits:
         self._limits: dict[NamespacedName, _PodLimits] = {}
         self._pending: dict[NamespacedName, PendingChange] = {}
 
-    def record_result_change(
-        self, pod: NamespacedName, change: PodResultChange, edited: Collection[str] = ()
-    ) -> None:
-        """Record a change of results in a NodePodProbe."""
-        now = asyncio.get_running_loop().time()
-        self._add(pod, PendingChange(change, now, frozenset(edited)))
-
-    def record_provider_change(self, pod: NamespacedName) -> None:
-        """Record that a serverless provider changed a condition."""
-        self._add(pod, PendingChange(PodResultChange.STATE, None))
-
-    def _add(self, pod: NamespacedName, change: PendingChange) -> None:
+    def record_change(self, pod: NamespacedName, change: PendingChange) -> None:
         """Merge a change into the pending one: keep the most important kind and the earliest time."""
         known = self._pending.get(pod)
         if known is not None:
@@ -178,3 +187,102 @@ class WriteLimits:
         """Remove the limits and the pending change of a deleted pod."""
         self._pending.pop(pod, None)
         self._limits.pop(pod, None)
+
+
+class PatchPart(NamedTuple):
+    """Changes that are written in one patch, and the name of their marker."""
+
+    marker: str
+    changes: Changes
+
+
+def encode_patch(pod: Pod, changes: Changes) -> bytes:
+    metadata: dict[str, Any] = {"uid": pod.uid}
+    if changes.labels:
+        metadata["labels"] = changes.labels
+    if changes.annotations:
+        metadata["annotations"] = changes.annotations
+    body: dict[str, Any] = {"metadata": metadata}
+    if changes.conditions or changes.deleted:
+        written = [_entry(each, pod.condition(each.type)) for each in changes.conditions]
+        deleted = [{"$patch": "delete", "type": each} for each in changes.deleted]
+        body["status"] = {"conditions": written + deleted}
+    return _encoder.encode(body)
+
+
+def _entry(condition: PodCondition, current: PodCondition | None) -> dict[str, str | None]:
+    """Encode a condition. Omit unchanged times, and texts that are empty and not set."""
+    entry: dict[str, str | None] = {
+        "type": condition.type,
+        "status": condition.status,
+        "reason": condition.reason or None,
+        "message": condition.message or None,
+        "lastProbeTime": condition.last_probe_time,
+        "lastTransitionTime": condition.last_transition_time,
+    }
+    removed = {
+        "reason": current is not None and current.reason,
+        "message": current is not None and current.message,
+    }
+    return {name: text for name, text in entry.items() if text or removed.get(name)}
+
+
+def was_applied(changes: Changes, written: Pod) -> bool:
+    """Whether the response to a patch shows what was sent."""
+    conditions = {each.type: each for each in written.conditions}
+    return (
+        all(written.labels.get(key) == value for key, value in changes.labels.items())
+        and all(written.annotations.get(key) == value for key, value in changes.annotations.items())
+        and all(same_condition(conditions.get(each.type), each) for each in changes.conditions)
+        and conditions.keys().isdisjoint(changes.deleted)
+    )
+
+
+def parts_of(changes: Changes, claims: Claims) -> list[PatchPart]:
+    """Split changes: one part with conditions and removals, then one per marker with its labels and annotations.
+
+    So a value that the API server refuses only affects its own marker.
+    """
+    left = Changes(dict(changes.labels), dict(changes.annotations), *changes[2:])
+    by_marker: dict[str, Changes] = {}
+    for claim in claims.claims:
+        marker = ProbeName.parse(claim.name).marker
+        part = by_marker.setdefault(marker, Changes({}, {}, [], []))
+        for wanted in claim.wanted.values():
+            _move(wanted.labels, left.labels, part.labels)
+            _move(wanted.annotations, left.annotations, part.annotations)
+    parts = [PatchPart(EVERY_MARKER, left), *(PatchPart(*each) for each in by_marker.items())]
+    return [each for each in parts if each.changes]
+
+
+def _move(
+    wanted: WantedItems,
+    left: dict[str, str | None],
+    part: dict[str, str | None],
+) -> None:
+    """Move the values of the keys of `wanted` from `left` to `part`; removals stay in `left`."""
+    for key, _ in wanted:
+        value = left.get(key)
+        if value is not None:
+            part[key] = value
+            del left[key]
+
+
+def pod_is_gone(error: KubeError) -> bool:
+    """Whether the error means that the pod with this uid no longer exists."""
+    match error:
+        case NotFound():
+            return True
+        case Invalid() | Conflict():
+            return "metadata.uid" in error.message or "Precondition failed: UID" in error.message
+        case _:
+            return False
+
+
+def refusal(error: KubeError) -> str:
+    """The short reason of a permanent refusal; empty for a transient error."""
+    match error:
+        case BadRequest() | Forbidden() | Invalid() if not pod_is_gone(error):
+            return f"{error.code} {first_line(error.message)}"
+        case _:
+            return ""
