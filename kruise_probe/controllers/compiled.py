@@ -62,7 +62,8 @@ class CompiledProbe(NamedTuple):
     """One valid probe of a marker.
 
     Attributes:
-        probe: the name within the marker; `name` is `<marker>#<probe>`.
+        name: `<marker>#<probe>`.
+        probe: the name within the marker.
         container_probe: the probe for NodePodProbe.spec, with scheme and path filled in.
         port_name: the name of the container port, to be resolved for each pod; empty for a numeric port.
         condition_type: empty if there is none, or if it is invalid or reserved.
@@ -71,6 +72,7 @@ class CompiledProbe(NamedTuple):
         hash: of `container_probe`; see `hash_on` for a port name.
     """
 
+    name: str
     probe: str
     container_probe: ContainerProbe
     port_name: str
@@ -78,10 +80,6 @@ class CompiledProbe(NamedTuple):
     policies: Mapping[str, Marks]
     entry_bytes: int
     hash: str
-
-    @property
-    def name(self) -> str:
-        return self.container_probe.name
 
     @property
     def container(self) -> str:
@@ -192,6 +190,7 @@ def _probes(marker: PodProbeMarker, invalid: Invalid) -> tuple[CompiledProbe, ..
         has_condition = (f"{path}.podConditionType", None) not in invalid
         probes.append(
             CompiledProbe(
+                name=container_probe.name,
                 probe=probe.name,
                 container_probe=container_probe,
                 port_name=port_name,

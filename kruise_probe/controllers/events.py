@@ -207,7 +207,7 @@ class NodePodProbeEvents(_Events):
         owners_changed = old.metadata.owner_references != new.metadata.owner_references
         if not own_write and (change.spec or owners_changed):
             self._queues.enqueue_node(new.key.name)
-        self._enqueue_changed(new.key.name, change)
+        self._enqueue_changed(new.metadata.name, change)
 
     def on_delete(self, last_known: NodePodProbe) -> None:
         change = self._state.remove_node_pod_probe(last_known)

@@ -100,7 +100,7 @@ class NodePodProbeIndex:
 
     def update(self, old: NodePodProbe | None, new: NodePodProbe) -> ProbesChange:
         """Index a new or changed NodePodProbe; return what changed."""
-        name = new.key.name
+        name = new.metadata.name
         before = self.view(name)
         spec = old is None or _spec_differs(old, new)
         entries = (

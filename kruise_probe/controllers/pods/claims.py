@@ -110,9 +110,6 @@ class Claims(NamedTuple):
         return owner is not None and owner.is_from_message(field, key)
 
 
-NO_CLAIMS: Final = Claims((), {}, {}, {})
-
-
 def claims_of(markers: tuple[CompiledMarker, ...]) -> Claims:
     """The claims of the markers that match one pod, given in any order. Markers being deleted claim nothing.
 

@@ -80,13 +80,15 @@ def marking(
     ended: Iterable[CompiledMarker] = (),
     now: datetime,
 ) -> Changes | None:
-    """The changes that `pod` needs, or None.
+    """The changes that `pod` needs, or None. A static pod is never written.
 
     `states` are the recorded states of this pod's probes. `stale` is the message why they are stale, else empty.
     `left_out` is the limit that leaves out the probes of a marker, by the marker's name. `writes_conditions` is False
     where a serverless provider writes them. `edited` names the probes whose condition is written even if it is equal.
     `ended` are markers, as they were, that do not write to the pod any more.
     """
+    if pod.mirror:
+        return None
     changes = Changes({}, {}, [], [])
     claims = claims_with_container(pod, claims)
     _apply_states(pod, claims, states, stale, left_out, writes_conditions, edited, now, changes)

@@ -5,8 +5,8 @@ Differs: one pod per key instead of one node; a patch instead of an update of th
 """
 
 import asyncio
-from collections.abc import Collection, Iterable
-from typing import Final, NamedTuple, Protocol
+from collections.abc import Iterable
+from typing import Final, Protocol
 
 from prometheus_client import Counter, Histogram
 
@@ -17,11 +17,10 @@ from kruise_probe.api.resources import PODS
 from kruise_probe.client.recorder import ObjectReference
 from kruise_probe.client.request import Patcher, PatchType
 from kruise_probe.controllers.compiled import CompiledMarker
-from kruise_probe.controllers.pods.claims import NO_CLAIMS, Claims, claims_of
+from kruise_probe.controllers.pods.claims import Claims, claims_of
 from kruise_probe.controllers.pods.marking import Changes, marking
 from kruise_probe.controllers.pods.writes import (
     PatchPart,
-    PendingChange,
     WriteCause,
     cause_of,
     encode_patch,
@@ -59,17 +58,6 @@ class Recorder(Protocol):
     def event(self, involved: ObjectReference, type: str, reason: str, message: str) -> None: ...
 
 
-class _Decision(NamedTuple):
-    """The changes that a pod needs, and the claims on it.
-
-    `undecided`: whether the results of its node are stale is not known yet, so no results are applied.
-    """
-
-    changes: Changes | None
-    claims: Claims = NO_CLAIMS
-    undecided: bool = False
-
-
 class PodReconciler:
     """Writes the marks of pods: one patch per pod and change, or one per part if the API server refuses that."""
 
@@ -84,20 +72,6 @@ class PodReconciler:
             self._limits.forget(key)
             return None
         ended = self._state.ended.get(key, ())
-        decision = self._decide(pod, pending.edited if pending else (), ended)
-        if decision.changes is not None:
-            return await self._apply(pod, decision.changes, decision, pending, ended)
-        self._finish(pod, ended)
-        if not decision.undecided:  # else the verdict on its node enqueues the pod again
-            self._limits.drop_pending(key, pending)
-        return None
-
-    def _decide(
-        self, pod: Pod, edited: Collection[str], ended: Iterable[CompiledMarker]
-    ) -> _Decision:
-        """What the pod needs. Without a state of its probes, conditions and marks stay."""
-        if pod.mirror:
-            return _Decision(None)
         markers = self._state.matching.markers_of(pod)
         claims, results = claims_of(markers), self._state.results_of(pod, markers)
         changes = marking(
@@ -107,57 +81,54 @@ class PodReconciler:
             stale=results.why_stale,
             left_out=results.left_out,
             writes_conditions=not results.by_provider,
-            edited=edited,
-            ended=[*(marker for marker in markers if marker.deleting), *ended],
+            edited=pending.edited if pending else (),
+            ended=[*[marker for marker in markers if marker.deleting], *ended],
             now=self._state.now(),
         )
-        return _Decision(changes, claims, results.undecided)
-
-    async def _apply(
-        self,
-        pod: Pod,
-        changes: Changes,
-        decision: _Decision,
-        pending: PendingChange | None,
-        ended: tuple[CompiledMarker, ...],
-    ) -> Result | None:
-        """Write the changes if the limits of the pod allow it now. A change that is not written stays pending."""
-        claims = decision.claims
-        cause = cause_of(pod, changes, claims, pending.change if pending else None)
-        probes = len(claims.claims)
-        wait = self._limits.wait_seconds(pod.key, cause, probes=probes, now=_loop_time())
+        # While undecided, results are not applied; the verdict on the node enqueues the pod again.
+        covered = None if results.undecided else pending
+        if changes is None:
+            self._finish(pod, ended)
+            self._limits.drop_pending(key, covered)
+            return None
+        cause, probes = cause_of(pod, changes, claims, pending), len(claims.claims)
+        wait = self._limits.wait_seconds(key, cause, probes=probes, now=_loop_time())
         if wait > 0:
             _writes_delayed.labels(cause).inc()
             if cause is not WriteCause.MESSAGE:
-                self._queues.enqueue_status_of(self._state.matching.markers_of(pod))
+                self._queues.enqueue_status_of(markers)
             return Result(wait, finished=False)
         try:
-            written = await self._write(pod, changes, claims)
+            written, failure = await self._write(pod, changes, claims)
         except KubeError as error:
             if pod_is_gone(error):
                 return None
             raise
-        if pending is not None and not decision.undecided:
-            self._limits.drop_pending(pod.key, pending)
-            if pending.seen_at is not None:
-                _result_to_condition.observe(_loop_time() - pending.seen_at)
-        self._limits.record_write(pod.key, cause, probes=probes, now=_loop_time())
+        now = _loop_time()
+        self._limits.drop_pending(key, covered)
+        if covered is not None and covered.seen_at is not None:
+            _result_to_condition.observe(now - covered.seen_at)
+        self._limits.record_write(key, cause, probes=probes, now=now)
         if cause in (WriteCause.LABEL, WriteCause.MESSAGE):
             self._report_labels(pod, changes, claims)
-        if written.failure is not None:
-            raise written.failure
+        if failure is not None:
+            raise failure
         self._finish(pod, ended)
-        return None if was_applied(changes, written.pod) else Result(CONTESTED_SECONDS)
+        return None if was_applied(changes, written) else Result(CONTESTED_SECONDS)
 
-    async def _write(self, pod: Pod, changes: Changes, claims: Claims) -> "_Written":
+    async def _write(
+        self, pod: Pod, changes: Changes, claims: Claims
+    ) -> tuple[Pod, KubeError | None]:
         """Write the changes. If the API server refuses them, write each part, so that it affects its own marker only.
+
+        Return the pod as written, and the error if some parts were refused.
 
         Raises:
             KubeError: nothing was written, or the error does not depend on the changes.
         """
         self._state.writing[pod.key] = _loop_time()
         try:
-            return _Written(await self._patch(pod, changes))
+            return await self._patch(pod, changes), None
         except KubeError as error:
             why, parts = refusal(error), parts_of(changes, claims)
             if why and len(parts) == 1:
@@ -168,7 +139,9 @@ class PodReconciler:
         finally:
             del self._state.writing[pod.key]
 
-    async def _write_parts(self, pod: Pod, parts: Iterable[PatchPart]) -> "_Written":
+    async def _write_parts(
+        self, pod: Pod, parts: Iterable[PatchPart]
+    ) -> tuple[Pod, KubeError | None]:
         refused: dict[str, str] = {}
         written, failure = None, None
         for part in parts:
@@ -182,7 +155,7 @@ class PodReconciler:
         self._record_refusals(pod, refused)
         if written is None and failure is not None:
             raise failure
-        return _Written(written or pod, failure)
+        return written or pod, failure
 
     async def _patch(self, pod: Pod, changes: Changes) -> Pod:
         written = await self._client.patch(
@@ -218,13 +191,6 @@ class PodReconciler:
         self._state.refusals[pod.key] = refusals
         deleting = self._state.matching.deleting(pod.namespace).values()
         self._queues.enqueue_status_of({*self._state.matching.markers_of(pod), *deleting})
-
-
-class _Written(NamedTuple):
-    """The pod as the API server returned it, and the error if some parts were refused."""
-
-    pod: Pod
-    failure: KubeError | None = None
 
 
 def _loop_time() -> float:

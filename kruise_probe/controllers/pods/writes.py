@@ -73,9 +73,10 @@ class WriteCause(StrEnum):
 
 
 def cause_of(
-    pod: Pod, changes: Changes, claims: Claims, result_change: PodResultChange | None
+    pod: Pod, changes: Changes, claims: Claims, pending: PendingChange | None
 ) -> WriteCause:
-    """The cause of `changes`; `result_change` is the most important one since the last write of the pod."""
+    """The cause of `changes`; `pending` is the change of results since the last write of the pod."""
+    result_change = pending.change if pending else None
     if result_change is PodResultChange.STATE or _staleness_changed(pod, changes):
         return WriteCause.STATE
     if result_change is PodResultChange.FIRST_RESULT or not _only_messages(pod, changes, claims):

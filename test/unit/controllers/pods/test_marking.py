@@ -26,7 +26,7 @@ from kruise_probe.api.resources import MARKERS, PODS
 from kruise_probe.api.v1alpha1 import ContainerProbeState
 from kruise_probe.controllers.compiled import compile_marker
 from kruise_probe.controllers.limits import NO_ROOM, LeftOut
-from kruise_probe.controllers.pods.claims import NO_CLAIMS, Claims, claims_of
+from kruise_probe.controllers.pods.claims import Claims, claims_of
 from kruise_probe.controllers.pods.marking import Changes, States, marking
 from kruise_probe.controllers.pods.values import InvalidValue, invalid_values
 from kruise_probe.controllers.pods.writes import encode_patch
@@ -158,7 +158,7 @@ class TestResidue:
         there = pod(
             conditions=[condition_wire("c/y")], owned=owned_fields(conditions=["c/x", "c/y"])
         )
-        assert mark(there, NO_CLAIMS, {}) == Changes({}, {}, [], ["c/y"])
+        assert mark(there, claims_of(()), {}) == Changes({}, {}, [], ["c/y"])
 
     def test_keys_of_a_probe_without_its_container_have_no_owner(self) -> None:
         """Whatever its recorded state is, as NodePodProbes can be edited."""
@@ -181,7 +181,7 @@ class TestResidue:
             readiness_gates=["c/x"],
             owned=owned_fields(conditions=["c/x"]),
         )
-        changes = mark(there, NO_CLAIMS, {})
+        changes = mark(there, claims_of(()), {})
         assert changes is not None
         (condition,) = changes.conditions
         assert (condition.status, condition.reason, condition.message) == (
@@ -199,7 +199,7 @@ class TestResidue:
             readiness_gates=["InPlaceUpdateReady"],
             owned=owned_fields(conditions=["InPlaceUpdateReady"]),
         )
-        assert mark(there, NO_CLAIMS, {}) is None
+        assert mark(there, claims_of(()), {}) is None
 
     def test_a_gate_that_is_probed_again_loses_reason_probe_removed(self) -> None:
         there = pod(
