@@ -15,8 +15,8 @@ from kruise_probe.api.names import (
 from kruise_probe.api.times import format_time
 from kruise_probe.api.v1alpha1 import PodContainerProbe, PodProbeMarker, ProbeState
 from kruise_probe.controllers.compiled import CompiledMarker
-from kruise_probe.controllers.markers.conditions import INVALID_SPEC, VALUE_INVALID
 from kruise_probe.controllers.limits import is_probed
+from kruise_probe.controllers.markers.conditions import INVALID_SPEC, VALUE_INVALID
 from kruise_probe.inspection.commands import handler_text
 from kruise_probe.inspection.link import Link, LinkState, broken, paused, remedy_of, waiting
 from kruise_probe.inspection.seen_pods import SeenPod
