@@ -124,7 +124,7 @@ def remedy_of(reason: str) -> str:
 
 def unknown_remedy(reason: str) -> str:
     """The remedy for an Unknown result; `reason` is the first word of its message."""
-    return _UNKNOWN_REMEDIES.get(reason, "read the message and the daemon's log on that node")
+    return _REMEDIES.get(reason, "read the message and the daemon's log on that node")
 
 
 def manager_remedy(*, virtual: bool = False) -> str:
@@ -135,13 +135,6 @@ def manager_remedy(*, virtual: bool = False) -> str:
         "kubectl -n kruise-system get pods, then kubectl logs"
     )
 
-
-_MAKE_CONTAINER_RUN: Final = (
-    "find out why it does not run: kubectl describe pod, kubectl logs --previous"
-)
-_NAME_THE_PORT: Final = (
-    "give the container a port of that name, or use the port's number in the probe"
-)
 
 _REMEDIES: Final = {
     "NoPods": "compare with: kubectl get pods --show-labels; a marker selects pods of its own namespace only",
@@ -162,9 +155,9 @@ _REMEDIES: Final = {
     "PodNotInitialized": "find out what its init containers wait for: kubectl logs -c <init container>",
     "ContainerNotFound": "correct containerName in the marker",
     "ContainerNotProbed": "set containerName to a regular container or a sidecar",
-    "ContainerNotRunning": _MAKE_CONTAINER_RUN,
+    "ContainerNotRunning": "find out why it does not run: kubectl describe pod, kubectl logs --previous",
     "ContainerNotStarted": "nothing: probes start when the startupProbe has succeeded",
-    "PortNameUnknown": _NAME_THE_PORT,
+    "PortNameUnknown": "give the container a port of that name, or use the port's number in the probe",
     "MarkerNew": "look again in a few seconds",
     "ResultNew": "look again in a few seconds",
     "ValueNew": "look again after the manager's --message-update-interval",
@@ -188,9 +181,6 @@ _REMEDIES: Final = {
     **{each.reason: each.remedy for each in (NO_ROOM, TOO_MANY_MARKERS, ENTRY_TOO_LARGE)},
     "NodesBehind": "read the manager's log: it names what refuses the write",
     "ContainerRestarted": "wait for the initial delay of the new container",
-}
-
-_UNKNOWN_REMEDIES: Final = {
     "ExecOutputTooLarge": "print less than 1 MiB; only the first 1,024 bytes become the message",
     "ExecImpossible": "check that the program exists in the container's image and is executable",
     "ExecQueued": "end commands that hang, lower timeoutSeconds (10 or less), or run fewer exec probes; "
@@ -198,8 +188,6 @@ _UNKNOWN_REMEDIES: Final = {
     "AttemptQueued": "make the port respond in time, lower timeoutSeconds (10 or less), or run fewer probes; "
     "if other pods hold the places, raise the daemon's limit of open files or move the pod",
     "ContainerNotCreated": "find out why the runtime has not created the container: kubectl describe pod",
-    "ContainerNotRunning": _MAKE_CONTAINER_RUN,
-    "PortNameUnknown": _NAME_THE_PORT,
     "PodIPUnknown": "find out why the pod has no address: kubectl describe pod",
     "AddressNotAllowed": "compare the pod's IP with the addresses of its node: kubectl get pod -o wide; if they differ, "
     "find out who writes pods/status or NodePodProbes",
@@ -207,3 +195,4 @@ _UNKNOWN_REMEDIES: Final = {
     "RuntimeUnavailable": "delete the pod, or restart the node's container runtime, which no longer answers for this container",
     "InvalidProbe": "correct the probe as the message says",
 }
+"""By the reason of a link, or by the first word of the message of an Unknown result."""

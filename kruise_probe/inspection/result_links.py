@@ -1,7 +1,7 @@
 """The links from the daemon to the marks on the pod, one function for each. Pure."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Final
 
@@ -11,6 +11,7 @@ from kruise_probe.api.messages import searched_part
 from kruise_probe.api.names import REASON_DAEMON_STALE
 from kruise_probe.api.times import parse_time
 from kruise_probe.api.v1alpha1 import ContainerProbeState, ProbeState
+from kruise_probe.controllers.compiled import MarkField
 from kruise_probe.controllers.markers.conditions import VALUE_INVALID, listed
 from kruise_probe.controllers.pods.claims import Claim, WantedMarks
 from kruise_probe.controllers.pods.marking import CONDITION_STATUS
@@ -191,20 +192,26 @@ def marks_link(context: ProbeContext) -> Link:
 def _values_link(
     context: ProbeContext, claim: Claim, result: ContainerProbeState, wanted: WantedMarks
 ) -> Link:
-    pod, snapshot, values = context.seen.pod, context.snapshot, values_of(wanted, result)
-    wrong_labels = _different(values.labels, pod.labels)
-    wrong_annotations = _different(values.annotations, pod.annotations)
-    if wrong_labels or wrong_annotations:
+    pod, values = context.seen.pod, values_of(wanted, result)
+    marks: tuple[tuple[MarkField, Mapping[str, str | None], Mapping[str, str]], ...] = (
+        ("labels", values.labels, pod.labels),
+        ("annotations", values.annotations, pod.annotations),
+    )
+    wrong = [
+        (field, key, value, actual.get(key, "absent"))
+        for field, written, actual in marks
+        for key, value in written.items()
+        if actual.get(key) != value
+    ]
+    if wrong:
         text = "; ".join(
-            [
-                *_differences("label", wrong_labels, values.labels, pod.labels),
-                *_differences("annotation", wrong_annotations, values.annotations, pod.annotations),
-            ]
+            f"{field.removesuffix('s')} {key} should be {'absent' if value is None else value}, but is {actual}"
+            for field, key, value, actual in wrong
         )
-        only_values = all(claim.is_from_message("labels", each) for each in wrong_labels) and all(
-            claim.is_from_message("annotations", each) for each in wrong_annotations
-        )
-        if only_values and snapshot.is_recent(result.last_probe_time, within=MAX_VALUE_DELAY):
+        only_values = all(claim.is_from_message(field, key) for field, key, *_ in wrong)
+        if only_values and context.snapshot.is_recent(
+            result.last_probe_time, within=MAX_VALUE_DELAY
+        ):
             return waiting("marks", "ValueNew", f"{text}; the message is a few seconds old")
         return _behind_link(context, result, "marks", "MarksBehind", text)
     shown = [
@@ -255,27 +262,10 @@ def _why_invalid(source: FromMessage) -> str:
     return f"regex '{source.pattern}' finds no valid value in the message"
 
 
-def _different(wanted: Mapping[str, str | None], actual: Mapping[str, str]) -> list[str]:
-    return [key for key, value in wanted.items() if actual.get(key) != value]
-
-
-def _differences(
-    kind: str,
-    keys: Iterable[str],
-    wanted: Mapping[str, str | None],
-    actual: Mapping[str, str],
-) -> list[str]:
-    return [
-        f"{kind} {key} should be {'absent' if wanted[key] is None else wanted[key]}, but is {actual.get(key, 'absent')}"
-        for key in keys
-    ]
-
-
 def _behind_link(
     context: ProbeContext, result: ContainerProbeState, name: str, reason: str, text: str
 ) -> Link:
-    source = context.source
-    snapshot = context.snapshot
+    source, snapshot = context.source, context.snapshot
     if snapshot.is_recent(result.last_transition_time, source.metadata.creation_timestamp):
         since = parse_time(result.last_transition_time) or snapshot.now
         age = max(int((snapshot.now - since).total_seconds()), 0)

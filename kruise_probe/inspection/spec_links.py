@@ -114,13 +114,10 @@ def port_link(context: ProbeContext) -> Link:
     number = port if isinstance(port, int) else container.port_number(port)
     if number is None:
         ports = [name for name, _ in container.ports]
-        text = f"container {container.name} has no port named {port}, {_only(ports)}.{did_you_mean(str(port), ports)}"
+        only = f"only {', '.join(ports)}" if ports else "it declares no ports with a name"
+        text = f"container {container.name} has no port named {port}, {only}.{did_you_mean(str(port), ports)}"
         return broken("port", "PortNameUnknown", text.removesuffix("."))
     return ok("port", "" if port == number else f"{port} is {number}")
-
-
-def _only(ports: list[str]) -> str:
-    return f"only {', '.join(ports)}" if ports else "it declares no ports with a name"
 
 
 def provider_link(context: ProbeContext) -> Link:

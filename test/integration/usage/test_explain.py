@@ -1,8 +1,6 @@
 """`explain` names the broken link and its remedy, with the real manager and daemon."""
 
-import asyncio
 import socket
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,7 +8,7 @@ from typing import Any
 import pytest
 from support.playground import ControlledPlayground
 from support.programs import until
-from support.shell import environment, run
+from support.shell import run
 from support.target import marker_path, node_pod_probe_path, pod_path
 from support.usage_namespace import UsageNamespace
 
@@ -85,21 +83,6 @@ ENDED = "  restartPolicy: Never"
             "pod", "NodeNotFound", "Node node-nowhere does not exist", "its node was deleted",
             id="node-deleted",
         ),
-        pytest.param(
-            [
-                pod(),
-                marker(name="a-first", result="markerPolicy: [{state: Failed, labels: {state: a}}]")
-                .replace("checked,", "mine,"),
-                marker(name="b-second", result="markerPolicy: [{state: Failed, labels: {state: b}}]"),
-            ],
-            "marks", "Conflict", "label 'state'", "another name",
-            id="label-conflict",
-        ),
-        pytest.param(
-            [pod(), marker("exec: {command: ['true']}, initialDelaySeconds: 600")],
-            "result", "NoResultYet", "initialDelaySeconds ends in", "look again",
-            id="initial-delay",
-        ),
     ],
 )  # fmt: skip
 async def test_the_first_broken_link_is_named(
@@ -114,54 +97,6 @@ async def test_the_first_broken_link_is_named(
     assert text in trace.links[-1].text
     assert remedy in trace.links[-1].remedy
     assert all(each.state == "ok" for each in trace.links[:-1])
-
-
-async def test_working_probe_shows_all_links(ns: UsageNamespace) -> None:
-    await ns.apply(pod())
-    await ns.apply(marker(result="markerPolicy: [{state: Succeeded, labels: {state: good}}]"))
-    trace = await ns.explained("web", "")
-    assert [each.name for each in trace.links] == [
-        "marker", "pod", "container", "NodePodProbe", "daemon", "result", "marks",
-    ]  # fmt: skip
-    assert trace.links[-1].text == "state=good"
-
-
-@pytest.mark.parametrize(
-    ("selector", "why"),
-    [
-        pytest.param(
-            "{matchLabels: {app: wbe}}",
-            "it requires app=wbe, but the pod has app=web (did you mean 'web'?)",
-            id="value",
-        ),
-        pytest.param(
-            "{matchLabels: {ap: web}}",
-            "it requires ap=web, but the pod has no label ap (did you mean 'app'?)",
-            id="key",
-        ),
-        pytest.param(
-            "{matchLabels: {app: web}, matchExpressions: [{key: tier, operator: In, values: [a, b]}]}",
-            "it requires tier in (a,b), but the pod has no label tier",
-            id="one-of-two-requirements",
-        ),
-        pytest.param(
-            "{matchExpressions: [{key: app, operator: DoesNotExist}]}",
-            "it requires !app, but the pod has app=web",
-            id="absence",
-        ),
-    ],
-)
-async def test_unmet_requirement_of_a_marker_is_named(
-    ns: UsageNamespace, selector: str, why: str
-) -> None:
-    await ns.apply(pod())
-    await ns.apply(marker(selector=selector))
-    view = await ns.until(
-        "the marker is seen",
-        lambda snapshot: (found := ns._explain(snapshot, "web")) and found.not_matching and found,
-    )
-    assert view.matching == []
-    assert [(each.marker, each.why) for each in view.not_matching] == [("marker", why)]
 
 
 async def test_node_without_a_daemon_is_named(
@@ -182,21 +117,6 @@ async def test_node_without_a_daemon_is_named(
     assert trace.first_broken == "daemon"
     assert name in trace.links[-1].text
     assert "DaemonSet" in trace.links[-1].remedy
-
-
-async def test_virtual_node_without_the_protocol_is_named(
-    ns: UsageNamespace, playground: ControlledPlayground
-) -> None:
-    name = f"{ns.namespace}-virtual"
-    metadata = {"name": name, "labels": {"type": "virtual-kubelet"}}
-    await playground.api.create(
-        "/api/v1/nodes", {"apiVersion": "v1", "kind": "Node", "metadata": metadata}
-    )
-    await ns.apply(pod().replace("node-0", name))
-    await ns.apply(marker())
-    trace = await ns.explained("web", "NotInjected")
-    assert trace.first_broken == "provider"
-    assert "EnablePodProbeMarkerOnServerless" in trace.links[-1].remedy
 
 
 async def test_stale_daemon_is_named(ns: UsageNamespace, playground: ControlledPlayground) -> None:
@@ -278,19 +198,6 @@ async def test_absent_leader_is_named_if_a_write_is_missing(
         playground.start_manager()
 
 
-async def test_typo_in_a_readiness_gate_is_named(ns: UsageNamespace) -> None:
-    gate = "  readinessGates: [{conditionType: example.com/cheked}]"
-    await ns.apply(pod(gate))
-    await ns.apply(marker())
-    await ns.explained("web", "")
-    view = await ns.explanation("web")
-    (found,) = view.readiness_gates
-    assert (found.state, found.reason) == ("broken", "GateUnwritten")
-    assert "example.com/cheked is missing on the pod" in found.text
-    assert "Did you mean 'example.com/checked'?" in found.text
-    assert "podConditionType" in found.remedy
-
-
 async def test_matching_marker_of_another_namespace_is_named(
     ns: UsageNamespace, playground: ControlledPlayground, tmp_path: Path
 ) -> None:
@@ -325,60 +232,6 @@ async def test_terminating_pod_is_named(
     trace = await ns.explained("web", "PodTerminating")
     assert trace.first_broken == "pod"
     assert "replacement" in trace.links[-1].remedy
-
-
-async def test_unscheduled_pod_has_the_message_of_the_scheduler(
-    ns: UsageNamespace, playground: ControlledPlayground
-) -> None:
-    await ns.apply(pod().replace("nodeName: node-0", "schedulerName: nobody"))
-    await ns.apply(marker())
-    why = {
-        "type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/1 nodes are available",
-    }  # fmt: skip
-    await playground.api.merge(
-        pod_path("web", ns.namespace, "status"), {"status": {"conditions": [why]}}
-    )
-    trace = await ns.explained("web", "PodNotScheduled", text="0/1 nodes are available")
-    assert trace.first_broken == "pod"
-
-
-async def test_nodepodprobe_edited_without_a_manager_is_named(
-    ns: UsageNamespace, playground: ControlledPlayground
-) -> None:
-    await ns.apply(pod())
-    await ns.apply(marker())
-    await ns.explained("web", "")
-    await playground.kill_manager()
-    try:
-        await playground.api.merge(node_pod_probe_path("node-0"), {"spec": {"podProbes": []}})
-        trace = await ns.explained("web", "EntryMissing")
-        assert trace.first_broken == "NodePodProbe"
-        assert "NodePodProbe node-0 does not contain marker#checked" in trace.links[-1].text
-    finally:
-        playground.start_manager()
-    await ns.explained("web", "")
-
-
-async def test_missing_entry_suggests_the_managers_feature_gate(
-    ns: UsageNamespace, playground: ControlledPlayground
-) -> None:
-    await playground.kill_manager()
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "kruise_probe", "manager", "--feature-gates=PodProbeMarkerGate=false",
-        "--enable-leader-election=false", "--metrics-addr=0", "--health-probe-addr=0",
-        env=environment(playground.kubeconfig),
-        stderr=asyncio.subprocess.DEVNULL,
-    )  # fmt: skip
-    try:
-        await ns.apply(pod())
-        await ns.apply(marker())
-        trace = await ns.explained("web", "EntryMissing")
-        assert trace.first_broken == "NodePodProbe"
-        assert "its feature gate PodProbeMarkerGate on" in trace.links[-1].remedy
-    finally:
-        process.terminate()
-        await process.wait()
-        playground.start_manager()
 
 
 LISTEN = (

@@ -95,8 +95,6 @@ async def test_results_of_the_namespace_need_no_cluster_permissions(
 @pytest.mark.parametrize(
     ("arguments", "code", "text"),
     [
-        pytest.param("status -A -n x", 2, "-A excludes -n", id="all-and-one"),
-        pytest.param("status -o xml", 2, "'xml' is not one of", id="unknown-form"),
         pytest.param(
             "status -n {} mraker",
             1,

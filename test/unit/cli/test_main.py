@@ -52,22 +52,6 @@ WITHOUT_SERVERS = ["--metrics-addr=0", "--health-probe-addr=0"]
             "write 1s or longer",
             id="refreshed-without-end",
         ),
-        pytest.param(
-            ["manager", "--feature-gates=A=true"], "PodProbeMarkerGate", id="unknown-gate"
-        ),
-        pytest.param(
-            ["manager", "--sync-period=10"], "write it as 15s, 1m30s", id="duration-without-unit"
-        ),
-        pytest.param(["manager", "--metrics-addr=8080"], "write :8080", id="address-without-colon"),
-        pytest.param(
-            ["manager", "--enable-leader-election=maybe"], "write true or false", id="boolean"
-        ),
-        pytest.param(
-            ["manager", "--podprobemarker-workers=0"], "whole number of at least 1", id="no-workers"
-        ),
-        pytest.param(
-            ["manager", "--namespace=A_b"], "is not a valid Kubernetes name", id="namespace"
-        ),
         pytest.param(["manager", "--namespace=a.b"], "at most 63", id="namespace-with-a-dot"),
         pytest.param(
             ["manager", "--system-namespace="],
@@ -75,19 +59,9 @@ WITHOUT_SERVERS = ["--metrics-addr=0", "--health-probe-addr=0"]
             id="no-system-namespace",
         ),
         pytest.param(
-            ["manager", "--leader-election-namespace=a b"],
-            "is not a valid Kubernetes name",
-            id="election-namespace",
-        ),
-        pytest.param(
             ["manager", "--leader-election-id=A b"],
             "is not a valid Kubernetes name",
             id="election-id",
-        ),
-        pytest.param(
-            ["manager", "--leader-election-id="],
-            "is not a valid Kubernetes name",
-            id="no-election-id",
         ),
         pytest.param(
             ["manager", "--controller-cache-sync-timeout=0"],
@@ -142,10 +116,6 @@ WITHOUT_SERVERS = ["--metrics-addr=0", "--health-probe-addr=0"]
             ["playground", "--check", "--no-sample"], "add -f FILE", id="nothing-to-check"
         ),
         pytest.param(["playground", "--check-timeout=soon"], "write it as 15s", id="check-timeout"),
-        pytest.param(["completion", "tcsh"], "'bash', 'zsh', 'fish'", id="unknown-shell"),
-        pytest.param(
-            ["manager", "--feature-gates=KruiseDaemon=yes"], "KruiseDaemon=true", id="gate-value"
-        ),
         pytest.param(
             ["manager", "--leader-election-lease-duration=5s"],
             "must be greater than --leader-election-renew-deadline (10s): write 11s or more",

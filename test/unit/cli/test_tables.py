@@ -184,20 +184,6 @@ def test_colours_follow_the_terminal_and_its_variables(
     assert ("\x1b[" in text) == escapes
 
 
-def test_explanation_names_broken_link_reason_and_remedy() -> None:
-    there = snapshot(markers=[marker()], pods=[healthy_pod()], planned=False)
-    text = explanation_text(explanation(there, there.pods[0], []), Terminal(0), wide=False)
-    assert "broken  NodePodProbe  NodePodProbe node-1 does not contain web#healthy" in text
-    assert "(EntryMissing)" in text
-    assert "-> check that the manager runs" in text
-
-
-def test_explanation_says_that_no_marker_selects_the_pod() -> None:
-    there = snapshot(pods=[healthy_pod()])
-    text = explanation_text(explanation(there, there.pods[0], []), Terminal(80), wide=True)
-    assert "no PodProbeMarker selects this pod" in text
-
-
 @pytest.mark.parametrize(
     ("more", "wide", "lines"),
     [
@@ -282,12 +268,6 @@ def test_pods_with_problems_come_first_and_others_in_natural_order() -> None:
     text = status_text(status_view(there, there.markers, []), Terminal(0), wide=False)
     rows = [each.split()[0] for each in text.splitlines() if each.startswith("  game-")]
     assert rows == ["game-9", "game-1", "game-2", "game-10"]
-
-
-def test_problems_come_before_the_table() -> None:
-    there = snapshot(markers=[marker()], pods=[healthy_pod()], planned=False)
-    lines = status_text(status_view(there, there.markers, []), Terminal(0), wide=False)
-    assert lines.index("broken: ") < lines.index("POD ")
 
 
 def test_result_from_before_an_edit_is_marked_in_the_table() -> None:

@@ -175,15 +175,6 @@ def test_probe_that_could_not_run_from_here_has_no_marks_and_no_note_on_its_valu
     assert found.notes == ["a note"]
 
 
-def test_mark_of_another_probe_is_a_note_and_not_a_mark() -> None:
-    first = marker_wire("a", probes=[probe_wire(policies=POLICIES[:1])])
-    second = marker_wire("b", probes=[probe_wire("other", policies=POLICIES[:1])])
-    found = view(first, second)
-    assert found.attempts[1].labels == {}
-    assert found.attempts[1].pod_condition_type == ""
-    assert "label 'idle' of probe 'other' belongs to probe 'healthy'" in " ".join(found.notes)
-
-
 @pytest.mark.parametrize(
     ("state", "message", "note"),
     [
@@ -232,8 +223,3 @@ def test_host_network_is_a_note() -> None:
     wire = pod_wire("web-0")
     wire["spec"]["hostNetwork"] = True
     assert view(marker_wire(), pod=seen_pod(wire)).notes == ["a note", HOST_NETWORK]
-
-
-@pytest.mark.parametrize("state", ProbeState)
-def test_view_has_succeeded_only_if_every_probe_has(state: ProbeState) -> None:
-    assert view(marker_wire(), state=state).succeeded == (state is ProbeState.SUCCEEDED)

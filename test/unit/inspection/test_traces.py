@@ -94,6 +94,7 @@ JUST_NOW = {"states": [state_wire(state="Failed", moved="2026-01-01T00:01:28Z")]
 NO_MANAGER = f"no manager has renewed its Lease since {EXPIRED}"
 OLDER = [marker(name=f"a{n:02}", created="2020-01-01T00:00:00Z") for n in range(64)]
 LARGE: Json = {"httpGet": {"port": 80, "path": "/" + "x" * 70_000}}
+FULL = condition_wire("PodScheduled", "False", message="0/1 nodes are available")
 
 
 @pytest.mark.parametrize(
@@ -115,41 +116,40 @@ def test_working_probe_has_no_broken_link(there: Json) -> None:
 
 
 @pytest.mark.parametrize(
-    ("pod", "end"),
+    ("there", "end", "says"),
     [
-        pytest.param({"deleting": True}, "pod PodTerminating", id="terminating"),
-        pytest.param({"phase": "Failed"}, "pod PodFinished", id="finished"),
-        pytest.param({"node": ""}, "pod PodNotScheduled", id="no-node"),
-        pytest.param({"node": "gone"}, "pod NodeNotFound", id="node-gone"),
-        pytest.param({"initialized": False}, "pod PodNotStarted", id="not-started"),
+        pytest.param({"pods": [healthy_pod(deleting=True)]}, "pod PodTerminating broken", "replacement", id="terminating"),
+        pytest.param({"pods": [healthy_pod(phase="Failed")]}, "pod PodFinished broken", "not probed", id="finished"),
+        pytest.param({"pods": [healthy_pod(node="", conditions=[FULL])]}, "pod PodNotScheduled broken", "0/1 nodes are available", id="no-node"),
+        pytest.param({"pods": [healthy_pod(node="gone")]}, "pod NodeNotFound broken", "Node gone does not exist", id="node-gone"),
+        pytest.param({"pods": [healthy_pod(initialized=False)]}, "pod PodNotStarted broken", "kubectl describe pod", id="not-started"),
         pytest.param(
-            {"initialized": False, "init_containers": [container_wire("init")]},
-            "pod PodNotInitialized",
+            {"pods": [healthy_pod(initialized=False, init_containers=[container_wire("init")])]},
+            "pod PodNotInitialized broken",
+            "kubectl logs -c",
             id="not-initialised",
         ),
-        pytest.param({"annotations": {"kubernetes.io/config.mirror": "x"}}, "pod StaticPod", id="static"),
-        pytest.param({"containers": [container_wire("other")]}, "container ContainerNotFound", id="no-such"),
         pytest.param(
-            {"containers": [container_wire("other")], "init_containers": [container_wire("main")]},
-            "container ContainerNotProbed",
+            {"pods": [healthy_pod(annotations={"kubernetes.io/config.mirror": "x"})]}, "pod StaticPod broken", "DaemonSet", id="static"
+        ),
+        pytest.param(
+            {"pods": [healthy_pod(containers=[container_wire("other")])], "renewed": None},
+            "container ContainerNotFound broken",
+            "correct containerName",
+            id="no-such-container-before-no-daemon",
+        ),
+        pytest.param(
+            {"pods": [healthy_pod(containers=[container_wire("other")], init_containers=[container_wire("main")])]},
+            "container ContainerNotProbed broken",
+            "set containerName to",
             id="an-init-container",
         ),
         pytest.param(
-            {"containers": [container_wire(startup_probe=True)]}, "container ContainerNotStarted", id="startup-probe"
+            {"pods": [healthy_pod(containers=[container_wire(startup_probe=True)])]},
+            "container ContainerNotStarted waiting",
+            "startupProbe",
+            id="startup-probe",
         ),
-    ],
-)  # fmt: skip
-def test_problems_of_the_pod_come_first(pod: Json, end: str) -> None:
-    found = end_of(pods=[healthy_pod(**pod)], renewed=None)
-
-    assert found is not None
-    assert f"{found.name} {found.reason}" == end
-    assert found.remedy
-
-
-@pytest.mark.parametrize(
-    ("there", "end", "says"),
-    [
         pytest.param({"planned": False}, "NodePodProbe EntryMissing broken", "does not contain", id="no-entry"),
         pytest.param(
             {"planned": False, "markers": [marker(generation=2)]},
@@ -195,12 +195,6 @@ def test_problems_of_the_pod_come_first(pod: Json, end: str) -> None:
             "NodePodProbe TooManyMarkers broken",
             "64 older PodProbeMarkers select this pod",
             id="too-many-markers",
-        ),
-        pytest.param(
-            {"planned": False, "markers": [*OLDER, marker()]},
-            "NodePodProbe TooManyMarkers broken",
-            "merge their probes",
-            id="remedy-for-too-many-markers",
         ),
         pytest.param(
             {"planned": False, **probing(handler=LARGE)}, "NodePodProbe EntryTooLarge broken", "", id="too-large"
@@ -267,7 +261,6 @@ def test_problems_of_the_pod_come_first(pod: Json, end: str) -> None:
         pytest.param(
             {"states": [], "led": EXPIRED}, "result ResultOverdue broken", "", id="not-the-managers-task"
         ),
-        pytest.param({**VIRTUAL, "pods": [pod_wire()]}, "provider NotInjected broken", "", id="no-annotation"),
         pytest.param(
             {**VIRTUAL, "pods": [pod_wire(annotations=PROTOCOL)]},
             "provider ProviderSilent broken",
@@ -532,13 +525,6 @@ def test_node_without_any_result_has_no_result() -> None:
     }
     (found,) = ends_of(replace(there, node_pod_probes=bare))
     assert named(found) == "result ResultOverdue broken"
-
-
-def test_entry_of_an_earlier_version_has_room() -> None:
-    """The node is full for other pods of the marker."""
-    edited = built(**status_says(crowded("node-1"), probes=[probe_wire(periodSeconds=77)]))
-    (found,) = ends_of(replace(edited, node_pod_probes=built().node_pod_probes))
-    assert named(found) == "NodePodProbe EntryBehind broken"
 
 
 def test_refused_write_shows_the_message_of_the_api_server() -> None:

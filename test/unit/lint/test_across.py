@@ -221,16 +221,9 @@ def test_what_is_certainly_wrong_is_reported_once(
     ("kind", "version"),
     [
         pytest.param("Pod", "v1", id="pod"),
-        *(
-            pytest.param(kind, "apps/v1", id=kind)
-            for kind in ("Deployment", "StatefulSet", "DaemonSet", "ReplicaSet")
-        ),
-        pytest.param("ReplicationController", "v1", id="ReplicationController"),
-        pytest.param("Job", "batch/v1", id="Job"),
+        pytest.param("Deployment", "apps/v1", id="Deployment"),
         pytest.param("CronJob", "batch/v1", id="CronJob"),
         pytest.param("CloneSet", "apps.kruise.io/v1alpha1", id="CloneSet"),
-        pytest.param("StatefulSet", "apps.kruise.io/v1beta1", id="advanced-StatefulSet"),
-        pytest.param("DaemonSet", "apps.kruise.io/v1alpha1", id="advanced-DaemonSet"),
         pytest.param("UnitedDeployment", "apps.kruise.io/v1alpha1", id="UnitedDeployment"),
         pytest.param("Rollout", "argoproj.io/v1alpha1", id="another-project"),
     ],
