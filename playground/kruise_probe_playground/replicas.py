@@ -3,12 +3,11 @@
 A scale-in deletes the pods with the lowest `controller.kubernetes.io/pod-deletion-cost` first.
 
 Source: kubernetes pkg/controller/replicaset (replica_set.go), pkg/controller/controller_utils.go (ActivePodsWithRanks).
-Differs: reads the pods from the API server before it acts, so it needs no expectations; adopts no pods; at most
-`MOST_REPLICAS`; the order ignores how long pods have been ready.
+Differs: reads the pods from the API server before it acts, so it needs no expectations; adopts no pods; records no
+events; at most `MOST_REPLICAS`; of pods that are alike in all else, the newest goes first.
 """
 
 import asyncio
-from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -20,8 +19,6 @@ from kruise_probe.api.kinds import Resource
 from kruise_probe.api.labels import is_deletion_cost
 from kruise_probe.api.meta import ApiObject
 from kruise_probe.api.names import DELETION_COST_ANNOTATION
-from kruise_probe.api.times import utc_now
-from kruise_probe.client.recorder import EventRecorder, ObjectReference
 from kruise_probe.client.request import PatchType
 from kruise_probe.client.rest import ResourceListerWatcher, RestClient
 from kruise_probe.informers.shared_informer import SharedInformer
@@ -57,7 +54,6 @@ REPLICA_SETS: Final = Resource(
 
 def deletion_order(pods: Sequence[NodePod]) -> list[NodePod]:
     """The pods in the order in which a scale-in deletes them."""
-    on_node = Counter(each.spec.node_name for each in pods)
 
     def rank(pod: NodePod) -> tuple[Any, ...]:
         return (
@@ -65,8 +61,6 @@ def deletion_order(pods: Sequence[NodePod]) -> list[NodePod]:
             _PHASES.get(pod.status.phase or "", 0),
             _is_ready(pod),
             _cost(pod),
-            -on_node[pod.spec.node_name],
-            -sum(each.restart_count for each in pod.status.container_statuses or ()),
         )
 
     newest_first = sorted(pods, key=lambda pod: pod.metadata.creation_timestamp or "", reverse=True)
@@ -89,9 +83,6 @@ class ReplicaSetController:
     def __init__(self, client: RestClient) -> None:
         self._client = client
         self._changed = asyncio.Event()
-        self._recorder = EventRecorder(
-            client, component="replicaset-controller", host="", now=utc_now
-        )
         self._sets = SharedInformer(ResourceListerWatcher(client, REPLICA_SETS), name="ReplicaSets")
         self._pods = SharedInformer(ResourceListerWatcher(client, NODE_PODS), name="their pods")
 
@@ -100,7 +91,7 @@ class ReplicaSetController:
         self._sets.add_event_handler(self)
         self._pods.add_event_handler(self)
         async with asyncio.TaskGroup() as group:
-            for work in (self._sets.run, self._pods.run, self._recorder.run):
+            for work in (self._sets.run, self._pods.run):
                 group.create_task(work())
             while True:
                 await self._changed.wait()
@@ -139,13 +130,11 @@ class ReplicaSetController:
         ]
         wanted = min(replica_set.spec.replicas, MOST_REPLICAS)
         for _ in range(wanted - len(active)):
-            pod = await self._client.create(
+            await self._client.create(
                 NODE_PODS, _new_pod(replica_set), namespace=replica_set.key.namespace
             )
-            self._note(replica_set, "SuccessfulCreate", f"Created pod: {pod.key.name}")
         for pod in deletion_order(active)[: max(len(active) - wanted, 0)]:
             await self._client.delete(NODE_PODS, pod.key, uid=pod.uid)
-            self._note(replica_set, "SuccessfulDelete", f"Deleted pod: {pod.key.name}")
         await self._write_status(replica_set, active)
 
     async def _write_status(self, replica_set: ReplicaSet, pods: Sequence[NodePod]) -> None:
@@ -163,11 +152,6 @@ class ReplicaSetController:
         await self._client.patch(
             REPLICA_SETS, replica_set.key, body, patch_type=PatchType.MERGE, subresource="status"
         )
-
-    def _note(self, replica_set: ReplicaSet, reason: str, message: str) -> None:
-        key = replica_set.key
-        about = ObjectReference(key.namespace, key.name, replica_set.uid, "apps/v1", "ReplicaSet")
-        self._recorder.event(about, "Normal", reason, message, probe=message)
 
 
 def _new_pod(replica_set: ReplicaSet) -> bytes:

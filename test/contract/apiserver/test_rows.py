@@ -402,21 +402,6 @@ CUSTOM: Cases = {
         ),
         step("POST podprobemarkers", {**marker(), "kind": "Other"}, 422, {"fields": ["kind"]}),
     ],
-    "the-rules-of-markers-are-held": [
-        step("POST podprobemarkers", body, 422, {"message": Part(field), "reason": "Invalid"})
-        for body, field in (
-            (marker(selector={}), "spec.selector"),
-            (marker(probes=[]), "spec.probes"),
-            (probe(name="a#b"), "spec.probes[0].name"),
-            (probe(probe={}), "spec.probes[0].probe"),
-            (probe(probe={"exec": {"command": ["x"]}, "tcpSocket": {"port": 1}}), "spec.probes[0].probe"),
-            (probe(probe={"httpGet": {"port": 80, "host": "127.0.0.1"}}), "spec.probes[0].probe.httpGet"),
-            (probe(podConditionType="Ready"), "spec.probes[0].podConditionType"),
-            (probe(podConditionType=None), "spec.probes[0]"),
-            (marker(probes=[marker()["spec"]["probes"][0]] * 2), "spec.probes"),
-            (probe(markerPolicy=[{"state": "Succeeded", "labels": {"app": "b"}}]), "spec"),
-        )
-    ],
     "patches-of-custom-resources": [
         made("podprobemarkers", marker()),
         step("MERGE podprobemarkers/m", {"spec": {"selector": {"matchLabels": {"app": "b"}}}}, 422, {"fields": ["spec.selector"]}),

@@ -1,21 +1,9 @@
 """Watches: what comes first, what follows, how selectors and bookmarks behave, how it ends."""
 
-import asyncio
-from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 import pytest
 from support.contract_api import TABLE, Api, WatchStream, absent_node, marker, pod
-from support.programs import until
-
-from kruise_probe.api.errors import BadRequest
-from kruise_probe.api.kinds import ListPage, Resource, as_is
-from kruise_probe.api.meta import ApiObject
-from kruise_probe.client import watch
-from kruise_probe.client.config import load_config
-from kruise_probe.client.rest import ResourceListerWatcher, RestClient
-from kruise_probe.client.watch import WatchStream as Events
-from kruise_probe.informers.shared_informer import SharedInformer
 
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 STREAMING = {
@@ -243,49 +231,3 @@ async def test_a_watch_from_the_future(api: Api) -> None:
         assert await stream.rest() == []
     async with api.watch(api.path("leases"), resourceVersion="abc") as stream:
         assert stream.code == 500
-
-
-class AfterRestore:
-    """As if etcd was restored from a backup after the first list: its version is in the server's future."""
-
-    def __init__(self, source: ResourceListerWatcher[ApiObject]) -> None:
-        self._source = source
-        self.lists = 0
-
-    async def list_page(self, **options: Any) -> ListPage[ApiObject]:
-        page = await self._source.list_page(**options)
-        self.lists += 1
-        if self.lists > 1:
-            return page
-        return page._replace(items=[], resource_version=str(int(page.resource_version) + 10**12))
-
-    def watch(
-        self, *, send_initial_events: bool, **options: Any
-    ) -> AbstractAsyncContextManager[Events[ApiObject]]:
-        if send_initial_events:
-            raise BadRequest("this test lists in pages")
-        return self._source.watch(send_initial_events=False, **options)
-
-
-async def test_a_cache_converges_after_its_version_was_lost(
-    api: Api, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A real API server sends nothing to a watch from the future. After two silent watches the cache lists again."""
-    monkeypatch.setattr(watch, "READ_DEADLINE_SECONDS", 2.0)
-    await api.create("pods", pod("p"))
-    pods = Resource("", "v1", "pods", "Pod", wire=ApiObject, project=as_is)
-    config = load_config(str(api.target.kubeconfig), {})
-    async with RestClient(config=config, field_manager="m", user_agent="u") as client:
-        source = AfterRestore(ResourceListerWatcher(client, pods, namespace=api.namespace))
-        informer = SharedInformer(source, name="pods")
-        running = asyncio.create_task(informer.run())
-        try:
-
-            async def converged() -> bool:
-                return {found.key.name for found in informer.lister.list()} == {"p"}
-
-            await until("the cache has the pod", converged)
-        finally:
-            running.cancel()
-            await asyncio.wait((running,))
-    assert source.lists == 2

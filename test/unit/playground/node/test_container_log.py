@@ -1,6 +1,5 @@
 """The log of a container: bounded, readable in parts, and to follow."""
 
-import asyncio
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -31,26 +30,6 @@ async def read(log: ContainerLog, **options: Any) -> bytes:
     return b"".join([each async for each in log.read(LogOptions(**options))])
 
 
-@pytest.mark.parametrize(
-    ("options", "expected"),
-    [
-        pytest.param({}, b"a\nb\nc\n", id="everything"),
-        pytest.param({"tail_lines": 2}, b"b\nc\n", id="tail"),
-        pytest.param({"tail_lines": 9}, b"a\nb\nc\n", id="tail-longer-than-the-log"),
-        pytest.param({"tail_lines": 0}, b"", id="no-line"),
-        pytest.param({"limit_bytes": 3}, b"a\nb", id="limit"),
-        pytest.param({"since": AT + timedelta(seconds=1)}, b"b\nc\n", id="since"),
-        pytest.param(
-            {"timestamps": True, "tail_lines": 1},
-            b"2026-01-01T00:00:02.000000Z c\n",
-            id="timestamps",
-        ),
-    ],
-)
-async def test_options_select_lines(options: dict[str, Any], expected: bytes) -> None:
-    assert await read(log_of(b"a\nb", b"\nc\n", b"unfinished"), **options) == expected
-
-
 async def test_unfinished_line_is_in_the_log_of_an_ended_container() -> None:
     log = log_of(b"a\nlast words")
     log.close()
@@ -72,26 +51,6 @@ async def test_log_is_the_end_of_the_output_and_bounded(chunks: list[bytes]) -> 
         <= MAX_LOG_BYTES
     ):
         assert kept == output
-
-
-async def test_follow_returns_new_lines_until_the_container_ends() -> None:
-    log = log_of(b"a\n")
-    seen: list[bytes] = []
-
-    async def follow() -> None:
-        reading = log.read(LogOptions(follow=True))
-        while chunk := await anext(reading, b""):
-            seen.append(chunk)
-
-    async with asyncio.timeout(10), asyncio.TaskGroup() as group:
-        group.create_task(follow())
-        await asyncio.sleep(0)
-        assert seen == [b"a\n"]
-        log.take(b"b\nc")
-        await asyncio.sleep(1)
-        assert seen == [b"a\n", b"b\n"]
-        log.close()
-    assert seen == [b"a\n", b"b\n", b"c"]
 
 
 async def test_follower_that_falls_behind_misses_only_dropped_lines() -> None:
