@@ -108,15 +108,8 @@ class PriorityFifo(Generic[K]):
         self._bands[new].put(group, key, self._bands[old].take(group, key))
 
     def pop(self, now: float) -> K:
-        """Remove and return the next key.
-
-        Raises:
-            IndexError: nothing is ready.
-        """
-        bands = [band for band in reversed(self._bands) if band]
-        if not bands:
-            raise IndexError("pop from an empty queue")
-        top, *lower = bands
+        """Remove and return the next key. Only for a queue that is not empty."""
+        top, *lower = (band for band in reversed(self._bands) if band)
         self._turns += 1
         if not lower or self._passed_over < self._allowed(lower, now):
             self._passed_over = self._passed_over + 1 if lower else 0

@@ -21,11 +21,6 @@ def test_delays_are_jittered() -> None:
     assert len({round(delays(0, 8)[-1], 3) for _ in range(20)}) > 10
 
 
-@given(st.floats(min_value=0, max_value=1000))
-def test_attempts_are_at_least_the_first_interval_apart(lasted: float) -> None:
-    assert all(lasted + delay >= 0.8 for delay in delays(lasted, 20))
-
-
 @given(st.floats(min_value=0, max_value=0.79))
 def test_a_server_that_ends_each_attempt_at_once_gets_at_most_five_in_10_s(
     lasted: float,

@@ -28,34 +28,31 @@ from kruise_probe.api.kinds import ListPage
 from kruise_probe.api.meta import ApiObject
 from kruise_probe.informers.shared_informer import SharedInformer
 
+Source = FakeSource[ApiObject]
 Informer = SharedInformer[ApiObject]
 
 
 @pytest.fixture
-def source() -> FakeSource[ApiObject]:
-    source: FakeSource[ApiObject] = FakeSource()
+def source() -> Source:
+    source: Source = FakeSource()
     for name in "abc":
         source.put(thing(name))
     return source
 
 
-@pytest.fixture
-def informer(source: FakeSource[ApiObject]) -> Informer:
-    return SharedInformer(source, name="things")
-
-
 @asynccontextmanager
-async def running(informer: Informer, *, for_seconds: float = 0.1) -> AsyncIterator[None]:
-    """Runs the informer for so long, then the body, then cancels it."""
+async def running(source: Source, *, for_seconds: float = 0.1) -> AsyncIterator[Informer]:
+    """Runs an informer for so long, then the body, then cancels it."""
+    informer = SharedInformer(source, name="things")
     async with asyncio.TaskGroup() as group:
         task = group.create_task(informer.run())
         await asyncio.sleep(for_seconds)
-        yield
+        yield informer
         assert not task.done()
         task.cancel()
 
 
-def assert_equal_to(source: FakeSource[ApiObject], informer: Informer) -> None:
+def assert_equal_to(source: Source, informer: Informer) -> None:
     assert {each.key: each for each in informer.lister.list()} == source.objects
 
 
@@ -77,470 +74,441 @@ def always(error: Exception) -> Callable[[], None]:
     return hook
 
 
-class TestInitialList:
-    async def test_c8_a_list_is_streamed_by_one_request(
-        self, source: FakeSource[ApiObject], informer: Informer
-    ) -> None:
-        async with running(informer):
-            assert informer.has_synced
+async def test_c8_a_list_is_streamed_by_one_request(source: Source) -> None:
+    async with running(source) as informer:
+        assert informer.has_synced
+    assert_equal_to(source, informer)
+    assert [(each.verb, each.streamed) for each in source.requests] == [("watch", True)]
+
+
+async def test_c8_a_list_comes_in_pages_if_the_server_refuses_to_stream(source: Source) -> None:
+    source.streams = False
+    source.page_size = 3
+    async with running(source) as informer:
+        source.put(thing("d"))
+        await asyncio.sleep(0.1)
         assert_equal_to(source, informer)
-        assert [(each.verb, each.streamed) for each in source.requests] == [("watch", True)]
-
-    async def test_c8_a_list_comes_in_pages_if_the_server_refuses_to_stream(
-        self, source: FakeSource[ApiObject], informer: Informer
-    ) -> None:
-        source.streams = False
-        source.page_size = 2
-        async with running(informer):
-            source.put(thing("d"))
-            await asyncio.sleep(0.1)
-            assert_equal_to(source, informer)
-        assert [(each.verb, each.limit) for each in source.requests] == [
-            ("watch", 0),
-            ("list", 500),
-            ("list", 500),
-            ("watch", 0),
-        ]
-
-    async def test_pages_shrink_until_the_server_accepts_them(
-        self, source: FakeSource[ApiObject], informer: Informer
-    ) -> None:
-        """Tenants decide how large their objects are."""
-
-        def refuse_large_pages() -> None:
-            if source.requests[-1].limit > 7:
-                raise ResponseTooLarge("the body exceeds the limit")
-
-        source.streams = False
-        source.on_list = refuse_large_pages
-        async with running(informer):
-            assert_equal_to(source, informer)
-        assert [each.limit for each in source.requests] == [0, 500, 62, 7, 0]
-
-    async def test_an_object_that_is_too_large_for_a_page_of_its_own_is_reported_with_backoff(
-        self, source: FakeSource[ApiObject], informer: Informer
-    ) -> None:
-        source.streams = False
-        source.on_list = always(ResponseTooLarge("the body exceeds the limit"))
-        async with running(informer, for_seconds=60):
-            assert informer.last_error == "the body exceeds the limit"
-        lists = [each.limit for each in source.requests if each.verb == "list"]
-        assert lists[:5] == [500, 62, 7, 1, 500]
-        assert len(lists) < 60
-
-    async def test_streaming_is_not_tried_again_after_a_refusal(
-        self, source: FakeSource[ApiObject], informer: Informer
-    ) -> None:
-        source.streams = False
-        async with running(informer):
-            source.compact()
-            source.put(thing("d"))
-            source.drop_watches(Expired("too old"))
-            await asyncio.sleep(5)
-            assert_equal_to(source, informer)
-        assert sum(each.streamed for each in source.requests) == 1
-
-    async def test_c8_changes_during_a_streaming_list_are_applied(
-        self, source: FakeSource[ApiObject], informer: Informer
-    ) -> None:
-        source.ends_initial_events = False
-        async with running(informer):
-            assert len(informer.lister.list()) == 3
-            source.delete(thing("a").key)
-            source.put(thing("b"))
-            source.put(thing("d"))
-            await asyncio.sleep(0.1)
-            assert not informer.has_synced
-            source.bookmark(ends_initial_events=True)
-            await asyncio.sleep(0.1)
-            assert informer.has_synced
-            assert_equal_to(source, informer)
-        assert source.lists == 1
-
-    async def test_c9_a_streaming_list_that_never_completes_is_cancelled_within_30_s(
-        self, source: FakeSource[ApiObject], informer: Informer
-    ) -> None:
-        source.ends_initial_events = False
-        async with running(informer, for_seconds=30):
-            assert informer.has_synced
+        source.compact()
+        source.put(thing("e"))
+        source.drop_watches(Expired("too old"))
+        await asyncio.sleep(5)
         assert_equal_to(source, informer)
-        assert sum(each.streamed for each in source.requests) == 2
+    assert [(each.verb, each.limit) for each in source.requests] == [
+        ("watch", 0),
+        ("list", 500),
+        ("watch", 0),
+        *[("list", 500)] * 2,
+        ("watch", 0),
+    ]
+    assert sum(each.streamed for each in source.requests) == 1, "it is not tried again"
 
-    async def test_c9_changes_do_not_extend_a_streaming_list_that_never_completes(
-        self, source: FakeSource[ApiObject], informer: Informer
-    ) -> None:
-        source.ends_initial_events = False
 
-        async def churn() -> None:
-            for _ in range(35):
-                source.put(thing("a"))
-                await asyncio.sleep(1)
+async def test_pages_shrink_until_the_server_accepts_them(source: Source) -> None:
+    """Tenants decide how large their objects are."""
 
-        async with asyncio.TaskGroup() as group:
-            group.create_task(churn())
-            async with running(informer, for_seconds=31):
-                assert informer.has_synced
-        assert sum(each.streamed for each in source.requests) == 1
+    def refuse_large_pages() -> None:
+        if source.requests[-1].limit > 7:
+            raise ResponseTooLarge("the body exceeds the limit")
 
-    async def test_c9_a_slow_streaming_list_with_events_is_not_cancelled(
-        self, source: FakeSource[ApiObject], informer: Informer
-    ) -> None:
-        source.ends_initial_events = False
-
-        async def finish() -> None:
-            for _ in range(9):
-                await asyncio.sleep(2.5)
-                source.put(thing("slow"))
-            source._send(source._history[-1][1]._replace(initial_events_end=True))
-
-        async with asyncio.TaskGroup() as group:
-            group.create_task(finish())
-            async with running(informer, for_seconds=25):
-                assert informer.has_synced
-        assert len(source.requests) == 1
-
-    @pytest.mark.parametrize(
-        "error",
-        [
-            pytest.param(ConnectionFailed("refused"), id="refused-connection"),
-            pytest.param(Unauthorized("no"), id="401"),
-            pytest.param(Forbidden("no"), id="403"),
-            pytest.param(NotFound("no such resource"), id="404"),
-            pytest.param(TooManyRequests("later"), id="429"),
-            pytest.param(ServerError("storage is (re)initializing"), id="500"),
-        ],
-    )
-    async def test_server_errors_do_not_disable_streaming(
-        self, source: FakeSource[ApiObject], informer: Informer, error: Exception
-    ) -> None:
-        source.on_watch = failing(*[error] * 2)
-        async with running(informer, for_seconds=40):
-            assert informer.has_synced
-        assert all(each.streamed for each in source.requests)
-
-    @pytest.mark.parametrize("code", [501, 502, 503, 504])
-    async def test_c8_a_list_comes_in_pages_if_a_proxy_refuses_streams(
-        self, source: FakeSource[ApiObject], informer: Informer, code: int
-    ) -> None:
-        def refuse_streams() -> None:
-            if source.requests[-1].streamed:
-                raise ServerError("no streams", code=code)
-
-        source.on_watch = refuse_streams
-        async with running(informer, for_seconds=25):
-            assert informer.has_synced
-            source.put(thing("d"))
-            await asyncio.sleep(0.1)
-            assert_equal_to(source, informer)
-            assert [(each.verb, each.streamed) for each in source.requests] == [
-                *[("watch", True)] * 3,
-                ("list", False),
-                ("watch", False),
-            ]
-            source.on_watch = lambda: None
-            source.drop_watches(Expired("too old"))
-            await asyncio.sleep(30)
-            assert_equal_to(source, informer)
-            assert source.requests[-1].streamed
-
-    async def test_an_expired_continue_token_causes_a_list_at_once(
-        self, source: FakeSource[ApiObject], informer: Informer
-    ) -> None:
-        source.streams = False
-        source.page_size = 2
-
-        def compact_after_first_page() -> None:
-            if source.requests[-1].continued:
-                source.compact()
-
-        source.on_list = compact_after_first_page
-        async with running(informer, for_seconds=5):
-            assert informer.has_synced
+    source.streams = False
+    source.on_list = refuse_large_pages
+    async with running(source) as informer:
         assert_equal_to(source, informer)
-        assert [each.limit for each in source.requests if each.verb == "list"] == [500, 500, 0]
+    assert [each.limit for each in source.requests] == [0, 500, 62, 7, 0]
 
-    async def test_an_unfinished_list_is_retried_and_not_synced(
-        self, source: FakeSource[ApiObject], informer: Informer
-    ) -> None:
-        source.streams = False
-        source.page_size = 2
-        errors = iter([None, ConnectionFailed("reset")])
 
-        def fail_second_page() -> None:
-            error = next(errors, None)
-            if error is not None:
-                raise error
+async def test_an_object_that_is_too_large_for_a_page_of_its_own_is_reported_with_backoff(
+    source: Source,
+) -> None:
+    source.streams = False
+    source.on_list = always(ResponseTooLarge("the body exceeds the limit"))
+    async with running(source, for_seconds=60) as informer:
+        assert informer.last_error == "the body exceeds the limit"
+    lists = [each.limit for each in source.requests if each.verb == "list"]
+    assert lists[:5] == [500, 62, 7, 1, 500]
+    assert len(lists) < 60
 
-        source.on_list = fail_second_page
-        async with running(informer, for_seconds=0.2):
-            assert not informer.has_synced
-            assert len(informer.lister) == 2
-            await asyncio.sleep(5)
-            assert informer.has_synced
+
+async def test_c8_changes_during_a_streaming_list_are_applied(source: Source) -> None:
+    source.ends_initial_events = False
+    async with running(source) as informer:
+        assert len(informer.lister.list()) == 3
+        source.delete(thing("a").key)
+        source.put(thing("b"))
+        source.put(thing("d"))
+        await asyncio.sleep(0.1)
+        assert not informer.has_synced
+        source.bookmark(ends_initial_events=True)
+        await asyncio.sleep(0.1)
+        assert informer.has_synced
         assert_equal_to(source, informer)
+    assert source.lists == 1
 
 
-class TestWatch:
-    async def test_changes_arrive(self, source: FakeSource[ApiObject], informer: Informer) -> None:
-        async with running(informer):
+async def test_c9_a_streaming_list_that_never_completes_is_cancelled_within_30_s(
+    source: Source,
+) -> None:
+    source.ends_initial_events = False
+    with capture_logs() as logs:
+        async with running(source, for_seconds=30) as informer:
+            assert informer.has_synced
+    assert_equal_to(source, informer)
+    assert sum(each.streamed for each in source.requests) == 2
+    assert [entry["reason"] for entry in logs if entry["event"] == "relisting"] == [
+        "the streaming list did not complete in time"
+    ] * 2
+
+
+async def test_c9_changes_do_not_extend_a_streaming_list_that_never_completes(
+    source: Source,
+) -> None:
+    source.ends_initial_events = False
+
+    async def churn() -> None:
+        for _ in range(35):
             source.put(thing("a"))
-            source.put(thing("new"))
-            source.delete(NamespacedName("ns", "b"))
-            await asyncio.sleep(0.001)
-            assert_equal_to(source, informer)
-
-    async def test_a_watch_that_ends_normally_continues_at_its_last_version(
-        self, source: FakeSource[ApiObject], informer: Informer
-    ) -> None:
-        async with running(informer, for_seconds=1000):
-            source.put(thing("late"))
             await asyncio.sleep(1)
-            assert_equal_to(source, informer)
-        assert source.lists == 1
-        assert 2 <= len(source.requests) <= 4
-        gaps = [b.at - a.at for a, b in zip(source.requests, source.requests[1:], strict=False)]
-        assert all(300 <= gap <= 600 for gap in gaps)
 
-    async def test_c1_a_connection_without_data_is_closed_within_75_s_and_loses_no_event(
-        self, source: FakeSource[ApiObject], informer: Informer
-    ) -> None:
-        async with running(informer, for_seconds=30):
-            source.black_hole()
-            source.put(thing("lost"))
-            source.delete(NamespacedName("ns", "a"))
-            await asyncio.sleep(75)
-            assert_equal_to(source, informer)
-        assert source.lists == 1
-
-    async def test_a_version_from_the_future_is_dropped_after_two_silent_watches(
-        self, source: FakeSource[ApiObject], informer: Informer
-    ) -> None:
-        async with running(informer, for_seconds=61):
-            source.restore(version=3)
-            source.put(thing("restored"))
-            source.delete(NamespacedName("ns", "a"))
-            await asyncio.sleep(150)
-            assert_equal_to(source, informer)
-            source.put(thing("later"))
-            await asyncio.sleep(1)
-            assert_equal_to(source, informer)
-        verbs = [(each.verb, each.resource_version) for each in source.requests[1:]]
-        assert verbs == [("watch", "13"), ("watch", "13"), ("list", ""), ("watch", "5")]
-
-    async def test_a_proxy_that_holds_streams_back_gets_a_list_after_two_attempts(self) -> None:
-        held = HeldStreams()
-        held.put(thing("a"))
-        informer: Informer = SharedInformer(held, name="things")
-        async with running(informer, for_seconds=65):
-            assert_equal_to(held, informer)
-            held.put(thing("b"))
-            await asyncio.sleep(70)
-            assert_equal_to(held, informer)
-        assert [each.verb for each in held.requests[:3]] == ["watch", "watch", "list"]
-
-    async def test_a_watch_that_exceeds_its_timeout_is_cancelled(
-        self, source: FakeSource[ApiObject], informer: Informer
-    ) -> None:
-        real = source.watch
-
-        def deaf(
-            *, resource_version: str, timeout_seconds: int, send_initial_events: bool
-        ) -> object:
-            return real(
-                resource_version=resource_version,
-                timeout_seconds=10**6,
-                send_initial_events=send_initial_events,
-            )
-
-        source.watch = deaf  # type: ignore[assignment, method-assign]
-        async with running(informer, for_seconds=640):
-            assert len(source.requests) == 2
-            assert source.lists == 1
-
-    @pytest.mark.parametrize("streams", [True, False], ids=["streamed", "paged"])
-    async def test_c3_a_server_that_ends_each_watch_at_once_gets_ten_requests_in_10_s(
-        self, source: FakeSource[ApiObject], informer: Informer, streams: bool
-    ) -> None:
-        source.streams = streams
-        source.ends_watches_at_once = True
-        async with running(informer, for_seconds=10):
-            assert len(source.requests) <= 10
+    async with asyncio.TaskGroup() as group:
+        group.create_task(churn())
+        async with running(source, for_seconds=31) as informer:
             assert informer.has_synced
+    assert sum(each.streamed for each in source.requests) == 1
 
-    @pytest.mark.parametrize("streams", [True, False], ids=["streamed", "paged"])
-    async def test_c4_a_server_that_returns_410_for_each_watch_gets_ten_requests_in_10_s(
-        self, source: FakeSource[ApiObject], informer: Informer, streams: bool
-    ) -> None:
-        source.streams = streams
-        source.on_watch = always(Expired("too old"))
-        async with running(informer, for_seconds=10):
-            assert len(source.requests) <= 10
+
+async def test_c9_a_slow_streaming_list_with_events_is_not_cancelled(source: Source) -> None:
+    source.ends_initial_events = False
+
+    async def finish() -> None:
+        for _ in range(9):
+            await asyncio.sleep(2.5)
+            source.put(thing("slow"))
+        source._send(source._history[-1][1]._replace(initial_events_end=True))
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(finish())
+        async with running(source, for_seconds=25) as informer:
             assert informer.has_synced
-            assert_equal_to(source, informer)
+    assert len(source.requests) == 1
 
-    async def test_c4_compaction_during_a_paused_watch_causes_one_list(
-        self, source: FakeSource[ApiObject], informer: Informer
-    ) -> None:
-        async with running(informer, for_seconds=90):
-            source.black_hole()
-            source.put(thing("a"))
-            source.put(thing("new"))
-            source.delete(NamespacedName("ns", "b"))
-            source.compact()
-            await asyncio.sleep(80)
-            assert_equal_to(source, informer)
-        assert source.lists == 2
 
-    async def test_c4_a_version_that_expired_in_an_outage_is_relisted_when_it_ends(
-        self, source: FakeSource[ApiObject], informer: Informer
-    ) -> None:
-        async with running(informer, for_seconds=90):
-            source.on_watch = failing(*[ConnectionFailed("refused")] * 5)
-            source.drop_watches(ConnectionFailed("reset"))
-            source.put(thing("meanwhile"))
-            source.compact()
-            await asyncio.sleep(80)
-            assert_equal_to(source, informer)
-        refused, listed = source.requests[-2:]
-        assert (refused.streamed, listed.streamed) == (False, True)
-        assert listed.at == refused.at
+@pytest.mark.parametrize(
+    "error",
+    [
+        pytest.param(ConnectionFailed("refused"), id="refused-connection"),
+        pytest.param(Unauthorized("no"), id="401"),
+        pytest.param(Forbidden("no"), id="403"),
+        pytest.param(NotFound("no such resource"), id="404"),
+        pytest.param(TooManyRequests("later"), id="429"),
+        pytest.param(ServerError("storage is (re)initializing"), id="500"),
+    ],
+)
+async def test_server_errors_do_not_disable_streaming(source: Source, error: Exception) -> None:
+    source.on_watch = failing(*[error] * 2)
+    async with running(source, for_seconds=40) as informer:
+        assert informer.has_synced
+    assert all(each.streamed for each in source.requests)
 
-    async def test_the_watch_continues_at_the_same_version_after_an_outage(
-        self, source: FakeSource[ApiObject], informer: Informer
-    ) -> None:
-        async with running(informer, for_seconds=100):
-            source.on_watch = failing(*[ConnectionFailed("refused")] * 6)
-            source.drop_watches(ConnectionFailed("reset"))
-            source.put(thing("meanwhile"))
-            await asyncio.sleep(80)
-            assert_equal_to(source, informer)
-        assert source.lists == 1
-        versions = [each.resource_version for each in source.requests[1:]]
-        assert len(set(versions)) == 1
 
-    @pytest.mark.parametrize(
-        ("wish", "least"),
-        [pytest.param(20, 20, id="honoured"), pytest.param(86_400, 60, id="up-to-a-minute")],
-    )
-    async def test_retry_after_of_the_server_is_the_minimum_delay(
-        self, source: FakeSource[ApiObject], informer: Informer, wish: float, least: float
-    ) -> None:
-        source.on_watch = failing(TooManyRequests("later", retry_after_seconds=wish))
-        async with running(informer, for_seconds=80):
-            assert informer.has_synced
-        refused, listed = source.requests
-        assert least <= listed.at - refused.at <= 1.2 * least
+@pytest.mark.parametrize("code", [501, 502, 503, 504])
+async def test_c8_a_list_comes_in_pages_if_a_proxy_refuses_streams(
+    source: Source, code: int
+) -> None:
+    def refuse_streams() -> None:
+        if source.requests[-1].streamed:
+            raise ServerError("no streams", code=code)
 
-    async def test_recovery_after_a_long_outage_takes_at_most_30_s(
-        self, source: FakeSource[ApiObject], informer: Informer
-    ) -> None:
-        async with running(informer):
-            source.on_watch = always(ConnectionFailed("refused"))
-            source.drop_watches(ConnectionFailed("reset"))
-            await asyncio.sleep(3600)
-            source.on_watch = lambda: None
-            source.put(thing("meanwhile"))
-            await asyncio.sleep(30.1)
-            assert_equal_to(source, informer)
-
-    @pytest.mark.parametrize(
-        ("error", "lists"),
-        [
-            pytest.param(ConnectionFailed("reset"), 1, id="broken-connection"),
-            pytest.param(TimeoutError(), 1, id="timeout"),
-            pytest.param(Unauthorized("expired"), 1, id="401"),
-            pytest.param(TooManyRequests("later"), 1, id="429"),
-            pytest.param(ServerError("etcd"), 1, id="500"),
-            pytest.param(Expired("too old"), 2, id="410"),
-            pytest.param(BadRequest("invalid resource version"), 2, id="400"),
-        ],
-    )
-    async def test_only_an_error_about_the_version_causes_a_list(
-        self,
-        source: FakeSource[ApiObject],
-        informer: Informer,
-        error: ApiError | KubeError | TimeoutError,
-        lists: int,
-    ) -> None:
-        async with running(informer):
-            source.drop_watches(error)
-            await asyncio.sleep(10)
-            source.put(thing("after"))
-            await asyncio.sleep(1)
-            assert_equal_to(source, informer)
-        assert source.lists == lists
-
-    async def test_a_version_that_the_server_never_accepts_is_dropped(
-        self, source: FakeSource[ApiObject], informer: Informer
-    ) -> None:
-        async with running(informer, for_seconds=61):
-            too_large = ServerError("Too large resource version: 99, current: 12", code=504)
-            source.on_watch = failing(*[too_large] * 3)
-            source.drop_watches()
-            await asyncio.sleep(20)
-            assert_equal_to(source, informer)
-        assert source.lists == 2
-
-    async def test_a_version_that_fails_after_each_acceptance_is_dropped(
-        self, source: FakeSource[ApiObject], informer: Informer
-    ) -> None:
-        def end_plain_watches() -> None:
-            if not source.requests[-1].streamed:
-                loop = asyncio.get_running_loop()
-                loop.call_soon(source.drop_watches, ServerError("etcd is unavailable"))
-
-        async with running(informer, for_seconds=61):
-            source.on_watch = end_plain_watches
-            source.drop_watches()
-            await asyncio.sleep(20)
-            assert_equal_to(source, informer)
-        assert [(each.verb, each.streamed) for each in source.requests[:5]] == [
-            ("watch", True),
-            *[("watch", False)] * 3,
+    source.on_watch = refuse_streams
+    async with running(source, for_seconds=25) as informer:
+        assert informer.has_synced
+        source.put(thing("d"))
+        await asyncio.sleep(0.1)
+        assert_equal_to(source, informer)
+        assert [(each.verb, each.streamed) for each in source.requests] == [
+            *[("watch", True)] * 3,
             ("list", False),
+            ("watch", False),
         ]
+        source.on_watch = lambda: None
+        source.drop_watches(Expired("too old"))
+        await asyncio.sleep(30)
+        assert_equal_to(source, informer)
+        assert source.requests[-1].streamed
 
-    async def test_the_resource_version_never_goes_back(
-        self, source: FakeSource[ApiObject], informer: Informer
-    ) -> None:
-        async with running(informer):
-            old = source._history[0][1]
-            source.put(thing("d"))
-            source._send(old)
-            await asyncio.sleep(1)
-            source.drop_watches()
-            await asyncio.sleep(5)
-            assert source.requests[-1].resource_version == source.resource_version
-            assert_equal_to(source, informer)
 
-    async def test_bookmarks_advance_the_version_of_a_watch_without_events(
-        self, source: FakeSource[ApiObject], informer: Informer
-    ) -> None:
-        async with running(informer):
-            source._version += 1000
-            source.bookmark()
-            await asyncio.sleep(1)
+async def test_an_expired_continue_token_causes_a_list_at_once(source: Source) -> None:
+    source.streams = False
+    source.page_size = 2
+
+    def compact_after_first_page() -> None:
+        if source.requests[-1].continued:
             source.compact()
-            source.drop_watches()
-            await asyncio.sleep(5)
-            source.put(thing("after"))
-            await asyncio.sleep(1)
-            assert_equal_to(source, informer)
+
+    source.on_list = compact_after_first_page
+    async with running(source, for_seconds=5) as informer:
+        assert informer.has_synced
+    assert_equal_to(source, informer)
+    assert [each.limit for each in source.requests if each.verb == "list"] == [500, 500, 0]
+
+
+async def test_an_unfinished_list_is_retried_and_not_synced(source: Source) -> None:
+    source.streams = False
+    source.page_size = 2
+    errors = iter([None, ConnectionFailed("reset")])
+
+    def fail_second_page() -> None:
+        error = next(errors, None)
+        if error is not None:
+            raise error
+
+    source.on_list = fail_second_page
+    async with running(source, for_seconds=0.2) as informer:
+        assert not informer.has_synced
+        assert len(informer.lister) == 2
+        await asyncio.sleep(5)
+        assert informer.has_synced
+    assert_equal_to(source, informer)
+
+
+async def test_a_watch_that_ends_normally_continues_at_its_last_version(source: Source) -> None:
+    async with running(source, for_seconds=1000) as informer:
+        source.put(thing("late"))
+        await asyncio.sleep(1)
+        assert_equal_to(source, informer)
+    assert source.lists == 1
+    assert 2 <= len(source.requests) <= 4
+    gaps = [b.at - a.at for a, b in zip(source.requests, source.requests[1:], strict=False)]
+    assert all(300 <= gap <= 600 for gap in gaps)
+
+
+async def test_c1_a_connection_without_data_is_closed_within_75_s_and_loses_no_event(
+    source: Source,
+) -> None:
+    async with running(source, for_seconds=30) as informer:
+        source.black_hole()
+        source.put(thing("lost"))
+        source.delete(NamespacedName("ns", "a"))
+        await asyncio.sleep(75)
+        assert_equal_to(source, informer)
+    assert source.lists == 1
+
+
+async def test_a_version_from_the_future_is_dropped_after_two_silent_watches(
+    source: Source,
+) -> None:
+    async with running(source, for_seconds=61) as informer:
+        source.restore(version=3)
+        source.put(thing("restored"))
+        source.delete(NamespacedName("ns", "a"))
+        await asyncio.sleep(150)
+        assert_equal_to(source, informer)
+        source.put(thing("later"))
+        await asyncio.sleep(1)
+        assert_equal_to(source, informer)
+    verbs = [(each.verb, each.resource_version) for each in source.requests[1:]]
+    assert verbs == [("watch", "13"), ("watch", "13"), ("list", ""), ("watch", "5")]
+
+
+async def test_a_proxy_that_holds_streams_back_gets_a_list_after_two_attempts() -> None:
+    held = HeldStreams()
+    held.put(thing("a"))
+    async with running(held, for_seconds=65) as informer:
+        assert_equal_to(held, informer)
+        held.put(thing("b"))
+        await asyncio.sleep(70)
+        assert_equal_to(held, informer)
+    assert [each.verb for each in held.requests[:3]] == ["watch", "watch", "list"]
+
+
+async def test_a_watch_that_exceeds_its_timeout_is_cancelled(
+    source: Source, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watch = source.watch
+    monkeypatch.setattr(
+        source, "watch", lambda **options: watch(**{**options, "timeout_seconds": 10**6})
+    )
+    async with running(source, for_seconds=640):
+        assert len(source.requests) == 2
         assert source.lists == 1
 
-    async def test_an_unexpected_error_does_not_end_the_reflector(
-        self, source: FakeSource[ApiObject], informer: Informer
-    ) -> None:
-        async with running(informer):
-            source.on_watch = failing(AttributeError("defect"))
-            source.drop_watches(ZeroDivisionError("defect"))
-            source.put(thing("after"))
-            await asyncio.sleep(10)
-            assert_equal_to(source, informer)
+
+@pytest.mark.parametrize("streams", [True, False], ids=["streamed", "paged"])
+async def test_c3_a_server_that_ends_each_watch_at_once_gets_ten_requests_in_10_s(
+    source: Source, streams: bool
+) -> None:
+    source.streams = streams
+    source.ends_watches_at_once = True
+    async with running(source, for_seconds=10) as informer:
+        assert len(source.requests) <= 10
+        assert informer.has_synced
 
 
-class SlowPages(FakeSource[ApiObject]):
-    """The first page of a list takes five seconds; the next one never comes."""
+@pytest.mark.parametrize("streams", [True, False], ids=["streamed", "paged"])
+async def test_c4_a_server_that_returns_410_for_each_watch_gets_ten_requests_in_10_s(
+    source: Source, streams: bool
+) -> None:
+    source.streams = streams
+    source.on_watch = always(Expired("too old"))
+    async with running(source, for_seconds=10) as informer:
+        assert len(source.requests) <= 10
+        assert informer.has_synced
+        assert_equal_to(source, informer)
+
+
+async def test_c4_compaction_during_a_paused_watch_causes_one_list(source: Source) -> None:
+    async with running(source, for_seconds=90) as informer:
+        source.black_hole()
+        source.put(thing("a"))
+        source.put(thing("new"))
+        source.delete(NamespacedName("ns", "b"))
+        source.compact()
+        await asyncio.sleep(80)
+        assert_equal_to(source, informer)
+    assert source.lists == 2
+
+
+async def test_c4_a_version_that_expired_in_an_outage_is_relisted_when_it_ends(
+    source: Source,
+) -> None:
+    async with running(source, for_seconds=90) as informer:
+        source.on_watch = failing(*[ConnectionFailed("refused")] * 5)
+        source.drop_watches(ConnectionFailed("reset"))
+        source.put(thing("meanwhile"))
+        source.compact()
+        await asyncio.sleep(80)
+        assert_equal_to(source, informer)
+    refused, listed = source.requests[-2:]
+    assert (refused.streamed, listed.streamed) == (False, True)
+    assert listed.at == refused.at
+
+
+async def test_the_watch_continues_at_the_same_version_after_an_outage(source: Source) -> None:
+    async with running(source, for_seconds=100) as informer:
+        source.on_watch = failing(*[ConnectionFailed("refused")] * 6)
+        source.drop_watches(ConnectionFailed("reset"))
+        source.put(thing("meanwhile"))
+        await asyncio.sleep(80)
+        assert_equal_to(source, informer)
+    assert source.lists == 1
+    versions = [each.resource_version for each in source.requests[1:]]
+    assert len(set(versions)) == 1
+
+
+@pytest.mark.parametrize(
+    ("wish", "least"),
+    [pytest.param(20, 20, id="honoured"), pytest.param(86_400, 60, id="up-to-a-minute")],
+)
+async def test_retry_after_of_the_server_is_the_minimum_delay(
+    source: Source, wish: float, least: float
+) -> None:
+    source.on_watch = failing(TooManyRequests("later", retry_after_seconds=wish))
+    async with running(source, for_seconds=80) as informer:
+        assert informer.has_synced
+    refused, listed = source.requests
+    assert least <= listed.at - refused.at <= 1.2 * least
+
+
+async def test_recovery_after_a_long_outage_takes_at_most_30_s(source: Source) -> None:
+    async with running(source) as informer:
+        source.on_watch = always(ConnectionFailed("refused"))
+        source.drop_watches(ConnectionFailed("reset"))
+        await asyncio.sleep(3600)
+        source.on_watch = lambda: None
+        source.put(thing("meanwhile"))
+        await asyncio.sleep(30.1)
+        assert_equal_to(source, informer)
+
+
+@pytest.mark.parametrize(
+    ("error", "lists"),
+    [
+        pytest.param(ConnectionFailed("reset"), 1, id="broken-connection"),
+        pytest.param(TimeoutError(), 1, id="timeout"),
+        pytest.param(Unauthorized("expired"), 1, id="401"),
+        pytest.param(TooManyRequests("later"), 1, id="429"),
+        pytest.param(ServerError("etcd"), 1, id="500"),
+        pytest.param(Expired("too old"), 2, id="410"),
+        pytest.param(BadRequest("invalid resource version"), 2, id="400"),
+    ],
+)
+async def test_only_an_error_about_the_version_causes_a_list(
+    source: Source,
+    error: ApiError | KubeError | TimeoutError,
+    lists: int,
+) -> None:
+    async with running(source) as informer:
+        source.drop_watches(error)
+        await asyncio.sleep(10)
+        source.put(thing("after"))
+        await asyncio.sleep(1)
+        assert_equal_to(source, informer)
+    assert source.lists == lists
+
+
+async def test_a_version_that_the_server_never_accepts_is_dropped(source: Source) -> None:
+    async with running(source, for_seconds=61) as informer:
+        too_large = ServerError("Too large resource version: 99, current: 12", code=504)
+        source.on_watch = failing(*[too_large] * 3)
+        source.drop_watches()
+        await asyncio.sleep(20)
+        assert_equal_to(source, informer)
+    assert source.lists == 2
+
+
+async def test_a_version_that_fails_after_each_acceptance_is_dropped(source: Source) -> None:
+    def end_plain_watches() -> None:
+        if not source.requests[-1].streamed:
+            loop = asyncio.get_running_loop()
+            loop.call_soon(source.drop_watches, ServerError("etcd is unavailable"))
+
+    async with running(source, for_seconds=61) as informer:
+        source.on_watch = end_plain_watches
+        source.drop_watches()
+        await asyncio.sleep(20)
+        assert_equal_to(source, informer)
+    assert [(each.verb, each.streamed) for each in source.requests[:5]] == [
+        ("watch", True),
+        *[("watch", False)] * 3,
+        ("list", False),
+    ]
+
+
+async def test_the_resource_version_never_goes_back(source: Source) -> None:
+    async with running(source) as informer:
+        old = source._history[0][1]
+        source.put(thing("d"))
+        source._send(old)
+        await asyncio.sleep(1)
+        source.drop_watches()
+        await asyncio.sleep(5)
+        assert source.requests[-1].resource_version == source.resource_version
+        assert_equal_to(source, informer)
+
+
+async def test_bookmarks_advance_the_version_of_a_watch_without_events(source: Source) -> None:
+    async with running(source) as informer:
+        source._version += 1000
+        source.bookmark()
+        await asyncio.sleep(1)
+        source.compact()
+        source.drop_watches()
+        await asyncio.sleep(5)
+        source.put(thing("after"))
+        await asyncio.sleep(1)
+        assert_equal_to(source, informer)
+    assert source.lists == 1
+
+
+class Slow(FakeSource[ApiObject]):
+    """A watch opens after `opens_after` seconds; the first page of a list takes 5 s, and the next one never comes."""
+
+    opens_after = 0.0
+
+    @asynccontextmanager
+    async def watch(self, **options: Any) -> AsyncIterator[Any]:
+        await asyncio.sleep(self.opens_after)
+        async with super().watch(**options) as events:
+            yield events
 
     async def list_page(self, **options: Any) -> ListPage[ApiObject]:
         await asyncio.sleep(3600 if options["continue_token"] else 5)
@@ -558,219 +526,159 @@ class HeldStreams(FakeSource[ApiObject]):
             yield
 
 
-class TestHealth:
-    async def test_everything_that_the_server_sends_is_activity(
-        self, source: FakeSource[ApiObject], informer: Informer
-    ) -> None:
-        assert (informer.seconds_since_activity(), informer.last_error) == (0, "")
-        async with running(informer, for_seconds=10):
-            assert informer.seconds_since_activity() == 10
-            source.bookmark()
-            await asyncio.sleep(1)
-            assert informer.seconds_since_activity() == 1
+async def test_everything_that_the_server_sends_is_activity(source: Source) -> None:
+    async with running(source, for_seconds=10) as informer:
+        assert informer.seconds_since_activity() == 10
+        source.bookmark()
+        await asyncio.sleep(1)
+        assert informer.seconds_since_activity() == 1
 
-    async def test_each_page_and_initial_event_is_activity(
-        self, source: FakeSource[ApiObject], informer: Informer
-    ) -> None:
-        source.ends_initial_events = False
-        async with running(informer, for_seconds=5):
-            source.put(thing("d"))
-            await asyncio.sleep(1)
-            assert informer.seconds_since_activity() == 1
 
-        slow = SlowPages()
-        slow.streams = False
-        slow.page_size = 1
-        slow.put(thing("a"))
-        slow.put(thing("b"))
-        paged = SharedInformer(slow, name="things")
-        async with running(paged, for_seconds=7):
-            assert not paged.has_synced
-            assert paged.seconds_since_activity() == pytest.approx(2)
+async def test_each_page_and_initial_event_is_activity(source: Source) -> None:
+    source.ends_initial_events = False
+    async with running(source, for_seconds=5) as informer:
+        source.put(thing("d"))
+        await asyncio.sleep(1)
+        assert informer.seconds_since_activity() == 1
 
-    async def test_inactivity_counts_from_the_start(
-        self, source: FakeSource[ApiObject], informer: Informer
-    ) -> None:
+    slow = Slow()
+    slow.streams = False
+    slow.page_size = 1
+    slow.put(thing("a"))
+    slow.put(thing("b"))
+    async with running(slow, for_seconds=7) as paged:
+        assert not paged.has_synced
+        assert paged.seconds_since_activity() == pytest.approx(2)
+
+
+async def test_an_outage_increases_inactivity_and_sets_last_error(source: Source) -> None:
+    async with running(source) as informer:
         source.on_watch = always(ConnectionFailed("connection refused"))
-        async with running(informer, for_seconds=30):
-            assert informer.seconds_since_activity() == 30
-
-    async def test_an_outage_increases_inactivity_and_sets_last_error(
-        self, source: FakeSource[ApiObject], informer: Informer
-    ) -> None:
-        async with running(informer):
-            source.on_watch = always(ConnectionFailed("connection refused"))
-            source.drop_watches(ConnectionFailed("reset"))
-            await asyncio.sleep(200)
-            assert informer.seconds_since_activity() > 199
-            assert informer.last_error == "connection refused"
-            assert informer.seconds_since_outage() == 0
-            source.on_watch = lambda: None
-            await asyncio.sleep(31)
-            assert informer.last_error == ""
-            assert 0 < informer.seconds_since_outage() <= 31
-
-    @pytest.mark.parametrize(
-        ("error", "outage"),
-        [
-            pytest.param(Forbidden("no"), False, id="forbidden"),
-            pytest.param(Expired("old"), False, id="expired"),
-            pytest.param(ServerError("no"), True, id="server-error"),
-            pytest.param(TooManyRequests("no"), True, id="too-many-requests"),
-            pytest.param(ConnectionFailed("no"), True, id="no-connection"),
-        ],
-    )
-    async def test_a_refusal_is_no_outage_but_an_overloaded_server_is(
-        self, source: FakeSource[ApiObject], informer: Informer, error: KubeError, outage: bool
-    ) -> None:
-        async with running(informer):
-            await asyncio.sleep(50)
-            source.on_watch = source.on_list = always(error)
-            source.drop_watches()
-            await asyncio.sleep(1)
-            assert (informer.seconds_since_outage() == 0) is outage
-
-    async def test_a_request_without_a_response_for_seconds_is_an_outage(
-        self, informer: Informer, monkeypatch: pytest.MonkeyPatch, source: FakeSource[ApiObject]
-    ) -> None:
-        answered = asyncio.Event()
-        watch = source.watch
-
-        @asynccontextmanager
-        async def slow(**options: Any) -> AsyncIterator[Any]:
-            await answered.wait()
-            async with watch(**options) as events:
-                yield events
-
-        monkeypatch.setattr(source, "watch", slow)
-        async with running(informer):
-            await asyncio.sleep(4)
-            assert informer.seconds_since_outage() == math.inf
-            await asyncio.sleep(4)
-            assert informer.seconds_since_outage() == 0
-            answered.set()
-            await asyncio.sleep(3)
-            assert informer.seconds_since_outage() == pytest.approx(3)
+        source.drop_watches(ConnectionFailed("reset"))
+        await asyncio.sleep(200)
+        assert informer.seconds_since_activity() > 199
+        assert informer.last_error == "connection refused"
+        assert informer.seconds_since_outage() == 0
+        source.on_watch = lambda: None
+        await asyncio.sleep(31)
+        assert informer.last_error == ""
+        assert 0 < informer.seconds_since_outage() <= 31
 
 
-class TestCancellation:
-    @pytest.mark.parametrize(
-        "hang",
-        ["opening", "initial-events", "paging", "watching", "backing-off"],
-    )
-    async def test_cancelling_ends_every_state_at_once(
-        self, source: FakeSource[ApiObject], informer: Informer, hang: str
-    ) -> None:
-        hold = asyncio.Event()
-        if hang == "opening":
-            real = source.watch
+@pytest.mark.parametrize(
+    ("error", "outage"),
+    [
+        pytest.param(Forbidden("no"), False, id="forbidden"),
+        pytest.param(Expired("old"), False, id="expired"),
+        pytest.param(ServerError("no"), True, id="server-error"),
+        pytest.param(TooManyRequests("no"), True, id="too-many-requests"),
+        pytest.param(ConnectionFailed("no"), True, id="no-connection"),
+    ],
+)
+async def test_a_refusal_is_no_outage_but_an_overloaded_server_is(
+    source: Source, error: KubeError, outage: bool
+) -> None:
+    async with running(source) as informer:
+        await asyncio.sleep(50)
+        source.on_watch = source.on_list = always(error)
+        source.drop_watches()
+        await asyncio.sleep(1)
+        assert (informer.seconds_since_outage() == 0) is outage
 
-            @asynccontextmanager
-            async def slow(**kwargs: object) -> AsyncIterator[object]:
-                await hold.wait()
-                async with real(**kwargs) as events:  # type: ignore[arg-type]
-                    yield events
 
-            source.watch = slow  # type: ignore[assignment, method-assign]
-        elif hang == "initial-events":
+async def test_a_request_without_a_response_for_seconds_is_an_outage() -> None:
+    source = Slow()
+    source.opens_after = 8.0
+    async with running(source, for_seconds=4) as informer:
+        assert (informer.seconds_since_activity(), informer.seconds_since_outage()) == (4, math.inf)
+        await asyncio.sleep(3.9)
+        assert informer.seconds_since_outage() == 0
+        await asyncio.sleep(3.1)
+        assert informer.seconds_since_outage() == pytest.approx(3)
+
+
+@pytest.mark.parametrize("hang", ["opening", "initial-events", "paging", "watching", "backing-off"])
+async def test_cancelling_ends_every_state_at_once(hang: str) -> None:
+    source = Slow()
+    source.opens_after = 3600.0 if hang == "opening" else 0.0
+    source.ends_initial_events = hang != "initial-events"
+    source.streams = hang != "paging"
+    if hang == "backing-off":
+        source.on_watch = always(ConnectionFailed("refused"))
+    async with asyncio.timeout(2), running(source, for_seconds=1):
+        pass
+    assert source.open_watches == 0
+
+
+async def test_only_streaming_lists_in_a_row_that_do_not_complete_disable_them(
+    source: Source,
+) -> None:
+    """Each incomplete list is followed by a complete one, so streams stay in use."""
+    async with running(source) as informer:
+        for _ in range(6):
             source.ends_initial_events = False
-        elif hang == "paging":
-            source.streams = False
-
-            async def stuck(**_: object) -> object:
-                await hold.wait()
-                return None
-
-            source.list_page = stuck  # type: ignore[assignment, method-assign]
-        elif hang == "backing-off":
-            source.on_watch = always(ConnectionFailed("refused"))
-        async with asyncio.timeout(2), running(informer, for_seconds=1):
-            pass
-        assert source.open_watches == 0
-
-
-class TestEnds:
-    """How an attempt ended decides what comes next, and how it is logged."""
-
-    async def test_a_streaming_list_that_does_not_complete_in_time_says_so(
-        self, source: FakeSource[ApiObject], informer: Informer
-    ) -> None:
-        source.ends_initial_events = False
-        with capture_logs() as logs:
-            async with running(informer, for_seconds=120):
-                pass
-        assert {entry["reason"] for entry in logs if entry["event"] == "relisting"} == {
-            "the streaming list did not complete in time"
-        }
-
-    async def test_only_streaming_lists_in_a_row_that_do_not_complete_disable_them(
-        self, source: FakeSource[ApiObject], informer: Informer
-    ) -> None:
-        """Each incomplete list is followed by a complete one, so streams stay in use."""
-        async with running(informer):
-            for _ in range(6):
-                source.ends_initial_events = False
-                source.compact()
-                source.drop_watches(Expired("too old"))
-                await asyncio.sleep(5)
-                source.ends_initial_events = True
-                source.drop_watches()
-                await asyncio.sleep(200)
-                assert_equal_to(source, informer)
-        assert {each.verb for each in source.requests} == {"watch"}
-
-    async def test_an_undecodable_object_of_a_streaming_list_keeps_its_last_good_version(
-        self, source: FakeSource[ApiObject], informer: Informer
-    ) -> None:
-        async with running(informer):
-            good = source.objects[NamespacedName("ns", "a")]
-            source.put_broken(NamespacedName("ns", "a"))
             source.compact()
             source.drop_watches(Expired("too old"))
-            await asyncio.sleep(60)
-            assert source.lists == 2
-            assert informer.lister.get(good.key) is good
+            await asyncio.sleep(5)
+            source.ends_initial_events = True
+            source.drop_watches()
+            await asyncio.sleep(200)
+            assert_equal_to(source, informer)
+    assert {each.verb for each in source.requests} == {"watch"}
 
-    async def test_lists_of_versions_that_expire_after_their_first_watch_back_off(
-        self, source: FakeSource[ApiObject], informer: Informer
-    ) -> None:
-        """The next list need not wait for a backoff, but keeps its interval to the last list."""
-        source.streams = False
-        outcomes = itertools.cycle([None, Expired("too old")])
 
-        def expire_every_second_watch() -> None:
-            if not source.requests[-1].streamed and (error := next(outcomes)):
-                raise error
+async def test_an_undecodable_object_of_a_streaming_list_keeps_its_last_good_version(
+    source: Source,
+) -> None:
+    async with running(source) as informer:
+        good = source.objects[NamespacedName("ns", "a")]
+        source.put_broken(NamespacedName("ns", "a"))
+        source.compact()
+        source.drop_watches(Expired("too old"))
+        await asyncio.sleep(60)
+        assert source.lists == 2
+        assert informer.lister.get(good.key) is good
 
-        source.on_watch = expire_every_second_watch
-        source.ends_watches_at_once = True
-        async with running(informer, for_seconds=600):
-            assert source.lists <= 60
 
-    @pytest.mark.parametrize(
-        ("error", "level", "event"),
-        [
-            pytest.param(Expired("too old"), "info", "relisting", id="expired"),
-            pytest.param(ConnectionFailed("reset"), "warning", "watch failed", id="connection"),
-            pytest.param(Forbidden("no"), "warning", "watch failed", id="forbidden"),
-            pytest.param(OSError("no route"), "warning", "watch failed", id="os"),
-            pytest.param(TimeoutError("late"), "warning", "watch failed", id="timeout"),
-            pytest.param(KeyError("bug"), "error", "reflector failed", id="bug"),
-        ],
-    )
-    async def test_the_kind_of_error_decides_how_it_is_logged(
-        self,
-        source: FakeSource[ApiObject],
-        informer: Informer,
-        error: Exception,
-        level: str,
-        event: str,
-    ) -> None:
-        with capture_logs() as logs:
-            async with running(informer):
-                source.on_watch = failing(error)
-                source.drop_watches(ConnectionFailed("first"))
-                await asyncio.sleep(10)
-        shown = [(entry["log_level"], entry["event"]) for entry in logs]
-        assert (level, event) in shown
-        assert informer.last_error == ""
+async def test_lists_of_versions_that_expire_after_their_first_watch_back_off(
+    source: Source,
+) -> None:
+    """The next list need not wait for a backoff, but keeps its interval to the last list."""
+    source.streams = False
+    outcomes = itertools.cycle([None, Expired("too old")])
+
+    def expire_every_second_watch() -> None:
+        if not source.requests[-1].streamed and (error := next(outcomes)):
+            raise error
+
+    source.on_watch = expire_every_second_watch
+    source.ends_watches_at_once = True
+    async with running(source, for_seconds=600):
+        assert source.lists <= 60
+
+
+@pytest.mark.parametrize(
+    ("error", "level", "event"),
+    [
+        pytest.param(Expired("too old"), "info", "relisting", id="expired"),
+        pytest.param(ConnectionFailed("reset"), "warning", "watch failed", id="connection"),
+        pytest.param(Forbidden("no"), "warning", "watch failed", id="forbidden"),
+        pytest.param(OSError("no route"), "warning", "watch failed", id="os"),
+        pytest.param(TimeoutError("late"), "warning", "watch failed", id="timeout"),
+        pytest.param(KeyError("bug"), "error", "reflector failed", id="bug"),
+    ],
+)
+async def test_the_kind_of_error_decides_how_it_is_logged(
+    source: Source,
+    error: Exception,
+    level: str,
+    event: str,
+) -> None:
+    with capture_logs() as logs:
+        async with running(source) as informer:
+            source.on_watch = failing(error)
+            source.drop_watches(ConnectionFailed("first"))
+            await asyncio.sleep(10)
+    shown = [(entry["log_level"], entry["event"]) for entry in logs]
+    assert (level, event) in shown
+    assert informer.last_error == ""

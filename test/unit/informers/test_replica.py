@@ -100,15 +100,6 @@ def test_c4_a_second_list_reports_only_differences_and_missed_deletes(setup: Set
     ]
 
 
-def test_an_unfinished_list_deletes_nothing(setup: Setup) -> None:
-    setup.relist(at("a", 1), at("b", 1))
-    setup.replica.begin_list()
-    setup.replica.listed(at("a", 1))
-    setup.relist(at("b", 1))
-    assert setup.versions == {"b": "1"}
-    assert setup.take()[-1] == Call("delete", "a", "1")
-
-
 def test_changes_between_the_pages_of_a_list_are_kept(setup: Setup) -> None:
     setup.relist(at("a", 1), at("b", 1))
     setup.replica.begin_list()
@@ -143,20 +134,6 @@ def test_an_older_list_is_applied_as_etcd_may_have_been_restored(
     setup.relist(at("a", 500))
     setup.relist(at("a", 7))
     assert setup.versions == {"a": "7"}
-
-
-@pytest.mark.parametrize("by_list", [True, False], ids=["in-a-list", "in-an-event"])
-def test_an_object_replaced_under_its_name_is_deleted_and_added(
-    setup: Setup, by_list: bool
-) -> None:
-    setup.relist(at("a", 1, uid="first"))
-    setup.take()
-    second = at("a", 9, uid="second")
-    if by_list:
-        setup.relist(second)
-    else:
-        setup.event(EventType.MODIFIED, second)
-    assert setup.take() == [Call("delete", "a", "1"), Call("add", "a", "9")]
 
 
 def test_d12_an_object_that_does_not_decode_keeps_its_last_good_version(setup: Setup) -> None:
@@ -208,7 +185,6 @@ def test_an_undecodable_version_is_logged_once(
 
 
 def test_the_deletion_of_an_unknown_object_calls_no_handler(setup: Setup) -> None:
-    setup.relist()
     setup.event(EventType.DELETED, at("a", 1))
     assert setup.take() == []
 

@@ -24,14 +24,6 @@ def names(found: object) -> set[str]:
     return {each.key.name for each in found}  # type: ignore[attr-defined]
 
 
-def test_a_list_is_a_snapshot(store: Store[ApiObject]) -> None:
-    for name in "abc":
-        store.put(thing(name))
-    for obj in store.list():
-        store.remove(obj.key)
-    assert len(store) == 0
-
-
 def test_an_index_is_added_once_before_the_first_object() -> None:
     store: Store[ApiObject] = Store()
 

@@ -127,54 +127,70 @@ async def test_retry_after_of_the_server_is_the_minimum_delay(
 
 
 @pytest.mark.parametrize(
-    "outcome",
+    ("outcome", "failures"),
     [
-        pytest.param(None, id="success"),
-        pytest.param(Result(requeue_after_seconds=100), id="requeue-after"),
+        pytest.param(None, 0, id="success"),
+        pytest.param(Result(requeue_after_seconds=100), 0, id="requeue-after"),
+        pytest.param(Result(requeue_after_seconds=100, finished=False), 1, id="only-waits"),
     ],
 )
 async def test_backoff_is_reset_when_there_is_nothing_to_retry(
-    queue: WorkQueue[str], outcome: Result | Exception | None
+    queue: WorkQueue[str], outcome: Result | None, failures: int
 ) -> None:
     queue.add("a")
     await consume(queue, Recorded(ValueError(), outcome), seconds=5)
-    assert queue.num_requeues("a") == 0
+    assert queue.num_requeues("a") == failures
 
 
-async def test_a_reconcile_that_only_waits_keeps_the_failures(queue: WorkQueue[str]) -> None:
-    waits = Result(requeue_after_seconds=100, finished=False)
-    queue.add("a")
-    await consume(queue, Recorded(ValueError(), waits), seconds=5)
-    assert queue.num_requeues("a") == 1
-
-
-async def test_a_failing_key_does_not_delay_other_keys(queue: WorkQueue[str]) -> None:
-    served: list[str] = []
-
-    async def reconcile(key: str) -> None:
-        served.append(key)
-        if key == "bad":
-            raise RuntimeError
-
-    for key in ("bad", "b", "c"):
-        queue.add(key)
-    await consume(queue, reconcile, seconds=0.5)
-    assert served == ["bad", "b", "c"]
-
-
-async def test_requeue_keeps_the_priority_of_the_key(queue: WorkQueue[str]) -> None:
+@pytest.mark.parametrize(
+    "outcome",
+    [
+        pytest.param(Result(requeue_after_seconds=5), id="requeue"),
+        pytest.param(OSError(), id="retry"),
+    ],
+)
+async def test_the_next_reconcile_of_a_key_has_its_priority(
+    queue: WorkQueue[str], outcome: Result | Exception
+) -> None:
     queue.add("a", Priority.LOW)
-    await consume(queue, Recorded(Result(requeue_after_seconds=5)), seconds=1)
+    await consume(queue, Recorded(outcome), seconds=0.5)
     assert await queue.get() == ("a", Priority.LOW)
 
 
-async def test_a_retry_keeps_the_priority_of_its_key(queue: WorkQueue[str]) -> None:
-    queue.add("a", Priority.HIGH)
-    async with asyncio.TaskGroup() as group:
-        running = group.create_task(controller(queue, Recorded(OSError()), workers=1).run())
-        await asyncio.sleep(0.5)
-        running.cancel()
-    assert await queue.get() == ("a", Priority.HIGH)
+@pytest.mark.parametrize(
+    ("outcome", "result", "level", "panics"),
+    [
+        pytest.param(None, "success", "", 0, id="success"),
+        pytest.param(Result(requeue_after_seconds=99), "requeue_after", "", 0, id="requeue-after"),
+        pytest.param(ServerError("broken"), "error", "warning", 0, id="expected"),
+        pytest.param(TimeoutError("broken"), "error", "warning", 0, id="timeout-within"),
+        pytest.param(AttributeError("broken"), "error", "error", 1, id="unexpected"),
+    ],
+)
+async def test_a_reconcile_is_counted_by_result_and_an_error_logged_once(
+    queue: WorkQueue[str],
+    logged: LogCapture,
+    outcome: Result | Exception | None,
+    result: str,
+    level: str,
+    panics: int,
+) -> None:
+    by_result = counted("controller_runtime_reconcile_total", result=result)
+    errors = counted("controller_runtime_reconcile_errors_total")
+    panicked = counted("controller_runtime_reconcile_panics_total")
+    timeouts = counted("controller_runtime_reconcile_timeouts_total")
+    queue.add("ns/name")
+    queue.add("other")
+    await consume(queue, Recorded(outcome), seconds=0.5)
+    assert (by_result(), errors(), panicked(), timeouts()) == (
+        1 + (result == "success"), result == "error", panics, 0,
+    )  # fmt: skip
+    entries = problems(logged)
+    assert [entry["log_level"] for entry in entries] == [level] * bool(level)
+    for entry in entries:
+        assert (entry["controller"], entry["request"]) == (NAME, "ns/name")
+        assert entry["reconcile_id"]
+        assert entry.get("exc_info") or "broken" in str(entry["error"])
 
 
 async def test_d4_a_reconcile_that_exceeds_its_timeout_is_counted_and_retried(
@@ -192,13 +208,6 @@ async def test_d4_a_reconcile_that_exceeds_its_timeout_is_counted_and_retried(
     assert times == [0, 31]
     assert timeouts() == 1
     assert [entry["event"] for entry in problems(logged)] == ["reconcile timed out"]
-
-
-async def test_a_timeout_within_a_reconcile_is_not_counted(queue: WorkQueue[str]) -> None:
-    timeouts = counted("controller_runtime_reconcile_timeouts_total")
-    queue.add("a")
-    await consume(queue, Recorded(TimeoutError()), seconds=0.5)
-    assert timeouts() == 0
 
 
 async def test_a_key_is_never_reconciled_twice_at_once(queue: WorkQueue[str]) -> None:
@@ -336,65 +345,6 @@ async def test_d2_each_low_key_is_processed_within_30_s_under_saturation(
         group.create_task(consume(queue, reconcile, seconds=640, workers=2))
     assert added.keys() <= served.keys()
     assert max(served[key] - at for key, at in added.items()) < 30
-
-
-async def failing(queue: WorkQueue[str], error: Exception, logged: LogCapture) -> dict[str, object]:
-    queue.add("ns/name")
-    await consume(queue, Recorded(error), seconds=0.5)
-    (entry,) = problems(logged)
-    return entry
-
-
-async def test_a_failure_is_logged_once_with_controller_and_request(
-    queue: WorkQueue[str], logged: LogCapture
-) -> None:
-    entry = await failing(queue, ServerError("etcd is unavailable"), logged)
-    assert entry["log_level"] == "warning"
-    assert (entry["controller"], entry["request"]) == (NAME, "ns/name")
-    assert entry["reconcile_id"]
-    assert "etcd is unavailable" in str(entry["error"])
-
-
-@pytest.mark.parametrize(
-    ("error", "level", "panics"),
-    [
-        pytest.param(ConnectionFailed("refused"), "warning", 0, id="expected"),
-        pytest.param(AttributeError("None has no labels"), "error", 1, id="unexpected"),
-    ],
-)
-async def test_only_unexpected_errors_are_logged_as_errors(
-    queue: WorkQueue[str], logged: LogCapture, error: Exception, level: str, panics: int
-) -> None:
-    panicked = counted("controller_runtime_reconcile_panics_total")
-    entry = await failing(queue, error, logged)
-    assert entry["log_level"] == level
-    assert panicked() == panics
-
-
-async def test_a_successful_reconcile_logs_nothing(
-    queue: WorkQueue[str], logged: LogCapture
-) -> None:
-    queue.add("a")
-    await consume(queue, Recorded(Result(requeue_after_seconds=5)), seconds=20)
-    assert problems(logged) == []
-
-
-@pytest.mark.parametrize(
-    ("outcome", "result", "errors"),
-    [
-        pytest.param(None, "success", 0, id="success"),
-        pytest.param(Result(requeue_after_seconds=99), "requeue_after", 0, id="requeue-after"),
-        pytest.param(OSError(), "error", 1, id="error"),
-    ],
-)
-async def test_reconciles_are_counted_by_result(
-    queue: WorkQueue[str], outcome: Result | Exception | None, result: str, errors: int
-) -> None:
-    by_result = counted("controller_runtime_reconcile_total", result=result)
-    all_errors = counted("controller_runtime_reconcile_errors_total")
-    queue.add("a")
-    await consume(queue, Recorded(outcome), seconds=0.5)
-    assert (by_result(), all_errors()) == (1, errors)
 
 
 async def test_metrics_show_active_workers_and_their_maximum(queue: WorkQueue[str]) -> None:

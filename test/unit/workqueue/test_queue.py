@@ -15,15 +15,6 @@ async def take_all(queue: WorkQueue[str]) -> list[str]:
     return [(await queue.get())[0] for _ in range(len(queue))]
 
 
-async def test_get_waits_for_a_key(queue: WorkQueue[str]) -> None:
-    async with asyncio.TaskGroup() as group:
-        getting = group.create_task(queue.get())
-        await asyncio.sleep(1)
-        assert not getting.done()
-        queue.add("a")
-    assert getting.result()[0] == "a"
-
-
 async def test_each_added_key_wakes_one_waiting_worker(queue: WorkQueue[str]) -> None:
     async with asyncio.TaskGroup() as group:
         getting = [group.create_task(queue.get()) for _ in range(3)]
@@ -62,15 +53,6 @@ async def test_a_cancelled_get_does_not_keep_a_key_from_others(
     assert {task.result()[0] for task in getting} == {"a", "b"}
 
 
-async def test_a_cancelled_get_takes_no_key(queue: WorkQueue[str]) -> None:
-    async with asyncio.TaskGroup() as group:
-        waiting = group.create_task(queue.get())
-        await asyncio.sleep(1)
-        waiting.cancel()
-    queue.add("a")
-    assert (await queue.get())[0] == "a"
-
-
 @pytest.mark.parametrize(
     ("again", "order"),
     [
@@ -97,13 +79,6 @@ async def next_at(queue: WorkQueue[str]) -> tuple[str, float]:
     key, _ = await queue.get()
     queue.done(key)
     return key, asyncio.get_running_loop().time()
-
-
-@pytest.mark.parametrize("seconds", [0, -1])
-async def test_a_key_without_delay_is_ready_at_once(queue: WorkQueue[str], seconds: float) -> None:
-    queue.add_after("a", seconds)
-    assert len(queue) == 1
-    assert queue.metrics.retries == 0
 
 
 @pytest.mark.parametrize(("at_least", "ready_at"), [(0.001, 0.005), (7.0, 7.0)])

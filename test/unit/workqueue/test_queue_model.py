@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 keys = st.sampled_from("abcde")
 priorities = st.sampled_from(Priority)
-delays = st.integers(min_value=0, max_value=8)
+delays = st.integers(min_value=-1, max_value=8)
 
 
 def group_of(key: str) -> str:
@@ -151,7 +151,7 @@ class WorkQueueMachine(RuleBasedStateMachine):
             self.turns_since.pop((group_of(key), before), None)
 
     def delay(self, key: str, seconds: int, priority: Priority) -> None:
-        if seconds == 0:
+        if seconds <= 0:
             self.want(key, priority)
             return
         # Calls come within the half second after `now`; a delay from there ends within the same.
