@@ -58,7 +58,7 @@ class Tracer:
 
     def _begins(self, name: str, path: str, frame: FrameType) -> bool:
         if not self._manager:
-            return (name, path) == ("_fire", "daemon/ticker.py")
+            return (name, path) == ("_fire", "daemon/schedule.py")
         data = bytes(frame.f_locals["data"]) if name == "data_received" else b""
         return b'"NodePodProbe"' in data and b'"MODIFIED"' in data
 

@@ -42,7 +42,6 @@ from kruise_probe.daemon.metrics import PlacesCollector
 from kruise_probe.daemon.places import EXECS, SOCKETS, Places
 from kruise_probe.daemon.probers.exec import RuntimeCommands
 from kruise_probe.daemon.probers.selection import prober_for
-from kruise_probe.daemon.results import Results
 from kruise_probe.daemon.targets import NodeAddresses
 from kruise_probe.daemon.worker import WorkerContext
 from kruise_probe.informers.shared_informer import SharedInformer
@@ -169,7 +168,6 @@ async def _run_agent(flags: DaemonFlags, runtime: NodeRuntime, context: ProcessC
                 ),
                 execs=execs,
                 sockets=sockets,
-                results=Results(),
                 stalled_since=context.stalls.stalled_since,
                 now=utc_now,
             ),

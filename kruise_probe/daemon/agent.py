@@ -74,16 +74,14 @@ class Agent:
         self._containers = context.containers
         self._recorder = recorder
         self._log = structlog.get_logger().bind(node=node_name)
-        self._supervisor = Supervisor(context)
         self._reporter = Reporter(
             client=client,
             node_name=node_name,
-            results=context.results.newest,
             message_sync_seconds=options.message_sync_seconds,
             refresh_seconds=options.refresh_seconds,
+            on_transition=self._record_transition,
         )
-        context.results.on_change = self._reporter.changed
-        context.results.on_transition = self._record_transition
+        self._supervisor = Supervisor(context, self._reporter)
         self._heartbeat = Heartbeat(
             client=client,
             node_name=node_name,
@@ -139,10 +137,10 @@ class Agent:
 
     def on_delete(self, last_known: NodePodProbe) -> None:
         self._supervisor.apply(None)
-        self._reporter.observe(None)
+        self._reporter.observe(None, {})
 
     def _observe(self, node_pod_probe: NodePodProbe) -> None:
-        self._reporter.observe(node_pod_probe)
+        self._reporter.observe(node_pod_probe, self._supervisor.desired)
         for each in node_pod_probe.metadata.owner_references or ():
             if each.is_node and each.name == self._node_name:
                 self._heartbeat.set_owner(each)

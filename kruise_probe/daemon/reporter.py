@@ -2,25 +2,20 @@
 
 Source: Kruise pkg/daemon/podprobe/pod_probe_controller.go (processUpdateWorkItem).
 Differs: an update that conflicts is sent again as a merge patch without resourceVersion. Changes are batched;
-changes of messages alone have a least interval. A failed write is retried with the newest content.
+changes of messages alone have a least interval. A failed write is retried with the newest content. Results have the key
+pod uid, container and probe. Kruise's key is the container id, so two probes of one container overwrite each other.
 """
 
 import asyncio
 import math
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Final, Protocol
 
 import structlog
 
-from kruise_probe.api.errors import (
-    Conflict,
-    Forbidden,
-    KubeError,
-    NotFound,
-    retry_after_seconds,
-)
+from kruise_probe.api.errors import Conflict, Forbidden, KubeError, NotFound, retry_after_seconds
 from kruise_probe.api.keys import NamespacedName, ProbeKey
 from kruise_probe.api.meta import ObjectMeta
 from kruise_probe.api.resources import NODE_POD_PROBES
@@ -33,12 +28,11 @@ from kruise_probe.api.v1alpha1 import (
 )
 from kruise_probe.client.request import Patcher, PatchType, Replacer
 from kruise_probe.daemon import metrics
-from kruise_probe.daemon.diff import DesiredProbe, desired_probes
-from kruise_probe.daemon.results import ResultChange
+from kruise_probe.daemon.diff import DesiredProbe
 from kruise_probe.daemon.status import (
-    Fitted,
+    EncodedStatus,
     differs,
-    fit,
+    encode,
     patch_of,
     probe_times_differ,
     status_of,
@@ -69,10 +63,16 @@ class StatusClient(Replacer, Patcher, Protocol):
 
 
 class Reporter:
-    """Keeps the status of one NodePodProbe equal to the results of the probes in its spec.
+    """Owns the results, and keeps the status of one NodePodProbe equal to those of the probes in its spec.
 
-    `observe` passes the newest object of the watch, `changed` reports new results; both are synchronous.
-    When cancelled, `run` writes pending changes once more, within `LAST_WRITE_SECONDS`.
+    All methods but `run` are synchronous. When cancelled, `run` writes pending changes once more, within
+    `LAST_WRITE_SECONDS`.
+
+    Args:
+        on_transition: called with a probe and its new result after the state changed.
+
+    Attributes:
+        results: the newest result of each probe, as the status has it.
     """
 
     def __init__(
@@ -80,15 +80,16 @@ class Reporter:
         *,
         client: StatusClient,
         node_name: str,
-        results: Mapping[ProbeKey, ContainerProbeState],
         message_sync_seconds: float,
         refresh_seconds: float,
+        on_transition: Callable[[DesiredProbe, ContainerProbeState], None],
     ) -> None:
+        self.results: dict[ProbeKey, ContainerProbeState] = {}
         self._client = client
         self._key = NamespacedName("", node_name)
-        self._results = results
         self._message_sync_seconds = message_sync_seconds
         self._refresh_seconds = refresh_seconds
+        self._on_transition = on_transition
         self._log = structlog.get_logger().bind(node=node_name)
 
         self._object: NodePodProbe | None = None
@@ -106,42 +107,65 @@ class Reporter:
         self._not_before = -math.inf
         self._failures = 0
 
-    def observe(self, node_pod_probe: NodePodProbe | None) -> None:
-        """Handle the newest object of the watch; None if it was deleted."""
-        before, self._object = self._object, node_pod_probe
+    # What is to be written.
+
+    def put(self, desired: DesiredProbe, result: ContainerProbeState) -> None:
+        """Store a new result. A state is written at once, a message within the sync interval.
+
+        The first result of an edited handler counts as a state: the manager waits for it to apply the policies.
+        """
+        old = self.results.get(desired.key)
+        self.results[desired.key] = result
+        if old is None or old.state != result.state or old.probe_hash != result.probe_hash:
+            self._write_at_once()
+        elif old.message != result.message or old.container_id != result.container_id:
+            self._write_messages()
+        if old is None or old.state != result.state:
+            # After `run` has been woken: the write does not wait for the event.
+            asyncio.get_running_loop().call_soon(self._on_transition, desired, result)
+
+    def remove(self, key: ProbeKey) -> None:
+        """Remove the result of a probe that no longer runs."""
+        if self.results.pop(key, None) is not None:
+            self._write_messages()
+
+    def observe(
+        self, newest: NodePodProbe | None, desired: Mapping[ProbeKey, DesiredProbe]
+    ) -> None:
+        """Handle the newest object of the watch and the probes in its spec; None if it was deleted."""
+        before, self._object, self._desired = self._object, newest, desired
         self._wake.set()
-        if node_pod_probe is None:
+        if newest is None:
             self._stored_status = None
             return
-        if before is None or before.spec != node_pod_probe.spec:
-            self._desired = desired_probes(node_pod_probe.spec)
-            self._spec_bytes = stored_bytes(node_pod_probe.spec)
+        if before is None or before.spec != newest.spec:
+            self._spec_bytes = stored_bytes(newest.spec)
             self._compare_within_sync_interval()
-        if before is None or before.uid != node_pod_probe.uid:
+        if before is None or before.uid != newest.uid:
             self._awaited_version = ""
-            if not (node_pod_probe.status and node_pod_probe.status.pod_probe_statuses):
-                self.changed(ResultChange.STATE)  # A new object lacks the known results.
-        self._observe_status(node_pod_probe)
-
-    def _observe_status(self, node_pod_probe: NodePodProbe) -> None:
-        if is_older(node_pod_probe.resource_version, self._awaited_version):
+            if not (newest.status and newest.status.pod_probe_statuses):
+                self._write_at_once()  # A new object lacks the known results.
+        if is_older(newest.resource_version, self._awaited_version):
             return
         # Stop comparing: after a restore of the API server from a backup, versions are lower again.
         self._awaited_version = ""
-        if node_pod_probe.status != self._stored_status:
-            self._stored_status = node_pod_probe.status
+        if newest.status != self._stored_status:
+            self._stored_status = newest.status
             self._compare_within_sync_interval()
+
+    def _write_at_once(self) -> None:
+        self._state_due = min(self._state_due, _loop_time())
+        self._wake.set()
+
+    def _write_messages(self) -> None:
+        """Write not before the sync interval after the last such write."""
+        self._message_due = min(self._message_due, max(_loop_time(), self._next_message_at))
+        self._wake.set()
 
     def _compare_within_sync_interval(self) -> None:
         self._message_due = min(self._message_due, _loop_time() + self._message_sync_seconds)
 
-    def changed(self, change: ResultChange) -> None:
-        """Note new results: STATE is due at once, MESSAGE not before the sync interval after the last such write."""
-        if change is ResultChange.STATE:
-            self._state_due = min(self._state_due, _loop_time())
-        else:
-            self._message_due = min(self._message_due, max(_loop_time(), self._next_message_at))
-        self._wake.set()
+    # Writing.
 
     async def run(self) -> None:
         """Write whenever something is due, until cancelled."""
@@ -151,19 +175,20 @@ class Reporter:
                 await self._wait()
                 await self._publish()
         finally:
-            await self._publish_last()
+            if min(self._state_due, self._message_due) < math.inf:
+                await self._publish_last()
 
     async def _wait(self) -> None:
-        while (due := self._due()) > _loop_time() + CLOCK_SLACK_SECONDS:
+        while True:
+            due = max(min(self._state_due, self._message_due, self._refresh_due), self._not_before)
+            if self._object is None:
+                due = math.inf
+            if due <= _loop_time() + CLOCK_SLACK_SECONDS:
+                return
             self._wake.clear()
             with suppress(TimeoutError):
                 async with asyncio.timeout_at(None if due == math.inf else due):
                     await self._wake.wait()
-
-    def _due(self) -> float:
-        if self._object is None:
-            return math.inf
-        return max(min(self._state_due, self._message_due, self._refresh_due), self._not_before)
 
     async def _publish(self) -> None:
         at = _loop_time() + CLOCK_SLACK_SECONDS
@@ -178,52 +203,70 @@ class Reporter:
         try:
             async with asyncio.timeout(WRITE_DEADLINE_SECONDS):
                 await self._write(wanted)
-        except (KubeError, TimeoutError) as error:
-            self._retry(refresh=refresh)
+        except (KubeError, TimeoutError, asyncio.CancelledError) as error:
+            self._state_due = _loop_time()
+            if refresh:
+                self._refresh_due = self._state_due
+            if isinstance(error, asyncio.CancelledError):
+                raise
             self._record_failure(error)
-        except asyncio.CancelledError:
-            self._retry(refresh=refresh)
-            raise
 
-    def _take_pending(self, *, refresh: bool) -> Fitted | None:
+    async def _publish_last(self) -> None:
+        wanted = self._take_pending(refresh=False)
+        if wanted is None:
+            return
+        try:
+            # In a cancelled task, `asyncio.timeout` of Python 3.11.2 raises no TimeoutError.
+            await asyncio.wait_for(self._write(wanted), LAST_WRITE_SECONDS)
+        except (KubeError, TimeoutError) as error:
+            self._log.warning("last results could not be written", error=_text(error))
+
+    def _take_pending(self, *, refresh: bool) -> EncodedStatus | None:
         """Clear the pending changes. Return the status to write, or None if the stored one is the same."""
         if self._object is None:
             return None
         self._state_due = self._message_due = math.inf
         if refresh:
             self._schedule_refresh(self._refresh_seconds)
-        wanted = fit(status_of(self._desired, self._results), self._spec_bytes)
+        wanted = encode(status_of(self._desired, self.results), self._spec_bytes)
         if differs(wanted.status, self._stored_status) or (
             refresh and probe_times_differ(wanted.status, self._stored_status)
         ):
             return wanted
         return None
 
-    def _retry(self, *, refresh: bool) -> None:
-        self._state_due = _loop_time()
-        if refresh:
-            self._refresh_due = self._state_due
-
-    async def _write(self, wanted: Fitted) -> None:
+    async def _write(self, wanted: EncodedStatus) -> None:
         metrics.STATUS_WRITES.inc()
         metrics.MESSAGES_SHORTENED.inc(wanted.shortened)
-        self._observe_written(await self._send(wanted.status), wanted.status)
+        written = await self._send(wanted.body)
+        seen = self._object
+        # Not if the watch has delivered a newer object or its deletion.
+        if (
+            seen is not None
+            and seen.uid == written.uid
+            and is_older(seen.resource_version, written.resource_version)
+        ):
+            self._stored_status = wanted.status
+            self._awaited_version = written.resource_version
         self._schedule_refresh(self._refresh_seconds)
         if self._failures:
             self._log.info("status is written again", failures=self._failures)
             self._failures = 0
 
-    async def _send(self, status: NodePodProbeStatus) -> ObjectMeta:
+    async def _send(self, status: bytes) -> ObjectMeta:
         """Send an update, or a merge patch if the update is refused.
 
         An update costs the API server about two thirds of a merge patch. But it conflicts if the manager has just
         changed the spec, and it needs a permission that older roles do not have.
         """
+        version = self._awaited_version
+        if not version and self._object is not None:
+            version = self._object.metadata.resource_version
         try:
             return await self._client.replace_for_metadata(
                 NODE_POD_PROBES,
                 self._key,
-                update_of(status, self._key.name, self._newest_version()),
+                update_of(status, self._key.name, version),
                 subresource="status",
             )
         except (Conflict, Forbidden):
@@ -235,20 +278,6 @@ class Reporter:
                 subresource="status",
             )
             return patched.metadata
-
-    def _newest_version(self) -> str:
-        if self._awaited_version:
-            return self._awaited_version
-        return self._object.resource_version if self._object is not None else ""
-
-    def _observe_written(self, written: ObjectMeta, status: NodePodProbeStatus) -> None:
-        """Store the written status, unless the watch has delivered a newer object or its deletion."""
-        seen = self._object
-        if seen is None or seen.uid != written.uid:
-            return
-        if is_older(seen.resource_version, written.resource_version):
-            self._stored_status = status
-            self._awaited_version = written.resource_version
 
     def _record_failure(self, error: Exception) -> None:
         self._failures += 1
@@ -263,18 +292,6 @@ class Reporter:
 
     def _schedule_refresh(self, seconds: float) -> None:
         self._refresh_due = _loop_time() + seconds * (1 + random.uniform(0.0, REFRESH_STAGGER))
-
-    async def _publish_last(self) -> None:
-        if min(self._state_due, self._message_due) == math.inf:
-            return
-        wanted = self._take_pending(refresh=False)
-        if wanted is None:
-            return
-        try:
-            # In a cancelled task, `asyncio.timeout` of Python 3.11.2 raises no TimeoutError.
-            await asyncio.wait_for(self._write(wanted), LAST_WRITE_SECONDS)
-        except (KubeError, TimeoutError) as error:
-            self._log.warning("last results could not be written", error=_text(error))
 
 
 def _loop_time() -> float:

@@ -1,4 +1,4 @@
-"""When a probe runs: pure arithmetic of phases and ticks.
+"""When a probe runs: pure arithmetic of phases and ticks, and the timer that follows it.
 
 A probe ticks at the wall times that equal its phase modulo its period. The wall clock is read once, at start of the
 daemon. Later times come from the loop's clock, so a step of the wall clock moves no tick.
@@ -10,13 +10,16 @@ Differs: the phase is stable, and a late tick never moves the following ones. Ku
 share of its period after a restart, and drifts with its ticker.
 """
 
+import asyncio
 import math
+from collections.abc import Callable
 from hashlib import blake2b
 from typing import Final, NamedTuple
 
 from kruise_probe.api.core import Probe
 from kruise_probe.api.keys import ProbeKey
 from kruise_probe.api.times import CLOCK_SLACK_SECONDS
+from kruise_probe.daemon import metrics
 
 START_SPREAD_SECONDS: Final = 10.0
 """Longest wait for the first attempt of a probe without a known state after the daemon starts."""
@@ -129,3 +132,65 @@ def stretch(timeouts_in_a_row: int, failure_threshold: int) -> int:
 def longest_wait(period_seconds: float) -> float:
     """How long an attempt may wait for a place before its probe is Unknown; checked at ticks, which are a bit late."""
     return max(3 * period_seconds, LEAST_WAIT_SECONDS) - WAIT_SLACK_SECONDS
+
+
+class Ticker:
+    """The timer of one probe: calls `on_tick` at its ticks. Stopped until `tick_at` or `tick_on_phase` is called."""
+
+    def __init__(self, start: StartTime, timing: Timing, on_tick: Callable[[], None]) -> None:
+        self.timing = timing
+        self._start = start
+        self._on_tick = on_tick
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
+        self._next = self._last = Tick(0.0, on_phase=False)
+        self._stretch = 1
+
+    def tick_at(self, due: float) -> None:
+        """Set the next tick to loop time `due`, regardless of the phase."""
+        self._set(Tick(due, on_phase=False))
+
+    def tick_on_phase(self) -> None:
+        """Set the next tick to the next one of the phase."""
+        self._set(Tick(self._start.next_on_phase(self.timing, self._loop.time()), on_phase=True))
+
+    def stretch_to(self, factor: int) -> None:
+        """Serve only every `factor`-th tick, counted from the last one; skipped ticks do not count as missed."""
+        if factor == self._stretch:
+            return
+        self._stretch = factor
+        if self._timer is not None and self._next.on_phase:
+            soonest = self._start.next_on_phase(self.timing, self._loop.time())
+            following = tick_after(self._start, self.timing, self._last, factor)
+            self._set(Tick(max(following, soonest), on_phase=True))
+
+    def runs_late(self, at: float) -> bool:
+        """Whether a tick that found an attempt in flight at loop time `at` is still served.
+
+        Only within half a period, so that attempts do not bunch. A stretched probe waits for its next tick: its attempts
+        hang, and one that starts right after the last would never let it rest.
+        """
+        age = self._loop.time() - at
+        return self._stretch == 1 and age <= self.timing.period_seconds / 2
+
+    def stop(self) -> None:
+        """Stop until `tick_at` or `tick_on_phase` is called."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = None
+
+    def _set(self, tick: Tick) -> None:
+        self.stop()
+        self._next = tick
+        self._timer = self._loop.call_at(tick.at, self._fire)
+
+    def _fire(self) -> None:
+        at, due = self._loop.time(), self._next.at
+        if missed := ticks_missed(due, at, self.timing.period_seconds):
+            metrics.TICKS_MISSED.inc(missed)
+        self._last = Tick(max(at, due), self._next.on_phase)
+        # Before `on_tick`: there is a next tick even if it raises.
+        following = tick_after(self._start, self.timing, self._last, self._stretch)
+        self._next = Tick(following, on_phase=True)
+        self._timer = self._loop.call_at(following, self._fire)
+        self._on_tick()

@@ -7,7 +7,7 @@ Source: Kruise pkg/daemon/podprobe/pod_probe_controller.go (syncUpdateNodePodPro
 Differs: compared by value. Kruise compares a struct with a pointer, which always differs, and so writes every time.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
 import msgspec
@@ -20,7 +20,6 @@ from kruise_probe.api.v1alpha1 import (
     ContainerProbeState,
     NodePodProbeStatus,
     PodProbeStatus,
-    stored_bytes,
 )
 from kruise_probe.daemon.diff import DesiredProbe
 
@@ -32,20 +31,25 @@ STEPS: Final = 64
 
 So a result that changes by a few bytes does not change all other messages."""
 
-_PADDING: Final = (
+_GO_ESCAPES: Final = (
     *((each, b"\0" * 5) for each in (b"<", b">", b"&")),
     *((each.encode(), b"\0" * 3) for each in "\u2028\u2029"),
-    *((each, b"\0") for each in (b'"', b"\\", b"\n")),
 )
-"""Characters of a message that take more bytes where they are stored, and NULs for these bytes. Messages have no NUL."""
+"""Characters that take more bytes where the API server stores them, and NULs for these bytes. Messages have no NUL."""
+_JSON_ESCAPES: Final = tuple((each, b"\0") for each in (b'"', b"\\", b"\n"))
 
-_encoder = msgspec.json.Encoder()
+_encode = msgspec.json.Encoder().encode
+_UPDATE: Final = (
+    f'{{"apiVersion":"{NODE_POD_PROBES.api_version}","kind":"{NODE_POD_PROBES.kind}",'
+    '"metadata":%b,"status":%b}'
+).encode()
 
 
-class Fitted(NamedTuple):
-    """A status within the size limit, and the number of shortened messages."""
+class EncodedStatus(NamedTuple):
+    """A status within the size limit, its JSON, and the number of shortened messages."""
 
     status: NodePodProbeStatus
+    body: bytes
     shortened: int
 
 
@@ -54,10 +58,12 @@ def status_of(
 ) -> NodePodProbeStatus:
     """The newest results of the desired probes, in their order."""
     pods: dict[tuple[NamespacedName, str], list[ContainerProbeState]] = {}
+    newest = ""
     for key, probe in desired.items():
         states = pods.setdefault((probe.pod, key.pod_uid), [])
         if (result := results.get(key)) is not None:
             states.append(result)
+            newest = max(newest, result.last_probe_time or "")
     statuses = tuple(
         [
             PodProbeStatus(pod.name, pod.namespace, uid, tuple(states))
@@ -65,73 +71,64 @@ def status_of(
             if states
         ]
     )
-    times = (state.last_probe_time for states in pods.values() for state in states)
-    return NodePodProbeStatus(statuses, len(pods), max(filter(None, times), default=None))
+    return NodePodProbeStatus(statuses, len(pods), newest or None)
 
 
-def fit(status: NodePodProbeStatus, spec_bytes: int) -> Fitted:
+def encode(status: NodePodProbeStatus, spec_bytes: int) -> EncodedStatus:
     """`status`, with messages shortened in proportion if the object would exceed the size limit.
 
     `spec_bytes` is the stored size of the spec.
     """
     room = MAX_OBJECT_BYTES - METADATA_BYTES - spec_bytes
-    size = stored_bytes(status)
+    body = _encode(status)
+    size = _stored_size(body, _GO_ESCAPES)
     if size <= room:
-        return Fitted(status, 0)
-    messages = [(state.message or "").encode() for state in _all_states(status)]
-    sizes = [_stored_size(message) for message in messages]
+        return EncodedStatus(status, body, 0)
+    pods = status.pod_probe_statuses or ()
+    messages = [(state.message or "").encode() for pod in pods for state in pod.probe_states or ()]
+    sizes = [_stored_size(message, _GO_ESCAPES + _JSON_ESCAPES) for message in messages]
     total = sum(sizes)
     step = max(STEPS * (room - (size - total)) // max(total, 1), 0)
     shorter = iter(
         [_cut(text, size * step // STEPS) for text, size in zip(messages, sizes, strict=True)]
     )
-    pods = tuple(
-        msgspec.structs.replace(
+    replace = msgspec.structs.replace
+    shortened_pods = tuple(
+        replace(
             pod,
             probe_states=tuple(
-                msgspec.structs.replace(state, message=next(shorter))
-                for state in pod.probe_states or ()
+                replace(state, message=next(shorter)) for state in pod.probe_states or ()
             ),
         )
-        for pod in status.pod_probe_statuses or ()
+        for pod in pods
     )
-    return Fitted(
-        msgspec.structs.replace(status, pod_probe_statuses=pods), sum(map(bool, messages))
-    )
+    status = replace(status, pod_probe_statuses=shortened_pods)
+    return EncodedStatus(status, _encode(status), sum(map(bool, messages)))
 
 
-def _all_states(status: NodePodProbeStatus) -> Iterator[ContainerProbeState]:
-    for pod in status.pod_probe_statuses or ():
-        yield from pod.probe_states or ()
-
-
-def _stored_size(text: bytes) -> int:
-    return len(text) + sum(text.count(each) * len(padding) for each, padding in _PADDING)
+def _stored_size(text: bytes, escapes: Iterable[tuple[bytes, bytes]]) -> int:
+    size = len(text)
+    for character, padding in escapes:
+        size += text.count(character) * len(padding)
+    return size
 
 
 def _cut(text: bytes, size: int) -> str | None:
     """Cut a message to `size` stored bytes. Before the cut, NULs are added where a character is stored as several bytes."""
     text = text[:size]
-    for character, padding in _PADDING:
+    for character, padding in _GO_ESCAPES + _JSON_ESCAPES:
         text = text.replace(character, padding + character)
     return text[:size].replace(b"\0", b"").decode(errors="ignore").rstrip() or None
 
 
-def update_of(status: NodePodProbeStatus, name: str, resource_version: str) -> bytes:
+def update_of(status: bytes, name: str, resource_version: str) -> bytes:
     """Update that sets `status` if the resource version is current. An update of the subresource needs no spec."""
-    return _encoder.encode(
-        {
-            "apiVersion": NODE_POD_PROBES.api_version,
-            "kind": NODE_POD_PROBES.kind,
-            "metadata": {"name": name, "resourceVersion": resource_version},
-            "status": status,
-        }
-    )
+    return _UPDATE % (_encode({"name": name, "resourceVersion": resource_version}), status)
 
 
-def patch_of(status: NodePodProbeStatus) -> bytes:
+def patch_of(status: bytes) -> bytes:
     """JSON merge patch that sets `status`, without a resource version."""
-    return b'{"status":%b}' % _encoder.encode(status)
+    return b'{"status":%b}' % status
 
 
 def differs(wanted: NodePodProbeStatus, stored: NodePodProbeStatus | None) -> bool:

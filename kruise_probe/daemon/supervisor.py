@@ -15,9 +15,9 @@ import structlog
 from kruise_probe.api.keys import ProbeKey
 from kruise_probe.api.v1alpha1 import ContainerProbeState, NodePodProbe
 from kruise_probe.daemon import metrics
-from kruise_probe.daemon.diff import DesiredProbe, desired_probes
+from kruise_probe.daemon.diff import DesiredProbe, Recorded, desired_probes, recorded_in
 from kruise_probe.daemon.metrics import ProbeSeries
-from kruise_probe.daemon.readback import Recorded, recorded_in
+from kruise_probe.daemon.reporter import Reporter
 from kruise_probe.daemon.schedule import StartTime
 from kruise_probe.daemon.worker import Worker, WorkerContext
 
@@ -33,12 +33,16 @@ class Supervisor:
 
     `apply` is synchronous and may be called once `run` runs. Cancelling `run` ends all probes and keeps the results,
     so that the last status write removes no state.
+
+    Attributes:
+        desired: every probe in the newest spec.
     """
 
-    def __init__(self, context: WorkerContext) -> None:
+    def __init__(self, context: WorkerContext, reporter: Reporter) -> None:
+        self.desired: Mapping[ProbeKey, DesiredProbe] = {}
         self._context = context
+        self._reporter = reporter
         self._log = structlog.get_logger()
-        self._desired: Mapping[ProbeKey, DesiredProbe] = {}
         self._workers: dict[ProbeKey, Worker] = {}
         self._kept_results: dict[ProbeKey, ContainerProbeState] = {}
         self._keep_until = -math.inf
@@ -86,20 +90,20 @@ class Supervisor:
         `first`: the object existed when this daemon started. Its status is read back, and its containers may have been
         probed before.
         """
-        before = self._desired
-        self._desired = desired_probes(node_pod_probe.spec if node_pod_probe else None)
+        before = self.desired
+        self.desired = desired_probes(node_pod_probe.spec if node_pod_probe else None)
         recorded = recorded_in(node_pod_probe.status) if first and node_pod_probe else {}
         self._keep_results(node_pod_probe)
-        for key in [key for key in before if key not in self._desired]:
+        for key in [key for key in before if key not in self.desired]:
             self._remove(key)
-        for key, desired in self._desired.items():
+        for key, desired in self.desired.items():
             if before.get(key) != desired:
                 self._set_up(desired, recorded, first=first)
 
     def _keep_results(self, node_pod_probe: NodePodProbe | None) -> None:
         now = asyncio.get_running_loop().time()
         if node_pod_probe is None:
-            self._kept_results = dict(self._context.results.newest)
+            self._kept_results = dict(self._reporter.results)
             self._keep_until = now + REPAIR_SECONDS
         elif now > self._keep_until:
             self._kept_results.clear()
@@ -127,6 +131,7 @@ class Supervisor:
         worker = Worker(
             desired,
             self._context,
+            self._reporter,
             daemon_start=self._started_at,
             spawn=self._group.create_task,
             recorded=known or self._kept_results.pop(desired.key, None),
@@ -138,4 +143,4 @@ class Supervisor:
     def _remove(self, key: ProbeKey) -> None:
         if worker := self._workers.pop(key, None):
             worker.halt()
-        self._context.results.remove(key)
+        self._reporter.remove(key)

@@ -1,6 +1,6 @@
 """The worker of one probe of one container: runs attempts on schedule and publishes the state.
 
-`schedule` decides when to probe, `targets` where, and `threshold` the state. An idle worker holds one timer. It has
+`schedule` decides when to probe, `targets` where, and `state` the state. An idle worker holds one timer. It has
 a task only while an attempt waits.
 
 Source: kubelet pkg/kubelet/prober/worker.go (run, doProbe).
@@ -17,19 +17,24 @@ import structlog
 
 from kruise_probe.api.messages import normalise_message
 from kruise_probe.api.v1alpha1 import ContainerProbe, ContainerProbeState, ProbeState
-from kruise_probe.daemon import metrics, schedule
+from kruise_probe.daemon import metrics, schedule, state
 from kruise_probe.daemon.cri.containers import ContainerView, ContainerWatcher
 from kruise_probe.daemon.cri.runtime import ContainerState
-from kruise_probe.daemon.diff import DesiredProbe, edit_of, invalid_reason
+from kruise_probe.daemon.diff import (
+    DesiredProbe,
+    ReadbackMatch,
+    edit_of,
+    invalid_reason,
+    readback_match,
+)
 from kruise_probe.daemon.metrics import ProbeSeries
 from kruise_probe.daemon.places import LONG_SECONDS, Place, Places, Tenant
 from kruise_probe.daemon.probers.exec import stuck_message
 from kruise_probe.daemon.probers.prober import CouldNotProbe, Prober, ProbeResult, Reason, Target
-from kruise_probe.daemon.readback import ReadbackMatch, readback_match
-from kruise_probe.daemon.results import Results, StatePublisher
-from kruise_probe.daemon.schedule import StartTime
+from kruise_probe.daemon.reporter import Reporter
+from kruise_probe.daemon.schedule import StartTime, Ticker
+from kruise_probe.daemon.state import StatePublisher
 from kruise_probe.daemon.targets import NodeAddresses, target_of
-from kruise_probe.daemon.ticker import Ticker
 
 _REASONS_TO_LIST = frozenset(
     {Reason.CONTAINER_NOT_CREATED, Reason.CONTAINER_NOT_RUNNING, Reason.RUNTIME_UNAVAILABLE}
@@ -50,7 +55,6 @@ class WorkerContext(NamedTuple):
     prober_factory: Callable[[ContainerProbe], Prober]
     execs: Places
     sockets: Places
-    results: Results
     stalled_since: Callable[[float], bool]
     now: Callable[[], datetime]
 
@@ -69,6 +73,7 @@ class Worker:
         self,
         desired: DesiredProbe,
         context: WorkerContext,
+        reporter: Reporter,
         *,
         daemon_start: StartTime,
         spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]],
@@ -91,7 +96,7 @@ class Worker:
         )
         self._state = StatePublisher(
             desired,
-            results=context.results,
+            reporter=reporter,
             series=self.series,
             recorded=recorded,
             now=context.now,
@@ -130,14 +135,13 @@ class Worker:
             key.pod_uid, key.container, self._on_container_change
         )
         if self._invalid_reason:
-            self._state.become_unknown(self._invalid_reason)
+            self._state.publish(state.unknown(self._invalid_reason))
         else:
             self._sync_container()
 
     def edit(self, desired: DesiredProbe) -> None:
         """Apply an edit of the probe; every field takes effect at once."""
         old, self.desired = self.desired, desired
-        self._state.configure(desired)
         edit = edit_of(old.entry, desired.entry)
         probe_again = (
             edit.handler
@@ -149,16 +153,11 @@ class Worker:
         if edit.handler or edit.timeout:
             self._configure()
             self._discard_attempt()
-        if edit.handler:
-            self._state.restart_count()
-        if edit.thresholds:
-            self._state.apply_new_thresholds()
+        self._state.edit(desired, new_handler=edit.handler)
         if self._invalid_reason:
             self._stop_timers()
-            self._state.become_unknown(self._invalid_reason)
-            return
-        self._state.apply_new_grace_period()
-        if not self._state.container_id:
+            self._state.publish(state.unknown(self._invalid_reason))
+        elif not self._state.container_id:
             self._sync_container()
         elif probe_again or edit.timing:
             self._restart_timer(probe_again=probe_again)
@@ -197,12 +196,14 @@ class Worker:
             return
         self._attempted = True
         try:
-            target = target_of(self._container, self.desired, self._context.node_addresses)
-            began = self._loop.time()
-            result = self._prober.run_now(target)
-            if result is not None:
-                self._record_result(result, began)
-                return
+            if self._is_exec:
+                target = Target("", self._container.id)
+            else:
+                target = target_of(self._container, self.desired, self._context.node_addresses)
+                began = self._loop.time()
+                if (result := self._prober.run_now(target)) is not None:
+                    self._record_result(result, began)
+                    return
             self._attempt = self._spawn(self._run(self._prober, target))
             # Not a `finally` in the coroutine: a task that is cancelled before its first step never enters it.
             self._attempt.add_done_callback(self._end_attempt)
@@ -261,7 +262,7 @@ class Worker:
     def _stop_timers(self) -> None:
         self._ticker.stop()
         self._late_tick_at = None
-        self._state.stop_grace_timer()
+        self._state.stop()
 
     # The container.
 
@@ -270,7 +271,7 @@ class Worker:
         self._container = None
         key, containers = self.desired.key, self._context.containers
         if not containers.available:
-            self._state.put_on_hold()
+            self._state.publish(state.put_on_hold(self._state.record))
             return
         view = containers.find(key.pod_uid, key.container)
         if view is None:
@@ -288,7 +289,7 @@ class Worker:
         else:
             self._container = view
             if view.id == self._state.container_id:
-                self._state.unblock_container()
+                self._state.publish(state.container_runs(self._state.record))
             else:
                 self._adopt(view)
 
@@ -312,7 +313,10 @@ class Worker:
         )
         self._attempted = False
         delayed = self.desired.probe.effective_initial_delay_seconds > 0
-        self._state.change_container(container.id, initial_delay=replaced and delayed)
+        self._state.container_id = container.id
+        self._state.publish(
+            state.container_changed(self._state.record, initial_delay=replaced and delayed)
+        )
         due = self._first_due()
         is_known = (
             match is ReadbackMatch.SAME and self._state.record.state is not ProbeState.UNKNOWN
@@ -342,10 +346,10 @@ class Worker:
                 message = stuck_message(message, factor * self._ticker.timing.period_seconds)
         if result.succeeded:
             self.series.succeeded(self._loop.time() - began)
-            self._state.observe(ProbeState.SUCCEEDED, message)
+            self._state.count(ProbeState.SUCCEEDED, message)
         else:
             self.series.failed += 1
-            self._state.observe(ProbeState.FAILED, message)
+            self._state.count(ProbeState.FAILED, message)
 
     def _count_timeouts(self, in_a_row: int) -> int:
         """Set how many commands in a row have timed out. Returns the factor for the period."""
@@ -375,7 +379,7 @@ class Worker:
         if error.reason == Reason.RUNTIME_UNAVAILABLE and not self._context.containers.available:
             return  # On hold since it became unavailable.
         if error.reason == Reason.INVALID_PROBE:
-            self._state.become_unknown(normalise_message(str(error)))
+            self._state.publish(state.unknown(normalise_message(str(error))))
             return
         if error.reason in _REASONS_TO_LIST and self._state.record.blocked is None:
             # The container may be gone or the runtime unavailable: a new list shows which.
@@ -394,4 +398,4 @@ class Worker:
         period = self.desired.probe.effective_period_seconds
         if self._loop.time() - place.requested_at >= schedule.longest_wait(period):
             place.reported = True
-            self._state.become_unknown(normalise_message(self._places.describe(place)))
+            self._state.publish(state.unknown(normalise_message(self._places.describe(place))))

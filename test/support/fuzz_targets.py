@@ -48,15 +48,14 @@ from kruise_probe.client.watch import decode_event
 from kruise_probe.controllers.compiled import compile_marker
 from kruise_probe.daemon.cri import grpc_runtime
 from kruise_probe.daemon.cri._pb import cri_pb2 as pb
-from kruise_probe.daemon.diff import desired_probes, invalid_reason
-from kruise_probe.daemon.probers.health_call import HealthCall
+from kruise_probe.daemon.diff import desired_probes, invalid_reason, recorded_in
+from kruise_probe.daemon.probers.grpc import HealthCall
+from kruise_probe.daemon.probers.http_request import url_of_action, url_of_redirect
 from kruise_probe.daemon.probers.http_response import (
     MAX_BODY_BYTES,
     MalformedResponse,
     ResponseReader,
 )
-from kruise_probe.daemon.probers.urls import url_of_action, url_of_redirect
-from kruise_probe.daemon.readback import recorded_in
 from kruise_probe.lint.findings import Position, as_json, as_sarif, as_text
 from kruise_probe.lint.linter import lint
 from kruise_probe.lint.sources import Source, decoded

@@ -34,7 +34,7 @@ from kruise_probe.client.request import PatchType
 from kruise_probe.daemon.agent import Agent, AgentOptions
 from kruise_probe.daemon.cri.containers import ContainerView, ContainerWatcher
 from kruise_probe.daemon.cri.runtime import ContainerState
-from kruise_probe.daemon.places import EXECS, SOCKETS, Places
+from kruise_probe.daemon.places import EXECS, SOCKETS, Place, Places
 from kruise_probe.daemon.probers.prober import (
     Prober,
     ProbeResult,
@@ -42,7 +42,6 @@ from kruise_probe.daemon.probers.prober import (
     failure,
     success,
 )
-from kruise_probe.daemon.results import Results
 from kruise_probe.daemon.targets import NodeAddresses
 from kruise_probe.daemon.worker import WorkerContext
 from kruise_probe.informers.replica import EventHandler
@@ -501,6 +500,7 @@ class ScriptedNode:
         self.prober_factory: Callable[[ContainerProbe], Prober] = self.probers
         self.api = FakeNodeApi()
         self.execs, self.sockets = Places(1000, EXECS), Places(1000, SOCKETS)
+        self.occupied: list[Place] = []
         self.recorder = FakeRecorder()
         self.stall_ended_at = float("-inf")
         self.options = AgentOptions()
@@ -521,7 +521,6 @@ class ScriptedNode:
                 prober_factory=self.prober_factory,
                 execs=self.execs,
                 sockets=self.sockets,
-                results=Results(),
                 stalled_since=lambda at: self.stall_ended_at >= at,
                 now=self.now,
             ),

@@ -4,21 +4,20 @@ Lists all containers once a second while there are subscribers. Calls for one st
 sandbox. If the runtime has a trusted event stream, events cause the lists instead. A list every 15 s then finds missed
 events.
 
-Source: kubelet pkg/kubelet/pleg/generic.go and evented.go.
+Source: kubelet pkg/kubelet/pleg/generic.go and evented.go, pkg/kubelet/kuberuntime (the last attempt is a container's status).
 Differs: only subscribed containers get status calls. The runtime is unavailable when a list fails; a failed status call
 affects its container alone. A stream is trusted after its first event, until a list shows a change without an event.
 """
 
 import asyncio
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import datetime
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 import structlog
 
-from kruise_probe.daemon.cri.newest import ContainerKey, ids_changed, newest
 from kruise_probe.daemon.cri.runtime import (
     ContainerNotFound,
     ContainerState,
@@ -49,6 +48,11 @@ STREAM_RETRY_SECONDS: Final = 600.0
 _NO_STATUS_YET: Final = "the runtime has not returned the status of the new container yet"
 
 
+class ContainerKey(NamedTuple):
+    pod_uid: str
+    name: str
+
+
 class ContainerView(msgspec.Struct, frozen=True):
     """The newest container of one name in one pod.
 
@@ -63,6 +67,40 @@ class ContainerView(msgspec.Struct, frozen=True):
     ips: tuple[str, ...] = ()
     host_network: bool = False
     problem: str = ""
+
+
+def newest(containers: Sequence[RuntimeContainer]) -> dict[ContainerKey, RuntimeContainer]:
+    """The container of each name in each pod: a running one, else the highest attempt, then the latest creation time.
+
+    A runtime also lists exited containers and containers of replaced sandboxes.
+    A runtime may keep a newer container that was only created beside the one that runs. A new sandbox may restart the
+    attempt numbers, and its containers run only after those of the old sandbox have exited.
+    """
+    chosen: dict[ContainerKey, RuntimeContainer] = {}
+    for container in containers:
+        if not container.pod_uid:
+            continue
+        key = ContainerKey(container.pod_uid, container.name)
+        other = chosen.get(key)
+        if other is None or _precedence(container) > _precedence(other):
+            chosen[key] = container
+    return chosen
+
+
+def _precedence(container: RuntimeContainer) -> tuple[bool, int, int]:
+    running = container.state is ContainerState.RUNNING
+    return running, container.attempt, container.created_at_ns
+
+
+def ids_changed(
+    before: Collection[RuntimeContainer], after: Collection[RuntimeContainer]
+) -> set[str]:
+    """Ids of containers that were added or removed, or changed their state."""
+    states = {container.id: container.state for container in before}
+    changed = {
+        container.id for container in after if states.pop(container.id, None) != container.state
+    }
+    return changed | states.keys()
 
 
 Callback = Callable[[], None]

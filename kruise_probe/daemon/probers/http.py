@@ -20,7 +20,7 @@ from kruise_probe.daemon.probers.dialing import (
     ProbeConnectionFailed,
     new_socket,
 )
-from kruise_probe.daemon.probers.http_request import Headers
+from kruise_probe.daemon.probers.http_request import Headers, Url, url_of_action, url_of_redirect
 from kruise_probe.daemon.probers.http_response import MalformedResponse, ResponseReader
 from kruise_probe.daemon.probers.prober import (
     Prober,
@@ -31,7 +31,6 @@ from kruise_probe.daemon.probers.prober import (
     success,
 )
 from kruise_probe.daemon.probers.tls_dialing import TlsConnection, unverified_tls
-from kruise_probe.daemon.probers.urls import Url, url_of_action, url_of_redirect
 
 MAX_REQUESTS: Final = 10
 """Limit of one attempt: the first request and nine redirects."""

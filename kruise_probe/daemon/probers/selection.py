@@ -10,11 +10,10 @@ from typing import Final
 from kruise_probe.api.core import ExecAction, GRPCAction, HTTPGetAction, TCPSocketAction
 from kruise_probe.api.messages import normalise_message
 from kruise_probe.api.v1alpha1 import ContainerProbe
-from kruise_probe.daemon.probers.dialing import OpenSocket, new_socket
+from kruise_probe.daemon.probers.dialing import OpenSocket, TcpProber, new_socket
 from kruise_probe.daemon.probers.exec import Commands, ExecProber
 from kruise_probe.daemon.probers.http import HttpProber
 from kruise_probe.daemon.probers.prober import Prober, ProbeResult, Target, failure
-from kruise_probe.daemon.probers.tcp import TcpProber
 
 _HOST_NOT_ALLOWED: Final = (
     "HostNotAllowed: {field} is set to {host!r}, and probes go to the pod's own IP only; remove it, "

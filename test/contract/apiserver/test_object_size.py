@@ -62,20 +62,20 @@ async def store(api: Api, spec: NodePodProbeSpec, message: str) -> NodePodProbeS
     path = api.path("nodepodprobes", name)
     patched = await api.merge(path, msgspec.to_builtins({"spec": spec}))
     assert patched.code == 200, patched
-    fitted = daemon_status.fit(status_of(spec, message), stored_bytes(spec)).status
-    update = daemon_status.update_of(fitted, name, patched.revision)
+    fitted = daemon_status.encode(status_of(spec, message), stored_bytes(spec))
+    update = daemon_status.update_of(fitted.body, name, patched.revision)
     written = await api.put(path + "/status", update)
     assert written.code == 200, written
 
     found = await api.get(path)
     encoded = found.text.encode()
     stored = NODE_POD_PROBES.decode(encoded)
-    assert (stored.spec, stored.status) == (spec, fitted)
-    computed = stored_bytes(spec) + stored_bytes(fitted)
+    assert (stored.spec, stored.status) == (spec, fitted.status)
+    computed = stored_bytes(spec) + stored_bytes(fitted.status)
     assert computed <= MAX_OBJECT_BYTES
     if api.real:  # It answers in the encoding in which it stores custom resources.
         assert computed < len(encoded) < computed + METADATA_BYTES
-    return fitted
+    return fitted.status
 
 
 @pytest.mark.parametrize(

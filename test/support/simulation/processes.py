@@ -38,7 +38,6 @@ from kruise_probe.daemon.cri.containers import ContainerWatcher
 from kruise_probe.daemon.places import EXECS, SOCKETS, Places
 from kruise_probe.daemon.probers.exec import RuntimeCommands
 from kruise_probe.daemon.probers.selection import prober_for
-from kruise_probe.daemon.results import Results
 from kruise_probe.daemon.targets import NodeAddresses
 from kruise_probe.daemon.worker import WorkerContext
 from kruise_probe.informers.shared_informer import SharedInformer
@@ -210,7 +209,6 @@ class SimulatedDaemon(SimulatedProcess):
                 ),
                 execs=Places(16, EXECS),
                 sockets=Places(100, SOCKETS),
-                results=Results(),
                 stalled_since=lambda _: False,
                 now=self.now,
             ),

@@ -27,14 +27,15 @@ from kruise_probe.api.times import format_time
 from kruise_probe.api.v1alpha1 import (
     MAX_OBJECT_BYTES,
     ContainerProbeState,
+    NodePodProbe,
     NodePodProbeSpec,
     NodePodProbeStatus,
     PodProbeStatus,
     stored_bytes,
 )
 from kruise_probe.daemon import metrics
+from kruise_probe.daemon.diff import DesiredProbe, desired_probes
 from kruise_probe.daemon.reporter import Reporter
-from kruise_probe.daemon.results import Results
 
 
 class Reporting:
@@ -42,41 +43,42 @@ class Reporting:
 
     def __init__(self, *, probes: int = 1, message_sync_seconds: float = 2.0) -> None:
         self.api = FakeNodeApi()
-        self.results = Results()
         self.reporter = Reporter(
             client=self.api,
             node_name=NODE,
-            results=self.results.newest,
             message_sync_seconds=message_sync_seconds,
             refresh_seconds=600.0,
+            on_transition=lambda *_: None,
         )
-        self.results.on_change = self.reporter.changed
         self.spec = spec_with(probes)
         self.api.add_event_handler(self)
 
     def on_add(self, obj: object, is_initial: bool) -> None:
-        self.reporter.observe(self.api.object)
+        self.observe(self.api.object)
 
     def on_update(self, old: object, new: object) -> None:
-        self.reporter.observe(self.api.object)
+        self.observe(self.api.object)
 
     def on_delete(self, last_known: object) -> None:
-        self.reporter.observe(None)
+        self.observe(None)
+
+    def observe(self, newest: NodePodProbe | None) -> None:
+        self.reporter.observe(newest, desired_probes(newest.spec if newest else None))
 
     def put(self, number: int, state: str = "Succeeded", message: str = "", id: str = "c1") -> None:
-        old = self.results.newest.get(key(number))
+        old = self.reporter.results.get(key(number))
         now = format_time(wall_clock())
         moved = old.last_transition_time if old and old.state == state else now
-        self.results.put(
-            key(number),
+        self.reporter.put(
+            desired(number),
             ContainerProbeState(f"m#p{number}", state, now, moved, message or None, id, "h1"),
         )
 
     def put_again(self, number: int) -> None:
         """The same result, probed once more."""
-        old = self.results.newest[key(number)]
-        self.results.put(
-            key(number), msgspec.structs.replace(old, last_probe_time=format_time(wall_clock()))
+        old = self.reporter.results[key(number)]
+        self.reporter.put(
+            desired(number), msgspec.structs.replace(old, last_probe_time=format_time(wall_clock()))
         )
 
     @property
@@ -86,6 +88,10 @@ class Reporting:
 
 def key(number: int) -> ProbeKey:
     return ProbeKey("uid-pod", "main", ProbeName("m", f"p{number}"))
+
+
+def desired(number: int) -> DesiredProbe:
+    return desired_probes(spec_with(number + 1))[key(number)]
 
 
 def spec_with(probes: int) -> NodePodProbeSpec:
@@ -233,7 +239,7 @@ async def test_event_of_an_older_write_is_no_edit() -> None:
         r.api.forget_handlers()  # The watch lags behind from here on.
         r.put(0, "Succeeded")
         await settle()
-        r.reporter.observe(old)
+        r.observe(old)
         await asyncio.sleep(10)
         assert len(r.write_times) == 2
         assert r.api.state("pod/m#p0") == "Succeeded"
@@ -487,7 +493,7 @@ async def test_status_of_an_earlier_daemon_is_refreshed_a_minute_after_the_start
     state = ContainerProbeState("m#p0", "Succeeded", format_time(EPOCH))
     kept = NodePodProbeStatus((PodProbeStatus("pod", "default", "uid-pod", (state,)),))
     async with reporting(status=kept) as r:
-        r.results.newest[key(0)] = state
+        r.reporter.results[key(0)] = state
         for _ in range(650):
             r.put_again(0)
             await asyncio.sleep(1)

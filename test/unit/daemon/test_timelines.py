@@ -1,29 +1,47 @@
 """Timelines of one probe in a whole daemon: rows of (time, action, expected).
 
-At its time, a row first compares what is expected, then acts. `ran` counts the attempts that began since the last row.
+At its time, a row first compares what is expected, then acts. `ran` and `wrote` count the attempts that began and the
+writes since the last row, `lists` the requested lists of containers in all.
 """
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
-from support.scripted_node import BAD, HUNG, OK, ScriptedNode, exec_probe, loop_time, one, spec_of
+from support.scripted_node import (
+    BAD,
+    HUNG,
+    OK,
+    ScriptedNode,
+    exec_probe,
+    loop_time,
+    one,
+    pod_of,
+    probe_of,
+    spec_of,
+)
 
 from kruise_probe.api.core import ExecAction, GRPCAction, HTTPGetAction, Probe, TCPSocketAction
+from kruise_probe.daemon.places import EXECS, SOCKETS, Places, Tenant
 from kruise_probe.daemon.probers.prober import CouldNotProbe, ProbeResult, Reason
 
 Action = Callable[[ScriptedNode], object]
 
 
-@dataclass
-class Expected:
-    """What is published; None is not compared. `state` "" means that nothing is published."""
+class Expected(NamedTuple):
+    """What is published; None is not compared. `state` "" means that nothing is published.
+
+    `container` is that of the published state, `target` the address of the newest attempt or why there is none.
+    """
 
     state: str | None = None
-    message: str | None = None
-    ran: int | None = None
+    message: str = ""
+    ran: int | range | None = None
+    wrote: int | None = None
+    container: str | None = None
+    target: str | None = None
+    lists: int | None = None
 
 
 Row = tuple[float, Action | None, Expected | None]
@@ -74,14 +92,34 @@ def both(*actions: Action) -> Action:
     return act
 
 
-def is_(state: str | None = None, message: str | None = None, ran: int | None = None) -> Expected:
-    return Expected(state, message, ran)
+is_ = Expected
 
 
 def blocked(reason: Reason = Reason.EXEC_IMPOSSIBLE, seconds: float = 0.0) -> Action:
     return answer(CouldNotProbe(reason, "that is why"), seconds)
 
 
+def address(ip: str, probe: Probe | None = None) -> Action:
+    """Write a probe that connects, of a pod with this address in the spec."""
+    return lambda node: node.api.put(spec_of(pod_of(probe_of(probe or TCP), ip=ip)))
+
+
+def occupy(node: ScriptedNode) -> None:
+    """Take the only place of execs, and that of sockets, until `free`."""
+    node.occupied = [places.request(OTHER, long=False) for places in (node.execs, node.sockets)]
+
+
+def free(node: ScriptedNode) -> None:
+    for places, place in zip((node.execs, node.sockets), node.occupied, strict=True):
+        places.release(place)
+
+
+def delete(node: ScriptedNode) -> None:
+    node.api.delete()
+
+
+OTHER = Tenant("other", "uid")
+TCP, SLOW_TCP = (Probe(tcp_socket=TCPSocketAction(80), period_seconds=each) for each in (1, 300))
 UP, DOWN, UNKNOWN = is_("Succeeded"), is_("Failed"), is_("Unknown")
 SLOW: Any = {"period_seconds": 300}
 NO_PORT = Probe(tcp_socket=TCPSocketAction(70_000))
@@ -148,6 +186,41 @@ TIMELINES: dict[str, list[Row]] = {
     "clock-that-is-set-back-changes-nothing": [
         (0, both(edit(**SLOW), start()), None), (3, suspend(-3600), is_(ran=1)), (4.5, None, is_(ran=0)),
     ],
+    "a-probe-that-ends-just-after-a-tick-runs-again-at-once": [
+        (0, both(edit(), answer(BAD, 1.001), start()), None), (100, None, is_(ran=range(98, 101))),
+    ],
+    **{
+        f"attempt-that-waits-too-long-is-unknown-until-it-runs-{reason}": [
+            (0, both(edit(probe), start()), None), (1, occupy, UP), (30, None, is_("Succeeded", ran=0)), (34, None, is_("Unknown", f"{reason}: no place to run the ")),
+            (54, free, is_("Unknown", wrote=0)), (56, None, UP),
+        ]
+        for probe, reason in ((exec_probe(), "ExecQueued"), (TCP, "AttemptQueued"))
+    },
+    "container-that-stops-hides-exec-queued": [
+        (0, both(edit(), start()), None), (1, occupy, UP), (10, stop, UP), (70, None, is_("Unknown", "ContainerNotRunning: ")),
+    ],
+    "unavailable-runtime-hides-exec-queued": [(0, both(edit(), start()), None), (1, occupy, UP), (10, away, UP), (70, None, UP)],
+    # Where it goes.
+    **{
+        f"probe-goes-to-the-pods-own-address-{name}": [(0, both(address(ip), start(ips=ips)), None), (1, None, is_(target=dialled))]
+        for name, ip, ips, dialled in (
+            ("as-the-spec-says", "127.0.0.9", ("127.0.0.9",), "127.0.0.9"), ("one-of-several", "127.0.0.9", ("127.0.0.8", "127.0.0.9"), "127.0.0.9"),
+            ("a9-a10-never-elsewhere", "127.0.0.7", ("127.0.0.9",), "127.0.0.9"), ("spec-has-none-yet", "", ("127.0.0.9",), "127.0.0.9"),
+            ("neither-has-one", "", (), ""), ("e10-not-a-pod-network-without-one", "10.0.0.1", (), "the runtime reports no address of the pod's sandbox, so 10.0.0.1 is not"),
+        )
+    },
+    "e10-pod-in-the-hosts-network-is-probed-at-an-address-of-the-node": [
+        (0, both(address("10.0.0.2"), start(ips=(), host_network=True)), None), (2, address("10.0.0.1"), is_(target="10.0.0.2 is not an address of this node")),
+        (4, None, is_(target="10.0.0.1")),
+    ],
+    "address-that-becomes-known-is-probed-at-once": [
+        (0, both(blocked(Reason.POD_IP_UNKNOWN), address("", SLOW_TCP), start(ips=(), host_network=True)), None),
+        (5, both(answer(OK), address("10.0.0.1", SLOW_TCP)), is_("Unknown", ran=1)), (5.2, None, is_("Succeeded", ran=1, target="10.0.0.1")),
+    ],
+    "new-address-of-a-probe-that-is-not-blocked-waits-for-its-next-tick": [
+        (0, both(address("127.0.0.9", SLOW_TCP), start(ips=("127.0.0.9", "127.0.0.8"))), None), (3, address("127.0.0.8", SLOW_TCP), is_(ran=1)),
+        (103, None, is_(ran=0)), (503, None, is_(target="127.0.0.8")),
+    ],
     # Containers.
     "a24-container-that-does-not-run-is-never-probed": [
         (0, both(edit(), start()), None), (5.5, stop, UP), (34, None, is_("Succeeded", ran=0)),
@@ -187,6 +260,10 @@ TIMELINES: dict[str, list[Row]] = {
         (0, both(edit(**SLOW), start(id="c1")), None), (1, stop, UP),
         (2, both(start(id="c1", age=2), blocked()), UP), (449, None, UP),
     ],
+    "state-that-is-kept-is-of-the-old-container-until-the-new-one-confirms-it": [
+        (0, both(edit(period_seconds=10, success_threshold=2, failure_threshold=5), start()), None), (25, both(answer(BAD), start()), is_(container="container-1")),
+        (40, answer(OK), UP), (50, None, is_("Succeeded", container="container-1")), (70, None, is_("Succeeded", container="container-2")),
+    ],
     # The runtime.
     "unavailable-runtime-stops-probes-and-keeps-states": [
         (0, both(edit(), start()), None), (5, away, UP), (305, back, is_("Succeeded", ran=0)), (310, None, is_("Succeeded", ran=5)),
@@ -196,6 +273,17 @@ TIMELINES: dict[str, list[Row]] = {
         (12, away, UP), (100, None, UP),
     ],
     # What cannot be probed.
+    **{
+        f"a41-blocked-probe-is-unknown-after-the-grace-period-{reason}": [
+            (0, both(edit(period_seconds=5), start()), None), (20, blocked(reason), UP), (49, None, UP),
+            (59, answer(BAD), is_("Unknown", f"{reason}: that is why", lists=lists)), (64, None, DOWN),
+        ]
+        # One more list if the runtime contradicts its list, as with a container whose shim has died.
+        for reason, lists in {
+            Reason.EXEC_IMPOSSIBLE: 0, Reason.PORT_NAME_UNKNOWN: 0, Reason.RUNTIME_UNAVAILABLE: 1,
+            Reason.CONTAINER_NOT_CREATED: 1, Reason.CONTAINER_NOT_RUNNING: 1,
+        }.items()
+    },
     "program-that-does-not-exist-is-unknown-at-once": [
         (0, both(blocked(), edit(failure_threshold=9, **SLOW), start()), None),
         (0.3, None, is_("Unknown", "ExecImpossible: that is why", ran=1)),
@@ -272,26 +360,58 @@ TIMELINES: dict[str, list[Row]] = {
     "removed-probe-that-was-blocked-publishes-nothing": [
         (0, both(edit(period_seconds=5), start()), None), (20, blocked(), UP), (40, remove, UP), (43, None, is_("")), (100, None, is_("", ran=0)),
     ],
+    # The object is deleted by hand, and the manager recreates it.
+    **{
+        f"recreated-object-gets-its-states-at-once-after-{after}": [
+            (0, both(edit(period_seconds=20), answer(BAD), start(age=100)), None), (50, delete, DOWN), (50 + after, edit(period_seconds=20), is_(ran=range(1 + int(after)))),
+            (50.01 + after, None, is_("Failed", ran=0)), (100 + after, None, is_("Failed", ran=range(2, 4))),
+        ]
+        for after in (0.001, 0.5, 30.0)
+    },
+    "object-that-is-recreated-late-is-new": [
+        (0, both(edit(period_seconds=20), start(age=100)), None), (5, both(answer(BAD, 0.5), delete), UP), (66, edit(period_seconds=20), None),
+        (66.4, None, is_("", ran=1)), (66.7, None, DOWN),
+    ],
+    "change-while-the-object-was-deleted-is-published": [
+        (0, both(edit(initial_delay_seconds=5), start(age=100)), None), (5, both(delete, start()), UP), (5.5, edit(initial_delay_seconds=5), None),
+        (5.7, None, is_("Unknown", "ContainerRestarted: ")),
+    ],
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("rows", TIMELINES.values(), ids=TIMELINES.keys())
 async def test_timeline_of_a_probe(rows: list[Row]) -> None:
     node = ScriptedNode()
+    node.execs, node.sockets = Places(1, EXECS), Places(1, SOCKETS)
     node.api.put(spec_of())
     async with node.daemon():
-        began, seen = loop_time(), 0
+        began, seen, written = loop_time(), 0, 0
         for at, action, expected in rows:
             await asyncio.sleep(began + at - loop_time())
             ran, seen = len(node.probers.attempts) - seen, len(node.probers.attempts)
+            wrote, written = len(node.api.writes) - written, len(node.api.writes)
             if expected is not None:
-                assert expected.state in (None, node.api.state() or ""), at
+                assert expected.state is None or expected.state == (node.api.state() or ""), at
                 assert not expected.message or node.api.message().startswith(expected.message), at
-                assert expected.ran in (None, ran), at
+                if expected.ran is not None:
+                    assert ran in (
+                        expected.ran if isinstance(expected.ran, range) else [expected.ran]
+                    ), at
+                assert expected.wrote in (None, wrote), at
+                assert expected.lists in (None, node.containers.refreshes), at
+                if expected.container is not None:
+                    assert (
+                        node.api.states()["pod/marker#probe"].container_id == expected.container
+                    ), at
+                if expected.target is not None:
+                    target = node.probers.attempts[-1].target
+                    assert (target.pod_ip or target.refusal).startswith(expected.target), at
+                    assert bool(target.pod_ip or target.refusal) == bool(expected.target), at
             if action is not None:
                 action(node)
-        transitions = [each.state for each in _changes(node)]
-    assert len(node.recorder.events) == len(transitions), "one event for each transition"
+        changes = _changes(node)
+    assert len(node.recorder.events) == len(changes), "one event for each transition"
+    assert len({each.last_transition_time for each in changes}) == len(changes)
     assert node.probers.most_in_flight <= 1
 
 

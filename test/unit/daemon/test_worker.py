@@ -7,7 +7,6 @@ import msgspec
 import pytest
 from prometheus_client import REGISTRY
 from structlog.testing import capture_logs
-from support.fake_runtime import ScriptedRuntime
 from support.scripted_node import (
     BAD,
     HUNG,
@@ -19,15 +18,11 @@ from support.scripted_node import (
     one,
     pod_of,
     probe_of,
-    settle,
     spec_of,
 )
 
-from kruise_probe.api.core import ExecAction, Probe, TCPSocketAction
+from kruise_probe.api.core import ExecAction, Probe
 from kruise_probe.api.v1alpha1 import ContainerProbe, NodePodProbeSpec
-from kruise_probe.daemon.cri.containers import ContainerWatcher
-from kruise_probe.daemon.cri.runtime import PodSandboxStatus
-from kruise_probe.daemon.places import EXECS, SOCKETS, Places, Tenant
 from kruise_probe.daemon.probers.prober import CouldNotProbe, Prober, ProbeResult, Reason, Target
 
 
@@ -71,18 +66,6 @@ async def test_a_probe_slower_than_its_period_never_overlaps_and_skips_ticks(
     assert 190 <= missed_ticks() - before <= 205, "two in three seconds"
 
 
-async def test_probe_that_ends_just_after_a_tick_runs_again_at_once(
-    node: ScriptedNode,
-) -> None:
-    """A timeout of one second with a period of one second does not halve the rate."""
-    node.probers.answer(BAD, seconds=1.001)
-    node.api.put(one(exec_probe()))
-    async with node.daemon():
-        node.containers.start()
-        await asyncio.sleep(100)
-    assert len(node.probers.times) >= 98
-
-
 async def test_exec_that_hangs_longer_than_its_stretched_period_rests_between_attempts(
     node: ScriptedNode,
 ) -> None:
@@ -98,57 +81,6 @@ async def test_exec_that_hangs_longer_than_its_stretched_period_rests_between_at
     ]
     assert len(rests) >= 3
     assert rests == pytest.approx([78] * len(rests))
-
-
-@pytest.mark.parametrize(
-    ("queued", "reason"),
-    [
-        pytest.param(exec_probe(), "ExecQueued", id="exec"),
-        pytest.param(Probe(tcp_socket=TCPSocketAction(80)), "AttemptQueued", id="tcp"),
-    ],
-)
-async def test_attempt_that_waits_too_long_is_unknown_until_it_runs(
-    node: ScriptedNode, queued: Probe, reason: str
-) -> None:
-    node.execs, node.sockets = Places(1, EXECS), Places(1, SOCKETS)
-    places = node.sockets if queued.exec is None else node.execs
-    node.containers.start()
-    node.api.put(one(queued))
-    async with node.daemon():
-        assert await node.api.until("Succeeded") < 1
-        other = places.request(Tenant("other", "uid"), long=False)
-        await asyncio.sleep(29)
-        assert node.api.state() == "Succeeded"
-        await asyncio.sleep(4)
-        assert node.api.state() == "Unknown"
-        assert node.api.message().startswith(f"{reason}: no place to run the ")
-        assert places.queued_probes == 1
-        writes = len(node.api.writes)
-        await asyncio.sleep(20)
-        assert len(node.api.writes) == writes
-        places.release(other)
-        await asyncio.sleep(2)
-        assert (node.api.state(), places.queued_probes) == ("Succeeded", 0)
-    assert node.probers.most_in_flight == 1
-
-
-@pytest.mark.parametrize("trouble", ["container-stops", "runtime-is-unavailable"])
-async def test_blocked_container_hides_exec_queued(node: ScriptedNode, trouble: str) -> None:
-    node.execs = Places(1, EXECS)
-    node.containers.start()
-    node.api.put(one(exec_probe()))
-    async with node.daemon():
-        await node.api.until("Succeeded")
-        node.execs.request(Tenant("other", "uid"), long=False)
-        await asyncio.sleep(10)
-        if trouble == "container-stops":
-            node.containers.stop()
-        else:
-            node.containers.set_available(False)
-        await asyncio.sleep(60)
-        stopped = trouble == "container-stops"
-        assert node.api.state() == ("Unknown" if stopped else "Succeeded")
-        assert not node.api.message().startswith("ExecQueued")
 
 
 @pytest.mark.parametrize(
@@ -212,27 +144,6 @@ async def test_timeout_during_a_stall_is_ignored_once(
 # Containers.
 
 
-async def test_a_state_that_is_kept_is_of_the_old_container_until_the_new_one_confirms_it(
-    node: ScriptedNode,
-) -> None:
-    """A daemon that restarts meanwhile must not take it for the new container's."""
-    node.api.put(one(exec_probe(period_seconds=10, success_threshold=2, failure_threshold=5)))
-    async with node.daemon():
-        old = node.containers.start()
-        await asyncio.sleep(25)
-        node.probers.answer(BAD)
-        new = node.containers.start()
-        await asyncio.sleep(15)
-        assert node.probers.attempts[-1].target.container_id == new
-        node.probers.answer(OK)
-        await asyncio.sleep(10)
-        published = node.api.states()["pod/marker#probe"]
-        assert (published.state, published.container_id) == ("Succeeded", old)
-        await asyncio.sleep(20)
-        published = node.api.states()["pod/marker#probe"]
-        assert (published.state, published.container_id) == ("Succeeded", new)
-
-
 async def test_a_state_has_the_hash_of_the_probe_that_was_run(node: ScriptedNode) -> None:
     node.api.put(one(exec_probe(period_seconds=300)))
     async with node.daemon():
@@ -250,36 +161,6 @@ async def test_a_state_has_the_hash_of_the_probe_that_was_run(node: ScriptedNode
 
 
 # What cannot be probed.
-
-
-@pytest.mark.parametrize(
-    ("reason", "extra_lists"),
-    [
-        pytest.param(Reason.EXEC_IMPOSSIBLE, 0, id="exec-impossible"),
-        pytest.param(Reason.PORT_NAME_UNKNOWN, 0, id="port-name-unknown"),
-        # As with a container whose shim has died.
-        pytest.param(Reason.RUNTIME_UNAVAILABLE, 1, id="no-response-from-a-runtime-that-lists"),
-        pytest.param(Reason.CONTAINER_NOT_CREATED, 1, id="no-such-container-though-listed"),
-        pytest.param(Reason.CONTAINER_NOT_RUNNING, 1, id="not-running-though-listed-as-such"),
-    ],
-)
-async def test_a41_blocked_probe_is_unknown_after_the_grace_period(
-    node: ScriptedNode, reason: Reason, extra_lists: int
-) -> None:
-    node.api.put(one(exec_probe(period_seconds=5)))
-    async with node.daemon():
-        node.containers.start()
-        await asyncio.sleep(20)
-        node.probers.answer(CouldNotProbe(reason, "that is why"))
-        await asyncio.sleep(29)
-        assert node.api.state() == "Succeeded"
-        await asyncio.sleep(10)
-        assert node.api.state() == "Unknown"
-        assert node.api.message() == f"{reason}: that is why"
-        assert node.containers.refreshes == extra_lists
-        node.probers.answer(BAD)
-        await asyncio.sleep(5)
-        assert node.api.state() == "Failed"
 
 
 async def test_an_error_of_a_prober_is_counted_each_time_and_logged_again_after_a_result(
@@ -333,99 +214,6 @@ async def test_prober_that_cannot_be_created_affects_only_its_probe(node: Script
 # The address.
 
 
-@pytest.mark.parametrize(
-    ("spec_ip", "sandbox_ips", "dialled"),
-    [
-        pytest.param("127.0.0.9", ("127.0.0.9",), "127.0.0.9", id="as-the-spec-says"),
-        pytest.param("127.0.0.9", ("127.0.0.8", "127.0.0.9"), "127.0.0.9", id="one-of-several"),
-        pytest.param("127.0.0.7", ("127.0.0.9",), "127.0.0.9", id="a9-a10-never-elsewhere"),
-        pytest.param("", ("127.0.0.9",), "127.0.0.9", id="the-spec-does-not-know-yet"),
-        pytest.param("", (), "", id="neither-knows-one"),
-    ],
-)
-async def test_a_probe_goes_to_the_pods_own_address(
-    node: ScriptedNode, spec_ip: str, sandbox_ips: tuple[str, ...], dialled: str
-) -> None:
-    node.api.put(spec_of(pod_of(probe_of(exec_probe()), ip=spec_ip)))
-    async with node.daemon():
-        id = node.containers.start(ips=sandbox_ips)
-        await settle()
-        assert node.probers.attempts[0].target == Target(dialled, id)
-
-
-@pytest.mark.parametrize(
-    ("spec_ip", "host_network", "dialled", "refusal"),
-    [
-        pytest.param("10.0.0.1", True, "10.0.0.1", "", id="an-address-of-the-node"),
-        pytest.param(
-            "10.0.0.2", True, "", "10.0.0.2 is not an address of this node", id="another-host"
-        ),
-        pytest.param(
-            "10.0.0.1", False, "", "the runtime reports no address", id="a-pod-network-without-one"
-        ),
-    ],
-)
-async def test_e10_without_an_address_of_the_sandbox_only_the_nodes_own_is_dialled(
-    node: ScriptedNode, spec_ip: str, host_network: bool, dialled: str, refusal: str
-) -> None:
-    node.api.put(spec_of(pod_of(probe_of(exec_probe()), ip=spec_ip)))
-    async with node.daemon():
-        node.containers.start(ips=(), host_network=host_network)
-        await settle()
-        target = node.probers.attempts[0].target
-    assert target.pod_ip == dialled
-    assert target.refusal.startswith(refusal)
-    assert bool(target.refusal) == bool(refusal)
-
-
-async def test_an_address_that_becomes_known_is_probed_at_once(node: ScriptedNode) -> None:
-    async def behave(_: Probe, target: Target) -> ProbeResult:
-        if not target.pod_ip:
-            raise CouldNotProbe(Reason.POD_IP_UNKNOWN, "none yet")
-        return OK
-
-    node.probers.behaviour = behave
-    probe = probe_of(exec_probe(period_seconds=300))
-    node.api.put(spec_of(pod_of(probe, ip="")))
-    async with node.daemon():
-        node.containers.start(ips=(), host_network=True)
-        await asyncio.sleep(5)
-        node.api.put(spec_of(pod_of(probe, ip="10.0.0.1")))
-        await asyncio.sleep(0.1)
-        assert node.api.state() == "Succeeded"
-
-
-async def test_replaced_sandbox_is_not_dialled_until_its_address_is_known(
-    node: ScriptedNode, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    class SlowRuntime(ScriptedRuntime):
-        async def sandbox_status(self, sandbox_id: str) -> PodSandboxStatus:
-            if sandbox_id == "new":
-                await asyncio.sleep(5)
-            return await super().sandbox_status(sandbox_id)
-
-    async def behave(_: Probe, target: Target) -> ProbeResult:
-        return OK if target.pod_ip == "10.0.0.2" else BAD
-
-    runtime = SlowRuntime()
-    monkeypatch.setattr(node, "containers", ContainerWatcher(runtime))
-    old = runtime.start("uid-pod", ip="10.0.0.1", sandbox_id="old")
-    node.api.put(one(exec_probe()))
-    async with node.daemon():
-        await node.api.until("Succeeded")
-        runtime.stop(old)
-        new = runtime.start("uid-pod", ip="10.0.0.2", sandbox_id="new")
-        await asyncio.sleep(1.1)
-        node.probers.behaviour = behave
-        node.probers.attempts.clear()
-        await asyncio.sleep(3)
-        assert (node.probers.attempts, node.api.state()) == ([], "Succeeded")
-        await asyncio.sleep(5)
-        targets = {(each.target.container_id, each.target.pod_ip) for each in node.probers.attempts}
-        assert targets == {(new.id, "10.0.0.2")}
-        assert node.recorder.reasons == ["KruiseProbeSucceeded"]
-
-
 # Edits.
 
 
@@ -472,42 +260,6 @@ async def test_a_new_address_keeps_the_prober(node: ScriptedNode) -> None:
         assert len(created) == 1
 
 
-async def test_edits_without_an_effective_change_keep_the_timer(
-    node: ScriptedNode,
-) -> None:
-    node.api.put(one(exec_probe()))
-    async with node.daemon():
-        node.containers.start()
-        await asyncio.sleep(1.7)
-        times = list(node.probers.times)
-        for _ in range(20):
-            node.api.put(one(exec_probe(success_threshold=0)))
-            await asyncio.sleep(0.4)
-            node.api.put(one(exec_probe(success_threshold=1)))
-            await asyncio.sleep(0.1)
-        assert len(node.probers.times) - len(times) == 10
-
-
-async def test_removed_probe_stops_and_its_series_end(node: ScriptedNode) -> None:
-    keep, drop = probe_of(exec_probe("keep"), "m#keep"), probe_of(exec_probe("drop"), "m#drop")
-    node.api.put(spec_of(pod_of(keep, drop)))
-    async with node.daemon():
-        node.containers.start()
-        await asyncio.sleep(3)
-        node.api.put(spec_of(pod_of(keep)))
-        node.probers.attempts.clear()
-        await asyncio.sleep(5)
-        assert {a.probe.exec for a in node.probers.attempts} == {ExecAction(("keep",))}
-        assert list(node.api.states()) == ["pod/m#keep"]
-        assert node.containers.subscriptions == 1
-        labels = {"probe_type": "custom", "result": "successful", "container": "main", "pod": "pod",
-                  "namespace": "default", "pod_uid": "uid-pod"}  # fmt: skip
-        name = "prober_probe_total"
-        assert REGISTRY.get_sample_value(name, {**labels, "probe": "m#keep"})
-        assert REGISTRY.get_sample_value(name, {**labels, "probe": "m#drop"}) is None
-    assert node.containers.subscriptions == 0
-
-
 async def test_recreated_pod_is_another_pod(node: ScriptedNode) -> None:
     def spec(uid: str) -> NodePodProbeSpec:
         return spec_of(msgspec.structs.replace(pod_of(probe_of(exec_probe())), uid=uid))
@@ -523,78 +275,6 @@ async def test_recreated_pod_is_another_pod(node: ScriptedNode) -> None:
         node.containers.start("new")
         await asyncio.sleep(1)
         assert node.api.state() == "Failed"
-
-
-async def delete_and_recreate(node: ScriptedNode, *, after_seconds: float) -> None:
-    """Deletes the object by hand; the manager recreates it."""
-    assert node.api.object is not None
-    spec = node.api.object.spec
-    node.api.delete()
-    await asyncio.sleep(after_seconds)
-    node.api.put(spec)
-
-
-async def test_recreated_object_gets_its_states_at_once_without_events(
-    node: ScriptedNode,
-) -> None:
-    good, bad = exec_probe("good", period_seconds=20), exec_probe("bad", period_seconds=20)
-
-    async def behave(probe: Probe, _: Target) -> ProbeResult:
-        return OK if probe == good else BAD
-
-    node.probers.behaviour = behave
-    node.api.put(spec_of(pod_of(probe_of(good, "m#good"), probe_of(bad, "m#bad"))))
-    async with node.daemon():
-        node.containers.start(age=100)
-        await asyncio.sleep(50)
-        states, events = node.api.states(), list(node.recorder.events)
-        for after in (0.0, 0.5, 30.0):
-            node.probers.attempts.clear()
-            await delete_and_recreate(node, after_seconds=after)
-            await asyncio.sleep(0.01)
-            said = {
-                name: (state.state, state.last_transition_time)
-                for name, state in node.api.states().items()
-            }
-            assert said == {
-                name: (state.state, state.last_transition_time) for name, state in states.items()
-            }
-            assert node.probers.attempts == []
-            await asyncio.sleep(50)
-            assert node.api.states()["pod/m#good"].last_transition_time == (
-                states["pod/m#good"].last_transition_time
-            )
-            assert len(node.probers.attempts) >= 4
-        assert node.recorder.events == events
-
-
-async def test_object_recreated_late_is_new(node: ScriptedNode) -> None:
-    node.api.put(one(exec_probe(period_seconds=20)))
-    async with node.daemon():
-        node.containers.start(age=100)
-        await asyncio.sleep(5)
-        node.probers.answer(OK, seconds=0.5)
-        await delete_and_recreate(node, after_seconds=61)
-        await asyncio.sleep(0.4)
-        assert node.api.states() == {}
-        await asyncio.sleep(0.3)
-        assert node.api.state() == "Succeeded"
-        assert len(node.recorder.events) == 2
-
-
-async def test_change_while_the_object_was_deleted_is_published(node: ScriptedNode) -> None:
-    node.api.put(one(exec_probe(initial_delay_seconds=5)))
-    async with node.daemon():
-        node.containers.start(age=100)
-        await asyncio.sleep(5)
-        spec = node.api.object and node.api.object.spec
-        assert spec
-        node.api.delete()
-        node.containers.start()
-        await asyncio.sleep(0.5)
-        node.api.put(spec)
-        await asyncio.sleep(0.2)
-        assert node.api.message().startswith("ContainerRestarted: ")
 
 
 async def test_of_two_probes_with_one_key_the_first_runs(node: ScriptedNode) -> None:
@@ -664,18 +344,3 @@ async def test_a_probe_without_a_result_counts_as_unknown(node: ScriptedNode) ->
             for result in ("unknown", "failed", "successful")
         ]
         assert counts == [len(node.probers.attempts), None, None]
-
-
-async def test_new_address_of_a_probe_that_is_not_blocked_waits_for_its_next_tick(
-    node: ScriptedNode,
-) -> None:
-    probe = probe_of(exec_probe(period_seconds=300))
-    node.api.put(spec_of(pod_of(probe)))
-    async with node.daemon():
-        node.containers.start(ips=("127.0.0.9", "127.0.0.8"))
-        await asyncio.sleep(3)
-        node.api.put(spec_of(pod_of(probe, ip="127.0.0.8")))
-        await asyncio.sleep(100)
-        assert len(node.probers.attempts) == 1
-        await asyncio.sleep(400)
-        assert node.probers.attempts[-1].target.pod_ip == "127.0.0.8"

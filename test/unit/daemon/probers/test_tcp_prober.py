@@ -16,10 +16,14 @@ from support.sockets import full_backlog, time_waits
 
 from kruise_probe.api.core import HTTPGetAction
 from kruise_probe.api.host_port import HostPort
-from kruise_probe.daemon.probers.dialing import Connection, ProbeConnectionFailed, new_socket
+from kruise_probe.daemon.probers.dialing import (
+    Connection,
+    ProbeConnectionFailed,
+    TcpProber,
+    new_socket,
+)
 from kruise_probe.daemon.probers.http import HttpProber
 from kruise_probe.daemon.probers.prober import CouldNotProbe, Reason, Target, failure, success
-from kruise_probe.daemon.probers.tcp import TcpProber
 
 pytestmark = pytest.mark.sockets
 

@@ -7,8 +7,8 @@ from support.scripted_node import exec_probe
 
 from kruise_probe.api.core import Probe
 from kruise_probe.api.v1alpha1 import ProbeState
-from kruise_probe.daemon import threshold
-from kruise_probe.daemon.threshold import Record, Thresholds, thresholds_of
+from kruise_probe.daemon import state
+from kruise_probe.daemon.state import Record, Thresholds, thresholds_of
 
 S, F, U = ProbeState.SUCCEEDED, ProbeState.FAILED, ProbeState.UNKNOWN
 NOTHING = Record()
@@ -17,12 +17,12 @@ LIMITS = Thresholds(success=2, failure=3, grace_seconds=30.0)
 
 def after(*results: ProbeState, record: Record = NOTHING, limits: Thresholds = LIMITS) -> Record:
     for number, result in enumerate(results):
-        record = threshold.result_observed(record, result, f"{result} {number}", limits)
+        record = state.result_observed(record, result, f"{result} {number}", limits)
     return record
 
 
 def blocked(record: Record, at: float, *, by_container: bool = True) -> Record:
-    return threshold.attempt_blocked(
+    return state.attempt_blocked(
         record, "Reason: detail", by_container=by_container, at=at, thresholds=LIMITS
     )
 
@@ -104,38 +104,38 @@ def test_threshold_agrees_with_a_naive_model(
         at = round(at + wait, 3)
         match kind:
             case "result":
-                record = threshold.result_observed(record, result, "", limits)
+                record = state.result_observed(record, result, "", limits)
             case "blocked":
-                record = threshold.attempt_blocked(
+                record = state.attempt_blocked(
                     record, "", by_container=True, at=at, thresholds=limits
                 )
             case "on-hold":
-                record = threshold.put_on_hold(record)
+                record = state.put_on_hold(record)
             case "container":
-                record = threshold.container_changed(record, initial_delay=delayed)
+                record = state.container_changed(record, initial_delay=delayed)
             case "handler":
-                record = threshold.handler_changed(record)
+                record = state.handler_changed(record)
         model.step(kind, result, at)
         assert record.state is model.state
 
 
 def test_grace_period_starts_with_the_first_blocked_attempt() -> None:
     record = blocked(after(S, S), 100.0)
-    record = threshold.attempt_blocked(
+    record = state.attempt_blocked(
         record, "Other: detail", by_container=False, at=130.0, thresholds=LIMITS
     )
     assert (record.state, record.message) == (U, "Other: detail")
 
 
 def test_results_before_unknown_do_not_count() -> None:
-    record = threshold.time_passed(blocked(after(S, S, F, F), 100.0), 130.0, LIMITS)
+    record = state.time_passed(blocked(after(S, S, F, F), 100.0), 130.0, LIMITS)
     assert after(F, record=record).state is U
     assert after(F, F, F, record=record).state is F
 
 
 def test_running_container_does_not_clear_a_blocked_attempt() -> None:
     record = blocked(after(S, S), 100.0, by_container=False)
-    assert threshold.container_runs(record) == record
+    assert state.container_runs(record) == record
 
 
 @pytest.mark.parametrize(
@@ -144,12 +144,12 @@ def test_running_container_does_not_clear_a_blocked_attempt() -> None:
         pytest.param(Record(), False, id="nothing"),
         pytest.param(after(S, S), True, id="threshold-met"),
         pytest.param(after(S, S, F), False, id="newest-result-differs"),
-        pytest.param(after(S, record=threshold.restored(S, "old")), False, id="below"),
-        pytest.param(threshold.unknown("no"), False, id="unknown"),
+        pytest.param(after(S, record=Record(S, "old")), False, id="below"),
+        pytest.param(state.unknown("no"), False, id="unknown"),
     ],
 )
 def test_state_is_confirmed_by_enough_equal_results(record: Record, confirmed: bool) -> None:
-    assert confirmed is threshold.is_confirmed(record, LIMITS)
+    assert confirmed is state.is_confirmed(record, LIMITS)
 
 
 @pytest.mark.parametrize(
@@ -173,7 +173,7 @@ def test_thresholds_of_a_probe(probe: Probe, expected: Thresholds) -> None:
 def test_first_text_of_a_reason_stays_while_attempts_are_blocked() -> None:
     record, messages = after(S, S), []
     for at, text in enumerate(("A: id 1", "A: id 2", "B: id 3", "A: id 4", "A: id 5")):
-        record = threshold.attempt_blocked(
+        record = state.attempt_blocked(
             record, text, by_container=False, at=100.0 * at, thresholds=LIMITS
         )
         messages.append(record.message)
@@ -182,7 +182,7 @@ def test_first_text_of_a_reason_stays_while_attempts_are_blocked() -> None:
 
 def test_text_of_an_edited_handler_replaces_that_of_the_old_one() -> None:
     record = blocked(NOTHING, 0.0, by_container=False)
-    record = threshold.attempt_blocked(
-        threshold.handler_changed(record), "Reason: of the new one", by_container=False, at=1.0, thresholds=LIMITS
+    record = state.attempt_blocked(
+        state.handler_changed(record), "Reason: of the new one", by_container=False, at=1.0, thresholds=LIMITS
     )  # fmt: skip
     assert record.message == "Reason: of the new one"

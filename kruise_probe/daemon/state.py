@@ -1,6 +1,6 @@
-"""The state of one probe as a pure state machine of attempt results, blocking reasons and containers.
+"""The state of one probe: a pure state machine of attempt results, blocking reasons and containers, and its publisher.
 
-It reads no clock and starts no task; `worker.py` calls it with loop times. Invariants:
+The functions read no clock and start no task; `StatePublisher` has the grace timer and publishes. Invariants:
 
 - `state` changes to Succeeded or Failed after as many equal results in a row as the threshold requires. They are
   of one container and one handler.
@@ -8,16 +8,25 @@ It reads no clock and starts no task; `worker.py` calls it with loop times. Inva
   for the grace period, when a container with an initial delay replaces another, or when it cannot run (`unknown`).
 - `state` is None while the probe was neither run nor read back; then nothing is published.
 
-Source: kubelet pkg/kubelet/prober/worker.go (doProbe, resultRun).
+Source: kubelet pkg/kubelet/prober/worker.go (doProbe, resultRun), results/results_manager.go.
 Differs: a new container resets the run of results and keeps the state; kubelet keeps the run and resets the state.
 A probe that cannot run becomes Unknown after the grace period. Kubelet reports Failure for a container that does not
 run, and keeps the old state on errors forever.
 """
 
+import asyncio
+from collections.abc import Callable
+from datetime import datetime
 from typing import Final, NamedTuple
 
+import msgspec
+
 from kruise_probe.api.core import Probe
-from kruise_probe.api.v1alpha1 import ProbeState
+from kruise_probe.api.times import format_time
+from kruise_probe.api.v1alpha1 import ContainerProbeState, ProbeState
+from kruise_probe.daemon.diff import DesiredProbe
+from kruise_probe.daemon.metrics import ProbeSeries
+from kruise_probe.daemon.reporter import Reporter
 
 LEAST_GRACE_SECONDS: Final = 30.0
 """Least grace period: a blocked probe becomes Unknown no earlier."""
@@ -69,11 +78,6 @@ class Record(NamedTuple):
     result_message: str = ""
     result_run: int = 0
     blocked: Blocked | None = None
-
-
-def restored(state: ProbeState, message: str) -> Record:
-    """The record of a probe whose state was read back; its attempt results are counted from zero."""
-    return Record(state, message)
 
 
 def result_observed(
@@ -158,3 +162,102 @@ def container_changed(record: Record, *, initial_delay: bool) -> Record:
 def unknown(message: str) -> Record:
     """The record of a probe that cannot run, or has waited too long to run."""
     return Record(ProbeState.UNKNOWN, message)
+
+
+class StatePublisher:
+    """The state of one probe: its record, its grace period and its published result. All methods are synchronous.
+
+    Args:
+        recorded: published before; it is the first state.
+
+    Attributes:
+        record: the newest record.
+        container_id: of the container that is probed; empty before the first one.
+    """
+
+    def __init__(
+        self,
+        desired: DesiredProbe,
+        *,
+        reporter: Reporter,
+        series: ProbeSeries,
+        recorded: ContainerProbeState | None,
+        now: Callable[[], datetime],
+    ) -> None:
+        self.record = Record()
+        self.container_id = ""
+        self._reporter = reporter
+        self._series = series
+        self._now = now
+        self._loop = asyncio.get_running_loop()
+        self._grace_timer: asyncio.TimerHandle | None = None
+        self._configure(desired)
+        if recorded is not None:
+            self.record = Record(ProbeState(recorded.state), recorded.message or "")
+            reporter.results[desired.key] = recorded
+            series.state = recorded.state
+
+    def _configure(self, desired: DesiredProbe) -> None:
+        self._desired = desired
+        self.thresholds = thresholds_of(desired.probe)
+        self.probe_hash = desired.entry.hash
+
+    def edit(self, desired: DesiredProbe, *, new_handler: bool) -> None:
+        """Use this version of the probe from now on. Its thresholds and its grace period may have been reached already."""
+        self._configure(desired)
+        if new_handler:
+            self.record = handler_changed(self.record)
+        self.publish(thresholds_changed(self.record, self.thresholds))
+        self._apply_grace_period()
+
+    def count(self, result: ProbeState, message: str) -> None:
+        """Count the result of an attempt."""
+        record = result_observed(self.record, result, message, self.thresholds)
+        self.publish(record, probed=True)
+
+    def block(self, message: str, *, by_container: bool) -> None:
+        """Record why there is no result; the probe becomes Unknown after the grace period."""
+        at = self._loop.time()
+        self.publish(
+            attempt_blocked(
+                self.record, message, by_container=by_container, at=at, thresholds=self.thresholds
+            )
+        )
+
+    def stop(self) -> None:
+        """Stop the grace timer."""
+        if self._grace_timer is not None:
+            self._grace_timer.cancel()
+            self._grace_timer = None
+
+    def _apply_grace_period(self) -> None:
+        if self.record.blocked is not None:
+            self.publish(time_passed(self.record, self._loop.time(), self.thresholds))
+
+    def publish(self, record: Record, *, probed: bool = False) -> None:
+        """Use `record` from now on, and update the result if the state, its message or its probe time changed."""
+        self.record = record
+        if self._grace_timer is not None:
+            self._grace_timer.cancel()
+            self._grace_timer = None
+        if record.blocked is not None:
+            due = record.blocked.since + self.thresholds.grace_seconds
+            if due > self._loop.time():
+                self._grace_timer = self._loop.call_at(due, self._apply_grace_period)
+        if record.state is None:
+            return
+        key, at = self._desired.key, format_time(self._now())
+        old, message = self._reporter.results.get(key), record.message or None
+        since = old.last_transition_time if old and old.state == record.state else at
+        result = ContainerProbeState(
+            self._desired.entry.name, record.state, at, since, message,
+            self.container_id or None, self.probe_hash,
+        )  # fmt: skip
+        # Until the newest results confirm the state, container and hash stay those of the attempts that gave it.
+        repeated = old and old.state == record.state and old.message == message
+        if old and repeated and not (probed and is_confirmed(record, self.thresholds)):
+            if probed or record.state is ProbeState.UNKNOWN:
+                self._reporter.results[key] = msgspec.structs.replace(old, last_probe_time=at)
+            return
+        self._series.state = record.state
+        self._reporter.put(self._desired, result)
