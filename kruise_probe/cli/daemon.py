@@ -35,12 +35,11 @@ from kruise_probe.cli.options import (
 )
 from kruise_probe.client.recorder import EventRecorder
 from kruise_probe.client.rest import ResourceListerWatcher, RestClient
-from kruise_probe.daemon.agent import Agent, AgentOptions
+from kruise_probe.daemon.agent import AgentOptions, run_agent
 from kruise_probe.daemon.cri.containers import ContainerWatcher
 from kruise_probe.daemon.cri.endpoints import NodeRuntime
 from kruise_probe.daemon.metrics import PlacesCollector
 from kruise_probe.daemon.places import EXECS, SOCKETS, Places
-from kruise_probe.daemon.probers.exec import RuntimeCommands
 from kruise_probe.daemon.probers.selection import prober_for
 from kruise_probe.daemon.targets import NodeAddresses
 from kruise_probe.daemon.worker import WorkerContext
@@ -154,7 +153,8 @@ async def _run_agent(flags: DaemonFlags, runtime: NodeRuntime, context: ProcessC
         REGISTRY.register(PlacesCollector(execs=execs, sockets=sockets))
         ready.add("runtime", lambda: None if containers.available else containers.problem)
         add_cache_checks(ready, informer)
-        agent = Agent(
+        group.create_task(_warn_without_probes(informer, flags.node_name), name="no work")
+        await run_agent(
             node_name=flags.node_name,
             informer=informer,
             client=client,
@@ -163,7 +163,7 @@ async def _run_agent(flags: DaemonFlags, runtime: NodeRuntime, context: ProcessC
                 node_addresses=NodeAddresses(),
                 prober_factory=partial(
                     prober_for,
-                    commands=RuntimeCommands(runtime),
+                    commands=runtime,
                     user_agent=f"kruise-probe/{version.TEXT}",
                 ),
                 execs=execs,
@@ -180,8 +180,6 @@ async def _run_agent(flags: DaemonFlags, runtime: NodeRuntime, context: ProcessC
                 system_namespace=flags.system_namespace,
             ),
         )
-        group.create_task(_warn_without_probes(informer, flags.node_name), name="no work")
-        await agent.run()
 
 
 def raise_open_files_limit() -> int:

@@ -20,7 +20,7 @@ import structlog
 from kruise_probe.api.core import Lease, LeaseSpec
 from kruise_probe.api.errors import AlreadyExists, Forbidden, KubeError, NotFound
 from kruise_probe.api.keys import NamespacedName
-from kruise_probe.api.meta import ObjectMeta, OwnerReference, with_node_owner
+from kruise_probe.api.meta import ObjectMeta, OwnerReference
 from kruise_probe.api.names import daemon_lease_name
 from kruise_probe.api.resources import LEASES
 from kruise_probe.api.times import format_micro_time
@@ -58,16 +58,16 @@ class Heartbeat:
         self._failures = 0
         self._owner: OwnerReference | None = None
         self._refused_owner: OwnerReference | None = None
-        self._stored_owners: tuple[OwnerReference, ...] | None = None
-        """Owner references of the Lease in the API server's newest response."""
 
-    def set_owner(self, node: OwnerReference) -> None:
-        """Set the owner of the Lease, from the next renewal on.
+    def observe(self, node_pod_probe: ObjectMeta) -> None:
+        """Make the Node that owns this node's NodePodProbe the owner of the Lease, from the next renewal on.
 
         It stays the owner until the next call. A Lease of a deleted Node is garbage-collected however often it is
         renewed.
         """
-        self._owner = node
+        for owner in node_pod_probe.owner_references or ():
+            if owner.is_node and owner.name == self._node_name:
+                self._owner = owner
 
     async def run(self) -> None:
         """Renew until cancelled; retry a failure after `RETRY_SECONDS` to twice that."""
@@ -103,35 +103,26 @@ class Heartbeat:
                 await self._patch()
 
     async def _patch(self) -> None:
-        renewal: dict[str, object] = {"spec": self._spec()}
-        owner, owners = self._owner, self._owners_to_write()
-        if owners is None:
-            await self._send(renewal)
-            return
-        try:
-            await self._send({**renewal, "metadata": {"ownerReferences": owners}})
-        except Forbidden as error:
-            # The admission plugin OwnerReferencesPermissionEnforcement requires the right to delete. Renew without
-            # owner: an expired Lease would make results stale.
-            await self._send(renewal)
-            self._refused_owner = owner
-            self._log.warning(
-                "lease has no owner reference, so it stays when its Node is deleted; allow the daemon to set owner references",
-                error=str(error),
-            )
+        owner = self._owner
+        if owner is not None and owner != self._refused_owner:
+            try:
+                await self._send({"spec": self._spec(), "metadata": {"ownerReferences": [owner]}})
+            except Forbidden as error:
+                # The admission plugin OwnerReferencesPermissionEnforcement requires the right to delete. Renew without
+                # owner: an expired Lease would make results stale.
+                self._refused_owner = owner
+                self._log.warning(
+                    "lease has no owner reference, so it stays when its Node is deleted; allow the daemon to set owner references",
+                    error=str(error),
+                )
+            else:
+                return
+        await self._send({"spec": self._spec()})
 
     async def _send(self, renewal: dict[str, object]) -> None:
-        response = await self._client.patch(
+        await self._client.patch(
             LEASES, self._key, msgspec.json.encode(renewal), patch_type=PatchType.MERGE
         )
-        self._stored_owners = response.metadata.owner_references or ()
-
-    def _owners_to_write(self) -> tuple[OwnerReference, ...] | None:
-        """None if the owner references are correct, refused, or not known yet."""
-        owner = self._owner
-        if owner is None or self._stored_owners is None or owner == self._refused_owner:
-            return None
-        return with_node_owner(self._stored_owners, owner)
 
     async def _create(self) -> None:
         owners = None if self._owner is None else (self._owner,)
@@ -144,10 +135,7 @@ class Heartbeat:
             "kind": LEASES.kind,
             **msgspec.to_builtins(Lease(metadata, spec)),
         }
-        response = await self._client.create(
-            LEASES, msgspec.json.encode(lease), namespace=self._key.namespace
-        )
-        self._stored_owners = response.metadata.owner_references or ()
+        await self._client.create(LEASES, msgspec.json.encode(lease), namespace=self._key.namespace)
 
     def _spec(self) -> LeaseSpec:
         return LeaseSpec(

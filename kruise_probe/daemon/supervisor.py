@@ -7,19 +7,22 @@ If the NodePodProbe is deleted and created again within `REPAIR_SECONDS`, worker
 
 import asyncio
 import math
-from collections.abc import Iterator, Mapping
-from typing import Final
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
 
 import structlog
+from prometheus_client import REGISTRY
 
 from kruise_probe.api.keys import ProbeKey
 from kruise_probe.api.v1alpha1 import ContainerProbeState, NodePodProbe
 from kruise_probe.daemon import metrics
 from kruise_probe.daemon.diff import DesiredProbe, Recorded, desired_probes, recorded_in
-from kruise_probe.daemon.metrics import ProbeSeries
+from kruise_probe.daemon.heartbeat import Heartbeat
+from kruise_probe.daemon.metrics import ProbeCollector
 from kruise_probe.daemon.reporter import Reporter
 from kruise_probe.daemon.schedule import StartTime
 from kruise_probe.daemon.worker import Worker, WorkerContext
+from kruise_probe.informers.replica import EventHandler
 
 CLOCK_CHECK_SECONDS: Final = 1.0
 """How often the wall clock is compared with the loop's."""
@@ -28,45 +31,44 @@ REPAIR_SECONDS: Final = 60.0
 """How long results are kept after the NodePodProbe is deleted."""
 
 
-class Supervisor:
-    """Owns the workers and the tasks of their probes.
+class Supervisor(EventHandler[NodePodProbe]):
+    """Owns the workers, and handles the events of the NodePodProbe.
 
-    `apply` is synchronous and may be called once `run` runs. Cancelling `run` ends all probes and keeps the results,
-    so that the last status write removes no state.
+    Cancelling `run` ends all probes and keeps the results, so that the last status write removes no state.
 
-    Attributes:
-        desired: every probe in the newest spec.
+    Args:
+        spawn: starts the tasks of probes; their owner cancels them at the end.
     """
 
-    def __init__(self, context: WorkerContext, reporter: Reporter) -> None:
-        self.desired: Mapping[ProbeKey, DesiredProbe] = {}
+    def __init__(
+        self,
+        context: WorkerContext,
+        reporter: Reporter,
+        heartbeat: Heartbeat,
+        *,
+        spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]],
+    ) -> None:
         self._context = context
         self._reporter = reporter
+        self._heartbeat = heartbeat
+        self._spawn = spawn
         self._log = structlog.get_logger()
+        self._started_at = StartTime(context.now().timestamp(), asyncio.get_running_loop().time())
+        self._desired: dict[ProbeKey, DesiredProbe] = {}
         self._workers: dict[ProbeKey, Worker] = {}
         self._kept_results: dict[ProbeKey, ContainerProbeState] = {}
         self._keep_until = -math.inf
-        self._group: asyncio.TaskGroup | None = None
-        self._started_at: StartTime | None = None
-        self._running = asyncio.Event()
-
-    @property
-    def series(self) -> Iterator[ProbeSeries]:
-        """The metrics of every running probe."""
-        return (worker.series for worker in self._workers.values())
 
     async def run(self) -> None:
-        """Run the workers until cancelled."""
-        async with asyncio.TaskGroup() as group:
-            now = self._context.now().timestamp()
-            self._started_at = StartTime(now, asyncio.get_running_loop().time())
-            self._group = group
-            self._running.set()
-            try:
-                await self._probe_after_suspends()
-            finally:
-                for worker in self._workers.values():
-                    worker.halt()
+        """Watch for suspends of the node until cancelled; then halt the workers."""
+        collector = ProbeCollector(lambda: [worker.series for worker in self._workers.values()])
+        REGISTRY.register(collector)
+        try:
+            await self._probe_after_suspends()
+        finally:
+            REGISTRY.unregister(collector)
+            for worker in self._workers.values():
+                worker.halt()
 
     async def _probe_after_suspends(self) -> None:
         """Run probes at once after the node was suspended for more than their period: loop time stood still meanwhile."""
@@ -81,24 +83,38 @@ class Supervisor:
     def _clock_offset(self) -> float:
         return self._context.now().timestamp() - asyncio.get_running_loop().time()
 
-    async def wait_until_running(self) -> None:
-        await self._running.wait()
+    # Events of the NodePodProbe.
 
-    def apply(self, node_pod_probe: NodePodProbe | None, *, first: bool = False) -> None:
-        """Add, edit and remove workers to match `node_pod_probe`; None (deleted) removes all and keeps their results.
+    def on_add(self, obj: NodePodProbe, is_initial: bool) -> None:
+        # The status of an object that existed before this daemon is read back.
+        self._apply(obj, first=is_initial)
 
-        `first`: the object existed when this daemon started. Its status is read back, and its containers may have been
-        probed before.
+    def on_update(self, old: NodePodProbe, new: NodePodProbe) -> None:
+        self._apply(new, edited=old.spec != new.spec)
+
+    def on_delete(self, last_known: NodePodProbe) -> None:
+        self._apply(None)
+
+    def _apply(
+        self, newest: NodePodProbe | None, *, first: bool = False, edited: bool = True
+    ) -> None:
+        """Add, edit and remove workers to match `newest`; None (deleted) removes all and keeps their results.
+
+        `first`: the object existed when this daemon started. Its containers may have been probed before.
         """
-        before = self.desired
-        self.desired = desired_probes(node_pod_probe.spec if node_pod_probe else None)
-        recorded = recorded_in(node_pod_probe.status) if first and node_pod_probe else {}
-        self._keep_results(node_pod_probe)
-        for key in [key for key in before if key not in self.desired]:
-            self._remove(key)
-        for key, desired in self.desired.items():
-            if before.get(key) != desired:
-                self._set_up(desired, recorded, first=first)
+        if edited:
+            before = self._desired
+            self._desired = desired_probes(newest.spec if newest else None)
+            recorded = recorded_in(newest.status) if first and newest else {}
+            self._keep_results(newest)
+            for key in [key for key in before if key not in self._desired]:
+                self._remove(key)
+            for key, desired in self._desired.items():
+                if before.get(key) != desired:
+                    self._set_up(desired, recorded, first=first)
+        self._reporter.observe(newest, self._desired)
+        if newest is not None:
+            self._heartbeat.observe(newest.metadata)
 
     def _keep_results(self, node_pod_probe: NodePodProbe | None) -> None:
         now = asyncio.get_running_loop().time()
@@ -125,15 +141,13 @@ class Supervisor:
             )
 
     def _add(self, desired: DesiredProbe, recorded: Recorded, *, first: bool) -> None:
-        if self._group is None or self._started_at is None:
-            raise RuntimeError("the supervisor does not run yet")
         known = recorded.get((desired.key.pod_uid, desired.entry.name))
         worker = Worker(
             desired,
             self._context,
             self._reporter,
             daemon_start=self._started_at,
-            spawn=self._group.create_task,
+            spawn=self._spawn,
             recorded=known or self._kept_results.pop(desired.key, None),
             from_start=first,
         )

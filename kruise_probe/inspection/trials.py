@@ -5,6 +5,7 @@ Differs: the timeout of a command does not end the command; the API server has n
 """
 
 import asyncio
+from collections.abc import Sequence
 from typing import Final
 
 from kruise_probe.api.core import ExecAction, Probe, TCPSocketAction
@@ -45,8 +46,8 @@ class PodCommands(Commands):
         self._client = client
         self._pod = pod
 
-    async def execute(
-        self, container_id: str, command: tuple[str, ...], *, timeout_seconds: float
+    async def exec_sync(
+        self, container_id: str, command: Sequence[str], *, timeout_seconds: float
     ) -> ExecResult:
         """Run the command.
 

@@ -31,7 +31,7 @@ from kruise_probe.api.v1alpha1 import (
 )
 from kruise_probe.client.recorder import EventRecorder, ObjectReference
 from kruise_probe.client.request import PatchType
-from kruise_probe.daemon.agent import Agent, AgentOptions
+from kruise_probe.daemon.agent import AgentOptions, run_agent
 from kruise_probe.daemon.cri.containers import ContainerView, ContainerWatcher
 from kruise_probe.daemon.cri.runtime import ContainerState
 from kruise_probe.daemon.places import EXECS, SOCKETS, Place, Places
@@ -510,8 +510,8 @@ class ScriptedNode:
     def now(self) -> datetime:
         return wall_clock() + timedelta(seconds=self.suspended_seconds)
 
-    def agent(self) -> Agent:
-        return Agent(
+    async def _run(self) -> None:
+        await run_agent(
             node_name=NODE,
             informer=self.api,
             client=self.api,
@@ -529,14 +529,13 @@ class ScriptedNode:
         )
 
     @asynccontextmanager
-    async def daemon(self) -> AsyncIterator[Agent]:
+    async def daemon(self) -> AsyncIterator[None]:
         """Run a daemon within the block; end it as SIGTERM does."""
-        agent = self.agent()
         with no_failed_callback():
-            task = asyncio.create_task(agent.run())
+            task = asyncio.create_task(self._run())
             try:
                 await settle()
-                yield agent
+                yield
             finally:
                 task.cancel()
                 await asyncio.wait([task])

@@ -20,6 +20,7 @@ import msgspec
 from kruise_probe.daemon.cri._pb import cri_pb2 as pb
 from kruise_probe.daemon.cri._pb.cri_pb2_grpc import RuntimeServiceStub
 from kruise_probe.daemon.cri.runtime import (
+    ALIVE_SECONDS,
     EXEC_GRACE_SECONDS,
     MAX_EXEC_RESPONSE_BYTES,
     ContainerNotFound,
@@ -171,10 +172,27 @@ class GrpcRuntime:
                     request, timeout=timeout_seconds + EXEC_GRACE_SECONDS
                 )
         except grpc.aio.AioRpcError as error:
-            raise _exec_failure(error, timeout_seconds) from error
+            failure = _exec_failure(error, timeout_seconds)
+            if isinstance(failure, ExecTimeout):
+                await self._check_alive()
+            raise failure from error
         if (response.exit_code, response.stderr) == _CRIO_TIMED_OUT:
             raise ExecTimeout(timeout_seconds)
         return ExecResult(response.exit_code, response.stdout, response.stderr)
+
+    async def _check_alive(self) -> None:
+        """Check that the runtime responds; an error is a response too. Raises: RuntimeUnavailable."""
+        try:
+            async with asyncio.timeout(ALIVE_SECONDS):
+                _ = await self.version()
+        except TimeoutError:
+            raise RuntimeUnavailable(
+                "the container runtime does not respond; check its service on the node"
+            ) from None
+        except RuntimeUnavailable:
+            raise
+        except RuntimeFailure:
+            return
 
     async def events(self) -> AsyncIterator[str]:
         try:

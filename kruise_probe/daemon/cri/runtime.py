@@ -145,7 +145,7 @@ class Runtime(Protocol):
         """Run `command` in the container and wait until it ends.
 
         Raises:
-            ExecTimeout: at most 1 s after `timeout_seconds`.
+            ExecTimeout: at most 1 s after `timeout_seconds`; the runtime responds, so it is the command that hangs.
             ExecOutputTooLarge: the command printed too much.
             ExecImpossible: the command could not be started.
             ContainerNotFound, ContainerNotRunning, RuntimeUnavailable: see these classes.

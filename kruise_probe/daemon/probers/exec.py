@@ -7,19 +7,17 @@ Differs: Kruise drops the stdout of a failing command. A command that prints mor
 reads up to 16 MiB of each output.
 """
 
-import asyncio
+from collections.abc import Sequence
 from typing import Final, Protocol
 
 from kruise_probe.api.core import ExecAction
 from kruise_probe.api.messages import command_message, duration, normalise_message
 from kruise_probe.daemon.cri.runtime import (
-    ALIVE_SECONDS,
     ContainerNotFound,
     ContainerNotRunning,
     ExecOutputTooLarge,
     ExecResult,
     ExecTimeout,
-    Runtime,
     RuntimeFailure,
     RuntimeUnavailable,
 )
@@ -41,51 +39,13 @@ _REASONS: Final[dict[type[RuntimeFailure], Reason]] = {
 
 
 class Commands(Protocol):
-    """Runs the commands of probes. The daemon's is `RuntimeCommands`."""
+    """Runs the commands of probes: `Runtime.exec_sync`."""
 
-    async def execute(
-        self, container_id: str, command: tuple[str, ...], *, timeout_seconds: float
+    async def exec_sync(
+        self, container_id: str, command: Sequence[str], *, timeout_seconds: float
     ) -> ExecResult:
         """Run the command and return its output. Raises: RuntimeFailure."""
         ...
-
-
-class RuntimeCommands(Commands):
-    """Runs commands by ExecSync. After a timeout it finds out whether the command hangs or the runtime does."""
-
-    def __init__(self, runtime: Runtime) -> None:
-        self._runtime = runtime
-
-    async def execute(
-        self, container_id: str, command: tuple[str, ...], *, timeout_seconds: float
-    ) -> ExecResult:
-        """Run the command.
-
-        Raises:
-            ExecTimeout: the command was still running at its timeout, and the runtime responds.
-            RuntimeFailure: see `Runtime.exec_sync`.
-        """
-        try:
-            return await self._runtime.exec_sync(
-                container_id, command, timeout_seconds=timeout_seconds
-            )
-        except ExecTimeout:
-            await self._check_runtime_alive()
-            raise
-
-    async def _check_runtime_alive(self) -> None:
-        """Check that the runtime responds; an error is a response too. Raises: RuntimeUnavailable."""
-        try:
-            async with asyncio.timeout(ALIVE_SECONDS):
-                _ = await self._runtime.version()
-        except TimeoutError:
-            raise RuntimeUnavailable(
-                "the container runtime does not respond; check its service on the node"
-            ) from None
-        except RuntimeUnavailable:
-            raise
-        except RuntimeFailure:
-            return
 
 
 class ExecProber(Prober):
@@ -100,7 +60,7 @@ class ExecProber(Prober):
         if not target.container_id:
             raise CouldNotProbe(Reason.CONTAINER_NOT_CREATED, "the container has no id yet")
         try:
-            result = await self._commands.execute(
+            result = await self._commands.exec_sync(
                 target.container_id, self._command, timeout_seconds=self._timeout_seconds
             )
         except ExecTimeout:

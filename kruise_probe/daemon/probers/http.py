@@ -20,8 +20,14 @@ from kruise_probe.daemon.probers.dialing import (
     ProbeConnectionFailed,
     new_socket,
 )
-from kruise_probe.daemon.probers.http_request import Headers, Url, url_of_action, url_of_redirect
-from kruise_probe.daemon.probers.http_response import MalformedResponse, ResponseReader
+from kruise_probe.daemon.probers.http_messages import (
+    Headers,
+    MalformedResponse,
+    ResponseReader,
+    Url,
+    url_of_action,
+    url_of_redirect,
+)
 from kruise_probe.daemon.probers.prober import (
     Prober,
     ProbeResult,

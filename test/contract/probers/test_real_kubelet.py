@@ -28,7 +28,6 @@ from support.probing import result_of
 from support.scripted_server import Script, ScriptedServer, answering, serving, silent
 
 from kruise_probe.api.core import GRPCAction, Probe
-from kruise_probe.daemon.probers.exec import RuntimeCommands
 from kruise_probe.daemon.probers.grpc import GrpcProber
 from kruise_probe.daemon.probers.prober import ProbeResult, Target
 from kruise_probe.daemon.probers.selection import prober_for
@@ -298,7 +297,7 @@ async def test_verdicts_and_requests_equal_the_kubelets(kubelet: Kubelet, row: R
         their_requests, server.requests = server.requests, []
         prober = prober_for(
             entry_of(msgspec.convert(raw_probe, Probe)),
-            commands=RuntimeCommands(ScriptedRuntime()),
+            commands=ScriptedRuntime(),
             user_agent="kube-probe/.",
         )
         prober._timeout_seconds = row.timeout  # type: ignore[attr-defined]
@@ -316,7 +315,7 @@ async def test_refused_connection_equals_the_kubelets(kubelet: Kubelet) -> None:
         theirs = await asyncio.to_thread(kubelet.probe, "127.0.0.1", probe, 30.0)
         prober = prober_for(
             entry_of(msgspec.convert(probe, Probe)),
-            commands=RuntimeCommands(ScriptedRuntime()),
+            commands=ScriptedRuntime(),
             user_agent="x",
         )
         ours = await result_of(prober, Target("127.0.0.1", ""))

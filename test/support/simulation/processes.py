@@ -33,10 +33,9 @@ from kruise_probe.client.recorder import EventRecorder
 from kruise_probe.client.rest import ResourceListerWatcher
 from kruise_probe.controllers import product
 from kruise_probe.daemon import agent
-from kruise_probe.daemon.agent import Agent, AgentOptions
+from kruise_probe.daemon.agent import AgentOptions, run_agent
 from kruise_probe.daemon.cri.containers import ContainerWatcher
 from kruise_probe.daemon.places import EXECS, SOCKETS, Places
-from kruise_probe.daemon.probers.exec import RuntimeCommands
 from kruise_probe.daemon.probers.selection import prober_for
 from kruise_probe.daemon.targets import NodeAddresses
 from kruise_probe.daemon.worker import WorkerContext
@@ -194,7 +193,7 @@ class SimulatedDaemon(SimulatedProcess):
             ),
             name="nodepodprobes",
         )
-        daemon = Agent(
+        await run_agent(
             node_name=self.node,
             informer=informer,
             client=client,
@@ -203,7 +202,7 @@ class SimulatedDaemon(SimulatedProcess):
                 node_addresses=_NoAddresses(),
                 prober_factory=partial(
                     prober_for,
-                    commands=RuntimeCommands(self._runtime),
+                    commands=self._runtime,
                     user_agent="kruise-probe/simulated",
                     open_socket=_refuse,
                 ),
@@ -215,7 +214,6 @@ class SimulatedDaemon(SimulatedProcess):
             recorder=EventRecorder(client, component=EVENT_COMPONENT, host=self.node, now=self.now),
             options=AgentOptions(),
         )
-        await daemon.run()
 
 
 class _RefusedSocket(socket.socket):

@@ -22,7 +22,6 @@ from support.scripted_node import (
 from kruise_probe.api.v1alpha1 import ContainerProbe, PodProbe
 from kruise_probe.daemon.cri.runtime import ExecResult
 from kruise_probe.daemon.places import EXECS, Places
-from kruise_probe.daemon.probers.exec import RuntimeCommands
 from kruise_probe.daemon.probers.selection import prober_for
 
 CAP = 16
@@ -52,8 +51,7 @@ class Execs:
     @asynccontextmanager
     async def daemon(self) -> AsyncIterator[None]:
         self.node.execs = Places(CAP, EXECS)
-        commands = RuntimeCommands(self.runtime)
-        self.node.prober_factory = partial(prober_for, commands=commands, user_agent="x")
+        self.node.prober_factory = partial(prober_for, commands=self.runtime, user_agent="x")
         async with self.node.daemon():
             yield
 

@@ -7,7 +7,7 @@ from structlog.testing import capture_logs
 from support.scripted_node import NODE, FakeNodeApi, gaps, settle, wall_clock
 
 from kruise_probe.api.errors import AlreadyExists, ConnectionFailed, Forbidden, NotFound
-from kruise_probe.api.meta import OwnerReference
+from kruise_probe.api.meta import ObjectMeta
 from kruise_probe.daemon import metrics
 from kruise_probe.daemon.heartbeat import Heartbeat
 
@@ -121,53 +121,6 @@ async def test_request_that_hangs_is_cancelled() -> None:
     assert max(gaps(api.lease_writes)) < 25
 
 
-def owner(uid: str = "uid-1") -> OwnerReference:
-    return OwnerReference("v1", "Node", NODE, uid)
-
-
-def written(uid: str = "uid-1") -> dict[str, str]:
-    return {"apiVersion": "v1", "kind": "Node", "name": NODE, "uid": uid}
-
-
-def owners(api: FakeNodeApi) -> list[dict[str, str]]:
-    assert api.lease is not None
-    found: list[dict[str, str]] = api.lease["metadata"].get("ownerReferences", [])
-    return found
-
-
-async def test_the_node_becomes_the_owner_with_the_next_renewal_and_renewals_stay_small() -> None:
-    api = FakeNodeApi()
-    async with beating(api) as heartbeat:
-        assert owners(api) == []
-        heartbeat.set_owner(owner())
-        await asyncio.sleep(60)
-    assert owners(api) == [written()]
-    assert gaps(api.lease_writes) == pytest.approx([10.0] * 6)
-    assert [set(each) for each in api.lease_patches] == [{"spec", "metadata"}] + [{"spec"}] * 5
-
-
-async def test_recreated_node_replaces_the_owner() -> None:
-    api = FakeNodeApi()
-    stranger = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "uid": "uid-d"}
-    api.lease = {"metadata": {"name": "x", "ownerReferences": [written(), stranger]}, "spec": {}}
-    async with beating(api) as heartbeat:
-        heartbeat.set_owner(owner("uid-2"))
-        await asyncio.sleep(20)
-    assert owners(api) == [stranger, written("uid-2")]
-
-
-async def test_recreated_lease_has_its_owner_at_once() -> None:
-    api = FakeNodeApi()
-    async with beating(api) as heartbeat:
-        heartbeat.set_owner(owner())
-        api.lease = None
-        await asyncio.sleep(10)
-        assert owners(api) == [written()]
-        before = len(api.lease_patches)
-        await asyncio.sleep(20)
-        assert [set(each) for each in api.lease_patches[before:]] == [{"spec"}] * 2
-
-
 async def test_lease_is_renewed_without_an_owner_that_is_refused() -> None:
     api = FakeNodeApi()
     requests = 0
@@ -180,10 +133,11 @@ async def test_lease_is_renewed_without_an_owner_that_is_refused() -> None:
 
     with capture_logs() as logs:
         async with beating(api) as heartbeat:
-            heartbeat.set_owner(owner())
+            heartbeat.observe(ObjectMeta(NODE, owner_references=(api.node,)))
             api.fail = refuse
             await asyncio.sleep(60)
-    assert owners(api) == []
+    assert api.lease
+    assert "ownerReferences" not in api.lease["metadata"]
     assert gaps(api.lease_writes) == pytest.approx([10.0] * 6)
     assert requests == 7, "one more than renewals"
     assert [log["log_level"] for log in logs] == ["warning"]

@@ -160,6 +160,30 @@ async def test_a_runtime_that_never_ends_an_exec_is_not_waited_for(socket: Path)
         await until("the stream is cancelled", holds=lambda: not scripted.in_flight)
 
 
+@pytest.mark.parametrize(
+    ("failure", "kind"),
+    [
+        pytest.param(None, ExecTimeout, id="the-runtime-responds"),
+        pytest.param(RuntimeFailure("disk is full"), ExecTimeout, id="an-error-is-a-response"),
+        pytest.param(RuntimeUnavailable("away"), RuntimeUnavailable, id="unavailable"),
+        pytest.param(ExecTimeout(1), RuntimeUnavailable, id="no-response"),
+    ],
+)
+async def test_timeout_is_that_of_the_command_only_if_the_runtime_responds(
+    socket: Path, failure: RuntimeFailure | None, kind: type[RuntimeFailure]
+) -> None:
+    scripted = ScriptedRuntime()
+    container = scripted.start()
+    scripted.on_exec("check", script=hang())
+    if failure is not None:
+        scripted.failures["Version"] = failure
+    async with served(scripted, socket) as endpoint, GrpcRuntime(endpoint) as runtime:
+        with pytest.raises(RuntimeFailure) as caught:
+            await runtime.exec_sync(container.id, ["check"], timeout_seconds=1)
+
+    assert type(caught.value) is kind
+
+
 async def test_result_of_a_timeout_comes_within_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
     """With the version request that follows."""
     timeouts: list[tuple[int, float]] = []

@@ -15,7 +15,7 @@ from kruise_probe.daemon.cri.runtime import (
     RuntimeFailure,
     RuntimeUnavailable,
 )
-from kruise_probe.daemon.probers.exec import RuntimeCommands, probe_result
+from kruise_probe.daemon.probers.exec import probe_result
 from kruise_probe.daemon.probers.prober import CouldNotProbe, ProbeResult, Target, failure, success
 from kruise_probe.daemon.probers.selection import prober_for
 
@@ -25,7 +25,7 @@ async def attempt_with(script: Script, *, timeout: int = 1) -> ProbeResult:
     container = runtime.start()
     runtime.on_exec("check", script=script)
     probe = Probe(exec=ExecAction(command=("check",)), timeout_seconds=timeout)
-    prober = prober_for(entry_of(probe), commands=RuntimeCommands(runtime), user_agent="x")
+    prober = prober_for(entry_of(probe), commands=runtime, user_agent="x")
     return await result_of(prober, Target("", container.id))
 
 

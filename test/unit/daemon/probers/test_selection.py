@@ -1,3 +1,5 @@
+from collections.abc import Sequence
+
 import pytest
 from support.builders import entry_of
 from support.fake_runtime import ScriptedRuntime
@@ -6,7 +8,7 @@ from support.probing import result_of
 from kruise_probe.api.core import ExecAction, GRPCAction, HTTPGetAction, Probe, TCPSocketAction
 from kruise_probe.api.host_port import HostPort
 from kruise_probe.daemon.cri.runtime import ExecResult
-from kruise_probe.daemon.probers.exec import Commands, RuntimeCommands
+from kruise_probe.daemon.probers.exec import Commands
 from kruise_probe.daemon.probers.prober import (
     CouldNotProbe,
     Prober,
@@ -21,7 +23,7 @@ POD = Target("127.0.0.1", "container-0")
 
 
 def selected(probe: Probe) -> Prober:
-    return prober_for(entry_of(probe), commands=RuntimeCommands(ScriptedRuntime()), user_agent="x")
+    return prober_for(entry_of(probe), commands=ScriptedRuntime(), user_agent="x")
 
 
 @pytest.mark.parametrize(
@@ -36,10 +38,10 @@ async def test_command_runs_with_the_effective_timeout(probe: Probe, timeout: in
     calls: list[tuple[str, tuple[str, ...], float]] = []
 
     class NotedCommands(Commands):
-        async def execute(
-            self, container_id: str, command: tuple[str, ...], *, timeout_seconds: float
+        async def exec_sync(
+            self, container_id: str, command: Sequence[str], *, timeout_seconds: float
         ) -> ExecResult:
-            calls.append((container_id, command, timeout_seconds))
+            calls.append((container_id, tuple(command), timeout_seconds))
             return ExecResult(0, b"", b"")
 
     prober = prober_for(entry_of(probe), commands=NotedCommands(), user_agent="x")
