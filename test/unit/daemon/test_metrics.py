@@ -42,13 +42,6 @@ def test_b21_totals_and_durations_have_kubelets_names() -> None:
     assert registry.get_sample_value(f"{duration}_bucket", {**NAMES, "le": "+Inf"}) == 2
 
 
-def test_a_probe_without_a_success_has_no_duration() -> None:
-    one = series()
-    one.failed += 1
-    registry = registry_of(one)
-    assert registry.get_sample_value("prober_probe_duration_seconds_count", NAMES) is None
-
-
 def test_two_pods_of_one_name_give_no_duplicate_series() -> None:
     old, new = series(uid="old"), series(uid="new")
     old.succeeded(1.0)

@@ -1,5 +1,4 @@
 import math
-from collections import Counter
 
 import pytest
 from hypothesis import given
@@ -12,7 +11,6 @@ from kruise_probe.daemon.schedule import (
     Tick,
     Timing,
     due_after_restart,
-    first_due,
     stretch,
     tick_after,
     ticks_missed,
@@ -110,50 +108,11 @@ def test_different_probes_have_different_phases(key: ProbeKey) -> None:
     assert timing_of(key, probe) != timing_of(key_of(), probe)
 
 
-def test_edited_handler_keeps_the_phase() -> None:
-    one, other = exec_probe("check", period_seconds=7), exec_probe("other", period_seconds=7)
-    assert timing_of(key_of(), one) == timing_of(key_of(), other)
-
-
-def test_b7_phases_of_a_thousand_probes_are_spread_evenly() -> None:
-    phases = [
-        timing_of(key_of(f"uid-{pod}", probe=f"m#{probe}"), exec_probe(period_seconds=10))
-        for pod in range(250)
-        for probe in range(4)
-    ]
-    seconds = Counter(int(timing.phase_seconds) for timing in phases)
-    tenths = Counter(int(timing.phase_seconds * 10) for timing in phases)
-
-    steps = [timing.phase_seconds / PHASE_STEP_SECONDS for timing in phases]
-    assert steps == pytest.approx([round(each) for each in steps])
-    assert len(seconds) == 10
-    assert all(65 <= count <= 135 for count in seconds.values())
-    assert max(tenths.values()) <= 30
-
-
 @given(st.text(), st.text(), st.integers(-5, 2**31 - 1))
 def test_phase_is_less_than_the_period(uid: str, container: str, period: int) -> None:
     timing = timing_of(key_of(uid, container), exec_probe(period_seconds=period))
     assert 0 <= timing.phase_seconds < timing.period_seconds
     assert math.isfinite(timing.phase_seconds)
-
-
-@pytest.mark.parametrize(
-    ("started_at", "delay", "due"),
-    [
-        pytest.param(100.0, 0, 50.0, id="no-delay"),
-        pytest.param(98.0, 5, 53.0, id="counts-from-the-start-of-the-container"),
-        pytest.param(10.0, 5, 50.0, id="long-over"),
-        pytest.param(105.0, 5, 55.0, id="a-start-in-the-future-counts-as-now"),
-        pytest.param(None, 5, 55.0, id="start-not-known"),
-    ],
-)
-def test_first_probe_runs_after_the_initial_delay(
-    started_at: float | None, delay: float, due: float
-) -> None:
-    assert due == first_due(
-        loop_now=50.0, wall_now=100.0, started_at=started_at, initial_delay_seconds=delay
-    )
 
 
 @given(starts, timings(), st.floats(0, 1e4))

@@ -1,14 +1,11 @@
 from typing import Literal
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.scripted_node import exec_probe
 
-from kruise_probe.api.core import Probe
 from kruise_probe.api.v1alpha1 import ProbeState
 from kruise_probe.daemon import state
-from kruise_probe.daemon.state import Record, Thresholds, thresholds_of
+from kruise_probe.daemon.state import Record, Thresholds
 
 S, F, U = ProbeState.SUCCEEDED, ProbeState.FAILED, ProbeState.UNKNOWN
 NOTHING = Record()
@@ -25,28 +22,6 @@ def blocked(record: Record, at: float, *, by_container: bool = True) -> Record:
     return state.attempt_blocked(
         record, "Reason: detail", by_container=by_container, at=at, thresholds=LIMITS
     )
-
-
-@pytest.mark.parametrize(
-    ("results", "state", "message"),
-    [
-        pytest.param([], None, "", id="nothing-before-the-first-probe"),
-        pytest.param([S], None, "", id="below-the-threshold-nothing-is-published"),
-        pytest.param([S, S], S, "Succeeded 1", id="success-threshold"),
-        pytest.param([F, F], None, "", id="failures-below"),
-        pytest.param([F, F, F], F, "Failed 2", id="failure-threshold"),
-        pytest.param([S, S, F, F], S, "Succeeded 1", id="old-state-and-message-stay"),
-        pytest.param([S, S, F, F, S, F, F], S, "Succeeded 1", id="a-success-ends-a-run"),
-        pytest.param([S, S, F, F, F], F, "Failed 4", id="newest-message-is-published"),
-        pytest.param([F, S, F, S, F, S], None, "", id="alternating-results-never-meet-it"),
-        pytest.param([S, S, S, S], S, "Succeeded 3", id="the-message-follows"),
-    ],
-)
-def test_state_changes_after_equal_results_in_a_row(
-    results: list[ProbeState], state: ProbeState | None, message: str
-) -> None:
-    record = after(*results)
-    assert (record.state, record.message) == (state, message)
 
 
 Step = tuple[Literal["result", "blocked", "on-hold", "container", "handler"], ProbeState, float]
@@ -131,43 +106,6 @@ def test_results_before_unknown_do_not_count() -> None:
     record = state.time_passed(blocked(after(S, S, F, F), 100.0), 130.0, LIMITS)
     assert after(F, record=record).state is U
     assert after(F, F, F, record=record).state is F
-
-
-def test_running_container_does_not_clear_a_blocked_attempt() -> None:
-    record = blocked(after(S, S), 100.0, by_container=False)
-    assert state.container_runs(record) == record
-
-
-@pytest.mark.parametrize(
-    ("record", "confirmed"),
-    [
-        pytest.param(Record(), False, id="nothing"),
-        pytest.param(after(S, S), True, id="threshold-met"),
-        pytest.param(after(S, S, F), False, id="newest-result-differs"),
-        pytest.param(after(S, record=Record(S, "old")), False, id="below"),
-        pytest.param(state.unknown("no"), False, id="unknown"),
-    ],
-)
-def test_state_is_confirmed_by_enough_equal_results(record: Record, confirmed: bool) -> None:
-    assert confirmed is state.is_confirmed(record, LIMITS)
-
-
-@pytest.mark.parametrize(
-    ("probe", "expected"),
-    [
-        pytest.param(exec_probe(), Thresholds(1, 1, 30.0), id="a43-absent-numbers-are-kruises"),
-        pytest.param(
-            exec_probe(failure_threshold=3, period_seconds=20), Thresholds(1, 3, 60.0), id="grace"
-        ),
-        pytest.param(
-            exec_probe(failure_threshold=-3, success_threshold=0, period_seconds=-1),
-            Thresholds(1, 1, 30.0),
-            id="out-of-range",
-        ),
-    ],
-)
-def test_thresholds_of_a_probe(probe: Probe, expected: Thresholds) -> None:
-    assert expected == thresholds_of(probe)
 
 
 def test_first_text_of_a_reason_stays_while_attempts_are_blocked() -> None:

@@ -78,16 +78,6 @@ def test_the_status_has_the_order_of_the_spec_and_only_probes_with_results() -> 
     ]
 
 
-def test_a_probe_that_the_spec_names_twice_has_one_state() -> None:
-    probe = probe_of(exec_probe(), "m#a")
-    spec = spec_of(pod_of(probe, probe, probe_of(exec_probe(), "m#b"), name="web-1"))
-    results = {key("web-1", "m#a"): result(), key("web-1", "m#b"): result()}
-    assert states(status_of(spec, results)) == [
-        ("web-1", "m#a", "Succeeded"),
-        ("web-1", "m#b", "Succeeded"),
-    ]
-
-
 def test_the_wire_format_is_that_of_kruise() -> None:
     status = status_of(spec_of(pod_of(probe_of(exec_probe()))), {key("pod", "marker#probe"): result(message="ok")})  # fmt: skip
     assert json.loads(patch_of(encode(status, 0).body)) == {
@@ -275,8 +265,3 @@ def test_no_results_are_an_empty_list() -> None:
         patch_of(encode(status_of(SPEC, {}), 0).body)
         == b'{"status":{"podProbeStatuses":[],"pods":2}}'
     )
-
-
-def test_empty_statuses_do_not_differ() -> None:
-    assert not differs(status_of(SPEC, {}), None)
-    assert not differs(status_of(SPEC, {}), NodePodProbeStatus())

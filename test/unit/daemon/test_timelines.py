@@ -136,6 +136,9 @@ TIMELINES: dict[str, list[Row]] = {
     "b8-initial-delay-counts-from-the-start-of-the-container": [
         (0, both(edit(initial_delay_seconds=60, **SLOW), start(age=20)), None), (39.8, None, is_("", ran=0)), (40.3, None, is_("Succeeded", ran=1)),
     ],
+    "start-in-the-future-counts-as-now": [
+        (0, both(edit(initial_delay_seconds=5, **SLOW), start(age=-20)), None), (4.9, None, is_("", ran=0)), (5.2, None, is_("Succeeded", ran=1)),
+    ],
     "longer-initial-delay-holds-probes-back": [
         (0, both(edit(), start()), None), (5, edit(initial_delay_seconds=60), UP),
         (59.9, None, is_("Succeeded", ran=0)), (60.2, None, is_(ran=1)),
@@ -195,6 +198,16 @@ TIMELINES: dict[str, list[Row]] = {
             (54, free, is_("Unknown", wrote=0)), (56, None, UP),
         ]
         for probe, reason in ((exec_probe(), "ExecQueued"), (TCP, "AttemptQueued"))
+    },
+    **{
+        f"edited-probe-is-unknown-when-it-was-queued-for-its-new-limit-{name}": [
+            (0, both(occupy, edit(period_seconds=before), start()), None), (20, after, is_("")),
+            (limit - 1, None, is_("")), (limit + period + 1, None, is_("Unknown", "ExecQueued: ")),
+        ]
+        for name, before, after, limit, period in (
+            ("threshold", 1, edit(failure_threshold=5), 30, 1), ("initial-delay", 1, edit(initial_delay_seconds=5), 30, 1),
+            ("shorter-period", 60, edit(period_seconds=1), 30, 1), ("longer-period", 1, edit(period_seconds=20), 60, 20),
+        )
     },
     "container-that-stops-hides-exec-queued": [
         (0, both(edit(), start()), None), (1, occupy, UP), (10, stop, UP), (70, None, is_("Unknown", "ContainerNotRunning: ")),
@@ -284,6 +297,9 @@ TIMELINES: dict[str, list[Row]] = {
             Reason.CONTAINER_NOT_CREATED: 1, Reason.CONTAINER_NOT_RUNNING: 1,
         }.items()
     },
+    "container-that-runs-on-does-not-end-the-grace-period-of-its-attempts": [
+        (0, both(edit(period_seconds=5), start(id="c1")), None), (20, blocked(), UP), (45, start(id="c1", age=45), UP), (56, None, is_("Unknown", "ExecImpossible: ")),
+    ],
     "program-that-does-not-exist-is-unknown-at-once": [
         (0, both(blocked(), edit(failure_threshold=9, **SLOW), start()), None),
         (0.3, None, is_("Unknown", "ExecImpossible: that is why", ran=1)),

@@ -67,7 +67,7 @@ async def direct(probe: Probe) -> tuple[ProbeState, str]:
 
 
 class Unused:
-    async def execute(self, *_: Any, **__: Any) -> ExecResult:
+    async def exec_sync(self, *_: Any, **__: Any) -> ExecResult:
         raise AssertionError
 
 

@@ -2,12 +2,10 @@
 
 import asyncio
 import tempfile
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any
 
-import grpc
-import grpc.aio
 import pytest
 from support import programs
 from support.background import background
@@ -250,31 +248,6 @@ async def test_a_container_without_labels_of_kubelet_has_the_name_of_its_metadat
     monkeypatch.setattr(GrpcRuntime, "_calls", Calls())
     found = await GrpcRuntime("/run/x.sock").list_containers()
     assert [(each.name, each.pod_uid) for each in found] == [("registry", ""), ("main", "uid-1")]
-
-
-async def test_options_of_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A proxy never sees a command, and gRPC never repeats one. A runtime that restarts is back within a second."""
-    options: dict[str, int | str] = {}
-
-    def channel(_: str, *, options: Sequence[tuple[str, int | str]]) -> grpc.aio.Channel:
-        seen.update(options)
-        return insecure_channel("unix:/none")
-
-    seen, insecure_channel = options, grpc.aio.insecure_channel
-    monkeypatch.setattr(grpc.aio, "insecure_channel", channel)
-    async with GrpcRuntime("/run/x.sock"):
-        pass
-
-    assert (options["grpc.enable_http_proxy"], options["grpc.enable_retries"]) == (0, 0)
-    assert options["grpc.initial_reconnect_backoff_ms"] == 100
-    assert options["grpc.min_reconnect_backoff_ms"] == 1000
-    assert options["grpc.max_reconnect_backoff_ms"] == 1000
-    # A larger window would buffer much of a response that is rejected.
-    assert options["grpc.http2.bdp_probe"] == 0
-    # Go servers close connections that send keepalives more often than every five minutes.
-    assert 300_000 < int(options["grpc.keepalive_time_ms"]) <= 600_000
-    # Each runtime has a connection of its own, so that leaving it closes the connection.
-    assert options["grpc.use_local_subchannel_pool"] == 1
 
 
 async def test_every_call_but_a_command_ends_after_five_seconds(

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.flood_servers import GRPC_FLOODS, HTTP_FLOODS, flooding
+from support.flood_servers import flooding
 from support.probing import result_of
 from support.scripted_server import answering, self_signed, serving
 
@@ -24,12 +24,6 @@ from kruise_probe.daemon.probers.prober import ProbeResult, Target
 TIMEOUT_SECONDS = 5.0
 LOCAL = Target("127.0.0.1", "")
 pytestmark = [pytest.mark.sockets, pytest.mark.timeout(120)]
-
-Flood = tuple[bytes, bytes]
-
-
-def cases(table: dict[str, Flood]) -> list[object]:
-    return [pytest.param(flood, id=name) for name, flood in table.items()]
 
 
 async def grpc(
@@ -46,38 +40,6 @@ async def http(
     action = HTTPGetAction(port=port, path="/", scheme=scheme)
     prober = HttpProber(action, timeout_seconds=timeout_seconds, user_agent="x")
     return await result_of(prober, LOCAL)
-
-
-@pytest.mark.parametrize("flood", cases(GRPC_FLOODS))
-async def test_e1_grpc_flood_fails_before_its_timeout(flood: Flood) -> None:
-    with flooding(*flood) as port:
-        result = await grpc(port)
-
-    assert not result.succeeded
-    assert not result.timed_out
-
-
-@pytest.mark.parametrize("flood", cases(GRPC_FLOODS))
-async def test_e1_grpc_flood_over_tls_fails_before_its_timeout(
-    flood: Flood, tmp_path: Path
-) -> None:
-    with flooding(*flood, tls=self_signed(tmp_path, protocols=("h2",))) as port:
-        result = await grpc(port, "TLS")
-
-    assert not result.succeeded
-    assert not result.timed_out
-
-
-@pytest.mark.parametrize("flood", cases(HTTP_FLOODS))
-@pytest.mark.parametrize("scheme", ["HTTP", "HTTPS"])
-async def test_e2_http_flood_fails_before_its_timeout(
-    flood: Flood, scheme: str, tmp_path: Path
-) -> None:
-    with flooding(*flood, tls=self_signed(tmp_path) if scheme == "HTTPS" else None) as port:
-        result = await http(port, scheme)
-
-    assert not result.succeeded
-    assert not result.timed_out
 
 
 async def test_e1_session_tickets_without_end_fail_before_the_timeout(tmp_path: Path) -> None:

@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from support.patience import PATIENCE_SECONDS
 from support.probing import result_of
 from support.scripted_server import (
@@ -320,14 +318,6 @@ async def test_bytes_of_a_server_succeed_or_fail(name: str) -> None:
         assert result.message == message
 
 
-@pytest.mark.parametrize("name", ["chunks", "folded", "informational", "line-feeds-only"])
-async def test_a_response_does_not_depend_on_how_it_is_split(name: str) -> None:
-    answer, message = RESPONSES[name]
-    single = (bytes([byte]) for byte in answer)
-    async with serving(answering(*single)) as server:
-        assert (await probe(server)).message == message
-
-
 FOLLOWED, WARNING, FAILURE = "followed", "warning", "failure"
 
 
@@ -439,17 +429,6 @@ async def test_a_prepared_request_does_not_outlive_the_ip_of_its_pod() -> None:
     with pytest.raises(CouldNotProbe) as refused:
         await result_of(prober, Target("", "", refusal="not this pod's"))
     assert refused.value.reason == Reason.ADDRESS_NOT_ALLOWED
-
-
-async def test_refused_connection() -> None:
-    async with serving(answering(OK)) as server:
-        pass
-    result = await probe(server)
-
-    assert result == failure(
-        f'Get "http://127.0.0.1:{server.port}/": '
-        f"dial tcp 127.0.0.1:{server.port}: connect: connection refused",
-    )
 
 
 @pytest.mark.parametrize("name", ["HTTP_PROXY", "http_proxy", "ALL_PROXY", "HTTPS_PROXY"])
@@ -574,27 +553,6 @@ async def test_a_server_reads_a_plain_end_whatever_of_its_response_was_not_read(
             await server.until_ended(number + 1)
 
     assert ends == [b""] * 20
-
-
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(
-    st.lists(
-        st.binary(max_size=200)
-        | st.sampled_from(
-            [b"HTTP/1.1 200 OK\r\n", b"\r\n", b"Location: /\r\n", b"HTTP/1.1 302 F\r\n"]
-        ),
-        max_size=6,
-    )
-)
-def test_any_response_gives_a_result(parts: list[bytes]) -> None:
-    async def once() -> ProbeResult:
-        async with serving(answering(*parts)) as server:
-            return await probe(server)
-
-    result = asyncio.run(once())
-
-    assert not result.timed_out
-    assert len(result.message.encode()) <= 1024
 
 
 async def test_server_that_closes_the_connection() -> None:
