@@ -7,15 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kruise_probe.api.errors import (
-    AlreadyExists,
-    ApiError,
-    Conflict,
-    Expired,
-    Invalid,
-    ServerError,
     Status,
     StatusDetails,
-    TooManyRequests,
     error_of,
 )
 from kruise_probe.api.keys import ProbeName
@@ -66,31 +59,6 @@ def test_early_years_have_four_digits() -> None:
     at = datetime(1, 1, 1, tzinfo=UTC)
     assert format_time(at) == "0001-01-01T00:00:00Z"
     assert format_micro_time(at) == "0001-01-01T00:00:00.000000Z"
-
-
-@pytest.mark.parametrize(
-    ("code", "reason", "kind"),
-    [
-        (409, "Conflict", Conflict),
-        (409, "AlreadyExists", AlreadyExists),
-        (410, "Expired", Expired),
-        (410, "Gone", Expired),
-        (422, "Invalid", Invalid),
-        (429, "TooManyRequests", TooManyRequests),
-        (500, "InternalError", ServerError),
-        (503, "", ServerError),
-        (418, "", ApiError),
-    ],
-)
-def test_error_type_follows_status_code_and_reason(
-    code: int, reason: str, kind: type[ApiError]
-) -> None:
-    error = error_of(code, Status(reason=reason, message="why"), request="PATCH pods/status ns/a")
-
-    assert type(error) is kind
-    assert error.code == code
-    assert "PATCH pods/status ns/a" in str(error)
-    assert "why" in str(error)
 
 
 def test_retry_after_of_the_status_is_kept() -> None:

@@ -11,6 +11,7 @@ import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -130,53 +131,55 @@ async def test_loading_leaves_no_file_that_a_signal_could_leave_behind(
     assert not list(folder.iterdir())
 
 
-async def test_kubeconfig_flag_takes_precedence(account: Path, tmp_path: Path) -> None:
-    explicit = kubeconfig(tmp_path / "explicit", cluster={"server": "http://explicit:1"})
-    other = kubeconfig(tmp_path / "other", cluster={"server": "http://other:1"})
-
-    assert load_config(explicit, POD_ENVIRON | {"KUBECONFIG": other}).server == "http://explicit:1"
-
-
-async def test_kubeconfig_variable_precedes_service_account(account: Path, tmp_path: Path) -> None:
-    path = kubeconfig(tmp_path / "k")
-
-    assert load_config(None, POD_ENVIRON | {"KUBECONFIG": path}).server == "http://127.0.0.1:8001"
-
-
-async def test_home_kubeconfig_is_the_last_choice(tmp_path: Path) -> None:
-    (tmp_path / ".kube").mkdir()
-    kubeconfig(tmp_path / ".kube" / "config")
-    found = load_config(None, {"HOME": str(tmp_path)})
-
-    assert (found.server, found.namespace) == ("http://127.0.0.1:8001", "team")
-    assert found.credentials.authorization() == "Bearer file-token"
-
-
 @pytest.mark.parametrize(
-    ("first", "server"),
+    ("present", "options", "server"),
     [
-        pytest.param(True, "http://127.0.0.1:8001", id="command"),
-        pytest.param(False, "https://10.96.0.1:443", id="manager-and-daemon"),
+        pytest.param("flag variable account home", {}, "http://flag:1", id="flag"),
+        pytest.param("variable account home", {}, "http://variable:1", id="variable"),
+        pytest.param("account home", {}, "https://10.96.0.1:443", id="account"),
+        pytest.param("home", {}, "http://home:1", id="home"),
+        pytest.param(
+            "account home",
+            {"kubeconfig_first": True},
+            "http://home:1",
+            id="home-first-in-a-command",
+        ),
+        pytest.param(
+            "account",
+            {"kubeconfig_first": True},
+            "https://10.96.0.1:443",
+            id="command-without-home",
+        ),
+        pytest.param(
+            "account home",
+            {"overrides": ConfigOverrides(context="ctx")},
+            "http://home:1",
+            id="context",
+        ),
     ],
 )
-async def test_only_kubeconfig_first_prefers_the_home_kubeconfig_to_the_account(
-    first: bool, server: str, tmp_path: Path, account: Path
+async def test_the_first_source_of_a_configuration_is_used(
+    present: str, options: dict[str, Any], server: str, tmp_path: Path, account: Path
 ) -> None:
     (tmp_path / ".kube").mkdir()
-    kubeconfig(tmp_path / ".kube" / "config")
-    environ = {**POD_ENVIRON, "HOME": str(tmp_path)}
+    paths = {name: tmp_path / name for name in ("flag", "variable")}
+    paths["home"] = tmp_path / ".kube" / "config"
+    for name in present.split():
+        if name in paths:
+            kubeconfig(paths[name], cluster={"server": f"http://{name}:1"})
+    environ = {"HOME": str(tmp_path), **(POD_ENVIRON if "account" in present else {})}
+    if "account" not in present:
+        (account / "token").unlink()
+    if "variable" in present:
+        environ["KUBECONFIG"] = str(paths["variable"])
+    flag = str(paths["flag"]) if "flag" in present else None
 
-    assert load_config(None, environ, kubeconfig_first=first).server == server
-
-
-async def test_kubeconfig_first_uses_the_account_if_home_has_no_kubeconfig(
-    tmp_path: Path, account: Path
-) -> None:
-    environ = {**POD_ENVIRON, "HOME": str(tmp_path)}
-
-    found = load_config(None, environ, kubeconfig_first=True)
-
-    assert found.source == "the pod's service account"
+    found = load_config(flag, environ, **options)
+    assert found.server == server
+    in_pod = server.startswith("https")
+    assert found.namespace == ("kruise-system" if in_pod else "team")
+    token = "pod-token" if in_pod else "file-token"
+    assert found.credentials.authorization() == f"Bearer {token}"
 
 
 @pytest.mark.parametrize("other", ["other", "missing", ""])
@@ -238,15 +241,6 @@ async def test_context_cluster_and_user_can_be_overridden(
     assert found.credentials.authorization() == f"Bearer {token}"
 
 
-async def test_overridden_context_goes_before_the_service_account(
-    tmp_path: Path, account: Path
-) -> None:
-    (tmp_path / ".kube").mkdir()
-    two_clusters(tmp_path / ".kube" / "config")
-    environ = {**POD_ENVIRON, "HOME": str(tmp_path)}
-    assert load_config(None, environ, ConfigOverrides(context="two")).server == "http://two:1"
-
-
 @pytest.mark.parametrize(
     ("overrides", "error"),
     [
@@ -282,7 +276,7 @@ async def test_kubeconfig_configures_tls(tmp_path: Path) -> None:
 
 async def test_token_file_of_kubeconfig_is_reloaded_after_401(tmp_path: Path) -> None:
     token = tmp_path / "token"
-    token.write_text("one")
+    token.write_text("one\n")
     credentials = load_config(
         kubeconfig(tmp_path / "k", user={"tokenFile": str(token)}), {}
     ).credentials
@@ -330,42 +324,12 @@ async def test_kubeconfig_is_never_written(tmp_path: Path, monkeypatch: pytest.M
     assert content_of(path) == before
 
 
-async def test_newline_of_token_file_is_stripped(tmp_path: Path) -> None:
-    token = tmp_path / "token"
-    token.write_text("one\n")
-
-    found = load_config(kubeconfig(tmp_path / "k", user={"tokenFile": str(token)}), {})
-
-    assert found.credentials.authorization() == "Bearer one"
-
-
 def plugin(path: Path, body: str) -> dict[str, object]:
     path.write_text(f"#!/bin/sh\n{body}\n")
     path.chmod(path.stat().st_mode | stat.S_IXUSR)
     return {
         "exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": str(path)},
     }
-
-
-async def test_exec_plugin_runs_again_after_401(tmp_path: Path) -> None:
-    counter = tmp_path / "counter"
-    credential = json.dumps(
-        {
-            "apiVersion": "client.authentication.k8s.io/v1",
-            "kind": "ExecCredential",
-            "status": {"token": "RUN"},
-        }
-    )
-    user = plugin(
-        tmp_path / "plugin",
-        f"echo x >> {counter}; echo '{credential}' | sed \"s/RUN/run-$(wc -l < {counter})/\"",
-    )
-    credentials = load_config(kubeconfig(tmp_path / "k", user=user), {}).credentials
-    first = credentials.authorization()
-
-    assert first == "Bearer run-1"
-    assert await credentials.renew(first, 0)
-    assert credentials.authorization() == "Bearer run-2"
 
 
 async def test_logs_of_other_threads_are_not_errors_of_the_plugin(
@@ -393,15 +357,6 @@ async def test_logs_of_other_threads_are_not_errors_of_the_plugin(
     assert await renewing
     assert credentials.authorization() == "Bearer two"
     assert caplog.messages == ["trouble elsewhere", "more of it"]
-
-
-async def test_plugin_failure_is_raised_and_not_logged(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    with pytest.raises(ConfigError, match="returned 3"):
-        load_config(kubeconfig(tmp_path / "k", user=plugin(tmp_path / "p", "exit 3")), {})
-
-    assert not caplog.messages
 
 
 def _no_service_account(tmp_path: Path) -> tuple[str | None, dict[str, str]]:
@@ -526,6 +481,7 @@ def _config(**changes: object) -> Callable[[Path], tuple[str | None, dict[str, s
 async def test_config_error_is_one_line(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
     make: Callable[[Path], tuple[str | None, dict[str, str]]],
     words: str,
 ) -> None:
@@ -535,6 +491,7 @@ async def test_config_error_is_one_line(
     with pytest.raises(ConfigError, match=words) as raised:
         load_config(path, environ)
     assert "\n" not in str(raised.value)
+    assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
 
 
 def test_a_plugin_that_fails_on_a_terminal_is_named(

@@ -13,7 +13,6 @@ from kruise_probe.client.credentials import (
     AuthInfo,
     ConfigError,
     Credentials,
-    tls_context,
 )
 
 CA = Path(__file__).parents[2] / "data" / "ca.crt"
@@ -70,20 +69,6 @@ async def test_after_a_401_the_token_file_is_read_at_once(
 
 async def test_fixed_credentials_are_not_retried() -> None:
     assert not await Credentials(AuthInfo("Bearer a")).renew("Bearer a", 0)
-
-
-async def test_files_of_tls_are_compared_each_minute(tmp_path: Path) -> None:
-    authority = tmp_path / "ca.crt"
-    authority.write_bytes(CA.read_bytes())
-    credentials = Credentials()
-    credentials.follow_ca(authority, tls_context(authority, origin="test"))
-    credentials.authorization()
-    authority.write_bytes("# Zürich\n".encode() + CA.read_bytes())
-    credentials.authorization()
-    assert credentials.version == 0
-    await asyncio.sleep(COMPARE_SECONDS)
-    credentials.authorization()
-    assert credentials.version == 1
 
 
 @pytest.mark.parametrize("renewed", [True, False])

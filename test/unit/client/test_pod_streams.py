@@ -224,17 +224,6 @@ async def test_refused_port_is_reported_when_it_is_read() -> None:
             await forwarded.receive(deadline_seconds=PATIENCE_SECONDS)
 
 
-async def test_port_forward_that_is_refused_cannot_be_opened() -> None:
-    refusals = {"portforward": (403, status(403, "Forbidden", "no"))}
-    async with (
-        serving_pod(ScriptedPod(pod_wire(), refusals=refusals)) as pod,
-        client_of(pod) as client,
-    ):
-        stream = forwarded_port(client, KEY, 8080)
-        with pytest.raises(Forbidden):
-            await stream.__aenter__()
-
-
 def frame(opcode: int, payload: bytes, *, final: bool = True) -> bytes:
     """A frame as a server sends it: without a mask."""
     size = len(payload)

@@ -501,17 +501,6 @@ class TlsClient:
         self._incoming.write(self.client.take())
 
 
-async def test_a_port_with_tls_closes_plain_connections() -> None:
-    async with serving(echo, tls=server_tls()) as served:
-        plain, secure = served.connect(), TlsClient(served.connect())
-        plain.send(GET)
-        await secure.shake_hands()
-        assert responses_in(await secure.request(GET)) == [(200, b"GET /a ")]
-        assert responses_in(await secure.request(LAST)) == [(200, b"GET /last ")]
-        assert plain.take() == b""
-        assert plain.lost
-
-
 @pytest.mark.parametrize(
     "sent",
     [
@@ -530,14 +519,19 @@ async def test_a_handshake_has_a_deadline(sent: bytes) -> None:
         assert client.closed
 
 
-async def test_connections_wait_for_the_first_certificate() -> None:
+async def test_connections_wait_for_the_first_certificate_and_plain_ones_are_closed() -> None:
     tls = ServerTls()
     async with serving(echo, tls=tls) as served:
         secure = TlsClient(served.connect())
         await secure.shake_hands()
         tls.load(ISSUED.certificate + ISSUED.key)
         await secure.shake_hands()
+        plain = served.connect()
+        plain.send(GET)
         assert responses_in(await secure.request(GET)) == [(200, b"GET /a ")]
+        assert responses_in(await secure.request(LAST)) == [(200, b"GET /last ")]
+        assert plain.take() == b""
+        assert plain.lost
 
 
 PORTIONS = st.lists(

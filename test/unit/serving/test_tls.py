@@ -66,13 +66,6 @@ def test_the_program_prints_a_certificate_that_a_server_can_load() -> None:
     assert tls.loaded.is_set()
 
 
-def test_the_same_certificate_is_loaded_once() -> None:
-    tls, certificate = ServerTls(), issued()
-
-    assert tls.load(certificate.certificate + certificate.key)
-    assert not tls.load(certificate.certificate + certificate.key)
-
-
 def test_a_key_that_does_not_match_leaves_the_certificate_before_in_use() -> None:
     tls, certificate = ServerTls(), issued()
     tls.load(certificate.certificate + certificate.key)

@@ -11,6 +11,7 @@ import pytest
 from prometheus_client import REGISTRY
 from support.marker_table import GOOD
 
+from kruise_probe.api.errors import FatalError
 from kruise_probe.api.times import utc_now
 from kruise_probe.api.v1alpha1 import PodProbeMarker
 from kruise_probe.manifests.webhook import (
@@ -91,6 +92,18 @@ async def test_a_pod_gets_the_markers_of_its_own_namespace_only(built: Built) ->
         "uid": "u-1",
         "allowed": True,
     }
+
+
+@pytest.mark.parametrize("serverless", [True, False])
+async def test_pods_are_unchanged_without_the_feature_gate(serverless: bool) -> None:
+    for built in running(serverless=serverless):
+        response = await built.review(MUTATE_PODS, POD, namespace="n")
+        assert ("patch" in response) == serverless
+
+
+def test_a_client_ca_that_cannot_be_loaded_stops_the_manager(tmp_path: Path) -> None:
+    with pytest.raises(FatalError, match="--webhook-client-ca-file"):
+        Built(client_ca_file=str(tmp_path / "none.crt"))
 
 
 async def test_an_allowed_label_key_is_allowed() -> None:

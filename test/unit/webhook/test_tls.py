@@ -76,6 +76,20 @@ def in_this_thread(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("in_this_thread")
+async def test_files_are_loaded_at_once_and_again_when_they_change(tmp_path: Path) -> None:
+    tls = WebhookTls()
+    watcher = certificate_files(tls, tmp_path)
+    first, second = issued(), issued()
+    write_pair(tmp_path, first)
+    async with background(watcher.run()):
+        await asyncio.sleep(0.1)
+        assert (watcher.last_error, tls._loaded_pem) == ("", first.certificate + b"\n" + first.key)
+        write_pair(tmp_path, second)
+        await asyncio.sleep(POLL_SECONDS)
+        assert tls._loaded_pem == second.certificate + b"\n" + second.key
+
+
+@pytest.mark.usefixtures("in_this_thread")
 async def test_an_unreadable_pair_is_reported_once_and_the_last_one_stays(tmp_path: Path) -> None:
     tls = WebhookTls()
     watcher = certificate_files(tls, tmp_path)
