@@ -13,15 +13,13 @@ from kruise_probe.cli.query import (
     POD_KINDS,
     SelectingFlags,
     complete_pods,
-    document_text,
     name_argument,
     not_found,
     output_flag,
-    show,
+    print_view,
 )
 from kruise_probe.cli.reading import Reader
 from kruise_probe.cli.tables import explanation_text
-from kruise_probe.cli.terminal import Terminal
 from kruise_probe.inspection.explanation import ExplanationsView, ExplanationView, explanation
 from kruise_probe.inspection.seen_pods import SeenPod
 from kruise_probe.inspection.snapshot import Snapshot, natural_order
@@ -60,15 +58,13 @@ def explain(flags: ExplainFlags) -> None:
     if bool(flags.pods) == bool(flags.selector):
         raise click.UsageError("name pods, or select them with -l")
     views, namespace = flags.run(partial(_explain, flags))
-    if flags.output in ("json", "yaml"):
-        single = len(flags.pods) == 1
-        document = views[0] if single else ExplanationsView(version=JSON_VERSION, items=views)
-        click.echo(document_text(document, flags.output), nl=False)
-        return
-    terminal = Terminal.of_stdout()._replace(height=0)
-    texts = [explanation_text(view, terminal, wide=flags.output == "wide") for view in views]
-    show("\n".join(texts))
-    if not views:
+    wide, several = flags.output == "wide", ExplanationsView(version=JSON_VERSION, items=views)
+    print_view(
+        views[0] if len(flags.pods) == 1 else several,
+        flags.output,
+        lambda to: "\n".join(explanation_text(view, to, wide=wide) for view in views),
+    )
+    if not views and flags.output in ("text", "wide"):
         click.echo(f"No pods of namespace {namespace} have these labels.", err=True)
 
 

@@ -11,8 +11,7 @@ import click
 
 from kruise_probe.api.errors import FatalError
 from kruise_probe.cli.flag_types import LABEL_KEYS, argument, flag, flag_command
-from kruise_probe.cli.query import show
-from kruise_probe.cli.terminal import Cell, Terminal
+from kruise_probe.cli.terminal import Cell, Terminal, show
 from kruise_probe.lint.findings import Finding, as_json, as_sarif, as_text, summary
 from kruise_probe.lint.linter import lint as lint_sources
 from kruise_probe.lint.sources import read_sources

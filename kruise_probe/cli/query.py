@@ -29,6 +29,7 @@ from kruise_probe.api.resources import MARKERS, PODS
 from kruise_probe.api.spelling import did_you_mean
 from kruise_probe.cli.flag_types import LABEL_KEYS, NAMESPACE, Parsed, argument, flag
 from kruise_probe.cli.reading import DEADLINE_SECONDS, Reader
+from kruise_probe.cli.terminal import Terminal, show
 from kruise_probe.client.config import ClusterConfig, ConfigOverrides, load_config
 from kruise_probe.client.rest import RestClient
 from kruise_probe.inspection.selectors import parse_selector
@@ -272,17 +273,15 @@ def name_argument(metavar: str, kinds: Collection[str], hint: str, **attributes:
     return argument(metavar, callback=names, **attributes)
 
 
-def document_text(view: msgspec.Struct, form: str) -> str:
-    """The view as `json` or `yaml`."""
+def print_view(view: msgspec.Struct, form: str, text: Callable[[Terminal], str]) -> None:
+    """Print the view as `json` or `yaml`; in any other form, as a text that a terminal can scroll."""
     plain = msgspec.to_builtins(view)
     if form == "json":
-        return json.dumps(plain, indent=2, ensure_ascii=False) + "\n"
-    return yaml.safe_dump(plain, sort_keys=False, allow_unicode=True, width=120)
-
-
-def show(text: str) -> None:
-    """Print text that has escape sequences only if they are wanted; click would remove them from a pipe."""
-    click.echo(text, nl=False, color=True)
+        show(json.dumps(plain, indent=2, ensure_ascii=False) + "\n")
+    elif form == "yaml":
+        show(yaml.safe_dump(plain, sort_keys=False, allow_unicode=True, width=120))
+    else:
+        show(text(Terminal.of_stdout()._replace(height=0)))
 
 
 def not_found(kind: str, namespace: str, name: str, names: Iterable[str]) -> str:

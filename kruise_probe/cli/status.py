@@ -17,11 +17,10 @@ from kruise_probe.cli.query import (
     MARKER_KINDS,
     SelectingFlags,
     complete_markers,
-    document_text,
     name_argument,
     not_found,
     output_flag,
-    show,
+    print_view,
 )
 from kruise_probe.cli.reading import Reader
 from kruise_probe.cli.tables import screen_text, status_text
@@ -96,12 +95,9 @@ class StatusFlags(SelectingFlags):
         ]
         return status_view(snapshot, chosen, notes)
 
-    def text(self, view: StatusView) -> str:
-        """The view in the form of --output."""
-        if self.output in ("json", "yaml"):
-            return document_text(view, self.output)
-        terminal = Terminal.of_stdout()._replace(height=0)
-        return status_text(view, terminal, wide=self.output == "wide")
+    def print(self, view: StatusView) -> None:
+        """Print the view in the form of --output."""
+        print_view(view, self.output, partial(status_text, view, wide=self.output == "wide"))
 
 
 GetView = Callable[[], StatusView]
@@ -122,7 +118,7 @@ async def _status(flags: StatusFlags, reader: Reader) -> int:
     if flags.watch:
         return await _watch(flags, reader, first)
     view = flags.view(first, reader.notes)
-    show(flags.text(view))
+    flags.print(view)
     if not view.markers:
         where = f"namespace {reader.namespace}" if reader.namespace else "any namespace"
         elsewhere = "; -A reads all namespaces" if reader.namespace else ""
@@ -190,7 +186,7 @@ async def _print_changes(current: GetView, changed: asyncio.Event, flags: Status
             else:
                 if shown is not None:
                     click.echo("---" if flags.output == "yaml" else "")
-                show(flags.text(view))
+                flags.print(view)
             shown = view
         await _wait_for_update(changed)
 

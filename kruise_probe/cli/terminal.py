@@ -11,6 +11,8 @@ import unicodedata
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple, Self
 
+import click
+
 GAP: Final = "  "
 
 _STYLES: Final = {
@@ -60,6 +62,11 @@ def wrapped(text: str, width: int) -> list[str]:
             joined = joined[len(lines[-1]) :]
         line = joined
     return [*lines, line]
+
+
+def show(text: str) -> None:
+    """Print text that has escape sequences only if they are wanted; click would remove them from a pipe."""
+    click.echo(text, nl=False, color=True)
 
 
 class Cell(NamedTuple):

@@ -23,14 +23,12 @@ from kruise_probe.cli.query import (
     QueryFlags,
     complete_markers,
     complete_pods,
-    document_text,
     name_argument,
     not_found,
-    show,
+    print_view,
 )
 from kruise_probe.cli.reading import Reader
 from kruise_probe.cli.tables import attempts_text
-from kruise_probe.cli.terminal import Terminal
 from kruise_probe.client.rest import RestClient
 from kruise_probe.controllers.compiled import CompiledMarker
 from kruise_probe.daemon.probers.prober import Target
@@ -106,10 +104,7 @@ def try_pod(flags: TryFlags) -> int:
             f"the marker of the file is in namespace {namespace}, and -n is {flags.namespace}"
         )
     view = flags.run(partial(_try, flags, of_file), namespace=namespace)
-    if flags.output in ("json", "yaml"):
-        click.echo(document_text(view, flags.output), nl=False)
-    else:
-        show(attempts_text(view, Terminal.of_stdout()._replace(height=0)))
+    print_view(view, flags.output, partial(attempts_text, view))
     return 0 if view.succeeded else EXIT_NOT_SUCCEEDED
 
 
