@@ -23,7 +23,7 @@ from kruise_probe.api.errors import (
     first_of,
 )
 from kruise_probe.api.labels import Selector, compile_selector
-from kruise_probe.api.meta import DECODE_ERRORS
+from kruise_probe.api.meta import DECODE_ERRORS, ApiObject
 from kruise_probe.api.names import GROUP, SYSTEM_NAMESPACE
 from kruise_probe.api.resources import MARKERS, PODS
 from kruise_probe.api.spelling import did_you_mean
@@ -69,16 +69,8 @@ def client_of(config: ClusterConfig) -> RestClient:
     )
 
 
-class _Metadata(msgspec.Struct, frozen=True):
-    name: str = ""
-
-
-class _Object(msgspec.Struct, frozen=True):
-    metadata: _Metadata = _Metadata()
-
-
 class _List(msgspec.Struct, frozen=True):
-    items: list[_Object] | None = None
+    items: list[ApiObject] | None = None
 
 
 def _completer(
@@ -101,7 +93,7 @@ def _completer(
 async def _names(config: ClusterConfig, path: str) -> list[str]:
     async with asyncio.timeout(COMPLETION_SECONDS), client_of(config) as client:
         raw = await client.get_raw(f"{path}?limit={MAX_COMPLETIONS}")
-    return sorted(each.metadata.name for each in msgspec.json.decode(raw, type=_List).items or ())
+    return sorted(each.key.name for each in msgspec.json.decode(raw, type=_List).items or ())
 
 
 complete_markers: Final = _completer(MARKERS.path)

@@ -7,16 +7,7 @@ from pathlib import Path
 import pytest
 from support.linting import BROKEN, lint_paths
 
-from kruise_probe.lint.findings import Rule, as_json, as_sarif, as_text, summary
-
-
-def test_text_has_one_line_for_each_finding() -> None:
-    file = BROKEN / "misspelled-field.yaml"
-
-    assert as_text(lint_paths(file)) == (
-        f"{file}:15:7: spec.probes[0].probe.perodSeconds: "
-        "unknown field 'perodSeconds'. Did you mean 'periodSeconds'? [unknown-field]\n"
-    )
+from kruise_probe.lint.findings import as_json, as_sarif, as_text, summary
 
 
 def test_json_has_the_documented_fields() -> None:
@@ -35,6 +26,7 @@ def test_sarif_has_what_code_scanning_needs(monkeypatch: pytest.MonkeyPatch) -> 
     assert document["version"] == "2.1.0"
     (run,) = document["runs"]
     rules = [each["id"] for each in run["tool"]["driver"]["rules"]]
+    assert all(each["shortDescription"]["text"] for each in run["tool"]["driver"]["rules"])
     assert len(run["results"]) > 30
     for each in run["results"]:
         assert rules[each["ruleIndex"]] == each["ruleId"]
@@ -75,7 +67,3 @@ def test_summary_says_which_rules_an_unreadable_file_turns_off(tmp_path: Path) -
     assert f"Not checked: {', '.join(off)}, as the objects of {broken} are" in summary(together)
     assert json.loads(as_json(alone))["notChecked"] == []
     assert json.loads(as_json(together))["notChecked"] == off
-
-
-def test_each_rule_has_a_summary() -> None:
-    assert all(each.summary for each in Rule)

@@ -168,12 +168,6 @@ def test_standard_input_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (finding.file, finding.position.line) == ("stdin", 14)
 
 
-def test_allowed_label_keys_may_be_written() -> None:
-    file = BROKEN / "reserved-label.yaml"
-
-    assert lint_paths(file, allowed=frozenset({"topology.kubernetes.io/zone"})).findings == ()
-
-
 def test_control_characters_of_a_file_are_escaped() -> None:
     text = (BROKEN / "state.yaml").read_text().replace("Success", r'"\e[31mred\n"')
 
