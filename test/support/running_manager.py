@@ -13,7 +13,6 @@ from kruise_probe.api.names import MANAGER_FIELD_MANAGER
 from kruise_probe.client.config import ClusterConfig
 from kruise_probe.client.recorder import ObjectReference
 from kruise_probe.controllers.product import ManagerOptions, build
-from kruise_probe.controllers.state import Informers, informers_of
 from kruise_probe.manager.leader_election import LeaderElection
 from kruise_probe.manager.manager import Manager
 from kruise_probe.serving.health import Checks
@@ -59,10 +58,6 @@ def manager_over(
         if leads
         else LeaderElection("kruise-system", "kruise-probe", "standby"),
     )
-
-
-def informers_over(api: FakeApi) -> Informers:
-    return informers_of(manager_over(api), system_namespace="kruise-system")
 
 
 @asynccontextmanager
