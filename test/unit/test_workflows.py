@@ -93,12 +93,6 @@ def test_images_are_pinned_by_digest() -> None:
     assert not [each for each in [*nodes, *bases, *pods] if not pinned.fullmatch(each)]
 
 
-def test_every_update_waits_for_a_week() -> None:
-    updates = yaml.safe_load((ROOT / ".github/dependabot.yml").read_text())["updates"]
-
-    assert all(each["cooldown"]["default-days"] >= 7 for each in updates)
-
-
 def test_the_pythons_are_those_that_the_project_promises() -> None:
     tried, patches = (
         WORKFLOWS[each]["jobs"]["python"]["strategy"]["matrix"]["python"]
