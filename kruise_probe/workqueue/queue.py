@@ -3,8 +3,8 @@
 Invariants, as in client-go: every ready key is dirty and not processing. A key added while it is
 processing is only dirty, and becomes ready when it is done. No method awaits inside a state change.
 
-Source: client-go util/workqueue: queue.go, delaying_queue.go, rate_limiting_queue.go.
-Differs: one class instead of three. There is no ShutDown, because workers end by cancellation. Keys have
+Source: client-go util/workqueue: queue.go, delaying_queue.go, rate_limiting_queue.go, default_rate_limiters.go.
+Differs: one class instead of four, with other defaults of the retries (see the constants). There is no ShutDown, because workers end by cancellation. Keys have
 priorities (see `priority`). Each delayed key has its own event loop timer, instead of one waiting loop with a
 heap. A failed key can have a minimum delay, the server's Retry-After. `done` raises for a key that is not
 processing, instead of queueing it a second time.
@@ -13,13 +13,28 @@ processing, instead of queueing it a second time.
 import asyncio
 from collections import deque
 from collections.abc import Hashable
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
+from kruise_probe.api.token_bucket import TokenBucket
 from kruise_probe.workqueue.metrics import QueueMetrics
 from kruise_probe.workqueue.priority import GroupOf, Priority, PriorityFifo, one_group
-from kruise_probe.workqueue.rate_limiters import RetryRateLimiter
 
 K = TypeVar("K", bound=Hashable)
+
+BASE_DELAY_SECONDS: Final = 0.005
+"""Delay of the first retry, as in client-go: short enough to hide a brief network failure."""
+
+MAX_DELAY_SECONDS: Final = 30.0
+"""Maximum delay of a retry; client-go has 1,000 s. A pod's condition may decide whether it gets traffic,
+so the effects of an outage must end within this time after it. It equals the maximum of a reflector's
+backoff, so caches and writes recover together."""
+
+OVERALL_RETRIES_PER_SECOND: Final = 100.0
+"""Retries of all keys together; client-go has 10. When the API server is briefly unavailable, thousands
+of pods fail at once. It accepts about 440 writes per second, and retries may use a quarter of them."""
+
+OVERALL_BURST: Final = 500
+"""Retries allowed at once: one for each pod of a mid-sized cluster."""
 
 
 class WorkQueue(Generic[K]):
@@ -33,7 +48,10 @@ class WorkQueue(Generic[K]):
     def __init__(self, *, name: str, group_of: GroupOf[K] = one_group) -> None:
         self.name = name
         self.metrics: QueueMetrics[K] = QueueMetrics(name)
-        self._rate_limiter: RetryRateLimiter[K] = RetryRateLimiter()
+        self._failures: dict[K, int] = {}
+        self._retries = TokenBucket(
+            burst=OVERALL_BURST, interval_seconds=1.0 / OVERALL_RETRIES_PER_SECOND
+        )
         self._ready: PriorityFifo[K] = PriorityFifo(group_of)
         self._dirty = self.metrics.dirty
         self._processing = self.metrics.processing
@@ -85,19 +103,23 @@ class WorkQueue(Generic[K]):
     def add_rate_limited(
         self, key: K, priority: Priority = Priority.NORMAL, *, at_least_seconds: float = 0.0
     ) -> None:
-        """Add `key` after its backoff, or after `at_least_seconds` if that is longer.
+        """Add `key` after its backoff, the wait for the token bucket of all keys, or `at_least_seconds`: the longest.
 
-        The backoff grows with each call until `forget`.
+        The backoff doubles with each call until `forget`.
         """
-        self.add_after(key, max(self._rate_limiter.when(key), at_least_seconds), priority)
+        failures = self._failures.get(key, 0)
+        self._failures[key] = failures + 1
+        backoff = min(MAX_DELAY_SECONDS, BASE_DELAY_SECONDS * 2.0 ** min(failures, 64))
+        wait = self._retries.take(asyncio.get_running_loop().time())
+        self.add_after(key, max(backoff, wait, at_least_seconds), priority)
 
     def forget(self, key: K) -> None:
         """Reset the backoff of `key`. A pending delay is kept."""
-        self._rate_limiter.forget(key)
+        self._failures.pop(key, None)
 
     def num_requeues(self, key: K) -> int:
         """Return how often `key` was added rate limited since the last `forget`."""
-        return self._rate_limiter.num_requeues(key)
+        return self._failures.get(key, 0)
 
     async def get(self) -> tuple[K, Priority]:
         """Wait for the next key and return it with its priority. The caller must call `done` with it."""

@@ -9,7 +9,7 @@ from structlog.contextvars import merge_contextvars
 from structlog.testing import LogCapture
 
 from kruise_probe.api.errors import ConnectionFailed, ServerError, TooManyRequests
-from kruise_probe.workqueue import rate_limiters
+from kruise_probe.workqueue import queue as queue_module
 from kruise_probe.workqueue.controller import Controller, Reconcile, Result
 from kruise_probe.workqueue.priority import Priority
 from kruise_probe.workqueue.queue import WorkQueue
@@ -19,8 +19,8 @@ NAME = "consumed"
 
 @pytest.fixture
 def queue(monkeypatch: pytest.MonkeyPatch) -> WorkQueue[str]:
-    monkeypatch.setattr(rate_limiters, "BASE_DELAY_SECONDS", 1.0)
-    monkeypatch.setattr(rate_limiters, "MAX_DELAY_SECONDS", 8.0)
+    monkeypatch.setattr(queue_module, "BASE_DELAY_SECONDS", 1.0)
+    monkeypatch.setattr(queue_module, "MAX_DELAY_SECONDS", 8.0)
     return WorkQueue(name=NAME)
 
 

@@ -3,7 +3,7 @@ import asyncio
 import pytest
 
 from kruise_probe.workqueue.priority import Priority
-from kruise_probe.workqueue.queue import WorkQueue
+from kruise_probe.workqueue.queue import MAX_DELAY_SECONDS, WorkQueue
 
 
 @pytest.fixture
@@ -75,16 +75,45 @@ async def test_done_of_a_key_that_is_not_processed_is_an_error(queue: WorkQueue[
         queue.done("a")
 
 
-async def next_at(queue: WorkQueue[str]) -> tuple[str, float]:
-    key, _ = await queue.get()
-    queue.done(key)
-    return key, asyncio.get_running_loop().time()
+async def failed(queue: WorkQueue[str], *keys: str, at_least_seconds: float = 0.0) -> list[float]:
+    """Fail each key, one after the other, and return when it is ready again."""
+    delays = []
+    for key in keys:
+        failed_at = asyncio.get_running_loop().time()
+        queue.add_rate_limited(key, at_least_seconds=at_least_seconds)
+        found, _ = await queue.get()
+        queue.done(found)
+        delays.append(asyncio.get_running_loop().time() - failed_at)
+    return delays
 
 
-@pytest.mark.parametrize(("at_least", "ready_at"), [(0.001, 0.005), (7.0, 7.0)])
-async def test_a_rate_limited_key_waits_for_its_backoff_or_longer_if_the_server_says_so(
-    queue: WorkQueue[str], at_least: float, ready_at: float
-) -> None:
-    queue.add_rate_limited("a", at_least_seconds=at_least)
-    _, at = await next_at(queue)
-    assert at == pytest.approx(ready_at)
+async def test_a_key_that_always_fails_is_retried_every_30_s(queue: WorkQueue[str]) -> None:
+    delays = await failed(queue, *["a"] * 2000)
+    assert delays[:3] == pytest.approx([0.005, 0.01, 0.02])
+    assert MAX_DELAY_SECONDS == 30, "as a reflector's backoff"
+    assert delays[-1] == pytest.approx(30), "and no overflow"
+
+
+async def test_a_forgotten_key_starts_again_and_delays_no_other(queue: WorkQueue[str]) -> None:
+    await failed(queue, *"aaaaa")
+    assert queue.num_requeues("a") == 5
+    assert await failed(queue, "b") == pytest.approx([0.005])
+    queue.forget("a")
+    assert queue.num_requeues("a") == 0
+    assert await failed(queue, "a") == pytest.approx([0.005])
+
+
+async def test_the_server_may_say_a_longer_delay(queue: WorkQueue[str]) -> None:
+    assert await failed(queue, "a", at_least_seconds=7) == pytest.approx([7])
+    assert await failed(queue, "a", at_least_seconds=0.001) == pytest.approx([0.01])
+
+
+async def test_retries_of_thousands_of_keys_are_spread_over_time(queue: WorkQueue[str]) -> None:
+    for number in range(5000):
+        queue.add_rate_limited(str(number))
+    ready_at = []
+    for _ in range(5000):
+        await queue.get()
+        ready_at.append(asyncio.get_running_loop().time())
+    assert max(ready_at[:500]) == pytest.approx(0.005)
+    assert max(ready_at) == pytest.approx(45), "100 per second"

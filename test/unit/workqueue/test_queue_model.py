@@ -18,7 +18,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from kruise_probe.workqueue import rate_limiters
+from kruise_probe.workqueue import queue as queue_module
 from kruise_probe.workqueue.priority import Priority
 from kruise_probe.workqueue.queue import WorkQueue
 
@@ -38,8 +38,8 @@ class WorkQueueMachine(RuleBasedStateMachine):
         super().__init__()
         self.loop = looptime.patch_event_loop(asyncio.SelectorEventLoop())
         self.delays = pytest.MonkeyPatch()
-        self.delays.setattr(rate_limiters, "BASE_DELAY_SECONDS", 1.0)
-        self.delays.setattr(rate_limiters, "MAX_DELAY_SECONDS", 4.0)
+        self.delays.setattr(queue_module, "BASE_DELAY_SECONDS", 1.0)
+        self.delays.setattr(queue_module, "MAX_DELAY_SECONDS", 4.0)
         self.queue: WorkQueue[str] = WorkQueue(name="model", group_of=group_of)
         self.now = 0
         self.wanted: dict[str, Priority] = {}
