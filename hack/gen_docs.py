@@ -13,8 +13,7 @@ import click
 
 from kruise_probe.api import reserved
 from kruise_probe.cli.main import cli
-from kruise_probe.manifests.crds import marker_crd, node_pod_probe_crd
-from kruise_probe.manifests.schema import Schema
+from kruise_probe.manifests.crds import Schema, marker_crd, node_pod_probe_crd
 
 DOCS = Path(__file__).parent.parent / "docs"
 

@@ -4,7 +4,7 @@
         # In the docstring, below "Attributes:" -- path: Path of the request.
         path: Annotated[str | None, Field(most=4096, rules=(NO_CONTROLS,))] = None
 
-The CRDs' schemas with their CEL rules derive from it (`manifests.schema`), and from these the reference and lint; so does
+The CRDs' schemas with their CEL rules derive from it (`manifests.crds`), and from these the reference and lint; so does
 validation (`errors_in`). msgspec ignores it: an object that breaks a rule still decodes.
 
 Source: apiextensions/v1 JSONSchemaProps and ValidationRule.

@@ -20,7 +20,7 @@ from kruise_probe.lint.nodes import (
     child_path,
     value_of,
 )
-from kruise_probe.manifests.schema import Schema
+from kruise_probe.manifests.crds import Schema
 
 _LAST_STEP: Final = re.compile(r"(\.?[^.\[\]]+|\[[^\]]*\])\Z")
 _MAX_LISTED: Final = 12
