@@ -67,7 +67,7 @@ class StatusCache(Generic[S]):
             self._failures.pop(id, None)
         except RuntimeFailure as failure:
             _log.debug("status call failed", id=id, error=str(failure))
-            # The first text stays, as in `threshold.attempt_blocked`.
+            # The first text stays, as in `state.attempt_blocked`.
             if type(self._failures.get(id)) is not type(failure):
                 self._failures[id] = failure
             self._on_change(id)

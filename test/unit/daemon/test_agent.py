@@ -207,25 +207,19 @@ async def test_b2_commands_over_the_limit_take_turns(node: ScriptedNode) -> None
 # Restarts.
 
 
+@pytest.mark.parametrize(
+    ("prunes", "delay"),
+    [pytest.param(False, 0, id="our-crd"), pytest.param(True, 2, id="kruises-crd")],
+)
 async def test_a21_a_killed_daemon_leaves_fifty_steady_probes_as_they_are(
-    node: ScriptedNode,
+    node: ScriptedNode, prunes: bool, delay: int
 ) -> None:
-    node.api.put(crowd(25, 2))
+    node.api.prunes = prunes
+    node.api.put(crowd(25, 2, initial_delay_seconds=delay))
     start_crowd(node, 25)
     await node.killed_daemon(10)
     writes, events = len(node.api.writes), len(node.recorder.events)
     for _ in range(20):
-        await node.killed_daemon(3.3)
-    assert (len(node.api.writes), len(node.recorder.events)) == (writes, events)
-
-
-async def test_a21_also_with_kruises_crd(node: ScriptedNode) -> None:
-    node.api.prunes = True
-    node.api.put(crowd(10, initial_delay_seconds=2))
-    start_crowd(node, 10)
-    await node.killed_daemon(10)
-    writes, events = len(node.api.writes), len(node.recorder.events)
-    for _ in range(5):
         await node.killed_daemon(3.3)
     assert (len(node.api.writes), len(node.recorder.events)) == (writes, events)
 

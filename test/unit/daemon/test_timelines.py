@@ -173,6 +173,12 @@ TIMELINES: dict[str, list[Row]] = {
     "b3-removed-probe-that-ran-less-often-does-not-run-again": [
         (0, both(edit(period_seconds=2), answer(HUNG, 1.5), start()), None), (100, remove, DOWN), (102, None, None), (160, None, is_("", ran=0)),
     ],
+    "b3-exec-that-hangs-longer-than-its-stretched-period-rests-between-attempts": [
+        (0, both(edit(period_seconds=10, timeout_seconds=81), answer(HUNG, 82), start()), None), (540, None, DOWN), (1500, None, is_(ran=6)),
+    ],
+    "probe-slower-than-its-period-skips-ticks": [
+        (0, both(edit(), answer(OK, 2.7), start()), None), (30, None, None), (330, None, is_(ran=100)),
+    ],
     "program-that-does-not-exist-keeps-its-period": [
         (0, both(edit(), answer(HUNG, 0.9), start()), None), (9, blocked(), DOWN),
         (20, None, None), (30, None, is_(ran=10)), (60, None, is_("Unknown", "ExecImpossible: ")),

@@ -1,7 +1,6 @@
 """One probe on a scripted node: schedule, containers, edits, blocked probes."""
 
 import asyncio
-from itertools import pairwise
 
 import msgspec
 import pytest
@@ -13,7 +12,6 @@ from support.scripted_node import (
     OK,
     ScriptedNode,
     exec_probe,
-    gaps,
     loop_time,
     one,
     pod_of,
@@ -31,10 +29,6 @@ def node() -> ScriptedNode:
     return ScriptedNode()
 
 
-def missed_ticks() -> float:
-    return REGISTRY.get_sample_value("kruise_probe_ticks_missed_total") or 0.0
-
-
 # Schedule.
 
 
@@ -47,40 +41,6 @@ async def test_b9_a_slow_probe_does_not_drift(node: ScriptedNode) -> None:
     times = node.probers.times[1:]
     assert len(times) >= 1000
     assert all(abs(at - times[0] - n) < 0.05 for n, at in enumerate(times))
-
-
-async def test_a_probe_slower_than_its_period_never_overlaps_and_skips_ticks(
-    node: ScriptedNode,
-) -> None:
-    before = missed_ticks()
-    node.probers.answer(OK, seconds=2.7)
-    node.api.put(one(exec_probe()))
-    async with node.daemon():
-        node.containers.start()
-        await asyncio.sleep(300)
-    assert node.probers.most_in_flight == 1
-    assert len(node.probers.times) >= 99
-    # Before that it finds its way from the first probe to the phase.
-    steady = gaps(node.probers.times)[2:]
-    assert steady == pytest.approx([3.0] * len(steady))
-    assert 190 <= missed_ticks() - before <= 205, "two in three seconds"
-
-
-async def test_exec_that_hangs_longer_than_its_stretched_period_rests_between_attempts(
-    node: ScriptedNode,
-) -> None:
-    node.probers.answer(HUNG, seconds=82)
-    node.api.put(one(exec_probe(period_seconds=10, timeout_seconds=81)))
-    async with node.daemon():
-        node.containers.start()
-        await asyncio.sleep(1500)
-    rests = [
-        later.began - earlier.ended
-        for earlier, later in pairwise(node.probers.attempts[4:])
-        if earlier.ended is not None
-    ]
-    assert len(rests) >= 3
-    assert rests == pytest.approx([78] * len(rests))
 
 
 @pytest.mark.parametrize(
@@ -209,9 +169,6 @@ async def test_prober_that_cannot_be_created_affects_only_its_probe(node: Script
         node.api.put(spec("mended"))
         await asyncio.sleep(0.15)
         assert node.api.state("pod/m#broken") == "Succeeded"
-
-
-# The address.
 
 
 # Edits.
