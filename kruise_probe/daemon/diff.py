@@ -7,7 +7,6 @@ validated again here, because a NodePodProbe can be written by hand. States are 
 and probe hash decide whether a state still applies. Kruise's CRD prunes both; then the start time of the container decides.
 """
 
-from enum import Enum
 from typing import Final, NamedTuple
 
 from kruise_probe.api.core import Probe
@@ -116,14 +115,6 @@ Recorded = dict[tuple[str, str], ContainerProbeState]
 """Known states in the status, by pod uid and probe name."""
 
 
-class ReadbackMatch(Enum):
-    """How far a recorded state applies to the running container and its probe."""
-
-    SAME = "same container, same probe"
-    EDITED = "same container, another probe"
-    OTHER = "another container"
-
-
 def recorded_in(status: NodePodProbeStatus | None) -> Recorded:
     """All known states of `status`; of two with the same name the first counts."""
     recorded: Recorded = {}
@@ -134,20 +125,14 @@ def recorded_in(status: NodePodProbeStatus | None) -> Recorded:
     return recorded
 
 
-def readback_match(
-    result: ContainerProbeState, *, container_id: str, started_at: float | None, probe_hash: str
-) -> ReadbackMatch:
-    """Compare `result` with the running container (`started_at`: seconds since the epoch) and its probe.
+def is_of_container(
+    result: ContainerProbeState, container_id: str, started_at: float | None
+) -> bool:
+    """Whether `result` is of this container, which started at `started_at` (seconds since the epoch).
 
     Wire times have whole seconds: a probe in the same second as the start counts as after it.
     """
     if result.container_id:
-        same = result.container_id == container_id
-    else:
-        probed_at = parse_time(result.last_probe_time)
-        same = bool(started_at and probed_at and int(started_at) <= probed_at.timestamp())
-    if not same:
-        return ReadbackMatch.OTHER
-    if result.probe_hash and result.probe_hash != probe_hash:
-        return ReadbackMatch.EDITED
-    return ReadbackMatch.SAME
+        return result.container_id == container_id
+    probed_at = parse_time(result.last_probe_time)
+    return bool(started_at and probed_at and int(started_at) <= probed_at.timestamp())

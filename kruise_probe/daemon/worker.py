@@ -20,13 +20,7 @@ from kruise_probe.api.v1alpha1 import ContainerProbe, ContainerProbeState, Probe
 from kruise_probe.daemon import metrics, schedule, state
 from kruise_probe.daemon.cri.containers import ContainerView, ContainerWatcher
 from kruise_probe.daemon.cri.runtime import ContainerState
-from kruise_probe.daemon.diff import (
-    DesiredProbe,
-    ReadbackMatch,
-    edit_of,
-    invalid_reason,
-    readback_match,
-)
+from kruise_probe.daemon.diff import DesiredProbe, edit_of, invalid_reason, is_of_container
 from kruise_probe.daemon.metrics import ProbeSeries
 from kruise_probe.daemon.places import LONG_SECONDS, Place, Places, Tenant
 from kruise_probe.daemon.probers.exec import stuck_message
@@ -298,13 +292,10 @@ class Worker:
         self._discard_attempt()
         self._started_at = container.started_at.timestamp() if container.started_at else None
         recorded, self._recorded = self._recorded, None
-        match = recorded and readback_match(
-            recorded,
-            container_id=container.id,
-            started_at=self._started_at,
-            probe_hash=self._state.probe_hash,
-        )
-        replaced = bool(self._state.container_id) or match is ReadbackMatch.OTHER
+        kept = recorded
+        if recorded and not is_of_container(recorded, container.id, self._started_at):
+            kept = None
+        replaced = bool(self._state.container_id) or kept is not recorded
         ran_before_the_daemon = (
             self._from_start
             and not self._state.container_id
@@ -319,7 +310,9 @@ class Worker:
         )
         due = self._first_due()
         is_known = (
-            match is ReadbackMatch.SAME and self._state.record.state is not ProbeState.UNKNOWN
+            kept is not None
+            and kept.probe_hash in (None, self._state.probe_hash)
+            and self._state.record.state is not ProbeState.UNKNOWN
         )
         if due > self._loop.time() or not (is_known or ran_before_the_daemon):
             self._ticker.tick_at(due)
