@@ -111,10 +111,6 @@ class ManagerFlags(SharedFlags):
         "Timeout of the initial cache sync.", DURATION, "2m"
     )
 
-    @property
-    def election_namespace(self) -> str:
-        return self.leader_election_namespace or self.system_namespace
-
 
 _HELP = """Writes the probes of PodProbeMarkers to NodePodProbes, and their results to pods.
 
@@ -210,7 +206,7 @@ def _webhook(
 
 def _leader_election(flags: ManagerFlags) -> LeaderElection:
     return LeaderElection(
-        namespace=flags.election_namespace,
+        namespace=flags.leader_election_namespace or flags.system_namespace,
         lease=flags.leader_election_id,
         identity=f"{socket.gethostname()}_{os.getpid()}_{os.urandom(4).hex()}",
         lease_duration_seconds=flags.leader_election_lease_duration,

@@ -34,17 +34,17 @@ from kruise_probe.controllers.compiled import CompiledMarker
 from kruise_probe.daemon.probers.prober import Target
 from kruise_probe.inspection.attempts import (
     AttemptsView,
-    Trial,
     TrialResult,
     attempts_view,
     blocking_text,
+    entry_or_blocking_link,
     not_run,
-    trials_of,
 )
-from kruise_probe.inspection.link import Link
+from kruise_probe.inspection.link import Link, ProbeContext
 from kruise_probe.inspection.seen_pods import SEEN_PODS, SeenPod
 from kruise_probe.inspection.selectors import why_not
 from kruise_probe.inspection.snapshot import Snapshot
+from kruise_probe.inspection.traces import contexts_of
 from kruise_probe.inspection.trials import run_probe
 from kruise_probe.lint.findings import as_text
 from kruise_probe.lint.linter import lint
@@ -144,13 +144,13 @@ async def _try(flags: TryFlags, of_file: PodProbeMarker | None, reader: Reader) 
         now=now(), markers=tuple(stored), pods=(seen,), allowed_labels=flags.allowed_label_keys
     )
     name = of_file.metadata.name if of_file else flags.marker
-    trials = [
-        trial
+    contexts = [
+        context
         for marker in _chosen(name, snapshot, seen)
-        for trial in trials_of(snapshot, seen, marker)
+        for context in contexts_of(snapshot, seen, marker)
     ]
-    results = await _run_all(reader.client, seen, trials)
-    return attempts_view(snapshot, seen, list(zip(trials, results, strict=True)), reader.notes)
+    results = await _run_all(reader.client, contexts)
+    return attempts_view(snapshot, seen, results, reader.notes)
 
 
 def _applied(
@@ -190,22 +190,21 @@ def _chosen(name: str | None, snapshot: Snapshot, seen: SeenPod) -> Sequence[Com
     return (marker,)
 
 
-async def _run_all(client: RestClient, seen: SeenPod, trials: Sequence[Trial]) -> list[TrialResult]:
+async def _run_all(
+    client: RestClient, contexts: Sequence[ProbeContext]
+) -> list[tuple[ProbeContext, TrialResult]]:
     places = asyncio.Semaphore(MAX_CONCURRENT)
 
-    async def one(trial: Trial) -> TrialResult:
-        if isinstance(trial.entry, Link):
-            return not_run(blocking_text(trial.entry))
-        target = Target(pod_ip=seen.pod.ip, container_id=trial.context.probe.container_name)
+    async def one(context: ProbeContext) -> TrialResult:
+        entry, pod = entry_or_blocking_link(context), context.seen.pod
+        if isinstance(entry, Link):
+            return not_run(blocking_text(entry))
+        target = Target(pod_ip=pod.ip, container_id=context.probe.container_name)
         async with places:
             return await run_probe(
-                client,
-                seen.key,
-                trial.entry,
-                target,
-                user_agent=f"kruise-probe/{version.TEXT}",
+                client, pod.key, entry, target, user_agent=f"kruise-probe/{version.TEXT}"
             )
 
     async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(one(each)) for each in trials]
-    return [each.result() for each in tasks]
+        tasks = [group.create_task(one(each)) for each in contexts]
+    return [(context, task.result()) for context, task in zip(contexts, tasks, strict=True)]

@@ -20,7 +20,6 @@ from kruise_probe.api.v1alpha1 import (
     ContainerProbeState,
     ProbeState,
 )
-from kruise_probe.controllers.compiled import CompiledMarker
 from kruise_probe.controllers.nodes.plan import probes_of_marker
 from kruise_probe.controllers.pods.claims import Claims, claims_of
 from kruise_probe.controllers.pods.marking import Changes, marking
@@ -35,7 +34,6 @@ from kruise_probe.inspection.spec_links import (
     pod_link,
     port_link,
 )
-from kruise_probe.inspection.traces import contexts_of
 from kruise_probe.inspection.views import JSON_VERSION, JsonView
 
 HOST_NETWORK: Final = (
@@ -84,13 +82,6 @@ class AttemptsView(JsonView, frozen=True):
         return all(each.state == ProbeState.SUCCEEDED for each in self.attempts)
 
 
-class Trial(NamedTuple):
-    """A probe to run once, or the broken link that blocks it."""
-
-    context: ProbeContext
-    entry: ContainerProbe | Link
-
-
 class TrialResult(NamedTuple):
     """The result of one attempt.
 
@@ -109,18 +100,17 @@ def not_run(message: str) -> TrialResult:
     return TrialResult(ProbeState.UNKNOWN, message, ran=False)
 
 
-def trials_of(snapshot: Snapshot, seen: SeenPod, marker: CompiledMarker) -> list[Trial]:
-    """The probes of a marker that selects the pod, as the manager would send them to the node.
+def entry_or_blocking_link(context: ProbeContext) -> ContainerProbe | Link:
+    """The probe as the manager would send it to the node, or the broken link that blocks it.
 
     A startupProbe that has not succeeded blocks no attempt, because the container runs.
     """
-    pod = seen.pod
-    containers = frozenset(each.name for each in pod.containers)
-    planned = {each.name: each for each in probes_of_marker(marker, pod.containers, containers)}
-    return [
-        Trial(context, _blocking_link(context) or planned[context.name])
-        for context in contexts_of(snapshot, seen, marker)
-    ]
+    if link := _blocking_link(context):
+        return link
+    containers = context.seen.pod.containers
+    names = frozenset(each.name for each in containers)
+    planned = probes_of_marker(context.marker, containers, names)
+    return next(each for each in planned if each.name == context.name)
 
 
 def _blocking_link(context: ProbeContext) -> Link | None:
@@ -138,9 +128,10 @@ def blocking_text(link: Link) -> str:
     return f"{link.reason}: {link.text}{remedy}"
 
 
-def attempt_view(trial: Trial, result: TrialResult, claims: Claims, now: datetime) -> AttemptView:
+def _attempt_view(
+    context: ProbeContext, result: TrialResult, claims: Claims, now: datetime
+) -> AttemptView:
     """The view of one attempt. `claims` are those of all markers that select the pod."""
-    context = trial.context
     writes = result.ran and not context.seen.pod.paused
     marks = _marks(context, result, claims, now) if writes else NO_CHANGES
     condition = marks.conditions[0] if marks.conditions else None
@@ -192,25 +183,25 @@ def _removed(marks: Mapping[str, str | None]) -> dict[str, str | None]:
 def attempts_view(
     snapshot: Snapshot,
     seen: SeenPod,
-    results: Sequence[tuple[Trial, TrialResult]],
+    results: Sequence[tuple[ProbeContext, TrialResult]],
     notes: Sequence[str],
 ) -> AttemptsView:
     """The view of all attempts, in the order of `results`."""
     pod = seen.pod
     claims = claims_of(snapshot.markers_of(pod))
     conflicts = [
-        f"{each}; that probe writes it" for trial, _ in results for each in trial.context.conflicts
+        f"{each}; that probe writes it" for context, _ in results for each in context.conflicts
     ]
     network = [HOST_NETWORK] if seen.host_network else []
     about_results = [
-        f"{trial.context.name}: {note}"
-        for trial, result in results
+        f"{context.name}: {note}"
+        for context, result in results
         if result.ran
-        for note in _notes_on(trial.context, result)
+        for note in _notes_on(context, result)
     ]
     paused = [
         f"{paused_text(f'PodProbeMarker {marker.key}')}, and no marks are shown"
-        for marker in dict.fromkeys(trial.context.marker for trial, _ in results)
+        for marker in dict.fromkeys(context.marker for context, _ in results)
         if marker.paused
     ]
     if pod.paused:
@@ -222,5 +213,7 @@ def attempts_view(
         namespace=pod.namespace,
         pod=pod.name,
         node=pod.node,
-        attempts=[attempt_view(trial, result, claims, snapshot.now) for trial, result in results],
+        attempts=[
+            _attempt_view(context, result, claims, snapshot.now) for context, result in results
+        ],
     )

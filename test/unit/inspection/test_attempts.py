@@ -12,15 +12,15 @@ from kruise_probe.controllers.limits import MARKERS_PER_POD
 from kruise_probe.inspection.attempts import (
     HOST_NETWORK,
     AttemptsView,
-    Trial,
     TrialResult,
     attempts_view,
     blocking_text,
-    trials_of,
+    entry_or_blocking_link,
 )
-from kruise_probe.inspection.link import Link
+from kruise_probe.inspection.link import Link, ProbeContext
 from kruise_probe.inspection.seen_pods import SeenPod
 from kruise_probe.inspection.snapshot import Snapshot
+from kruise_probe.inspection.traces import contexts_of
 
 Json = dict[str, Any]
 
@@ -31,11 +31,15 @@ def cluster(*markers: Json, pod: SeenPod | None = None) -> tuple[Snapshot, SeenP
     return Snapshot(now=NOW, markers=decoded, pods=(seen,)), seen
 
 
-def trials(*markers: Json, pod: SeenPod | None = None) -> list[Trial]:
+def contexts(*markers: Json, pod: SeenPod | None = None) -> list[ProbeContext]:
     there, seen = cluster(*markers, pod=pod)
     return [
-        each for marker in there.markers_of(seen.pod) for each in trials_of(there, seen, marker)
+        each for marker in there.markers_of(seen.pod) for each in contexts_of(there, seen, marker)
     ]
+
+
+def entries(*markers: Json, pod: SeenPod | None = None) -> list[ContainerProbe | Link]:
+    return [entry_or_blocking_link(each) for each in contexts(*markers, pod=pod)]
 
 
 def view(
@@ -48,7 +52,7 @@ def view(
     """The view after each probe had this result."""
     there, seen = cluster(*markers, pod=pod)
     result = TrialResult(state, message, ran=ran)
-    results = [(each, result) for each in trials(*markers, pod=pod)]
+    results = [(each, result) for each in contexts(*markers, pod=pod)]
     return attempts_view(there, seen, results, ["a note"])
 
 
@@ -66,11 +70,11 @@ def pod_with(*containers: Json, state: Json | None = None, **more: Any) -> SeenP
 def test_probe_is_the_one_that_the_manager_sends_to_the_node() -> None:
     probe = probe_wire(handler={"httpGet": {"port": "http"}}, timeoutSeconds=7)
     pod = pod_with(container_wire(ports={"http": 8080}))
-    (trial,) = trials(marker_wire(probes=[probe]), pod=pod)
-    assert isinstance(trial.entry, ContainerProbe)
-    assert trial.entry.probe.http_get is not None
-    assert (trial.entry.probe.http_get.port, trial.entry.probe.http_get.path) == (8080, "/")
-    assert trial.entry.probe.effective_timeout_seconds == 7
+    (entry,) = entries(marker_wire(probes=[probe]), pod=pod)
+    assert isinstance(entry, ContainerProbe)
+    assert entry.probe.http_get is not None
+    assert (entry.probe.http_get.port, entry.probe.http_get.path) == (8080, "/")
+    assert entry.probe.effective_timeout_seconds == 7
 
 
 @pytest.mark.parametrize(
@@ -81,8 +85,8 @@ def test_probe_is_the_one_that_the_manager_sends_to_the_node() -> None:
     ],
 )
 def test_running_container_is_probed(container: Json) -> None:
-    (trial,) = trials(marker_wire(), pod=pod_with(container))
-    assert isinstance(trial.entry, ContainerProbe)
+    (entry,) = entries(marker_wire(), pod=pod_with(container))
+    assert isinstance(entry, ContainerProbe)
 
 
 HOST = probe_wire(handler={"tcpSocket": {"port": 80, "host": "example.com"}})
@@ -117,15 +121,15 @@ CRASHED = {"terminated": {"reason": "Error", "exitCode": 1}}
 def test_a_blocked_probe_has_the_broken_link_of_explain(
     marker: Json, pod: SeenPod, text: str
 ) -> None:
-    first, *_ = trials(marker, pod=pod)
-    assert isinstance(first.entry, Link)
-    assert blocking_text(first.entry).startswith(text)
+    first, *_ = entries(marker, pod=pod)
+    assert isinstance(first, Link)
+    assert blocking_text(first).startswith(text)
 
 
 def test_marker_beyond_the_limit_of_a_pod_is_left_out() -> None:
-    *_, last = trials(*[marker_wire(f"m{number:03}") for number in range(MARKERS_PER_POD + 1)])
-    assert isinstance(last.entry, Link)
-    assert last.entry.reason == "TooManyMarkers"
+    *_, last = entries(*[marker_wire(f"m{number:03}") for number in range(MARKERS_PER_POD + 1)])
+    assert isinstance(last, Link)
+    assert last.reason == "TooManyMarkers"
 
 
 POLICIES = [
