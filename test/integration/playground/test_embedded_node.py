@@ -126,16 +126,6 @@ async def test_a_container_that_ends_is_started_again_with_a_new_id(
     assert status_of(pod)["lastState"]["terminated"]["containerID"] == first
 
 
-async def test_a_container_that_keeps_ending_backs_off(ns: PlaygroundNamespace) -> None:
-    await ns.pod(command=["sh", "-c", "exit 3"])
-    pod = await ns.until(
-        "backs off",
-        lambda it: status_of(it)["state"].get("waiting", {}).get("reason") == "CrashLoopBackOff",
-    )
-    assert status_of(pod)["lastState"]["terminated"]["exitCode"] == 3
-    assert pod["status"]["phase"] == "Running"
-
-
 @pytest.mark.parametrize(
     ("policy", "script", "phase"),
     [
@@ -198,41 +188,6 @@ async def test_a_container_counts_as_started_once_its_startup_probe_succeeds(
     write_at_once(ns.folder() / "up", "")
     pod = await ns.until("has started", lambda it: status_of(it)["started"])
     assert status_of(pod)["ready"] is True
-
-
-@pytest.mark.parametrize(
-    ("container", "reason", "message"),
-    [
-        pytest.param(
-            {"name": "main", "image": "nginx"},
-            "CreateContainerConfigError",
-            "has no command, and the playground pulls no images",
-            id="no-command",
-        ),
-        pytest.param(
-            shell("main", REST, envFrom=[{"configMapRef": {"name": "x"}}]),
-            "CreateContainerConfigError",
-            "does not support envFrom",
-            id="env-from",
-        ),
-    ],
-)
-async def test_what_the_node_cannot_do_stands_in_the_status(
-    ns: PlaygroundNamespace, container: Json, reason: str, message: str
-) -> None:
-    await ns.pod(containers=[container])
-    pod = await ns.until("waits", lambda it: status_of(it)["state"].get("waiting"))
-    assert status_of(pod)["state"]["waiting"]["reason"] == reason
-    assert message in status_of(pod)["state"]["waiting"]["message"]
-    assert pod["status"]["phase"] == "Pending"
-
-
-async def test_a_command_that_is_not_there_is_named(ns: PlaygroundNamespace) -> None:
-    await ns.pod(command=["/no/such/program"])
-    pod = await ns.until("has failed", lambda it: status_of(it)["lastState"].get("terminated"))
-    ended = status_of(pod)["lastState"]["terminated"]
-    assert (ended["reason"], ended["exitCode"]) == ("StartError", 128)
-    assert "/no/such/program" in ended["message"]
 
 
 async def test_a_deleted_pod_is_asked_to_end_and_leaves_no_process_and_no_folder(
@@ -321,28 +276,48 @@ async def test_conditions_of_others_stay_when_the_node_writes_its_own(
     assert condition(pod, "example.com/mine")["reason"] == "Test"
 
 
+def waiting(status: Json) -> Json:
+    found: Json = status["state"].get("waiting") or {}
+    return found
+
+
+def ended(status: Json) -> Json:
+    found: Json = status["lastState"].get("terminated") or {}
+    return found
+
+
+NO_COMMAND = {"name": "main", "image": "nginx"}
+NO_PROGRAM = {"name": "main", "image": "none", "command": ["/no/such/program"]}
+ENV_FROM = shell("main", REST, envFrom=[{"configMapRef": {"name": "x"}}])
+
+
 @pytest.mark.parametrize(
-    ("container", "reason", "message"),
+    ("container", "state", "reason", "message", "event"),
     [
-        pytest.param(shell("main", "exit 3"), "BackOff", "Back-off restarting failed container main in pod web_", id="crash-loop"),
-        pytest.param({"name": "main", "image": "none", "command": ["/no/such/program"]}, "Failed", "Error: unable to start container process: exec: ", id="no-program"),
-        pytest.param({"name": "main", "image": "nginx"}, "Failed", "Error: container 'main' has no command", id="no-command"),
+        pytest.param(NO_COMMAND, waiting, "CreateContainerConfigError", "has no command, and the playground pulls no images", "Failed", id="no-command"),
+        pytest.param(ENV_FROM, waiting, "CreateContainerConfigError", "does not support envFrom", "Failed", id="env-from"),
+        pytest.param(NO_PROGRAM, ended, "StartError", "/no/such/program", "Failed", id="no-program"),
+        pytest.param(shell("main", "exit 3"), waiting, "CrashLoopBackOff", "restarting failed container", "BackOff", id="crash-loop"),
     ],
 )  # fmt: skip
-async def test_event_says_what_keeps_a_container_from_starting(
-    ns: PlaygroundNamespace, container: Json, reason: str, message: str
+async def test_status_and_event_say_why_a_container_does_not_run(
+    ns: PlaygroundNamespace, container: Json, state: Any, reason: str, message: str, event: str
 ) -> None:
     await ns.pod(containers=[container])
+    pod = await ns.until(
+        f"has the reason {reason}", lambda it: state(status_of(it)).get("reason") == reason
+    )
+    assert message in state(status_of(pod))["message"]
 
-    found: list[Json] = []
+    def events() -> list[Json]:
+        return [
+            each
+            for each in ns.api.events.all()
+            if (each["metadata"]["namespace"], each["reason"]) == (ns.namespace, event)
+        ]
 
-    async def recorded() -> bool:
-        events = await ns.playground.api.get(f"/api/v1/namespaces/{ns.namespace}/events")
-        found.extend(each for each in events["items"] if each["reason"] == reason)
-        return bool(found)
-
-    await until("the event is there", recorded)
-    event = found[0]
-    assert event["message"].startswith(message)
-    assert (event["type"], event["source"]["component"]) == ("Warning", "kubelet")
-    assert event["involvedObject"]["fieldPath"] == "spec.containers{main}"
+    await ns.api.events.wait(f"an event {event}", events)
+    recorded = events()[0]
+    assert message in recorded["message"]
+    assert (recorded["type"], recorded["source"]["component"]) == ("Warning", "kubelet")
+    assert recorded["involvedObject"]["fieldPath"] == "spec.containers{main}"
