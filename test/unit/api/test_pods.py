@@ -17,7 +17,7 @@ def decoded(document: dict[str, Any]) -> Pod:
     return PODS.decode(json.dumps(document).encode())
 
 
-def test_recorded_pod_is_projected() -> None:
+def test_recorded_pod_is_projected_without_native_conditions() -> None:
     pod = PODS.decode(RECORDED.read_bytes())
 
     assert str(pod.key) == "default/recorded"
@@ -30,34 +30,26 @@ def test_recorded_pod_is_projected() -> None:
     assert pod.annotations["example.com/note"] == "kept"
     assert "kubectl.kubernetes.io/last-applied-configuration" not in pod.annotations
     assert pod.readiness_gates == {"game.io/idle"}
+    assert pod.containers == (
+        Container("main", (("http", 8080),), has_startup_probe=True),
+        Container("sidecar", (("metrics", 9102),), has_startup_probe=False),
+    ), "a sidecar is a container, another init container is not"
+    assert {"main", "sidecar"} <= pod.started
+    assert pod.owned == Owned(
+        condition_types=frozenset({"game.io/idle"}),
+        labels=frozenset({"idle"}),
+        annotations=frozenset({"controller.kubernetes.io/pod-deletion-cost"}),
+    ), "our entry of the status subresource"
+    assert [(found.type, found.message) for found in pod.conditions] == [("game.io/idle", "idle")]
 
 
 def test_last_applied_configuration_is_dropped() -> None:
     """What the manager writes it has to see; a label of that name is one like others."""
     key = "kubectl.kubernetes.io/last-applied-configuration"
-    marks = {key: "x", "a": "b"}
+    marks = {key: "x", "kubernetes.io/config.mirror": "x"}
     pod = decoded({"metadata": {"name": "a", "labels": marks, "annotations": marks}})
-    assert (pod.labels, pod.annotations) == (marks, {"a": "b"})
-
-
-def test_sidecars_are_containers_and_init_containers_are_not() -> None:
-    pod = PODS.decode(RECORDED.read_bytes())
-
-    assert pod.containers == (
-        Container("main", (("http", 8080),), has_startup_probe=True),
-        Container("sidecar", (("metrics", 9102),), has_startup_probe=False),
-    )
-    assert {"main", "sidecar"} <= pod.started
-
-
-def test_owned_fields_come_from_our_status_entry() -> None:
-    pod = PODS.decode(RECORDED.read_bytes())
-
-    assert pod.owned == Owned(
-        condition_types=frozenset({"game.io/idle"}),
-        labels=frozenset({"idle"}),
-        annotations=frozenset({"controller.kubernetes.io/pod-deletion-cost"}),
-    )
+    assert (pod.labels, pod.annotations) == (marks, {"kubernetes.io/config.mirror": "x"})
+    assert pod.mirror
 
 
 @pytest.mark.parametrize(
@@ -73,13 +65,6 @@ def test_entries_of_other_managers_are_not_owned(entry: dict[str, str]) -> None:
     pod = decoded({"metadata": {"name": "a", "managedFields": [{**entry, "fieldsV1": fields}]}})
 
     assert pod.owned == Owned()
-
-
-def test_native_conditions_are_dropped() -> None:
-    pod = PODS.decode(RECORDED.read_bytes())
-
-    assert [each.type for each in pod.conditions] == ["game.io/idle"]
-    assert pod.conditions[0].message == "idle"
 
 
 @pytest.mark.parametrize(
@@ -140,12 +125,6 @@ def test_active_pod_is_neither_terminating_nor_finished(
     pod = decoded({"metadata": {"name": "a", **metadata}, "status": {"phase": phase}})
 
     assert pod.active is active
-
-
-def test_mirror_pod_has_the_annotation() -> None:
-    pod = decoded({"metadata": {"name": "a", "annotations": {"kubernetes.io/config.mirror": "x"}}})
-
-    assert pod.mirror
 
 
 def test_pods_of_one_template_share_their_parts() -> None:

@@ -154,30 +154,23 @@ async def test_a_revoked_permission_ends_with_the_cached_decision(
     assert (await guard(scrape("Bearer good"))).status == 200
 
 
-async def test_without_an_api_server_no_token_is_accepted(
-    guard: MetricsGuard, reviewer: Reviewer
+async def test_without_a_review_no_token_is_accepted_and_the_failure_is_not_cached(
+    reviewer: Reviewer,
 ) -> None:
+    guard = MetricsGuard(metrics)
+    assert (await guard(scrape("Bearer good"))).status == 503, "there is no client yet"
+
+    guard.connect(reviewer.post)
     reviewer.fails = True
     response = await guard(scrape("Bearer good"))
     assert response.status == 503
     assert b"connection refused" in response.body
 
-    reviewer.fails = False
-    assert (await guard(scrape("Bearer good"))).status == 200, "failures are not cached"
-
-
-async def test_a_body_that_is_no_review_denies_no_token_for_long(
-    guard: MetricsGuard, reviewer: Reviewer
-) -> None:
-    reviewer.proxy_body = b'{"message":"ok"}'
+    reviewer.fails, reviewer.proxy_body = False, b'{"message":"ok"}'
     assert (await guard(scrape("Bearer good"))).status == 503
 
     reviewer.proxy_body = b""
     assert (await guard(scrape("Bearer good"))).status == 200
-
-
-async def test_before_there_is_a_client_no_token_is_accepted() -> None:
-    assert (await MetricsGuard(metrics)(scrape("Bearer good"))).status == 503
 
 
 async def test_a_review_has_a_deadline(
