@@ -23,6 +23,7 @@ from support.usage_namespace import UsageNamespace
 
 from kruise_probe_playground.documents import LoadedObject
 
+Json = dict[str, Any]
 Shell = Callable[[str], Awaitable[Ran]]
 
 POD = """
@@ -69,11 +70,15 @@ def forbid(playground: ControlledPlayground) -> Iterator[Callable[[str], None]]:
     faults.heal()
 
 
-async def test_json_contains_the_newest_results(shell: Shell, ns: UsageNamespace) -> None:
-    ran = await shell(f"kruise-probe status -n {ns.namespace} -o json")
+@pytest.mark.parametrize(("form", "load"), [("json", json.loads), ("yaml", yaml.safe_load)])
+async def test_output_for_programs_contains_the_newest_results(
+    shell: Shell, ns: UsageNamespace, form: str, load: Callable[[str], Json]
+) -> None:
+    ran = await shell(f"kruise-probe status -n {ns.namespace} -o {form}")
 
     assert (ran.code, ran.err) == (0, "")
-    view = json.loads(ran.out)
+    assert ran.out.startswith("{") == (form == "json")
+    view = load(ran.out)
     (marker,) = view["markers"]
     assert marker["counts"] == {"pods": 1, "succeeded": 1, "failed": 0, "unknown": 0}
     (result,) = marker["pods"][0]["results"]
