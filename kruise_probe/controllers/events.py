@@ -43,8 +43,7 @@ class PodEvents(_Events):
             self._queues.enqueue_status_of(markers)
 
     def on_update(self, old: Pod, new: Pod) -> None:
-        own_write = self._state.pods.is_own_write(new)
-        self._state.index_pod(old, new)
+        own_write = self._state.index_pod(old, new)
         before = self._state.matching.markers_of(old)
         after = before if old.labels == new.labels else self._state.matching.markers_of(new)
         if old is new:  # a resync
@@ -100,8 +99,7 @@ class MarkerEvents(_Events):
         self._enqueue_pods(marker, pods, initial=is_initial)
 
     def on_update(self, old: PodProbeMarker, new: PodProbeMarker) -> None:
-        own_write = self._state.markers.is_own_write(new)
-        self._state.markers.observe(new)
+        own_write = self._state.markers.observe(new)
         if old is new:  # a resync
             self._queues.enqueue_marker_status(new.key, initial=True)
             return
@@ -191,8 +189,8 @@ class NodePodProbeEvents(_Events):
         self._leads = leads
 
     def on_add(self, obj: NodePodProbe, is_initial: bool) -> None:
-        own_write = self._state.node_pod_probes.is_own_write(obj)
-        change = self._state.index_node_pod_probe(None, obj)
+        own_write = self._state.node_pod_probes.observe(obj)
+        change = self._state.node_index.update(None, obj)
         if not own_write:
             self._queues.enqueue_node(obj.key.name, initial=is_initial)
         if not is_initial:
@@ -202,15 +200,16 @@ class NodePodProbeEvents(_Events):
         if old is new:  # a resync
             self._queues.enqueue_node(new.key.name, initial=True)
             return
-        own_write = self._state.node_pod_probes.is_own_write(new)
-        change = self._state.index_node_pod_probe(old, new)
+        own_write = self._state.node_pod_probes.observe(new)
+        change = self._state.node_index.update(old, new)
         owners_changed = old.metadata.owner_references != new.metadata.owner_references
         if not own_write and (change.spec or owners_changed):
             self._queues.enqueue_node(new.key.name)
         self._enqueue_changed(new.metadata.name, change)
 
     def on_delete(self, last_known: NodePodProbe) -> None:
-        change = self._state.remove_node_pod_probe(last_known)
+        self._state.node_pod_probes.observe_deletion(last_known)
+        change = self._state.node_index.remove(last_known.key.name)
         self._queues.enqueue_node(last_known.key.name)
         self._enqueue_changed(last_known.key.name, change)
 

@@ -81,10 +81,8 @@ class Queues:
     def enqueue_status_of(self, markers: Iterable[CompiledMarker]) -> None:
         """Enqueue status updates. Markers being deleted are enqueued at once: the finalizer may be removed now."""
         for marker in markers:
-            if marker.deleting:
-                self.enqueue_marker(marker.key)
-            else:
-                self.enqueue_marker_status(marker.key)
+            pause = 0.0 if marker.deleting else self.status_pause_left(marker.key)
+            self.markers.add_after(marker.key, pause)
 
     def record_status_update(self, key: NamespacedName, seconds: float) -> None:
         """Record the end of a status update that took `seconds`."""

@@ -29,7 +29,7 @@ from kruise_probe.controllers.limits import (
     reported_without_room,
 )
 from kruise_probe.controllers.matching import MarkedPods, Matching
-from kruise_probe.controllers.node_index import NodePodProbeIndex, ProbesChange
+from kruise_probe.controllers.node_index import NodePodProbeIndex
 from kruise_probe.controllers.nodes.budget import NoRoom
 from kruise_probe.controllers.pods.claims import claims_of, unowned_marks
 from kruise_probe.controllers.pods.marking import States, states_of_conditions
@@ -156,11 +156,11 @@ class State:
         """The pods of a node, with our own writes."""
         return self.pods.by_index(BY_NODE, node)
 
-    def index_pod(self, old: Pod | None, new: Pod) -> None:
-        """Index a new or changed pod."""
+    def index_pod(self, old: Pod | None, new: Pod) -> bool:
+        """Index a new or changed pod; return whether its event only reports our own write."""
         self.matching.set_pod(old, new)
         self.marked.set_pod(old, new)
-        self.pods.observe(new)
+        return self.pods.observe(new)
 
     def remove_pod(self, pod: Pod) -> None:
         self.matching.remove_pod(pod)
@@ -190,15 +190,6 @@ class State:
         self.matching.remove_marker(marker.key)
         self.markers.observe_deletion(marker)
         return removed, pods
-
-    def index_node_pod_probe(self, old: NodePodProbe | None, new: NodePodProbe) -> ProbesChange:
-        """Index a new or changed NodePodProbe."""
-        self.node_pod_probes.observe(new)
-        return self.node_index.update(old, new)
-
-    def remove_node_pod_probe(self, last_known: NodePodProbe) -> ProbesChange:
-        self.node_pod_probes.observe_deletion(last_known)
-        return self.node_index.remove(last_known.key.name)
 
     def spec(self, node: str) -> WrittenSpec:
         return self.specs.get(node, UNKNOWN_SPEC)

@@ -108,16 +108,13 @@ class MutationCache(Generic[T]):
             and is_older(stored.resource_version, written.resource_version)
         ]
 
-    def is_own_write(self, obj: T) -> bool:
-        """Whether the event of `obj` only reports our own write. Call this before `observe`, which drops the entry."""
-        entry = self._written.get(obj.key)
-        return entry is not None and entry[0].resource_version == obj.resource_version
-
-    def observe(self, obj: T) -> None:
-        """Drop the written object that the event of `obj` reports or replaces."""
-        entry = self._written.get(obj.key)
-        if entry is not None and not is_older(obj.resource_version, entry[0].resource_version):
-            del self._written[obj.key]
+    def observe(self, obj: T) -> bool:
+        """Drop the written object that the event of `obj` reports or replaces; return whether it reports our own write."""
+        written, _ = self._written.get(key := obj.key, (None, 0.0))
+        if written is None or is_older(obj.resource_version, written.resource_version):
+            return False
+        del self._written[key]
+        return written.resource_version == obj.resource_version
 
     def forget(self, key: NamespacedName) -> None:
         """Drop a written object that is outdated."""

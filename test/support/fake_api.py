@@ -89,6 +89,14 @@ class FakeApi:
         """The object as JSON, or None."""
         return self._wire.get((resource.plural, _key(resource, name, namespace)))
 
+    def read(self, resource: Resource[Any], name: str, namespace: str = "default") -> Json:
+        """The object as JSON.
+
+        Raises:
+            KeyError: it does not exist.
+        """
+        return self._wire[resource.plural, _key(resource, name, namespace)]
+
     def put(self, resource: Resource[Any], wire: Json) -> None:
         """Creates or replaces the object, as another client."""
         meta = wire["metadata"]

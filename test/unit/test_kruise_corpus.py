@@ -97,9 +97,7 @@ def taken_over(npp: str, *pods: str) -> FakeApi:
 
 
 def stored(api: FakeApi, resource: Resource[Any], name: str) -> Json:
-    found = api.get(resource, name, "games")
-    assert found is not None
-    return found
+    return api.read(resource, name, "games")
 
 
 def conditions(pod: Json) -> dict[str, Json]:

@@ -91,28 +91,11 @@ def marking(
         return None
     changes = Changes({}, {}, [], [])
     claims = claims_with_container(pod, claims)
-    _apply_states(pod, claims, states, stale, left_out, writes_conditions, edited, now, changes)
-    if writes_conditions and pod.active:
-        _mark_paused(pod, claims, changes)
-    _remove_stale_marks(pod, claims, ended, changes)
-    return changes or None
-
-
-def _apply_states(
-    pod: Pod,
-    claims: Claims,
-    states: States,
-    stale: str,
-    left_out: Mapping[str, LeftOut],
-    writes_conditions: bool,
-    edited: Collection[str],
-    now: datetime,
-    changes: Changes,
-) -> None:
-    if pod.paused:
-        return
+    all_paused = pod.paused
     for claim in claims.claims:
-        if claim.paused:
+        if all_paused or claim.paused:
+            if writes_conditions and pod.active:
+                _mark_paused(pod, claim, changes)
             continue
         limit = left_out.get(ProbeName.parse(claim.name).marker) if left_out else None
         why_unknown = (REASON_DAEMON_STALE, stale) if stale else None
@@ -122,14 +105,16 @@ def _apply_states(
         if state is None:
             continue
         if claim.condition_type and writes_conditions:
-            condition = _condition(pod, claim.condition_type, state, why_unknown, now)
+            current = pod.condition(claim.condition_type)
+            condition = _condition(current, claim.condition_type, state, why_unknown, now)
             is_edited = claim.name in edited and why_unknown is None
-            if is_edited or not same_condition(pod.condition(claim.condition_type), condition):
+            if is_edited or not same_condition(current, condition):
                 changes.conditions.append(condition)
         wanted = claim.wanted.get(ProbeState.UNKNOWN if why_unknown else state.state)
         if wanted is not None:
-            values = values_of(wanted, None if why_unknown else state)
-            _apply_values(pod, values, changes)
+            _apply_values(pod, values_of(wanted, None if why_unknown else state), changes)
+    _remove_stale_marks(pod, claims, ended, changes)
+    return changes or None
 
 
 def _apply_values(pod: Pod, values: Values, changes: Changes) -> None:
@@ -161,7 +146,7 @@ def _owns_any(pod: Pod, claim: Claim) -> bool:
 
 
 def _condition(
-    pod: Pod,
+    current: PodCondition | None,
     condition_type: str,
     state: ContainerProbeState,
     why_unknown: tuple[str, str] | None,
@@ -171,7 +156,6 @@ def _condition(
     status, reason, message = CONDITION_STATUS[state.state], "", state.message or ""
     if why_unknown is not None:
         status, (reason, message) = "Unknown", why_unknown
-    current = pod.condition(condition_type)
     return PodCondition(
         type=condition_type,
         status=status,
@@ -215,14 +199,12 @@ def _transition_time(
     return format_time(seen_at)
 
 
-def _mark_paused(pod: Pod, claims: Claims, changes: Changes) -> None:
-    """Set the reason of our conditions whose probes are paused."""
-    paused = pod.paused
-    for claim in claims.claims:
-        if (paused or claim.paused) and claim.condition_type in pod.owned.condition_types:
-            current = pod.condition(claim.condition_type)
-            if current is not None and current.reason != REASON_PAUSED:
-                changes.conditions.append(_with_reason(current, REASON_PAUSED))
+def _mark_paused(pod: Pod, claim: Claim, changes: Changes) -> None:
+    """Set the reason of our condition of a paused probe."""
+    if claim.condition_type in pod.owned.condition_types:
+        current = pod.condition(claim.condition_type)
+        if current is not None and current.reason != REASON_PAUSED:
+            changes.conditions.append(_with_reason(current, REASON_PAUSED))
 
 
 def _with_reason(current: PodCondition, reason: str) -> PodCondition:

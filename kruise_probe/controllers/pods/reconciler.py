@@ -67,7 +67,8 @@ class PodReconciler:
         self._limits = state.limits
 
     async def reconcile(self, key: NamespacedName) -> Result | None:
-        pod, pending = self._state.pods.get(key), self._limits.pending(key)
+        pod, pending = self._state.pods.get(key), self._limits.pending.get(key)
+        time = asyncio.get_running_loop().time
         if pod is None:
             self._limits.forget(key)
             return None
@@ -92,19 +93,22 @@ class PodReconciler:
             self._limits.drop_pending(key, covered)
             return None
         cause, probes = cause_of(pod, changes, claims, pending), len(claims.claims)
-        wait = self._limits.wait_seconds(key, cause, probes=probes, now=_loop_time())
+        wait = self._limits.wait_seconds(key, cause, probes=probes, now=time())
         if wait > 0:
             _writes_delayed.labels(cause).inc()
             if cause is not WriteCause.MESSAGE:
                 self._queues.enqueue_status_of(markers)
             return Result(wait, finished=False)
         try:
+            self._state.writing[key] = time()
             written, failure = await self._write(pod, changes, claims)
         except KubeError as error:
             if pod_is_gone(error):
                 return None
             raise
-        now = _loop_time()
+        finally:
+            del self._state.writing[key]
+        now = time()
         self._limits.drop_pending(key, covered)
         if covered is not None and covered.seen_at is not None:
             _result_to_condition.observe(now - covered.seen_at)
@@ -126,7 +130,6 @@ class PodReconciler:
         Raises:
             KubeError: nothing was written, or the error does not depend on the changes.
         """
-        self._state.writing[pod.key] = _loop_time()
         try:
             return await self._patch(pod, changes), None
         except KubeError as error:
@@ -136,8 +139,6 @@ class PodReconciler:
             if not why or len(parts) == 1:
                 raise
             return await self._write_parts(pod, parts)
-        finally:
-            del self._state.writing[pod.key]
 
     async def _write_parts(
         self, pod: Pod, parts: Iterable[PatchPart]
@@ -191,7 +192,3 @@ class PodReconciler:
         self._state.refusals[pod.key] = refusals
         deleting = self._state.matching.deleting(pod.namespace).values()
         self._queues.enqueue_status_of({*self._state.matching.markers_of(pod), *deleting})
-
-
-def _loop_time() -> float:
-    return asyncio.get_running_loop().time()

@@ -132,27 +132,24 @@ class WriteLimits:
     def __init__(self, *, message_interval_seconds: float) -> None:
         self._message_interval_seconds = message_interval_seconds
         self._limits: dict[NamespacedName, _PodLimits] = {}
-        self._pending: dict[NamespacedName, PendingChange] = {}
+        self.pending: Final[dict[NamespacedName, PendingChange]] = {}
+        """By pod, the change that the next write covers."""
 
     def record_change(self, pod: NamespacedName, change: PendingChange) -> None:
         """Merge a change into the pending one: keep the most important kind and the earliest time."""
-        known = self._pending.get(pod)
+        known = self.pending.get(pod)
         if known is not None:
             change = PendingChange(
                 max(known.change, change.change),
                 known.seen_at if known.seen_at is not None else change.seen_at,
                 known.edited | change.edited,
             )
-        self._pending[pod] = change
-
-    def pending(self, pod: NamespacedName) -> PendingChange | None:
-        """The change that the next write covers."""
-        return self._pending.get(pod)
+        self.pending[pod] = change
 
     def drop_pending(self, pod: NamespacedName, covered: PendingChange | None) -> None:
         """Drop a change that a write has covered, unless another one has been added to it."""
-        if covered is not None and self._pending.get(pod) is covered:
-            del self._pending[pod]
+        if covered is not None and self.pending.get(pod) is covered:
+            del self.pending[pod]
 
     def wait_seconds(
         self, pod: NamespacedName, cause: WriteCause, *, probes: int, now: float
@@ -186,7 +183,7 @@ class WriteLimits:
 
     def forget(self, pod: NamespacedName) -> None:
         """Remove the limits and the pending change of a deleted pod."""
-        self._pending.pop(pod, None)
+        self.pending.pop(pod, None)
         self._limits.pop(pod, None)
 
 
@@ -213,19 +210,16 @@ def encode_patch(pod: Pod, changes: Changes) -> bytes:
 
 def _entry(condition: PodCondition, current: PodCondition | None) -> dict[str, str | None]:
     """Encode a condition. Omit unchanged times, and texts that are empty and not set."""
-    entry: dict[str, str | None] = {
-        "type": condition.type,
-        "status": condition.status,
-        "reason": condition.reason or None,
-        "message": condition.message or None,
-        "lastProbeTime": condition.last_probe_time,
-        "lastTransitionTime": condition.last_transition_time,
-    }
-    removed = {
-        "reason": current is not None and current.reason,
-        "message": current is not None and current.message,
-    }
-    return {name: text for name, text in entry.items() if text or removed.get(name)}
+    entry: dict[str, str | None] = {"type": condition.type, "status": condition.status}
+    if condition.reason or (current is not None and current.reason):
+        entry["reason"] = condition.reason or None
+    if condition.message or (current is not None and current.message):
+        entry["message"] = condition.message or None
+    if condition.last_probe_time:
+        entry["lastProbeTime"] = condition.last_probe_time
+    if condition.last_transition_time:
+        entry["lastTransitionTime"] = condition.last_transition_time
+    return entry
 
 
 def was_applied(changes: Changes, written: Pod) -> bool:

@@ -54,18 +54,14 @@ def entries(api: FakeApi) -> set[str]:
 
 def report(api: FakeApi, names: Iterable[str], state: str = "Succeeded") -> None:
     """The daemon publishes a result of what its NodePodProbe holds."""
-    statuses = []
-    for name in sorted(names):
-        wire = api.get(PODS, name)
-        assert wire is not None
-        statuses.append(pod_status_wire(wire, state_wire(state=state)))
+    statuses = [
+        pod_status_wire(api.read(PODS, name), state_wire(state=state)) for name in sorted(names)
+    ]
     api.edit(NODE_POD_PROBES, "node-1", {"status": {"podProbeStatuses": statuses}})
 
 
 def conditions(api: FakeApi, pod: str) -> dict[str, Json]:
-    wire = api.get(PODS, pod)
-    assert wire is not None
-    return {each["type"]: each for each in wire["status"]["conditions"]}
+    return {each["type"]: each for each in api.read(PODS, pod)["status"]["conditions"]}
 
 
 def condition_on(api: FakeApi, pod: str, type: str = CONDITION) -> tuple[str, str]:
@@ -74,8 +70,7 @@ def condition_on(api: FakeApi, pod: str, type: str = CONDITION) -> tuple[str, st
 
 
 def degraded(api: FakeApi, name: str = "web") -> Json:
-    wire = api.get(MARKERS, name)
-    assert wire is not None
+    wire = api.read(MARKERS, name)
     return next(each for each in wire["status"]["conditions"] if each["type"] == "Degraded")
 
 
@@ -201,8 +196,7 @@ async def test_a_marker_over_the_limit_reports_it_and_follows_when_one_is_delete
         api.remove(MARKERS, "m0")
         await settle()
         assert left_out("TooManyMarkers") == 1
-        wire = api.get(PODS, "web-0")
-        assert wire is not None
+        wire = api.read(PODS, "web-0")
         states = [state_wire(f"m{MARKERS_PER_POD}#p")]
         statuses = [pod_status_wire(wire, *states)]
         api.edit(NODE_POD_PROBES, "node-1", {"status": {"podProbeStatuses": statuses}})

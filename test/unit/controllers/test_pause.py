@@ -54,29 +54,24 @@ def annotate(api: FakeApi, where: Annotated, value: str | None = "true") -> None
 
 
 def report(api: FakeApi, *states: Json) -> None:
-    wire = api.get(PODS, "web-0")
-    assert wire is not None
-    statuses = [pod_status_wire(wire, *states)] if states else None
+    statuses = [pod_status_wire(api.read(PODS, "web-0"), *states)] if states else None
     api.edit(NODE_POD_PROBES, "node-1", {"status": {"podProbeStatuses": statuses}})
 
 
 def probed(api: FakeApi) -> int:
     """The number of probes that the node gets."""
-    wire = api.get(NODE_POD_PROBES, "node-1")
-    assert wire is not None
+    wire = api.read(NODE_POD_PROBES, "node-1")
     return sum(len(each["probes"]) for each in wire["spec"].get("podProbes") or ())
 
 
 def condition(api: FakeApi) -> Json:
-    wire = api.get(PODS, "web-0")
-    assert wire is not None
+    wire = api.read(PODS, "web-0")
     found: Json = next(each for each in wire["status"]["conditions"] if each["type"] == C)
     return found
 
 
 def labels(api: FakeApi) -> Json:
-    wire = api.get(PODS, "web-0")
-    assert wire is not None
+    wire = api.read(PODS, "web-0")
     return {key: each for key, each in wire["metadata"]["labels"].items() if key != "app"}
 
 
@@ -227,9 +222,7 @@ async def test_a_marker_deleted_while_paused_leaves_nothing(api: FakeApi, where:
         await settle()
         assert api.get(MARKERS, "web") is None
         assert labels(api) == {}
-        wire = api.get(PODS, "web-0")
-        assert wire is not None
-        assert C not in {each["type"] for each in wire["status"]["conditions"]}
+        assert C not in {each["type"] for each in api.read(PODS, "web-0")["status"]["conditions"]}
 
 
 @either

@@ -73,9 +73,7 @@ class TestOptions:
                 await settle()
                 report(api, "fine")
                 await settle()
-            wire = api.get(PODS, "web-0")
-            assert wire is not None
-            assert wire["metadata"]["labels"] == labels
+            assert api.read(PODS, "web-0")["metadata"]["labels"] == labels
 
 
 def cluster_with(*policies: Json) -> FakeApi:

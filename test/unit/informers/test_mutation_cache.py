@@ -70,23 +70,16 @@ async def test_a_written_object_is_returned_and_unseen_for_a_minute() -> None:
     assert (cache.get(pod().key), cache.unseen()) == (at("5"), [])
 
 
-async def test_the_event_of_our_own_write_is_recognised_until_it_is_observed() -> None:
+async def test_the_event_of_our_own_write_is_recognised_once() -> None:
     _, cache = caches()
     cache.record_write(at("7"))
-    assert not cache.is_own_write(at("6"))
-    for _ in range(2):
-        assert cache.is_own_write(at("7")), "a query changes nothing"
-    cache.observe(at("6"))
-    assert cache.is_own_write(at("7")), "an older event is not ours"
-    cache.observe(at("7"))
-    assert not cache.is_own_write(at("7"))
+    assert [cache.observe(at(version)) for version in ("6", "7", "7")] == [False, True, False]
 
 
 async def test_a_later_event_replaces_a_written_object() -> None:
     _, cache = caches()
     cache.record_write(at("7"))
-    assert not cache.is_own_write(at("8"))
-    cache.observe(at("8"))
+    assert not cache.observe(at("8"))
     assert len(cache._written) == 0
 
 

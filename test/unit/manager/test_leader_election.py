@@ -103,10 +103,16 @@ async def until(condition: Callable[[], bool], *, within_seconds: float) -> floa
     return time() - begun
 
 
-async def test_a_stopped_leader_releases_last_and_the_standby_leads_within_2_s() -> None:
+async def leading() -> tuple[FakeLeases, Process]:
+    """A Lease, and the process `one` that leads by it."""
     leases = FakeLeases()
     one = Process(leases, "one").start()
     await until(lambda: one.leads, within_seconds=1)
+    return leases, one
+
+
+async def test_a_stopped_leader_releases_last_and_the_standby_leads_within_2_s() -> None:
+    leases, one = await leading()
     two = Process(leases, "two").start()
     await asyncio.sleep(30)
     one.drain_seconds = 3.0
@@ -124,9 +130,7 @@ async def test_a_stopped_leader_releases_last_and_the_standby_leads_within_2_s()
 
 async def test_a_leader_stopped_during_a_renewal_releases_the_lease() -> None:
     """The server has applied the renewal; the candidate no longer waits for the response."""
-    leases = FakeLeases()
-    one = Process(leases, "one").start()
-    await until(lambda: one.leads, within_seconds=1)
+    leases, one = await leading()
     two = Process(leases, "two").start()
     await asyncio.sleep(10)
     one.link.latency_seconds = 0.2
@@ -139,9 +143,7 @@ async def test_a_leader_stopped_during_a_renewal_releases_the_lease() -> None:
 
 
 async def test_the_lease_of_a_killed_leader_is_acquired_when_it_expires() -> None:
-    leases = FakeLeases()
-    one = Process(leases, "one").start()
-    await until(lambda: one.leads, within_seconds=1)
+    leases, one = await leading()
     two = Process(leases, "two").start()
     await asyncio.sleep(30)
     one.link.reachable = False
@@ -153,9 +155,7 @@ async def test_the_lease_of_a_killed_leader_is_acquired_when_it_expires() -> Non
 
 
 async def test_a_leader_that_cannot_renew_stops_before_another_may_lead() -> None:
-    leases = FakeLeases()
-    one = Process(leases, "one").start()
-    await until(lambda: one.leads, within_seconds=1)
+    leases, one = await leading()
     one.link.reachable = False
     took = await until(lambda: not one.leads, within_seconds=11)
     await until(lambda: one.ended == ["lost"], within_seconds=1)
@@ -169,9 +169,7 @@ async def test_a_leader_that_cannot_renew_stops_before_another_may_lead() -> Non
 @pytest.mark.parametrize("latency_seconds", [0.001, 0.5, 1.0])
 async def test_a_term_counts_from_the_sending_of_its_renewal(latency_seconds: float) -> None:
     """Not from its response: others count from when the server stored it, which is before the response arrives."""
-    leases = FakeLeases()
-    one = Process(leases, "one").start()
-    await until(lambda: one.leads, within_seconds=1)
+    leases, one = await leading()
     one.link.latency_seconds = latency_seconds
     await asyncio.sleep(20)
     writes = leases.writes
@@ -230,9 +228,7 @@ def test_with_any_legal_durations_and_latency_there_is_one_leader(
 
 async def test_a_lost_response_is_not_taken_for_another_leader() -> None:
     """The renewal was stored, but its response was lost. The next renewal finds an unexpected version."""
-    leases = FakeLeases()
-    one = Process(leases, "one").start()
-    await until(lambda: one.leads, within_seconds=1)
+    _, one = await leading()
     one.link.losing_answers = True
     await asyncio.sleep(2.5)
     one.link.losing_answers = False
@@ -243,9 +239,7 @@ async def test_a_lost_response_is_not_taken_for_another_leader() -> None:
 
 
 async def test_a_lease_held_by_another_ends_the_leader_at_its_next_renewal() -> None:
-    leases = FakeLeases()
-    one = Process(leases, "one").start()
-    await until(lambda: one.leads, within_seconds=1)
+    leases, one = await leading()
     assert leases.stored is not None
     leases.stored["spec"]["holderIdentity"] = "thief"
     leases.version += 1
@@ -258,9 +252,7 @@ async def test_a_lease_held_by_another_ends_the_leader_at_its_next_renewal() -> 
 
 
 async def test_a_deleted_lease_makes_no_second_leader() -> None:
-    leases = FakeLeases()
-    one = Process(leases, "one").start()
-    await until(lambda: one.leads, within_seconds=1)
+    leases, one = await leading()
     two = Process(leases, "two").start()
     await asyncio.sleep(5)
     leases.delete()
@@ -284,9 +276,7 @@ async def test_a_leader_whose_lease_was_deleted_stops_at_once(looptime: float) -
 
 
 async def test_a_standby_with_a_working_watch_does_not_poll() -> None:
-    leases = FakeLeases()
-    one = Process(leases, "one").start()
-    await until(lambda: one.leads, within_seconds=1)
+    leases, one = await leading()
     two = Process(leases, "two")
     reads: list[float] = []
     get = two.link.get
@@ -307,9 +297,7 @@ async def test_a_standby_with_a_working_watch_does_not_poll() -> None:
 
 
 async def test_a_standby_without_a_watch_acquires_the_lease_in_time() -> None:
-    leases = FakeLeases()
-    one = Process(leases, "one").start()
-    await until(lambda: one.leads, within_seconds=1)
+    leases, one = await leading()
     two = Process(leases, "two").start()
     await asyncio.sleep(5)
     two.link.reachable = False
@@ -393,9 +381,7 @@ async def test_a_lost_race_for_the_lease_is_no_warning() -> None:
 
 
 async def test_renewals_keep_the_acquire_time_and_the_transitions() -> None:
-    leases = FakeLeases()
-    one = Process(leases, "one").start()
-    await until(lambda: one.leads, within_seconds=1)
+    leases, one = await leading()
     assert leases.stored
     acquired = dict(leases.stored["spec"])
     await asyncio.sleep(30)
@@ -418,9 +404,7 @@ async def test_work_that_fails_releases_the_lease_and_raises_its_error() -> None
 
 
 async def test_a_release_without_response_does_not_delay_the_end() -> None:
-    leases = FakeLeases()
-    one = Process(leases, "one").start()
-    await until(lambda: one.leads, within_seconds=1)
+    _, one = await leading()
     one.link.reachable = False
     begun = asyncio.get_running_loop().time()
     with capture_logs() as logs:

@@ -1,5 +1,7 @@
 """Status and finalizer of markers. The whole product over a fake API server."""
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import timedelta
 from itertools import permutations
 from typing import Any
@@ -46,18 +48,27 @@ def report(
 ) -> None:
     """Publishes the state of the pods `web-<number>` on their nodes."""
     for pod, state in results.items():
-        wire = api.get(PODS, pod)
-        assert wire is not None
+        wire = api.read(PODS, pod)
         statuses = [pod_status_wire(wire, state_wire(probe, state, message=message))]
         api.edit(
             NODE_POD_PROBES, wire["spec"]["nodeName"], {"status": {"podProbeStatuses": statuses}}
         )
 
 
+@asynccontextmanager
+async def reported(
+    api: FakeApi, results: dict[str, str], message: str = "", **options: Any
+) -> AsyncIterator[RecordingRecorder]:
+    """A running manager that has written the first results."""
+    async with running_manager(api, **options) as recorder:
+        await settle()
+        report(api, results, message=message)
+        await settle()
+        yield recorder
+
+
 def status_of(api: FakeApi, name: str = "web") -> Json:
-    wire = api.get(MARKERS, name)
-    assert wire is not None
-    status: Json = wire["status"]
+    status: Json = api.read(MARKERS, name)["status"]
     return status
 
 
@@ -135,10 +146,7 @@ async def test_pods_without_a_valid_value_are_counted(api: FakeApi) -> None:
 async def test_value_that_a_cut_message_lacks_is_not_blamed_on_the_pattern(api: FakeApi) -> None:
     policies = [policy_wire("Succeeded", from_message=[{"label": "role", "regex": "role=(.*)"}])]
     api.put(MARKERS, marker_wire(probes=[probe_wire(policies=policies)]))
-    async with running_manager(api):
-        await settle()
-        report(api, {"web-1": "Succeeded"}, message="x" * 1021)
-        await settle()
+    async with reported(api, {"web-1": "Succeeded"}, message="x" * 1021):
         message = condition(api, "Degraded")[2]
         assert "(1 pods, only the first 1,024 bytes of the output are searched)" in message
         assert "Print less, with the value at the beginning; " in message
@@ -148,10 +156,8 @@ async def test_counting_in_slices_counts_every_pod_once(
     api: FakeApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reconciler, "SLICE_SECONDS", 0.0)
-    async with running_manager(api):
-        await settle()
-        report(api, {"web-1": "Succeeded", "web-2": "Failed"})
-        await settle()
+    async with reported(api, {"web-1": "Succeeded", "web-2": "Failed"}):
+        pass
     assert numbers(api) == (2, 1, 1, 0, 0)
 
 
@@ -178,8 +184,7 @@ async def test_a_new_generation_within_the_pause_of_the_status_is_observed_after
         api.edit(PODS, "web-2", {"metadata": {"labels": {"app": "other"}}})
         await settle(0.1)
         assert numbers(api) == (1, 0, 0, 1, 0)
-        wire = api.get(MARKERS, "web")
-        assert wire is not None
+        wire = api.read(MARKERS, "web")
         api.put(MARKERS, wire | {"metadata": wire["metadata"] | {"generation": 7}})
         await settle(0.1)
         assert status_of(api)["observedGeneration"] == 1
@@ -200,8 +205,7 @@ async def test_a_conflict_of_finalizers_is_no_error(api: FakeApi) -> None:
     async with running_manager(api):
         await settle()
         assert errors() == before
-    marker = api.get(MARKERS, "web")
-    assert marker is not None
+    marker = api.read(MARKERS, "web")
     assert marker["metadata"]["finalizers"] == ["example.com/theirs", MARKER_FINALIZER]
 
 
@@ -222,9 +226,7 @@ async def test_a_marker_deleted_during_its_write_is_no_error(
         assert errors() == before
     assert api.get(MARKERS, "web") is None
     assert api.count("PodProbeMarker")["PodProbeMarker/status"] == bool(subresource)
-    npp = api.get(NODE_POD_PROBES, "node-1")
-    assert npp is not None
-    assert npp["spec"] == {}
+    assert api.read(NODE_POD_PROBES, "node-1")["spec"] == {}
 
 
 async def test_the_status_is_written_if_the_finalizer_is_refused(api: FakeApi) -> None:
@@ -244,9 +246,7 @@ async def test_the_status_is_written_if_the_finalizer_is_refused(api: FakeApi) -
         assert numbers(api) == (2, 1, 0, 1, 0)
         refusing = False
         await settle(700)
-    wire = api.get(MARKERS, "web")
-    assert wire is not None
-    assert wire["metadata"]["finalizers"] == [MARKER_FINALIZER]
+    assert api.read(MARKERS, "web")["metadata"]["finalizers"] == [MARKER_FINALIZER]
 
 
 async def test_a_pod_with_refused_marks_is_reported_until_they_are_accepted(api: FakeApi) -> None:
@@ -255,16 +255,11 @@ async def test_a_pod_with_refused_marks_is_reported_until_they_are_accepted(api:
             raise Forbidden("pods web-1 is forbidden: says a policy\nat length", code=403)
 
     api.before = refuse
-    async with running_manager(api):
-        await settle()
-        report(api, {"web-1": "Succeeded", "web-2": "Succeeded"})
-        await settle()
+    async with reported(api, {"web-1": "Succeeded", "web-2": "Succeeded"}):
         status, reason, message = condition(api, "Degraded")
         assert (status, reason) == ("True", "PodNotMarked")
         assert "1 pod: default/web-1: 403 pods web-1 is forbidden: says a policy." in message
-        second = api.get(PODS, "web-2")
-        assert second is not None
-        assert second["metadata"]["labels"]["healthy"] == "true"
+        assert api.read(PODS, "web-2")["metadata"]["labels"]["healthy"] == "true"
 
         api.before = lambda write: None
         await settle(60)
@@ -277,10 +272,7 @@ async def test_a_deleted_pod_is_no_longer_reported_as_refused(api: FakeApi) -> N
             raise Invalid("labels: too many", code=422)
 
     api.before = refuse
-    async with running_manager(api):
-        await settle()
-        report(api, {"web-1": "Succeeded"})
-        await settle()
+    async with reported(api, {"web-1": "Succeeded"}):
         assert condition(api, "Degraded")[1] == "PodNotMarked"
         api.remove(PODS, "web-1")
         await settle(60)
@@ -293,10 +285,7 @@ async def test_a_transient_error_is_not_reported_as_a_refusal(api: FakeApi) -> N
             raise ServerError("no", code=500)
 
     api.before = fail
-    async with running_manager(api):
-        await settle()
-        report(api, {"web-1": "Succeeded"})
-        await settle()
+    async with reported(api, {"web-1": "Succeeded"}):
         assert condition(api, "Degraded")[1] == "AsExpected"
 
 
@@ -319,10 +308,7 @@ async def test_a_marker_reports_no_expiry_that_only_our_clock_shows(api: FakeApi
     """The Lease was not read since, so a renewal may be missing."""
     step = timedelta()
     api.put(LEASES, lease_wire("node-1"))
-    async with running_manager(api, now=lambda: loop_clock() + step):
-        await settle()
-        report(api, {"web-1": "Succeeded"})
-        await settle()
+    async with reported(api, {"web-1": "Succeeded"}, now=lambda: loop_clock() + step):
         step = timedelta(seconds=120)
         api.edit(MARKERS, "web", {"metadata": {"annotations": {"looked": "at"}}})
         await settle(2)
@@ -352,9 +338,7 @@ async def test_finalizer_and_status_are_written_once_while_the_informer_lags(api
         await settle(2)
         before = len(api.writes)
         for message in ("first", "second"):
-            wire = api.get(PODS, "web-1")
-            assert wire is not None
-            statuses = [pod_status_wire(wire, state_wire(message=message))]
+            statuses = [pod_status_wire(api.read(PODS, "web-1"), state_wire(message=message))]
             api.edit(NODE_POD_PROBES, "node-1", {"status": {"podProbeStatuses": statuses}})
             await settle(2)
         assert api.count("PodProbeMarker", since=before) == {}
@@ -409,10 +393,7 @@ async def test_a_new_definition_that_keeps_more_fields_gets_them(api: FakeApi) -
 
 
 async def test_a_steady_state_writes_nothing(api: FakeApi) -> None:
-    async with running_manager(api):
-        await settle()
-        report(api, {"web-1": "Succeeded", "web-2": "Failed"})
-        await settle()
+    async with reported(api, {"web-1": "Succeeded", "web-2": "Failed"}):
         before = len(api.writes)
         await settle(3600)
         assert api.count(since=before) == {}
@@ -423,17 +404,13 @@ class TestFinalizer:
         api.edit(MARKERS, "web", {"metadata": {"finalizers": ["example.com/theirs"]}})
         async with running_manager(api):
             await settle()
-        marker = api.get(MARKERS, "web")
-        assert marker is not None
+        marker = api.read(MARKERS, "web")
         assert marker["metadata"]["finalizers"] == ["example.com/theirs", MARKER_FINALIZER]
 
     async def test_a_deletion_removes_marks_then_entries_then_the_finalizer(
         self, api: FakeApi
     ) -> None:
-        async with running_manager(api):
-            await settle()
-            report(api, {"web-1": "Succeeded", "web-2": "Failed"})
-            await settle()
+        async with reported(api, {"web-1": "Succeeded", "web-2": "Failed"}):
             before = len(api.writes)
             api.remove(MARKERS, "web")
             await settle()
@@ -465,19 +442,14 @@ class TestFinalizer:
             if write.key.name == "web-1":
                 raise ConnectionFailed("reset")
 
-        async with running_manager(api):
-            await settle()
-            report(api, {"web-1": "Succeeded", "web-2": "Failed"})
-            await settle()
+        async with reported(api, {"web-1": "Succeeded", "web-2": "Failed"}):
             api.before = refuse
             api.remove(MARKERS, "web")
             await settle(12)
             assert api.get(MARKERS, "web") is not None
             assert condition(api, "Synced")[:2] == ("False", "Deleting")
             assert "node-1" in condition(api, "Synced")[2]
-            second = api.get(NODE_POD_PROBES, "node-2")
-            assert second is not None
-            assert second["spec"] == {}
+            assert api.read(NODE_POD_PROBES, "node-2")["spec"] == {}
 
             api.before = lambda write: None
             await settle(60)
@@ -490,10 +462,7 @@ class TestFinalizer:
             if write.kind == "Pod" and write.key.name == "web-1":
                 raise Forbidden("pods web-1 is forbidden", code=403)
 
-        async with running_manager(api):
-            await settle()
-            report(api, {"web-1": "Succeeded", "web-2": "Failed"})
-            await settle()
+        async with reported(api, {"web-1": "Succeeded", "web-2": "Failed"}):
             api.before = refuse
             api.remove(MARKERS, "web")
             await settle(12)
@@ -507,18 +476,14 @@ class TestFinalizer:
             assert api.get(MARKERS, "web") is None
 
     async def test_labels_that_changed_before_the_deletion_hide_no_mark(self, api: FakeApi) -> None:
-        async with running_manager(api):
-            await settle()
-            report(api, {"web-1": "Succeeded", "web-2": "Failed"})
-            await settle()
+        async with reported(api, {"web-1": "Succeeded", "web-2": "Failed"}):
+            pass
         api.edit(PODS, "web-1", {"metadata": {"labels": {"app": "other"}}})
         api.remove(MARKERS, "web")
         async with running_manager(api):
             await settle()
         assert api.get(MARKERS, "web") is None
-        pod, npp = api.get(PODS, "web-1"), api.get(NODE_POD_PROBES, "node-1")
-        assert pod is not None
-        assert npp is not None
+        pod, npp = api.read(PODS, "web-1"), api.read(NODE_POD_PROBES, "node-1")
         assert pod["metadata"]["labels"] == {"app": "other"}
         assert npp["spec"] == {}
 
@@ -529,10 +494,7 @@ class TestFinalizer:
             if write.key.name == "web-1":
                 raise ConnectionFailed("reset")
 
-        async with running_manager(api):
-            await settle()
-            report(api, {"web-1": "Succeeded"})
-            await settle()
+        async with reported(api, {"web-1": "Succeeded"}):
             api.before = refuse
             api.edit(PODS, "web-1", {"metadata": {"labels": {"app": "other"}}})
             await settle()
@@ -550,9 +512,7 @@ class TestFinalizer:
             await settle()
             api.remove(MARKERS, "web")
             await settle()
-            marker = api.get(MARKERS, "web")
-            assert marker is not None
-            assert marker["metadata"]["finalizers"] == ["example.com/theirs"]
+            assert api.read(MARKERS, "web")["metadata"]["finalizers"] == ["example.com/theirs"]
             before = len(api.writes)
             await settle(3600)
             assert api.count(since=before) == {}
@@ -561,10 +521,7 @@ class TestFinalizer:
         self, api: FakeApi
     ) -> None:
         api.edit(MARKERS, "web", {"metadata": {"finalizers": ["example.com/theirs"]}})
-        async with running_manager(api):
-            await settle()
-            report(api, {"web-1": "Succeeded", "web-2": "Failed"})
-            await settle()
+        async with reported(api, {"web-1": "Succeeded", "web-2": "Failed"}):
             assert status_of(api)["matchedPods"] == 2
             api.remove(MARKERS, "web")
             await settle()
@@ -604,21 +561,16 @@ class TestFinalizer:
                 await settle(0.1)
             assert api.count("PodProbeMarker", since=before)["PodProbeMarker/status"] <= 4
             await settle(2)
-            marker = api.get(MARKERS, "web")
-            assert marker is not None
+            marker = api.read(MARKERS, "web")
             assert status_of(api)["observedGeneration"] == marker["metadata"]["generation"]
 
     async def test_a_readiness_gate_keeps_its_condition(self, api: FakeApi) -> None:
         api.put(PODS, pod_wire("web-1", readiness_gates=["example.com/healthy"]))
-        async with running_manager(api):
-            await settle()
-            report(api, {"web-1": "Succeeded"})
-            await settle()
+        async with reported(api, {"web-1": "Succeeded"}):
             api.remove(MARKERS, "web")
             await settle()
         assert api.get(MARKERS, "web") is None
-        pod = api.get(PODS, "web-1")
-        assert pod is not None
+        pod = api.read(PODS, "web-1")
         kept = pod["status"]["conditions"][-1]
         assert (kept["type"], kept["status"]) == ("example.com/healthy", "True")
         assert kept["reason"] == "ProbeRemoved"
@@ -629,10 +581,7 @@ class TestFinalizer:
     ) -> None:
         api.put(PODS, pod_wire("web-1", readiness_gates=["example.com/healthy"]))
         api.edit(MARKERS, "web", {"spec": {"probes": [probe_wire()]}})
-        async with running_manager(api):
-            await settle()
-            report(api, {"web-1": "Succeeded"})
-            await settle()
+        async with reported(api, {"web-1": "Succeeded"}):
             before = len(api.writes)
             api.latency_seconds["Pod"] = 1.0
             api.remove(MARKERS, "web")
@@ -673,38 +622,27 @@ class TestFinalizer:
             api.sources["pods"].release()
             await settle(1.5)
         assert api.get(MARKERS, "web") is None
-        pod = api.get(PODS, "web-1")
-        assert pod is not None
-        assert pod["metadata"]["labels"] == {"app": "web"}
+        assert api.read(PODS, "web-1")["metadata"]["labels"] == {"app": "web"}
 
     async def test_marks_are_removed_if_their_new_owner_cannot_probe_the_pod(
         self, api: FakeApi
     ) -> None:
         rival = probe_wire(container="absent", policies=BOTH)
         api.put(MARKERS, marker_wire("zz", probes=[rival]))
-        async with running_manager(api):
-            await settle()
-            report(api, {"web-1": "Succeeded"})
-            await settle()
+        async with reported(api, {"web-1": "Succeeded"}):
             api.remove(MARKERS, "web")
             await settle()
         assert api.get(MARKERS, "web") is None
-        pod = api.get(PODS, "web-1")
-        assert pod is not None
+        pod = api.read(PODS, "web-1")
         assert pod["metadata"]["labels"] == {"app": "web"}
         assert [each["type"] for each in pod["status"]["conditions"]] == ["Initialized"]
 
     async def test_a_marker_deleted_without_finalizer_is_cleaned_up(self, api: FakeApi) -> None:
-        async with running_manager(api):
-            await settle()
-            report(api, {"web-1": "Succeeded"})
-            await settle()
+        async with reported(api, {"web-1": "Succeeded"}):
             api.edit(MARKERS, "web", {"metadata": {"finalizers": None}})
             api.remove(MARKERS, "web")
             await settle()
-        pod, npp = api.get(PODS, "web-1"), api.get(NODE_POD_PROBES, "node-1")
-        assert pod is not None
-        assert npp is not None
+        pod, npp = api.read(PODS, "web-1"), api.read(NODE_POD_PROBES, "node-1")
         assert pod["metadata"]["labels"] == {"app": "web"}
         assert npp["spec"] == {}
 
@@ -732,8 +670,7 @@ class TestConflicts:
             for name in order:
                 api.put(MARKERS, self.markers()[name])
                 await settle()
-            wire = api.get(PODS, "web-1")
-            assert wire is not None
+            wire = api.read(PODS, "web-1")
             states = [
                 state_wire("zz#other", "Failed"),
                 state_wire("aa#healthy", "Succeeded"),
@@ -743,8 +680,7 @@ class TestConflicts:
             api.edit(NODE_POD_PROBES, "node-1", {"status": {"podProbeStatuses": statuses}})
             await settle()
 
-        wire = api.get(PODS, "web-1")
-        assert wire is not None
+        wire = api.read(PODS, "web-1")
         assert wire["metadata"]["labels"] == {"app": "web"}
         shown = {each["type"]: each["status"] for each in wire["status"]["conditions"][1:]}
         assert shown == {"example.com/healthy": "False", "b": "False"}
@@ -795,8 +731,7 @@ class TestConflicts:
             api.put(MARKERS, each)
         async with running_manager(api):
             await settle()
-            wire = api.get(PODS, "web-1")
-            assert wire is not None
+            wire = api.read(PODS, "web-1")
             states = [state_wire("zz#other"), state_wire("aa#healthy")]
             statuses = [pod_status_wire(wire, *states)]
             api.edit(NODE_POD_PROBES, "node-1", {"status": {"podProbeStatuses": statuses}})
@@ -805,9 +740,7 @@ class TestConflicts:
             await settle()
             assert condition(api, "Conflict", "aa")[0] == "False"
             assert api.get(MARKERS, "zz") is None
-        wire = api.get(PODS, "web-1")
-        assert wire is not None
-        assert wire["metadata"]["labels"] == {"app": "web", "healthy": "true"}
+        assert api.read(PODS, "web-1")["metadata"]["labels"] == {"app": "web", "healthy": "true"}
 
 
 class TestDegraded:
@@ -815,10 +748,7 @@ class TestDegraded:
         bad = probe_wire("bad", handler={"httpGet": {"port": 80, "host": "10.0.0.1"}})
         native = probe_wire("native", condition="Ready", policies=BOTH)
         api.put(MARKERS, marker_wire("broken", probes=[bad, native]))
-        async with running_manager(api) as recorder:
-            await settle()
-            report(api, {"web-1": "Succeeded"})
-            await settle()
+        async with reported(api, {"web-1": "Succeeded"}) as recorder:
             state, reason, message = condition(api, "Degraded", "broken")
             assert (state, reason) == ("True", "InvalidSpec")
             assert "spec.probes[0].probe.httpGet.host" in message
@@ -826,8 +756,7 @@ class TestDegraded:
             assert condition(api, "Degraded")[0] == "False"
         warned = [each[1:] for each in recorder.events if each.about == "PodProbeMarker/broken"]
         assert warned == [("Warning", "InvalidSpec", message)]
-        npp = api.get(NODE_POD_PROBES, "node-1")
-        assert npp is not None
+        npp = api.read(NODE_POD_PROBES, "node-1")
         names = [each["name"] for each in npp["spec"]["podProbes"][0]["probes"]]
         assert names == ["broken#native", "web#healthy"]
 
@@ -902,16 +831,14 @@ class TestDegraded:
             state, reason, message = condition(api, "Degraded")
             assert (state, reason) == ("True", "NoRoom")
             assert "node-1 (5 pods)" in message
-            npp = api.get(NODE_POD_PROBES, "node-1")
-            assert npp is not None
+            npp = api.read(NODE_POD_PROBES, "node-1")
             probed = {each["name"] for each in npp["spec"]["podProbes"]}
             assert len(probed) == 15
 
             before = len(api.writes)
             api.put(PODS, pod_wire("web-00-newer"))
             await settle(700)
-            npp = api.get(NODE_POD_PROBES, "node-1")
-            assert npp is not None
+            npp = api.read(NODE_POD_PROBES, "node-1")
             assert {each["name"] for each in npp["spec"]["podProbes"]} == probed
             assert api.count("NodePodProbe", since=before) == {}
 

@@ -38,8 +38,7 @@ def api() -> FakeApi:
 
 def planned(api: FakeApi, node: str = "node-1") -> dict[str, list[str]]:
     """Probe names by pod."""
-    wire = api.get(NODE_POD_PROBES, node)
-    assert wire is not None
+    wire = api.read(NODE_POD_PROBES, node)
     return {
         each["name"]: [probe["name"] for probe in each["probes"]]
         for each in wire["spec"].get("podProbes", ())
@@ -51,8 +50,7 @@ async def test_a_nodepodprobe_is_created_with_its_entries_and_its_node_as_owner(
 ) -> None:
     async with running_manager(api):
         await settle()
-    wire = api.get(NODE_POD_PROBES, "node-1")
-    assert wire is not None
+    wire = api.read(NODE_POD_PROBES, "node-1")
     assert wire["spec"]["podProbes"] == [
         {
             "name": "web-0",
@@ -161,8 +159,7 @@ async def test_the_entry_has_the_current_pod_ip(api: FakeApi, change: Json, expe
         await settle()
         api.edit(PODS, "web-0", change)
         await settle()
-    wire = api.get(NODE_POD_PROBES, "node-1")
-    assert wire is not None
+    wire = api.read(NODE_POD_PROBES, "node-1")
     assert [each["IP"] for each in wire["spec"]["podProbes"]] == [expected]
 
 
@@ -257,12 +254,10 @@ TWICE = {
 async def test_a_nodepodprobe_edited_by_hand_is_reverted(api: FakeApi, damage: Json) -> None:
     async with running_manager(api):
         await settle()
-        good = api.get(NODE_POD_PROBES, "node-1")
-        assert good is not None
+        good = api.read(NODE_POD_PROBES, "node-1")
         api.edit(NODE_POD_PROBES, "node-1", damage)
         await settle()
-        repaired = api.get(NODE_POD_PROBES, "node-1")
-        assert repaired is not None
+        repaired = api.read(NODE_POD_PROBES, "node-1")
         assert repaired["spec"] == good["spec"]
         assert repaired["metadata"]["ownerReferences"] == good["metadata"]["ownerReferences"]
 
@@ -335,17 +330,14 @@ async def test_a_nodepodprobe_that_the_cache_never_shows_is_reported(
         before = len(api.writes)
         await settle(600)
         assert api.count("NodePodProbe", since=before)["NodePodProbe"] < 60
-        marker = api.get(MARKERS, "web")
-        assert marker is not None
+        marker = api.read(MARKERS, "web")
         synced = next(each for each in marker["status"]["conditions"] if each["type"] == "Synced")
         assert "node-2: 409" in synced["message"]
 
         npps.release()
         await settle()
         assert planned(api, "node-2") == {"web-2": ["web#healthy"]}
-        marker = api.get(MARKERS, "web")
-        assert marker is not None
-        assert marker["status"]["nodesBehind"] == 0
+        assert api.read(MARKERS, "web")["status"]["nodesBehind"] == 0
 
 
 class TestNodes:
@@ -369,8 +361,7 @@ class TestNodes:
         api.put(NODE_POD_PROBES, npp_wire(owner_uid="the-former-node"))
         async with running_manager(api):
             await settle()
-        wire = api.get(NODE_POD_PROBES, "node-1")
-        assert wire is not None
+        wire = api.read(NODE_POD_PROBES, "node-1")
         assert [each["uid"] for each in wire["metadata"]["ownerReferences"]] == ["uid-node-1"]
         assert api.count("NodePodProbe") == {"NodePodProbe": 1}
 
@@ -472,9 +463,7 @@ class TestNodes:
         async with running_manager(api):
             await settle()
             assert planned(api, "node-2") == {"web-2": ["web#healthy"]}
-            marker = api.get(MARKERS, "web")
-            assert marker is not None
-            status = marker["status"]
+            status = api.read(MARKERS, "web")["status"]
             assert status["observedGeneration"] == 1
             assert status["nodesBehind"] == 1
             synced = next(each for each in status["conditions"] if each["type"] == "Synced")
@@ -485,9 +474,7 @@ class TestNodes:
             api.before = lambda write: None
             await settle(60)
             assert planned(api, "node-1") == {"web-0": ["web#healthy"]}
-            marker = api.get(MARKERS, "web")
-            assert marker is not None
-            assert marker["status"]["nodesBehind"] == 0
+            assert api.read(MARKERS, "web")["status"]["nodesBehind"] == 0
 
 
 def prune_mode(wire: Json) -> None:
@@ -515,9 +502,7 @@ async def test_entries_that_cannot_be_restored_are_reported(
     async with running_manager(api):
         await settle()
         api.prune = lambda wire: None
-        wire = api.get(NODE_POD_PROBES, "node-1")
-        assert wire is not None
-        (entry,) = wire["spec"]["podProbes"]
+        (entry,) = api.read(NODE_POD_PROBES, "node-1")["spec"]["podProbes"]
         full = {**entry["probes"][0]["probe"]["grpc"], "mode": "TLS"}
         probes = [{**entry["probes"][0], "probe": {"grpc": full}}]
         api.edit(NODE_POD_PROBES, "node-1", {"spec": {"podProbes": [{**entry, "probes": probes}]}})
@@ -525,9 +510,7 @@ async def test_entries_that_cannot_be_restored_are_reported(
         api.before = refuse
         api.edit(NODE_POD_PROBES, "node-1", {"spec": {"podProbes": None}})
         await settle()
-        marker = api.get(MARKERS, "web")
-        assert marker is not None
-        assert marker["status"]["nodesBehind"] == 1
+        assert api.read(MARKERS, "web")["status"]["nodesBehind"] == 1
 
 
 async def test_entries_that_the_crd_prunes_or_defaults_are_written_once(api: FakeApi) -> None:
@@ -537,9 +520,7 @@ async def test_entries_that_the_crd_prunes_or_defaults_are_written_once(api: Fak
     async with running_manager(api):
         await settle(700)
         assert api.count("NodePodProbe") == {"NodePodProbe": 1}
-        marker = api.get(MARKERS, "web")
-        assert marker is not None
-        assert marker["status"]["nodesBehind"] == 0
+        assert api.read(MARKERS, "web")["status"]["nodesBehind"] == 0
         api.edit(NODE_POD_PROBES, "node-1", {"spec": {"podProbes": None}})
         await settle()
         assert planned(api) == {"web-0": ["web#healthy"]}
@@ -570,8 +551,7 @@ class TestOneNamespaceOnly:
             await settle()
             npps = api.sources["nodepodprobes"]
             npps.hold()
-            wire = api.get(NODE_POD_PROBES, "node-1")
-            assert wire is not None
+            wire = api.read(NODE_POD_PROBES, "node-1")
             both = [*wire["spec"]["podProbes"], theirs | {"probes": [PROBE]}]
             api.edit(NODE_POD_PROBES, "node-1", {"spec": {"podProbes": both}})
             before = len(api.writes)
@@ -605,8 +585,7 @@ async def test_1000_pods_on_250_nodes_cause_no_conflict() -> None:
         before = len(api.writes)
         for number in range(4):
             for node in range(250):
-                wire = api.get(PODS, f"web-{node}-{number}")
-                assert wire is not None
+                wire = api.read(PODS, f"web-{node}-{number}")
                 statuses = [pod_status_wire(wire, state_wire(message=f"now {number}"))]
                 patch = {"status": {"podProbeStatuses": statuses}}
                 api.edit(NODE_POD_PROBES, f"node-{node}", patch)
@@ -617,8 +596,7 @@ async def test_1000_pods_on_250_nodes_cause_no_conflict() -> None:
         assert api.count("NodePodProbe", since=before) == {"NodePodProbe": 250}
         assert api.count("Pod", since=before) == {"Pod/status": 1000}
         for node in range(250):
-            wire = api.get(NODE_POD_PROBES, f"node-{node}")
-            assert wire is not None
+            wire = api.read(NODE_POD_PROBES, f"node-{node}")
             periods = {
                 probe["probe"]["periodSeconds"]
                 for each in wire["spec"]["podProbes"]

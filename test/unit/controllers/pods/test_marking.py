@@ -54,6 +54,11 @@ def mark(
     return marking(of, by, results, stale=stale, writes_conditions=writes_conditions, now=NOW)
 
 
+def at(moved: str) -> Json:
+    """A condition that became False at this time."""
+    return condition_wire(C, "False", lastTransitionTime=moved)
+
+
 @pytest.mark.parametrize(
     ("result", "status"), [("Succeeded", "True"), ("Failed", "False"), ("Unknown", "Unknown")]
 )
@@ -85,42 +90,25 @@ def test_times_are_sent_in_the_format_of_the_api_server(reported: str, sent: str
     assert (condition.last_probe_time, condition.last_transition_time) == (sent, sent)
 
 
-class TestTransitionTime:
-    def transition(self, there: Pod, result: ContainerProbeState, stale: str = "") -> str | None:
-        changes = mark(there, claims(), states(result), stale)
-        assert changes is not None
-        return changes.conditions[0].last_transition_time
-
-    def test_the_transition_time_stays_if_only_the_message_changes(self) -> None:
-        there = pod(conditions=[condition_wire(C, message="old")])
-        assert self.transition(there, state(message="new")) is None
-
-    def test_the_transition_time_is_that_of_the_node(self) -> None:
-        there = pod(
-            conditions=[condition_wire(C, "False", lastTransitionTime="2025-01-01T00:00:00Z")]
-        )
-        assert self.transition(there, state()) == "2026-01-01T00:01:00Z"
-
-    def test_the_transition_time_never_goes_back(self) -> None:
-        """After staleness, the recorded state is older than the condition."""
-        there = pod(
-            conditions=[condition_wire(C, "Unknown", lastTransitionTime="2026-01-01T11:00:00Z")]
-        )
-        assert self.transition(there, state()) == "2026-01-01T12:00:00Z"
-
-    def test_two_transitions_within_a_second_have_the_time_of_the_node(self) -> None:
-        there = pod(
-            conditions=[condition_wire(C, "False", lastTransitionTime="2026-01-01T00:01:00Z")]
-        )
-        assert self.transition(there, state()) == "2026-01-01T00:01:00Z"
-
-    @pytest.mark.parametrize("moved", ["", "yesterday"])
-    def test_the_transition_time_is_now_if_the_node_reports_none(self, moved: str) -> None:
-        assert self.transition(pod(), state(moved=moved)) == "2026-01-01T12:00:00Z"
-
-    def test_the_transition_time_is_now_if_the_manager_decides(self) -> None:
-        there = pod(conditions=[condition_wire(C)])
-        assert self.transition(there, state(), "expired") == "2026-01-01T12:00:00Z"
+@pytest.mark.parametrize(
+    ("current", "result", "stale", "moved"),
+    [
+        pytest.param(condition_wire(C, message="old"), state(message="new"), "", None, id="unchanged-status"),
+        pytest.param(at("2025-01-01T00:00:00Z"), state(), "", "2026-01-01T00:01:00Z", id="of-the-node"),
+        pytest.param(at("2026-01-01T00:01:00Z"), state(), "", "2026-01-01T00:01:00Z", id="twice-in-a-second"),
+        pytest.param(at("2026-01-01T11:00:00Z"), state(), "", "2026-01-01T12:00:00Z", id="never-back"),
+        pytest.param(None, state(moved=""), "", "2026-01-01T12:00:00Z", id="none-reported"),
+        pytest.param(None, state(moved="yesterday"), "", "2026-01-01T12:00:00Z", id="malformed"),
+        pytest.param(condition_wire(C), state(), "expired", "2026-01-01T12:00:00Z", id="decided-by-the-manager"),
+    ],
+)  # fmt: skip
+def test_the_transition_time_is(
+    current: Json | None, result: ContainerProbeState, stale: str, moved: str | None
+) -> None:
+    there = pod(conditions=[current] if current else [])
+    changes = mark(there, claims(), states(result), stale)
+    assert changes is not None
+    assert changes.conditions[0].last_transition_time == moved
 
 
 class TestStaleness:

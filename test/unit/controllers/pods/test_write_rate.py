@@ -100,9 +100,7 @@ async def test_e5_deleting_a_marker_of_a_cycle_removes_its_marks_within_an_inter
         api.remove(MARKERS, "b")
         await settle(21)
         assert (api.get(MARKERS, "a"), api.get(MARKERS, "b")) == (None, None)
-        pod = api.get(PODS, "web-0")
-        assert pod is not None
-        assert set(pod["metadata"]["labels"]) == {"app"}
+        assert set(api.read(PODS, "web-0")["metadata"]["labels"]) == {"app"}
 
 
 @pytest.fixture
@@ -115,9 +113,7 @@ def api() -> FakeApi:
 
 
 def shown(api: FakeApi) -> dict[str, Any]:
-    pod = api.get(PODS, "web-0")
-    assert pod is not None
-    conditions: list[dict[str, Any]] = pod["status"]["conditions"]
+    conditions: list[dict[str, Any]] = api.read(PODS, "web-0")["status"]["conditions"]
     return next(each for each in conditions if each["type"] == "example.com/healthy")
 
 
@@ -160,9 +156,7 @@ async def test_annotations_from_messages_have_the_limit_of_messages(api: FakeApi
 
 
 def marks(api: FakeApi) -> tuple[str | None, str | None]:
-    pod = api.get(PODS, "web-0")
-    assert pod is not None
-    annotations = pod["metadata"].get("annotations") or {}
+    annotations = api.read(PODS, "web-0")["metadata"].get("annotations") or {}
     return annotations.get("l"), annotations.get("a")
 
 
@@ -204,9 +198,7 @@ async def test_a_role_that_switches_each_second_is_limited_and_the_last_is_writt
 
 
 def label_role(api: FakeApi) -> str | None:
-    pod = api.get(PODS, "web-0")
-    assert pod is not None
-    role: str | None = pod["metadata"]["labels"].get("role")
+    role: str | None = api.read(PODS, "web-0")["metadata"]["labels"].get("role")
     return role
 
 
@@ -214,9 +206,7 @@ async def test_markers_whose_writes_are_limited_report_it_until_they_are_not() -
     api = cycle()
 
     def reason() -> str:
-        marker = api.get(MARKERS, "b")
-        assert marker is not None
-        conditions = {each["type"]: each for each in marker["status"]["conditions"]}
+        conditions = {each["type"]: each for each in api.read(MARKERS, "b")["status"]["conditions"]}
         return str(conditions["Degraded"]["reason"])
 
     async with running_manager(api), daemon(api):
@@ -263,15 +253,12 @@ async def test_marks_that_others_keep_removing_are_written_at_a_limited_rate(
             await settle(0.1)
         assert pod_writes(api) - before <= MARKS_BURST + 20 / 10 + 1
         await settle(11)
-        pod = api.get(PODS, "web-0")
-        assert pod is not None
-        assert pod["metadata"]["labels"]["l"] == "1"
+        assert api.read(PODS, "web-0")["metadata"]["labels"]["l"] == "1"
 
 
 async def test_a_write_waits_for_its_token_even_if_it_is_less_than_a_second(api: FakeApi) -> None:
     def has_label() -> bool:
-        pod = api.get(PODS, "web-0")
-        assert pod is not None
+        pod = api.read(PODS, "web-0")
         return "l" in pod["metadata"]["labels"]
 
     async with running_manager(api), daemon(api):
@@ -299,8 +286,7 @@ async def test_first_results_of_30_probes_are_each_written_at_once() -> None:
     api.put(MARKERS, marker_wire(probes=probes))
     async with running_manager(api):
         await settle()
-        wire = api.get(PODS, "web-0")
-        assert wire is not None
+        wire = api.read(PODS, "web-0")
         for known in range(1, 31):
             states = [state_wire(f"web#p{number}") for number in range(known)]
             status = {"status": {"podProbeStatuses": [pod_status_wire(wire, *states)]}}
