@@ -126,8 +126,6 @@ def left_out_of(
 
     `markers` select the pod. `no_room` names the markers whose probes do not fit into the node's NodePodProbe.
     """
-    if not no_room and not may_leave_out(markers):
-        return NOTHING_LEFT_OUT
     containers = {each.name for each in pod.containers}
     live = by_precedence(markers)
     found = {each.key.name: TOO_MANY_MARKERS for each in live[MARKERS_PER_POD:]}

@@ -101,7 +101,7 @@ class NodePodProbeIndex:
     def update(self, old: NodePodProbe | None, new: NodePodProbe) -> ProbesChange:
         """Index a new or changed NodePodProbe; return what changed."""
         name = new.metadata.name
-        before = self.view(name)
+        before = self._views.get(name, _EMPTY_VIEW)
         spec = old is None or _spec_differs(old, new)
         entries = (
             {entry.uid: entry for entry in new.spec.pod_probes or ()} if spec else before.entries

@@ -26,6 +26,7 @@ from kruise_probe.controllers.limits import (
     is_probed,
     is_virtual,
     left_out_of,
+    may_leave_out,
     reported_without_room,
 )
 from kruise_probe.controllers.matching import MarkedPods, Matching
@@ -213,9 +214,9 @@ class State:
         if is_virtual(node):
             states = states_of_conditions(pod, claims_of(markers)) if self.serverless else {}
             return PodResults(states, by_provider=True)
-        left_out = NOTHING_LEFT_OUT
-        if is_probed(pod):
-            left_out = left_out_of(pod, markers, self.no_room(pod))
+        left_out, no_room = NOTHING_LEFT_OUT, self.no_room(pod)
+        if (no_room or may_leave_out(markers)) and is_probed(pod):
+            left_out = left_out_of(pod, markers, no_room)
         verdict = self.leases.verdict(pod.node)
         if verdict is Verdict.UNDECIDED:
             return PodResults(undecided=True, left_out=left_out)
