@@ -16,7 +16,7 @@ from support.builders import (
     state_wire,
 )
 from support.fake_api import FakeApi
-from support.running_manager import running_manager, settle
+from support.running_manager import settle, settled_manager
 
 from kruise_probe.api.resources import MARKERS, NODE_POD_PROBES, NODES, PODS
 from kruise_probe.controllers.limits import MARKERS_PER_POD
@@ -79,8 +79,7 @@ def left_out(reason: str) -> float | None:
 
 
 async def test_only_pods_without_room_become_unknown(crowded: FakeApi) -> None:
-    async with running_manager(crowded):
-        await settle()
+    async with settled_manager(crowded):
         kept = entries(crowded)
         report(crowded, kept)
         await settle()
@@ -101,8 +100,7 @@ async def test_only_pods_without_room_become_unknown(crowded: FakeApi) -> None:
 async def test_a_displaced_probe_becomes_unknown_and_keeps_its_marks(crowded: FakeApi) -> None:
     for number in range(KEPT, PODS_OF_TWO):
         crowded.remove(PODS, f"web-{number:02}")
-    async with running_manager(crowded):
-        await settle()
+    async with settled_manager(crowded):
         report(crowded, entries(crowded))
         await settle()
         other = marker_wire("other", namespace="tenant", probes=[large_probe(60_000)])
@@ -122,8 +120,7 @@ async def test_a_displaced_probe_becomes_unknown_and_keeps_its_marks(crowded: Fa
 
 
 async def test_with_room_again_the_real_state_is_written(crowded: FakeApi) -> None:
-    async with running_manager(crowded):
-        await settle()
+    async with settled_manager(crowded):
         kept = entries(crowded)
         report(crowded, kept)
         await settle()
@@ -141,16 +138,14 @@ async def test_with_room_again_the_real_state_is_written(crowded: FakeApi) -> No
 
 
 async def test_a_restart_writes_nothing_and_keeps_all_marks(crowded: FakeApi) -> None:
-    async with running_manager(crowded):
-        await settle()
+    async with settled_manager(crowded):
         report(crowded, entries(crowded))
         await settle()
     everything = {f"web-{number:02}" for number in range(PODS_OF_TWO)}
     without = everything - entries(crowded)
     report(crowded, everything)
     writes = len(crowded.writes)
-    async with running_manager(crowded):
-        await settle()
+    async with settled_manager(crowded):
         assert crowded.count("Pod", since=writes) == {}
         assert {condition_on(crowded, name) for name in without} == {("Unknown", "NoRoom")}
 
@@ -158,8 +153,7 @@ async def test_a_restart_writes_nothing_and_keeps_all_marks(crowded: FakeApi) ->
 async def test_an_edit_over_the_limit_of_an_entry_is_reported(api: FakeApi) -> None:
     api.put(PODS, pod_wire())
     api.put(MARKERS, marker_wire(probes=[large_probe(60_000)]))
-    async with running_manager(api) as recorder:
-        await settle()
+    async with settled_manager(api) as recorder:
         report(api, ["web-0"])
         await settle()
         for size, entry, shown in ((66_000, set(), "Unknown"), (60_000, {"web-0"}, "True")):
@@ -182,8 +176,7 @@ async def test_a_marker_over_the_limit_reports_it_and_follows_when_one_is_delete
         probes = [probe_wire("p", condition=f"c/{number}")]
         created = f"2026-01-01T00:{number // 60:02}:{number % 60:02}Z"
         api.put(MARKERS, marker_wire(f"m{number}", created=created, probes=probes))
-    async with running_manager(api) as recorder:
-        await settle()
+    async with settled_manager(api) as recorder:
         last = MARKERS_PER_POD + 1
         assert condition_on(api, "web-0", f"c/{last}") == ("Unknown", "TooManyMarkers")
         assert f"c/{MARKERS_PER_POD - 1}" not in conditions(api, "web-0")
@@ -216,6 +209,5 @@ async def test_a_marker_over_the_limit_reports_it_and_follows_when_one_is_delete
 async def test_a_pod_that_is_not_probed_is_not_left_out(api: FakeApi, gated: Json) -> None:
     api.put(PODS, pod_wire(**gated))
     api.put(MARKERS, marker_wire(probes=[large_probe(66_000)]))
-    async with running_manager(api):
-        await settle()
+    async with settled_manager(api):
         assert CONDITION not in conditions(api, "web-0")

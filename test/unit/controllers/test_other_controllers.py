@@ -7,7 +7,7 @@ from support.builders import CREATED, node_wire, pod_status_wire, pod_wire, stat
 from support.fake_api import FakeApi
 from support.linting import lint_text
 from support.other_controllers import GAME, SANDBOX, UID, Json
-from support.running_manager import running_manager, settle
+from support.running_manager import settle, settled_manager
 
 from kruise_probe.api.resources import MARKERS, NODE_POD_PROBES, NODES, PODS
 
@@ -26,8 +26,7 @@ async def test_marker_of_another_controller_works(marker: Json, labels: Json) ->
     api.put(PODS, pod_wire(labels=labels, containers=containers, started=["main", "minecraft"]))
     stored = {"namespace": "default", "uid": "m", "creationTimestamp": CREATED, "generation": 3}
     api.put(MARKERS, {**marker, "metadata": {**marker["metadata"], **stored}})
-    async with running_manager(api):
-        await settle()
+    async with settled_manager(api):
         entry = (api.get(NODE_POD_PROBES, "node-1") or {})["spec"]["podProbes"][0]
         pod = api.get(PODS, "web-0") or {}
         result = state_wire(f"{name}#{probe['name']}", "Failed", "busy")

@@ -16,7 +16,7 @@ from support.builders import (
     state_wire,
 )
 from support.fake_api import FakeApi
-from support.running_manager import loop_clock, running_manager, settle
+from support.running_manager import loop_clock, running_manager, settle, settled_manager
 
 from kruise_probe.api.kinds import Resource
 from kruise_probe.api.names import PAUSED_ANNOTATION
@@ -93,8 +93,7 @@ async def succeed(api: FakeApi, message: str = "fine") -> None:
 async def test_a_pause_is_one_write_of_the_pod_and_so_is_its_end(
     api: FakeApi, where: Annotated
 ) -> None:
-    async with running_manager(api):
-        await settle()
+    async with settled_manager(api):
         await succeed(api)
         before, writes = condition(api), len(api.writes)
 
@@ -115,8 +114,7 @@ async def test_a_pause_is_one_write_of_the_pod_and_so_is_its_end(
 
 
 async def test_a_result_during_the_pause_is_not_written(api: FakeApi) -> None:
-    async with running_manager(api):
-        await settle()
+    async with settled_manager(api):
         await succeed(api)
         annotate(api, POD)
         await settle()
@@ -129,8 +127,7 @@ async def test_a_result_during_the_pause_is_not_written(api: FakeApi) -> None:
 @pytest.mark.parametrize("value", ["True", "yes", "1", "", "false"])
 @either
 async def test_only_the_value_true_pauses(api: FakeApi, where: Annotated, value: str) -> None:
-    async with running_manager(api):
-        await settle()
+    async with settled_manager(api):
         await succeed(api)
         annotate(api, where, value)
         await settle()
@@ -139,8 +136,7 @@ async def test_only_the_value_true_pauses(api: FakeApi, where: Annotated, value:
 
 
 async def test_a_probe_stays_paused_while_marker_or_pod_is(api: FakeApi) -> None:
-    async with running_manager(api):
-        await settle()
+    async with settled_manager(api):
         await succeed(api)
         await pause(api, POD)
         writes = len(api.writes)
@@ -154,8 +150,7 @@ async def test_a_probe_stays_paused_while_marker_or_pod_is(api: FakeApi) -> None
 
 async def test_a_paused_marker_leaves_the_probes_of_others(api: FakeApi) -> None:
     api.put(MARKERS, marker_wire("other", probes=[probe_wire(condition="example.com/other")]))
-    async with running_manager(api):
-        await settle()
+    async with settled_manager(api):
         assert probed(api) == 2
         annotate(api, MARKER)
         await settle()
@@ -164,8 +159,7 @@ async def test_a_paused_marker_leaves_the_probes_of_others(api: FakeApi) -> None
 
 @either
 async def test_a_restart_while_paused_writes_nothing(api: FakeApi, where: Annotated) -> None:
-    async with running_manager(api):
-        await settle()
+    async with settled_manager(api):
         await succeed(api)
         await pause(api, where)
     writes = len(api.writes)
@@ -177,8 +171,7 @@ async def test_a_restart_while_paused_writes_nothing(api: FakeApi, where: Annota
 @either
 async def test_a_paused_probe_does_not_become_stale(api: FakeApi, where: Annotated) -> None:
     api.put(LEASES, lease_wire(renewed=format_micro_time(loop_clock())))
-    async with running_manager(api):
-        await settle()
+    async with settled_manager(api):
         await succeed(api)
         await pause(api, where)
         writes = len(api.writes)
@@ -199,8 +192,7 @@ async def test_a_pod_that_was_stale_before_the_pause_stays_unknown(
     api: FakeApi, where: Annotated
 ) -> None:
     api.put(LEASES, lease_wire(renewed=format_micro_time(loop_clock())))
-    async with running_manager(api):
-        await settle()
+    async with settled_manager(api):
         await succeed(api)
         await settle(120)
         annotate(api, where)
@@ -214,8 +206,7 @@ async def test_a_pod_that_was_stale_before_the_pause_stays_unknown(
 
 @either
 async def test_a_marker_deleted_while_paused_leaves_nothing(api: FakeApi, where: Annotated) -> None:
-    async with running_manager(api):
-        await settle()
+    async with settled_manager(api):
         await succeed(api)
         await pause(api, where)
         api.remove(MARKERS, "web")
@@ -228,8 +219,7 @@ async def test_a_marker_deleted_while_paused_leaves_nothing(api: FakeApi, where:
 @either
 async def test_a_new_pod_gets_no_condition_while_paused(api: FakeApi, where: Annotated) -> None:
     annotate(api, where)
-    async with running_manager(api):
-        await settle()
+    async with settled_manager(api):
         assert probed(api) == 0
         assert api.count("Pod") == {}
 
@@ -245,8 +235,7 @@ async def test_the_marker_counts_paused_pods_by_their_conditions(
     api: FakeApi, where: Annotated, message: str
 ) -> None:
     api.put(PODS, pod_wire("web-1"))
-    async with running_manager(api):
-        await settle()
+    async with settled_manager(api):
         await succeed(api)
         await pause(api, where)
         wire = api.get(MARKERS, "web")
@@ -268,8 +257,7 @@ async def test_marks_of_a_serverless_pod_stay_while_paused(api: FakeApi, where: 
         api.edit(PODS, "web-0", {"status": {"conditions": [wire]}}, manager="provider")
         await settle()
 
-    async with running_manager(api, serverless=True):
-        await settle()
+    async with settled_manager(api, serverless=True):
         await provider_reports("True")
         annotate(api, where)
         await provider_reports("False")
@@ -283,8 +271,7 @@ async def test_marks_of_a_serverless_pod_stay_while_paused(api: FakeApi, where: 
 async def test_an_annotation_of_a_policy_cannot_pause(api: FakeApi) -> None:
     policy = policy_wire("Succeeded", {"healthy": "true"}, {PAUSED_ANNOTATION: "true"})
     api.put(MARKERS, marker_wire(probes=[probe_wire(policies=[policy])]))
-    async with running_manager(api):
-        await settle()
+    async with settled_manager(api):
         await succeed(api)
         assert labels(api) == {"healthy": "true"}
         assert probed(api) == 1

@@ -20,7 +20,13 @@ from support.builders import (
     state_wire,
 )
 from support.fake_api import FakeApi, Write
-from support.running_manager import RecordingRecorder, loop_clock, running_manager, settle
+from support.running_manager import (
+    RecordingRecorder,
+    loop_clock,
+    running_manager,
+    settle,
+    settled_manager,
+)
 
 from kruise_probe.api.errors import ConnectionFailed, Forbidden, Invalid, ServerError
 from kruise_probe.api.names import MARKER_FINALIZER
@@ -60,8 +66,7 @@ async def reported(
     api: FakeApi, results: dict[str, str], message: str = "", **options: Any
 ) -> AsyncIterator[RecordingRecorder]:
     """A running manager that has written the first results."""
-    async with running_manager(api, **options) as recorder:
-        await settle()
+    async with settled_manager(api, **options) as recorder:
         report(api, results, message=message)
         await settle()
         yield recorder
@@ -90,8 +95,7 @@ def errors() -> float:
 
 
 async def test_counts_add_up_to_the_matched_pods(api: FakeApi) -> None:
-    async with running_manager(api):
-        await settle()
+    async with settled_manager(api):
         assert numbers(api) == (2, 0, 0, 2, 0)
         report(api, {"web-1": "Succeeded", "web-2": "Failed"})
         await settle()
@@ -110,8 +114,8 @@ async def test_counts_add_up_to_the_matched_pods(api: FakeApi) -> None:
 async def test_fields_without_effect_are_reported_and_degrade_nothing(api: FakeApi) -> None:
     restarting = probe_wire("late", condition="c/late", terminationGracePeriodSeconds=5)
     api.put(MARKERS, marker_wire(probes=[probe_wire(), restarting]))
-    async with running_manager(api):
-        await settle()
+    async with settled_manager(api):
+        pass
 
     status, reason, message = condition(api, "Degraded")
     assert (status, reason) == ("False", "FieldsWithoutEffect")
@@ -125,8 +129,7 @@ async def test_pods_without_a_valid_value_are_counted(api: FakeApi) -> None:
     api.put(MARKERS, marker_wire(probes=[probe_wire(policies=policies)]))
     younger = probe_wire(condition="c/other", policies=policies)
     api.put(MARKERS, marker_wire("young", created="2027-01-01T00:00:00Z", probes=[younger]))
-    async with running_manager(api):
-        await settle()
+    async with settled_manager(api):
         assert condition(api, "Degraded")[1] == "AsExpected"
         report(api, {"web-1": "Succeeded", "web-2": "Failed"})
         await settle()
@@ -167,8 +170,7 @@ async def test_observed_generation_advances_whatever_fails(api: FakeApi) -> None
             raise ServerError("no")
 
     api.before = refuse
-    async with running_manager(api):
-        await settle()
+    async with settled_manager(api):
         api.edit(MARKERS, "web", {"spec": {"probes": [probe_wire(periodSeconds=9)]}})
         await settle()
         assert status_of(api)["observedGeneration"] == 2
@@ -179,8 +181,7 @@ async def test_a_new_generation_within_the_pause_of_the_status_is_observed_after
     api: FakeApi,
 ) -> None:
     """Also if the edit changes no probe, so that nothing else updates the status."""
-    async with running_manager(api):
-        await settle()
+    async with settled_manager(api):
         api.edit(PODS, "web-2", {"metadata": {"labels": {"app": "other"}}})
         await settle(0.1)
         assert numbers(api) == (1, 0, 0, 1, 0)
@@ -202,8 +203,7 @@ async def test_a_conflict_of_finalizers_is_no_error(api: FakeApi) -> None:
 
     api.before = edit_once
     before = errors()
-    async with running_manager(api):
-        await settle()
+    async with settled_manager(api):
         assert errors() == before
     marker = api.read(MARKERS, "web")
     assert marker["metadata"]["finalizers"] == ["example.com/theirs", MARKER_FINALIZER]
@@ -238,8 +238,7 @@ async def test_the_status_is_written_if_the_finalizer_is_refused(api: FakeApi) -
             raise Forbidden("admission webhook denied the request", code=403)
 
     api.before = refuse
-    async with running_manager(api):
-        await settle()
+    async with settled_manager(api):
         assert status_of(api)["observedGeneration"] == 1
         report(api, {"web-1": "Succeeded"})
         await settle()
@@ -292,8 +291,7 @@ async def test_a_transient_error_is_not_reported_as_a_refusal(api: FakeApi) -> N
 async def test_a_stale_daemon_sets_pods_unknown_and_the_marker_reports_it(api: FakeApi) -> None:
     for number in (1, 2):
         api.put(LEASES, lease_wire(f"node-{number}"))
-    async with running_manager(api):
-        await settle()
+    async with settled_manager(api):
         report(api, {"web-1": "Succeeded", "web-2": "Succeeded"})
         await settle(30)
         api.put(LEASES, lease_wire("node-2", renewed=format_micro_time(loop_clock())))
@@ -317,8 +315,7 @@ async def test_a_marker_reports_no_expiry_that_only_our_clock_shows(api: FakeApi
 
 
 async def test_the_status_is_written_at_most_once_a_second(api: FakeApi) -> None:
-    async with running_manager(api):
-        await settle()
+    async with settled_manager(api):
         before = len(api.writes)
         for number in range(100):
             report(api, {"web-1": "Succeeded" if number % 2 else "Failed"})
@@ -328,8 +325,7 @@ async def test_the_status_is_written_at_most_once_a_second(api: FakeApi) -> None
 
 async def test_finalizer_and_status_are_written_once_while_the_informer_lags(api: FakeApi) -> None:
     api.remove(MARKERS, "web")
-    async with running_manager(api):
-        await settle()
+    async with settled_manager(api):
         markers = api.sources["podprobemarkers"]
         api.put(MARKERS, marker_wire())
         markers.hold()
@@ -357,8 +353,7 @@ async def test_fields_that_kruises_crd_prunes_are_written_once(api: FakeApi) -> 
 
     api.prune = prune
     api.put(MARKERS, marker_wire("broken", probes=[probe_wire("native", condition="Ready")]))
-    async with running_manager(api) as recorder:
-        await settle()
+    async with settled_manager(api) as recorder:
         assert status_of(api) == {"observedGeneration": 1, "matchedPods": 2}
         before = len(api.writes)
         report(api, {"web-1": "Succeeded"})
@@ -382,8 +377,7 @@ async def test_a_new_definition_that_keeps_more_fields_gets_them(api: FakeApi) -
             wire["status"] = {key: wire["status"][key] for key in kept if key in wire["status"]}
 
     api.prune = prune
-    async with running_manager(api):
-        await settle()
+    async with settled_manager(api):
         assert status_of(api) == {"observedGeneration": 1, "matchedPods": 2}
         api.prune = lambda wire: None
         api.sources["podprobemarkers"].drop_watches()
@@ -402,8 +396,8 @@ async def test_a_steady_state_writes_nothing(api: FakeApi) -> None:
 class TestFinalizer:
     async def test_the_finalizer_is_added_to_those_of_others(self, api: FakeApi) -> None:
         api.edit(MARKERS, "web", {"metadata": {"finalizers": ["example.com/theirs"]}})
-        async with running_manager(api):
-            await settle()
+        async with settled_manager(api):
+            pass
         marker = api.read(MARKERS, "web")
         assert marker["metadata"]["finalizers"] == ["example.com/theirs", MARKER_FINALIZER]
 
@@ -480,8 +474,8 @@ class TestFinalizer:
             pass
         api.edit(PODS, "web-1", {"metadata": {"labels": {"app": "other"}}})
         api.remove(MARKERS, "web")
-        async with running_manager(api):
-            await settle()
+        async with settled_manager(api):
+            pass
         assert api.get(MARKERS, "web") is None
         pod, npp = api.read(PODS, "web-1"), api.read(NODE_POD_PROBES, "node-1")
         assert pod["metadata"]["labels"] == {"app": "other"}
@@ -508,8 +502,7 @@ class TestFinalizer:
 
     async def test_other_finalizers_may_keep_the_marker(self, api: FakeApi) -> None:
         api.edit(MARKERS, "web", {"metadata": {"finalizers": ["example.com/theirs"]}})
-        async with running_manager(api):
-            await settle()
+        async with settled_manager(api):
             api.remove(MARKERS, "web")
             await settle()
             assert api.read(MARKERS, "web")["metadata"]["finalizers"] == ["example.com/theirs"]
@@ -551,8 +544,7 @@ class TestFinalizer:
     ) -> None:
         """Holders of other finalizers may edit it often, and its newest generation is observed in the end."""
         api.edit(MARKERS, "web", {"metadata": {"finalizers": ["example.com/theirs"]}})
-        async with running_manager(api):
-            await settle()
+        async with settled_manager(api):
             api.remove(MARKERS, "web")
             await settle()
             before = len(api.writes)
@@ -605,8 +597,7 @@ class TestFinalizer:
                 api.before = lambda write: None
                 raise ServerError("no")
 
-        async with running_manager(api):
-            await settle()
+        async with settled_manager(api):
             if refused:
                 api.before = refuse
             if informer_lags:
@@ -704,10 +695,10 @@ class TestConflicts:
         api.put(PODS, pod_wire("web-1"))
         for each in self.markers().values():
             api.put(MARKERS, each)
-        async with running_manager(api) as first:
-            await settle()
-        async with running_manager(api) as second:
-            await settle()
+        async with settled_manager(api) as first:
+            pass
+        async with settled_manager(api) as second:
+            pass
         assert len(first.events) == 2
         assert second.events == []
 
@@ -716,8 +707,7 @@ class TestConflicts:
         api.put(NODES, node_wire())
         api.put(PODS, pod_wire("web-1"))
         api.put(MARKERS, self.markers()["aa"])
-        async with running_manager(api):
-            await settle()
+        async with settled_manager(api):
             assert condition(api, "Conflict", "aa")[0] == "False"
             api.put(MARKERS, self.markers()["zz"])
             await settle()
@@ -729,8 +719,7 @@ class TestConflicts:
         api.put(PODS, pod_wire("web-1"))
         for each in self.markers().values():
             api.put(MARKERS, each)
-        async with running_manager(api):
-            await settle()
+        async with settled_manager(api):
             wire = api.read(PODS, "web-1")
             states = [state_wire("zz#other"), state_wire("aa#healthy")]
             statuses = [pod_status_wire(wire, *states)]
@@ -793,11 +782,11 @@ class TestDegraded:
 
         api.edit(MARKERS, "web", {"spec": {"probes": [probe_wire("native", condition="Ready")]}})
         api.before = refuse
-        async with running_manager(api) as first:
-            await settle()
+        async with settled_manager(api) as first:
+            pass
         api.before = lambda write: None
-        async with running_manager(api) as second:
-            await settle()
+        async with settled_manager(api) as second:
+            pass
         assert [each.reason for each in (*first.events, *second.events)] == ["InvalidSpec"]
 
     async def test_a_probe_of_a_plain_init_container_is_reported(self, api: FakeApi) -> None:
@@ -807,8 +796,7 @@ class TestDegraded:
             "web",
             {"spec": {"probes": [probe_wire(), probe_wire("p", container="setup", condition="p")]}},
         )
-        async with running_manager(api):
-            await settle()
+        async with settled_manager(api):
             state, reason, message = condition(api, "Degraded")
             assert (state, reason) == ("True", "ContainerNotFound")
             assert "'setup'" in message
@@ -826,8 +814,7 @@ class TestDegraded:
                 probes=[probe_wire(f"p{n}", condition=f"c{n}", handler=command) for n in range(8)]
             ),
         )
-        async with running_manager(api):
-            await settle()
+        async with settled_manager(api):
             state, reason, message = condition(api, "Degraded")
             assert (state, reason) == ("True", "NoRoom")
             assert "node-1 (5 pods)" in message

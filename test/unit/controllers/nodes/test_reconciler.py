@@ -16,7 +16,7 @@ from support.builders import (
     state_wire,
 )
 from support.fake_api import FakeApi, Write
-from support.running_manager import running_manager, settle
+from support.running_manager import running_manager, settle, settled_manager
 
 from kruise_probe.api.errors import ServerError
 from kruise_probe.api.kinds import KubeObject, Resource
@@ -48,8 +48,8 @@ def planned(api: FakeApi, node: str = "node-1") -> dict[str, list[str]]:
 async def test_a_nodepodprobe_is_created_with_its_entries_and_its_node_as_owner(
     api: FakeApi,
 ) -> None:
-    async with running_manager(api):
-        await settle()
+    async with settled_manager(api):
+        pass
     wire = api.read(NODE_POD_PROBES, "node-1")
     assert wire["spec"]["podProbes"] == [
         {
@@ -118,8 +118,7 @@ async def test_pods_are_probed_that_match_every_requirement(
     labels = {"a": {"tier": "a"}, "b": {"tier": "b"}, "c": {"tier": "c"}, "-": {}}
     for name in "abc":
         api.put(PODS, pod_wire(f"web-{name}", labels={"app": "web"} | labels[name]))
-    async with running_manager(api):
-        await settle()
+    async with settled_manager(api):
         api.put(PODS, pod_wire("web--", labels={"app": "web"}))
         await settle()
         assert planned(api) == {f"web-{name}": ["web#healthy"] for name in sorted(tiers)}
@@ -137,8 +136,7 @@ async def test_an_edit_of_a_marker_is_one_patch_per_node_without_version(
         api.put(NODES, node_wire(f"node-{number}"))
         for pod in range(3):
             api.put(PODS, pod_wire(f"web-{number}-{pod}", node=f"node-{number}"))
-    async with running_manager(api):
-        await settle()
+    async with settled_manager(api):
         before = len(api.writes)
         api.edit(MARKERS, "web", {"spec": {"probes": [probe_wire(periodSeconds=7)]}})
         await settle()
@@ -155,8 +153,7 @@ async def test_an_edit_of_a_marker_is_one_patch_per_node_without_version(
     ],
 )
 async def test_the_entry_has_the_current_pod_ip(api: FakeApi, change: Json, expected: str) -> None:
-    async with running_manager(api):
-        await settle()
+    async with settled_manager(api):
         api.edit(PODS, "web-0", change)
         await settle()
     wire = api.read(NODE_POD_PROBES, "node-1")
@@ -176,8 +173,7 @@ async def test_the_entry_has_the_current_pod_ip(api: FakeApi, change: Json, expe
 async def test_pods_that_are_no_longer_probed_are_removed_from_the_spec(
     api: FakeApi, change: Json
 ) -> None:
-    async with running_manager(api):
-        await settle()
+    async with settled_manager(api):
         assert planned(api) == {"web-0": ["web#healthy"]}
         api.edit(PODS, "web-0", change)
         await settle()
@@ -185,8 +181,7 @@ async def test_pods_that_are_no_longer_probed_are_removed_from_the_spec(
 
 
 async def test_a_deleted_pod_is_removed_from_the_spec_while_the_informer_lags(api: FakeApi) -> None:
-    async with running_manager(api):
-        await settle()
+    async with settled_manager(api):
         npps = api.sources["nodepodprobes"]
         npps.hold()
         api.put(PODS, pod_wire("web-1"))
@@ -200,8 +195,7 @@ async def test_a_deleted_pod_is_removed_from_the_spec_while_the_informer_lags(ap
 
 
 async def test_a_plan_is_written_once_while_the_informer_lags(api: FakeApi) -> None:
-    async with running_manager(api):
-        await settle()
+    async with settled_manager(api):
         npps = api.sources["nodepodprobes"]
         npps.hold()
         api.put(PODS, pod_wire("web-1"))
@@ -220,8 +214,7 @@ async def test_a_container_with_a_startup_probe_is_planned_once_it_has_started(
     api: FakeApi,
 ) -> None:
     api.put(PODS, pod_wire(containers=[container_wire(startup_probe=True)]))
-    async with running_manager(api):
-        await settle()
+    async with settled_manager(api):
         assert planned(api) == {}
         started = {"status": {"containerStatuses": [{"name": "main", "started": True}]}}
         api.edit(PODS, "web-0", started)
@@ -252,8 +245,7 @@ TWICE = {
     ],
 )
 async def test_a_nodepodprobe_edited_by_hand_is_reverted(api: FakeApi, damage: Json) -> None:
-    async with running_manager(api):
-        await settle()
+    async with settled_manager(api):
         good = api.read(NODE_POD_PROBES, "node-1")
         api.edit(NODE_POD_PROBES, "node-1", damage)
         await settle()
@@ -263,8 +255,7 @@ async def test_a_nodepodprobe_edited_by_hand_is_reverted(api: FakeApi, damage: J
 
 
 async def test_a_nodepodprobe_deleted_by_hand_is_recreated(api: FakeApi) -> None:
-    async with running_manager(api):
-        await settle()
+    async with settled_manager(api):
         api.remove(NODE_POD_PROBES, "node-1")
         await settle()
         assert planned(api) == {"web-0": ["web#healthy"]}
@@ -273,8 +264,7 @@ async def test_a_nodepodprobe_deleted_by_hand_is_recreated(api: FakeApi) -> None
 async def test_a_new_nodepodprobe_deleted_by_hand_is_recreated_while_the_informer_lags(
     api: FakeApi,
 ) -> None:
-    async with running_manager(api):
-        await settle()
+    async with settled_manager(api):
         npps = api.sources["nodepodprobes"]
         npps.hold()
         api.put(NODES, node_wire("node-2"))
@@ -302,8 +292,7 @@ async def test_a_nodepodprobe_deleted_during_a_patch_is_recreated() -> None:
     api.put(NODES, node_wire())
     api.put(PODS, pod_wire())
     api.put(MARKERS, marker_wire())
-    async with running_manager(api):
-        await settle()
+    async with settled_manager(api):
         api.put(PODS, pod_wire("web-1"))
         await settle()
         assert set(planned(api)) == {"web-0", "web-1"}
@@ -312,16 +301,14 @@ async def test_a_nodepodprobe_deleted_during_a_patch_is_recreated() -> None:
 
 async def test_an_entry_without_ip_is_replaced(api: FakeApi) -> None:
     api.put(NODE_POD_PROBES, npp_wire(entries=[{"name": "x", "namespace": "y", "uid": "z"}]))
-    async with running_manager(api):
-        await settle()
+    async with settled_manager(api):
         assert planned(api) == {"web-0": ["web#healthy"]}
 
 
 async def test_a_nodepodprobe_that_the_cache_never_shows_is_reported(
     api: FakeApi,
 ) -> None:
-    async with running_manager(api):
-        await settle()
+    async with settled_manager(api):
         npps = api.sources["nodepodprobes"]
         npps.hold()
         api.put(NODE_POD_PROBES, npp_wire("node-2"))
@@ -342,8 +329,7 @@ async def test_a_nodepodprobe_that_the_cache_never_shows_is_reported(
 
 class TestNodes:
     async def test_the_nodepodprobe_is_deleted_with_its_node(self, api: FakeApi) -> None:
-        async with running_manager(api):
-            await settle()
+        async with settled_manager(api):
             api.remove(NODES, "node-1")
             await settle()
             assert api.get(NODE_POD_PROBES, "node-1") is None
@@ -353,14 +339,14 @@ class TestNodes:
 
     async def test_a_nodepodprobe_without_a_node_is_deleted(self, api: FakeApi) -> None:
         api.put(NODE_POD_PROBES, npp_wire("long-gone"))
-        async with running_manager(api):
-            await settle()
+        async with settled_manager(api):
+            pass
         assert api.get(NODE_POD_PROBES, "long-gone") is None
 
     async def test_a_recreated_node_becomes_the_owner(self, api: FakeApi) -> None:
         api.put(NODE_POD_PROBES, npp_wire(owner_uid="the-former-node"))
-        async with running_manager(api):
-            await settle()
+        async with settled_manager(api):
+            pass
         wire = api.read(NODE_POD_PROBES, "node-1")
         assert [each["uid"] for each in wire["metadata"]["ownerReferences"]] == ["uid-node-1"]
         assert api.count("NodePodProbe") == {"NodePodProbe": 1}
@@ -370,8 +356,8 @@ class TestNodes:
         (former,) = wire["metadata"]["ownerReferences"]
         wire["metadata"]["ownerReferences"].append({**former, "uid": "uid-node-1"})
         api.put(NODE_POD_PROBES, wire)
-        async with running_manager(api):
-            await settle()
+        async with settled_manager(api):
+            pass
         wire = api.get(NODE_POD_PROBES, "node-1") or {}
         assert [each["uid"] for each in wire["metadata"]["ownerReferences"]] == ["uid-node-1"]
 
@@ -389,8 +375,7 @@ class TestNodes:
             name = "controller_runtime_reconcile_errors_total"
             return REGISTRY.get_sample_value(name, labels) or 0.0
 
-        async with running_manager(api):
-            await settle()
+        async with settled_manager(api):
             before = errors()
             api.before = collect
             api.remove(NODES, "node-1")
@@ -401,8 +386,7 @@ class TestNodes:
     async def test_a_node_that_comes_back_while_the_informer_lags_has_a_nodepodprobe(
         self, api: FakeApi
     ) -> None:
-        async with running_manager(api):
-            await settle()
+        async with settled_manager(api):
             npps = api.sources["nodepodprobes"]
             npps.hold()
             api.put(NODES, node_wire("node-2"))
@@ -444,8 +428,7 @@ class TestNodes:
     async def test_the_nodepodprobe_of_a_node_that_becomes_virtual_is_deleted(
         self, api: FakeApi
     ) -> None:
-        async with running_manager(api):
-            await settle()
+        async with settled_manager(api):
             api.edit(NODES, "node-1", {"metadata": {"labels": {"type": "virtual-kubelet"}}})
             await settle()
         assert api.get(NODE_POD_PROBES, "node-1") is None
@@ -460,8 +443,7 @@ class TestNodes:
         api.put(NODES, node_wire("node-2"))
         api.put(PODS, pod_wire("web-2", node="node-2"))
         api.before = refuse
-        async with running_manager(api):
-            await settle()
+        async with settled_manager(api):
             assert planned(api, "node-2") == {"web-2": ["web#healthy"]}
             status = api.read(MARKERS, "web")["status"]
             assert status["observedGeneration"] == 1
@@ -499,8 +481,7 @@ async def test_entries_that_cannot_be_restored_are_reported(
     api.put(MARKERS, marker_wire(probes=[probe_wire(handler=grpc)]))
     if pruned_before:
         api.prune = prune_mode
-    async with running_manager(api):
-        await settle()
+    async with settled_manager(api):
         api.prune = lambda wire: None
         (entry,) = api.read(NODE_POD_PROBES, "node-1")["spec"]["podProbes"]
         full = {**entry["probes"][0]["probe"]["grpc"], "mode": "TLS"}
@@ -538,8 +519,7 @@ class TestOneNamespaceOnly:
             ],
         }
         api.put(NODE_POD_PROBES, npp_wire(entries=[foreign]))
-        async with running_manager(api, namespace="default"):
-            await settle()
+        async with settled_manager(api, namespace="default"):
             assert planned(api) == {"web-0": ["web#healthy"], "db-0": ["db#up"]}
             api.remove(MARKERS, "web")
             await settle()
@@ -547,8 +527,7 @@ class TestOneNamespaceOnly:
 
     async def test_entries_that_others_just_wrote_are_kept(self, api: FakeApi) -> None:
         theirs = {"name": "db-0", "namespace": "other", "uid": "u", "IP": "127.2.0.1"}
-        async with running_manager(api, namespace="default"):
-            await settle()
+        async with settled_manager(api, namespace="default"):
             npps = api.sources["nodepodprobes"]
             npps.hold()
             wire = api.read(NODE_POD_PROBES, "node-1")
@@ -566,8 +545,7 @@ class TestOneNamespaceOnly:
     async def test_results_of_other_namespaces_are_ignored(self, api: FakeApi) -> None:
         stranger = pod_wire("db-0", namespace="other")
         statuses = [pod_status_wire(stranger, state_wire("db#up"))]
-        async with running_manager(api, namespace="default"):
-            await settle()
+        async with settled_manager(api, namespace="default"):
             api.edit(NODE_POD_PROBES, "node-1", {"status": {"podProbeStatuses": statuses}})
             await settle()
         assert api.count("Pod") == {}
@@ -580,8 +558,7 @@ async def test_1000_pods_on_250_nodes_cause_no_conflict() -> None:
         api.put(NODES, node_wire(f"node-{node}"))
         for number in range(4):
             api.put(PODS, pod_wire(f"web-{node}-{number}", node=f"node-{node}"))
-    async with running_manager(api):
-        await settle()
+    async with settled_manager(api):
         before = len(api.writes)
         for number in range(4):
             for node in range(250):

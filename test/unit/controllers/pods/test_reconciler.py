@@ -25,7 +25,13 @@ from support.builders import (
     state_wire,
 )
 from support.fake_api import LATENCY_SECONDS, FakeApi, FakeGetter, Write
-from support.running_manager import RecordingRecorder, loop_clock, running_manager, settle
+from support.running_manager import (
+    RecordingRecorder,
+    loop_clock,
+    running_manager,
+    settle,
+    settled_manager,
+)
 
 from kruise_probe.api.core import ExecAction, GRPCAction, Probe
 from kruise_probe.api.errors import ConnectionFailed, Invalid, ServerError
@@ -64,8 +70,7 @@ async def reported(
     api: FakeApi, *states: dict[str, Any], **options: Any
 ) -> AsyncIterator[RecordingRecorder]:
     """A running manager that has written the first results."""
-    async with running_manager(api, **options) as recorder:
-        await settle()
+    async with settled_manager(api, **options) as recorder:
         report(api, *states)
         await settle()
         yield recorder
@@ -136,8 +141,7 @@ async def test_result_counts_where_the_api_server_alters_the_probe(api: FakeApi)
     async with reported(api, state_wire(probe_hash=stored_hash)):
         assert (shown(api)[0], _counted(api)) == ({"healthy": "true"}, (1, 0))
     report(api, state_wire(state="Failed", probe_hash=stored_hash))
-    async with running_manager(api):
-        await settle()
+    async with settled_manager(api):
         assert (shown(api)[0], _counted(api)) == ({"sick": "true"}, (0, 0))
 
 
@@ -167,8 +171,7 @@ async def test_the_same_results_with_newer_times_write_nothing(api: FakeApi) -> 
 
 
 async def test_a_new_state_is_written_once_while_the_informer_lags(api: FakeApi) -> None:
-    async with running_manager(api):
-        await settle()
+    async with settled_manager(api):
         pods = api.sources["pods"]
         pods.hold()
         report(api, state_wire())
@@ -188,8 +191,7 @@ async def test_probing_starts_and_ends_with_the_matching_label(
     api: FakeApi,
 ) -> None:
     api.edit(PODS, "web-0", {"metadata": {"labels": {"app": "other"}}})
-    async with running_manager(api):
-        await settle()
+    async with settled_manager(api):
         assert api.read(NODE_POD_PROBES, "node-1")["spec"] == {}
 
         api.edit(PODS, "web-0", {"metadata": {"labels": {"app": "web"}}})
@@ -261,8 +263,8 @@ async def test_marks_follow_edits_of_the_marker(
             await settle()
     if not running:
         api.edit(MARKERS, "web", {"spec": edit})
-        async with running_manager(api):
-            await settle()
+        async with settled_manager(api):
+            pass
     found = shown(api)
     assert (found[0], found[1], set(found[2])) == (labels, annotations, conditions)
 
@@ -285,8 +287,7 @@ async def test_the_time_from_result_to_condition_is_observed_once_per_change(
         count = REGISTRY.get_sample_value(f"{name}_count")
         return count or 0.0, REGISTRY.get_sample_value(f"{name}_sum") or 0.0
 
-    async with running_manager(api):
-        await settle()
+    async with settled_manager(api):
         count, total = measured()
         report(api, state_wire())
         await settle()
@@ -306,8 +307,7 @@ async def test_a_failed_write_is_part_of_the_time_from_result_to_condition(api: 
         if write.kind == "Pod" and (error := next(failures, None)):
             raise error
 
-    async with running_manager(api):
-        await settle()
+    async with settled_manager(api):
         before = total()
         api.before = fail
         report(api, state_wire())
@@ -318,8 +318,7 @@ async def test_a_failed_write_is_part_of_the_time_from_result_to_condition(api: 
 
 async def test_a_delayed_write_is_part_of_the_time_from_result_to_condition(api: FakeApi) -> None:
     name = "kruise_probe_result_to_condition_seconds_sum"
-    async with running_manager(api):
-        await settle()
+    async with settled_manager(api):
         for number in range(4):
             report(api, state_wire(message=f"m{number}"))
             await settle(0.1)
@@ -363,8 +362,7 @@ async def test_the_first_result_of_an_edited_probe_writes_the_condition_once(
     async with reported(api, state_wire(probed="2026-01-01T00:00:01Z", probe_hash=HASH)):
         pass
     before = len(api.writes)
-    async with running_manager(api, leads=leads):
-        await settle()
+    async with settled_manager(api, leads=leads):
         edited = edit_command(api)
         await settle()
         for second in (9, 10, 11):
@@ -458,8 +456,7 @@ async def test_a_mark_that_the_response_lacks_is_written_again_after_a_second(
             if len(written) == 1:
                 del write.body[lost[0]][lost[1]]
 
-    async with running_manager(api):
-        await settle()
+    async with settled_manager(api):
         if not probes:
             report(api, state_wire())
             await settle()
@@ -487,8 +484,7 @@ async def test_a_key_that_kubectl_owns_causes_no_endless_writes_or_waits(
     api.put(MARKERS, marker_wire(probes=[probe_wire(policies=[policy])]))
     owned = owned_fields(annotations=[key])
     api.put(PODS, pod_wire(annotations={key: "x"}, owned=owned))
-    async with running_manager(api):
-        await settle()
+    async with settled_manager(api):
         report(api, state_wire())
         await settle(30)
         assert api.count("Pod") == {"Pod/status": 1}
@@ -501,8 +497,7 @@ async def test_a_key_that_kubectl_owns_causes_no_endless_writes_or_waits(
 async def test_a_pod_replaced_under_its_name_never_gets_the_old_marks(
     api: FakeApi,
 ) -> None:
-    async with running_manager(api):
-        await settle()
+    async with settled_manager(api):
         pods = api.sources["pods"]
         pods.hold()
         report(api, state_wire())
@@ -522,8 +517,7 @@ async def test_results_of_another_pod_are_ignored(
     own = pod_status_wire(pod_wire(), state_wire())
     strange = {**pod_status_wire(pod_wire(), state_wire(state="Failed")), "name": "web-1"}
     for statuses, labels in (([strange], {}), ([own, strange], {"healthy": "true"})):
-        async with running_manager(api):
-            await settle()
+        async with settled_manager(api):
             api.edit(NODE_POD_PROBES, "node-1", {"status": {"podProbeStatuses": statuses}})
             await settle()
             assert shown(api)[0] == labels
@@ -537,8 +531,7 @@ async def test_results_of_another_pod_are_ignored(
 @pytest.mark.parametrize("whole_pod", [False, True])
 async def test_a_removed_state_is_no_longer_counted(api: FakeApi, whole_pod: bool) -> None:
     api.put(MARKERS, marker_wire("other", probes=[probe_wire(condition="x.com/b")]))
-    async with running_manager(api):
-        await settle()
+    async with settled_manager(api):
         report(api, state_wire(), state_wire("other#healthy", "Failed"))
         await settle(2)
         counts = [api.get(MARKERS, "other")]
@@ -557,8 +550,7 @@ async def test_a_failing_pod_delays_no_other(api: FakeApi) -> None:
             raise ServerError("no")
 
     api.put(PODS, pod_wire("web-1"))
-    async with running_manager(api):
-        await settle()
+    async with settled_manager(api):
         api.before = refuse
         statuses = [pod_status_wire(pod_wire(each), state_wire()) for each in ("web-0", "web-1")]
         api.edit(NODE_POD_PROBES, "node-1", {"status": {"podProbeStatuses": statuses}})
@@ -615,8 +607,7 @@ class TestAValueThatTheServerRefuses:
             name = "controller_runtime_reconcile_errors_total"
             return REGISTRY.get_sample_value(name, labels) or 0.0
 
-        async with running_manager(api):
-            await settle()
+        async with settled_manager(api):
             before = errors()
             report(api, state_wire("bad#healthy"), state_wire())
             await settle(CONTESTED_SECONDS / 2)
@@ -624,8 +615,7 @@ class TestAValueThatTheServerRefuses:
             assert errors() > before
 
     async def test_a_refused_value_is_retried_with_backoff(self, api: FakeApi) -> None:
-        async with running_manager(api):
-            await settle()
+        async with settled_manager(api):
             report(api, state_wire("bad#healthy"), state_wire())
             await settle(60)
             before = len(api.writes)
@@ -651,8 +641,7 @@ class TestAValueThatTheServerRefuses:
             name = "kruise_probe_result_to_condition_seconds_count"
             return REGISTRY.get_sample_value(name) or 0.0
 
-        async with running_manager(api):
-            await settle()
+        async with settled_manager(api):
             before = measured()
             report(api, state_wire("bad#healthy"), state_wire())
             await settle()
@@ -672,8 +661,7 @@ class TestAValueThatTheServerRefuses:
                 raise ServerError("no")
 
         api.before = fail_once
-        async with running_manager(api):
-            await settle()
+        async with settled_manager(api):
             report(api, state_wire("bad#healthy"), state_wire())
             await settle(5)
             assert shown(api)[:2] == ({"healthy": "true"}, {"cost": "10"})
@@ -687,8 +675,7 @@ class TestAValueThatTheServerRefuses:
                 api.remove(PODS, "web-0")
 
         api.before = go
-        async with running_manager(api):
-            await settle()
+        async with settled_manager(api):
             report(api, state_wire("bad#healthy"), state_wire())
             await settle(60)
             assert api.count("Pod") == {"Pod/status": 2}
@@ -959,8 +946,7 @@ class TestSilentAgents:
         reader.before = raising(ConnectionFailed("no connection"))
         api.put(LEASES, lease_wire())
         name = "kruise_probe_result_to_condition_seconds_count"
-        async with running_manager(api, reader=reader):
-            await settle()
+        async with settled_manager(api, reader=reader):
             report(api, state_wire(probed="2026-01-01T00:00:05Z"))
             await settle(60)
             report(api, state_wire(state="Failed", probed="2026-01-01T00:00:30Z"))
@@ -976,8 +962,7 @@ class TestSilentAgents:
         reader = FakeGetter(api)
         reader.latency_seconds = 3600.0
         api.put(LEASES, lease_wire())
-        async with running_manager(api, reader=reader):
-            await settle()
+        async with settled_manager(api, reader=reader):
             report(api, state_wire(probed="2026-01-01T00:00:05Z"))
             await settle(66)
             reader.latency_seconds = 0.0
@@ -991,8 +976,7 @@ class TestSilentAgents:
         reader = FakeGetter(api)
         reader.before = raising(ConnectionFailed("no connection"))
         api.put(LEASES, lease_wire())
-        async with running_manager(api, reader=reader, resync_seconds=100):
-            await settle()
+        async with settled_manager(api, reader=reader, resync_seconds=100):
             report(api, state_wire(probed="2026-01-01T00:00:05Z"))
             await settle(150)
             assert shown(api)[2]["example.com/healthy"]["status"] == "True"
@@ -1008,8 +992,7 @@ class TestSilentAgents:
 
         api.sources["leases"].on_watch = refuse_at_first
         api.put(LEASES, lease_wire(renewed="2025-12-31T23:00:00Z"))
-        async with running_manager(api):
-            await settle()
+        async with settled_manager(api):
             report(api, state_wire(probed="2025-12-31T23:00:00Z"))
             await settle(10)
             assert shown(api)[2] == {}
@@ -1047,8 +1030,7 @@ class TestSilentAgents:
         reader = FakeGetter(api)
         reader.latency_seconds = 1.0
         api.put(LEASES, lease_wire())
-        async with running_manager(api, reader=reader):
-            await settle()
+        async with settled_manager(api, reader=reader):
             report(api, state_wire(probed="2026-01-01T00:00:05Z"))
             await settle(56.5)
             before = len(api.writes)
@@ -1070,16 +1052,14 @@ class TestSilentAgents:
             assert REGISTRY.get_sample_value("kruise_probe_daemons_stale") == 1
 
     async def test_a_daemon_without_a_lease_is_never_stale(self, api: FakeApi) -> None:
-        async with running_manager(api):
-            await settle()
+        async with settled_manager(api):
             report(api, state_wire())
             await settle(3600)
             assert shown(api)[2]["example.com/healthy"]["status"] == "True"
 
     async def test_after_a_restart_left_out_probes_stay_reported(self, api: FakeApi) -> None:
         api.put(LEASES, lease_wire(renewed="2025-12-31T23:00:00Z"))
-        async with running_manager(api):
-            await settle()
+        async with settled_manager(api):
             report(api, state_wire(probed="2025-12-31T23:00:05Z"))
             await settle(70)
             assert shown(api)[2]["example.com/healthy"]["status"] == "Unknown"
@@ -1190,8 +1170,7 @@ class TestEmptiedManagedFields:
     async def test_marks_that_nobody_owns_are_removed_when_the_intent_ends(
         self, api: FakeApi, end: Callable[[FakeApi], None]
     ) -> None:
-        async with running_manager(api):
-            await settle()
+        async with settled_manager(api):
             end(api)
             await settle(15)
         labels, annotations, conditions = shown(api)
@@ -1202,8 +1181,8 @@ class TestEmptiedManagedFields:
     async def test_marks_are_removed_if_the_marker_was_deleted_while_no_manager_ran(
         self, api: FakeApi
     ) -> None:
-        async with running_manager(api):
-            await settle()
+        async with settled_manager(api):
+            pass
         api.remove(MARKERS, "web")
         async with running_manager(api):
             await settle(15)
@@ -1216,8 +1195,7 @@ class TestEmptiedManagedFields:
         users = owned_fields(labels=["healthy"], annotations=["cost"])
         wire["metadata"]["managedFields"] = [users | {"manager": "kubectl", "subresource": ""}]
         api.put(PODS, wire)
-        async with running_manager(api):
-            await settle()
+        async with settled_manager(api):
             api.remove(MARKERS, "web")
             await settle(15)
         assert shown(api)[:2] == ({"healthy": "true", "own": "true"}, {"cost": "10"})
@@ -1234,8 +1212,7 @@ class TestServerless:
         api.edit(PODS, "web-0", {"status": {"conditions": [condition]}}, manager="provider")
 
     async def test_policies_follow_the_providers_conditions_both_ways(self, api: FakeApi) -> None:
-        async with running_manager(api, serverless=True):
-            await settle()
+        async with settled_manager(api, serverless=True):
             for status, labels in (
                 ("True", {"healthy": "true"}),
                 ("False", {"sick": "true"}),
@@ -1252,16 +1229,14 @@ class TestServerless:
     async def test_the_marker_counts_the_providers_states_and_waits_for_no_entry(
         self, api: FakeApi
     ) -> None:
-        async with running_manager(api, serverless=True):
-            await settle()
+        async with settled_manager(api, serverless=True):
             self.provider_reports(api, "True")
             await settle()
             marker = api.read(MARKERS, "web")
             assert (marker["status"]["succeeded"], marker["status"]["nodesBehind"]) == (1, 0)
 
     async def test_every_new_state_of_a_provider_is_applied_at_once(self, api: FakeApi) -> None:
-        async with running_manager(api, serverless=True):
-            await settle()
+        async with settled_manager(api, serverless=True):
             for number in range(40):
                 status, label = (("True", "healthy"), ("False", "sick"))[number % 2]
                 self.provider_reports(api, status)
@@ -1273,8 +1248,7 @@ class TestServerless:
     ) -> None:
         policy = policy_wire("Succeeded", from_message=[{"annotation": "line", "regex": "^n.*$"}])
         api.put(MARKERS, marker_wire(probes=[probe_wire(policies=[policy])]))
-        async with running_manager(api, serverless=True):
-            await settle()
+        async with settled_manager(api, serverless=True):
             self.provider_reports(api, "True", "n0\n")
             await settle()
             assert shown(api)[1] == {"line": "n0"}
@@ -1291,14 +1265,13 @@ class TestServerless:
     ) -> None:
         full = {"kruise.io/podprobemarker-list": "other", "kruise.io/podprobe": "x" * 262_080}
         api.put(PODS, pod_wire(annotations=full))
-        async with running_manager(api, serverless=True):
-            await settle()
+        async with settled_manager(api, serverless=True):
+            pass
         marker = api.read(MARKERS, "web")
         assert "AnnotationsFull" in {each["reason"] for each in marker["status"]["conditions"]}
 
     async def test_without_the_gate_nothing_is_written(self, api: FakeApi) -> None:
-        async with running_manager(api, serverless=False):
-            await settle()
+        async with settled_manager(api, serverless=False):
             self.provider_reports(api, "True")
             await settle()
         assert api.count("Pod") == {}
@@ -1318,8 +1291,8 @@ async def test_stale_marks_of_an_earlier_manager_are_removed_at_the_start(api: F
         ),
     )
     api.put(NODE_POD_PROBES, npp_wire())
-    async with running_manager(api):
-        await settle()
+    async with settled_manager(api):
+        pass
     wire = api.read(PODS, "old-0")
     assert wire["metadata"]["labels"] == {"app": "gone", "users": "1"}
     assert wire["metadata"]["annotations"] == {}

@@ -17,7 +17,7 @@ from support.builders import (
     state_wire,
 )
 from support.fake_api import FakeApi
-from support.running_manager import running_manager, settle
+from support.running_manager import running_manager, settle, settled_manager
 
 from kruise_probe.api.resources import MARKERS, NODE_POD_PROBES, NODES, PODS
 from kruise_probe.controllers.pods.writes import (
@@ -284,8 +284,7 @@ async def test_first_results_of_30_probes_are_each_written_at_once() -> None:
     api.put(PODS, pod_wire())
     probes = [probe_wire(f"p{number}", condition=f"example.com/c{number}") for number in range(30)]
     api.put(MARKERS, marker_wire(probes=probes))
-    async with running_manager(api):
-        await settle()
+    async with settled_manager(api):
         wire = api.read(PODS, "web-0")
         for known in range(1, 31):
             states = [state_wire(f"web#p{number}") for number in range(known)]
