@@ -11,7 +11,7 @@ Differs: the informer's event drops an entry, not only its time-to-live; deletio
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Hashable, Sequence
+from collections.abc import Collection, Hashable, Sequence
 from typing import Final, Generic, NamedTuple, TypeVar
 
 from kruise_probe.api.keys import NamespacedName
@@ -59,29 +59,19 @@ class MutationCache(Generic[T]):
             return stored
         return written
 
-    def list(self, namespace: str = "") -> Collection[T]:
-        """Return all objects, or those of one namespace."""
-        found = self._overlaid(self._store.list(), lambda obj: True)
-        return [each for each in found if not namespace or each.key.namespace == namespace]
-
     def by_index(self, name: str, value: Hashable) -> Collection[T]:
         """Return the objects with `value` in index `name`.
 
         Raises:
             KeyError: the index does not exist.
         """
-        return self._overlaid(
-            self._store.by_index(name, value),
-            lambda obj: value in self._store.index_values(name, obj),
-        )
-
-    def _overlaid(self, stored: Collection[T], included: Callable[[T], bool]) -> Collection[T]:
+        stored = self._store.by_index(name, value)
         if not self._written:
             return stored
         found = {each.key: each for each in stored}
         for key in self._written:
             current = self.get(key)
-            if current is not None and included(current):
+            if current is not None and value in self._store.index_values(name, current):
                 found[key] = current
             else:
                 found.pop(key, None)

@@ -33,17 +33,6 @@ async def test_the_newer_of_stored_and_written_is_returned() -> None:
     assert found.ip == "newer"
 
 
-async def test_objects_of_a_namespace_are_listed_with_the_written_ones() -> None:
-    store, cache = caches()
-    other = msgspec.structs.replace(at("5"), namespace="other")
-    store.put(at("5"))
-    store.put(other)
-    cache.record_write(at("7"))
-    assert list(cache.list("default")) == [at("7")]
-    assert list(cache.list("other")) == [other]
-    assert len(cache.list()) == 2
-
-
 async def test_indexes_contain_what_was_written() -> None:
     store, cache = caches()
     store.add_index("ip", lambda found: [found.ip])
