@@ -62,10 +62,6 @@ SERVER_ERRORS: Final = 3
 After an etcd restore, or behind a server that lags permanently, "too large resource version" never ends.
 Some servers send it only after accepting the watch. A proxy may refuse only streams."""
 
-SILENT_ATTEMPTS: Final = 2
-"""After this many attempts in a row without any data, the same.
-A restored etcd sends nothing to a watch from its future, and some proxies hold back the start of a stream."""
-
 SLOW_RESPONSE_SECONDS: Final = 5.0
 """An attempt without a response for this long is an outage."""
 
@@ -146,7 +142,8 @@ class Reflector(Generic[T]):
         self._watches_total = _watches_total.labels(name)
         self._backoff = Backoff()
         self._resource_version = ""
-        self._unfinished_streams = self._server_errors = self._silent_attempts = 0
+        self._unfinished_streams = self._server_errors = 0
+        self._was_silent = False
         self._listed_at = 0.0
         self._active_at: float | None = None
         self._waiting_since: float | None = None
@@ -194,7 +191,7 @@ class Reflector(Generic[T]):
         in_pages = (
             self._unfinished_streams >= STREAM_ATTEMPTS
             or self._server_errors >= SERVER_ERRORS
-            or self._silent_attempts >= SILENT_ATTEMPTS
+            or self._was_silent
         )
         try:
             if not self._resource_version and in_pages:
@@ -215,9 +212,11 @@ class Reflector(Generic[T]):
 
     def _drop_invalid_version(self, error: Exception) -> None:
         """Drop the resource version if `error` shows that it is no longer valid."""
-        if isinstance(error, NoResponse):
-            self._silent_attempts += 1
-            invalid = self._silent_attempts >= SILENT_ATTEMPTS
+        # A server sends a bookmark each minute. A restored etcd sends nothing to a watch from its future, until its
+        # versions arrive there; what happened before then is only in a list. Some proxies hold back the start of a stream.
+        self._was_silent = self._was_silent and isinstance(error, NoResponse)
+        if self._was_silent:
+            invalid = True
         elif isinstance(error, ServerError):
             self._server_errors += 1
             invalid = self._server_errors >= SERVER_ERRORS
@@ -285,12 +284,14 @@ class Reflector(Generic[T]):
     def _finish_list(self, resource_version: str) -> None:
         self._replica.finish_list()
         self._resource_version = resource_version or "0"
-        self._server_errors = self._silent_attempts = 0
+        self._server_errors = 0
+        self._was_silent = False
         self._listed_at = _loop_time()
 
     async def _watch(self) -> None:
         """Apply changes from the last version on until the server ends the watch; without a version, list first."""
         timeout_seconds = random.randint(*WATCH_SECONDS)
+        self._was_silent = True
         self._watches_total.inc()
         self.watches += 1
         async with (
@@ -306,7 +307,8 @@ class Reflector(Generic[T]):
                 await self._take_initial_events(events)
             async for event in events:
                 self._record_activity()
-                self._server_errors = self._silent_attempts = 0
+                self._server_errors = 0
+                self._was_silent = False
                 self._replica.apply(event)
                 version = event.resource_version
                 if version and not is_older(version, self._resource_version):
@@ -329,6 +331,7 @@ class Reflector(Generic[T]):
             async with limit:
                 async for event in events:
                     self._record_activity()
+                    self._was_silent = False
                     if event.initial_events_end:
                         self._finish_list(event.resource_version)
                         self._unfinished_streams = 0
