@@ -1,24 +1,38 @@
-"""The whole daemon: watches the node's NodePodProbe, runs probes, reports results and renews the Lease.
+"""The whole daemon: watches the node's NodePodProbe, runs a worker for each of its probes, reports results and renews the Lease.
 
-Source: Kruise pkg/daemon/podprobe/pod_probe_controller.go (Run).
-Differs: watches a single object, and never reads or writes a Pod.
+Source: Kruise pkg/daemon/podprobe/pod_probe_controller.go (Run, sync); kubelet pkg/kubelet/prober/prober_manager.go.
+Differs: watches a single object, and never reads or writes a Pod. An edit changes the running worker. At start, workers
+get the results that the previous daemon published. If the NodePodProbe is deleted and created again within
+`REPAIR_SECONDS`, workers get the results from before.
 """
 
 import asyncio
+import math
+from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 import structlog
+from prometheus_client import REGISTRY
 
+from kruise_probe.api.keys import ProbeKey
 from kruise_probe.api.names import EVENT_FAILED, EVENT_SUCCEEDED, EVENT_UNKNOWN, SYSTEM_NAMESPACE
 from kruise_probe.api.v1alpha1 import ContainerProbeState, NodePodProbe, ProbeState
 from kruise_probe.client.recorder import EventRecorder, ObjectReference
-from kruise_probe.daemon.diff import DesiredProbe
+from kruise_probe.daemon import metrics
+from kruise_probe.daemon.diff import DesiredProbe, Recorded, desired_probes, recorded_in
 from kruise_probe.daemon.heartbeat import Heartbeat, LeaseClient
+from kruise_probe.daemon.metrics import ProbeCollector
 from kruise_probe.daemon.reporter import Reporter, StatusClient
-from kruise_probe.daemon.supervisor import Supervisor
-from kruise_probe.daemon.worker import WorkerContext
+from kruise_probe.daemon.schedule import StartTime
+from kruise_probe.daemon.worker import Worker, WorkerContext
 from kruise_probe.informers.replica import EventHandler
+
+CLOCK_CHECK_SECONDS: Final = 1.0
+"""How often the wall clock is compared with the loop's."""
+
+REPAIR_SECONDS: Final = 60.0
+"""How long results are kept after the NodePodProbe is deleted."""
 
 LAST_EVENTS_SECONDS: Final = 1.0
 """Time to send the last events at shutdown, after the last status write."""
@@ -117,3 +131,132 @@ def _record_transition(
         container=desired.key.container,
         probe=probe,
     )
+
+
+class Supervisor(EventHandler[NodePodProbe]):
+    """Keeps exactly one running worker for every probe that the NodePodProbe names, by the events of its watch.
+
+    Cancelling `run` ends all probes and keeps the results, so that the last status write removes no state.
+
+    Args:
+        spawn: starts the tasks of probes; their owner cancels them at the end.
+    """
+
+    def __init__(
+        self,
+        context: WorkerContext,
+        reporter: Reporter,
+        heartbeat: Heartbeat,
+        *,
+        spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]],
+    ) -> None:
+        self._context = context
+        self._reporter = reporter
+        self._heartbeat = heartbeat
+        self._spawn = spawn
+        self._log = structlog.get_logger()
+        self._started_at = StartTime(context.now().timestamp(), asyncio.get_running_loop().time())
+        self._desired: dict[ProbeKey, DesiredProbe] = {}
+        self._workers: dict[ProbeKey, Worker] = {}
+        self._kept_results: dict[ProbeKey, ContainerProbeState] = {}
+        self._keep_until = -math.inf
+
+    async def run(self) -> None:
+        """Watch for suspends of the node until cancelled; then halt the workers."""
+        collector = ProbeCollector(lambda: [worker.series for worker in self._workers.values()])
+        REGISTRY.register(collector)
+        try:
+            await self._probe_after_suspends()
+        finally:
+            REGISTRY.unregister(collector)
+            for worker in self._workers.values():
+                worker.halt()
+
+    async def _probe_after_suspends(self) -> None:
+        """Run probes at once after the node was suspended for more than their period: loop time stood still meanwhile."""
+        offset = self._clock_offset()
+        while True:
+            await asyncio.sleep(CLOCK_CHECK_SECONDS)
+            before, offset = offset, self._clock_offset()
+            for worker in self._workers.values():
+                if offset - before > worker.desired.probe.effective_period_seconds:
+                    worker.probe_at_once()
+
+    def _clock_offset(self) -> float:
+        return self._context.now().timestamp() - asyncio.get_running_loop().time()
+
+    # Events of the NodePodProbe.
+
+    def on_add(self, obj: NodePodProbe, is_initial: bool) -> None:
+        # The status of an object that existed before this daemon is read back.
+        self._apply(obj, first=is_initial)
+
+    def on_update(self, old: NodePodProbe, new: NodePodProbe) -> None:
+        self._apply(new, edited=old.spec != new.spec)
+
+    def on_delete(self, last_known: NodePodProbe) -> None:
+        self._apply(None)
+
+    def _apply(
+        self, newest: NodePodProbe | None, *, first: bool = False, edited: bool = True
+    ) -> None:
+        """Add, edit and remove workers to match `newest`; None (deleted) removes all and keeps their results.
+
+        `first`: the object existed when this daemon started. Its containers may have been probed before.
+        """
+        if edited:
+            before = self._desired
+            self._desired = desired_probes(newest.spec if newest else None)
+            recorded = recorded_in(newest.status) if first and newest else {}
+            self._keep_results(newest)
+            for key in [key for key in before if key not in self._desired]:
+                self._remove(key)
+            for key, desired in self._desired.items():
+                if before.get(key) != desired:
+                    self._set_up(desired, recorded, first=first)
+        self._reporter.observe(newest, self._desired)
+        if newest is not None:
+            self._heartbeat.observe(newest.metadata)
+
+    def _keep_results(self, node_pod_probe: NodePodProbe | None) -> None:
+        now = asyncio.get_running_loop().time()
+        if node_pod_probe is None:
+            self._kept_results = dict(self._reporter.results)
+            self._keep_until = now + REPAIR_SECONDS
+        elif now > self._keep_until:
+            self._kept_results.clear()
+
+    def _set_up(self, desired: DesiredProbe, recorded: Recorded, *, first: bool) -> None:
+        """Add or edit a worker. One bad probe never stops another, so every exception is logged."""
+        try:
+            if worker := self._workers.get(desired.key):
+                worker.edit(desired)
+            else:
+                self._add(desired, recorded, first=first)
+        except Exception:  # noqa: BLE001 - one bad probe never stops another
+            metrics.WORKER_ERRORS.inc()
+            self._log.exception(
+                "probe could not be set up",
+                pod=str(desired.pod),
+                container=desired.key.container,
+                probe=str(desired.key.probe),
+            )
+
+    def _add(self, desired: DesiredProbe, recorded: Recorded, *, first: bool) -> None:
+        known = recorded.get((desired.key.pod_uid, desired.entry.name))
+        worker = Worker(
+            desired,
+            self._context,
+            self._reporter,
+            daemon_start=self._started_at,
+            spawn=self._spawn,
+            recorded=known or self._kept_results.pop(desired.key, None),
+            from_start=first,
+        )
+        self._workers[desired.key] = worker
+        worker.start()
+
+    def _remove(self, key: ProbeKey) -> None:
+        if worker := self._workers.pop(key, None):
+            worker.halt()
+        self._reporter.remove(key)

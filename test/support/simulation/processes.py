@@ -32,7 +32,7 @@ from kruise_probe.api.resources import NODE_POD_PROBES
 from kruise_probe.client.recorder import EventRecorder
 from kruise_probe.client.rest import ResourceListerWatcher
 from kruise_probe.controllers import product
-from kruise_probe.daemon import supervisor
+from kruise_probe.daemon import agent
 from kruise_probe.daemon.agent import AgentOptions, run_agent
 from kruise_probe.daemon.cri.containers import ContainerWatcher
 from kruise_probe.daemon.places import EXECS, SOCKETS, Places
@@ -53,12 +53,12 @@ LEASE_ID = "kruise-probe-manager"
 @contextmanager
 def own_metrics() -> Iterator[None]:
     """Another registry for the metrics of daemons: several in one process register the same ones."""
-    before = supervisor.REGISTRY  # type: ignore[attr-defined]
-    supervisor.REGISTRY = CollectorRegistry(auto_describe=False)  # type: ignore[attr-defined]
+    before = agent.REGISTRY  # type: ignore[attr-defined]
+    agent.REGISTRY = CollectorRegistry(auto_describe=False)  # type: ignore[attr-defined]
     try:
         yield
     finally:
-        supervisor.REGISTRY = before  # type: ignore[attr-defined]
+        agent.REGISTRY = before  # type: ignore[attr-defined]
 
 
 class Surroundings:

@@ -1,64 +1,58 @@
-from prometheus_client.core import CollectorRegistry
+"""The metrics of the probes of a whole daemon, as a scrape reads them."""
 
-from kruise_probe.api.keys import NamespacedName, ProbeKey, ProbeName
-from kruise_probe.daemon.metrics import ProbeCollector, ProbeSeries
+import asyncio
 
+import msgspec
+import pytest
+from prometheus_client import REGISTRY
+from support.scripted_node import BAD, OK, ScriptedNode, exec_probe, one, pod_of, probe_of, spec_of
 
-def series(probe: str = "m#p", uid: str = "uid") -> ProbeSeries:
-    made = ProbeSeries(
-        ProbeKey(uid, "main", ProbeName.parse(probe)), NamespacedName("shop", "web-0")
-    )
-    made.type = "exec"
-    return made
+from kruise_probe.daemon.probers.prober import CouldNotProbe, Reason
 
-
-def registry_of(*all_series: ProbeSeries) -> CollectorRegistry:
-    registry = CollectorRegistry()
-    registry.register(ProbeCollector(lambda: iter(all_series)))
-    return registry
+NAMES = {"probe_type": "custom", "container": "main", "pod": "pod", "namespace": "default", "probe": "marker#probe"}  # fmt: skip
+DURATION = "prober_probe_duration_seconds"
 
 
-NAMES = {"probe_type": "custom", "container": "main", "pod": "web-0", "namespace": "shop", "probe": "m#p"}  # fmt: skip
+def total(result: str) -> float | None:
+    labels = {**NAMES, "pod_uid": "uid-pod", "result": result}
+    return REGISTRY.get_sample_value("prober_probe_total", labels)
 
 
-def test_b21_totals_and_durations_have_kubelets_names() -> None:
-    one = series()
-    one.succeeded(0.03)
-    one.succeeded(20.0)
-    one.failed += 1
-    registry = registry_of(one)
+async def test_b21_totals_and_durations_have_kubelets_names() -> None:
+    node = ScriptedNode()
+    results = (OK, 0.03), (OK, 20), (BAD, 1), (CouldNotProbe(Reason.EXEC_IMPOSSIBLE, "no"), 1)
+    totals: list[tuple[float | None, ...]] = []
+    node.api.put(one(exec_probe(period_seconds=3600)))
+    async with node.daemon():
+        for result, seconds in results:
+            node.probers.answer(result, seconds=seconds)
+            node.containers.start()  # a new container is probed at once
+            await asyncio.sleep(30)
+            totals.append(tuple(map(total, ("successful", "failed", "unknown"))))
+        assert totals == [(1, None, None), (2, None, None), (2, 1, None), (2, 1, 1)]
+        assert REGISTRY.get_sample_value(f"{DURATION}_count", NAMES) == 2
+        assert REGISTRY.get_sample_value(f"{DURATION}_sum", NAMES) == pytest.approx(20.03)
+        buckets = {"0.025": 0, "0.05": 1, "10.0": 1, "+Inf": 2}
+        for le, count in buckets.items():
+            labels = {**NAMES, "le": le}
+            assert REGISTRY.get_sample_value(f"{DURATION}_bucket", labels) == count
 
-    def total(result: str) -> float | None:
-        labels = {**NAMES, "pod_uid": "uid", "result": result}
-        return registry.get_sample_value("prober_probe_total", labels)
 
-    assert (total("successful"), total("failed"), total("unknown")) == (2, 1, None)
-    duration = "prober_probe_duration_seconds"
-    assert registry.get_sample_value(f"{duration}_count", NAMES) == 2
-    assert registry.get_sample_value(f"{duration}_sum", NAMES) == 20.03
-    assert registry.get_sample_value(f"{duration}_bucket", {**NAMES, "le": "0.025"}) == 0
-    assert registry.get_sample_value(f"{duration}_bucket", {**NAMES, "le": "0.05"}) == 1
-    assert registry.get_sample_value(f"{duration}_bucket", {**NAMES, "le": "10.0"}) == 1
-    assert registry.get_sample_value(f"{duration}_bucket", {**NAMES, "le": "+Inf"}) == 2
-
-
-def test_two_pods_of_one_name_give_no_duplicate_series() -> None:
-    old, new = series(uid="old"), series(uid="new")
-    old.succeeded(1.0)
-    new.succeeded(1.0)
-    samples = [
-        (sample.name, tuple(sorted(sample.labels.items())))
-        for family in registry_of(old, new).collect()
-        for sample in family.samples
-    ]
+async def test_each_of_many_probes_is_exported_once_also_with_two_pods_of_one_name() -> None:
+    node = ScriptedNode()
+    pods = [pod_of(probe_of(exec_probe()), name=f"web-{number}") for number in range(101)]
+    pods[1] = msgspec.structs.replace(pods[1], name="web-0")
+    for number in range(len(pods)):
+        node.containers.start(f"web-{number}", age=100)
+    node.api.put(spec_of(*pods))
+    async with node.daemon():
+        await asyncio.sleep(15)
+        samples = [
+            (sample.name, tuple(sorted(sample.labels.items())))
+            for family in REGISTRY.collect()
+            for sample in family.samples
+            if sample.name.startswith("prober_")
+        ]
     assert len(samples) == len(set(samples))
-
-
-def test_more_probes_than_a_portion_are_all_exported() -> None:
-    all_series = [series(f"m#{number}") for number in range(101)]
-    for each in all_series:
-        each.failed += 1
-    registry = registry_of(*all_series)
-    for number in range(101):
-        labels = {**NAMES, "probe": f"m#{number}", "pod_uid": "uid", "result": "failed"}
-        assert registry.get_sample_value("prober_probe_total", labels) == 1
+    assert [name for name, _ in samples].count("prober_probe_total") == 101
+    assert [name for name, _ in samples].count(f"{DURATION}_count") == 100

@@ -21,7 +21,7 @@ from support.scripted_node import (
 
 from kruise_probe.api.core import ExecAction, Probe
 from kruise_probe.api.v1alpha1 import ContainerProbe, NodePodProbeSpec
-from kruise_probe.daemon.probers.prober import CouldNotProbe, Prober, ProbeResult, Reason, Target
+from kruise_probe.daemon.probers.prober import Prober, ProbeResult, Target
 
 
 @pytest.fixture
@@ -270,34 +270,3 @@ async def test_b8_daemon_restart_does_not_change_the_initial_delay(
     async with node.daemon():
         await asyncio.sleep(100)
         assert node.probers.times == [pytest.approx(40, abs=0.05)]
-
-
-async def test_the_duration_of_a_success_is_that_of_its_attempt(node: ScriptedNode) -> None:
-    node.probers.answer(OK, seconds=0.7)
-    node.api.put(one(exec_probe(period_seconds=300)))
-    labels = {"probe_type": "custom", "container": "main", "pod": "pod", "namespace": "default",
-              "probe": "marker#probe"}  # fmt: skip
-    name = "prober_probe_duration_seconds"
-    async with node.daemon():
-        await asyncio.sleep(20)
-        node.containers.start()
-        await asyncio.sleep(2)
-        assert REGISTRY.get_sample_value(f"{name}_count", labels) == 1
-        assert REGISTRY.get_sample_value(f"{name}_sum", labels) == pytest.approx(0.7)
-        types = {"type": "exec", "state": "Succeeded"}
-        assert REGISTRY.get_sample_value("kruise_probe_probes", types) == 1
-
-
-async def test_a_probe_without_a_result_counts_as_unknown(node: ScriptedNode) -> None:
-    node.probers.answer(CouldNotProbe(Reason.EXEC_IMPOSSIBLE, "no"))
-    node.api.put(one(exec_probe()))
-    async with node.daemon():
-        node.containers.start()
-        await asyncio.sleep(5)
-        labels = {"probe_type": "custom", "container": "main", "pod": "pod", "namespace": "default",
-                  "pod_uid": "uid-pod", "probe": "marker#probe"}  # fmt: skip
-        counts = [
-            REGISTRY.get_sample_value("prober_probe_total", {**labels, "result": result})
-            for result in ("unknown", "failed", "successful")
-        ]
-        assert counts == [len(node.probers.attempts), None, None]
