@@ -13,50 +13,36 @@ from kruise_probe.manager.lease_record import Candidate, Observation, observe, r
 AT = datetime(2026, 11, 21, 10, 0, 0, 250_000, tzinfo=UTC)
 
 
-def lease(holder: str, *, version: str = "1", renewed: str = "t0", seconds: int = 15) -> Lease:
+def lease(
+    holder: str | None, *, version: str = "1", renewed: str = "t0", seconds: int | None = 15
+) -> Lease:
     return Lease(
         ObjectMeta(name="l", resource_version=version),
         LeaseSpec(holder, seconds, renew_time=renewed, lease_transitions=3),
     )
 
 
-def test_a_lease_is_held_for_its_duration_since_it_was_observed() -> None:
-    seen = observe(None, lease("a"), now=100.0)
-
-    assert (seen.holder, seen.free_at) == ("a", 115.0)
-
-
-def test_an_unchanged_record_is_no_renewal() -> None:
-    first = observe(None, lease("a"), now=100.0)
-    again = observe(first, lease("a", version="2"), now=110.0)
-
-    assert again.free_at == 115.0
-    assert again.resource_version == "2"
-
-
-def test_a_changed_record_starts_a_new_term_whatever_its_renew_time() -> None:
-    first = observe(None, lease("a", renewed="2030"), now=100.0)
-    renewed = observe(first, lease("a", renewed="1970"), now=110.0)
-
-    assert renewed.free_at == 125.0
-
-
 @pytest.mark.parametrize(
-    "spec",
+    ("first", "second", "holder", "free_at"),
     [
-        pytest.param(LeaseSpec(""), id="released"),
-        pytest.param(LeaseSpec(None, 15), id="no-holder"),
-        pytest.param(None, id="no-spec"),
+        pytest.param(None, lease("a"), "a", 125, id="seen-for-the-first-time"),
+        pytest.param(lease("a"), lease("a", version="2"), "a", 115, id="unchanged-is-no-renewal"),
+        pytest.param(lease("a", renewed="2030"), lease("a", renewed="1970"), "a", 125, id="renewed-whatever-its-time"),
+        pytest.param(lease("a"), None, "a", 115, id="deleted-counts-as-held"),
+        pytest.param(lease("a"), lease(""), "", 110, id="released"),
+        pytest.param(lease("a"), lease(None), "", 110, id="no-holder"),
+        pytest.param(lease("a"), Lease(ObjectMeta(name="l"), None), "", 110, id="no-spec"),
+        pytest.param(lease("a"), lease("b", seconds=None), "b", 110, id="no-duration"),
     ],
-)
-def test_a_lease_without_holder_can_be_acquired_at_once(spec: LeaseSpec | None) -> None:
-    seen = observe(None, Lease(ObjectMeta(name="l"), spec), now=100.0)
+)  # fmt: skip
+def test_a_lease_is_held_for_its_duration_since_its_record_changed(
+    first: Lease | None, second: Lease | None, holder: str, free_at: float
+) -> None:
+    """Read at 100 s and at 110 s."""
+    seen = observe(observe(None, first, now=100.0), second, now=110.0)
 
-    assert seen.free_at == 100.0
-
-
-def test_a_holder_without_a_duration_holds_the_lease_for_no_time() -> None:
-    assert observe(None, Lease(ObjectMeta(name="l"), LeaseSpec("a")), now=100.0).free_at == 100.0
+    assert (seen.holder, seen.free_at) == (holder, free_at)
+    assert seen.resource_version == (second.metadata.resource_version if second else "")
 
 
 def test_transitions_are_counted_from_zero() -> None:
@@ -64,23 +50,24 @@ def test_transitions_are_counted_from_zero() -> None:
     assert msgspec.json.decode(taken)["spec"]["leaseTransitions"] == 1
 
 
-def test_a_deleted_lease_counts_as_held_until_its_last_seen_term_ends() -> None:
-    seen = observe(observe(None, lease("a"), now=100.0), None, now=103.0)
-
-    assert (seen.holder, seen.free_at, seen.resource_version) == ("a", 115.0, "")
-
-
-def test_writes_contain_the_observed_version_and_only_the_spec() -> None:
+def test_writes_contain_the_spec_and_patches_the_observed_version() -> None:
     seen = Observation(lease("a").spec or LeaseSpec(), "7", 100.0)
     me = Candidate("me", 15)
 
-    taken, renewed, released = (
+    created, taken, renewed, released = (
         msgspec.json.decode(each)
-        for each in (me.acquisition(seen, AT), me.renewal(seen, AT), release(seen, AT))
+        for each in (
+            me.creation(NamespacedName("ns", "l"), AT),
+            me.acquisition(seen, AT),
+            me.renewal(seen, AT),
+            release(seen, AT),
+        )
     )
     stamp = "2026-11-21T10:00:00.250000Z"
 
     assert {each["metadata"]["resourceVersion"] for each in (taken, renewed, released)} == {"7"}
+    assert created["metadata"] == {"name": "l", "namespace": "ns"}
+    assert created["spec"] == {**taken["spec"], "leaseTransitions": 0}
     assert taken["spec"] == {
         "holderIdentity": "me",
         "leaseDurationSeconds": 15,
@@ -99,10 +86,3 @@ def test_writes_contain_the_observed_version_and_only_the_spec() -> None:
         "acquireTime": stamp,
         "renewTime": stamp,
     }
-
-
-def test_the_first_lease_is_created_with_all_fields() -> None:
-    made = msgspec.json.decode(Candidate("me", 15).creation(NamespacedName("ns", "l"), AT))
-
-    assert made["metadata"] == {"name": "l", "namespace": "ns"}
-    assert made["spec"]["leaseTransitions"] == 0

@@ -9,6 +9,7 @@ import sys
 import weakref
 from asyncio.sslproto import SSLProtocol
 from collections.abc import Iterator
+from contextlib import contextmanager
 from types import SimpleNamespace
 
 import pytest
@@ -52,54 +53,6 @@ run_until_signalled(main(), program="test")
 """
 
 
-@pytest.mark.parametrize(
-    ("second", "code", "rest"),
-    [
-        pytest.param(signal.SIGTERM, 0, "released", id="sigterm"),
-        pytest.param(signal.SIGINT, 128 + signal.SIGINT, "", id="sigint"),
-    ],
-)
-def test_only_a_second_sigint_interrupts_the_release(
-    second: signal.Signals, code: int, rest: str
-) -> None:
-    with subprocess.Popen(
-        [sys.executable, "-c", SIGNALLED_TWICE],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as running:
-        try:
-            assert running.stdin
-            assert running.stdout
-            assert running.stdout.readline() == "ready\n"
-            running.send_signal(signal.SIGTERM)
-            while running.stdout.readline() != "releasing\n":
-                pass
-            running.send_signal(second)
-            if second is signal.SIGTERM:
-                running.stdin.write("go on\n")
-                running.stdin.flush()
-            assert running.wait(timeout=20) == code
-            assert rest in running.stdout.read()
-        finally:
-            running.kill()
-
-
-def test_c13_process_exits_after_the_grace_period_if_tasks_hang() -> None:
-    with subprocess.Popen(
-        [sys.executable, "-c", STUBBORN], stdout=subprocess.PIPE, text=True
-    ) as running:
-        try:
-            assert running.stdout
-            assert running.stdout.readline() == "ready\n"
-            running.send_signal(signal.SIGTERM)
-            assert running.wait(timeout=20) == 0
-            assert "ignored" in running.stdout.read()
-            assert 4 < process.GRACE_SECONDS < 5, "the documented limit"
-        finally:
-            running.kill()
-
-
 FAILED_DURING_LOOKUP = """
 import asyncio
 from kruise_probe.api.errors import FatalError
@@ -113,19 +66,60 @@ run_until_signalled(main(), program="test")
 """
 
 
-def test_failure_ends_the_process_while_a_thread_hangs() -> None:
+@contextmanager
+def started(program: str) -> Iterator[subprocess.Popen[str]]:
+    pipe = subprocess.PIPE
     with subprocess.Popen(
-        [sys.executable, "-c", FAILED_DURING_LOOKUP],
-        stdin=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as running:
+        [sys.executable, "-c", program], stdin=pipe, stdout=pipe, stderr=pipe, text=True
+    ) as process:
         try:
-            assert running.wait(timeout=20) == 1
-            assert running.stderr
-            assert running.stderr.read() == "test: leadership lost\n"
+            yield process
         finally:
-            running.kill()
+            process.kill()
+
+
+def read_until(process: subprocess.Popen[str], line: str) -> None:
+    assert process.stdout
+    while process.stdout.readline() != f"{line}\n":
+        assert process.poll() is None
+
+
+@pytest.mark.parametrize(
+    ("second", "code", "rest"),
+    [
+        pytest.param(signal.SIGTERM, 0, "released", id="sigterm"),
+        pytest.param(signal.SIGINT, 128 + signal.SIGINT, "", id="sigint"),
+    ],
+)
+def test_only_a_second_sigint_interrupts_the_release(
+    second: signal.Signals, code: int, rest: str
+) -> None:
+    with started(SIGNALLED_TWICE) as running:
+        read_until(running, "ready")
+        running.send_signal(signal.SIGTERM)
+        read_until(running, "releasing")
+        running.send_signal(second)
+        if second is signal.SIGTERM:
+            assert running.stdin
+            running.stdin.write("go on\n")
+            running.stdin.flush()
+        assert running.wait(timeout=20) == code
+        assert rest in running.communicate()[0]
+
+
+def test_c13_process_exits_after_the_grace_period_if_tasks_hang() -> None:
+    with started(STUBBORN) as running:
+        read_until(running, "ready")
+        running.send_signal(signal.SIGTERM)
+        assert "ignored" in running.communicate(timeout=20)[0]
+        assert running.returncode == 0
+        assert 4 < process.GRACE_SECONDS < 5, "the documented limit"
+
+
+def test_failure_ends_the_process_while_a_thread_hangs() -> None:
+    with started(FAILED_DURING_LOOKUP) as running:
+        assert running.wait(timeout=20) == 1
+        assert running.communicate()[1] == "test: leadership lost\n"
 
 
 class Unflushed(io.TextIOWrapper):

@@ -71,8 +71,6 @@ def names(entries: Entries) -> dict[str, list[str]]:
         pytest.param(pod(phase="Failed"), False, id="failed"),
         pytest.param(pod(node=""), False, id="not-scheduled"),
         pytest.param(pod(annotations={"kubernetes.io/config.mirror": "x"}), False, id="static"),
-        pytest.param(pod(labels={"app": "db"}), False, id="not-matching"),
-        pytest.param(pod(namespace="other"), False, id="another-namespace"),
         pytest.param(pod(containers=[container_wire("other")]), False, id="no-such-container"),
     ],
 )
@@ -81,30 +79,27 @@ def test_a_pod_is_planned_while_it_can_be_probed(of: Pod, probed: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("containers", "port"),
+    ("of", "port"),
     [
-        pytest.param([container_wire(ports={"http": 8080})], 8080, id="resolved"),
-        pytest.param([container_wire(ports={"web": 8080})], "http", id="left-to-the-daemon"),
+        pytest.param(pod(containers=[container_wire(ports={"http": 80})]), 80, id="resolved"),
+        pytest.param(pod(containers=[container_wire(ports={"x": 80})]), "http", id="left-to-the-daemon"),
+        pytest.param(
+            pod(
+                containers=[container_wire("other")],
+                init_containers=[container_wire(ports={"http": 90}, sidecar=True)],
+            ),
+            90,
+            id="of-a-sidecar",
+        ),
     ],
-)
+)  # fmt: skip
 @pytest.mark.parametrize("handler", ["httpGet", "tcpSocket"])
-def test_a_port_name_is_resolved_from_its_container(
-    handler: str, containers: list[Json], port: int | str
-) -> None:
+def test_a_port_name_is_resolved_from_its_container(handler: str, of: Pod, port: int | str) -> None:
     probe = probe_wire(handler={handler: {"port": "http"}})
-    (entry,) = planned([pod(containers=containers)], [marker(probes=[probe])])
+    (entry,) = planned([of], [marker(probes=[probe])])
     action = (entry.probes or ())[0].probe.http_get or (entry.probes or ())[0].probe.tcp_socket
     assert action is not None
     assert action.port == port
-
-
-def test_a_sidecars_port_name_is_resolved_too() -> None:
-    sidecar = container_wire("side", ports={"http": 9000}, sidecar=True)
-    probe = probe_wire(container="side", handler={"tcpSocket": {"port": "http"}})
-    (entry,) = planned([pod(init_containers=[sidecar])], [marker(probes=[probe])])
-    action = (entry.probes or ())[0].probe.tcp_socket
-    assert action is not None
-    assert action.port == 9000
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,6 @@ from support.builders import (
 )
 
 from kruise_probe.api.extraction import FromMessage
-from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.resources import MARKERS, PODS
 from kruise_probe.controllers.compiled import CompiledMarker, compile_marker
 from kruise_probe.controllers.pods.claims import (
@@ -58,32 +57,6 @@ def test_the_claims_of_thousands_of_markers_are_computed_once() -> None:
     many = [compile_marker(marker(f"m{number}", probes=probes)) for number in range(2_000)]
     first, again = ([claims_of((each,)) for each in many] for _ in range(2))
     assert all(a is b for a, b in zip(first, again, strict=True))
-
-
-THREE = [
-    policy_wire("Succeeded", {"role": "main", "ok": "1"}),
-    policy_wire("Failed", {"role": "none"}, {"why": "x"}),
-    policy_wire("Unknown", {"role": "unknown"}),
-]
-
-
-@pytest.mark.parametrize(
-    ("state", "labels", "annotations"),
-    [
-        pytest.param(
-            "Succeeded", (("ok", "1"), ("role", "main")), (("why", None),), id="succeeded"
-        ),
-        pytest.param("Failed", (("ok", None), ("role", "none")), (("why", "x"),), id="failed"),
-        pytest.param(
-            "Unknown", (("ok", None), ("role", "unknown")), (("why", None),), id="unknown"
-        ),
-    ],
-)
-def test_of_three_policies_each_state_removes_keys_of_the_others(
-    state: str, labels: object, annotations: object
-) -> None:
-    claims = claims_of((compile_marker(marker(probes=[probe_wire(policies=THREE)])),))
-    assert claims.claims[0].wanted[state] == (labels, annotations)
 
 
 def test_a_key_from_the_message_is_owned_like_a_static_one() -> None:
@@ -154,7 +127,7 @@ def test_the_first_marker_that_names_something_owns_it(first: Json, second: Json
             ("annotation", "a"),
             ("condition type", "c/x"),
         }
-        assert {each.owner.name for each in conflicts} == {first["name"]}
+        assert {(each.marker, each.owner) for each in conflicts} == {(pair[1].key, pair[0].key)}
         assert conflicts_of(pair[0], claims) == []
 
 
@@ -264,9 +237,3 @@ def test_a_mark_that_the_cache_does_not_show_is_not_stale() -> None:
     assert not has_stale_mark(
         pod(owned=owned_fields(labels=["l"], annotations=["a"])), ending, claims_of(())
     )
-
-
-def test_conflicts_name_the_marker_that_does_not_own_the_key() -> None:
-    markers = [compile_marker(marker(each, probes=[probe_wire()])) for each in ("a", "b")]
-    (conflict,) = conflicts_of(markers[1], claims_of(tuple(markers)))
-    assert conflict.marker == NamespacedName("default", "b")

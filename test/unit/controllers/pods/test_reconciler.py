@@ -46,6 +46,7 @@ POLICIES = (
     policy_wire("Failed", {"sick": "true"}),
 )
 
+LATENCY = "kruise_probe_result_to_condition_seconds"
 HASH = entry_of(Probe(exec=ExecAction(("true",)))).hash
 
 
@@ -76,10 +77,13 @@ async def reported(
         yield recorder
 
 
-def reconciles(controller: str = "podmarks") -> float:
-    """Successful reconciles so far."""
-    labels = {"controller": controller, "result": "success"}
-    return REGISTRY.get_sample_value("controller_runtime_reconcile_total", labels) or 0.0
+def metric(name: str, **labels: str) -> float:
+    return REGISTRY.get_sample_value(name, labels) or 0.0
+
+
+def reconciles(result: str = "success") -> float:
+    """Reconciles of pods so far."""
+    return metric("controller_runtime_reconcile_total", controller="podmarks", result=result)
 
 
 def shown(
@@ -281,26 +285,17 @@ async def test_a_restart_writes_nothing(api: FakeApi) -> None:
 async def test_the_time_from_result_to_condition_is_observed_once_per_change(
     api: FakeApi,
 ) -> None:
-    name = "kruise_probe_result_to_condition_seconds"
-
-    def measured() -> tuple[float, float]:
-        count = REGISTRY.get_sample_value(f"{name}_count")
-        return count or 0.0, REGISTRY.get_sample_value(f"{name}_sum") or 0.0
-
     async with settled_manager(api):
-        count, total = measured()
+        count, total = metric(f"{LATENCY}_count"), metric(f"{LATENCY}_sum")
         report(api, state_wire())
         await settle()
         report(api, state_wire(probed="2026-01-01T00:09:00Z"))
         await settle()
-        assert measured()[0] == count + 1
-        assert measured()[1] - total == pytest.approx(LATENCY_SECONDS, abs=1e-6)
+        assert metric(f"{LATENCY}_count") == count + 1
+        assert metric(f"{LATENCY}_sum") - total == pytest.approx(LATENCY_SECONDS, abs=1e-6)
 
 
 async def test_a_failed_write_is_part_of_the_time_from_result_to_condition(api: FakeApi) -> None:
-    def total() -> float:
-        return REGISTRY.get_sample_value("kruise_probe_result_to_condition_seconds_sum") or 0.0
-
     failures = iter([ServerError("no"), ServerError("no")])
 
     def fail(write: Write) -> None:
@@ -308,27 +303,26 @@ async def test_a_failed_write_is_part_of_the_time_from_result_to_condition(api: 
             raise error
 
     async with settled_manager(api):
-        before = total()
+        before = metric(f"{LATENCY}_sum")
         api.before = fail
         report(api, state_wire())
         await settle()
         assert next(failures, None) is None
-        assert total() - before > LATENCY_SECONDS
+        assert metric(f"{LATENCY}_sum") - before > LATENCY_SECONDS
 
 
 async def test_a_delayed_write_is_part_of_the_time_from_result_to_condition(api: FakeApi) -> None:
-    name = "kruise_probe_result_to_condition_seconds_sum"
     async with settled_manager(api):
         for number in range(4):
             report(api, state_wire(message=f"m{number}"))
             await settle(0.1)
-        before = REGISTRY.get_sample_value(name) or 0.0
+        before = metric(f"{LATENCY}_sum")
         report(api, state_wire(message="the last but one"))
         await settle(7)
         report(api, state_wire(message="the last"))
         await settle(4)
         assert shown(api)[2]["example.com/healthy"]["message"] == "the last"
-        assert (REGISTRY.get_sample_value(name) or 0.0) - before > 5
+        assert metric(f"{LATENCY}_sum") - before > 5
 
 
 async def test_a_retry_of_a_new_state_has_no_limit_of_writes(api: FakeApi) -> None:
@@ -446,10 +440,6 @@ async def test_a_mark_that_the_response_lacks_is_written_again_after_a_second(
     """An admission webhook removes a field from our patch, so no event shows a change by others."""
     written: list[float] = []
 
-    def requeued() -> float:
-        labels = {"controller": "podmarks", "result": "requeue_after"}
-        return REGISTRY.get_sample_value("controller_runtime_reconcile_total", labels) or 0.0
-
     def lose(write: Write) -> None:
         if write.kind == "Pod":
             written.append(asyncio.get_running_loop().time())
@@ -460,14 +450,14 @@ async def test_a_mark_that_the_response_lacks_is_written_again_after_a_second(
         if not probes:
             report(api, state_wire())
             await settle()
-        api.before, before = lose, requeued()
+        api.before, before = lose, reconciles("requeue_after")
         if probes:
             report(api, state_wire())
         else:
             api.edit(MARKERS, "web", {"spec": {"probes": probes}})
         await settle(10)
         assert (shown(api)[0], bool(shown(api)[2])) == (labels, bool(probes))
-        assert requeued() == before + 1
+        assert reconciles("requeue_after") == before + 1
     assert [after - before for before, after in pairwise(written)] == pytest.approx(
         [CONTESTED_SECONDS + LATENCY_SECONDS], abs=0.001
     )
@@ -602,17 +592,13 @@ class TestAValueThatTheServerRefuses:
             assert self.degraded(api, "bad")[0] == "AsExpected"
 
     async def test_a_reconcile_with_a_refused_value_is_an_error(self, api: FakeApi) -> None:
-        def errors() -> float:
-            labels = {"controller": "podmarks"}
-            name = "controller_runtime_reconcile_errors_total"
-            return REGISTRY.get_sample_value(name, labels) or 0.0
-
+        errors = "controller_runtime_reconcile_errors_total"
         async with settled_manager(api):
-            before = errors()
+            before = metric(errors, controller="podmarks")
             report(api, state_wire("bad#healthy"), state_wire())
             await settle(CONTESTED_SECONDS / 2)
             assert shown(api)[0] == {"healthy": "true"}
-            assert errors() > before
+            assert metric(errors, controller="podmarks") > before
 
     async def test_a_refused_value_is_retried_with_backoff(self, api: FakeApi) -> None:
         async with settled_manager(api):
@@ -637,18 +623,14 @@ class TestAValueThatTheServerRefuses:
             assert (labels, annotations, [*conditions]) == ({}, {}, ["example.com/bad"])
 
     async def test_a_delayed_result_is_measured(self, api: FakeApi) -> None:
-        def measured() -> float:
-            name = "kruise_probe_result_to_condition_seconds_count"
-            return REGISTRY.get_sample_value(name) or 0.0
-
         async with settled_manager(api):
-            before = measured()
+            before = metric(f"{LATENCY}_count")
             report(api, state_wire("bad#healthy"), state_wire())
             await settle()
-            assert measured() == before + 1
+            assert metric(f"{LATENCY}_count") == before + 1
             api.before = lambda write: None
             await settle(60)
-            assert measured() == before + 1
+            assert metric(f"{LATENCY}_count") == before + 1
 
     async def test_a_failure_between_two_parts_is_retried(self, api: FakeApi) -> None:
         refuse, seen = api.before, 0
@@ -754,10 +736,18 @@ def renew(api: FakeApi) -> None:
 
 
 class TestSilentAgents:
+    @pytest.fixture
+    def api(self, api: FakeApi) -> FakeApi:
+        api.put(LEASES, lease_wire())
+        return api
+
+    @pytest.fixture
+    def reader(self, api: FakeApi) -> FakeGetter:
+        return FakeGetter(api)
+
     async def test_stale_conditions_are_unknown_marks_stay_and_both_recover(
         self, api: FakeApi
     ) -> None:
-        api.put(LEASES, lease_wire())
         async with reported(
             api, state_wire(probed="2026-01-01T00:00:05Z", moved="2026-01-01T00:00:05Z")
         ):
@@ -767,12 +757,12 @@ class TestSilentAgents:
             condition = conditions["example.com/healthy"]
             assert (condition["status"], condition["reason"]) == ("Unknown", "ProbeDaemonStale")
             assert condition["lastTransitionTime"] == "2026-01-01T00:01:00Z"
-            assert REGISTRY.get_sample_value("kruise_probe_daemons_stale") == 1
+            assert metric("kruise_probe_daemons_stale") == 1
             assert "node-1" in condition["message"]
 
             api.put(LEASES, lease_wire(renewed="2026-01-01T00:01:08Z"))
             await settle(1)
-            assert REGISTRY.get_sample_value("kruise_probe_daemons_stale") == 0
+            assert metric("kruise_probe_daemons_stale") == 0
             condition = shown(api)[2]["example.com/healthy"]
             assert condition["status"] == "True"
             assert "reason" not in condition
@@ -780,7 +770,6 @@ class TestSilentAgents:
             assert api.count("Pod") == {"Pod/status": 3}
 
     async def test_stale_conditions_are_unknown_without_recorded_states(self, api: FakeApi) -> None:
-        api.put(LEASES, lease_wire())
         async with reported(api, state_wire(probed="2026-01-01T00:00:05Z")):
             api.remove(NODE_POD_PROBES, "node-1")
             await settle(60)
@@ -801,7 +790,6 @@ class TestSilentAgents:
             assert (condition["status"], condition.get("reason")) == ("True", None)
 
     async def test_renewals_in_time_write_nothing(self, api: FakeApi) -> None:
-        api.put(LEASES, lease_wire())
         async with reported(api, state_wire(probed="2026-01-01T00:00:05Z")):
             before, reconciled = len(api.writes), reconciles()
             for second in range(10, 300, 10):
@@ -871,12 +859,10 @@ class TestSilentAgents:
             assert shown(api)[2]["example.com/healthy"]["reason"] == "ProbeDaemonStale"
 
     async def test_a_lease_that_became_malformed_expires_and_is_read_once(
-        self, api: FakeApi
+        self, api: FakeApi, reader: FakeGetter
     ) -> None:
-        reader = FakeGetter(api)
         read: list[NamespacedName] = []
         reader.before = read.append
-        api.put(LEASES, lease_wire())
         async with reported(api, state_wire(probed="2026-01-01T00:00:05Z"), reader=reader):
             api.put(LEASES, lease_wire(renewed="soon"))
             await settle(60)
@@ -885,7 +871,6 @@ class TestSilentAgents:
 
     async def test_a_silent_watch_of_leases_makes_no_daemon_stale(self, api: FakeApi) -> None:
         """But a daemon that stops meanwhile becomes stale in time."""
-        api.put(LEASES, lease_wire())
         async with reported(api, state_wire(probed="2026-01-01T00:00:05Z")):
             before = len(api.writes)
             api.sources["leases"].hold()
@@ -897,13 +882,11 @@ class TestSilentAgents:
             await settle(125)  # each read of a Lease counts as a renewal
             assert shown(api)[2]["example.com/healthy"]["reason"] == "ProbeDaemonStale"
 
-    @pytest.mark.parametrize("away", ["reads", "watches"])
+    @pytest.mark.parametrize("away", ["reads", "hanging-reads", "watches"])
     async def test_after_an_outage_daemons_have_time_to_renew_their_leases(
-        self, api: FakeApi, away: str
+        self, api: FakeApi, reader: FakeGetter, away: str
     ) -> None:
-        reader = FakeGetter(api)
         refuse = raising(ConnectionFailed("no connection"))
-        api.put(LEASES, lease_wire())
         api.put(LEASES, lease_wire("node-2"))
         async with reported(api, state_wire(probed="2026-01-01T00:00:05Z"), reader=reader):
             before = len(api.writes)
@@ -911,13 +894,16 @@ class TestSilentAgents:
             if away == "reads":
                 leases.hold()
                 reader.before = refuse
+            elif away == "hanging-reads":
+                leases.hold()
+                reader.latency_seconds = 3600.0
             else:
                 leases.on_list = leases.on_watch = refuse
                 leases.drop_watches()
             for _ in range(20):
                 await settle(5)
                 api.edit(PODS, "web-0", {"metadata": {"labels": {"looked": str(loop_clock())}}})
-            reader.before = lambda _: None
+            reader.before, reader.latency_seconds = lambda _: None, 0.0
             leases.on_list = leases.on_watch = lambda: None
             await settle(20)
             renew(api)
@@ -927,10 +913,8 @@ class TestSilentAgents:
             assert shown(api)[2]["example.com/healthy"]["reason"] == "ProbeDaemonStale"
 
     async def test_marks_without_an_owner_go_while_the_lease_cannot_be_read(
-        self, api: FakeApi
+        self, api: FakeApi, reader: FakeGetter
     ) -> None:
-        reader = FakeGetter(api)
-        api.put(LEASES, lease_wire())
         async with reported(api, state_wire(probed="2026-01-01T00:00:05Z"), reader=reader):
             reader.before = raising(ConnectionFailed("no connection"))
             await settle(60)
@@ -939,43 +923,24 @@ class TestSilentAgents:
             assert shown(api) == ({}, {}, {})
 
     async def test_a_result_that_waits_for_a_lease_stays_a_change_of_state(
-        self, api: FakeApi
+        self, api: FakeApi, reader: FakeGetter
     ) -> None:
         """Its latency is measured, and it has no limit of writes."""
-        reader = FakeGetter(api)
         reader.before = raising(ConnectionFailed("no connection"))
-        api.put(LEASES, lease_wire())
-        name = "kruise_probe_result_to_condition_seconds_count"
         async with settled_manager(api, reader=reader):
             report(api, state_wire(probed="2026-01-01T00:00:05Z"))
             await settle(60)
             report(api, state_wire(state="Failed", probed="2026-01-01T00:00:30Z"))
             await settle(1)
             assert shown(api)[2]["example.com/healthy"]["status"] == "True"
-            before = REGISTRY.get_sample_value(name) or 0.0
+            before = metric(f"{LATENCY}_count")
             renew(api)
             await settle(1)
             assert shown(api)[2]["example.com/healthy"]["status"] == "False"
-            assert REGISTRY.get_sample_value(name) == before + 1
+            assert metric(f"{LATENCY}_count") == before + 1
 
-    async def test_a_read_of_a_lease_without_a_response_is_an_outage(self, api: FakeApi) -> None:
-        reader = FakeGetter(api)
-        reader.latency_seconds = 3600.0
-        api.put(LEASES, lease_wire())
-        async with settled_manager(api, reader=reader):
-            report(api, state_wire(probed="2026-01-01T00:00:05Z"))
-            await settle(66)
-            reader.latency_seconds = 0.0
-            before = len(api.writes)
-            await settle(30)
-            assert api.count("Pod", since=before) == {}
-            await settle(20)
-            assert shown(api)[2]["example.com/healthy"]["reason"] == "ProbeDaemonStale"
-
-    async def test_a_resync_is_no_read_of_a_lease(self, api: FakeApi) -> None:
-        reader = FakeGetter(api)
+    async def test_a_resync_is_no_read_of_a_lease(self, api: FakeApi, reader: FakeGetter) -> None:
         reader.before = raising(ConnectionFailed("no connection"))
-        api.put(LEASES, lease_wire())
         async with settled_manager(api, reader=reader, resync_seconds=100):
             report(api, state_wire(probed="2026-01-01T00:00:05Z"))
             await settle(150)
@@ -1002,7 +967,6 @@ class TestSilentAgents:
 
     async def test_a_renewal_after_the_expiry_sets_another_timer(self, api: FakeApi) -> None:
         """Kruise's daemon ran beside the Lease of ours."""
-        api.put(LEASES, lease_wire())
         async with running_manager(api):
             await settle(70)
             report(api, state_wire(probed="2026-01-01T00:01:05Z"))
@@ -1015,7 +979,6 @@ class TestSilentAgents:
     async def test_a_lease_that_is_gone_while_its_watch_is_silent_is_forgotten(
         self, api: FakeApi
     ) -> None:
-        api.put(LEASES, lease_wire())
         async with reported(api, state_wire(probed="2026-01-01T00:00:05Z")):
             api.sources["leases"].hold()
             api.remove(LEASES, daemon_lease_name("node-1"), "kruise-system")
@@ -1025,11 +988,9 @@ class TestSilentAgents:
             assert shown(api)[2]["example.com/healthy"]["status"] == "False"
 
     async def test_a_renewal_that_arrives_during_the_read_of_a_lease_counts(
-        self, api: FakeApi
+        self, api: FakeApi, reader: FakeGetter
     ) -> None:
-        reader = FakeGetter(api)
         reader.latency_seconds = 1.0
-        api.put(LEASES, lease_wire())
         async with settled_manager(api, reader=reader):
             report(api, state_wire(probed="2026-01-01T00:00:05Z"))
             await settle(56.5)
@@ -1040,40 +1001,28 @@ class TestSilentAgents:
 
     async def test_the_daemon_of_a_deleted_node_is_no_longer_counted(self, api: FakeApi) -> None:
         """Nobody deletes the Lease of its daemon."""
-        api.put(LEASES, lease_wire())
         async with running_manager(api):
             await settle(70)
-            assert REGISTRY.get_sample_value("kruise_probe_daemons_stale") == 1
+            assert metric("kruise_probe_daemons_stale") == 1
             api.remove(NODES, "node-1")
             await settle(1)
-            assert REGISTRY.get_sample_value("kruise_probe_daemons_stale") == 0
+            assert metric("kruise_probe_daemons_stale") == 0
             api.put(NODES, node_wire(uid="another"))
             await settle(1)
-            assert REGISTRY.get_sample_value("kruise_probe_daemons_stale") == 1
+            assert metric("kruise_probe_daemons_stale") == 1
 
     async def test_a_daemon_without_a_lease_is_never_stale(self, api: FakeApi) -> None:
+        api.remove(LEASES, daemon_lease_name("node-1"), "kruise-system")
         async with settled_manager(api):
             report(api, state_wire())
             await settle(3600)
             assert shown(api)[2]["example.com/healthy"]["status"] == "True"
-
-    async def test_after_a_restart_left_out_probes_stay_reported(self, api: FakeApi) -> None:
-        api.put(LEASES, lease_wire(renewed="2025-12-31T23:00:00Z"))
-        async with settled_manager(api):
-            report(api, state_wire(probed="2025-12-31T23:00:05Z"))
-            await settle(70)
-            assert shown(api)[2]["example.com/healthy"]["status"] == "Unknown"
-        before = len(api.writes)
-        async with running_manager(api):
-            await settle(70)
-        assert api.count(since=before) == {}
 
     @pytest.mark.parametrize("seconds", [-3600, 120], ids=["back", "forward"])
     async def test_a_step_of_our_clock_makes_no_daemon_stale(
         self, api: FakeApi, seconds: int
     ) -> None:
         step = timedelta()
-        api.put(LEASES, lease_wire())
         async with reported(
             api, state_wire(probed="2026-01-01T00:00:05Z"), now=lambda: loop_clock() + step
         ):
@@ -1120,19 +1069,11 @@ class TestSilentAgents:
 
     async def test_a_result_with_a_hash_exempts_no_daemon(self, api: FakeApi) -> None:
         """A daemon that reports, and does not renew its Lease, is ours."""
-        api.put(LEASES, lease_wire())
         async with running_manager(api):
             await settle(65)
             report(api, state_wire(probed="2026-01-01T00:01:04Z", probe_hash=HASH))
             await settle()
             assert "True" not in str(shown(api)[2])
-
-    async def test_newer_results_of_another_daemon_end_staleness(self, api: FakeApi) -> None:
-        api.put(LEASES, lease_wire(renewed="2025-12-31T23:00:00Z"))
-        async with reported(api, state_wire(probed="2025-12-31T23:00:05Z")):
-            report(api, state_wire(probed="2026-01-01T00:00:05Z"))
-            await settle()
-            assert shown(api)[2]["example.com/healthy"]["status"] == "True"
 
 
 def _remove_policy(api: FakeApi) -> None:
