@@ -2,14 +2,13 @@
 
 import asyncio
 import tempfile
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from support import programs
 from support.background import background
-from support.fake_runtime import ScriptedRuntime, exit_with, hang, refuse, served, succeed
+from support.fake_runtime import Script, ScriptedRuntime, exit_with, hang, refuse, served, succeed
 from support.patience import PATIENCE_SECONDS
 
 from kruise_probe.daemon.cri._pb import cri_pb2 as pb
@@ -23,6 +22,7 @@ from kruise_probe.daemon.cri.runtime import (
     ContainerState,
     ExecImpossible,
     ExecOutputTooLarge,
+    ExecResult,
     ExecTimeout,
     NotSupported,
     RuntimeContainerStatus,
@@ -48,6 +48,19 @@ async def until(condition: str, *, holds: Callable[[], object]) -> None:
     await programs.until(condition, look)
 
 
+async def output_of(
+    script: Script, socket: Path, *, timeout: float = 5, version: RuntimeFailure | None = None
+) -> ExecResult:
+    """Run a command that acts as `script`, in a runtime whose version request fails with `version`."""
+    scripted = ScriptedRuntime()
+    container = scripted.start()
+    scripted.on_exec("check", script=script)
+    if version is not None:
+        scripted.failures["Version"] = version
+    async with served(scripted, socket) as endpoint, GrpcRuntime(endpoint) as runtime:
+        return await runtime.exec_sync(container.id, ["check"], timeout_seconds=timeout)
+
+
 @pytest.mark.parametrize(
     ("failure", "kind"),
     [
@@ -63,12 +76,8 @@ async def until(condition: str, *, holds: Callable[[], object]) -> None:
 async def test_failures_of_an_exec_are_distinguished(
     socket: Path, failure: RuntimeFailure, kind: type[RuntimeFailure]
 ) -> None:
-    scripted = ScriptedRuntime()
-    container = scripted.start()
-    scripted.on_exec("check", script=refuse(failure))
-    async with served(scripted, socket) as endpoint, GrpcRuntime(endpoint) as runtime:
-        with pytest.raises(RuntimeFailure) as caught:
-            await runtime.exec_sync(container.id, ["check"], timeout_seconds=1)
+    with pytest.raises(RuntimeFailure) as caught:
+        await output_of(refuse(failure), socket)
 
     assert type(caught.value) is kind
 
@@ -86,20 +95,12 @@ async def test_failures_of_an_exec_are_distinguished(
 async def test_e7_an_output_above_the_limit_is_no_result(
     socket: Path, stdout: int, stderr: int
 ) -> None:
-    scripted = ScriptedRuntime()
-    container = scripted.start()
-    scripted.on_exec("check", script=succeed(b"x" * stdout, b"y" * stderr))
-    async with served(scripted, socket) as endpoint, GrpcRuntime(endpoint) as runtime:
-        with pytest.raises(ExecOutputTooLarge, match="printed more than 1048576 bytes; print less"):
-            _ = await runtime.exec_sync(container.id, ["check"], timeout_seconds=5)
+    with pytest.raises(ExecOutputTooLarge, match="printed more than 1048576 bytes; print less"):
+        await output_of(succeed(b"x" * stdout, b"y" * stderr), socket)
 
 
 async def test_e7_an_output_at_the_limit_is_read(socket: Path) -> None:
-    scripted = ScriptedRuntime()
-    container = scripted.start()
-    scripted.on_exec("check", script=exit_with(3, b"x" * (MAX_EXEC_RESPONSE_BYTES - 100)))
-    async with served(scripted, socket) as endpoint, GrpcRuntime(endpoint) as runtime:
-        result = await runtime.exec_sync(container.id, ["check"], timeout_seconds=5)
+    result = await output_of(exit_with(3, b"x" * (MAX_EXEC_RESPONSE_BYTES - 100)), socket)
 
     assert (result.exit_code, len(result.stdout)) == (3, MAX_EXEC_RESPONSE_BYTES - 100)
 
@@ -127,13 +128,9 @@ async def test_a_list_above_16_mib_is_refused(socket: Path) -> None:
 async def test_exec_impossible_has_a_stable_message(socket: Path) -> None:
     """containerd names each run by chance; as part of the message that would be a change at every period."""
     told = 'failed to exec in container: failed to start exec{}: OCI runtime exec failed: exec: "x": no such file'
-    scripted = ScriptedRuntime()
-    container = scripted.start()
     failure = ExecImpossible(told.format(f' "{"0123456789abcdef" * 4}"'))
-    scripted.on_exec("check", script=refuse(failure))
-    async with served(scripted, socket) as endpoint, GrpcRuntime(endpoint) as runtime:
-        with pytest.raises(ExecImpossible) as caught:
-            await runtime.exec_sync(container.id, ["check"], timeout_seconds=1)
+    with pytest.raises(ExecImpossible) as caught:
+        await output_of(refuse(failure), socket)
 
     assert str(caught.value) == told.format("")
 
@@ -170,14 +167,8 @@ async def test_a_runtime_that_never_ends_an_exec_is_not_waited_for(socket: Path)
 async def test_timeout_is_that_of_the_command_only_if_the_runtime_responds(
     socket: Path, failure: RuntimeFailure | None, kind: type[RuntimeFailure]
 ) -> None:
-    scripted = ScriptedRuntime()
-    container = scripted.start()
-    scripted.on_exec("check", script=hang())
-    if failure is not None:
-        scripted.failures["Version"] = failure
-    async with served(scripted, socket) as endpoint, GrpcRuntime(endpoint) as runtime:
-        with pytest.raises(RuntimeFailure) as caught:
-            await runtime.exec_sync(container.id, ["check"], timeout_seconds=1)
+    with pytest.raises(RuntimeFailure) as caught:
+        await output_of(hang(), socket, timeout=1, version=failure)
 
     assert type(caught.value) is kind
 
@@ -277,20 +268,11 @@ async def test_every_call_but_a_command_ends_after_five_seconds(
 
 
 async def test_cri_o_timeout_response_is_a_timeout(socket: Path) -> None:
-    scripted = ScriptedRuntime()
-    container = scripted.start()
-    scripted.on_exec("hangs", script=exit_with(-1, b"", b"command timed out"))
-    scripted.on_exec("says so itself", script=exit_with(1, b"", b"command timed out"))
-    async with served(scripted, socket) as endpoint, GrpcRuntime(endpoint) as runtime:
-        with pytest.raises(ExecTimeout, match="command timed out after 2s"):
-            await runtime.exec_sync(container.id, ["hangs"], timeout_seconds=2)
-        result = await runtime.exec_sync(container.id, ["says so itself"], timeout_seconds=2)
+    with pytest.raises(ExecTimeout, match="command timed out after 2s"):
+        await output_of(exit_with(-1, b"", b"command timed out"), socket, timeout=2)
+    result = await output_of(exit_with(1, b"", b"command timed out"), socket, timeout=2)
 
     assert result.exit_code == 1
-
-
-async def next_of(events: AsyncIterator[str]) -> str:
-    return await anext(events)
 
 
 async def test_the_watcher_waits_for_a_runtime_and_survives_two_restarts(socket: Path) -> None:
@@ -319,14 +301,16 @@ async def test_call_in_flight_when_the_connection_is_closed_is_unavailable(
     async with served(scripted, socket) as endpoint:
         runtime = GrpcRuntime(endpoint)
         async with runtime:
-            calls: dict[str, Coroutine[Any, Any, object]] = {
-                "exec": runtime.exec_sync(container.id, ["check"], timeout_seconds=60),
-                "status": runtime.container_status(container.id),
-                "events": next_of(runtime.events()),
+            calls: dict[str, Callable[[], Awaitable[object]]] = {
+                "exec": lambda: runtime.exec_sync(container.id, ["check"], timeout_seconds=60),
+                "status": lambda: runtime.container_status(container.id),
+                "events": lambda: anext(runtime.events()),
             }
-            waiting = asyncio.create_task(calls.pop(call))
-            for other in calls.values():
-                other.close()
+
+            async def wait() -> None:
+                await calls[call]()
+
+            waiting = asyncio.create_task(wait())
             await until("the call is in flight", holds=lambda: scripted.calls.total())
         with pytest.raises(RuntimeUnavailable, match="was closed"):
             await waiting

@@ -128,12 +128,9 @@ async def test_a_failing_status_does_not_wait_for_the_rest(
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
-@pytest.mark.parametrize("location", ["/next", "next", "http://127.0.0.1:{port}/next"])
-async def test_redirect_on_the_pod_is_followed(status: int, location: str) -> None:
+async def test_redirect_on_the_pod_is_followed(status: int) -> None:
     def answer(request: str) -> bytes:
-        if request.startswith("GET /next "):
-            return OK
-        return response(status, f"Location: {location.format(port=server.port)}")
+        return OK if request.startswith("GET /next ") else response(status, "Location: next")
 
     async with serving(answering(answer)) as server:
         assert await probe(server) == success("ok")
@@ -443,6 +440,12 @@ async def test_proxies_of_the_environment_are_ignored(
     assert proxy.connections == 0
 
 
+def reset(writer: asyncio.StreamWriter) -> None:
+    linger = struct.pack("ii", 1, 0)
+    writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+    writer.transport.abort()
+
+
 class TestHttps:
     async def test_any_certificate_is_good_enough(self, tmp_path: Path) -> None:
         names: list[str | None] = []
@@ -459,6 +462,7 @@ class TestHttps:
             pytest.param(b"HTTP/1.1 400 Bad Request\r\n\r\n", id="http"),
             pytest.param(b"SSH-2.0-server\r\n", id="ssh"),
             pytest.param(bytes((21, 3, 1, 0, 2, 2, 40)), id="alert"),
+            pytest.param(b"", id="end-of-the-connection"),
         ],
     )
     async def test_server_without_tls(self, answer: bytes) -> None:
@@ -469,7 +473,7 @@ class TestHttps:
         async with serving(lambda _: script) as server:
             result = await probe(server, scheme="HTTPS")
 
-        assert not result.succeeded
+        assert (result.succeeded, result.timed_out) == (False, False)
         assert ": tls: " in result.message
 
     def test_defaults_of_openssl_stay_and_renegotiation_is_off(self) -> None:
@@ -479,9 +483,7 @@ class TestHttps:
 
     async def test_server_that_resets_before_the_handshake(self) -> None:
         async def script(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            linger = struct.pack("ii", 1, 0)
-            writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
-            writer.transport.abort()
+            reset(writer)
 
         async with serving(lambda _: script) as server:
             result = await probe(server, scheme="HTTPS")
@@ -496,9 +498,7 @@ class TestHttps:
             _ = await reader.readuntil(b"\r\n\r\n")
             writer.write(body)
             await writer.drain()
-            linger = struct.pack("ii", 1, 0)
-            writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
-            writer.transport.abort()
+            reset(writer)
 
         async with serving(lambda _: script, tls=self_signed(tmp_path)) as server:
             result = await probe(server, scheme="HTTPS")
@@ -553,14 +553,3 @@ async def test_a_server_reads_a_plain_end_whatever_of_its_response_was_not_read(
             await server.until_ended(number + 1)
 
     assert ends == [b""] * 20
-
-
-async def test_server_that_closes_the_connection() -> None:
-    async def script(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
-        await reader.readexactly(1)
-
-    async with serving(lambda _: script) as server:
-        result = await probe(server, scheme="HTTPS")
-
-    assert not result.succeeded
-    assert not result.timed_out
