@@ -37,6 +37,16 @@ class Write(NamedTuple):
     subresource: str = ""
 
 
+def refusing(error: Exception, *, kind: str = "", name: str = "") -> Callable[[Write], None]:
+    """What `FakeApi.before` does if the server refuses writes of this kind or this name; "" is any."""
+
+    def refuse(write: Write) -> None:
+        if kind in ("", write.kind) and name in ("", write.key.name):
+            raise error
+
+    return refuse
+
+
 class LaggingSource(FakeSource[Any]):
     """A source whose watch events can be delayed."""
 

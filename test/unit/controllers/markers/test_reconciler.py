@@ -19,7 +19,7 @@ from support.builders import (
     probe_wire,
     state_wire,
 )
-from support.fake_api import FakeApi, Write
+from support.fake_api import FakeApi, Write, refusing
 from support.running_manager import (
     RecordingRecorder,
     loop_clock,
@@ -165,11 +165,7 @@ async def test_counting_in_slices_counts_every_pod_once(
 
 
 async def test_observed_generation_advances_whatever_fails(api: FakeApi) -> None:
-    def refuse(write: Write) -> None:
-        if write.kind == "NodePodProbe":
-            raise ServerError("no")
-
-    api.before = refuse
+    api.before = refusing(ServerError("no"), kind="NodePodProbe")
     async with settled_manager(api):
         api.edit(MARKERS, "web", {"spec": {"probes": [probe_wire(periodSeconds=9)]}})
         await settle()
@@ -249,11 +245,9 @@ async def test_the_status_is_written_if_the_finalizer_is_refused(api: FakeApi) -
 
 
 async def test_a_pod_with_refused_marks_is_reported_until_they_are_accepted(api: FakeApi) -> None:
-    def refuse(write: Write) -> None:
-        if write.key.name == "web-1":
-            raise Forbidden("pods web-1 is forbidden: says a policy\nat length", code=403)
-
-    api.before = refuse
+    api.before = refusing(
+        Forbidden("pods web-1 is forbidden: says a policy\nat length", code=403), name="web-1"
+    )
     async with reported(api, {"web-1": "Succeeded", "web-2": "Succeeded"}):
         status, reason, message = condition(api, "Degraded")
         assert (status, reason) == ("True", "PodNotMarked")
@@ -266,11 +260,7 @@ async def test_a_pod_with_refused_marks_is_reported_until_they_are_accepted(api:
 
 
 async def test_a_deleted_pod_is_no_longer_reported_as_refused(api: FakeApi) -> None:
-    def refuse(write: Write) -> None:
-        if write.key.name == "web-1":
-            raise Invalid("labels: too many", code=422)
-
-    api.before = refuse
+    api.before = refusing(Invalid("labels: too many", code=422), name="web-1")
     async with reported(api, {"web-1": "Succeeded"}):
         assert condition(api, "Degraded")[1] == "PodNotMarked"
         api.remove(PODS, "web-1")
@@ -279,11 +269,7 @@ async def test_a_deleted_pod_is_no_longer_reported_as_refused(api: FakeApi) -> N
 
 
 async def test_a_transient_error_is_not_reported_as_a_refusal(api: FakeApi) -> None:
-    def fail(write: Write) -> None:
-        if write.key.name == "web-1":
-            raise ServerError("no", code=500)
-
-    api.before = fail
+    api.before = refusing(ServerError("no", code=500), name="web-1")
     async with reported(api, {"web-1": "Succeeded"}):
         assert condition(api, "Degraded")[1] == "AsExpected"
 
@@ -345,13 +331,14 @@ async def test_finalizer_and_status_are_written_once_while_the_informer_lags(api
     assert (finalizers, numbers(api)) == (1, (2, 1, 0, 1, 0))
 
 
-async def test_fields_that_kruises_crd_prunes_are_written_once(api: FakeApi) -> None:
-    def prune(wire: Json) -> None:
-        kept = ("observedGeneration", "matchedPods")
-        if wire["kind"] == "PodProbeMarker" and "status" in wire:
-            wire["status"] = {key: wire["status"][key] for key in kept if key in wire["status"]}
+def prune_status(wire: Json) -> None:
+    kept = ("observedGeneration", "matchedPods")
+    if wire["kind"] == "PodProbeMarker" and "status" in wire:
+        wire["status"] = {key: wire["status"][key] for key in kept if key in wire["status"]}
 
-    api.prune = prune
+
+async def test_fields_that_kruises_crd_prunes_are_written_once(api: FakeApi) -> None:
+    api.prune = prune_status
     api.put(MARKERS, marker_wire("broken", probes=[probe_wire("native", condition="Ready")]))
     async with settled_manager(api) as recorder:
         assert status_of(api) == {"observedGeneration": 1, "matchedPods": 2}
@@ -371,12 +358,7 @@ async def test_fields_that_kruises_crd_prunes_are_written_once(api: FakeApi) -> 
 async def test_a_new_definition_that_keeps_more_fields_gets_them(api: FakeApi) -> None:
     """A definition is replaced without an event, but its API server closes the watches of the old one."""
 
-    def prune(wire: Json) -> None:
-        kept = ("observedGeneration", "matchedPods")
-        if wire["kind"] == "PodProbeMarker" and "status" in wire:
-            wire["status"] = {key: wire["status"][key] for key in kept if key in wire["status"]}
-
-    api.prune = prune
+    api.prune = prune_status
     async with settled_manager(api):
         assert status_of(api) == {"observedGeneration": 1, "matchedPods": 2}
         api.prune = lambda wire: None
@@ -394,13 +376,6 @@ async def test_a_steady_state_writes_nothing(api: FakeApi) -> None:
 
 
 class TestFinalizer:
-    async def test_the_finalizer_is_added_to_those_of_others(self, api: FakeApi) -> None:
-        api.edit(MARKERS, "web", {"metadata": {"finalizers": ["example.com/theirs"]}})
-        async with settled_manager(api):
-            pass
-        marker = api.read(MARKERS, "web")
-        assert marker["metadata"]["finalizers"] == ["example.com/theirs", MARKER_FINALIZER]
-
     async def test_a_deletion_removes_marks_then_entries_then_the_finalizer(
         self, api: FakeApi
     ) -> None:
@@ -429,38 +404,19 @@ class TestFinalizer:
             assert [each["type"] for each in pod["status"]["conditions"]] == ["Initialized"]
             assert npp["spec"] == {}
 
-    async def test_a_mark_that_cannot_be_removed_keeps_the_finalizer_and_is_reported(
+    async def test_a_refusal_that_delays_the_deletion_is_reported_with_node_and_pod(
         self, api: FakeApi
     ) -> None:
-        def refuse(write: Write) -> None:
-            if write.key.name == "web-1":
-                raise ConnectionFailed("reset")
-
         async with reported(api, {"web-1": "Succeeded", "web-2": "Failed"}):
-            api.before = refuse
+            api.before = refusing(
+                Forbidden("pods web-1 is forbidden", code=403), kind="Pod", name="web-1"
+            )
             api.remove(MARKERS, "web")
             await settle(12)
             assert api.get(MARKERS, "web") is not None
             assert condition(api, "Synced")[:2] == ("False", "Deleting")
             assert "node-1" in condition(api, "Synced")[2]
             assert api.read(NODE_POD_PROBES, "node-2")["spec"] == {}
-
-            api.before = lambda write: None
-            await settle(60)
-            assert api.get(MARKERS, "web") is None
-
-    async def test_a_refusal_that_delays_the_deletion_is_reported_with_the_pod(
-        self, api: FakeApi
-    ) -> None:
-        def refuse(write: Write) -> None:
-            if write.kind == "Pod" and write.key.name == "web-1":
-                raise Forbidden("pods web-1 is forbidden", code=403)
-
-        async with reported(api, {"web-1": "Succeeded", "web-2": "Failed"}):
-            api.before = refuse
-            api.remove(MARKERS, "web")
-            await settle(12)
-            assert condition(api, "Synced")[:2] == ("False", "Deleting")
             status, reason, message = condition(api, "Degraded")
             assert (status, reason) == ("True", "PodNotMarked")
             assert "default/web-1: 403 pods web-1 is forbidden" in message
@@ -484,12 +440,8 @@ class TestFinalizer:
     async def test_a_mark_on_a_pod_that_is_not_probed_keeps_the_finalizer(
         self, api: FakeApi
     ) -> None:
-        def refuse(write: Write) -> None:
-            if write.key.name == "web-1":
-                raise ConnectionFailed("reset")
-
         async with reported(api, {"web-1": "Succeeded"}):
-            api.before = refuse
+            api.before = refusing(ConnectionFailed("reset"), name="web-1")
             api.edit(PODS, "web-1", {"metadata": {"labels": {"app": "other"}}})
             await settle()
             api.remove(MARKERS, "web")
@@ -499,16 +451,6 @@ class TestFinalizer:
             api.before = lambda write: None
             await settle(60)
             assert api.get(MARKERS, "web") is None
-
-    async def test_other_finalizers_may_keep_the_marker(self, api: FakeApi) -> None:
-        api.edit(MARKERS, "web", {"metadata": {"finalizers": ["example.com/theirs"]}})
-        async with settled_manager(api):
-            api.remove(MARKERS, "web")
-            await settle()
-            assert api.read(MARKERS, "web")["metadata"]["finalizers"] == ["example.com/theirs"]
-            before = len(api.writes)
-            await settle(3600)
-            assert api.count(since=before) == {}
 
     async def test_a_marker_kept_by_other_finalizers_reports_that_nothing_is_left(
         self, api: FakeApi
@@ -523,6 +465,7 @@ class TestFinalizer:
             await settle()
             marker, status = api.get(MARKERS, "web"), status_of(api)
             assert marker is not None
+            assert marker["metadata"]["finalizers"] == ["example.com/theirs"]
             assert status["observedGeneration"] == marker["metadata"]["generation"]
             counts = [status[each] for each in ("matchedPods", "succeeded", "failed", "unknown")]
             assert counts == [0, 0, 0, 0]
@@ -556,18 +499,6 @@ class TestFinalizer:
             marker = api.read(MARKERS, "web")
             assert status_of(api)["observedGeneration"] == marker["metadata"]["generation"]
 
-    async def test_a_readiness_gate_keeps_its_condition(self, api: FakeApi) -> None:
-        api.put(PODS, pod_wire("web-1", readiness_gates=["example.com/healthy"]))
-        async with reported(api, {"web-1": "Succeeded"}):
-            api.remove(MARKERS, "web")
-            await settle()
-        assert api.get(MARKERS, "web") is None
-        pod = api.read(PODS, "web-1")
-        kept = pod["status"]["conditions"][-1]
-        assert (kept["type"], kept["status"]) == ("example.com/healthy", "True")
-        assert kept["reason"] == "ProbeRemoved"
-        assert pod["metadata"]["labels"] == {"app": "web"}
-
     async def test_a_readiness_gate_is_updated_before_entry_and_finalizer_are_removed(
         self, api: FakeApi
     ) -> None:
@@ -584,6 +515,9 @@ class TestFinalizer:
         on_node = [each.kind for each in api.writes[before:] if each.key.name != "node-2"]
         assert on_node == ["Pod", "NodePodProbe", "PodProbeMarker"]
         assert api.get(MARKERS, "web") is None
+        kept = api.read(PODS, "web-1")["status"]["conditions"][-1]
+        assert (kept["type"], kept["status"]) == ("example.com/healthy", "True")
+        assert kept["reason"] == "ProbeRemoved"
 
     @pytest.mark.parametrize("informer_lags", [False, True])
     @pytest.mark.parametrize("refused", [False, True])
@@ -639,6 +573,13 @@ class TestFinalizer:
 
 
 class TestConflicts:
+    @pytest.fixture
+    def api(self) -> FakeApi:
+        api = FakeApi()
+        api.put(NODES, node_wire())
+        api.put(PODS, pod_wire("web-1"))
+        return api
+
     def markers(self) -> dict[str, Json]:
         """The older marker is `zz`: age is compared before the name."""
         rival = probe_wire("other", condition="example.com/healthy", policies=[BOTH[0]])
@@ -652,11 +593,8 @@ class TestConflicts:
         "order", list(permutations(["aa", "bb", "zz"])), ids=lambda order: "-".join(order)
     )
     async def test_the_owner_is_the_same_in_every_order_of_events(
-        self, order: tuple[str, ...]
+        self, api: FakeApi, order: tuple[str, ...]
     ) -> None:
-        api = FakeApi()
-        api.put(NODES, node_wire())
-        api.put(PODS, pod_wire("web-1"))
         async with running_manager(api) as recorder:
             for name in order:
                 api.put(MARKERS, self.markers()[name])
@@ -689,10 +627,7 @@ class TestConflicts:
         messages = [(each.about, each.message) for each in recorder.events]
         assert len(messages) == len(set(messages))
 
-    async def test_a_restart_records_no_second_warning(self) -> None:
-        api = FakeApi()
-        api.put(NODES, node_wire())
-        api.put(PODS, pod_wire("web-1"))
+    async def test_a_restart_records_no_second_warning(self, api: FakeApi) -> None:
         for each in self.markers().values():
             api.put(MARKERS, each)
         async with settled_manager(api) as first:
@@ -702,10 +637,9 @@ class TestConflicts:
         assert len(first.events) == 2
         assert second.events == []
 
-    async def test_an_older_marker_that_arrives_late_is_reported_to_the_loser_at_once(self) -> None:
-        api = FakeApi()
-        api.put(NODES, node_wire())
-        api.put(PODS, pod_wire("web-1"))
+    async def test_an_older_marker_that_arrives_late_is_reported_to_the_loser_at_once(
+        self, api: FakeApi
+    ) -> None:
         api.put(MARKERS, self.markers()["aa"])
         async with settled_manager(api):
             assert condition(api, "Conflict", "aa")[0] == "False"
@@ -713,10 +647,7 @@ class TestConflicts:
             await settle()
             assert condition(api, "Conflict", "aa")[0] == "True"
 
-    async def test_deleting_the_owner_makes_the_next_probe_the_owner(self) -> None:
-        api = FakeApi()
-        api.put(NODES, node_wire())
-        api.put(PODS, pod_wire("web-1"))
+    async def test_deleting_the_owner_makes_the_next_probe_the_owner(self, api: FakeApi) -> None:
         for each in self.markers().values():
             api.put(MARKERS, each)
         async with settled_manager(api):

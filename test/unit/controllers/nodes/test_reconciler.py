@@ -15,7 +15,7 @@ from support.builders import (
     probe_wire,
     state_wire,
 )
-from support.fake_api import FakeApi, Write
+from support.fake_api import FakeApi, Write, refusing
 from support.running_manager import running_manager, settle, settled_manager
 
 from kruise_probe.api.errors import ServerError
@@ -343,23 +343,19 @@ class TestNodes:
             pass
         assert api.get(NODE_POD_PROBES, "long-gone") is None
 
-    async def test_a_recreated_node_becomes_the_owner(self, api: FakeApi) -> None:
-        api.put(NODE_POD_PROBES, npp_wire(owner_uid="the-former-node"))
+    @pytest.mark.parametrize("owners", [["former"], ["former", "uid-node-1"]])
+    async def test_a_recreated_node_becomes_the_only_owner(
+        self, api: FakeApi, owners: list[str]
+    ) -> None:
+        wire = npp_wire()
+        (owner,) = wire["metadata"]["ownerReferences"]
+        wire["metadata"]["ownerReferences"] = [{**owner, "uid": uid} for uid in owners]
+        api.put(NODE_POD_PROBES, wire)
         async with settled_manager(api):
             pass
         wire = api.read(NODE_POD_PROBES, "node-1")
         assert [each["uid"] for each in wire["metadata"]["ownerReferences"]] == ["uid-node-1"]
         assert api.count("NodePodProbe") == {"NodePodProbe": 1}
-
-    async def test_an_owner_reference_to_a_former_node_is_replaced(self, api: FakeApi) -> None:
-        wire = npp_wire(owner_uid="the-former-node")
-        (former,) = wire["metadata"]["ownerReferences"]
-        wire["metadata"]["ownerReferences"].append({**former, "uid": "uid-node-1"})
-        api.put(NODE_POD_PROBES, wire)
-        async with settled_manager(api):
-            pass
-        wire = api.get(NODE_POD_PROBES, "node-1") or {}
-        assert [each["uid"] for each in wire["metadata"]["ownerReferences"]] == ["uid-node-1"]
 
     async def test_a_nodepodprobe_that_others_delete_with_its_node_is_no_error(
         self, api: FakeApi
@@ -436,13 +432,9 @@ class TestNodes:
     async def test_a_failing_node_delays_no_other_and_its_marker_reports_the_error(
         self, api: FakeApi
     ) -> None:
-        def refuse(write: Write) -> None:
-            if write.kind == "NodePodProbe" and write.key.name == "node-1":
-                raise ServerError("etcd is on holiday")
-
         api.put(NODES, node_wire("node-2"))
         api.put(PODS, pod_wire("web-2", node="node-2"))
-        api.before = refuse
+        api.before = refusing(ServerError("etcd is on holiday"), kind="NodePodProbe", name="node-1")
         async with settled_manager(api):
             assert planned(api, "node-2") == {"web-2": ["web#healthy"]}
             status = api.read(MARKERS, "web")["status"]
@@ -473,10 +465,6 @@ async def test_entries_that_cannot_be_restored_are_reported(
 ) -> None:
     """Also if an earlier CRD pruned them: that ends when another client writes what this manager wants."""
 
-    def refuse(write: Write) -> None:
-        if write.kind == "NodePodProbe":
-            raise ServerError("no")
-
     grpc = {"grpc": {"port": 80, "mode": "TLS"}}
     api.put(MARKERS, marker_wire(probes=[probe_wire(handler=grpc)]))
     if pruned_before:
@@ -488,7 +476,7 @@ async def test_entries_that_cannot_be_restored_are_reported(
         probes = [{**entry["probes"][0], "probe": {"grpc": full}}]
         api.edit(NODE_POD_PROBES, "node-1", {"spec": {"podProbes": [{**entry, "probes": probes}]}})
         await settle()
-        api.before = refuse
+        api.before = refusing(ServerError("no"), kind="NodePodProbe")
         api.edit(NODE_POD_PROBES, "node-1", {"spec": {"podProbes": None}})
         await settle()
         assert api.read(MARKERS, "web")["status"]["nodesBehind"] == 1

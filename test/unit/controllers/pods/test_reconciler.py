@@ -24,7 +24,7 @@ from support.builders import (
     probe_wire,
     state_wire,
 )
-from support.fake_api import LATENCY_SECONDS, FakeApi, FakeGetter, Write
+from support.fake_api import LATENCY_SECONDS, FakeApi, FakeGetter, Write, refusing
 from support.running_manager import (
     RecordingRecorder,
     loop_clock,
@@ -535,13 +535,9 @@ async def test_a_removed_state_is_no_longer_counted(api: FakeApi, whole_pod: boo
 
 
 async def test_a_failing_pod_delays_no_other(api: FakeApi) -> None:
-    def refuse(write: Write) -> None:
-        if write.key.name == "web-0":
-            raise ServerError("no")
-
     api.put(PODS, pod_wire("web-1"))
     async with settled_manager(api):
-        api.before = refuse
+        api.before = refusing(ServerError("no"), name="web-0")
         statuses = [pod_status_wire(pod_wire(each), state_wire()) for each in ("web-0", "web-1")]
         api.edit(NODE_POD_PROBES, "node-1", {"status": {"podProbeStatuses": statuses}})
         await settle(0.2)
