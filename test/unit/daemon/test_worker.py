@@ -29,6 +29,10 @@ def node() -> ScriptedNode:
     return ScriptedNode()
 
 
+def errors() -> float:
+    return REGISTRY.get_sample_value("kruise_probe_worker_errors_total") or 0.0
+
+
 # Schedule.
 
 
@@ -126,9 +130,6 @@ async def test_a_state_has_the_hash_of_the_probe_that_was_run(node: ScriptedNode
 async def test_an_error_of_a_prober_is_counted_each_time_and_logged_again_after_a_result(
     node: ScriptedNode,
 ) -> None:
-    def errors() -> float:
-        return REGISTRY.get_sample_value("kruise_probe_worker_errors_total") or 0.0
-
     node.api.put(one(exec_probe(period_seconds=5)))
     before, failed = errors(), 0
     with capture_logs() as logs:
@@ -175,9 +176,6 @@ async def test_prober_that_cannot_be_created_affects_only_its_probe(node: Script
 
 
 async def test_an_error_of_the_old_handler_is_dropped(node: ScriptedNode) -> None:
-    def errors() -> float:
-        return REGISTRY.get_sample_value("kruise_probe_worker_errors_total") or 0.0
-
     async def behave(probe: Probe, _: Target) -> ProbeResult:
         if probe.exec == ExecAction(("old",)):
             try:
