@@ -146,7 +146,6 @@ def _as_is(step: HistoryStep) -> Any:
 
 
 ADMITTED = frozenset({"tolerations", "priority", "preemptionPolicy"})
-ALLOCATED = frozenset({"clusterIPs", "ipFamilies", "ipFamilyPolicy"})
 UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 TIME = re.compile(r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z$")
 GIVEN_TIME = re.compile(r"^2026-01-02")
@@ -158,9 +157,7 @@ def normal(value: Any, api: Api) -> Any:
         code, body, warnings = value
         return {"code": code, "body": _body(body, api), "warnings": normal(warnings, api)}
     if isinstance(value, dict):
-        kept = {
-            key: each for key, each in value.items() if key not in ADMITTED and key not in ALLOCATED
-        }
+        kept = {key: each for key, each in value.items() if key not in ADMITTED}
         if kept.get("managedFields"):
             kept["managedFields"] = sorted(
                 kept["managedFields"],
@@ -187,18 +184,7 @@ def _body(body: Any, api: Api) -> Any:
         return normal(
             {"reason": body.get("reason"), **kept, "causes": sorted(map(str, causes))}, api
         )
-    if "items" in body:
-        items = [
-            {"metadata": {"name": each["metadata"]["name"]}} if _is_given(each) else each
-            for each in body["items"]
-        ]
-        return normal({**body, "items": items}, api)
     return normal(body, api)
-
-
-def _is_given(each: Json) -> bool:
-    """Whether controllers of the real cluster make it in every namespace."""
-    return each["metadata"]["name"] in ("kube-root-ca.crt", "default")
 
 
 def differences(real: Any, embedded: Any, path: str = "") -> list[str]:

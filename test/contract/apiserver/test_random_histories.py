@@ -54,12 +54,11 @@ async def _open(real: ServerAddress) -> tuple[AsyncExitStack, Any, Any]:
 
 
 async def _begin(session: aiohttp.ClientSession, target: ServerAddress) -> HistoryClient:
-    """A client in a namespace of its own, which has what controllers put there."""
+    """A client in a namespace of its own."""
     api = Api(session, target)
     made = await api.post(api.path("namespaces"), {"metadata": {"name": api.namespace}})
-    account, authority = ({"metadata": {"name": name}} for name in ("default", "kube-root-ca.crt"))
-    await api.post(api.path("serviceaccounts"), account)
-    await api.post(api.path("configmaps"), authority)
+    if target.real:  # its pods need the account, which a controller creates later
+        await api.post(api.path("serviceaccounts"), {"metadata": {"name": "default"}})
     return HistoryClient(api, made.revision)
 
 
@@ -125,8 +124,7 @@ async def _heard(client: HistoryClient, watch: Any) -> Any:
         event = await stream.next()
         if event["type"] == "ERROR" or "zz" in event["object"]["metadata"]["name"]:
             break
-        if event["object"]["metadata"]["name"] not in ("kube-root-ca.crt", "default"):
-            events.append([event["type"], normal(event["object"], client.api)])
+        events.append([event["type"], normal(event["object"], client.api)])
     order = [f"{each} {obj['metadata']['name']}" for each, obj in events]
     return {"of": f"{kind} {selector}", "and order": order, "events": events}
 
@@ -138,7 +136,6 @@ def _least(kind: str) -> dict[str, Any]:
     }
     bodies: dict[str, dict[str, Any]] = {
         "pods": {"spec": {**containers, "schedulerName": "nobody"}},
-        "services": {"spec": {"clusterIP": "None", "ports": [{"port": 80}]}},
         "events": {"involvedObject": {"namespace": "{ns}"}},
         "podprobemarkers": {
             "apiVersion": "apps.kruise.io/v1alpha1",
