@@ -1,7 +1,7 @@
 """`metadata.managedFields` after an update.
 
 Source: apimachinery pkg/util/managedfields/internal; structured-merge-diff merge/update.go (Update).
-Differs: each kind has one version, so nothing is converted; there is no operation Apply.
+Differs: each kind has one version, so nothing is converted; there is no operation Apply; old entries are not merged.
 """
 
 from collections.abc import Iterable
@@ -11,9 +11,6 @@ from typing import Any, NamedTuple
 from kruise_probe.api.times import format_time
 from kruise_probe_playground.apiserver.field_sets import FieldSet, compare, difference, union
 from kruise_probe_playground.apiserver.schema import Json, Schema, put
-
-MAX_UPDATE_MANAGERS = 10
-ANCIENT_CHANGES = "ancient-changes"
 
 _SET_BY_SERVER = (
     *("name", "namespace", "creationTimestamp", "selfLink", "uid", "clusterName"),
@@ -75,7 +72,6 @@ def track(
         before = entries.get(writer)
         merged = union(mine, before.fields) if before else mine
         entries[writer] = _Entry(_sorted(merged), format_time(now))
-    _cap(entries)
     _store(new, entries)
 
 
@@ -128,21 +124,6 @@ def _decode(entries: Iterable[Any]) -> dict[ManagerIdentifier, _Entry]:
 
 def _is_field_set(value: Any) -> bool:
     return isinstance(value, dict) and all(map(_is_field_set, value.values()))
-
-
-def _cap(entries: dict[ManagerIdentifier, _Entry]) -> None:
-    """Merge the oldest entries into one if there are too many."""
-    updates = [each for each in entries if each.operation == "Update"]
-    surplus = len(updates) - MAX_UPDATE_MANAGERS
-    if surplus <= 0:
-        return
-    updates.sort(key=lambda each: (entries[each].time, each))
-    oldest = [entries.pop(each) for each in updates[: surplus + 1]]
-    fields: FieldSet = {}
-    for entry in oldest:
-        fields = union(fields, entry.fields)
-    bucket = ManagerIdentifier(ANCIENT_CHANGES, "Update", updates[surplus].api_version, "")
-    entries[bucket] = _Entry(_sorted(fields), oldest[-1].time)
 
 
 def _store(new: Json, entries: dict[ManagerIdentifier, _Entry]) -> None:

@@ -1,7 +1,8 @@
 """Strategic merge patch, for built-in kinds.
 
 Source: apimachinery pkg/util/strategicpatch/patch.go (merging a patch into an object).
-Differs: merge keys come from the OpenAPI schema; patches are not merged with patches.
+Differs: merge keys come from the OpenAPI schema; patches are not merged with patches; the only `$patch` is `delete`,
+of an item in a list.
 """
 
 from typing import Any
@@ -36,7 +37,7 @@ def strategic_merge_patch(target: Json, patch: Any, schema: Schema) -> Json:
 
 def _merge_map(original: Json, patch: Json, schema: Schema) -> Json:
     if _DIRECTIVE in patch:
-        return _directed_map(patch)
+        raise PatchFailed(f"Unknown patch type: {patch[_DIRECTIVE]!r} in a map", 500)
     merged = _retained(original, patch)
     orders = {key: value for key, value in patch.items() if key.startswith(_SET_ORDER)}
     for key, value in patch.items():
@@ -56,18 +57,6 @@ def _merge_map(original: Json, patch: Json, schema: Schema) -> Json:
         name = key.removeprefix(_SET_ORDER)
         _enforce_order(merged, name, order, original, schema.child(name) or UNTYPED)
     return merged
-
-
-def _directed_map(patch: Json) -> Json:
-    match patch[_DIRECTIVE]:
-        case "replace":
-            return {key: value for key, value in patch.items() if key != _DIRECTIVE}
-        case "delete":
-            return {}
-        case "merge":
-            raise PatchFailed("Invalid patch format of retainKeys: $patch: merge", 400)
-        case other:
-            raise PatchFailed(f"Unknown patch type: {other!r}", 500)
 
 
 def _retained(original: Json, patch: Json) -> Json:
@@ -115,7 +104,7 @@ def _special_items(
     original: list[Any], patch: list[Any], merge_key: str
 ) -> tuple[list[Any], list[Any]]:
     """Apply the items with `$patch`; return the rest of both lists."""
-    kept, changes, replace = list(original), [], False
+    kept, changes = list(original), []
     for each in patch:
         match each.get(_DIRECTIVE) if isinstance(each, dict) else None:
             case None:
@@ -123,11 +112,9 @@ def _special_items(
             case "delete":
                 gone = _key_of(each, merge_key)
                 kept = [one for one in kept if one.get(merge_key) != gone]
-            case "replace":
-                replace = True
             case other:
                 raise PatchFailed(f"Unknown patch type: {other!r} in a list", 500)
-    return (changes, []) if replace else (kept, changes)
+    return kept, changes
 
 
 def _key_of(item: Any, merge_key: str) -> Any:

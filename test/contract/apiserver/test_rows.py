@@ -560,8 +560,8 @@ PATCHES: Cases = {
             {f"status.conditions.{at}.type": each for at, each in enumerate(("c/x", "a/x", "b/x"))},
         ),
     ],
-    "directives": [
-        made("pods", pod(node="", labels={"a": "1"})),
+    "a-directive-deletes-an-item": [
+        made("pods", pod(node="")),
         step("MERGE pods/p/status", AB),
         step(
             "STRATEGIC pods/p/status",
@@ -570,13 +570,6 @@ PATCHES: Cases = {
             {"status.conditions.0.type": "b/x", "status.conditions.1": ABSENT},
         ),
         step("STRATEGIC pods/p/status", {"status": {"conditions": [{"type": "z/x", "$patch": "delete"}]}}),
-        step(
-            "STRATEGIC pods/p/status",
-            {"status": {"conditions": [{"$patch": "replace"}, {"type": "c/x", "status": "True"}]}},
-            200,
-            {"status.conditions.0.type": "c/x", "status.conditions.1": ABSENT},
-        ),
-        step("STRATEGIC pods/p", {"metadata": {"labels": {"$patch": "replace", "c": "3"}}}, 200, {"metadata.labels": {"c": "3"}}),
     ],
     "an-order-directive-orders": [
         made("pods", pod(node="")),
@@ -776,11 +769,6 @@ MANAGED: Cases = {
         }, {"managed": {"author": {
             "f:count": {}, "f:involvedObject": {}, "f:lastTimestamp": {}, "f:reason": {}, "f:source": {"f:component": {}},
         }}, "eventTime": None, "reportingComponent": ""}, fieldManager="author"),
-    ],
-    "the-oldest-of-many-updaters-are-merged": [
-        made("pods", pod(), fieldManager="m00"),
-        *(step("MERGE pods/p", labelled(**{f"l{each}": "x"}), fieldManager=f"m{each:02}") for each in range(1, 13)),
-        step("GET pods/p", None, 200, {"text": Part('"ancient-changes"'), "metadata.managedFields.10": ABSENT}),
     ],
 }  # fmt: skip
 
