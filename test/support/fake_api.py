@@ -11,7 +11,7 @@ from copy import deepcopy
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
-from support.builders import CREATED, Json
+from support.builders import CREATED, Json, pod_status_wire
 from support.fake_source import FakeSource
 
 from kruise_probe.api.errors import AlreadyExists, Conflict, Invalid, NotFound
@@ -113,6 +113,10 @@ class FakeApi:
         self._store(
             resource, NamespacedName(meta.get("namespace", ""), meta["name"]), deepcopy(wire)
         )
+
+    def publish(self, *statuses: Json, node: str = "node-1") -> None:
+        """The daemon of the node publishes the results of these pods, and of no others."""
+        self.edit(NODE_POD_PROBES, node, {"status": {"podProbeStatuses": list(statuses)}})
 
     def edit(
         self,
@@ -333,3 +337,8 @@ def _owned_of(wire: Json) -> dict[str, set[str]]:
         "annotations": set(found.annotations),
         "conditions": set(found.condition_types),
     }
+
+
+def report(api: FakeApi, *states: Json, pod: str = "web-0", node: str = "node-1") -> None:
+    """The daemon of the node publishes the results of one pod."""
+    api.publish(pod_status_wire(api.read(PODS, pod), *states), node=node)

@@ -4,7 +4,6 @@ from collections.abc import Iterable
 from typing import Any
 
 import pytest
-from prometheus_client import REGISTRY
 from support.builders import (
     Json,
     marker_wire,
@@ -15,8 +14,8 @@ from support.builders import (
     probe_wire,
     state_wire,
 )
-from support.fake_api import FakeApi
-from support.running_manager import settle, settled_manager
+from support.fake_api import FakeApi, report
+from support.running_manager import metric, settle, settled_manager
 
 from kruise_probe.api.resources import MARKERS, NODE_POD_PROBES, NODES, PODS
 from kruise_probe.controllers.limits import MARKERS_PER_POD
@@ -52,12 +51,10 @@ def entries(api: FakeApi) -> set[str]:
     return {each["name"] for each in (npp or {})["spec"].get("podProbes", ())}
 
 
-def report(api: FakeApi, names: Iterable[str], state: str = "Succeeded") -> None:
+def report_all(api: FakeApi, names: Iterable[str], state: str = "Succeeded") -> None:
     """The daemon publishes a result of what its NodePodProbe holds."""
-    statuses = [
-        pod_status_wire(api.read(PODS, name), state_wire(state=state)) for name in sorted(names)
-    ]
-    api.edit(NODE_POD_PROBES, "node-1", {"status": {"podProbeStatuses": statuses}})
+    pods = [api.read(PODS, name) for name in sorted(names)]
+    api.publish(*(pod_status_wire(pod, state_wire(state=state)) for pod in pods))
 
 
 def conditions(api: FakeApi, pod: str) -> dict[str, Json]:
@@ -74,14 +71,14 @@ def degraded(api: FakeApi, name: str = "web") -> Json:
     return next(each for each in wire["status"]["conditions"] if each["type"] == "Degraded")
 
 
-def left_out(reason: str) -> float | None:
-    return REGISTRY.get_sample_value("kruise_probe_probes_left_out", {"reason": reason})
+def left_out(reason: str) -> float:
+    return metric("kruise_probe_probes_left_out", reason=reason)
 
 
 async def test_only_pods_without_room_become_unknown(crowded: FakeApi) -> None:
     async with settled_manager(crowded):
         kept = entries(crowded)
-        report(crowded, kept)
+        report_all(crowded, kept)
         await settle()
         assert len(kept) == KEPT
         for number in range(PODS_OF_TWO):
@@ -101,7 +98,7 @@ async def test_a_displaced_probe_becomes_unknown_and_keeps_its_marks(crowded: Fa
     for number in range(KEPT, PODS_OF_TWO):
         crowded.remove(PODS, f"web-{number:02}")
     async with settled_manager(crowded):
-        report(crowded, entries(crowded))
+        report_all(crowded, entries(crowded))
         await settle()
         other = marker_wire("other", namespace="tenant", probes=[large_probe(60_000)])
         crowded.put(MARKERS, other)
@@ -122,13 +119,13 @@ async def test_a_displaced_probe_becomes_unknown_and_keeps_its_marks(crowded: Fa
 async def test_with_room_again_the_real_state_is_written(crowded: FakeApi) -> None:
     async with settled_manager(crowded):
         kept = entries(crowded)
-        report(crowded, kept)
+        report_all(crowded, kept)
         await settle()
         gone = sorted(kept)[: PODS_OF_TWO - KEPT]
         for name in gone:
             crowded.remove(PODS, name)
         await settle()
-        report(crowded, entries(crowded), "Failed")
+        report_all(crowded, entries(crowded), "Failed")
         await settle()
         for number in range(PODS_OF_TWO):
             if f"web-{number:02}" not in gone:
@@ -139,11 +136,11 @@ async def test_with_room_again_the_real_state_is_written(crowded: FakeApi) -> No
 
 async def test_a_restart_writes_nothing_and_keeps_all_marks(crowded: FakeApi) -> None:
     async with settled_manager(crowded):
-        report(crowded, entries(crowded))
+        report_all(crowded, entries(crowded))
         await settle()
     everything = {f"web-{number:02}" for number in range(PODS_OF_TWO)}
     without = everything - entries(crowded)
-    report(crowded, everything)
+    report_all(crowded, everything)
     writes = len(crowded.writes)
     async with settled_manager(crowded):
         assert crowded.count("Pod", since=writes) == {}
@@ -154,7 +151,7 @@ async def test_an_edit_over_the_limit_of_an_entry_is_reported(api: FakeApi) -> N
     api.put(PODS, pod_wire())
     api.put(MARKERS, marker_wire(probes=[large_probe(60_000)]))
     async with settled_manager(api) as recorder:
-        report(api, ["web-0"])
+        report(api, state_wire())
         await settle()
         for size, entry, shown in ((66_000, set(), "Unknown"), (60_000, {"web-0"}, "True")):
             edited = {"probes": [large_probe(size)]}
@@ -162,7 +159,7 @@ async def test_an_edit_over_the_limit_of_an_entry_is_reported(api: FakeApi) -> N
             await settle()
             assert entries(api) == entry
             assert condition_on(api, "web-0")[0] == shown
-            report(api, ["web-0"])
+            report(api, state_wire())
             await settle()
         warnings = [each.reason for each in recorder.events]
         assert warnings == ["EntryTooLarge"]
@@ -189,10 +186,7 @@ async def test_a_marker_over_the_limit_reports_it_and_follows_when_one_is_delete
         api.remove(MARKERS, "m0")
         await settle()
         assert left_out("TooManyMarkers") == 1
-        wire = api.read(PODS, "web-0")
-        states = [state_wire(f"m{MARKERS_PER_POD}#p")]
-        statuses = [pod_status_wire(wire, *states)]
-        api.edit(NODE_POD_PROBES, "node-1", {"status": {"podProbeStatuses": statuses}})
+        report(api, state_wire(f"m{MARKERS_PER_POD}#p"))
         await settle()
         assert condition_on(api, "web-0", f"c/{MARKERS_PER_POD}") == ("True", "")
         assert condition_on(api, "web-0", f"c/{last}") == ("Unknown", "TooManyMarkers")

@@ -3,8 +3,8 @@
 import json
 
 import pytest
-from support.builders import CREATED, node_wire, pod_status_wire, pod_wire, state_wire
-from support.fake_api import FakeApi
+from support.builders import CREATED, node_wire, pod_wire, state_wire
+from support.fake_api import FakeApi, report
 from support.linting import lint_text
 from support.other_controllers import GAME, SANDBOX, UID, Json
 from support.running_manager import settle, settled_manager
@@ -28,10 +28,7 @@ async def test_marker_of_another_controller_works(marker: Json, labels: Json) ->
     api.put(MARKERS, {**marker, "metadata": {**marker["metadata"], **stored}})
     async with settled_manager(api):
         entry = (api.get(NODE_POD_PROBES, "node-1") or {})["spec"]["podProbes"][0]
-        pod = api.get(PODS, "web-0") or {}
-        result = state_wire(f"{name}#{probe['name']}", "Failed", "busy")
-        status = {"podProbeStatuses": [pod_status_wire(pod, result)]}
-        api.edit(NODE_POD_PROBES, "node-1", {"status": status})
+        report(api, state_wire(f"{name}#{probe['name']}", "Failed", "busy"))
         await settle()
         pod, after = api.get(PODS, "web-0") or {}, api.get(MARKERS, name) or {}
 

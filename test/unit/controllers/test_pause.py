@@ -9,13 +9,12 @@ from support.builders import (
     lease_wire,
     marker_wire,
     node_wire,
-    pod_status_wire,
     pod_wire,
     policy_wire,
     probe_wire,
     state_wire,
 )
-from support.fake_api import FakeApi
+from support.fake_api import FakeApi, report
 from support.running_manager import loop_clock, running_manager, settle, settled_manager
 
 from kruise_probe.api.kinds import Resource
@@ -53,11 +52,6 @@ def annotate(api: FakeApi, where: Annotated, value: str | None = "true") -> None
     api.edit(where.resource, where.name, {"metadata": {"annotations": {PAUSED_ANNOTATION: value}}})
 
 
-def report(api: FakeApi, *states: Json) -> None:
-    statuses = [pod_status_wire(api.read(PODS, "web-0"), *states)] if states else None
-    api.edit(NODE_POD_PROBES, "node-1", {"status": {"podProbeStatuses": statuses}})
-
-
 def probed(api: FakeApi) -> int:
     """The number of probes that the node gets."""
     wire = api.read(NODE_POD_PROBES, "node-1")
@@ -80,7 +74,7 @@ async def pause(api: FakeApi, where: Annotated) -> None:
     annotate(api, where)
     await settle()
     if not probed(api):
-        report(api)
+        api.publish()
     await settle()
 
 

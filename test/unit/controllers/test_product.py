@@ -6,13 +6,12 @@ from support.builders import (
     Json,
     marker_wire,
     node_wire,
-    pod_status_wire,
     pod_wire,
     policy_wire,
     probe_wire,
     state_wire,
 )
-from support.fake_api import FakeApi
+from support.fake_api import FakeApi, report
 from support.running_manager import (
     RecordingRecorder,
     loop_clock,
@@ -22,7 +21,7 @@ from support.running_manager import (
 )
 
 from kruise_probe.api.names import MANAGER_FIELD_MANAGER
-from kruise_probe.api.resources import MARKERS, NODE_POD_PROBES, NODES, PODS
+from kruise_probe.api.resources import MARKERS, NODES, PODS
 from kruise_probe.client.config import ClusterConfig
 from kruise_probe.controllers.product import ManagerOptions, build
 from kruise_probe.manager.manager import Manager
@@ -71,7 +70,7 @@ class TestOptions:
             build(manager, options, writer=api, recorder=RecordingRecorder(), now=loop_clock)
             async with running(manager):
                 await settle()
-                report(api, "fine")
+                report(api, state_wire())
                 await settle()
             assert api.read(PODS, "web-0")["metadata"]["labels"] == labels
 
@@ -83,9 +82,3 @@ def cluster_with(*policies: Json) -> FakeApi:
     api.put(PODS, pod_wire())
     api.put(MARKERS, marker_wire(probes=[probe_wire(policies=policies)]))
     return api
-
-
-def report(api: FakeApi, message: str) -> None:
-    """The daemon publishes a result of the pod."""
-    statuses = [pod_status_wire(pod_wire(), state_wire(message=message))]
-    api.edit(NODE_POD_PROBES, "node-1", {"status": {"podProbeStatuses": statuses}})

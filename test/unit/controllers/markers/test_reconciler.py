@@ -7,7 +7,6 @@ from itertools import permutations
 from typing import Any
 
 import pytest
-from prometheus_client import REGISTRY
 from support.builders import (
     container_wire,
     lease_wire,
@@ -23,6 +22,7 @@ from support.fake_api import FakeApi, Write, refusing
 from support.running_manager import (
     RecordingRecorder,
     loop_clock,
+    metric,
     running_manager,
     settle,
     settled_manager,
@@ -55,10 +55,8 @@ def report(
     """Publishes the state of the pods `web-<number>` on their nodes."""
     for pod, state in results.items():
         wire = api.read(PODS, pod)
-        statuses = [pod_status_wire(wire, state_wire(probe, state, message=message))]
-        api.edit(
-            NODE_POD_PROBES, wire["spec"]["nodeName"], {"status": {"podProbeStatuses": statuses}}
-        )
+        status = pod_status_wire(wire, state_wire(probe, state, message=message))
+        api.publish(status, node=wire["spec"]["nodeName"])
 
 
 @asynccontextmanager
@@ -90,8 +88,7 @@ def numbers(api: FakeApi) -> tuple[int, ...]:
 
 def errors() -> float:
     """Failed reconciles of markers so far."""
-    labels = {"controller": "podprobemarker"}
-    return REGISTRY.get_sample_value("controller_runtime_reconcile_errors_total", labels) or 0.0
+    return metric("controller_runtime_reconcile_errors_total", controller="podprobemarker")
 
 
 async def test_counts_add_up_to_the_matched_pods(api: FakeApi) -> None:
@@ -320,8 +317,7 @@ async def test_finalizer_and_status_are_written_once_while_the_informer_lags(api
         await settle(2)
         before = len(api.writes)
         for message in ("first", "second"):
-            statuses = [pod_status_wire(api.read(PODS, "web-1"), state_wire(message=message))]
-            api.edit(NODE_POD_PROBES, "node-1", {"status": {"podProbeStatuses": statuses}})
+            report(api, {"web-1": "Succeeded"}, message=message)
             await settle(2)
         assert api.count("PodProbeMarker", since=before) == {}
         markers.release()
@@ -599,14 +595,9 @@ class TestConflicts:
             for name in order:
                 api.put(MARKERS, self.markers()[name])
                 await settle()
-            wire = api.read(PODS, "web-1")
-            states = [
-                state_wire("zz#other", "Failed"),
-                state_wire("aa#healthy", "Succeeded"),
-                state_wire("bb#b", "Failed"),
-            ]
-            statuses = [pod_status_wire(wire, *states)]
-            api.edit(NODE_POD_PROBES, "node-1", {"status": {"podProbeStatuses": statuses}})
+            results = {"zz#other": "Failed", "aa#healthy": "Succeeded", "bb#b": "Failed"}
+            states = [state_wire(*each) for each in results.items()]
+            api.publish(pod_status_wire(api.read(PODS, "web-1"), *states))
             await settle()
 
         wire = api.read(PODS, "web-1")
@@ -651,10 +642,8 @@ class TestConflicts:
         for each in self.markers().values():
             api.put(MARKERS, each)
         async with settled_manager(api):
-            wire = api.read(PODS, "web-1")
-            states = [state_wire("zz#other"), state_wire("aa#healthy")]
-            statuses = [pod_status_wire(wire, *states)]
-            api.edit(NODE_POD_PROBES, "node-1", {"status": {"podProbeStatuses": statuses}})
+            states = state_wire("zz#other"), state_wire("aa#healthy")
+            api.publish(pod_status_wire(api.read(PODS, "web-1"), *states))
             await settle()
             api.remove(MARKERS, "zz")
             await settle()

@@ -3,7 +3,6 @@
 from typing import Any, TypeVar
 
 import pytest
-from prometheus_client import REGISTRY
 from support.builders import (
     CREATED,
     container_wire,
@@ -16,7 +15,7 @@ from support.builders import (
     state_wire,
 )
 from support.fake_api import FakeApi, Write, refusing
-from support.running_manager import running_manager, settle, settled_manager
+from support.running_manager import metric, running_manager, settle, settled_manager
 
 from kruise_probe.api.errors import ServerError
 from kruise_probe.api.kinds import KubeObject, Resource
@@ -366,17 +365,13 @@ class TestNodes:
             if write.verb == "delete":
                 api.remove(NODE_POD_PROBES, "node-1")
 
-        def errors() -> float:
-            labels = {"controller": "nodepodprobe"}
-            name = "controller_runtime_reconcile_errors_total"
-            return REGISTRY.get_sample_value(name, labels) or 0.0
-
+        errors = "controller_runtime_reconcile_errors_total"
         async with settled_manager(api):
-            before = errors()
+            before = metric(errors, controller="nodepodprobe")
             api.before = collect
             api.remove(NODES, "node-1")
             await settle(60)
-            assert errors() == before
+            assert metric(errors, controller="nodepodprobe") == before
         assert api.count("NodePodProbe") == {"NodePodProbe": 2}
 
     async def test_a_node_that_comes_back_while_the_informer_lags_has_a_nodepodprobe(
@@ -532,9 +527,8 @@ class TestOneNamespaceOnly:
 
     async def test_results_of_other_namespaces_are_ignored(self, api: FakeApi) -> None:
         stranger = pod_wire("db-0", namespace="other")
-        statuses = [pod_status_wire(stranger, state_wire("db#up"))]
         async with settled_manager(api, namespace="default"):
-            api.edit(NODE_POD_PROBES, "node-1", {"status": {"podProbeStatuses": statuses}})
+            api.publish(pod_status_wire(stranger, state_wire("db#up")))
             await settle()
         assert api.count("Pod") == {}
 
@@ -551,9 +545,8 @@ async def test_1000_pods_on_250_nodes_cause_no_conflict() -> None:
         for number in range(4):
             for node in range(250):
                 wire = api.read(PODS, f"web-{node}-{number}")
-                statuses = [pod_status_wire(wire, state_wire(message=f"now {number}"))]
-                patch = {"status": {"podProbeStatuses": statuses}}
-                api.edit(NODE_POD_PROBES, f"node-{node}", patch)
+                status = pod_status_wire(wire, state_wire(message=f"now {number}"))
+                api.publish(status, node=f"node-{node}")
             if number == 1:
                 api.edit(MARKERS, "web", {"spec": {"probes": [probe_wire(periodSeconds=3)]}})
             await settle(0.5)

@@ -9,7 +9,6 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from prometheus_client import REGISTRY
 from support.builders import (
     condition_wire,
     entry_of,
@@ -24,10 +23,11 @@ from support.builders import (
     probe_wire,
     state_wire,
 )
-from support.fake_api import LATENCY_SECONDS, FakeApi, FakeGetter, Write, refusing
+from support.fake_api import LATENCY_SECONDS, FakeApi, FakeGetter, Write, refusing, report
 from support.running_manager import (
     RecordingRecorder,
     loop_clock,
+    metric,
     running_manager,
     settle,
     settled_manager,
@@ -60,12 +60,6 @@ def api() -> FakeApi:
     return api
 
 
-def report(api: FakeApi, *states: dict[str, Any], pod: str = "web-0", node: str = "node-1") -> None:
-    """The daemon of the node publishes the results of one pod."""
-    statuses = [pod_status_wire(api.read(PODS, pod), *states)]
-    api.edit(NODE_POD_PROBES, node, {"status": {"podProbeStatuses": statuses}})
-
-
 @asynccontextmanager
 async def reported(
     api: FakeApi, *states: dict[str, Any], **options: Any
@@ -75,10 +69,6 @@ async def reported(
         report(api, *states)
         await settle()
         yield recorder
-
-
-def metric(name: str, **labels: str) -> float:
-    return REGISTRY.get_sample_value(name, labels) or 0.0
 
 
 def reconciles(result: str = "success") -> float:
@@ -508,7 +498,7 @@ async def test_results_of_another_pod_are_ignored(
     strange = {**pod_status_wire(pod_wire(), state_wire(state="Failed")), "name": "web-1"}
     for statuses, labels in (([strange], {}), ([own, strange], {"healthy": "true"})):
         async with settled_manager(api):
-            api.edit(NODE_POD_PROBES, "node-1", {"status": {"podProbeStatuses": statuses}})
+            api.publish(*statuses)
             await settle()
             assert shown(api)[0] == labels
         before = len(api.writes)
@@ -526,7 +516,7 @@ async def test_a_removed_state_is_no_longer_counted(api: FakeApi, whole_pod: boo
         await settle(2)
         counts = [api.get(MARKERS, "other")]
         if whole_pod:
-            api.edit(NODE_POD_PROBES, "node-1", {"status": {"podProbeStatuses": []}})
+            api.publish()
         else:
             report(api, state_wire())
         await settle(2)
@@ -539,7 +529,7 @@ async def test_a_failing_pod_delays_no_other(api: FakeApi) -> None:
     async with settled_manager(api):
         api.before = refusing(ServerError("no"), name="web-0")
         statuses = [pod_status_wire(pod_wire(each), state_wire()) for each in ("web-0", "web-1")]
-        api.edit(NODE_POD_PROBES, "node-1", {"status": {"podProbeStatuses": statuses}})
+        api.publish(*statuses)
         await settle(0.2)
         assert shown(api, "web-1")[0] == {"healthy": "true"}
         assert shown(api, "web-0")[0] == {}
@@ -829,9 +819,7 @@ class TestSilentAgents:
             pytest.param(
                 "2025-12-31T23:00:00Z",
                 "2026-01-01T00:00:03Z",
-                lambda api: api.edit(
-                    NODE_POD_PROBES, "node-1", {"status": {"podProbeStatuses": []}}
-                ),
+                lambda api: api.publish(),
                 id="a-newer-result-leaves-the-status",
             ),
             pytest.param(

@@ -6,7 +6,6 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from prometheus_client import REGISTRY
 from support.builders import (
     marker_wire,
     node_wire,
@@ -16,8 +15,8 @@ from support.builders import (
     probe_wire,
     state_wire,
 )
-from support.fake_api import FakeApi
-from support.running_manager import running_manager, settle, settled_manager
+from support.fake_api import FakeApi, report
+from support.running_manager import metric, running_manager, settle, settled_manager
 
 from kruise_probe.api.resources import MARKERS, NODE_POD_PROBES, NODES, PODS
 from kruise_probe.controllers.pods.writes import (
@@ -53,9 +52,7 @@ async def daemon(api: FakeApi, result: Result = succeeds) -> AsyncIterator[None]
             ]
             if "metadata" in found and statuses != last:
                 last = statuses
-                api.edit(
-                    NODE_POD_PROBES, "node-1", {"status": {"podProbeStatuses": statuses or None}}
-                )
+                api.publish(*statuses)
             await asyncio.sleep(REPORT_SECONDS)
 
     async with asyncio.TaskGroup() as group:
@@ -268,12 +265,12 @@ async def test_a_write_waits_for_its_token_even_if_it_is_less_than_a_second(api:
             await settle(0.01)
             assert has_label()
         await settle(MARKS_INTERVAL_SECONDS - 0.5)
-        delayed = "kruise_probe_pod_writes_delayed_total", {"cause": "marks"}
-        before = REGISTRY.get_sample_value(*delayed) or 0.0
+        delayed = "kruise_probe_pod_writes_delayed_total"
+        before = metric(delayed, cause="marks")
         api.edit(PODS, "web-0", {"metadata": {"labels": {"l": None}}})
         await settle(0.1)
         assert not has_label()
-        assert REGISTRY.get_sample_value(*delayed) == before + 1
+        assert metric(delayed, cause="marks") == before + 1
         await settle(0.5)
         assert has_label()
 
@@ -285,10 +282,7 @@ async def test_first_results_of_30_probes_are_each_written_at_once() -> None:
     probes = [probe_wire(f"p{number}", condition=f"example.com/c{number}") for number in range(30)]
     api.put(MARKERS, marker_wire(probes=probes))
     async with settled_manager(api):
-        wire = api.read(PODS, "web-0")
         for known in range(1, 31):
-            states = [state_wire(f"web#p{number}") for number in range(known)]
-            status = {"status": {"podProbeStatuses": [pod_status_wire(wire, *states)]}}
-            api.edit(NODE_POD_PROBES, "node-1", status)
+            report(api, *(state_wire(f"web#p{number}") for number in range(known)))
             await settle(0.3)
             assert pod_writes(api) == known
