@@ -44,14 +44,11 @@ class StartTime(NamedTuple):
     wall_seconds: float
     loop_seconds: float
 
-    def loop_time_of(self, wall_seconds: float) -> float:
-        return self.loop_seconds + (wall_seconds - self.wall_seconds)
-
     def next_on_phase(self, timing: "Timing", after: float) -> float:
         """Loop time of the first tick on phase that is later than `after` (loop time)."""
         period = timing.period_seconds
-        first = self.loop_time_of(math.floor(self.wall_seconds / period) * period)
-        first += timing.phase_seconds
+        period_began = math.floor(self.wall_seconds / period) * period
+        first = self.loop_seconds + (period_began - self.wall_seconds) + timing.phase_seconds
         tick = first + (math.floor((after - first) / period) + 1) * period
         return tick if tick > after else tick + period
 

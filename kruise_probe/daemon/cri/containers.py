@@ -189,7 +189,9 @@ class ContainerWatcher:
                 backoff = REQUESTED_INTERVAL_SECONDS
                 self._publish(self._subscribers)
                 self._set_available(True, "")
-            self._request_status(group)
+            for container in self._due_for_status():
+                self._statuses.request(container.id, group)
+                self._sandboxes.request(container.sandbox_id, group)
             list_is_due = await self._wait_for_work(listed_at)
 
     def _list_within(self, seconds: float) -> None:
@@ -197,13 +199,11 @@ class ContainerWatcher:
         self._list_interval = min(self._list_interval, seconds)
         self._wake.set()
 
-    def _interval(self) -> float:
-        if self._subscribers and not self._stream_is_trusted:
-            return min(self._list_interval, LIST_INTERVAL_SECONDS)
-        return self._list_interval
-
     def _due_at(self, listed_at: float) -> float:
-        due = listed_at + self._interval()
+        interval = self._list_interval
+        if self._subscribers and not self._stream_is_trusted:
+            interval = min(interval, LIST_INTERVAL_SECONDS)
+        due = listed_at + interval
         if self._list_is_requested:
             due = min(due, self._requested_list_at + REQUESTED_INTERVAL_SECONDS)
         return due
@@ -246,11 +246,6 @@ class ContainerWatcher:
                 self._statuses.is_due(container.id) or self._sandboxes.is_due(container.sandbox_id)
             )
         ]
-
-    def _request_status(self, group: asyncio.TaskGroup) -> None:
-        for container in self._due_for_status():
-            self._statuses.request(container.id, group)
-            self._sandboxes.request(container.sandbox_id, group)
 
     def _on_status_change(self, id: str) -> None:
         """Handle a response or failure for the id of a container or sandbox, or that the id is due again."""
