@@ -11,7 +11,15 @@ from copy import deepcopy
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
-from support.builders import CREATED, Json, pod_status_wire
+from support.builders import (
+    CREATED,
+    Json,
+    marker_wire,
+    node_wire,
+    pod_status_wire,
+    pod_wire,
+    probe_wire,
+)
 from support.fake_source import FakeSource
 
 from kruise_probe.api.errors import AlreadyExists, Conflict, Invalid, NotFound
@@ -337,6 +345,15 @@ def _owned_of(wire: Json) -> dict[str, set[str]]:
         "annotations": set(found.annotations),
         "conditions": set(found.condition_types),
     }
+
+
+def cluster_with(*policies: Json) -> FakeApi:
+    """A node, a pod and a marker whose probe has these policies."""
+    api = FakeApi()
+    api.put(NODES, node_wire())
+    api.put(PODS, pod_wire())
+    api.put(MARKERS, marker_wire(probes=[probe_wire(policies=policies)]))
+    return api
 
 
 def report(api: FakeApi, *states: Json, pod: str = "web-0", node: str = "node-1") -> None:

@@ -14,7 +14,7 @@ from support.builders import (
     probe_wire,
     state_wire,
 )
-from support.fake_api import FakeApi, report
+from support.fake_api import FakeApi, cluster_with, report
 from support.running_manager import loop_clock, running_manager, settle, settled_manager
 
 from kruise_probe.api.kinds import Resource
@@ -41,11 +41,7 @@ either = pytest.mark.parametrize(
 
 @pytest.fixture
 def api() -> FakeApi:
-    api = FakeApi()
-    api.put(NODES, node_wire())
-    api.put(PODS, pod_wire())
-    api.put(MARKERS, marker_wire(probes=[probe_wire(policies=POLICIES)]))
-    return api
+    return cluster_with(*POLICIES)
 
 
 def annotate(api: FakeApi, where: Annotated, value: str | None = "true") -> None:

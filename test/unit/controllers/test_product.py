@@ -3,15 +3,10 @@
 from typing import Any
 
 from support.builders import (
-    Json,
-    marker_wire,
-    node_wire,
-    pod_wire,
     policy_wire,
-    probe_wire,
     state_wire,
 )
-from support.fake_api import FakeApi, report
+from support.fake_api import FakeApi, cluster_with, report
 from support.running_manager import (
     RecordingRecorder,
     loop_clock,
@@ -21,7 +16,7 @@ from support.running_manager import (
 )
 
 from kruise_probe.api.names import MANAGER_FIELD_MANAGER
-from kruise_probe.api.resources import MARKERS, NODES, PODS
+from kruise_probe.api.resources import PODS
 from kruise_probe.client.config import ClusterConfig
 from kruise_probe.controllers.product import ManagerOptions, build
 from kruise_probe.manager.manager import Manager
@@ -73,12 +68,3 @@ class TestOptions:
                 report(api, state_wire())
                 await settle()
             assert api.read(PODS, "web-0")["metadata"]["labels"] == labels
-
-
-def cluster_with(*policies: Json) -> FakeApi:
-    """A node, a pod and a marker whose probe has these policies."""
-    api = FakeApi()
-    api.put(NODES, node_wire())
-    api.put(PODS, pod_wire())
-    api.put(MARKERS, marker_wire(probes=[probe_wire(policies=policies)]))
-    return api

@@ -116,21 +116,18 @@ async def running(manager: Manager, *, for_seconds: float = 1) -> AsyncIterator[
         assert task.cancelled() or not task.exception()
 
 
-async def test_parts_start_in_order_and_stop_in_reverse_in_no_time(looptime: float) -> None:
-    parts = Parts()
+@pytest.mark.parametrize("elects", [True, False], ids=["elected", "without-election"])
+async def test_parts_start_in_order_and_stop_in_reverse_in_no_time(
+    looptime: float, elects: bool
+) -> None:
+    parts = Parts(elects=elects)
     async with running(parts.manager, for_seconds=10):
-        assert parts.leases.holder == "me"
+        assert parts.leases.holder == ("me" if elects else "")
         assert parts.journal == ["+webhook", "+pods", "synced pods", "+nodes"]
     assert looptime < 10.1
     assert parts.journal[4] == "-nodes"
     assert sorted(parts.journal[5:]) == ["-pods", "-webhook"]
     assert parts.leases.holder == ""
-
-
-async def test_without_election_controllers_start_when_caches_have_synced() -> None:
-    parts = Parts(elects=False)
-    async with running(parts.manager, for_seconds=10):
-        assert parts.journal == ["+webhook", "+pods", "synced pods", "+nodes"]
 
 
 async def test_d7_a_standby_has_warm_caches_and_no_controllers() -> None:

@@ -119,15 +119,6 @@ def test_large_entries_of_other_managers_leave_no_room() -> None:
         assert pods_left_out(result) == {"old": 1}
 
 
-def test_a_greedy_tenant_gets_what_a_modest_one_leaves() -> None:
-    greedy = [Group("greedy", f"pod-{n}", "marker", ("2020", n), True, LARGEST) for n in range(100)]
-    modest = Group("modest", "pod", "marker", ("2026", 0), False, LARGEST)
-    budget = 10 * (LARGEST + POD_BYTES)
-    kept = divided([*greedy, modest], budget)
-    assert ("pod", "marker") in kept
-    assert len(kept) == 10
-
-
 @pytest.mark.parametrize(
     ("wanted", "total", "share"),
     [

@@ -14,7 +14,7 @@ from support.builders import (
     probe_wire,
     state_wire,
 )
-from support.fake_api import FakeApi, Write, refusing
+from support.fake_api import FakeApi, Write, cluster_with, refusing
 from support.running_manager import metric, running_manager, settle, settled_manager
 
 from kruise_probe.api.errors import ServerError
@@ -28,11 +28,7 @@ T = TypeVar("T", bound=KubeObject)
 @pytest.fixture
 def api() -> FakeApi:
     """One node, one pod, one marker."""
-    api = FakeApi()
-    api.put(NODES, node_wire())
-    api.put(PODS, pod_wire())
-    api.put(MARKERS, marker_wire())
-    return api
+    return cluster_with()
 
 
 def planned(api: FakeApi, node: str = "node-1") -> dict[str, list[str]]:

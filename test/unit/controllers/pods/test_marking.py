@@ -321,22 +321,17 @@ def looks(wire: Json) -> tuple[Json, Json, dict[str, tuple[str, str]]]:
     return wire["metadata"]["labels"], wire["metadata"].get("annotations", {}), conditions
 
 
-@given(
-    strategies.pods(namespace="default"),
-    strategies.marker_sets(namespaces=("default",)),
-    strategies.results(),
-)
+some_pods = strategies.pods(namespace="default")
+some_markers = strategies.marker_sets(namespaces=("default",))
+
+
+@given(some_pods, some_markers, strategies.results())
 def test_marking_is_idempotent(wire: Json, wires: list[Json], results: list[Json]) -> None:
     once = settled(wire, wires, results)
     assert settled(once, wires, results) is once
 
 
-@given(
-    strategies.pods(namespace="default"),
-    strategies.marker_sets(namespaces=("default",)),
-    strategies.results(),
-    strategies.results(),
-)
+@given(some_pods, some_markers, strategies.results(), strategies.results())
 def test_marking_a_stale_pod_is_idempotent_and_leaves_no_result(
     wire: Json, wires: list[Json], older: list[Json], left: list[Json]
 ) -> None:
@@ -349,12 +344,7 @@ def test_marking_a_stale_pod_is_idempotent_and_leaves_no_result(
     assert settled(stale, wires, left, "expired") is stale
 
 
-@given(
-    strategies.pods(namespace="default"),
-    strategies.marker_sets(namespaces=("default",)),
-    strategies.results(),
-    strategies.results(),
-)
+@given(some_pods, some_markers, strategies.results(), strategies.results())
 def test_only_the_newest_results_are_written(
     wire: Json, wires: list[Json], older: list[Json], newer: list[Json]
 ) -> None:
@@ -367,11 +357,7 @@ def test_only_the_newest_results_are_written(
     assert looks(detour) == looks(direct)
 
 
-@given(
-    strategies.pods(namespace="default"),
-    strategies.marker_sets(namespaces=("default",)),
-    strategies.results(),
-)
+@given(some_pods, some_markers, strategies.results())
 def test_without_markers_only_readiness_gates_remain(
     wire: Json, wires: list[Json], results: list[Json]
 ) -> None:
@@ -382,11 +368,7 @@ def test_without_markers_only_readiness_gates_remain(
     assert bare.owned.condition_types <= bare.readiness_gates
 
 
-@given(
-    strategies.pods(namespace="default"),
-    strategies.marker_sets(namespaces=("default",)),
-    strategies.states(),
-)
+@given(some_pods, some_markers, strategies.states())
 def test_a_deleted_marker_leaves_only_marks_of_the_others(
     wire: Json, wires: list[Json], results: list[Json]
 ) -> None:

@@ -23,7 +23,15 @@ from support.builders import (
     probe_wire,
     state_wire,
 )
-from support.fake_api import LATENCY_SECONDS, FakeApi, FakeGetter, Write, refusing, report
+from support.fake_api import (
+    LATENCY_SECONDS,
+    FakeApi,
+    FakeGetter,
+    Write,
+    cluster_with,
+    refusing,
+    report,
+)
 from support.running_manager import (
     RecordingRecorder,
     loop_clock,
@@ -53,11 +61,7 @@ HASH = entry_of(Probe(exec=ExecAction(("true",)))).hash
 @pytest.fixture
 def api() -> FakeApi:
     """One node, one pod, one marker with a condition and two policies, and nothing planned yet."""
-    api = FakeApi()
-    api.put(NODES, node_wire())
-    api.put(PODS, pod_wire())
-    api.put(MARKERS, marker_wire(probes=[probe_wire(policies=POLICIES)]))
-    return api
+    return cluster_with(*POLICIES)
 
 
 @asynccontextmanager

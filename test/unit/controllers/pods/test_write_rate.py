@@ -15,7 +15,7 @@ from support.builders import (
     probe_wire,
     state_wire,
 )
-from support.fake_api import FakeApi, report
+from support.fake_api import FakeApi, cluster_with, report
 from support.running_manager import metric, running_manager, settle, settled_manager
 
 from kruise_probe.api.resources import MARKERS, NODE_POD_PROBES, NODES, PODS
@@ -102,11 +102,7 @@ async def test_e5_deleting_a_marker_of_a_cycle_removes_its_marks_within_an_inter
 
 @pytest.fixture
 def api() -> FakeApi:
-    api = FakeApi()
-    api.put(NODES, node_wire())
-    api.put(PODS, pod_wire())
-    api.put(MARKERS, marker_wire(probes=[probe_wire(policies=[policy_wire(labels={"l": "1"})])]))
-    return api
+    return cluster_with(policy_wire(labels={"l": "1"}))
 
 
 def shown(api: FakeApi) -> dict[str, Any]:
@@ -275,10 +271,7 @@ async def test_a_write_waits_for_its_token_even_if_it_is_less_than_a_second(api:
         assert has_label()
 
 
-async def test_first_results_of_30_probes_are_each_written_at_once() -> None:
-    api = FakeApi()
-    api.put(NODES, node_wire())
-    api.put(PODS, pod_wire())
+async def test_first_results_of_30_probes_are_each_written_at_once(api: FakeApi) -> None:
     probes = [probe_wire(f"p{number}", condition=f"example.com/c{number}") for number in range(30)]
     api.put(MARKERS, marker_wire(probes=probes))
     async with settled_manager(api):
