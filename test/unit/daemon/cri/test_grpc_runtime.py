@@ -28,6 +28,7 @@ from kruise_probe.daemon.cri.runtime import (
     RuntimeContainerStatus,
     RuntimeFailure,
     RuntimeUnavailable,
+    RuntimeVersion,
 )
 
 MAX_EXEC_RESPONSE_BYTES = 1 << 20
@@ -135,8 +136,24 @@ async def test_exec_impossible_has_a_stable_message(socket: Path) -> None:
     assert str(caught.value) == told.format("")
 
 
-async def test_a_runtime_that_never_ends_an_exec_is_not_waited_for(socket: Path) -> None:
+@pytest.mark.parametrize(
+    ("hangs", "kind"),
+    [
+        pytest.param(False, ExecTimeout, id="the-command-only"),
+        pytest.param(True, RuntimeUnavailable, id="the-whole-runtime"),
+    ],
+)
+async def test_a_runtime_that_never_ends_an_exec_is_not_waited_for(
+    socket: Path, hangs: bool, kind: type[RuntimeFailure]
+) -> None:
     class Deaf(ScriptedRuntime):
+        hangs = False
+
+        async def version(self) -> RuntimeVersion:
+            if self.hangs:
+                await asyncio.Event().wait()
+            return await super().version()
+
         async def exec_sync(self, *_: object, **__: object) -> object:  # type: ignore[override]
             self.in_flight += 1
             try:
@@ -148,8 +165,9 @@ async def test_a_runtime_that_never_ends_an_exec_is_not_waited_for(socket: Path)
     loop = asyncio.get_running_loop()
     async with served(scripted, socket) as endpoint, GrpcRuntime(endpoint) as runtime:
         _ = await runtime.version()
+        scripted.hangs = hangs
         started_at = loop.time()
-        with pytest.raises(ExecTimeout):
+        with pytest.raises(kind):
             await runtime.exec_sync("container-0", ["check"], timeout_seconds=1)
         assert 1.4 < loop.time() - started_at < PATIENCE_SECONDS
         await until("the stream is cancelled", holds=lambda: not scripted.in_flight)

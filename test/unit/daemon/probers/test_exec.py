@@ -20,11 +20,11 @@ from kruise_probe.daemon.probers.prober import CouldNotProbe, ProbeResult, Targe
 from kruise_probe.daemon.probers.selection import prober_for
 
 
-async def attempt_with(script: Script, *, timeout: int = 1) -> ProbeResult:
+async def attempt_with(script: Script, *, timeout: int | None = None) -> ProbeResult:
     runtime = ScriptedRuntime()
     container = runtime.start()
-    runtime.on_exec("check", script=script)
-    probe = Probe(exec=ExecAction(command=("check",)), timeout_seconds=timeout)
+    runtime.on_exec("check", "it", script=script)
+    probe = Probe(exec=ExecAction(command=("check", "it")), timeout_seconds=timeout)
     prober = prober_for(entry_of(probe), commands=runtime, user_agent="x")
     return await result_of(prober, Target("", container.id))
 
@@ -42,12 +42,21 @@ async def test_message_is_what_the_command_printed(script: Script, result: Probe
     assert await attempt_with(script) == result
 
 
-async def test_command_that_hangs_fails_at_its_timeout(looptime: float) -> None:
-    result = await attempt_with(hang(), timeout=90)
+@pytest.mark.parametrize(
+    ("timeout", "effective", "text"),
+    [
+        pytest.param(90, 90, "1m30s", id="given"),
+        pytest.param(None, 1, "1s", id="absent"),
+        pytest.param(0, 1, "1s", id="zero"),
+    ],
+)
+async def test_command_that_hangs_fails_at_its_timeout(
+    looptime: float, timeout: int | None, effective: int, text: str
+) -> None:
+    result = await attempt_with(hang(), timeout=timeout)
 
-    expected = failure("command timed out after 1m30s", timed_out=True)
-    assert result == expected
-    assert 90 <= looptime <= 91
+    assert result == failure(f"command timed out after {text}", timed_out=True)
+    assert effective <= looptime <= effective + 1
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,3 @@
-from collections.abc import Sequence
-
 import pytest
 from support.builders import entry_of
 from support.fake_runtime import ScriptedRuntime
@@ -7,14 +5,11 @@ from support.probing import result_of
 
 from kruise_probe.api.core import ExecAction, GRPCAction, HTTPGetAction, Probe, TCPSocketAction
 from kruise_probe.api.host_port import HostPort
-from kruise_probe.daemon.cri.runtime import ExecResult
-from kruise_probe.daemon.probers.exec import Commands
 from kruise_probe.daemon.probers.prober import (
     CouldNotProbe,
     Prober,
     Target,
     address_of,
-    success,
 )
 from kruise_probe.daemon.probers.selection import prober_for
 
@@ -24,29 +19,6 @@ POD = Target("127.0.0.1", "container-0")
 
 def selected(probe: Probe) -> Prober:
     return prober_for(entry_of(probe), commands=ScriptedRuntime(), user_agent="x")
-
-
-@pytest.mark.parametrize(
-    ("probe", "timeout"),
-    [
-        pytest.param(Probe(exec=COMMAND, timeout_seconds=7), 7, id="given"),
-        pytest.param(Probe(exec=COMMAND), 1, id="absent"),
-        pytest.param(Probe(exec=COMMAND, timeout_seconds=0), 1, id="zero"),
-    ],
-)
-async def test_command_runs_with_the_effective_timeout(probe: Probe, timeout: int) -> None:
-    calls: list[tuple[str, tuple[str, ...], float]] = []
-
-    class NotedCommands(Commands):
-        async def exec_sync(
-            self, container_id: str, command: Sequence[str], *, timeout_seconds: float
-        ) -> ExecResult:
-            calls.append((container_id, tuple(command), timeout_seconds))
-            return ExecResult(0, b"", b"")
-
-    prober = prober_for(entry_of(probe), commands=NotedCommands(), user_agent="x")
-    assert await result_of(prober, POD) == success()
-    assert calls == [("container-0", ("true",), timeout)]
 
 
 @pytest.mark.parametrize(
