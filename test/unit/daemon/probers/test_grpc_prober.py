@@ -10,9 +10,6 @@ from typing import Any
 
 import grpc
 import grpc.aio
-import h2.config
-import h2.connection
-import h2.events
 import pytest
 from grpc_health.v1 import health_pb2
 from grpc_health.v1._async import HealthServicer
@@ -136,47 +133,6 @@ async def test_server_without_health_service() -> None:
 
     assert not result.succeeded
     assert "code = Unimplemented" in result.message
-
-
-async def test_server_that_pings_before_it_responds_gets_an_answer() -> None:
-    async def script(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        server = h2.connection.H2Connection(h2.config.H2Configuration(client_side=False))
-        server.initiate_connection()
-        server.ping(b"are you?")
-        writer.write(server.data_to_send())
-        while data := await reader.read(65536):
-            for event in server.receive_data(data):
-                if isinstance(event, h2.events.PingAckReceived):
-                    server.send_headers(
-                        1, [(":status", "200"), ("content-type", "application/grpc")]
-                    )
-                    server.send_data(1, b"\0\0\0\0\x02\x08\x01")
-                    server.send_headers(1, [("grpc-status", "0")], end_stream=True)
-            writer.write(server.data_to_send())
-
-    async with serving(lambda _: script) as server:
-        assert await probe(server.port, timeout=5.0) == success("service healthy")
-
-
-async def test_connection_that_breaks_during_the_call_is_unavailable() -> None:
-    async def script(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        server = h2.connection.H2Connection(h2.config.H2Configuration(client_side=False))
-        server.initiate_connection()
-        writer.write(server.data_to_send())
-        await writer.drain()
-        received = b""
-        acknowledged = b"\0\0\0\x04\x01"  # the settings
-        while acknowledged not in received and (data := await reader.read(65536)):
-            received += data
-        linger = struct.pack("ii", 1, 0)
-        writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
-        writer.transport.abort()
-
-    async with serving(lambda _: script) as server:
-        result = await probe(server.port)
-
-    assert not result.succeeded
-    assert result.message.endswith("read: connection reset by peer")
 
 
 async def test_slow_server_fails_in_time() -> None:
@@ -319,6 +275,38 @@ async def test_bytes_of_a_server_succeed_or_fail(name: str, *, split: bool) -> N
 
     assert (result.succeeded, result.timed_out) == (problem is None, False)
     assert (problem or "service healthy") in result.message
+
+
+async def until_sent(reader: asyncio.StreamReader, wanted: bytes) -> None:
+    """Wait until the client has sent these bytes."""
+    received = b""
+    while wanted not in received:
+        received += await reader.readexactly(1)
+
+
+async def test_server_that_pings_before_it_responds_gets_an_answer() -> None:
+    async def script(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(SETTINGS + PING)
+        await until_sent(reader, frame(6, b"12345678", flags=1))
+        writer.write(headers(STATUS_200, GRPC) + SERVING + OK)
+
+    async with serving(lambda _: script) as server:
+        assert await probe(server.port, timeout=5.0) == success("service healthy")
+
+
+async def test_connection_that_breaks_during_the_call_is_unavailable() -> None:
+    async def script(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(SETTINGS)
+        await until_sent(reader, frame(4, flags=1))
+        linger = struct.pack("ii", 1, 0)
+        writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+        writer.transport.abort()
+
+    async with serving(lambda _: script) as server:
+        result = await probe(server.port)
+
+    assert not result.succeeded
+    assert result.message.endswith("read: connection reset by peer")
 
 
 class TestTls:

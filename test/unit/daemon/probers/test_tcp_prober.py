@@ -18,6 +18,7 @@ from kruise_probe.api.core import HTTPGetAction
 from kruise_probe.api.host_port import HostPort
 from kruise_probe.daemon.probers.dialing import (
     Connection,
+    OpenSocket,
     ProbeConnectionFailed,
     TcpProber,
     new_socket,
@@ -41,6 +42,15 @@ async def connected(port: int) -> Connection:
 
 def prober(port: int | str, timeout: float = 20.0) -> TcpProber:
     return TcpProber(port, timeout_seconds=timeout)
+
+
+def opening(kind: type[socket.socket]) -> OpenSocket:
+    def open_socket(_: HostPort) -> socket.socket:
+        own = kind()
+        own.setblocking(False)
+        return own
+
+    return open_socket
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.9", "::1"])
@@ -116,13 +126,8 @@ async def test_a_server_that_resets_at_once_has_accepted() -> None:
         def getpeername(self) -> tuple[str, int]:
             raise OSError(errno.ENOTCONN, "not connected")
 
-    def open_socket(_: HostPort) -> socket.socket:
-        own = ResetSocket()
-        own.setblocking(False)
-        return own
-
     async with serving(silent()) as server:
-        tcp = TcpProber(server.port, timeout_seconds=20.0, open_socket=open_socket)
+        tcp = TcpProber(server.port, timeout_seconds=20.0, open_socket=opening(ResetSocket))
         assert await result_of(tcp, Target("127.0.0.1", "")) == success()
         await server.until_ended(1)
 
@@ -139,12 +144,7 @@ async def test_connection_that_fails_later_has_its_reason(code: int, text: str) 
         def getsockopt(self, *_: object) -> int:  # type: ignore[override]
             return code
 
-    def open_socket(_: HostPort) -> socket.socket:
-        own = Unreachable()
-        own.setblocking(False)
-        return own
-
-    tcp = TcpProber(80, timeout_seconds=20.0, open_socket=open_socket)
+    tcp = TcpProber(80, timeout_seconds=20.0, open_socket=opening(Unreachable))
     result = await result_of(tcp, Target("127.0.0.1", ""))
     assert result == failure(f"dial tcp 127.0.0.1:80: connect: {text}")
 
