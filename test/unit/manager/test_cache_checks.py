@@ -9,11 +9,12 @@ from kruise_probe.manager.cache_checks import MAX_INACTIVITY_SECONDS, add_cache_
 from kruise_probe.serving.health import Checks
 
 
-async def test_a_watch_without_activity_is_unready_after_the_limit() -> None:
+async def test_a_cache_is_unready_until_it_syncs_and_after_a_long_time_without_activity() -> None:
     source: FakeSource[ApiObject] = FakeSource()
     informer = SharedInformer(source, name="things")
     ready = Checks()
     add_cache_checks(ready, informer)
+    assert [*(await ready.run()).values()] == ["not synced: no response yet", None]
 
     def refuse() -> None:
         raise ConnectionFailed("refused")
@@ -31,15 +32,4 @@ async def test_a_watch_without_activity_is_unready_after_the_limit() -> None:
     assert [*problems.values()] == [
         None,
         "no activity for 141 s; at most 140 s are healthy",
-    ]
-
-
-async def test_a_cache_is_unready_until_it_has_synced() -> None:
-    source: FakeSource[ApiObject] = FakeSource()
-    informer = SharedInformer(source, name="things")
-    ready = Checks()
-    add_cache_checks(ready, informer)
-    assert [*(await ready.run()).values()] == [
-        "not synced: no response yet",
-        None,
     ]

@@ -200,10 +200,6 @@ class TestResidue:
         body = msgspec.json.decode(encode_patch(there, changes))
         assert body["status"]["conditions"][0]["reason"] is None
 
-    def test_marks_of_a_probe_that_waits_for_startup_stay(self) -> None:
-        there = pod(labels={"ok": "1"}, initialized=False, owned=owned_fields(labels=["ok"]))
-        assert mark(there, claims(*BOTH), {}) is None
-
 
 @pytest.mark.parametrize(
     "results",
