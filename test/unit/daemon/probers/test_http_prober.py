@@ -18,6 +18,7 @@ from support.scripted_server import (
     serving,
     silent,
 )
+from support.sockets import time_waits
 
 from kruise_probe.api.core import HTTPGetAction, HTTPHeader
 from kruise_probe.daemon.probers.http import HttpProber
@@ -519,20 +520,13 @@ class TestHttps:
             assert await probe(server, scheme="HTTPS") == success("all of it")
 
 
-def left_behind(port: int) -> int:
-    """Connections to or from `port` that the kernel still remembers."""
-    wanted = f":{port:04X}"
-    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
-    return sum(wanted in (row[1][-5:], row[2][-5:]) and row[3] != "0A" for row in rows)
-
-
 async def test_no_connection_is_remembered_after_its_probe() -> None:
     async with serving(answering(OK, stays_open=True)) as server:
         for _ in range(300):
             assert (await probe(server)).succeeded
-        await asyncio.sleep(0.1)
+        await server.until_ended(300)
 
-        assert left_behind(server.port) < 10
+        assert time_waits(server.port) < 10
 
 
 async def test_a_server_reads_a_plain_end_whatever_of_its_response_was_not_read() -> None:
