@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from support import strategies
 from support.builders import (
     Json,
-    condition_wire,
     container_wire,
     marker,
     npp_wire,
@@ -167,20 +166,6 @@ class TestDeletion:
         entries = planned([pod(), marked], [self.ENDING, self.OTHER], self.current(pod()))
         assert names(entries) == {"web-0": ["gateway#p"]}
 
-    def test_entries_stay_until_a_kept_gate_has_reason_probe_removed(self) -> None:
-        def gated(**more: str) -> Pod:
-            return pod(
-                conditions=[condition_wire("example.com/healthy", **more)],
-                readiness_gates=["example.com/healthy"],
-                owned=owned_fields(conditions=["example.com/healthy"]),
-            )
-
-        kept, gone = gated(), gated(reason="ProbeRemoved")
-        assert names(planned([kept], [self.ENDING], self.current(kept))) == {
-            "web-0": ["way#healthy"]
-        }
-        assert names(planned([gone], [self.ENDING], self.current(gone))) == {}
-
 
 def decoded_pods(wires: list[Json]) -> list[Pod]:
     return [PODS.decode(msgspec.json.encode(each)) for each in wires]
@@ -268,15 +253,15 @@ def test_the_same_entries_in_another_order_are_the_same() -> None:
 
 
 @pytest.mark.parametrize(
-    "other",
+    "others",
     [
-        pytest.param(pod(ip="127.9.9.9"), id="another-ip"),
-        pytest.param(pod(uid="another"), id="another-uid"),
+        pytest.param([pod(ip="127.9.9.9")], id="another-ip"),
+        pytest.param([pod(uid="another")], id="another-uid"),
+        pytest.param([], id="none"),
     ],
 )
-def test_different_entries_are_different(other: Pod) -> None:
-    assert not same_entries(planned([pod()], [marker()]), planned([other], [marker()]))
-    assert not same_entries(planned([pod()], [marker()]), ())
+def test_different_entries_are_different(others: list[Pod]) -> None:
+    assert not same_entries(planned([pod()], [marker()]), planned(others, [marker()]))
 
 
 def test_duplicate_probes_make_entries_different() -> None:
