@@ -232,8 +232,8 @@ async def _if_new(api: Target, path: str, body: dict[str, object]) -> None:
         return
 
 
-async def until_served(api: Target, path: str, *, seconds: float = PATIENCE_SECONDS) -> None:
-    async with asyncio.timeout(seconds):
+async def until_served(api: Target, path: str) -> None:
+    async with asyncio.timeout(PATIENCE_SECONDS):
         while True:
             try:
                 await api.get(path)

@@ -26,21 +26,14 @@ class EmbeddedRuntime:
         self.runtime = runtime
         self.endpoint = endpoint
 
-    def sandbox(
-        self,
-        *,
-        pod: str = "pod",
-        namespace: str = "default",
-        uid: str = "",
-        ip: str = "127.0.0.1",
-    ) -> Sandbox:
-        uid = uid or secrets.token_hex(16)
+    def sandbox(self, *, pod: str = "pod", namespace: str = "default") -> Sandbox:
+        uid = secrets.token_hex(16)
         labels = {
             "io.kubernetes.pod.name": pod,
             "io.kubernetes.pod.namespace": namespace,
             "io.kubernetes.pod.uid": uid,
         }
-        return self.runtime.create_sandbox(SandboxConfig(namespace, pod, uid, ip, labels))
+        return self.runtime.create_sandbox(SandboxConfig(namespace, pod, uid, "127.0.0.1", labels))
 
     def start(
         self,

@@ -118,10 +118,9 @@ class ScriptedRuntime:
             self.send_event(container.id)
         return container
 
-    def stop(self, container: FakeContainer, *, silently: bool = False) -> None:
+    def stop(self, container: FakeContainer) -> None:
         container.state = ContainerState.EXITED
-        if not silently:
-            self.send_event(container.id)
+        self.send_event(container.id)
 
     def remove(self, container: FakeContainer) -> None:
         del self.containers[container.id]

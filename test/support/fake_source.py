@@ -29,11 +29,9 @@ READ_DEADLINE_SECONDS = 70.0
 BOOKMARK_SECONDS = 60.0
 
 
-def thing(
-    name: str, *, namespace: str = "ns", uid: str = "", labels: dict[str, str] | None = None
-) -> ApiObject:
+def thing(name: str, *, uid: str = "", labels: dict[str, str] | None = None) -> ApiObject:
     """An object of no particular kind."""
-    meta = ObjectMeta(name=name, namespace=namespace, uid=uid or f"uid-{name}", labels=labels)
+    meta = ObjectMeta(name=name, namespace="ns", uid=uid or f"uid-{name}", labels=labels)
     return ApiObject(metadata=meta)
 
 

@@ -32,10 +32,8 @@ def healthy(_pod: str, _probe: str) -> tuple[str, str]:
     return "Succeeded", "fine"
 
 
-async def run_concurrently(
-    work: Iterable[Awaitable[Any]], limit: int = CONCURRENT_REQUESTS
-) -> None:
-    """Awaits all of `work`, at most `limit` at once."""
+async def run_concurrently(work: Iterable[Awaitable[Any]]) -> None:
+    """Awaits all of `work`, at most `CONCURRENT_REQUESTS` at once."""
     left = iter(work)
 
     async def worker() -> None:
@@ -43,7 +41,7 @@ async def run_concurrently(
             await each
 
     async with asyncio.TaskGroup() as group:
-        for _ in range(limit):
+        for _ in range(CONCURRENT_REQUESTS):
             group.create_task(worker())
 
 
@@ -300,12 +298,12 @@ class Daemons:
             await self._api.node_pod_probes.next_change()
         await run_concurrently(self.write(each) for each in nodes)
 
-    async def renew_lease(self, node: str, *, ago_seconds: float = 0.0, seconds: int = 60) -> None:
+    async def renew_lease(self, node: str) -> None:
         """Renews the Lease of a node's daemon."""
-        at = utc_now() - timedelta(seconds=ago_seconds + self.seconds_behind)
+        at = utc_now() - timedelta(seconds=self.seconds_behind)
         spec = {
             "holderIdentity": node,
-            "leaseDurationSeconds": seconds,
+            "leaseDurationSeconds": 60,
             "renewTime": at.strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
         }
         name = daemon_lease_name(node)

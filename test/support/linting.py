@@ -12,8 +12,8 @@ BROKEN = DATA / "broken"
 GOOD = DATA / "good"
 
 
-def lint_paths(*paths: Path, allowed: frozenset[str] = frozenset()) -> LintReport:
-    return lint(read_sources(map(str, paths)), allowed_labels=allowed)
+def lint_paths(*paths: Path) -> LintReport:
+    return lint(read_sources(map(str, paths)))
 
 
 def lint_texts(*texts: str) -> LintReport:

@@ -16,8 +16,6 @@ from support.target import Target, condition
 from kruise_probe.client.config import ClusterConfig
 
 LEASE_SECONDS = 12.0
-LONG_LEASE_SECONDS = 60.0
-"""So long that a manager that leads earlier received the Lease from its predecessor."""
 
 TALKING_NODES = 4
 
@@ -110,10 +108,10 @@ async def all_marked(ground: Ground, *, seconds: float = PATIENCE_SECONDS) -> No
 
 @asynccontextmanager
 async def two_managers(
-    ground: Ground, folder: Path, *, lease_seconds: float = LEASE_SECONDS
+    ground: Ground, folder: Path
 ) -> AsyncIterator[tuple[ProxiedManager, ProxiedManager]]:
     """The working leader, and a standby with warm caches."""
-    async with managers(ground, folder, *lease_flags(lease_seconds), count=40) as start:
+    async with managers(ground, folder, *lease_flags(LEASE_SECONDS), count=40) as start:
         first, second = await start("first"), await start("second")
         await all_marked(ground)
         assert not second.work(), "a standby writes nothing"

@@ -41,7 +41,7 @@ def sidecar(name: str) -> dict[str, Any]:
     return {"name": name, "command": ["run"], "restartPolicy": "Always"}
 
 
-def container(name: str, state: State, *, exit_code: int = 0, message: str = "") -> LocalContainer:
+def container(name: str, state: State, *, exit_code: int = 0) -> LocalContainer:
     return LocalContainer(
         id=f"id-of-{name}",
         sandbox=Sandbox(
@@ -58,7 +58,6 @@ def container(name: str, state: State, *, exit_code: int = 0, message: str = "")
         finished_at=AT if state is State.EXITED else None,
         exit_code=exit_code,
         reason="Completed" if exit_code == 0 else "Error",
-        message=message,
     )
 
 

@@ -17,13 +17,13 @@ class Running:
         self.process = process
         self.log = log
 
-    def log_tail(self, lines: int = 60) -> str:
-        return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
+    def log_tail(self) -> str:
+        return "\n".join(self.log.read_text(errors="replace").splitlines()[-60:])
 
-    def terminate(self, timeout: float = PATIENCE_SECONDS) -> int:
+    def terminate(self) -> int:
         """SIGTERM; the exit code."""
         self.process.terminate()
-        return self.process.wait(timeout)
+        return self.process.wait(PATIENCE_SECONDS)
 
     def kill(self) -> None:
         self.process.send_signal(signal.SIGKILL)

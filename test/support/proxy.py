@@ -76,7 +76,6 @@ class _Planned:
     code: int
     reason: str
     times: int | None
-    retry_after_seconds: int | None
     when: Callable[[SeenRequest], bool]
     body: str
 
@@ -131,12 +130,11 @@ class FaultyProxy:
         *,
         reason: str = "InternalError",
         times: int | None = None,
-        retry_after_seconds: int | None = None,
         when: Callable[[SeenRequest], bool] = always,
         body: str = "",
     ) -> None:
         """Returns `code` for the next matching requests, or for all of them until `heal`. A `body` replaces the Status."""
-        self._planned.append(_Planned(code, reason, times, retry_after_seconds, when, body))
+        self._planned.append(_Planned(code, reason, times, when, body))
 
     def pause(self) -> None:
         """Delays all data in both directions until `resume`."""
@@ -248,8 +246,6 @@ class FaultyProxy:
             text=planned.body or json.dumps(status),
             content_type="application/json",
         )
-        if planned.retry_after_seconds is not None:
-            response.headers["Retry-After"] = str(planned.retry_after_seconds)
         return response
 
     async def _forward(

@@ -98,10 +98,9 @@ def answer(status: int, body: object = None, **headers: str) -> Act:
     return act
 
 
-def refusal(status: int, reason: str = "", message: str = "", **headers: str) -> Act:
+def refusal(status: int, reason: str = "", **headers: str) -> Act:
     """A `Status` as the API server writes it."""
-    status_object = {"kind": "Status", "code": status, "reason": reason, "message": message}
-    return answer(status, status_object, **headers)
+    return answer(status, {"kind": "Status", "code": status, "reason": reason}, **headers)
 
 
 async def silence(_: Received, __: asyncio.StreamWriter) -> None:

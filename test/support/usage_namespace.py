@@ -67,18 +67,14 @@ class UsageNamespace:
         now = self.following.snapshot()
         return dataclasses.replace(now, now=now.now + RECENT + timedelta(seconds=1))
 
-    async def explained(
-        self, pod: str, reason: str, *, probe: str = "checked", text: str = ""
-    ) -> TraceView:
-        """The trace of a probe, once it ends with `reason` and its last link contains `text`."""
+    async def explained(self, pod: str, reason: str, *, probe: str = "checked") -> TraceView:
+        """The trace of a probe, once it ends with `reason`."""
         seen: list[str] = []
 
         def ends(snapshot: Snapshot) -> TraceView | None:
             trace = trace_of(self._explain(snapshot, pod), probe)
             seen.append(f"{trace.first_broken}/{trace.reason}" if trace else "no such probe")
-            return (
-                trace if trace and trace.reason == reason and text in trace.links[-1].text else None
-            )
+            return trace if trace and trace.reason == reason else None
 
         try:
             found: TraceView = await self.until(f"{pod} ends with {reason}", ends)

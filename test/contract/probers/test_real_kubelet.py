@@ -24,7 +24,6 @@ from grpc_health.v1.health_pb2_grpc import add_HealthServicer_to_server
 from support.builders import entry_of
 from support.fake_runtime import ScriptedRuntime
 from support.patience import PATIENCE_SECONDS
-from support.probing import result_of
 from support.scripted_server import Script, ScriptedServer, answering, serving, silent
 
 from kruise_probe.api.core import GRPCAction, Probe
@@ -301,7 +300,7 @@ async def test_verdicts_and_requests_equal_the_kubelets(kubelet: Kubelet, row: R
             user_agent="kube-probe/.",
         )
         prober._timeout_seconds = row.timeout  # type: ignore[attr-defined]
-        ours = await result_of(prober, Target(row.host, ""))
+        ours = await prober.run(Target(row.host, ""))
 
     assert name_of(ours) == (row.ours or theirs["result"])
     expected = matched(theirs["message"])
@@ -318,7 +317,7 @@ async def test_refused_connection_equals_the_kubelets(kubelet: Kubelet) -> None:
             commands=ScriptedRuntime(),
             user_agent="x",
         )
-        ours = await result_of(prober, Target("127.0.0.1", ""))
+        ours = await prober.run(Target("127.0.0.1", ""))
 
         assert (name_of(ours), ours.message) == (theirs["result"], theirs["message"])
 
@@ -379,7 +378,7 @@ async def test_a15_grpc_verdicts_equal_the_kubelets(
         theirs = await asyncio.to_thread(kubelet.probe, "127.0.0.1", raw_probe, timeout)
         action = GRPCAction(port=port, service=service)
         prober = GrpcProber(action, timeout_seconds=timeout, user_agent="kube-probe/.")
-        ours = await result_of(prober, Target("127.0.0.1", ""))
+        ours = await prober.run(Target("127.0.0.1", ""))
     finally:
         await server.stop(grace=None)
 

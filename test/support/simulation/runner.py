@@ -271,15 +271,13 @@ def _is_refresh(old: Json | None, new: Json | None) -> bool:
     return content(old) == content(new)
 
 
-def shrunk(
-    result: RunResult, judge_again: Callable[[SimulationPlan], RunResult] = judge
-) -> RunResult:
+def shrunk(result: RunResult) -> RunResult:
     """The result of the shortest plan found that fails by the same oracle."""
     best = result
 
     def fails(plan: SimulationPlan) -> bool:
         nonlocal best
-        again = judge_again(plan)
+        again = judge(plan)
         if again.oracle == result.oracle:
             best = again
             return True

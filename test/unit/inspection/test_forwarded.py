@@ -11,7 +11,6 @@ import pytest
 from support.builders import entry_of, pod_wire
 from support.connections import listening
 from support.patience import PATIENCE_SECONDS
-from support.probing import result_of
 from support.scripted_pod import Exec, ScriptedPod, exited, hanging, serving_pod, status, streaming
 from support.scripted_server import answering, flooding, self_signed, serving, silent
 from support.sockets import closed_port
@@ -62,7 +61,7 @@ async def run(probe: Probe, *, port: int = 0, **more: Any) -> TrialResult:
 async def direct(probe: Probe) -> tuple[ProbeState, str]:
     """State and message of the daemon's own attempt."""
     prober = prober_for(entry_of(probe), commands=Unused(), user_agent="kruise-probe/1")
-    result = await result_of(prober, POD)
+    result = await prober.run(POD)
     return ProbeState.SUCCEEDED if result.succeeded else ProbeState.FAILED, result.message
 
 

@@ -3,7 +3,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.builders import entry_of
 from support.fake_runtime import Script, ScriptedRuntime, exit_with, hang, refuse, succeed
-from support.probing import result_of
 
 from kruise_probe.api.core import ExecAction, Probe
 from kruise_probe.daemon.cri.runtime import (
@@ -26,7 +25,7 @@ async def attempt_with(script: Script, *, timeout: int | None = None) -> ProbeRe
     runtime.on_exec("check", "it", script=script)
     probe = Probe(exec=ExecAction(command=("check", "it")), timeout_seconds=timeout)
     prober = prober_for(entry_of(probe), commands=runtime, user_agent="x")
-    return await result_of(prober, Target("", container.id))
+    return await prober.run(Target("", container.id))
 
 
 @pytest.mark.parametrize(

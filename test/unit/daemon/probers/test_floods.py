@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 from support.flood_servers import flooding
-from support.probing import result_of
 from support.scripted_server import answering, self_signed, serving
 
 from kruise_probe.api.core import GRPCAction, HTTPGetAction
@@ -39,7 +38,7 @@ async def http(
 ) -> ProbeResult:
     action = HTTPGetAction(port=port, path="/", scheme=scheme)
     prober = HttpProber(action, timeout_seconds=timeout_seconds, user_agent="x")
-    return await result_of(prober, LOCAL)
+    return await prober.run(LOCAL)
 
 
 async def test_e1_session_tickets_without_end_fail_before_the_timeout(tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 from support.patience import PATIENCE_SECONDS
-from support.probing import result_of
 from support.scripted_server import (
     ScriptedServer,
     answering,
@@ -52,7 +51,7 @@ async def probe(
 ) -> ProbeResult:
     action = HTTPGetAction(port=server.port, path=path, scheme=scheme, http_headers=headers)
     prober = HttpProber(action, timeout_seconds=timeout, user_agent="kruise-probe/1")
-    return await result_of(prober, Target(server.host, ""))
+    return await prober.run(Target(server.host, ""))
 
 
 @pytest.mark.parametrize(
@@ -422,10 +421,10 @@ async def test_a_redirect_keeps_the_given_host_only_while_it_is_relative() -> No
 async def test_a_prepared_request_does_not_outlive_the_ip_of_its_pod() -> None:
     prober = HttpProber(HTTPGetAction(port=1), timeout_seconds=20.0, user_agent="x")
     for ip in ("127.0.0.1", "127.0.0.2"):
-        result = await result_of(prober, Target(ip, ""))
+        result = await prober.run(Target(ip, ""))
         assert f"dial tcp {ip}:1: connect: connection refused" in result.message
     with pytest.raises(CouldNotProbe) as refused:
-        await result_of(prober, Target("", "", refusal="not this pod's"))
+        await prober.run(Target("", "", refusal="not this pod's"))
     assert refused.value.reason == Reason.ADDRESS_NOT_ALLOWED
 
 

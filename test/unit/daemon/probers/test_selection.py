@@ -1,7 +1,6 @@
 import pytest
 from support.builders import entry_of
 from support.fake_runtime import ScriptedRuntime
-from support.probing import result_of
 
 from kruise_probe.api.core import ExecAction, GRPCAction, HTTPGetAction, Probe, TCPSocketAction
 from kruise_probe.api.host_port import HostPort
@@ -40,7 +39,7 @@ def selected(probe: Probe) -> Prober:
     ],
 )
 async def test_probe_that_must_not_run_fails_with_the_reason(probe: Probe, reason: str) -> None:
-    result = await result_of(selected(probe), POD)
+    result = await selected(probe).run(POD)
 
     assert not result.succeeded
     assert result.message.startswith(reason)
@@ -70,7 +69,7 @@ NO_RESULT: dict[str, tuple[Probe, Target, str]] = {
 @pytest.mark.parametrize(("probe", "target", "why"), NO_RESULT.values(), ids=NO_RESULT.keys())
 async def test_without_a_target_there_is_no_result(probe: Probe, target: Target, why: str) -> None:
     with pytest.raises(CouldNotProbe) as caught:
-        await result_of(selected(probe), target)
+        await selected(probe).run(target)
 
     assert str(caught.value).startswith(why)
 

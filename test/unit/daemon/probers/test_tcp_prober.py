@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 from support.patience import PATIENCE_SECONDS
-from support.probing import result_of
 from support.scripted_server import serving, silent
 from support.sockets import full_backlog, time_waits
 
@@ -56,7 +55,7 @@ def opening(kind: type[socket.socket]) -> OpenSocket:
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.9", "::1"])
 async def test_success_is_a_connection(host: str) -> None:
     async with serving(silent(), host=host) as server:
-        assert await result_of(prober(server.port), Target(host, "")) == success()
+        assert await prober(server.port).run(Target(host, "")) == success()
         await server.until_ended(1)
 
     assert server.connections == 1
@@ -64,7 +63,7 @@ async def test_success_is_a_connection(host: str) -> None:
 
 @pytest.mark.parametrize(("ip", "shown"), [("127.0.0.1", "127.0.0.1"), ("::1", "[::1]")])
 async def test_refused(ip: str, shown: str) -> None:
-    result = await result_of(prober(1), Target(ip, ""))
+    result = await prober(1).run(Target(ip, ""))
 
     message = f"dial tcp {shown}:1: connect: connection refused"
     assert result == failure(message)
@@ -79,7 +78,7 @@ def full_port() -> Iterator[int]:
 async def test_no_answer_is_failure_in_time(full_port: int) -> None:
     loop = asyncio.get_running_loop()
     started_at = loop.time()
-    result = await result_of(prober(full_port, timeout=0.3), Target("127.0.0.1", ""))
+    result = await prober(full_port, timeout=0.3).run(Target("127.0.0.1", ""))
 
     message = f"dial tcp 127.0.0.1:{full_port}: i/o timeout"
     assert result == failure(message, timed_out=True)
@@ -103,7 +102,7 @@ async def test_cancelled_attempt_leaves_no_socket(full_port: int) -> None:
     before = len(os.listdir("/proc/self/fd"))
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.05):
-            await result_of(prober(full_port), Target("127.0.0.1", ""))
+            await prober(full_port).run(Target("127.0.0.1", ""))
 
     assert len(os.listdir("/proc/self/fd")) == before
 
@@ -128,7 +127,7 @@ async def test_a_server_that_resets_at_once_has_accepted() -> None:
 
     async with serving(silent()) as server:
         tcp = TcpProber(server.port, timeout_seconds=20.0, open_socket=opening(ResetSocket))
-        assert await result_of(tcp, Target("127.0.0.1", "")) == success()
+        assert await tcp.run(Target("127.0.0.1", "")) == success()
         await server.until_ended(1)
 
 
@@ -145,7 +144,7 @@ async def test_connection_that_fails_later_has_its_reason(code: int, text: str) 
             return code
 
     tcp = TcpProber(80, timeout_seconds=20.0, open_socket=opening(Unreachable))
-    result = await result_of(tcp, Target("127.0.0.1", ""))
+    result = await tcp.run(Target("127.0.0.1", ""))
     assert result == failure(f"dial tcp 127.0.0.1:80: connect: {text}")
 
 
@@ -167,7 +166,7 @@ async def test_an_error_of_the_node_is_no_result(
         http = HttpProber(HTTPGetAction(port=server.port), timeout_seconds=20.0, user_agent="x")
         monkeypatch.setattr(socket, "socket", fail if step == "socket" else FailingSocket)
         with pytest.raises(CouldNotProbe) as raised:
-            await result_of(http, Target("127.0.0.1", ""))
+            await http.run(Target("127.0.0.1", ""))
         monkeypatch.undo()
 
     assert raised.value.reason == Reason.NODE_RESOURCES
@@ -194,7 +193,7 @@ async def test_more_than_the_kernel_buffers_is_sent() -> None:
 async def test_thousand_probes_leave_few_sockets_in_time_wait() -> None:
     async with serving(silent()) as server:
         for _ in range(1000):
-            _ = await result_of(prober(server.port), Target("127.0.0.1", ""))
+            _ = await prober(server.port).run(Target("127.0.0.1", ""))
             await asyncio.sleep(0)  # the server lives on the same loop
         await server.until_ended(1000)
 
