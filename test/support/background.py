@@ -1,8 +1,8 @@
-"""Runs a coroutine for the length of a block."""
+"""What runs in the event loop beside a block: a coroutine of the test, and callbacks that must not fail."""
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Coroutine, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 
@@ -22,3 +22,18 @@ async def background(work: Coroutine[Any, Any, None]) -> AsyncIterator[asyncio.T
         _ = await asyncio.wait([task])
     if not task.cancelled():
         task.result()
+
+
+@contextmanager
+def no_failed_callback() -> Iterator[None]:
+    """Raise the error of a callback that failed within the block. asyncio only logs it."""
+    loop = asyncio.get_running_loop()
+    failed: list[dict[str, Any]] = []
+    before = loop.get_exception_handler()
+    loop.set_exception_handler(lambda _, context: failed.append(context))
+    try:
+        yield
+    finally:
+        loop.set_exception_handler(before)
+    for context in failed:
+        raise context.get("exception") or AssertionError(context["message"])

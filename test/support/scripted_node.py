@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 import msgspec
-from support.callbacks import no_failed_callback
+from support.background import no_failed_callback
 
 from kruise_probe.api.core import ExecAction, Probe
 from kruise_probe.api.errors import Conflict, NotFound

@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
-from support.background import background
-from support.callbacks import no_failed_callback
+from support.background import background, no_failed_callback
 from support.fake_runtime import FakeContainer, ScriptedRuntime
 
 from kruise_probe.daemon.cri.containers import ContainerKey, ContainerWatcher, newest
