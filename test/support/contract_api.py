@@ -30,6 +30,8 @@ GROUP = "/apis/apps.kruise.io/v1alpha1"
 DISPOSABLE_VARIABLE = "KRUISE_PROBE_CONTRACT_DISPOSABLE"
 """Set if the real cluster ends with the tests, so that nothing has to be deleted from it."""
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+COPIES = "copies"
+"""What copies of the marker are called: beside them, `kubectl get podprobemarkers` finds the markers."""
 
 
 @dataclass(frozen=True)
@@ -314,3 +316,16 @@ def managed(of: Json) -> dict[tuple[str, str], Json]:
         (each["manager"], each.get("subresource", "")): each["fieldsV1"]
         for each in of["metadata"].get("managedFields", [])
     }
+
+
+def in_own_group(crd: Json, group: str) -> Json:
+    """The same definition under another group and another name."""
+    crd["metadata"]["name"] = f"{COPIES}.{group}"
+    crd["spec"]["group"] = group
+    crd["spec"]["names"] |= {
+        "plural": COPIES,
+        "singular": "copy",
+        "shortNames": [],
+        "categories": [],
+    }
+    return crd

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 from support import programs
-from support.contract_api import DEFINITIONS, Api, ApiResponse
+from support.contract_api import COPIES, DEFINITIONS, Api, ApiResponse, in_own_group
 from support.marker_table import GOOD, INCOMPLETE, INVALID, VALID, Row, edited, policy
 
 from kruise_probe.api.labels import DELETION_COST
@@ -155,8 +155,8 @@ def test_a_marker_from_before_the_rules_stays_editable(with_api: Any, spec: dict
 
     async def upgrade(api: Api) -> None:
         group = f"{api.unique}.example.com"
-        path = f"{DEFINITIONS}/podprobemarkers.{group}"
-        objects = f"/apis/{group}/v1alpha1/namespaces/{api.namespace}/podprobemarkers"
+        path = f"{DEFINITIONS}/{COPIES}.{group}"
+        objects = f"/apis/{group}/v1alpha1/namespaces/{api.namespace}/{COPIES}"
         old = {**marker(spec), "apiVersion": f"{group}/v1alpha1"}
         try:
             assert (await api.post(DEFINITIONS, in_group(group, with_rules=False))).code == 201
@@ -183,7 +183,7 @@ def test_the_definition_opens_the_keys_that_it_was_made_with(with_api: Any) -> N
 
     async def install(api: Api) -> None:
         group = f"{api.unique}.example.com"
-        objects = f"/apis/{group}/v1alpha1/namespaces/{api.namespace}/podprobemarkers"
+        objects = f"/apis/{group}/v1alpha1/namespaces/{api.namespace}/{COPIES}"
         allowed = ["pod-template-hash", *(f"{'k' * 50}.kubernetes.io/{n:060}" for n in range(31))]
         assert len(allowed) == MAX_ALLOWED_LABELS
 
@@ -203,7 +203,7 @@ def test_the_definition_opens_the_keys_that_it_was_made_with(with_api: Any) -> N
                 '"controller-revision-hash": is reserved: controllers identify' in cause["message"]
             )
         finally:
-            await api.delete(f"{DEFINITIONS}/podprobemarkers.{group}")
+            await api.delete(f"{DEFINITIONS}/{COPIES}.{group}")
 
     with_api(install)
 
@@ -213,13 +213,10 @@ def in_group(
 ) -> dict[str, Any]:
     """The marker's CRD under another group; without rules it is as bare as Kruise's."""
     crd = marker_crd(allowed_labels)
-    crd["metadata"]["name"] = f"podprobemarkers.{group}"
-    crd["spec"]["group"] = group
-    crd["spec"]["names"] |= {"shortNames": [], "categories": []}
     if not with_rules:
         schema: dict[str, Any] = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
         crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"] = schema
-    return crd
+    return in_own_group(crd, group)
 
 
 async def until(ask: Callable[[], Awaitable[ApiResponse]], *, code: int) -> None:

@@ -17,7 +17,7 @@ import pytest
 from support import programs
 from support.background import background
 from support.builders import marker_wire, probe_wire
-from support.contract_api import DEFINITIONS, Api, ApiResponse, pod, target_of
+from support.contract_api import COPIES, DEFINITIONS, Api, ApiResponse, in_own_group, pod, target_of
 from support.marker_table import GOOD, INVALID, VALID
 from support.patience import PATIENCE_SECONDS
 
@@ -64,7 +64,7 @@ class Plain(NamedTuple):
 
     @property
     def path(self) -> str:
-        return f"/apis/{self.group}/v1alpha1/namespaces/{self.api.namespace}/podprobemarkers"
+        return f"/apis/{self.group}/v1alpha1/namespaces/{self.api.namespace}/{COPIES}"
 
     async def create(self, spec: Json) -> ApiResponse:
         marker = {
@@ -78,10 +78,7 @@ class Plain(NamedTuple):
 
 def plain_crd(group: str) -> Json:
     crd: Json = bare(marker_crd())
-    crd["metadata"]["name"] = f"podprobemarkers.{group}"
-    crd["spec"]["group"] = group
-    crd["spec"]["names"] |= {"shortNames": [], "categories": []}
-    return crd
+    return in_own_group(crd, group)
 
 
 def bare(schema: Any) -> Any:
@@ -106,7 +103,7 @@ async def plain_cluster(kubeconfig: str) -> AsyncIterator[Plain]:
             yield plain
         finally:
             await api.delete(f"{CONFIGURATIONS}/{api.unique}")
-            await api.delete(f"{DEFINITIONS}/podprobemarkers.{plain.group}")
+            await api.delete(f"{DEFINITIONS}/{COPIES}.{plain.group}")
             await api.end_namespace()
 
 
@@ -186,7 +183,7 @@ def webhook(group: str, index: int, server: HttpServer, path: str = PATH) -> Jso
     rule = {
         "apiGroups": [group],
         "apiVersions": ["*"],
-        "resources": ["podprobemarkers"],
+        "resources": [COPIES],
         "operations": ["CREATE", "UPDATE"],
     }
     return {
