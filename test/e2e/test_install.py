@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from support.account import TokenClient
 from support.kubectl import Kubectl, KubectlError, status_of
 from support.patience import PATIENCE_SECONDS
 
@@ -13,7 +12,6 @@ SYSTEM = "kruise-system"
 GROUP = "apps.kruise.io/v1alpha1"
 MANAGERS = "app.kubernetes.io/component=manager"
 CONDITION = "install.example.com/idle"
-TOKEN = "/var/run/secrets/kubernetes.io/serviceaccount/token"
 POD: dict[str, Any] = {
     "apiVersion": "v1",
     "kind": "Pod",
@@ -121,33 +119,6 @@ def test_a_daemon_that_is_replaced_shows_nothing(system: Kubectl, probed: Kubect
         )
 
     assert {status_of(each, CONDITION) for _, each in pods.versions} == {"True", "False"}
-
-
-@pytest.fixture
-def other_node(admin: Kubectl) -> Iterator[str]:
-    """A node that is an object only; its name sorts behind the real one's."""
-    name = "zz-install"
-    metadata = {"name": name}
-    admin.apply({"apiVersion": "v1", "kind": "Node", "metadata": metadata})
-    admin.apply({"apiVersion": GROUP, "kind": "NodePodProbe", "metadata": metadata, "spec": {}})
-    yield name
-    admin.run("delete", "node", name)
-
-
-def test_the_token_in_a_daemons_pod_is_for_its_node_only(
-    admin: Kubectl, system: Kubectl, node: str, other_node: str
-) -> None:
-    token = system.run("exec", "daemonset/kruise-probe-daemon", "--", "cat", TOKEN)
-    daemon = TokenClient(admin, token)
-    statuses = f"/apis/{GROUP}/nodepodprobes/{{}}/status"
-
-    refused = daemon.send("PATCH", statuses.format(other_node), {"status": {}})
-    allowed = daemon.send("PATCH", statuses.format(node), {"metadata": {"labels": {"a": "b"}}})
-
-    assert refused.code == 403, refused
-    assert allowed.code == 200, allowed
-    assert daemon.send("GET", "/api/v1/pods").code == 403
-    assert daemon.send("GET", "/api/v1/secrets").code == 403
 
 
 def test_the_workloads_run_without_root_or_capabilities_where_they_can(system: Kubectl) -> None:

@@ -8,7 +8,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import grpc
@@ -22,7 +21,6 @@ from support.patience import PATIENCE_SECONDS
 from support.real_node import kubeconfig_of
 
 Json = dict[str, Any]
-Answer = tuple[int, Json]
 
 SERVER = """
 mkdir -p /tmp/www
@@ -30,10 +28,6 @@ echo fine > /tmp/www/healthz
 httpd -p 8080 -h /tmp/www
 exec sleep 100000
 """
-POLICIES = [
-    {"state": "Succeeded", "labels": {"idle": "yes"}},
-    {"state": "Failed", "labels": {"busy": "yes"}},
-]
 PROBES: dict[str, Json] = {
     "exec-succeeds": {"exec": {"command": ["sh", "-c", "echo full"]}},
     "exec-fails": {"exec": {"command": ["sh", "-c", "echo out; echo bad >&2; exit 3"]}},
@@ -173,13 +167,6 @@ def test_state_and_message_are_those_that_the_daemon_then_reports(
     namespace.run("delete", "podprobemarker", "game", "--timeout=60s")
 
 
-def test_marks_are_shown_with_those_to_be_removed(trying: Trying, pods: KubectlWatch) -> None:
-    probe = {"full": PROBES["exec-succeeds"]}
-    code, found = trying.attempts("game", file=marker("game", probe, markerPolicy=POLICIES))
-    assert code == 0
-    assert found["full"]["labels"] == {"idle": "yes", "busy": None}
-
-
 @pytest.mark.parametrize(
     ("command", "state", "message"),
     [
@@ -194,35 +181,6 @@ def test_hostile_commands_have_a_result_in_time(
     _, found = trying.attempts("game", file=marker("game", {"x": {"exec": {"command": command}}}))
     assert found["x"]["state"] == state
     assert found["x"]["message"].startswith(message)
-
-
-def test_missing_permission_is_named(
-    namespace: Kubectl, pods: KubectlWatch, admin: Kubectl, tmp_path: Path
-) -> None:
-    where = namespace.namespace
-    namespace.run("create", "serviceaccount", "reader")
-    rights = ("--verb=get", "--resource=pods")
-    namespace.run("create", "role", "reader", *rights)
-    namespace.run(
-        "create", "rolebinding", "reader", "--role=reader", f"--serviceaccount={where}:reader"
-    )
-    reader = Trying(kubeconfig_of(admin, "reader", tmp_path, namespace=where), where)
-    probes = {each: PROBES[each] for each in ("exec-succeeds", "tcp-succeeds")}
-    code, found = reader.attempts("game", file=marker("game", probes))
-    assert code == 1
-    for name, resource in (("exec-succeeds", "exec"), ("tcp-succeeds", "portforward")):
-        assert found[name]["state"] == "Unknown"
-        assert found[name]["message"].startswith("Forbidden: pods ")
-        assert f"get and create on pods/{resource}" in found[name]["message"]
-
-
-def test_impersonated_user_has_its_own_permissions_only(
-    admin: Kubectl, namespace: Kubectl, pods: KubectlWatch
-) -> None:
-    trying = Trying(admin.kubeconfig, namespace.namespace)
-    as_nobody = trying.run("game", "--as", "nobody", file=marker("game", PROBES))
-    assert as_nobody.returncode == 1
-    assert 'User "nobody" cannot get resource "pods"' in as_nobody.stderr
 
 
 @pytest.fixture

@@ -6,14 +6,12 @@ from pathlib import Path
 
 import pytest
 from support.flood_servers import GRPC_FLOODS, flooding
-from support.process_node import ProcessNode, process_node
+from support.process_node import ADDRESS, daemon_with_victim, process_node
 from support.scripted_server import self_signed
-from support.victim import daemon_with_victim
 
 ATTACK_SECONDS = 8.0
 TIMEOUT_SECONDS = 20
 """Far more than a flood lasts: a probe that needs this long was stopped by its timeout only."""
-ADDRESS = "127.0.0.9"
 pytestmark = pytest.mark.timeout(300)
 
 
@@ -27,7 +25,8 @@ async def test_e1_grpc_floods_fail_their_own_probes_only(tmp_path: Path, mode: s
         }
         async with process_node(tmp_path) as node, daemon_with_victim(node) as (daemon, victim):
             for name, port in ports.items():
-                _attack(node, name, {"grpc": {"port": port, **({"mode": mode} if mode else {})}})
+                grpc = {"port": port, **({"mode": mode} if mode else {})}
+                node.add_probe(name, {"grpc": grpc, "timeoutSeconds": TIMEOUT_SECONDS})
             await node.write_spec()
             await asyncio.sleep(ATTACK_SECONDS)
 
@@ -36,8 +35,3 @@ async def test_e1_grpc_floods_fail_their_own_probes_only(tmp_path: Path, mode: s
             states = node.states()
             assert {name: states[name][0] for name in ports} == dict.fromkeys(ports, "Failed")
             assert not [name for name in ports if "timeout:" in states[name][1]]
-
-
-def _attack(node: ProcessNode, name: str, handler: dict[str, object]) -> None:
-    node.runtime.start(f"uid-{name}", ip=ADDRESS)
-    node.add_probe(name, handler, periodSeconds=1, timeoutSeconds=TIMEOUT_SECONDS)

@@ -6,14 +6,12 @@ from pathlib import Path
 
 import pytest
 from support.flood_servers import HTTP_FLOODS, flooding
-from support.process_node import process_node
+from support.process_node import ADDRESS, daemon_with_victim, process_node
 from support.scripted_server import self_signed
-from support.victim import daemon_with_victim
 
 ATTACK_SECONDS = 8.0
 TIMEOUT_SECONDS = 20
 """Far more than a flood lasts: a probe that needs this long was stopped by its timeout only."""
-ADDRESS = "127.0.0.9"
 FOLDED_BYTES = 60 * 1024
 pytestmark = pytest.mark.timeout(300)
 
@@ -39,9 +37,8 @@ async def test_e2_http_floods_fail_their_own_probes_only(tmp_path: Path, scheme:
         }
         async with process_node(tmp_path) as node, daemon_with_victim(node) as (daemon, victim):
             for name, port in ports.items():
-                node.runtime.start(f"uid-{name}", ip=ADDRESS)
-                get = {"httpGet": {"port": port, "path": "/", "scheme": scheme}}
-                node.add_probe(name, get, periodSeconds=1, timeoutSeconds=TIMEOUT_SECONDS)
+                get = {"port": port, "path": "/", "scheme": scheme}
+                node.add_probe(name, {"httpGet": get, "timeoutSeconds": TIMEOUT_SECONDS})
             await node.write_spec()
             await asyncio.sleep(ATTACK_SECONDS)
 

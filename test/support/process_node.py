@@ -1,91 +1,73 @@
-"""A node whose daemon is a process, between a scripted runtime and an embedded API server."""
+"""A node whose daemon is a process, between a scripted runtime and an embedded API server, and a victim of attacks on it."""
 
 import asyncio
 from collections.abc import AsyncIterator, Collection
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from support.background import background
 from support.embedded_cluster import EmbeddedCluster, embedded_cluster
 from support.fake_runtime import ExecCall, Script, ScriptedRuntime
+from support.health import HealthChecks
+from support.output import print_line
 from support.programs import Program
 from support.target import node_pod_probe_path, results_of
 
-from kruise_probe.api.times import utc_now
 from kruise_probe.daemon.cri.runtime import ExecResult
 
 Json = dict[str, Any]
 NODE = "scripted"
+ADDRESS = "127.0.0.9"
+VICTIM = "victim"
+LONGEST_GAP_SECONDS = 5.0
+"""Between two runs of a probe with a period of a second, and without the longest stall of this process: a machine that
+stalls a test that only waits stalls the daemon too."""
+
+TICK_SECONDS = 0.1
 
 
 class ProcessNode:
-    """A node whose containers have been running for a long time.
-
-    Attributes:
-        exec_times: loop times at which each probe's command started, by the probe's name.
-    """
+    """A node whose containers have been running for a long time."""
 
     def __init__(self, cluster: EmbeddedCluster) -> None:
         self.runtime = ScriptedRuntime()
-        self.exec_times: dict[str, list[float]] = {}
         self.cluster = cluster
         self.api = cluster.api
         self._entries: dict[str, Json] = {}
 
-    def running(self, **flags: str) -> AbstractAsyncContextManager[Program]:
-        """A daemon, for the length of a block."""
-        more = [f"--{name.replace('_', '-')}={value}" for name, value in flags.items()]
-        return self.cluster.daemon(NODE, self.runtime, *more)
-
-    def container(self, name: str, script: Script, *, new: bool = False) -> None:
-        """A pod of that name, and the script of its command; `new` pods have just started."""
-        container = self.runtime.start(f"uid-{name}", ip="127.0.0.9")
-        if new:
-            container.started_at = utc_now()
-
-        async def noted(call: ExecCall) -> ExecResult:
-            self.exec_times.setdefault(name, []).append(asyncio.get_running_loop().time())
-            return await script(call)
-
-        self.runtime.on_exec("check", name, script=noted)
-
-    def add_pods(self, count: int, script: Script, **probe: int) -> None:
-        """Pods with one probe each, with a period of a second."""
-        for number in range(count):
-            self.container(f"p{number}", script)
-            self.add_probe(f"p{number}", None, periodSeconds=1, **probe)
-
-    def add_probe(self, name: str, handler: Json | None = None, **probe: int) -> None:
-        """Adds a probe of that pod to what `write_spec` writes next."""
-        how = handler or {"exec": {"command": ["check", name]}}
+    def add_probe(
+        self, name: str, probe: Json | None = None, *, script: Script | None = None
+    ) -> None:
+        """Starts a pod of that name, and adds its probe to what `write_spec` writes next; `script` is its command."""
+        self.runtime.start(f"uid-{name}", ip=ADDRESS)
+        if script:
+            self.runtime.on_exec("check", name, script=script)
+        how = {"exec": {"command": ["check", name]}} if script else {}
         self._entries[name] = {
             "name": name,
             "namespace": "default",
             "uid": f"uid-{name}",
-            "IP": "127.0.0.9",
+            "IP": ADDRESS,
             "probes": [
-                {"name": "marker#probe", "containerName": "main", "probe": {**how, **probe}}
+                {
+                    "name": "marker#probe",
+                    "containerName": "main",
+                    "probe": {**how, "periodSeconds": 1, **(probe or {})},
+                }
             ],
         }
 
-    async def write_spec(self) -> float:
-        """Writes all probes to the NodePodProbe; returns the loop time before the write."""
-        at = asyncio.get_running_loop().time()
+    async def write_spec(self) -> None:
+        """Writes all probes to the NodePodProbe."""
         change = {"spec": {"podProbes": list(self._entries.values())}}
-        await self.cluster.api.merge(node_pod_probe_path(NODE), change)
-        return at
+        await self.api.merge(node_pod_probe_path(NODE), change)
 
     def states(self) -> dict[str, tuple[str, str]]:
         """State and message of each pod's probe in NodePodProbe.status."""
         results = results_of(self.api.node_pod_probes.newest(NODE) or {})
         return {uid.removeprefix("uid-"): result for (uid, _), result in results.items()}
-
-    async def until_all_are(self, state: str, count: int) -> None:
-        def so() -> bool:
-            states = self.states().values()
-            return len(states) == count and all(each[0] == state for each in states)
-
-        await self.api.node_pod_probes.wait(f"{count} probes are {state}", so)
 
     async def until_results_of(self, names: Collection[str]) -> None:
         """Returns once the probe of each of these pods has a result."""
@@ -93,13 +75,48 @@ class ProcessNode:
             "each probe has a result", lambda: self.states().keys() >= set(names)
         )
 
-    def statuses(self, *, since: float) -> int:
-        writes = self.cluster.proxy.writes(since=since)
-        return sum(count for key, count in writes.items() if key.endswith("nodepodprobes/status"))
 
-    def events(self, *, since: float) -> int:
-        writes = self.cluster.proxy.writes(since=since)
-        return sum(count for key, count in writes.items() if key.endswith("events"))
+class Victim:
+    """A pod whose command runs each second and prints how often it ran, while another pod attacks the daemon."""
+
+    def __init__(self, node: ProcessNode) -> None:
+        self.node = node
+        self.since = 0.0
+        self.stall = 0.0
+        self._runs: list[float] = []
+        node.add_probe(VICTIM, {"timeoutSeconds": 10}, script=self._count)
+
+    async def _count(self, _: ExecCall) -> ExecResult:
+        self._runs.append(asyncio.get_running_loop().time())
+        return ExecResult(0, f"run {len(self._runs)}".encode(), b"")
+
+    async def measure_stalls(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            began = loop.time()
+            await asyncio.sleep(TICK_SECONDS)
+            self.stall = max(self.stall, loop.time() - began - TICK_SECONDS)
+
+    async def assert_unaffected(
+        self, daemon: Program, what: str, *, longest_gap_seconds: float = LONGEST_GAP_SECONDS
+    ) -> None:
+        """Asserts that the victim was probed and its results written."""
+        now = asyncio.get_running_loop().time()
+        began = [at for at in self._runs if at > self.since]
+        gaps = [b - a for a, b in pairwise([self.since, *began, now])]
+        lag = await daemon.metric("kruise_probe_loop_lag_seconds")
+        print_line(
+            f"{what}: victim's longest gap {max(gaps):.2f} s, stall of the test {self.stall:.2f} s, "
+            f"loop lag {lag * 1000:.0f} ms, peak {daemon.peak_mb:.0f} MB"
+        )
+        assert max(gaps) < longest_gap_seconds + self.stall
+        runs = len(self._runs)
+
+        def newer() -> bool:
+            number = self.node.states()[VICTIM][1].removeprefix("run ")
+            return number.isdecimal() and int(number) > runs  # "command timed out" has none
+
+        await self.node.api.node_pod_probes.wait("a newer result of the victim", newer)
 
 
 @asynccontextmanager
@@ -107,3 +124,16 @@ async def process_node(folder: Path) -> AsyncIterator[ProcessNode]:
     async with embedded_cluster(folder) as cluster:
         await cluster.hollow.add_node_pod_probe(NODE)
         yield ProcessNode(cluster)
+
+
+@asynccontextmanager
+async def daemon_with_victim(node: ProcessNode) -> AsyncIterator[tuple[Program, Victim]]:
+    """A daemon that must stay healthy, and a victim with a first result."""
+    victim = Victim(node)
+    async with node.cluster.daemon(NODE, node.runtime) as daemon:
+        await daemon.ready()
+        await node.write_spec()
+        await node.until_results_of([VICTIM])
+        victim.since = asyncio.get_running_loop().time()
+        async with background(HealthChecks(daemon).repeat()), background(victim.measure_stalls()):
+            yield daemon, victim

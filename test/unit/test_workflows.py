@@ -65,12 +65,6 @@ def test_no_workflow_allows_skipped_tests() -> None:
     assert not [each for each in texts if re.search(r"\bCI(:|=)(?! ?true)", each)]
 
 
-def test_an_action_has_one_version_in_all_workflows() -> None:
-    used = {each["uses"] for each in steps() if "uses" in each}
-
-    assert len(used) == len({each.partition("@")[0] for each in used})
-
-
 @pytest.mark.parametrize("name", sorted(WORKFLOWS))
 def test_runs_are_grouped_and_jobs_end_in_time(name: str) -> None:
     workflow = WORKFLOWS[name]
@@ -138,18 +132,3 @@ def test_the_kubeconfig_is_where_kind_up_writes_it() -> None:
     written = (ROOT / "hack/lib/kind.sh").read_text()
     assert "kind_kubeconfig=$cache/kind-$kind_name.kubeconfig" in written
     assert kubeconfig == "/home/runner/.cache/kruise-probe/kind-kruise-probe.kubeconfig"
-
-
-@pytest.mark.parametrize("name", ["hack/lib/binaries.sh", "hack/lib/go_tools.sh"])
-def test_what_a_cache_depends_on_exists(name: str) -> None:
-    keys = [each["with"]["key"] for each in steps() if "cache@" in each.get("uses", "")]
-
-    assert any(f"'{name}'" in key for key in keys)
-    assert list(ROOT.glob(name))
-
-
-def test_the_image_is_for_both_kinds_of_machines() -> None:
-    builds = [each for each in steps() if "build-push-action" in each.get("uses", "")]
-
-    assert builds
-    assert {each["with"]["platforms"] for each in builds} == {"linux/amd64,linux/arm64"}

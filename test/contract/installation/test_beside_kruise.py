@@ -28,7 +28,6 @@ from support.target import (
     labels,
     marker_path,
     node_pod_probe_path,
-    pod_path,
 )
 
 from kruise_probe.api.errors import KubeError, NotFound
@@ -220,66 +219,6 @@ async def test_our_manager_beside_kruises_daemon_and_over_its_crds(cluster: Clus
     async with cluster.manager() as second:
         await settled(second)
         assert versions(cluster) == before
-
-
-async def test_our_manager_takes_over_from_kruises(cluster: Cluster) -> None:
-    """What the other left stays as it is until a result changes; from then on it is ours to remove."""
-    await cluster.hollow.add_pod(0, node=NODE)
-    marker = await cluster.hollow.add_marker()
-    await kruises_manager_was_here(cluster, marker)
-    pod = await cluster.shown("pod-0", "True")
-    async with cluster.manager() as manager:
-        await cluster.report(
-            "is owned by its node", lambda npp: "ownerReferences" in npp["metadata"]
-        )
-        await settled(manager)
-        assert cluster.api.pods.newest("pod-0", cluster.namespace) == pod
-        assert cluster.daemons.behind() == [], "another question would have another answer"
-
-        cluster.daemons.result_of = lambda _pod, _probe: ("Failed", "no")
-        await cluster.answered()
-        pod = await cluster.shown("pod-0", "False")
-        assert labels(pod) == {"app": "web", LABEL: "bad"}
-        await cluster.hollow.remove_marker()
-        await cluster.api.markers.until_gone("marker", cluster.namespace)
-    after = cluster.api.pods.newest("pod-0", cluster.namespace)
-    assert after is not None
-    assert labels(after) == {"app": "web"}
-    assert not condition(after, CONDITION)
-
-
-async def kruises_manager_was_here(cluster: Cluster, marker: Json) -> None:
-    """Its finalizer and status, its question to the node, the daemon's answer, its marks on the pod."""
-    name, namespace = marker["metadata"]["name"], cluster.namespace
-    path = marker_path(name, namespace)
-    await cluster.api.merge(path, {"metadata": {"finalizers": [MARKER_FINALIZER]}})
-    counted = {"observedGeneration": 1, "matchedPods": 1}
-    await cluster.api.merge(f"{path}/status", {"status": counted})
-    (asked,) = marker["spec"]["probes"]
-    entry = {key: asked[key] for key in ("containerName", "probe")}
-    pod = cluster.api.pods.newest("pod-0", namespace)
-    assert pod is not None
-    about = {"name": "pod-0", "namespace": namespace, "uid": pod["metadata"]["uid"]}
-    probes = [{"name": f"{name}#{asked['name']}", **entry}]
-    spec = {"podProbes": [{**about, "IP": pod["status"]["podIP"], "probes": probes}]}
-    await cluster.api.create(node_pod_probe_path("").rstrip("/"), node_pod_probe(spec))
-    await cluster.report("is asked")
-    await cluster.answered()
-    report = await cluster.report("has answered", lambda npp: "status" in npp)
-    (state,) = report["status"]["podProbeStatuses"][0]["probeStates"]
-    shown = {
-        "type": CONDITION,
-        "status": "True",
-        "message": state["message"],
-        "lastProbeTime": state["lastProbeTime"],
-        "lastTransitionTime": state["lastTransitionTime"],
-    }
-    marks = asked["markerPolicy"][0]
-    change = {
-        "metadata": {key: marks[key] for key in ("labels", "annotations")},
-        "status": {"conditions": [*pod["status"]["conditions"], shown]},
-    }
-    await cluster.api.merge(pod_path("pod-0", namespace, "status"), change)
 
 
 def node_pod_probe(spec: Json) -> Json:

@@ -10,7 +10,6 @@ from support.hollow import ANNOTATION, CONDITION, LABEL, node_name, pod_name, pr
 from support.patience import PATIENCE_SECONDS
 from support.target import annotations, condition, labels, node_pod_probe_path, pod_path
 
-from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.names import MARKER_FINALIZER
 
 Json = dict[str, Any]
@@ -181,28 +180,3 @@ async def test_a31_a_node_deleted_while_its_key_waits_stays_without_a_report(
             if each.at > healed and each.path == node_pod_probe_path(doomed)
         ]
         assert cluster.api.node_pod_probes.newest(doomed) is None, made
-
-
-async def test_a_node_whose_clock_is_90_s_behind_does_not_flap_when_a_manager_starts(
-    cluster: EmbeddedCluster,
-) -> None:
-    await cluster.hollow.add_nodes(1)
-    await cluster.hollow.add_pods(2, nodes=1)
-    cluster.daemons.seconds_behind = 90
-
-    async def renew() -> None:
-        while True:
-            await cluster.daemons.renew_lease(node_name(0))
-            await asyncio.sleep(10)
-
-    async with background(renew()), background(cluster.daemons.follow()):
-        async with cluster.manager():
-            await cluster.hollow.add_marker(probe())
-            await all_pods(cluster, "marked", is_good)
-        async with cluster.manager() as manager:
-            await manager.ready()
-            await asyncio.sleep(12)
-    for number in range(2):
-        pods = cluster.api.pods.history[NamespacedName("default", pod_name(number))]
-        states = {condition(each, CONDITION).get("status") for each in pods}
-        assert states == {None, "True"}

@@ -2,34 +2,27 @@
 
 import socket
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 from support.playground import ControlledPlayground
 from support.programs import until
-from support.shell import run
 from support.target import marker_path, node_pod_probe_path, pod_path
 from support.usage_namespace import UsageNamespace
 
 from kruise_probe.api.names import LEADER_ELECTION_ID, SYSTEM_NAMESPACE
 
-Json = dict[str, Any]
 
-
-def pod(spec: str = "", *, labels: str = "{app: web}", name: str = "web") -> str:
+def pod(name: str = "web") -> str:
     return f"""
 apiVersion: v1
 kind: Pod
-metadata: {{name: {name}, labels: {labels}}}
+metadata: {{name: {name}, labels: {{app: web}}}}
 spec:
   nodeName: node-0
   containers:
   - name: main
     image: none
     command: [sleep, "1000"]
-    ports: [{{name: game, containerPort: 7000}}]
-{spec}
 """
 
 
@@ -37,66 +30,20 @@ def marker(
     probe: str = "exec: {command: ['true']}",
     *,
     name: str = "marker",
-    container: str = "main",
     result: str = "podConditionType: example.com/checked",
-    selector: str = "{matchLabels: {app: web}}",
 ) -> str:
     return f"""
 apiVersion: apps.kruise.io/v1alpha1
 kind: PodProbeMarker
 metadata: {{name: {name}}}
 spec:
-  selector: {selector}
+  selector: {{matchLabels: {{app: web}}}}
   probes:
-  - {{name: checked, containerName: {container}, probe: {{{probe}}}, {result}}}
+  - {{name: checked, containerName: main, probe: {{{probe}}}, {result}}}
 """
 
 
-INIT = "  initContainers: [{name: init, image: none, command: [sleep, '1000']}]"
-NEVER_STARTED = (
-    "    startupProbe: {exec: {command: ['false']}, periodSeconds: 1, failureThreshold: 1000}"
-)
 PAST = "2020-01-01T00:00:00.000000Z"
-ENDED = "  restartPolicy: Never"
-
-
-@pytest.mark.parametrize(
-    ("documents", "link", "reason", "text", "remedy"),
-    [
-        pytest.param(
-            [pod(INIT), marker(container="init")],
-            "pod", "PodNotInitialized", "init containers", "init containers",
-            id="init-containers-running",
-        ),
-        pytest.param(
-            [pod(NEVER_STARTED), marker()],
-            "container", "ContainerNotStarted", "startupProbe", "startupProbe",
-            id="startup-probe",
-        ),
-        pytest.param(
-            [pod(ENDED).replace("sleep, \"1000\"", "'true'"), marker()],
-            "pod", "PodFinished", "Succeeded", "not probed",
-            id="pod-completed",
-        ),
-        pytest.param(
-            [pod().replace("node-0", "node-nowhere"), marker()],
-            "pod", "NodeNotFound", "Node node-nowhere does not exist", "its node was deleted",
-            id="node-deleted",
-        ),
-    ],
-)  # fmt: skip
-async def test_the_first_broken_link_is_named(
-    ns: UsageNamespace, documents: list[str], link: str, reason: str, text: str, remedy: str
-) -> None:
-    for each in documents:
-        await ns.apply(each)
-
-    trace = await ns.explained("web", reason)
-
-    assert (trace.first_broken, trace.links[-1].name) == (link, link)
-    assert text in trace.links[-1].text
-    assert remedy in trace.links[-1].remedy
-    assert all(each.state == "ok" for each in trace.links[:-1])
 
 
 async def test_node_without_a_daemon_is_named(
@@ -198,42 +145,6 @@ async def test_absent_leader_is_named_if_a_write_is_missing(
         playground.start_manager()
 
 
-async def test_matching_marker_of_another_namespace_is_named(
-    ns: UsageNamespace, playground: ControlledPlayground, tmp_path: Path
-) -> None:
-    await ns.apply(pod(labels=f"{{app: {ns.namespace}}}"))
-    selector = f"{{matchLabels: {{app: {ns.namespace}}}}}"
-    await ns.apply(marker(name=ns.namespace, selector=selector), namespace="default")
-
-    ran = await run(
-        f"kruise-probe explain -n {ns.namespace} web",
-        kubeconfig=playground.kubeconfig,
-        folder=tmp_path,
-    )
-
-    assert (ran.code, ran.err) == (0, "")
-    assert "no PodProbeMarker selects this pod" in ran.out
-    assert f"PodProbeMarker default/{ns.namespace} has a selector for its labels, but" in ran.out
-    assert f"-> create it in namespace {ns.namespace}" in ran.out
-    await playground.api.delete(marker_path(ns.namespace, "default"))
-
-
-async def test_terminating_pod_is_named(
-    ns: UsageNamespace, playground: ControlledPlayground
-) -> None:
-    await ns.apply(
-        pod("  terminationGracePeriodSeconds: 600").replace(
-            "sleep, ", "sh, -c, trap '' TERM; sleep "
-        )
-    )
-    await ns.apply(marker())
-    await ns.explained("web", "")
-    await playground.api.delete(pod_path("web", ns.namespace))
-    trace = await ns.explained("web", "PodTerminating")
-    assert trace.first_broken == "pod"
-    assert "replacement" in trace.links[-1].remedy
-
-
 LISTEN = (
     "import socket, sys, time; s = socket.create_server((sys.argv[1], int(sys.argv[2])));"
     " time.sleep(1000)"
@@ -242,7 +153,7 @@ LISTEN = (
 
 def listening(name: str, address: str, port: int) -> str:
     command = ["python3", "-c", LISTEN, address, str(port)]
-    return pod(name=name).replace('[sleep, "1000"]', str(command))
+    return pod(name).replace('[sleep, "1000"]', str(command))
 
 
 async def test_a_pod_that_serves_a_port_for_all_has_an_event(
