@@ -28,6 +28,7 @@ PAUSED = "kruise-probe.io/paused"
 IDLE = "e2e.example.com/idle"
 BY_NUMBER, BY_NAME = "e2e.example.com/web-by-number", "e2e.example.com/web-by-name"
 GATE = "e2e.example.com/door"
+STEADY = "e2e.example.com/steady"
 
 
 def serve(port: int, folder: str) -> str:
@@ -197,6 +198,30 @@ async def test_first_results_are_written_to_every_pod(job: JobNamespace) -> None
         assert idle["lastTransitionTime"]
         assert "reason" not in idle
         assert "example.com/web" not in annotations(each)
+
+
+async def test_a3_constant_results_are_written_once(job: JobNamespace) -> None:
+    """A command counts its runs, and fails after ten: until then it has nothing new to report."""
+    await job.until(
+        "nothing else is to be written",
+        lambda pods: all(
+            status_of(each, "Ready") == "True"
+            and {"door": "open", "role": "backup"}.items() <= labels(each).items()
+            for each in pods.values()
+        ),
+    )
+    action = exec_action("echo >> runs; test $(wc -l < runs) -le 10")
+    await job.put_marker(
+        "steady", spec(probe("steady", action, policy("Succeeded", steady="yes"), kind=STEADY))
+    )
+    await job.until(
+        "every command has failed",
+        lambda pods: all(status_of(each, STEADY) == "False" for each in pods.values()),
+    )
+    await job.remove_marker("steady")
+    for name in job.pods:
+        history = job.api.pods.history[NamespacedName(job.name, name)]
+        assert len([each for each in history if "steady" in labels(each)]) == 1
 
 
 async def test_an_exec_probe_flips_both_ways_with_events(job: JobNamespace, pod: str) -> None:

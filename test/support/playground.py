@@ -167,18 +167,22 @@ class PlaygroundNamespace:
         assert found.exit_code == 0, found
 
     def folder(self, pod: str = "web", container: str = "main") -> Path:
-        found = self.playground.nodes[0].container(self.namespace, pod, container)
-        assert found, f"{pod} has no container {container}"
-        return found.folder
+        found = (each.container(self.namespace, pod, container) for each in self.playground.nodes)
+        folders = [each.folder for each in found if each]
+        assert folders, f"{pod} has no container {container}"
+        return folders[0]
 
 
 @asynccontextmanager
 async def new_namespace(playground: ControlledPlayground) -> AsyncIterator[PlaygroundNamespace]:
-    """A new namespace; at the end its markers and pods are deleted."""
+    """A new namespace; at the end its ReplicaSets, markers and pods are deleted."""
     namespace = f"test-{secrets.token_hex(4)}"
     body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}
     await playground.api.create("/api/v1/namespaces", body)
     yield PlaygroundNamespace(playground, namespace)
+    sets = f"/apis/apps/v1/namespaces/{namespace}/replicasets"
+    for each in (await playground.api.get(sets))["items"]:
+        await playground.api.delete(f"{sets}/{each['metadata']['name']}")
     for each in playground.api.markers.all():
         if each["metadata"]["namespace"] == namespace:
             with suppress(NotFound):  # the watch has not heard of its end

@@ -1,36 +1,30 @@
-"""A namespace of the tests in `integration/usage`: applies objects, and computes the views of `status` and `explain`."""
+"""A namespace of the tests in `integration/usage`: YAML is applied to it, and `explain` follows its pods."""
 
 import asyncio
 import dataclasses
 from collections.abc import Callable
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import yaml
 from support.patience import PATIENCE_SECONDS
-from support.playground import ControlledPlayground
-from support.target import pod_path
+from support.playground import ControlledPlayground, PlaygroundNamespace
 
-from kruise_probe.api.errors import NotFound
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.cli.reading import Following
-from kruise_probe.inspection.explanation import ExplanationView, TraceView, explanation
+from kruise_probe.inspection.explanation import TraceView, explanation
 from kruise_probe.inspection.snapshot import RECENT, Snapshot
 from kruise_probe_playground.documents import LoadedObject
 
 Json = dict[str, Any]
 
 
-class UsageNamespace:
-    """A namespace of a test: applies objects, and computes the views of `status` and `explain`."""
-
+class UsageNamespace(PlaygroundNamespace):
     def __init__(
-        self, playground: ControlledPlayground, following: Following, namespace: str
+        self, playground: ControlledPlayground, namespace: str, following: Following
     ) -> None:
-        self.playground = playground
-        self.following = following
-        self.namespace = namespace
+        super().__init__(playground, namespace)
+        self._following = following
 
     async def apply(self, text: str, *, namespace: str = "") -> None:
         """Apply YAML, in this namespace or another."""
@@ -48,82 +42,46 @@ class UsageNamespace:
             [LoadedObject(f"{each['kind']} {each['metadata']['name']}", each) for each in placed]
         )
 
-    async def until(self, what: str, holds: Callable[[Snapshot], Any]) -> Any:
-        """The first true result of `holds`, which is called again after every change of an object."""
-        changed = self.following.changed
-        try:
-            async with asyncio.timeout(PATIENCE_SECONDS):
-                while True:
-                    changed.clear()
-                    found = holds(self.settled())
-                    if found:
-                        return found
-                    await changed.wait()
-        except TimeoutError:
-            raise AssertionError(f"not within {PATIENCE_SECONDS:g} s: {what}") from None
-
-    def settled(self) -> Snapshot:
-        """The current objects, with a later clock, so that no change counts as recent."""
-        now = self.following.snapshot()
-        return dataclasses.replace(now, now=now.now + RECENT + timedelta(seconds=1))
-
-    async def explained(self, pod: str, reason: str, *, probe: str = "checked") -> TraceView:
-        """The trace of a probe, once it ends with `reason`."""
-        seen: list[str] = []
-
-        def ends(snapshot: Snapshot) -> TraceView | None:
-            trace = trace_of(self._explain(snapshot, pod), probe)
-            seen.append(f"{trace.first_broken}/{trace.reason}" if trace else "no such probe")
-            return trace if trace and trace.reason == reason else None
-
-        try:
-            found: TraceView = await self.until(f"{pod} ends with {reason}", ends)
-        except AssertionError as error:
-            raise AssertionError(f"{error}; it was {seen[-1]}") from None
-        return found
-
-    async def explanation(self, pod: str) -> ExplanationView:
-        found: ExplanationView = await self.until(
-            f"pod {pod} is there", lambda snapshot: self._explain(snapshot, pod)
-        )
-        return found
-
-    def _explain(self, snapshot: Snapshot, pod: str) -> ExplanationView | None:
-        seen = snapshot.pods_by_key.get(NamespacedName(self.namespace, pod))
-        return explanation(snapshot, seen, []) if seen else None
-
-    async def pod(self, name: str, holds: Callable[..., Any]) -> Json:
-        """The pod as JSON, once `holds` is true for it."""
-        path = pod_path(name, self.namespace)
-        changed = self.following.changed
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            while True:
-                changed.clear()
-                try:
-                    pod = await self.playground.api.get(path)
-                except NotFound:
-                    pod = {}
-                if pod and holds(pod):
-                    return pod
-                await changed.wait()
+    async def shows(self, pod: str, holds: Callable[..., object]) -> Json:
+        """The pod, once `holds` is true for it."""
+        return await self.until("is as expected", holds, pod)
 
     async def pod_names(self, count: int) -> list[str]:
         """The names of the pods of this namespace, once there are so many."""
 
-        def names(snapshot: Snapshot) -> list[str]:
-            found = [each for each in snapshot.pods if each.pod.namespace == self.namespace]
-            return sorted(each.pod.name for each in found if not each.pod.deleting)
+        def names() -> list[str]:
+            return sorted(
+                each["metadata"]["name"]
+                for each in self.api.pods.all()
+                if each["metadata"]["namespace"] == self.namespace
+                and "deletionTimestamp" not in each["metadata"]
+            )
 
-        await self.until(f"there are {count} pods", lambda now: len(names(now)) == count)
-        return names(self.following.snapshot())
+        await self.api.pods.wait(f"there are {count} pods", lambda: len(names()) == count)
+        return names()
 
-    def folder(self, pod: str, container: str = "main") -> Path:
-        node = self.playground.node_of(pod, self.namespace)
-        found = node.container(self.namespace, pod, container) if node else None
-        assert found, f"{pod} has no container {container}"
-        return found.folder
+    async def explained(self, pod: str, reason: str, *, probe: str = "checked") -> TraceView:
+        """The trace of a probe, once it ends with `reason`."""
+        found = self._trace(pod, probe)
+        try:
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                while found is None or found.reason != reason:
+                    await self._following.changed.wait()
+                    self._following.changed.clear()
+                    found = self._trace(pod, probe)
+        except TimeoutError:
+            ended = f"{found.first_broken}/{found.reason}" if found else "no such probe"
+            raise AssertionError(f"{pod} does not end with {reason}; it was {ended}") from None
+        return found
 
+    def _trace(self, pod: str, probe: str) -> TraceView | None:
+        snapshot = self._settled()
+        seen = snapshot.pods_by_key.get(NamespacedName(self.namespace, pod))
+        matching = explanation(snapshot, seen, []).matching if seen else ()
+        traces = [trace for match in matching for trace in match.probes]
+        return next((each for each in traces if each.probe == probe), None)
 
-def trace_of(view: ExplanationView | None, probe: str) -> TraceView | None:
-    traces = [trace for match in (view.matching if view else ()) for trace in match.probes]
-    return next((each for each in traces if each.probe == probe), None)
+    def _settled(self) -> Snapshot:
+        """The current objects, with a later clock, so that no change counts as recent."""
+        now = self._following.snapshot()
+        return dataclasses.replace(now, now=now.now + RECENT + timedelta(seconds=1))

@@ -1,17 +1,13 @@
 """One playground for all tests of this folder, and one namespace for each test."""
 
-import secrets
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
-from support.playground import ControlledPlayground
-from support.target import marker_path, pod_path
+from support.playground import ControlledPlayground, new_namespace
 from support.usage_namespace import UsageNamespace
 
-from kruise_probe.api.errors import NotFound
 from kruise_probe.api.names import SYSTEM_NAMESPACE
 from kruise_probe.cli.reading import Following, Reader
 
@@ -29,16 +25,10 @@ async def playground() -> AsyncIterator[ControlledPlayground]:
         yield running
 
 
-@asynccontextmanager
-async def _following(playground: ControlledPlayground) -> AsyncIterator[Following]:
-    reader = Reader(playground.client, namespace="", system_namespace=SYSTEM_NAMESPACE)
-    async with reader.follow(await reader.read()) as following:
-        yield following
-
-
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def following(playground: ControlledPlayground) -> AsyncIterator[Following]:
-    async with _following(playground) as followed:
+    reader = Reader(playground.client, namespace="", system_namespace=SYSTEM_NAMESPACE)
+    async with reader.follow(await reader.read()) as followed:
         yield followed
 
 
@@ -46,19 +36,5 @@ async def following(playground: ControlledPlayground) -> AsyncIterator[Following
 async def ns(
     playground: ControlledPlayground, following: Following
 ) -> AsyncIterator[UsageNamespace]:
-    namespace = f"people-{secrets.token_hex(4)}"
-    body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}
-    await playground.api.create("/api/v1/namespaces", body)
-    yield UsageNamespace(playground, following, namespace)
-    sets = f"/apis/apps/v1/namespaces/{namespace}/replicasets"
-    for each in (await playground.api.get(sets))["items"]:
-        await playground.api.delete(f"{sets}/{each['metadata']['name']}")
-    now = following.snapshot()
-    for marker in now.markers:
-        if marker.key.namespace == namespace:
-            with suppress(NotFound):  # deleted by the test; the watch event has not arrived
-                await playground.api.delete(marker_path(marker.key.name, namespace))
-    for seen in now.pods:
-        if seen.pod.namespace == namespace:
-            with suppress(NotFound):
-                await playground.api.delete(pod_path(seen.pod.name, namespace), grace_seconds=0)
+    async with new_namespace(playground) as made:
+        yield UsageNamespace(playground, made.namespace, following)

@@ -82,7 +82,7 @@ async def test_every_query_finds_what_is_exposed(
     playground: ControlledPlayground, ns: UsageNamespace, tmp_path: Path
 ) -> None:
     await ns.apply(MARKER)
-    await ns.pod("seen", lambda pod: "example.com/seen" in str(pod["status"]))
+    await ns.shows("seen", lambda pod: "example.com/seen" in str(pod["status"]))
     node = playground.node_of("seen", ns.namespace)
     assert node is not None
     daemon = programs.address_of(playground.daemons[node.name].log, "/metrics")

@@ -36,12 +36,12 @@ async def test_a_scale_in_deletes_the_idle_game_server_first(
     await apply(ns, recipe("Idle game servers: scale in the empty ones first"))
     first, second = await ns.pod_names(2)
     for name in (first, second):
-        await ns.pod(name, lambda pod: labels(pod).get("gameserver-idle") == "true")
+        await ns.shows(name, lambda pod: labels(pod).get("gameserver-idle") == "true")
 
     write_at_once(ns.folder(first, "game-server") / "players", "4\n")
 
-    playing = await ns.pod(first, lambda pod: labels(pod).get("gameserver-idle") == "false")
-    idle = await ns.pod(second, lambda pod: annotations(pod).get(COST))
+    playing = await ns.shows(first, lambda pod: labels(pod).get("gameserver-idle") == "false")
+    idle = await ns.shows(second, lambda pod: annotations(pod).get(COST))
     assert condition(playing, "game.io/idle")["message"] == "4 players"
     assert int(annotations(idle)[COST]) < int(annotations(playing)[COST])
 
@@ -54,34 +54,34 @@ async def test_the_first_example_writes_the_marks_that_it_shows(ns: UsageNamespa
     await apply(ns, block("get-started.md", "Scale in without losing a match"))
 
     first, second = await ns.pod_names(2)
-    idle = await ns.pod(first, lambda pod: annotations(pod).get(COST) == "-10")
+    idle = await ns.shows(first, lambda pod: annotations(pod).get(COST) == "-10")
     shown = condition(idle, "game.example.com/idle")
     assert (shown["status"], shown["message"]) == ("True", "0 players")
 
-    await ns.pod(second, lambda pod: annotations(pod).get(COST) == "-10")
+    await ns.shows(second, lambda pod: annotations(pod).get(COST) == "-10")
     write_at_once(ns.folder(second, "server") / "players", "4\n")
 
-    await ns.pod(second, lambda pod: annotations(pod).get(COST) == "10")
+    await ns.shows(second, lambda pod: annotations(pod).get(COST) == "10")
 
 
 async def test_the_role_label_follows_the_primary(ns: UsageNamespace) -> None:
     await apply(ns, recipe("Primary and secondary: route writes, update the primary last"))
     role = "db.example.com/role"
-    await ns.pod("db-0", lambda pod: labels(pod).get(role) == "secondary")
+    await ns.shows("db-0", lambda pod: labels(pod).get(role) == "secondary")
     write_at_once(ns.folder("db-0", "db") / "role", "primary\n")
-    await ns.pod("db-0", lambda pod: labels(pod).get(role) == "primary")
-    await ns.pod("db-1", lambda pod: labels(pod).get(role) == "secondary")
+    await ns.shows("db-0", lambda pod: labels(pod).get(role) == "primary")
+    await ns.shows("db-1", lambda pod: labels(pod).get(role) == "secondary")
 
     write_at_once(ns.folder("db-0", "db") / "role", "secondary\n")
     write_at_once(ns.folder("db-1", "db") / "role", "primary\n")
 
-    await ns.pod("db-0", lambda pod: labels(pod).get(role) == "secondary")
-    await ns.pod("db-1", lambda pod: labels(pod).get(role) == "primary")
+    await ns.shows("db-0", lambda pod: labels(pod).get(role) == "secondary")
+    await ns.shows("db-1", lambda pod: labels(pod).get(role) == "primary")
 
 
 async def test_the_number_of_players_is_the_deletion_cost(ns: UsageNamespace) -> None:
     await apply(ns, recipe("Players: the number itself as deletion cost"))
-    await ns.pod("lobby", lambda pod: annotations(pod).get(COST) == "0")
+    await ns.shows("lobby", lambda pod: annotations(pod).get(COST) == "0")
 
     players = ns.folder("lobby", "server") / "players"
     for text, cost in (
@@ -91,42 +91,42 @@ async def test_the_number_of_players_is_the_deletion_cost(ns: UsageNamespace) ->
         ("3\n", "3"),
     ):
         write_at_once(players, text)
-        await ns.pod("lobby", lambda pod, wanted=cost: annotations(pod).get(COST) == wanted)
+        await ns.shows("lobby", lambda pod, wanted=cost: annotations(pod).get(COST) == wanted)
 
 
 async def test_the_role_comes_from_the_output(ns: UsageNamespace) -> None:
     await apply(ns, recipe("Role from the output, with a policy for Unknown"))
     role = "store.example.com/role"
-    await ns.pod("store", lambda pod: labels(pod).get(role) == "replica")
+    await ns.shows("store", lambda pod: labels(pod).get(role) == "replica")
 
     status = ns.folder("store", "store") / "status"
     write_at_once(status, "role: primary\n")
-    await ns.pod("store", lambda pod: labels(pod).get(role) == "primary")
+    await ns.shows("store", lambda pod: labels(pod).get(role) == "primary")
     status.unlink()
-    await ns.pod("store", lambda pod: labels(pod).get(role) == "none")
+    await ns.shows("store", lambda pod: labels(pod).get(role) == "none")
 
 
 async def test_the_loaded_model_is_a_label_and_an_annotation(ns: UsageNamespace) -> None:
     await apply(ns, recipe("Loaded model: route requests to it"))
     model = "inference.example.com/model"
-    pod = await ns.pod("inference", lambda pod: labels(pod).get(model) == "small-8b")
+    pod = await ns.shows("inference", lambda pod: labels(pod).get(model) == "small-8b")
     assert annotations(pod)[model] == "example/small-8b"
 
     (ns.folder("inference", "server") / "model").unlink()
 
-    pod = await ns.pod("inference", lambda pod: model not in labels(pod))
+    pod = await ns.shows("inference", lambda pod: model not in labels(pod))
     assert model not in annotations(pod)
 
 
 async def test_the_licence_has_three_states(ns: UsageNamespace) -> None:
     await apply(ns, recipe("Licence: three states on one label"))
     state = "licence.example.com/state"
-    await ns.pod("app", lambda pod: labels(pod).get(state) == "valid")
+    await ns.shows("app", lambda pod: labels(pod).get(state) == "valid")
     licence = ns.folder("app", "app") / "licence"
     for each in ("grace", "expired", "none"):
         write_at_once(licence, f"licence={each} days=3\n")
         wanted = None if each == "none" else each
-        pod = await ns.pod("app", lambda pod, wanted=wanted: labels(pod).get(state) == wanted)
+        pod = await ns.shows("app", lambda pod, wanted=wanted: labels(pod).get(state) == wanted)
         assert annotations(pod)["licence.example.com/days"] == "3"
 
 
@@ -137,11 +137,11 @@ async def test_a_busy_pod_blocks_eviction_until_it_is_done(ns: UsageNamespace) -
     def blocked(pod: Json) -> tuple[str | None, ...]:
         return tuple(annotations(pod).get(each) for each in keys)
 
-    await ns.pod("worker", lambda pod: blocked(pod) == ("false", "true"))
+    await ns.shows("worker", lambda pod: blocked(pod) == ("false", "true"))
 
     (ns.folder("worker", "worker") / "job").unlink()
 
-    await ns.pod("worker", lambda pod: blocked(pod) == (None, None))
+    await ns.shows("worker", lambda pod: blocked(pod) == (None, None))
 
 
 async def test_a_pod_is_ready_once_its_cache_is_warm_and_stays_so_without_the_marker(
@@ -149,12 +149,12 @@ async def test_a_pod_is_ready_once_its_cache_is_warm_and_stays_so_without_the_ma
 ) -> None:
     await apply(ns, recipe("Readiness gate: traffic when the cache is warm"))
     gate = "shop.example.com/cache-warm"
-    pod = await ns.pod("shop", lambda pod: condition(pod, "Ready").get("status") == "True")
+    pod = await ns.shows("shop", lambda pod: condition(pod, "Ready").get("status") == "True")
     assert condition(pod, gate)["status"] == "True"
 
     await playground.api.delete(marker_path("cache", ns.namespace))
 
-    pod = await ns.pod("shop", lambda pod: condition(pod, gate).get("reason") == "ProbeRemoved")
+    pod = await ns.shows("shop", lambda pod: condition(pod, gate).get("reason") == "ProbeRemoved")
     assert condition(pod, "Ready")["status"] == "True"
 
 
@@ -205,7 +205,7 @@ async def test_what_a_provider_reports_is_marked_as_the_policies_say(
                 pod_path("minecraft", ns.namespace, "status"),
                 {"status": {"phase": "Running", "conditions": [reported]}},
             )
-            await ns.pod(
+            await ns.shows(
                 "minecraft", lambda pod, wanted=label: labels(pod).get("healthy") == wanted
             )
 

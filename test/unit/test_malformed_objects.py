@@ -1,0 +1,70 @@
+"""Objects that break the rules stop no manager and delay no other object, if an API server without the rules has taken them.
+
+`unit/daemon/test_agent.py` shows the same for the daemon.
+"""
+
+from collections.abc import Iterator
+from itertools import product
+from typing import Any
+
+import pytest
+from support.builders import Json, marker_wire, pod_status_wire, pod_wire, state_wire
+from support.fake_api import FakeApi, cluster_with
+from support.marker_table import GOOD, INVALID, Row
+from support.running_manager import settle, settled_manager
+
+from kruise_probe.api.resources import MARKERS, NODE_POD_PROBES, PODS
+
+BATCH = 50
+SELECTOR = {"matchLabels": {"app": "web"}}
+NAMES = ("", "#", "web#", "#healthy", "web#healthy#", "row-1#Idle", "x" * 300, "\ud7ff")
+TIMES = ("", "no time", "0001-01-01T00:00:00Z", "9999-12-31T23:59:59Z")
+
+
+def hostile_markers(rows: tuple[Row, ...]) -> Iterator[Json]:
+    """The markers of these rows; all select the pods `app=web`, except for those whose selector is invalid."""
+    for number, row in enumerate(rows):
+        selector = SELECTOR if row.spec.get("selector") == GOOD["selector"] else None
+        wire = marker_wire(f"row-{number}", created="2026-01-02T00:00:00Z")
+        yield wire | {"spec": row.spec | ({"selector": selector} if selector else {})}
+
+
+def hostile_results() -> list[Json]:
+    """Results of pods and probes that may not exist, with states and times of any text."""
+    states = [
+        state_wire(name, state, "\x00\n{{" * 400, probed=time, moved=time)
+        for name, state, time in product(NAMES, ("", "Odd", "Failed"), TIMES)
+    ]
+    strangers = [pod_wire("web-0", uid="another"), pod_wire("web-0", namespace="")]
+    return [pod_status_wire(each, *states) for each in (pod_wire("web-0"), *strangers)]
+
+
+def healthy(api: FakeApi) -> str | None:
+    conditions: list[Json] = api.read(PODS, "web-0")["status"]["conditions"]
+    found: dict[str, Any] = {each["type"]: each["status"] for each in conditions}
+    return found.get("example.com/healthy")
+
+
+@pytest.mark.parametrize("first", range(0, len(INVALID), BATCH))
+async def test_d12_malformed_markers_and_results_stop_no_manager_and_delay_no_other(
+    first: int,
+) -> None:
+    rows = INVALID[first : first + BATCH]
+    api = cluster_with()
+    async with settled_manager(api):
+        for wire in hostile_markers(rows):
+            api.put(MARKERS, wire)
+        for state, status in (("Succeeded", "True"), ("Failed", "False")):
+            good = pod_status_wire(pod_wire("web-0"), state_wire(state=state))
+            api.publish(*hostile_results(), good)
+            await settle()
+            assert healthy(api) == status
+        api.edit(NODE_POD_PROBES, "node-1", {"status": {"podProbeStatuses": None}})
+        for number in range(len(rows)):
+            api.edit(MARKERS, f"row-{number}", {"metadata": {"finalizers": None}})
+            api.remove(MARKERS, f"row-{number}")
+        await settle()
+        entries = api.read(NODE_POD_PROBES, "node-1")["spec"]["podProbes"]
+        assert [[probe["name"] for probe in each["probes"]] for each in entries] == [
+            ["web#healthy"]
+        ]
