@@ -27,8 +27,12 @@ def pytest_sessionstart() -> None:
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Whatever says that it cannot run here has failed in CI."""
+    """Whatever says that it cannot run here has failed in CI. A failure shows the ends of the logs of `product`."""
     report = yield
+    if report.failed:
+        for name, log in (getattr(item, "funcargs", {}).get("product") or {}).items():
+            end = "\n".join(log.read_text(errors="replace").splitlines()[-60:])
+            report.sections.append((f"log of {name}", end))
     if report.skipped and os.environ.get("CI") == "true":
         assert isinstance(report.longrepr, tuple), "a skip has a file, a line and a reason"
         _, _, reason = report.longrepr

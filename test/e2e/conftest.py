@@ -8,14 +8,13 @@ under its own service account.
 import asyncio
 import os
 import uuid
-from collections.abc import AsyncIterator, Generator, Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
 from support.kubectl import Kubectl
 from support.playground import ControlledPlayground, new_namespace
-from support.processes import Running
 from support.real_node import install, running_product
 from support.target import JobNamespace, cluster_of
 
@@ -62,7 +61,7 @@ def installed(admin: Kubectl) -> None:
 @pytest.fixture(scope="session")
 def product(
     admin: Kubectl, node: str, installed: None, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[dict[str, Running]]:
+) -> Iterator[dict[str, Path]]:
     """The manager and this node's daemon, running."""
     endpoint = os.environ.get("KRUISE_PROBE_CRI_ENDPOINT")
     if INSTALLED or not endpoint:
@@ -73,24 +72,12 @@ def product(
 
 
 @pytest.fixture(scope="module")
-def namespace(admin: Kubectl, product: dict[str, Running]) -> Iterator[Kubectl]:
+def namespace(admin: Kubectl, product: dict[str, Path]) -> Iterator[Kubectl]:
     """A namespace of its own per module; whoever fails finds the product's logs in the report."""
     name = f"e2e-{uuid.uuid4().hex[:8]}"
     admin.run("create", "namespace", name)
     yield Kubectl(admin.kubeconfig, namespace=name)
     admin.run("delete", "namespace", name, "--wait=false")
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(
-    item: pytest.Item, call: pytest.CallInfo[None]
-) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    report = yield
-    running = getattr(item, "funcargs", {}).get("product") or {}
-    if report.when == "call" and report.failed:
-        for name, process in running.items():
-            report.sections.append((f"log of {name}", process.log_tail()))
-    return report
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

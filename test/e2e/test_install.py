@@ -5,8 +5,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from support.kubectl import Kubectl, KubectlError, status_of
+from support.kubectl import Kubectl, KubectlError
 from support.patience import PATIENCE_SECONDS
+from support.target import status_of
 
 SYSTEM = "kruise-system"
 GROUP = "apps.kruise.io/v1alpha1"

@@ -15,10 +15,11 @@ import pytest
 from grpc_health.v1 import health_pb2
 from grpc_health.v1.health import HealthServicer
 from grpc_health.v1.health_pb2_grpc import add_HealthServicer_to_server
-from support.kubectl import Kubectl, KubectlWatch, condition, status_of
+from support.kubectl import Kubectl, KubectlWatch
 from support.pages import block
 from support.patience import PATIENCE_SECONDS
 from support.real_node import kubeconfig_of
+from support.target import condition, status_of
 
 Json = dict[str, Any]
 

@@ -5,27 +5,20 @@ it runs on the node of the cluster that KUBECONFIG and KRUISE_PROBE_CRI_ENDPOINT
 skipped without one.
 """
 
-import asyncio
 import os
 import uuid
-from collections.abc import AsyncIterator, Generator, Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 from support.embedded_cluster import EmbeddedCluster, embedded_cluster
 from support.kubectl import Kubectl
 from support.playground import ControlledPlayground, PlaygroundNamespace, new_namespace
-from support.processes import Running
 from support.real_node import install, running_product
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "real_node: needs a real kernel and containerd")
-
-
-def pytest_sessionstart() -> None:
-    """Set no loop: otherwise `get_event_loop`, which looptime calls for each test, creates one that is never closed."""
-    asyncio.set_event_loop(None)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -36,18 +29,6 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     ]
     if missing:
         pytest.skip(f"no real node: {' and '.join(missing)} not set; see hack/cluster")
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(
-    item: pytest.Item, call: pytest.CallInfo[None]
-) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """A test that fails on the real node shows the ends of the product's logs."""
-    report = yield
-    if report.failed:
-        for name, process in (getattr(item, "funcargs", {}).get("product") or {}).items():
-            report.sections.append((f"log of {name}", process.log_tail()))
-    return report
 
 
 @pytest.fixture
@@ -86,7 +67,7 @@ def node(admin: Kubectl) -> str:
 @pytest.fixture(scope="session")
 def product(
     admin: Kubectl, node: str, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[dict[str, Running]]:
+) -> Iterator[dict[str, Path]]:
     """The manager and the daemon of the real node, as processes."""
     install(admin)
     endpoint = os.environ["KRUISE_PROBE_CRI_ENDPOINT"]
@@ -95,7 +76,7 @@ def product(
 
 
 @pytest.fixture
-def namespace(admin: Kubectl, product: dict[str, Running]) -> Iterator[Kubectl]:
+def namespace(admin: Kubectl, product: dict[str, Path]) -> Iterator[Kubectl]:
     """A namespace on the real cluster."""
     name = f"hostile-{uuid.uuid4().hex[:8]}"
     admin.run("create", "namespace", name)

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 from support.hollow import marker_object
-from support.kubectl import Kubectl, status_of
+from support.kubectl import Kubectl
 from support.playground import PlaygroundNamespace
 from support.real_node import busybox_pod
-from support.target import condition
+from support.target import condition, status_of
 
 KIND = "example.com/checked"
 MARKER: dict[str, Any] = {

@@ -150,23 +150,3 @@ def _gist(each: Object) -> Object:
         "annotations": metadata.get("annotations"),
         "status": each.get("status", {}).get("conditions", each.get("status")),
     }
-
-
-def condition(pod: Object, condition_type: str) -> Object:
-    """The pod's condition of a type, or an empty one."""
-    conditions: list[Object] = pod.get("status", {}).get("conditions", [])
-    return next((each for each in conditions if each["type"] == condition_type), {})
-
-
-def status_of(pod: Object, condition_type: str) -> str | None:
-    return condition(pod, condition_type).get("status")
-
-
-def labels(pod: Object) -> dict[str, str]:
-    found: dict[str, str] = pod["metadata"].get("labels") or {}
-    return found
-
-
-def annotations(pod: Object) -> dict[str, str]:
-    found: dict[str, str] = pod["metadata"].get("annotations") or {}
-    return found

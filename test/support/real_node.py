@@ -1,13 +1,14 @@
 """Manager and daemon as the command line starts them, on a real cluster whose node is this machine."""
 
 import json
+import os
+import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from support.kubectl import Kubectl, Object
-from support.processes import Running, start
 
 from kruise_probe.manifests.crds import all_crds
 from kruise_probe.manifests.own_node import own_node_policy
@@ -60,36 +61,37 @@ def token_of(admin: Kubectl, account: str, namespace: str, *bound: str) -> str:
 @contextmanager
 def running_product(
     admin: Kubectl, node: str, endpoint: str, folder: Path
-) -> Iterator[dict[str, Running]]:
-    """The manager and the node's daemon, each under its own service account."""
-    command = [sys.executable, "-m", "kruise_probe"]
+) -> Iterator[dict[str, Path]]:
+    """The manager and the node's daemon, each under its own service account; yields their logs."""
     bound = ("--bound-object-kind=Node", f"--bound-object-name={node}")
+    programs = {
+        "manager": (
+            "--metrics-addr=127.0.0.1:0",
+            "--health-probe-addr=127.0.0.1:0",
+            f"--kubeconfig={kubeconfig_of(admin, MANAGER, folder)}",
+        ),
+        "daemon": (
+            "--addr=127.0.0.1:0",
+            f"--node-name={node}",
+            f"--cri-endpoint={endpoint}",
+            f"--kubeconfig={kubeconfig_of(admin, DAEMON, folder, *bound)}",
+        ),
+    }
+    logs = {name: folder / f"{name}.log" for name in programs}
     with ExitStack() as stack:
-        manager = stack.enter_context(
-            start(
-                "manager",
-                [
-                    *command,
-                    "manager",
-                    "--metrics-addr=127.0.0.1:0",
-                    "--health-probe-addr=127.0.0.1:0",
-                    f"--kubeconfig={kubeconfig_of(admin, MANAGER, folder)}",
-                ],
-                folder,
-            )
-        )
-        daemon = stack.enter_context(
-            start(
-                "daemon",
-                [
-                    *command,
-                    "daemon",
-                    "--addr=127.0.0.1:0",
-                    f"--node-name={node}",
-                    f"--cri-endpoint={endpoint}",
-                    f"--kubeconfig={kubeconfig_of(admin, DAEMON, folder, *bound)}",
-                ],
-                folder,
-            )
-        )
-        yield {"manager": manager, "daemon": daemon}
+        for name, flags in programs.items():
+            output = stack.enter_context(logs[name].open("ab"))
+            command = [sys.executable, "-m", "kruise_probe", name, *flags]
+            environ = {**os.environ, "PYTHONUNBUFFERED": "1"}
+            process = subprocess.Popen(command, stdout=output, stderr=output, env=environ)
+            stack.callback(_end, process)
+        yield logs
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.terminate()
+    try:
+        process.wait(10)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()

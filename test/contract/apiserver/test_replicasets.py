@@ -8,8 +8,8 @@ import pytest
 from support import contract_rows
 from support.contract_api import Api
 from support.contract_rows import ABSENT, Part, step
-from support.kubectl import status_of
 from support.programs import until
+from support.target import status_of
 
 COST = "controller.kubernetes.io/pod-deletion-cost"
 
