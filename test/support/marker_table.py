@@ -1,7 +1,9 @@
 """A table of valid and invalid markers, on which the decoder, the API server's CEL rules and the webhook must agree."""
 
 import copy
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import combinations
 from typing import Any, NamedTuple
 
 Json = dict[str, Any]
@@ -19,7 +21,9 @@ GOOD: Json = {
     ],
 }
 PROBE = "probes.0.probe"
-AT = "spec.probes[0]"
+POLICIES = "probes.0.markerPolicy"
+CONDITION = "probes.0.podConditionType"
+LABELS, EXPRESSIONS = "selector.matchLabels", "selector.matchExpressions"
 
 
 class Row(NamedTuple):
@@ -98,8 +102,10 @@ BAD_KEYS = {
     "letter-of-another-script": "ключ",
     "trailing-newline": "a\n",
 }
+KEYS_OF_ANNOTATIONS = {"prefix-in-upper-case": "Example.com/a"}
+"""Valid as keys of annotations only."""
+BAD_ANNOTATION_KEYS = [each for each in BAD_KEYS.values() if each not in ("", "Example.com/a")]
 BAD_VALUES = {
-    "value-of-64": "v" * 64,
     "value-with-space": "a b",
     "value-starting-with-dot": ".a",
     "value-ending-with-dash": "a-",
@@ -107,6 +113,8 @@ BAD_VALUES = {
     "value-with-newline": "a\n",
     "value-of-another-script": "да",
 }
+LONG_VALUE = "v" * 64
+"""Its length is a rule of the schema, which names the value itself."""
 PATTERNS = {
     "group": r"players=(\d+)",
     "named-group": r"(?P<role>primary|replica)",
@@ -228,46 +236,13 @@ NUMBERS = (
     "terminationGracePeriodSeconds",
 )
 PATHS = (
-    *(
-        "/healthz",
-        "healthz",
-        "/a%2Fb%20",
-        "/a?x=50%",
-        "?x=1",
-        "/a:b",
-        "a/b:c",
-        "/a b",
-        "/ä",
-        "///a",
-    ),
-    *("/a//b", "/a?b:c", "?//b", "#a", "/a#b%20"),
+    *("/healthz", "healthz", "/a%2Fb%20", "/a?x=50%", "?x=1", "/a:b", "a/b:c", "/a b", "/ä"),
+    *("///a", "/a//b", "/a?b:c", "?//b", "#a", "/a#b%20"),
 )
 BAD_PATHS = (
-    *(
-        "/50%",
-        "/a%2",
-        "/%zz",
-        "/a%2%2Fb",
-        "a%",
-        "/a#b%",
-        "/a?b#%zz",
-        "/a\tb",
-        "/a?b\n",
-        "/\x7f",
-        "\0",
-    ),
-    *(
-        "http://other/a",
-        "https:",
-        "localhost:8080/a",
-        "a:b",
-        ":a",
-        "127.0.0.1:80",
-        "a:?b",
-        "//other/a",
-        "//",
-        "//?a",
-    ),
+    *("/50%", "/a%2", "/%zz", "/a%2%2Fb", "a%", "/a#b%", "/a?b#%zz", "/a\tb", "/a?b\n", "/\x7f"),
+    *("\0", "http://other/a", "https:", "localhost:8080/a", "a:b", ":a", "127.0.0.1:80", "a:?b"),
+    *("//other/a", "//", "//?a"),
 )
 EXEC: Json = {"exec": {"command": ["true"]}}
 HTTP: Json = {"httpGet": {"port": 80}}
@@ -276,144 +251,143 @@ GRPC: Json = {"grpc": {"port": 80}}
 HANDLERS = {"exec": EXEC, "httpGet": HTTP, "tcpSocket": TCP, "grpc": GRPC}
 
 
-def _good_selectors() -> Iterator[Row]:
-    for name, key in KEYS.items():
-        yield Row(f"selector-key-{name}", edited("selector", {"matchLabels": {key: "x"}}))
-        exists = {"matchExpressions": [expression("Exists", key=key)]}
-        yield Row(f"selector-expression-key-{name}", edited("selector", exists))
-    for value in ("", "v" * 63, "a.b-c_d", "1"):
+def _field_of(path: str) -> str:
+    """A dotted path as the API server writes it: `spec.probes[0].name`."""
+    return "spec." + re.sub(r"\.(\d+)", r"[\1]", path)
+
+
+def _good(path: str, values: Mapping[str, Any]) -> Iterator[Row]:
+    """GOOD with each of these values at the path; None removes what is there."""
+    return (Row(f"{path}-{name}", edited(path, value)) for name, value in values.items())
+
+
+def _bad(
+    path: str, values: Mapping[str, Any], within: str = "", server_field: str = ""
+) -> Iterator[Row]:
+    """As `_good`; the invalid field is the one at the path, or `within` it."""
+    for name, value in values.items():
         yield Row(
-            f"selector-value-{value[:8] or 'empty'}",
-            edited("selector", {"matchLabels": {"a": value}}),
+            f"{path}{within}-{name}", edited(path, value), _field_of(path) + within, server_field
         )
-    values = expression("In", "", "v" * 63, "a.b-c_d", "1")
-    yield Row("selector-expression-values", edited("selector", {"matchExpressions": [values]}))
-    for each in (
+
+
+def _each(values: Iterable[Any]) -> dict[str, Any]:
+    """Values that are their own names."""
+    return {f"{number}-{each!r}"[:60]: each for number, each in enumerate(values)}
+
+
+def _by(expressions: Mapping[str, Json]) -> dict[str, Json]:
+    """Selectors of one expression."""
+    return {name: {"matchExpressions": [each]} for name, each in expressions.items()}
+
+
+def _policies(**of: Mapping[str, Any]) -> dict[str, list[Json]]:
+    """Lists of one policy, for Failed, with each of these values of a field."""
+    ((field, values),) = of.items()
+    return {f"{field}-{name}": [policy(**{field: each})] for name, each in values.items()}
+
+
+def _options(handler: str, option: str, values: Iterable[Any], **more: Any) -> dict[str, Json]:
+    """Handlers of one kind with each of these values of an option; they have a port if they need one."""
+    more = {"port": 1, **more} if handler != "exec" else more
+    return {
+        f"{handler}-{option}-{name}": {handler: {**more, option: value}}
+        for name, value in _each(values).items()
+    }
+
+
+def _numbered(count: int) -> list[Json]:
+    """So many probes."""
+    return [
+        {**GOOD["probes"][0], "name": f"n{n}", "podConditionType": f"a.example/{n}"}
+        for n in range(count)
+    ]
+
+
+def _good_selectors() -> Iterator[Row]:
+    yield from _good(LABELS, {f"key-{name}": {key: "x"} for name, key in KEYS.items()})
+    values = ("", "v" * 63, "a.b-c_d", "1")
+    yield from _good(LABELS, {f"value-{each[:8]}": {"a": each} for each in values})
+    yield from _good(LABELS, {"of-32": {f"k{n}": "v" for n in range(32)}})
+    keys = {f"key-{name}": expression("Exists", key=key) for name, key in KEYS.items()}
+    expressions = (
+        expression("In", *values),
         expression("In", "a"),
         expression("NotIn", "a", ""),
         expression("Exists"),
         expression("DoesNotExist", key="a.example/b"),
         {**expression("Exists"), "values": []},
-    ):
-        name = f"selector-{each['operator']}-{len(each.get('values', 'none'))}"
-        yield Row(name, edited("selector", {"matchExpressions": [each]}))
-    yield Row("selector-of-32", edited("selector.matchLabels", {f"k{n}": "v" for n in range(32)}))
+    )
+    yield from _good("selector", _by({**keys, **_each(expressions)}))
 
 
 def _good_probes() -> Iterator[Row]:
     yield Row("as-it-is", GOOD)
     yield Row("largest-of-all", _largest())
-    yield Row("condition-only", edited("probes.0.markerPolicy", None))
-    yield Row("policy-only", edited("probes.0.podConditionType", None))
-    yield Row("empty-condition-with-policy", edited("probes.0.podConditionType", ""))
-    yield Row(
-        "two-probes", edited("probes", another(name="other", podConditionType="game.io/other"))
+    yield from _good(POLICIES, {"condition-only": None})
+    yield from _good("probes.0.name", {"shortest": "n", "longest": "n" * 253})
+    yield from _good("probes.0.containerName", {"shortest": "c", "longest": "c" * 63})
+    longest = KEYS["longest-of-all"]
+    conditions = ("", "KruiseProbeHealthy", "inPlaceUpdateReady", longest)
+    yield from _good(CONDITION, {"absent": None, **_each(conditions)})
+    without = [
+        {**each, "name": f"n{n}", "podConditionType": ""} for n, each in enumerate(another())
+    ]
+    yield from _good(
+        "probes",
+        {
+            "two": another(name="other", podConditionType="game.io/other"),
+            "two-without-condition": without,
+            "one-without-condition": another(name="other", podConditionType=None),
+            "32": _numbered(32),
+        },
     )
-    yield Row(
-        "two-probes-without-condition",
-        edited(
-            "probes",
-            [
-                {**each, "name": f"n{index}", "podConditionType": ""}
-                for index, each in enumerate(another())
-            ],
-        ),
-    )
-    yield Row(
-        "probes-32",
-        edited(
-            "probes",
-            [
-                {**GOOD["probes"][0], "name": f"n{n}", "podConditionType": f"a.example/{n}"}
-                for n in range(32)
-            ],
-        ),
-    )
-    yield Row(
-        "two-probes-one-without-condition",
-        edited("probes", another(name="other", podConditionType=None)),
-    )
-    yield Row("shortest-name", edited("probes.0.name", "n"))
-    yield Row("shortest-container-name", edited("probes.0.containerName", "c"))
-    yield Row("longest-name", edited("probes.0.name", "n" * 253))
-    yield Row("longest-container-name", edited("probes.0.containerName", "c" * 63))
-    yield Row("condition-without-prefix", edited("probes.0.podConditionType", "KruiseProbeHealthy"))
-    yield Row("condition-longest", edited("probes.0.podConditionType", KEYS["longest-of-all"]))
+
+
+def _good_policies() -> Iterator[Row]:
     both = [policy("Succeeded"), policy("Failed", annotations={"a": "b"})]
-    yield Row("policy-of-each-state", edited("probes.0.markerPolicy", both))
-    yield Row("policy-of-unknown", edited("probes.0.markerPolicy", [policy("Unknown")]))
-    yield Row("policies-3", edited("probes.0.markerPolicy", [*both, policy("Unknown")]))
-    yield from _good_values()
-    for cost in ("0", "10", "-0", "-007", f"-{'0' * 5000}5", "2147483647", "-2147483648"):
-        yield Row(
-            f"policy-deletion-cost-{cost[:12]}",
-            edited("probes.0.markerPolicy", [policy(annotations={COST: cost})]),
-        )
-    text = "не число\n" * 10
-    yield Row(
-        "annotation-of-any-text",
-        edited("probes.0.markerPolicy", [policy(annotations={"a": text, "b": ""})]),
-    )
-    keys = {KEYS["longest-of-all"]: "x"}
-    longest_keys = policy(labels=keys, annotations=keys)
-    yield Row("policy-longest-keys", edited("probes.0.markerPolicy", [longest_keys]))
-    longest = policy(annotations={"a": "x" * 8192})
-    yield Row("annotation-of-8192", edited("probes.0.markerPolicy", [longest]))
-    yield Row(
-        "annotation-prefix-in-upper-case",
-        edited("probes.0.markerPolicy", [policy(annotations={"Example.com/a": ""})]),
-    )
-    yield Row(
-        "policy-of-32-labels",
-        edited(
-            "probes.0.markerPolicy",
-            [policy(labels={f"k{n}": "" for n in range(32)})],
-        ),
-    )
-    for key in FREE_LABELS:
-        yield Row(
-            f"policy-label-{key}", edited("probes.0.markerPolicy", [policy(labels={key: "x"})])
-        )
-    for key in FREE_ANNOTATIONS:
-        yield Row(
-            f"policy-annotation-{key}",
-            edited("probes.0.markerPolicy", [policy(annotations={key: "x"})]),
-        )
-    yield Row(
-        "condition-of-another-case", edited("probes.0.podConditionType", "inPlaceUpdateReady")
-    )
-    yield Row(
-        "policy-key-of-another-selector",
-        edited("probes.0.markerPolicy", [policy(labels={"app2": "x"})]),
-    )
+    lists = {"of-each-state": both, "of-unknown": [policy("Unknown")]}
+    yield from _good(POLICIES, {**lists, "three": [*both, policy("Unknown")]})
+    longest = {KEYS["longest-of-all"]: "x"}
+    costs = ("0", "10", "-0", "-007", f"-{'0' * 5000}5", "2147483647", "-2147483648")
+    annotations = {
+        "of-any-text": {"a": "не число\n" * 10, "b": ""},
+        "of-8192": {"a": "x" * 8192},
+        **{name: {key: ""} for name, key in KEYS_OF_ANNOTATIONS.items()},
+        **{f"cost-{each[:12]}": {COST: each} for each in costs},
+        **{each: {each: "x"} for each in FREE_ANNOTATIONS},
+    }
+    yield from _good(POLICIES, _policies(annotations=annotations))
+    labels = {"32": {f"k{n}": "" for n in range(32)}, "of-another-selector": {"app2": "x"}}
+    labels |= {each: {each: "x"} for each in FREE_LABELS}
+    yield from _good(POLICIES, _policies(labels=labels))
+    yield from _good(POLICIES, {"longest-keys": [policy(labels=longest, annotations=longest)]})
 
 
 def _good_values() -> Iterator[Row]:
-    def row(name: str, *values: Json, **more: Any) -> Row:
-        policies = [policy(fromMessage=list(values), **more)]
-        return Row(f"value-{name}", edited("probes.0.markerPolicy", policies))
-
-    yield row("of-label", {"label": "a"})
-    yield row("of-annotation", {"annotation": "a", "label": ""})
-    yield row("of-label-with-empty-annotation", {"label": "a", "annotation": ""})
-    yield row("of-two-annotations", *({"annotation": each, "label": ""} for each in "ab"))
-    yield row("of-two-labels", *({"label": each, "annotation": ""} for each in "ab"))
     longest = KEYS["longest-of-all"]
-    yield row("of-longest-keys", {"label": longest}, {"annotation": longest})
-    by_expression = edited("probes.0.markerPolicy", [policy(fromMessage=[{"label": "a"}])])
-    selector = {"matchExpressions": [expression("Exists")]}
-    yield Row("value-of-label-with-expressions", {**by_expression, "selector": selector})
-    yield row("of-both-kinds", {"label": "a"}, {"annotation": "a"})
-    yield row("with-static-value", {"label": "a"}, labels={"a": "b"})
-    yield row("of-8", *({"label": f"k{n}"} for n in range(8)))
-    yield row("annotation-prefix-in-upper-case", {"annotation": "Example.com/a"})
-    for key in FREE_LABELS:
-        yield row(f"label-{key}", {"label": key})
-    for key in FREE_ANNOTATIONS:
-        yield row(f"annotation-{key}", {"annotation": key})
-    yield row("deletion-cost", {"annotation": COST, "regex": "[0-9]+"})
-    for name, pattern in PATTERNS.items():
-        yield row(f"pattern-{name}", {"label": "a", "regex": pattern})
+    several = {
+        "two-annotations": [{"annotation": each, "label": ""} for each in "ab"],
+        "two-labels": [{"label": each, "annotation": ""} for each in "ab"],
+        "longest-keys": [{"label": longest}, {"annotation": longest}],
+        "of-both-kinds": [{"label": "a"}, {"annotation": "a"}],
+        "of-8": [{"label": f"k{n}"} for n in range(8)],
+    }
+    single = (
+        {"label": "a"},
+        {"annotation": "a", "label": ""},
+        {"label": "a", "annotation": ""},
+        {"annotation": COST, "regex": "[0-9]+"},
+        *({"annotation": each} for each in (*KEYS_OF_ANNOTATIONS.values(), *FREE_ANNOTATIONS)),
+        *({"label": each} for each in FREE_LABELS),
+        *({"label": "a", "regex": each} for each in PATTERNS.values()),
+    )
+    several |= {f"single-{name}": [each] for name, each in _each(single).items()}
+    yield from _good(POLICIES, _policies(fromMessage=several))
+    static = policy(fromMessage=[{"label": "a"}], labels={"a": "b"})
+    yield from _good(POLICIES, {"with-static-value": [static]})
+    spec = edited(POLICIES, [policy(fromMessage=[{"label": "a"}])])
+    yield Row("value-with-expressions", {**spec, "selector": _by({"": expression("Exists")})[""]})
 
 
 def _largest() -> Json:
@@ -448,333 +422,212 @@ def _largest() -> Json:
 
 
 def _good_handlers() -> Iterator[Row]:
-    for name, handler in HANDLERS.items():
-        yield Row(f"handler-{name}", edited(PROBE, handler))
-        yield Row(f"handler-{name}-zeros", edited(PROBE, {**handler, **dict.fromkeys(NUMBERS, 0)}))
+    zeros = dict.fromkeys(NUMBERS, 0)
     largest = dict.fromkeys(NUMBERS, 2**31 - 1) | {"timeoutSeconds": 3600}
-    yield Row("largest-numbers", edited(PROBE, {**EXEC, **largest}))
-    for port in (1, 65535, "http", "a", "a-1", "1-a", "8080-a", "a" * 15, "1a", "a-b-c"):
-        yield Row(f"tcp-port-{port}", edited(PROBE, {"tcpSocket": {"port": port}}))
-        yield Row(f"http-port-{port}", edited(PROBE, {"httpGet": {"port": port}}))
-    yield Row("http1", edited(PROBE, {"httpGet": {"port": 1, "protocol": "HTTP1"}}))
-    for scheme in ("HTTP", "HTTPS", ""):
-        yield Row(
-            f"scheme-{scheme or 'empty'}", edited(PROBE, {"httpGet": {"port": 1, "scheme": scheme}})
-        )
-    for mode in ("TLS", "Plaintext", ""):
-        yield Row(f"mode-{mode or 'empty'}", edited(PROBE, {"grpc": {"port": 65535, "mode": mode}}))
-    yield Row("longest-service", edited(PROBE, {"grpc": {"port": 1, "service": "s" * 4096}}))
-    yield Row("grpc-service", edited(PROBE, {"grpc": {"port": 1, "service": "a.b.C"}}))
-    yield Row("empty-host", edited(PROBE, {"httpGet": {"port": 1, "host": ""}}))
-    yield Row("empty-path", edited(PROBE, {"httpGet": {"port": 1, "path": ""}}))
-    yield Row("longest-path", edited(PROBE, {"httpGet": {"port": 1, "path": "/" * 4096}}))
-    for path in PATHS:
-        yield Row(f"path-{path}", edited(PROBE, {"httpGet": {"port": 1, "path": path}}))
-    for header in ("Host", "X-Header-Name", "-", "1"):
-        headers = [{"name": header, "value": "Wert é\tx"}]
-        yield Row(
-            f"header-{header}", edited(PROBE, {"httpGet": {"port": 1, "httpHeaders": headers}})
-        )
-    for name, value in (("N" * 253, ""), ("A", "v" * 4096)):
-        headers = [{"name": name, "value": value}]
-        yield Row(
-            f"longest-header-{len(value)}",
-            edited(PROBE, {"httpGet": {"port": 1, "httpHeaders": headers}}),
-        )
-    yield Row("longest-word", edited(PROBE, {"exec": {"command": ["a" * 8192]}}))
-    command = ["sh", "-c", "", "echo 'é\n'"]
-    yield Row("command-of-any-text", edited(PROBE, {"exec": {"command": command}}))
-    yield Row("command-of-128", edited(PROBE, {"exec": {"command": ["a"] * 128}}))
-    yield Row(
-        "command-of-8192-bytes", edited(PROBE, {"exec": {"command": ["sh", "-c", "a" * 8188]}})
+    yield from _good(PROBE, HANDLERS)
+    yield from _good(PROBE, {f"{name}-0": {**each, **zeros} for name, each in HANDLERS.items()})
+    yield from _good(PROBE, {"largest-numbers": {**EXEC, **largest}})
+    ports = (1, 65535, "http", "a", "a-1", "1-a", "8080-a", "a" * 15, "1a", "a-b-c")
+    for handler in ("tcpSocket", "httpGet"):
+        yield from _good(PROBE, _options(handler, "port", ports))
+    yield from _good(PROBE, _options("grpc", "mode", ("TLS", "Plaintext", ""), port=65535))
+    yield from _good(PROBE, _options("grpc", "service", ("s" * 4096, "a.b.C")))
+    headers = [(each, "Wert é\tx") for each in ("Host", "X-Header-Name", "-", "1")]
+    headers += [("N" * 253, ""), ("A", "v" * 4096)]
+    options: dict[str, list[Any]] = {
+        "protocol": ["HTTP1"],
+        "scheme": ["HTTP", "HTTPS", ""],
+        "host": [""],
+        "path": ["", "/" * 4096, *PATHS],
+        "httpHeaders": [[{"name": name, "value": value}] for name, value in headers],
+    }
+    for option, values in options.items():
+        yield from _good(PROBE, _options("httpGet", option, values))
+    commands = (
+        ["a" * 8192],
+        ["sh", "-c", "", "echo 'é\n'"],
+        ["a"] * 128,
+        ["sh", "-c", "a" * 8188],
     )
+    yield from _good(PROBE, _options("exec", "command", commands))
 
 
 def _bad_selectors() -> Iterator[Row]:
-    yield Row("selector-absent", edited("selector", None), "spec.selector")
-    yield Row("selector-empty", edited("selector", {}), "spec.selector")
-    yield Row(
-        "selector-of-nothing",
-        edited("selector", {"matchLabels": {}, "matchExpressions": []}),
-        "spec.selector",
-    )
-    at = "spec.selector.matchLabels"
-    for name, key in BAD_KEYS.items():
-        yield Row(f"selector-bad-key-{name}", edited("selector", {"matchLabels": {key: "x"}}), at)
-    for name, value in BAD_VALUES.items():
-        too_long = f"{at}.a" if len(value) > 63 else ""
-        yield Row(
-            f"selector-bad-{name}",
-            edited("selector", {"matchLabels": {"a": value}}),
-            at,
-            too_long,
-        )
-    yield Row(
-        "selector-of-33", edited("selector.matchLabels", {f"k{n}": "v" for n in range(33)}), at
-    )
-    at = "spec.selector.matchExpressions"
-    for name, key in BAD_KEYS.items():
-        exists = {"matchExpressions": [expression("Exists", key=key)]}
-        yield Row(f"selector-expression-bad-key-{name}", edited("selector", exists), f"{at}[0].key")
-    for name, value in BAD_VALUES.items():
-        bad = {"matchExpressions": [expression("In", "a", value)]}
-        too_long = f"{at}[0].values[1]" if len(value) > 63 else ""
-        yield Row(
-            f"selector-expression-bad-{name}",
-            edited("selector", bad),
-            f"{at}[0].values",
-            too_long,
-        )
-    for bad, field in (
-        (expression("Is", "a"), "[0].operator"),
-        (expression("In"), "[0].values"),
-        ({**expression("NotIn"), "values": []}, "[0].values"),
-        (expression("Exists", "a"), "[0].values"),
-        (expression("DoesNotExist", "a"), "[0].values"),
-        (expression("In", "a b"), "[0].values"),
-        (expression("In", *(f"v{n}" for n in range(33))), "[0].values"),
-        (expression("Exists", key="-"), "[0].key"),
-        (expression("Exists", key="A.example/b"), "[0].key"),
-    ):
-        name = f"selector-bad-{bad['operator']}-{bad['key']}-{len(bad.get('values', 'none'))}"
-        name += f"-{bad.get('values', ['-'])[:1]}"
-        yield Row(name, edited("selector", {"matchExpressions": [bad]}), at + field)
-    yield Row(
-        "selector-of-33-expressions",
-        edited("selector", {"matchExpressions": [expression("Exists")] * 33}),
-        at,
-    )
+    nothing: Json = {"matchLabels": {}, "matchExpressions": []}
+    yield from _bad("selector", {"absent": None, "empty": {}, "of-nothing": nothing})
+    yield from _bad(LABELS, {f"key-{name}": {key: "x"} for name, key in BAD_KEYS.items()})
+    yield from _bad(LABELS, {name: {"a": value} for name, value in BAD_VALUES.items()})
+    too_long = {"value-of-64": {"a": LONG_VALUE}}
+    yield from _bad(LABELS, too_long, server_field="spec.selector.matchLabels.a")
+    yield from _bad(LABELS, {"of-33": {f"k{n}": "v" for n in range(33)}})
+    keys = {name: expression("Exists", key=key) for name, key in BAD_KEYS.items()}
+    keys |= {
+        "dash": expression("Exists", key="-"),
+        "upper": expression("Exists", key="A.example/b"),
+    }
+    yield from _bad("selector", _by(keys), ".matchExpressions[0].key")
+    values = {name: expression("In", "a", value) for name, value in BAD_VALUES.items()}
+    values |= {
+        "In-none": expression("In"),
+        "NotIn-none": {**expression("NotIn"), "values": []},
+        "Exists-one": expression("Exists", "a"),
+        "DoesNotExist-one": expression("DoesNotExist", "a"),
+        "In-invalid": expression("In", "a b"),
+        "In-33": expression("In", *(f"v{n}" for n in range(33))),
+    }
+    yield from _bad("selector", _by(values), ".matchExpressions[0].values")
+    at = "spec.selector.matchExpressions[0].values[1]"
+    too_long = _by({"values-of-64": expression("In", "a", LONG_VALUE)})
+    yield from _bad("selector", too_long, ".matchExpressions[0].values", at)
+    yield from _bad("selector", _by({"Is": expression("Is", "a")}), ".matchExpressions[0].operator")
+    many = {"of-33-expressions": {"matchExpressions": [expression("Exists")] * 33}}
+    yield from _bad("selector", many, ".matchExpressions")
 
 
 def _bad_probes() -> Iterator[Row]:
-    yield Row("probes-absent", edited("probes", None), "spec.probes")
-    yield Row("probes-empty", edited("probes", []), "spec.probes")
-    many = [
-        {**GOOD["probes"][0], "name": f"n{n}", "podConditionType": f"a.example/{n}"}
-        for n in range(33)
-    ]
-    yield Row("probes-33", edited("probes", many), "spec.probes")
-    yield Row("name-empty", edited("probes.0.name", ""), f"{AT}.name")
-    yield Row("name-with-hash", edited("probes.0.name", "a#b"), f"{AT}.name")
-    yield Row("name-of-254", edited("probes.0.name", "n" * 254), f"{AT}.name")
-    yield Row(
-        "name-twice",
-        edited("probes", another(podConditionType="game.io/b")),
-        "spec.probes[1].name",
-        "spec.probes",
-    )
-    yield Row("container-empty", edited("probes.0.containerName", ""), f"{AT}.containerName")
-    yield Row("container-of-64", edited("probes.0.containerName", "c" * 64), f"{AT}.containerName")
+    yield from _bad("probes", {"absent": None, "empty": [], "33": _numbered(33)})
+    yield from _bad("probes.0.name", {"empty": "", "with-hash": "a#b", "of-254": "n" * 254})
+    yield from _bad("probes.0.containerName", {"empty": "", "of-64": "c" * 64})
+    names, conditions = another(podConditionType="game.io/b"), another(name="b")
+    yield from _bad("probes", {"name-twice": names}, "[1].name", "spec.probes")
+    yield from _bad("probes", {"twice": conditions}, "[1].podConditionType", "spec.probes")
     bare = {"name": "a", "containerName": "b", "probe": EXEC}
-    yield Row("neither-condition-nor-policy", edited("probes.0", bare), AT)
-    yield Row(
-        "empty-condition-and-no-policy",
-        edited("probes.0", {**bare, "podConditionType": "", "markerPolicy": []}),
-        AT,
+    empty = {**bare, "podConditionType": "", "markerPolicy": []}
+    yield from _bad("probes.0", {"neither-condition-nor-policy": bare, "both-are-empty": empty})
+    yield from _bad(
+        CONDITION, _each((*NATIVE, *KRUISE_CONDITIONS, *filter(None, BAD_KEYS.values())))
     )
-    yield Row(
-        "condition-twice",
-        edited("probes", another(name="b")),
-        "spec.probes[1].podConditionType",
-        "spec.probes",
-    )
-    for name in (*NATIVE, *KRUISE_CONDITIONS):
-        yield Row(
-            f"condition-{name}",
-            edited("probes.0.podConditionType", name),
-            f"{AT}.podConditionType",
-        )
-    for name, key in BAD_KEYS.items():
-        if key:
-            yield Row(
-                f"condition-bad-{name}",
-                edited("probes.0.podConditionType", key),
-                f"{AT}.podConditionType",
-            )
 
 
 def _bad_policies() -> Iterator[Row]:
-    at = f"{AT}.markerPolicy"
-
-    def row(name: str, policies: list[Json], field: str, server_field: str = "") -> Row:
-        return Row(f"policy-{name}", edited("probes.0.markerPolicy", policies), field, server_field)
-
-    yield row("state-true", [policy("True")], f"{at}[0].state")
-    yield row("state-empty", [policy("")], f"{at}[0].state")
-    yield row("state-twice", [policy(), policy()], f"{at}[1].state", at)
+    at = _field_of(POLICIES)
+    yield from _bad(POLICIES, {each: [policy(each)] for each in ("True", "")}, "[0].state")
+    yield from _bad(POLICIES, {"state-twice": [policy(), policy()]}, "[1].state", at)
     four = [policy(), policy("Succeeded"), policy("Unknown"), policy()]
-    yield row("four", four, at)
-    yield row("empty", [{"state": "Failed"}], f"{at}[0]")
-    yield row("of-empty-maps", [policy(labels={}, annotations={}, fromMessage=[])], f"{at}[0]")
-    yield row("second-empty", [policy(), {"state": "Succeeded"}], f"{at}[1]")
-    for name, key in BAD_KEYS.items():
-        yield row(f"label-key-{name}", [policy(labels={key: "x"})], f"{at}[0].labels")
-        if "upper-case" not in name:
-            yield row(
-                f"annotation-key-{name}", [policy(annotations={key: "x"})], f"{at}[0].annotations"
-            )
-    for name, value in BAD_VALUES.items():
-        too_long = f"{at}[0].labels.a" if len(value) > 63 else ""
-        yield row(f"label-{name}", [policy(labels={"a": value})], f"{at}[0].labels", too_long)
-    yield row("of-33-labels", [policy(labels={f"k{n}": "" for n in range(33)})], f"{at}[0].labels")
-    yield row(
-        "of-33-annotations",
-        [policy(annotations={f"k{n}": "" for n in range(33)})],
-        f"{at}[0].annotations",
-    )
-    yield row(
-        "annotation-of-8193",
-        [policy(annotations={"a": "x" * 8193})],
-        f"{at}[0].annotations[a]",
-        f"{at}[0].annotations.a",
-    )
-    yield row(
-        "own-selector-key", [policy(labels={"app": "other"})], f"{at}[0].labels", "spec.probes"
-    )
-    for name in RESERVED_LABELS:
-        yield row(f"reserved-{name}", [policy(labels={name: "x"})], f"{at}[0].labels")
-    for name in RESERVED_ANNOTATIONS:
-        yield row(f"reserved-{name}", [policy(annotations={name: "x"})], f"{at}[0].annotations")
-    for cost in BAD_COSTS:
-        bad = [policy(), policy("Succeeded", annotations={COST: cost, "a": "b"})]
-        yield row(f"deletion-cost-{cost!r}", bad, f"{at}[1].annotations")
-    selector = {"matchExpressions": [expression("In", "a", key="app")]}
-    own = edited("probes.0.markerPolicy", [policy(labels={"app": "b"})])
-    yield Row(
-        "policy-own-selector-expression",
-        {**own, "selector": selector},
-        f"{at}[0].labels",
-        "spec.probes",
-    )
+    yield from _bad(POLICIES, {"four": four})
+    empty = [policy(labels={}, annotations={}, fromMessage=[])]
+    yield from _bad(POLICIES, {"empty": [{"state": "Failed"}], "of-empty-maps": empty}, "[0]")
+    yield from _bad(POLICIES, {"second-empty": [policy(), {"state": "Succeeded"}]}, "[1]")
+    labels = {
+        "33": {f"k{n}": "" for n in range(33)},
+        **{f"key-{name}": {key: "x"} for name, key in BAD_KEYS.items()},
+        **{name: {"a": value} for name, value in BAD_VALUES.items()},
+        **{f"reserved-{each}": {each: "x"} for each in RESERVED_LABELS},
+    }
+    yield from _bad(POLICIES, _policies(labels=labels), "[0].labels")
+    annotations = {
+        "33": {f"k{n}": "" for n in range(33)},
+        **{f"key-{key!r}": {key: "x"} for key in ("", *BAD_ANNOTATION_KEYS)},
+        **{f"reserved-{each}": {each: "x"} for each in RESERVED_ANNOTATIONS},
+    }
+    yield from _bad(POLICIES, _policies(annotations=annotations), "[0].annotations")
+    long = _policies(labels={"value-of-64": {"a": LONG_VALUE}})
+    yield from _bad(POLICIES, long, "[0].labels", f"{at}[0].labels.a")
+    long = _policies(annotations={"of-8193": {"a": "x" * 8193}})
+    yield from _bad(POLICIES, long, "[0].annotations[a]", f"{at}[0].annotations.a")
+    costs = {
+        f"cost-{name}": [policy(), policy("Succeeded", annotations={COST: each, "a": "b"})]
+        for name, each in _each(BAD_COSTS).items()
+    }
+    yield from _bad(POLICIES, costs, "[1].annotations")
+    own = _policies(labels={"own-selector-key": {"app": "other"}})
+    yield from _bad(POLICIES, own, "[0].labels", "spec.probes")
+    spec = edited(POLICIES, [policy(labels={"app": "b"})])
+    spec |= _by({"selector": expression("In", "a", key="app")})
+    yield Row("policy-own-selector-expression", spec, f"{at}[0].labels", "spec.probes")
 
 
 def _bad_values() -> Iterator[Row]:
-    at = f"{AT}.markerPolicy[0].fromMessage"
+    at = f"{_field_of(POLICIES)}[0].fromMessage"
 
-    def row(name: str, *values: Json, field: str, server_field: str = "") -> Row:
-        spec = edited("probes.0.markerPolicy", [policy(fromMessage=list(values))])
-        return Row(f"value-{name}", spec, f"{at}{field}", server_field)
+    def bad(field: str, *rows: tuple[Json, ...], server_field: str = "") -> Iterator[Row]:
+        values = _each(map(list, rows))
+        yield from _bad(
+            POLICIES, _policies(fromMessage=values), f"[0].fromMessage{field}", server_field
+        )
 
-    yield row("without-key", {"regex": "a"}, field="[0]")
-    yield row("of-empty-keys", {"label": "", "annotation": ""}, field="[0]")
-    yield row("of-two-keys", {"label": "a", "annotation": "a"}, field="[0]")
-    yield row("label-twice", {"label": "a"}, {"label": "a"}, field="[1].label", server_field=at)
-    same = {"annotation": "a"}
-    yield row("annotation-twice", same, same, field="[1].annotation", server_field=at)
-    yield row("of-9", *({"label": f"k{n}"} for n in range(9)), field="")
-    own = {"label": "app"}
-    yield row("own-selector-key", own, field="[0].label", server_field="spec.probes")
-    by_expression = edited("probes.0.markerPolicy", [policy(fromMessage=[own])])
-    by_expression["selector"] = {"matchExpressions": [expression("Exists", key="app")]}
-    yield Row("value-own-selector-expression", by_expression, f"{at}[0].label", "spec.probes")
-    for name, key in BAD_KEYS.items():
-        if key:
-            yield row(f"label-key-{name}", {"label": key}, field="[0].label")
-        if key and "upper-case" not in name:
-            yield row(f"annotation-key-{name}", {"annotation": key}, field="[0].annotation")
-    for key in RESERVED_LABELS:
-        yield row(f"reserved-{key}", {"label": key}, field="[0].label")
-    for key in RESERVED_ANNOTATIONS:
-        yield row(f"reserved-{key}", {"annotation": key}, field="[0].annotation")
-    for name, pattern in BAD_PATTERNS.items():
-        yield row(f"pattern-{name}", {"label": "a", "regex": pattern}, field="[0].regex")
-
-
-def _probe_row(name: str, probe: Json, field: str) -> Row:
-    return Row(name, edited(PROBE, probe), f"{AT}.probe{field}")
+    keys = ({"regex": "a"}, {"label": "", "annotation": ""}, {"label": "a", "annotation": "a"})
+    yield from bad("[0]", *((each,) for each in keys))
+    for kind in ("label", "annotation"):
+        yield from bad(f"[1].{kind}", ({kind: "a"}, {kind: "a"}), server_field=at)
+    yield from bad("", tuple({"label": f"k{n}"} for n in range(9)))
+    yield from bad("[0].label", ({"label": "app"},), server_field="spec.probes")
+    labels = (*filter(None, BAD_KEYS.values()), *RESERVED_LABELS)
+    yield from bad("[0].label", *(({"label": each},) for each in labels))
+    annotations = (*BAD_ANNOTATION_KEYS, *RESERVED_ANNOTATIONS)
+    yield from bad("[0].annotation", *(({"annotation": each},) for each in annotations))
+    yield from bad(
+        "[0].regex", *(({"label": "a", "regex": each},) for each in BAD_PATTERNS.values())
+    )
+    spec = edited(POLICIES, [policy(fromMessage=[{"label": "app"}])])
+    spec |= _by({"selector": expression("Exists", key="app")})
+    yield Row("value-own-selector-expression", spec, f"{at}[0].label", "spec.probes")
 
 
 def _bad_headers() -> Iterator[Row]:
-    headers = ".httpGet.httpHeaders"
-    for name in ("", "A B", "a:b", "é", "a\n", "(x)", "X_Name", "a.b", "!#$%&'*+.^`|~-"):
-        bad = [{"name": name, "value": ""}]
-        yield _probe_row(
-            f"bad-header-{name!r}",
-            {"httpGet": {"port": 1, "httpHeaders": bad}},
-            f"{headers}[0].name",
-        )
-    long_name = [{"name": "N" * 254, "value": ""}]
-    yield _probe_row(
-        "header-name-long", {"httpGet": {"port": 1, "httpHeaders": long_name}}, f"{headers}[0].name"
-    )
-    many = [{"name": "A", "value": ""}] * 33
-    yield _probe_row("headers-33", {"httpGet": {"port": 1, "httpHeaders": many}}, headers)
-    long = [{"name": "A", "value": "v" * 4097}]
-    yield _probe_row(
-        "header-value-long", {"httpGet": {"port": 1, "httpHeaders": long}}, f"{headers}[0].value"
-    )
-    for character in ("\n", "\r", "\0", "\x08", "\x1f", "\x7f"):
-        bad = [{"name": "A", "value": "a"}, {"name": "B", "value": f"token{character}"}]
-        yield _probe_row(
-            f"header-value-with-{character!r}",
-            {"httpGet": {"port": 1, "httpHeaders": bad}},
-            f"{headers}[1].value",
-        )
+    def bad(within: str, *lists: list[Json]) -> Iterator[Row]:
+        rows = _options("httpGet", "httpHeaders", lists)
+        return _bad(PROBE, rows, f".httpGet.httpHeaders{within}")
+
+    names = ("", "A B", "a:b", "é", "a\n", "(x)", "X_Name", "a.b", "!#$%&'*+.^`|~-", "N" * 254)
+    yield from bad("[0].name", *([{"name": each, "value": ""}] for each in names))
+    yield from bad("", [{"name": "A", "value": ""}] * 33)
+    yield from bad("[0].value", [{"name": "A", "value": "v" * 4097}])
+    first, characters = {"name": "A", "value": "a"}, ("\n", "\r", "\0", "\x08", "\x1f", "\x7f")
+    second = ({"name": "B", "value": f"token{each}"} for each in characters)
+    yield from bad("[1].value", *([first, each] for each in second))
 
 
 def _bad_handlers() -> Iterator[Row]:
-    row = _probe_row
-
-    yield row("no-handler", {}, "")
-    yield row("no-handler-but-numbers", {"periodSeconds": 1}, "")
-    names = list(HANDLERS)
-    for index, first in enumerate(names):
-        for second in names[index + 1 :]:
-            yield row(f"{first}-and-{second}", HANDLERS[first] | HANDLERS[second], f".{second}")
-    yield row("no-command", {"exec": {}}, ".exec.command")
-    yield row("empty-command", {"exec": {"command": []}}, ".exec.command")
-    yield row("command-of-129", {"exec": {"command": ["a"] * 129}}, ".exec.command")
-    yield row("command-word-long", {"exec": {"command": ["a" * 8193]}}, ".exec.command[0]")
-    long = ["sh", "-c", "a" * 8189]
-    yield row("command-of-8193-bytes", {"exec": {"command": long}}, ".exec.command")
-    long = ["a" * 65] * 127
-    yield row("command-of-127-long-words", {"exec": {"command": long}}, ".exec.command")
-    for host in ("127.0.0.1", "x", "::1", "metadata.example"):
-        yield row(f"http-host-{host}", {"httpGet": {"port": 1, "host": host}}, ".httpGet.host")
-        yield row(f"tcp-host-{host}", {"tcpSocket": {"port": 1, "host": host}}, ".tcpSocket.host")
-    for port in (0, -1, 65536, 2**31, "", "HTTP", "a--b", "-a", "a-", "80", "a" * 16, "a_b", "é"):
-        yield row(f"tcp-bad-port-{port}", {"tcpSocket": {"port": port}}, ".tcpSocket.port")
-        yield row(f"http-bad-port-{port}", {"httpGet": {"port": port}}, ".httpGet.port")
-    for port in (0, -1, 65536):
-        yield row(f"grpc-bad-port-{port}", {"grpc": {"port": port}}, ".grpc.port")
-    for mode in ("mTLS", "tls", "PLAINTEXT"):
-        yield row(f"bad-mode-{mode}", {"grpc": {"port": 1, "mode": mode}}, ".grpc.mode")
-    yield row("http2", {"httpGet": {"port": 1, "protocol": "HTTP2"}}, ".httpGet.protocol")
-    for scheme in ("http", "FTP", "HTTPS "):
-        yield row(
-            f"bad-scheme-{scheme}", {"httpGet": {"port": 1, "scheme": scheme}}, ".httpGet.scheme"
-        )
-    for path in BAD_PATHS:
-        yield row(f"bad-path-{path!r}", {"httpGet": {"port": 1, "path": path}}, ".httpGet.path")
-    yield row("path-long", {"httpGet": {"port": 1, "path": "/" * 4097}}, ".httpGet.path")
-    yield row("service-long", {"grpc": {"port": 1, "service": "s" * 4097}}, ".grpc.service")
+    yield from _bad(PROBE, {"no-handler": {}, "no-handler-but-numbers": {"periodSeconds": 1}})
+    for first, second in combinations(HANDLERS, 2):
+        two = HANDLERS[first] | HANDLERS[second]
+        yield from _bad(PROBE, {f"{first}-and": two}, f".{second}")
+    commands: list[list[str]] = [[], ["a"] * 129, ["sh", "-c", "a" * 8189], ["a" * 65] * 127]
+    rows = {**_options("exec", "command", commands), "no-command": {"exec": {}}}
+    yield from _bad(PROBE, rows, ".exec.command")
+    yield from _bad(PROBE, _options("exec", "command", [["a" * 8193]]), ".exec.command[0]")
+    ports = (0, -1, 65536, 2**31, "", "HTTP", "a--b", "-a", "a-", "80", "a" * 16, "a_b", "é")
+    for handler in ("tcpSocket", "httpGet"):
+        hosts = _options(handler, "host", ("127.0.0.1", "x", "::1", "metadata.example"))
+        yield from _bad(PROBE, hosts, f".{handler}.host")
+        yield from _bad(PROBE, _options(handler, "port", ports), f".{handler}.port")
+    for handler, option, values in (
+        ("grpc", "port", (0, -1, 65536)),
+        ("grpc", "mode", ("mTLS", "tls", "PLAINTEXT")),
+        ("grpc", "service", ("s" * 4097,)),
+        ("httpGet", "protocol", ("HTTP2",)),
+        ("httpGet", "scheme", ("http", "FTP", "HTTPS ")),
+        ("httpGet", "path", (*BAD_PATHS, "/" * 4097)),
+    ):
+        yield from _bad(PROBE, _options(handler, option, values), f".{handler}.{option}")
     for number in NUMBERS:
-        yield row(f"negative-{number}", {**EXEC, number: -1}, f".{number}")
-        yield row(f"huge-{number}", {**EXEC, number: 2**31}, f".{number}")
-    yield row("timeoutSeconds-3601", {**EXEC, "timeoutSeconds": 3601}, ".timeoutSeconds")
+        wrong = {f"{each}": {**EXEC, number: each} for each in (-1, 2**31)}
+        yield from _bad(PROBE, wrong, f".{number}")
+    yield from _bad(PROBE, {"3601": {**EXEC, "timeoutSeconds": 3601}}, ".timeoutSeconds")
 
 
 def _incomplete() -> Iterator[Row]:
     for name in ("name", "containerName", "probe"):
-        yield Row(f"{name}-absent", edited(f"probes.0.{name}", None), f"{AT}.{name}")
-    at = "spec.selector.matchExpressions[0]"
+        yield from _bad(f"probes.0.{name}", {"absent": None})
     for name, present in (("key", "operator"), ("operator", "key")):
-        selector = {"matchExpressions": [{present: "Exists"}]}
-        yield Row(f"expression-without-{name}", edited("selector", selector), f"{at}.{name}")
-    without_state = edited("probes.0.markerPolicy", [{"labels": {"a": "b"}}])
-    yield Row("policy-without-state", without_state, f"{AT}.markerPolicy[0].state")
+        rows = _by({"incomplete": {present: "Exists"}})
+        yield from _bad("selector", rows, f".matchExpressions[0].{name}")
+    yield from _bad(POLICIES, {"without-state": [{"labels": {"a": "b"}}]}, "[0].state")
     for name in ("httpGet", "tcpSocket", "grpc"):
-        yield _probe_row(f"{name}-without-port", {name: {}}, f".{name}.port")
+        yield from _bad(PROBE, {"without-port": {name: {}}}, f".{name}.port")
     for name, present in (("name", "value"), ("value", "name")):
-        headers = [{present: "A"}]
-        yield _probe_row(
-            f"header-without-{name}",
-            {"httpGet": {"port": 1, "httpHeaders": headers}},
-            f".httpGet.httpHeaders[0].{name}",
-        )
+        rows = _options("httpGet", "httpHeaders", [[{present: "A"}]])
+        yield from _bad(PROBE, rows, f".httpGet.httpHeaders[0].{name}")
 
 
-VALID: tuple[Row, ...] = (*_good_selectors(), *_good_probes(), *_good_handlers())
+VALID: tuple[Row, ...] = (
+    *_good_selectors(),
+    *_good_probes(),
+    *_good_policies(),
+    *_good_values(),
+    *_good_handlers(),
+)
 INVALID: tuple[Row, ...] = (
     *_bad_selectors(),
     *_bad_probes(),
