@@ -5,46 +5,24 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from support.hollow import marker_object
 from support.kubectl import Kubectl, KubectlError
 from support.patience import PATIENCE_SECONDS
+from support.real_node import busybox_pod
 from support.target import status_of
 
 SYSTEM = "kruise-system"
 GROUP = "apps.kruise.io/v1alpha1"
 MANAGERS = "app.kubernetes.io/component=manager"
 CONDITION = "install.example.com/idle"
-POD: dict[str, Any] = {
-    "apiVersion": "v1",
-    "kind": "Pod",
-    "metadata": {"name": "game", "labels": {"app": "install"}},
-    "spec": {
-        "terminationGracePeriodSeconds": 0,
-        "containers": [
-            {
-                "name": "server",
-                "image": "kruise-probe-test:busybox",
-                "imagePullPolicy": "IfNotPresent",
-                "command": ["sleep", "100000"],
-            }
-        ],
-    },
+POD = busybox_pod("game", "sleep", "100000", labels={"app": "install"})
+IDLE: dict[str, Any] = {
+    "name": "idle",
+    "containerName": "main",
+    "probe": {"exec": {"command": ["test", "-f", "/tmp/idle"]}, "timeoutSeconds": 20},
+    "podConditionType": CONDITION,
 }
-MARKER: dict[str, Any] = {
-    "apiVersion": GROUP,
-    "kind": "PodProbeMarker",
-    "metadata": {"name": "install"},
-    "spec": {
-        "selector": {"matchLabels": {"app": "install"}},
-        "probes": [
-            {
-                "name": "idle",
-                "containerName": "server",
-                "probe": {"exec": {"command": ["test", "-f", "/tmp/idle"]}, "timeoutSeconds": 20},
-                "podConditionType": CONDITION,
-            }
-        ],
-    },
-}
+MARKER = marker_object(IDLE, name="install", app="install")
 
 
 @pytest.fixture(scope="module")
@@ -136,20 +114,14 @@ def test_the_workloads_run_without_root_or_capabilities_where_they_can(system: K
 
 @pytest.mark.with_webhook
 def test_the_webhook_answers_through_its_service(admin: Kubectl, system: Kubectl) -> None:
-    probe = {"exec": {"command": ["true"]}, "terminationGracePeriodSeconds": 5}
-    entry = {"name": "p", "containerName": "c", "probe": probe, "podConditionType": "c/p"}
-    marker = {
-        "apiVersion": "apps.kruise.io/v1alpha1",
-        "kind": "PodProbeMarker",
-        "metadata": {"name": "m", "namespace": "default"},
-        "spec": {"selector": {"matchLabels": {"app": "m"}}, "probes": [entry]},
-    }
-
+    probe = {**IDLE["probe"], "terminationGracePeriodSeconds": 5}
+    marker = marker_object({**IDLE, "probe": probe})
     with pytest.raises(KubectlError, match="terminationGracePeriodSeconds"):
         admin.run(
             "create",
             "--dry-run=server",
             "--warnings-as-errors",
+            "--namespace=default",
             "-f",
             "-",
             stdin=json.dumps(marker),

@@ -15,10 +15,11 @@ import pytest
 from grpc_health.v1 import health_pb2
 from grpc_health.v1.health import HealthServicer
 from grpc_health.v1.health_pb2_grpc import add_HealthServicer_to_server
+from support.hollow import marker_object
 from support.kubectl import Kubectl, KubectlWatch
 from support.pages import block
 from support.patience import PATIENCE_SECONDS
-from support.real_node import kubeconfig_of
+from support.real_node import busybox_pod, kubeconfig_of
 from support.target import condition, status_of
 
 Json = dict[str, Any]
@@ -44,46 +45,17 @@ PROBES: dict[str, Json] = {
 }
 
 
-def pod(name: str, **spec: Any) -> Json:
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name, "labels": {"app": name, "busy": "yes"}},
-        "spec": {
-            "terminationGracePeriodSeconds": 1,
-            "containers": [
-                {
-                    "name": "server",
-                    "image": "kruise-probe-test:busybox",
-                    "imagePullPolicy": "IfNotPresent",
-                    "command": ["sh", "-c", SERVER],
-                    "ports": [{"name": "http", "containerPort": 8080}],
-                }
-            ],
-            **spec,
-        },
-    }
-
-
-def marker(name: str, probes: dict[str, Json], **more: Any) -> Json:
-    return {
-        "apiVersion": "apps.kruise.io/v1alpha1",
-        "kind": "PodProbeMarker",
-        "metadata": {"name": name},
-        "spec": {
-            "selector": {"matchLabels": {"app": name}},
-            "probes": [
-                {
-                    "name": each,
-                    "containerName": "server",
-                    "probe": {"periodSeconds": 1, "timeoutSeconds": 20, **action},
-                    "podConditionType": f"e2e.example.com/{each}",
-                    **more,
-                }
-                for each, action in probes.items()
-            ],
-        },
-    }
+def marker(name: str, probes: dict[str, Json]) -> Json:
+    entries = (
+        {
+            "name": each,
+            "containerName": "main",
+            "probe": {"periodSeconds": 1, "timeoutSeconds": 20, **action},
+            "podConditionType": f"e2e.example.com/{each}",
+        }
+        for each, action in probes.items()
+    )
+    return marker_object(*entries, name=name, app=name)
 
 
 class Trying:
@@ -137,7 +109,9 @@ def trying(namespace: Kubectl, admin: Kubectl, tmp_path_factory: pytest.TempPath
 
 @pytest.fixture(scope="module")
 def pods(namespace: Kubectl) -> Iterator[KubectlWatch]:
-    namespace.apply(pod("game"))
+    game = busybox_pod("game", "sh", "-c", SERVER, labels={"app": "game"})
+    game["spec"]["containers"][0]["ports"] = [{"name": "http", "containerPort": 8080}]
+    namespace.apply(game)
     with namespace.watch("pods") as watched:
         watched.until(
             "the pod is Ready",
@@ -203,9 +177,8 @@ def health_port() -> Iterator[int]:
 def test_grpc_health_service_of_the_hosts_network(
     namespace: Kubectl, trying: Trying, health_port: int
 ) -> None:
-    (container,) = pod("host")["spec"]["containers"]
-    sleeping = {**container, "command": ["sleep", "100000"], "ports": []}
-    namespace.apply(pod("host", hostNetwork=True, containers=[sleeping]))
+    sleeping = ("sleep", "100000")
+    namespace.apply(busybox_pod("host", *sleeping, labels={"app": "host"}, hostNetwork=True))
     namespace.run("wait", "--for=condition=Ready", "pod/host", f"--timeout={PATIENCE_SECONDS:g}s")
     serving = {"port": health_port}
     probes: dict[str, Any] = {

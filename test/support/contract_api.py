@@ -18,6 +18,9 @@ from zlib import crc32
 import aiohttp
 import yaml
 from support.patience import PATIENCE_SECONDS
+from support.programs import until
+
+from kruise_probe.manifests.crds import all_crds
 
 Json = dict[str, Any]
 
@@ -234,15 +237,28 @@ class Api:
         if not (self.real and os.environ.get(DISPOSABLE_VARIABLE)):
             await self.delete(self.path("namespaces", self.namespace))
 
-    async def install_crd(self, crd: Json) -> None:
-        """Makes a CRD of the server this one. Workers of one run do so at the same time, so the spec is replaced by a
-        patch without a resourceVersion, which the server repeats after a conflict.
+    async def install_crds(self) -> None:
+        """Makes the CRDs of the server ours, and returns when it judges by them.
+
+        Workers of one run do so at the same time, so the spec is replaced by a patch without a resourceVersion, which
+        the server repeats after a conflict.
         """
-        created = await self.post(DEFINITIONS, crd)
-        if created.code == 409:
-            path = f"{DEFINITIONS}/{crd['metadata']['name']}"
-            created = await self.merge(path, {"spec": crd["spec"]})
-        assert created.code in (200, 201), created
+        for crd in all_crds():
+            created = await self.post(DEFINITIONS, crd)
+            if created.code == 409:
+                path = f"{DEFINITIONS}/{crd['metadata']['name']}"
+                created = await self.merge(path, {"spec": crd["spec"]})
+            assert created.code in (200, 201), created
+        wrong = marker("x", probes=[{"name": "#", "containerName": "c", "probe": {}}])
+        path = self.path("podprobemarkers", namespace="default")
+
+        async def judges() -> bool:
+            served = await self.get(self.path("nodepodprobes"))
+            refused = await self.post(path, wrong, dryRun="All")
+            return served.code == 200 and "separates marker" in refused.text
+
+        # A changed definition is served some moments later.
+        await until("the API server judges by our CRDs", judges)
 
     async def until_gone(self, path: str) -> None:
         """Watches until an object is deleted."""

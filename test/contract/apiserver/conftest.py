@@ -1,10 +1,6 @@
-"""One suite, two servers: the playground's, and a real kube-apiserver where there is one.
-
-The real one is the cluster of the kubeconfig that KRUISE_PROBE_CONTRACT_KUBECONFIG names.
-"""
+"""One suite, two servers: the playground's, and a real kube-apiserver where there is one."""
 
 import asyncio
-import os
 import uuid
 from collections.abc import AsyncIterator, Callable
 from datetime import datetime, timedelta
@@ -14,37 +10,26 @@ from typing import Any
 import aiohttp
 import pytest
 from support.api_server import ApiServer
-from support.contract_api import Api, ServerAddress, target_of
+from support.contract_api import Api, ServerAddress
 from support.kubectl import Kubectl
 from support.playground import ControlledPlayground
-from support.programs import until
 
 from kruise_probe.api.names import LEADER_ELECTION_ID, SYSTEM_NAMESPACE
 from kruise_probe.api.times import parse_time, utc_now
-from kruise_probe.manifests.crds import all_crds
-
-KUBECONFIG_VARIABLE = "KRUISE_PROBE_CONTRACT_KUBECONFIG"
 
 _prepared: set[str] = set()
 
 
 @pytest.fixture(params=["embedded", "real"])
 async def target(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[ServerAddress]:
-    """The server under test; tests marked `embedded_only` see no real one."""
+    """The server under test."""
     if request.param == "real":
-        yield _real_target()
+        yield request.getfixturevalue("real_server")
         return
     async with ApiServer() as server:
         kubeconfig = tmp_path / "kubeconfig"
         server.write_kubeconfig(kubeconfig)
         yield ServerAddress(server.url, kubeconfig)
-
-
-def _real_target() -> ServerAddress:
-    kubeconfig = os.environ.get(KUBECONFIG_VARIABLE)
-    if kubeconfig:
-        return target_of(Path(kubeconfig))
-    pytest.skip(f"no real API server: {KUBECONFIG_VARIABLE} is not set")
 
 
 @pytest.fixture
@@ -54,7 +39,7 @@ async def api(target: ServerAddress) -> AsyncIterator[Api]:
         api = Api(session, target)
         if target.real and target.url not in _prepared:
             await _check_that_no_manager_runs(api)
-            await _install(api)
+            await api.install_crds()
             _prepared.add(target.url)
         namespace = {"metadata": {"name": api.namespace}}
         created = await api.post(api.path("namespaces"), namespace)
@@ -97,31 +82,6 @@ async def _renewed_at(api: Api) -> datetime | None:
     return parse_time(lease.body.get("spec", {}).get("renewTime"))
 
 
-async def _install(api: Api) -> None:
-    """Makes the CRDs of the real server ours."""
-    for crd in all_crds():
-        await api.install_crd(crd)
-    served = "/apis/apps.kruise.io/v1alpha1/namespaces/default/podprobemarkers"
-    empty = {
-        "apiVersion": "apps.kruise.io/v1alpha1",
-        "kind": "PodProbeMarker",
-        "metadata": {"name": "x"},
-        "spec": {},
-    }
-    # A changed definition is served some moments later.
-    for plural in ("podprobemarkers", "nodepodprobes"):
-        await _until(api, "GET", f"/apis/apps.kruise.io/v1alpha1/{plural}", None, 200)
-    await _until(api, "POST", served, empty, 422)
-
-
-async def _until(api: Api, method: str, path: str, body: object, code: int) -> None:
-    async def answers() -> bool:
-        query = {} if body is None else {"dryRun": "All"}
-        return (await api.send(method, path, body, **query)).code == code
-
-    await until(f"{method} {path} answers {code}", answers)
-
-
 @pytest.fixture(params=["embedded", "real"])
 async def node_kubectl(request: pytest.FixtureRequest) -> AsyncIterator[Callable[..., Any]]:
     """kubectl in a namespace of its own, on a server with a node and the controller of ReplicaSets.
@@ -132,7 +92,7 @@ async def node_kubectl(request: pytest.FixtureRequest) -> AsyncIterator[Callable
         async with ControlledPlayground() as playground:
             yield await _in_namespace(playground.kubeconfig)
         return
-    run = await _in_namespace(_real_target().kubeconfig)
+    run = await _in_namespace(request.getfixturevalue("real_kubeconfig"))
     account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}}
     await run(account)  # pods of a real cluster need it, and a controller creates it later
     if not await run("get", "nodes", "-o", "name"):
@@ -141,7 +101,7 @@ async def node_kubectl(request: pytest.FixtureRequest) -> AsyncIterator[Callable
     await run("delete", "replicasets,pods", "--all", "--grace-period=0", "--force", "--wait=false")
 
 
-async def _in_namespace(kubeconfig: Path) -> Callable[..., Any]:
+async def _in_namespace(kubeconfig: Path | str) -> Callable[..., Any]:
     runner = Kubectl(str(kubeconfig), namespace=f"contract-{uuid.uuid4().hex[:8]}")
 
     async def run(*arguments: Any) -> str:

@@ -17,13 +17,12 @@ import aiohttp
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from support.api_server import ApiServer
-from support.contract_api import Api, ServerAddress, target_of
+from support.contract_api import Api, ServerAddress
 from support.histories import HistoryClient, differences, normal
 from support.history_steps import CLUSTER_SCOPED, SENTINELS, HistoryStep, histories
 
 from kruise_probe.manifests.crds import all_crds
 
-KUBECONFIG_VARIABLE = "KRUISE_PROBE_CONTRACT_KUBECONFIG"
 IN_THE_LANE = 400
 REQUESTS = int(os.environ.get("KRUISE_PROBE_HISTORY_REQUESTS", IN_THE_LANE))
 STEPS = 25
@@ -33,12 +32,9 @@ SELECTORS = ("", "l=x", "!l", "l!=x")
 
 
 @pytest.fixture(scope="module")
-def runner() -> Any:
-    kubeconfig = os.environ.get(KUBECONFIG_VARIABLE)
-    if not kubeconfig:
-        pytest.skip(f"no real API server: {KUBECONFIG_VARIABLE} is not set")
+def runner(real_server: ServerAddress) -> Any:
     with asyncio.Runner() as runner:
-        stack, real, embedded = runner.run(_open(target_of(Path(kubeconfig))))
+        stack, real, embedded = runner.run(_open(real_server))
         yield runner, real, embedded
         runner.run(stack.aclose())
 

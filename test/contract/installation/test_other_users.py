@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 
 import pytest
 import yaml
+from support import hollow
+from support.hollow import marker_object
 from support.kubectl import Kubectl
 from support.pages import block
 from support.patience import PATIENCE_SECONDS
@@ -17,22 +19,7 @@ from support.patience import PATIENCE_SECONDS
 from kruise_probe.manifests.crds import all_crds
 
 Json = dict[str, Any]
-MARKER: Json = {
-    "apiVersion": "apps.kruise.io/v1alpha1",
-    "kind": "PodProbeMarker",
-    "metadata": {"name": "game"},
-    "spec": {
-        "selector": {"matchLabels": {"app": "game"}},
-        "probes": [
-            {
-                "name": "idle",
-                "containerName": "server",
-                "probe": {"exec": {"command": ["true"]}},
-                "podConditionType": "example.com/idle",
-            }
-        ],
-    },
-}
+MARKER = marker_object(hollow.probe("idle", containerName="server"), name="game", app="game")
 POD: Json = {
     "apiVersion": "v1",
     "kind": "Pod",

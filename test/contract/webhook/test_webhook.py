@@ -1,7 +1,6 @@
 """The webhook behind a real API server: the table of markers on CRDs without rules, certificates that change, pods."""
 
 import asyncio
-import os
 import ssl
 import uuid
 from collections.abc import AsyncIterator
@@ -48,14 +47,6 @@ CALLS_A_SECOND = 100
 CERTIFICATES = 3
 
 
-@pytest.fixture(params=["real"])
-def kubeconfig() -> str:
-    path = os.environ.get("KRUISE_PROBE_CONTRACT_KUBECONFIG")
-    if not path:
-        pytest.skip("no real API server: KRUISE_PROBE_CONTRACT_KUBECONFIG is not set")
-    return path
-
-
 class Plain(NamedTuple):
     """Markers of a group of their own, with types and nothing else: nobody but the webhook refuses a value."""
 
@@ -91,9 +82,9 @@ def bare(schema: Any) -> Any:
 
 
 @asynccontextmanager
-async def plain_cluster(kubeconfig: str) -> AsyncIterator[Plain]:
+async def plain_cluster(real_kubeconfig: str) -> AsyncIterator[Plain]:
     async with aiohttp.ClientSession() as session:
-        api = Api(session, target_of(Path(kubeconfig)))
+        api = Api(session, target_of(Path(real_kubeconfig)))
         plain = Plain(api, f"{api.unique}.example.com")
         await api.post(api.path("namespaces"), {"metadata": {"name": api.namespace}})
         created = await api.post(DEFINITIONS, plain_crd(plain.group))
@@ -128,7 +119,7 @@ class Replica(NamedTuple):
 
 @asynccontextmanager
 async def replicas(
-    plain: Plain, kubeconfig: str, *, count: int, times: RotationTimes
+    plain: Plain, real_kubeconfig: str, *, count: int, times: RotationTimes
 ) -> AsyncIterator[list[Replica]]:
     """Webhooks that share one Secret, each called for every marker; called by address, as there is no Service."""
     api = plain.api
@@ -137,7 +128,7 @@ async def replicas(
     assert (await api.post(secrets, {"metadata": {"name": "certs"}})).code == 201
     agent = f"contract-{uuid.uuid4().hex[:8]}"
     async with RestClient(
-        config=load_config(kubeconfig), field_manager=agent, user_agent=agent
+        config=load_config(real_kubeconfig), field_manager=agent, user_agent=agent
     ) as client:
         made = [replica(client, secret, api.unique, times) for _ in range(count)]
         webhooks = [webhook(plain.group, index, each.server) for index, each in enumerate(made)]
@@ -197,10 +188,10 @@ def webhook(group: str, index: int, server: HttpServer, path: str = PATH) -> Jso
     }
 
 
-async def test_the_table_of_markers_gets_the_answers_that_cel_gives(kubeconfig: str) -> None:
+async def test_the_table_of_markers_gets_the_answers_that_cel_gives(real_kubeconfig: str) -> None:
     async with (
-        plain_cluster(kubeconfig) as plain,
-        replicas(plain, kubeconfig, count=1, times=RotationTimes()),
+        plain_cluster(real_kubeconfig) as plain,
+        replicas(plain, real_kubeconfig, count=1, times=RotationTimes()),
     ):
         wrong: list[tuple[str, ApiResponse]] = []
         for row in VALID:
@@ -217,15 +208,15 @@ async def test_the_table_of_markers_gets_the_answers_that_cel_gives(kubeconfig: 
 
 
 @pytest.mark.timeout(10 * PATIENCE_SECONDS)  # longer than its own limits
-async def test_certificates_change_under_load_and_no_call_fails(kubeconfig: str) -> None:
+async def test_certificates_change_under_load_and_no_call_fails(real_kubeconfig: str) -> None:
     """Two replicas share the Secret; a certificate lives so shortly that several follow one another.
 
     A step settles in a minute as shipped; here in twelve seconds, which is what a busy machine needs for it.
     """
     times = RotationTimes(timedelta(seconds=600), timedelta(seconds=596), timedelta(seconds=12))
     async with (
-        plain_cluster(kubeconfig) as plain,
-        replicas(plain, kubeconfig, count=2, times=times) as made,
+        plain_cluster(real_kubeconfig) as plain,
+        replicas(plain, real_kubeconfig, count=2, times=times) as made,
     ):
         served = {await certificate_of(each.server.port) for each in made}
         answers: list[ApiResponse] = []
@@ -250,12 +241,12 @@ SERVERLESS = MARKERS.decode(
 
 @pytest.mark.parametrize("annotations", [None, {}, {"a": "b"}], ids=["none", "empty", "some"])
 async def test_a_new_pod_is_annotated_for_a_serverless_provider(
-    kubeconfig: str, annotations: Json | None
+    real_kubeconfig: str, annotations: Json | None
 ) -> None:
     """The API server trusts the CA bundle of the MutatingWebhookConfiguration, calls, and applies the patch."""
     async with (
         aiohttp.ClientSession() as session,
-        pod_webhook(Api(session, target_of(Path(kubeconfig))), kubeconfig) as api,
+        pod_webhook(Api(session, target_of(Path(real_kubeconfig))), real_kubeconfig) as api,
     ):
         wire = pod(labels={"app": "web"})
         if annotations is not None:
@@ -280,7 +271,7 @@ async def test_a_new_pod_is_annotated_for_a_serverless_provider(
 
 
 @asynccontextmanager
-async def pod_webhook(api: Api, kubeconfig: str) -> AsyncIterator[Api]:
+async def pod_webhook(api: Api, real_kubeconfig: str) -> AsyncIterator[Api]:
     """A webhook for the pods of a namespace of its own, and its certificate rotator."""
     path = f"{MUTATING_CONFIGURATIONS}/{api.unique}"
     secrets = f"/api/v1/namespaces/{api.namespace}/secrets"
@@ -289,7 +280,7 @@ async def pod_webhook(api: Api, kubeconfig: str) -> AsyncIterator[Api]:
     secret = NamespacedName(api.namespace, "certs")
     try:
         async with RestClient(
-            config=load_config(kubeconfig), field_manager=api.unique, user_agent=api.unique
+            config=load_config(real_kubeconfig), field_manager=api.unique, user_agent=api.unique
         ) as client:
             made = replica(client, secret, api.unique, RotationTimes())
             called = webhook("", 0, made.server, MUTATE_PODS)
