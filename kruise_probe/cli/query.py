@@ -92,7 +92,7 @@ def _completer(
 
 async def _names(config: ClusterConfig, path: str) -> list[str]:
     async with asyncio.timeout(COMPLETION_SECONDS), client_of(config) as client:
-        raw = await client.get_raw(f"{path}?limit={MAX_COMPLETIONS}")
+        raw = await client.request_raw("GET", f"{path}?limit={MAX_COMPLETIONS}")
     return sorted(each.key.name for each in msgspec.json.decode(raw, type=_List).items or ())
 
 

@@ -179,7 +179,6 @@ async def open_stream(
         "GET",
         quote(f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}/{subresource}")
         + f"?{urlencode(query, quote_via=quote)}",
-        f"pods/{subresource} {pod}",
         repeatable=False,  # a command would run twice
         streams=True,
         upgrade="Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"

@@ -5,6 +5,7 @@ Differs: callers encode the bodies, as each kind of write has its own patch. Onl
 exist.
 """
 
+import re
 from enum import StrEnum
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
@@ -20,12 +21,17 @@ METADATA_ONLY: Final = (
 )
 
 
+_OBJECT: Final = re.compile(
+    r"/apis?(?:/[^/]+)?/v[0-9][^/]*(?:/namespaces/([^/]+)(?=/))?/([^/]+)(?:/([^/]+)(?:/(.+))?)?"
+)
+"""Namespace, plural, name and subresource in the path of a request."""
+
+
 class PatchType(StrEnum):
     """The content type of a patch."""
 
     MERGE = "application/merge-patch+json"
     STRATEGIC_MERGE = "application/strategic-merge-patch+json"
-    JSON = "application/json-patch+json"
 
 
 class Request(NamedTuple):
@@ -34,7 +40,6 @@ class Request(NamedTuple):
     Attributes:
         target: path and query, quoted.
         content_type: empty without a body.
-        subject: resource and object, for errors and logs: `pods/status default/web-0`.
         repeatable: True if the request is idempotent, so it may be sent again after its connection
             broke without a response.
         metadata_only: True if at most the metadata of the response is used. It is then requested as
@@ -46,7 +51,6 @@ class Request(NamedTuple):
 
     method: str
     target: str
-    subject: str
     body: bytes | None = None
     content_type: str = ""
     repeatable: bool = True
@@ -56,7 +60,16 @@ class Request(NamedTuple):
     upgrade: str = ""
 
     def __str__(self) -> str:
-        return f"{self.method} {self.subject}"
+        """Method, resource and object, for errors and logs: `PATCH pods/status default/web-0`."""
+        path = self.target.partition("?")[0]
+        found = _OBJECT.fullmatch(path)
+        if found is None:
+            return f"{self.method} {path}"
+        namespace, plural, name, subresource = found.groups("")
+        resource = f"{plural}/{subresource}" if subresource else plural
+        if not name:
+            return f"{self.method} {resource}{f' in {namespace}' if namespace else ''}"
+        return f"{self.method} {resource} {NamespacedName(namespace, name)}"
 
 
 # A caller combines the verbs of `RestClient` that it uses, so a fake has no others. Each raises `KubeError` if the

@@ -108,7 +108,7 @@ class RestClient:
 
     async def get(self, resource: Resource[T], key: NamespacedName) -> T:
         """Get one object."""
-        request = Request("GET", resource.path(*key), _subject(resource, key))
+        request = Request("GET", resource.path(*key))
         return _checked(request, resource.decode, await self._send(request), key)
 
     async def list_page(
@@ -132,8 +132,7 @@ class RestClient:
             resourceVersion="" if continue_token else resource_version,
             fieldSelector=field_selector,
         )
-        target = resource.path(namespace) + query
-        request = Request("GET", target, _scope(resource, namespace), compressed=True)
+        request = Request("GET", resource.path(namespace) + query, compressed=True)
         body = await self._send(request)
         try:
             return resource.decode_list(body)
@@ -166,8 +165,7 @@ class RestClient:
             resourceVersionMatch="NotOlderThan" if send_initial_events else "",
             fieldSelector=field_selector,
         )
-        target = resource.path(namespace) + query
-        request = Request("GET", target, _scope(resource, namespace), streams=True)
+        request = Request("GET", resource.path(namespace) + query, streams=True)
         response = await self.send(request)
         if response.stream is None:
             raise ConnectionFailed(
@@ -180,8 +178,8 @@ class RestClient:
 
     async def create(self, resource: Resource[T], body: bytes, *, namespace: str = "") -> T:
         """Create the object in `body`. Raises AlreadyExists if the name is taken."""
-        target, subject = resource.path(namespace) + self._query, _scope(resource, namespace)
-        request = Request("POST", target, subject, body, JSON, repeatable=False)
+        target = resource.path(namespace) + self._query
+        request = Request("POST", target, body, JSON, repeatable=False)
         return _checked(request, resource.decode, await self._send(request))
 
     async def replace_for_metadata(
@@ -195,7 +193,6 @@ class RestClient:
         request = Request(
             "PUT",
             resource.path(*key, subresource) + self._query,
-            _subject(resource, key, subresource),
             body,
             JSON,
             repeatable=False,
@@ -213,8 +210,8 @@ class RestClient:
         subresource: str = "",
     ) -> T:
         """Patch the object with a merge patch, which is idempotent."""
-        target, subject = resource.path(*key, subresource), _subject(resource, key, subresource)
-        request = Request("PATCH", target + self._query, subject, body, patch_type)
+        target = resource.path(*key, subresource) + self._query
+        request = Request("PATCH", target, body, patch_type)
         return _checked(request, resource.decode, await self._send(request), key)
 
     async def delete(self, resource: Resource[Any], key: NamespacedName, *, uid: str = "") -> None:
@@ -225,27 +222,20 @@ class RestClient:
         """
         options = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}}
         body = msgspec.json.encode(options) if uid else None
-        target, subject = resource.path(*key), _subject(resource, key)
-        request = Request("DELETE", target, subject, body, JSON if uid else "")
+        request = Request("DELETE", resource.path(*key), body, JSON if uid else "")
         response = await self._send(request)
         with suppress(*DECODE_ERRORS):
             if _kind_decoder.decode(response).kind == "Status":
                 return
         _checked(request, _metadata_decoder.decode, response, key)
 
-    async def get_raw(self, target: str) -> bytes:
-        """Return the body of `GET target` (path and query)."""
-        return await self.request_raw("GET", target)
-
     async def request_raw(
         self, method: str, target: str, body: bytes | None = None, content_type: str = JSON
     ) -> bytes:
-        """Send any request and return the body. Only GET is retried after a broken connection."""
+        """Send any request and return the body. `target` is path and query. Only GET is retried after a broken connection."""
         content_type = content_type if body is not None else ""
-        repeatable = method == "GET"
-        return await self._send(
-            Request(method, target, target, body, content_type, repeatable=repeatable)
-        )
+        request = Request(method, target, body, content_type, repeatable=method == "GET")
+        return await self._send(request)
 
     async def _send(self, request: Request) -> bytes:
         return (await self.send(request)).body
@@ -366,11 +356,3 @@ def _query(**parameters: str) -> str:
     """Return `?a=b&c=d` of the non-empty parameters."""
     present = {name: value for name, value in parameters.items() if value}
     return "?" + urlencode(present, quote_via=quote) if present else ""
-
-
-def _subject(resource: Resource[Any], key: NamespacedName, subresource: str = "") -> str:
-    return f"{resource.plural}/{subresource} {key}" if subresource else f"{resource.plural} {key}"
-
-
-def _scope(resource: Resource[Any], namespace: str) -> str:
-    return f"{resource.plural} in {namespace}" if namespace else resource.plural

@@ -40,7 +40,7 @@ async def test_d8_memory_under_churn_stays_within_bounds(
     async with staged(control_plane, "memory") as stage:
         await stage.hollow.add_nodes(nodes)
         await stage.hollow.add_pods(pods, nodes=nodes, padding_bytes=PADDING_BYTES)
-        size = len(await stage.api.client.get_raw(pod_path("pod-1", "memory")))
+        size = len(await stage.api.client.request_raw("GET", pod_path("pod-1", "memory")))
         await stage.hollow.add_marker(probe())
         account = await in_pod(control_plane, stage.api, tmp_path)
         async with programs.running("manager", account, tmp_path, ALONE) as manager:

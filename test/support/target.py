@@ -156,7 +156,7 @@ class Target:
         self._kinds = (self.pods, self.events, self.markers, self.node_pod_probes)
 
     async def get(self, path: str) -> Json:
-        return _object(await self.client.get_raw(path))
+        return _object(await self.client.request_raw("GET", path))
 
     async def create(self, path: str, body: Json) -> Json:
         """Creates in the collection at `path`."""

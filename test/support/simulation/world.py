@@ -244,7 +244,7 @@ class World:
     ) -> Json | None:
         """The answer to a request; None for a refusal."""
         data = None if body is None else msgspec.json.encode(body)
-        request = Request(method, target, target, data, content_type if body is not None else "")
+        request = Request(method, target, data, content_type if body is not None else "")
         answer = self.servers.respond(request, "world")
         if answer.status >= 400:
             self.note("world", f"refused: {method} {target}: {answer.body.decode()[:200]}")

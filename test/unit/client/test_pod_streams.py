@@ -306,7 +306,7 @@ async def test_receive_answers_pings_ignores_pongs_and_ends_at_a_close() -> None
     stream = OneRead(
         frame(PING, b"now") + frame(PONG, b"") + frame(TEXT, b"a") + frame(CLOSE, b"") + b"\xff"
     )
-    socket = WebSocket(cast(ResponseStream, stream), Request("GET", "/", "exec"))
+    socket = WebSocket(cast(ResponseStream, stream), Request("GET", "/"))
     assert [await socket.receive(deadline_seconds=1) for _ in range(2)] == [b"a", None]
     (pong,) = stream.written
     assert pong[:2] == bytes((0x8A, 0x80 | 3))

@@ -259,7 +259,7 @@ async def watch(client: RestClient) -> None:
         pytest.param(lambda c: c.create(LEASES, b"{}", namespace="n"), OK, id="create"),
         pytest.param(lambda c: c.replace_for_metadata(LEASES, KEY, b"{}"), OK, id="replace"),
         pytest.param(
-            lambda c: c.patch(LEASES, KEY, b"{}", patch_type=PatchType.JSON), OK, id="patch"
+            lambda c: c.patch(LEASES, KEY, b"{}", patch_type=PatchType.MERGE), OK, id="patch"
         ),
         pytest.param(lambda c: c.delete(LEASES, KEY), OK, id="delete"),
         pytest.param(lambda c: c.list_page(LEASES), answer(200, NO_LEASES), id="list"),

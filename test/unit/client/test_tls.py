@@ -81,7 +81,7 @@ async def version_of(
         write_kubeconfig(path, server.url, cluster, user)
         config = load_config(str(path), {})
         async with RestClient(config=config, field_manager="m", user_agent="u") as client:
-            return await client.get_raw("/version")
+            return await client.request_raw("GET", "/version")
 
 
 @pytest.mark.parametrize(
@@ -187,15 +187,17 @@ async def test_replaced_client_certificate_is_used_without_restart(
 
             async def ask() -> list[bytes]:
                 async with asyncio.TaskGroup() as group:
-                    requests = [group.create_task(client.get_raw("/version")) for _ in range(3)]
+                    requests = [
+                        group.create_task(client.request_raw("GET", "/version")) for _ in range(3)
+                    ]
                 return [each.result() for each in requests]
 
             await ask()
             accepting.name = "renewed"
             with pytest.raises(Unauthorized):
-                await client.get_raw("/version")
+                await client.request_raw("GET", "/version")
             _issue(pki, tmp_path, "renewed")
-            assert await client.get_raw("/version")
+            assert await client.request_raw("GET", "/version")
             assert len(await ask()) == 3
 
 
@@ -249,7 +251,7 @@ async def test_client_certificate_is_reloaded_after_a_failed_handshake(
                 with pytest.raises(ConnectionFailed, match="(?i)alert" if alerts else "closed"):
                     await client.create(LEASES, b"{}", namespace="n")
                 _issue(pki, tmp_path, "client")
-                assert await client.get_raw("/version") == b"{}"
+                assert await client.request_raw("GET", "/version") == b"{}"
             listener.shutdown(socket.SHUT_RDWR)
 
 
@@ -272,7 +274,7 @@ async def test_unusable_new_client_certificate_is_not_used(
             (tmp_path / "now.pem").write_bytes((pki / "renewed.crt").read_bytes() + key)
         assert not await config.credentials.renew(None, config.credentials.version)
         async with RestClient(config=config, field_manager="m", user_agent="u") as client:
-            assert await client.get_raw("/version")
+            assert await client.request_raw("GET", "/version")
 
 
 @pytest.mark.parametrize("broken_between", [False, True], ids=["valid", "invalid-between"])
@@ -289,13 +291,15 @@ async def test_replaced_ca_file_is_trusted_without_restart(
         config = load_config(str(kubeconfig), {})
         async with RestClient(config=config, field_manager="m", user_agent="u") as client:
             with pytest.raises(ConnectionFailed, match="CERTIFICATE_VERIFY_FAILED"):
-                await client.get_raw("/version")
+                await client.request_raw("GET", "/version")
             if broken_between:
                 authority.write_text("not a certificate")
                 with pytest.raises(ConnectionFailed, match="CERTIFICATE_VERIFY_FAILED"):
-                    await client.get_raw("/version")
+                    await client.request_raw("GET", "/version")
             authority.write_bytes("# Zürich\n".encode() + (pki / "ca.crt").read_bytes())
             async with asyncio.TaskGroup() as group:
-                requests = [group.create_task(client.get_raw("/version")) for _ in range(3)]
+                requests = [
+                    group.create_task(client.request_raw("GET", "/version")) for _ in range(3)
+                ]
 
     assert all(b"major" in request.result() for request in requests)

@@ -123,7 +123,7 @@ async def test_iterator_yields_to_the_loop_after_32_events_of_one_read() -> None
             asyncio.get_running_loop().call_soon(count)
 
     stream = cast(ResponseStream, OneChunk(BOOKMARK * 100))
-    watch: WatchStream[Any] = WatchStream(stream, LEASES, Request("GET", "/", "leases"))
+    watch: WatchStream[Any] = WatchStream(stream, LEASES, Request("GET", "/"))
     count()
     passes_of_events = [passes async for _ in watch]
     ended = True

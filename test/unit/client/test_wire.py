@@ -128,7 +128,7 @@ async def test_proxy_tunnels_tls(
         url = f"{scheme}://me:pass%20word@{proxy.url.replace('127.0.0.1', 'localhost')}"
         async with client_of(by_name(server), pair, url) as client:
             for _ in range(3):
-                assert b"major" in await client.get_raw("/version")
+                assert b"major" in await client.request_raw("GET", "/version")
 
     (head,) = proxy.heads
     assert head.startswith(f"CONNECT {by_name(server).removeprefix('https://')} HTTP/1.1\r\n")
@@ -143,7 +143,7 @@ async def test_proxy_that_is_not_trusted_gets_no_credentials(
         url = f"https://me:word@{proxy.url}"  # the certificate is for another name
         async with client_of("https://localhost:6443", pair, url) as client:
             with pytest.raises(ConnectionFailed, match=f"cannot connect to {proxy.url}: "):
-                await client.get_raw("/version")
+                await client.request_raw("GET", "/version")
 
     assert proxy.heads == []
 
@@ -168,7 +168,7 @@ async def test_proxy_without_tunnel_is_named(
             ConnectionFailed,
             match=rf"cannot connect to localhost:6443 through the proxy {proxy.url}: .*{words}",
         ):
-            await client.get_raw("/version")
+            await client.request_raw("GET", "/version")
 
 
 async def test_plain_http_request_to_a_proxy_has_an_absolute_url() -> None:
@@ -176,7 +176,7 @@ async def test_plain_http_request_to_a_proxy_has_an_absolute_url() -> None:
         ScriptedHttpServer([answer(200, {"major": "1"})]).running() as proxy,
         client_of("http://k8s.example/c", proxy=proxy.url.replace("//", "//me:pw@")) as client,
     ):
-        await client.get_raw("/version")
+        await client.request_raw("GET", "/version")
 
     (received,) = proxy.received
     assert received.target == "http://k8s.example/c/version"
@@ -195,7 +195,7 @@ async def test_reachable_address_of_several_is_used(
         port = int(server.url.rpartition(":")[2])
         addresses = [("127.0.0.2", 1), ("127.0.0.1", port)]
         resolve_to(monkeypatch, addresses)
-        assert b"major" in await client.get_raw("/version")
+        assert b"major" in await client.request_raw("GET", "/version")
 
 
 async def test_next_address_is_tried_while_the_first_one_does_not_respond(
@@ -209,7 +209,7 @@ async def test_next_address_is_tried_while_the_first_one_does_not_respond(
     ):
         port = int(server.url.rpartition(":")[2])
         resolve_to(monkeypatch, [("127.0.0.1", full_port), ("127.0.0.1", port)])
-        assert b"major" in await client.get_raw("/version")
+        assert b"major" in await client.request_raw("GET", "/version")
 
 
 async def test_refusals_of_several_addresses_are_reported_once(
@@ -220,7 +220,7 @@ async def test_refusals_of_several_addresses_are_reported_once(
         with pytest.raises(
             ConnectionFailed, match=r"cannot connect to k8s.test:1: Connection refused$"
         ):
-            await client.get_raw("/version")
+            await client.request_raw("GET", "/version")
 
 
 def resolve_to(monkeypatch: pytest.MonkeyPatch, addresses: list[tuple[str, int]]) -> None:
@@ -235,7 +235,7 @@ def resolve_to(monkeypatch: pytest.MonkeyPatch, addresses: list[tuple[str, int]]
 async def test_unknown_host_name_is_reported_in_words() -> None:
     async with client_of("http://k8s.invalid:1") as client:
         with pytest.raises(ConnectionFailed, match=r"cannot connect to k8s.invalid:1: [A-Z]"):
-            await client.get_raw("/version")
+            await client.request_raw("GET", "/version")
 
 
 @asynccontextmanager
@@ -266,7 +266,7 @@ async def test_c15_unresponsive_address_ends_at_the_connect_timeout(
         with pytest.raises(
             ConnectionFailed, match=r"cannot connect to .*: no TCP connection within 0.2 s"
         ):
-            await client.get_raw("/version")
+            await client.request_raw("GET", "/version")
         with pytest.raises(
             ConnectionFailed, match=r"cannot connect to .*: no TCP connection within 0.2 s"
         ):
@@ -283,7 +283,7 @@ async def test_missing_tls_handshake_ends_at_the_handshake_timeout(
     monkeypatch.setattr(dialer, "HANDSHAKE_SECONDS", 0.2)
     async with mute() as port, client_of(f"https://localhost:{port}", pair) as client:
         with pytest.raises(ConnectionFailed, match=r"no TLS handshake within 0.2 s"):
-            await client.get_raw("/version")
+            await client.request_raw("GET", "/version")
 
 
 async def test_connection_closed_during_the_tls_handshake_is_reported(
@@ -293,7 +293,7 @@ async def test_connection_closed_during_the_tls_handshake_is_reported(
     port = server.sockets[0].getsockname()[1]
     async with server, client_of(f"https://localhost:{port}", pair) as client:
         with pytest.raises(ConnectionFailed, match=r"cannot connect to localhost:.*closed|reset"):
-            await client.get_raw("/version")
+            await client.request_raw("GET", "/version")
 
 
 async def test_unresponsive_proxy_ends_at_the_handshake_timeout(
@@ -307,7 +307,7 @@ async def test_unresponsive_proxy_ends_at_the_handshake_timeout(
         with pytest.raises(
             ConnectionFailed, match=r"through the proxy .*did not respond within 0.2 s"
         ):
-            await client.get_raw("/version")
+            await client.request_raw("GET", "/version")
 
 
 async def test_no_descriptor_leaks_with_unresponsive_peers(
@@ -319,12 +319,12 @@ async def test_no_descriptor_leaks_with_unresponsive_peers(
         client = client_of(by_name(server), pair)
         hanging = client_of(f"https://localhost:{port}", pair)
         async with hanging, client:
-            await client.get_raw("/version")
+            await client.request_raw("GET", "/version")
             watch = client.watch(PODS, timeout_seconds=60)
             await watch.__aenter__()
             tasks = [
-                asyncio.create_task(client.get_raw("/version")),
-                asyncio.create_task(hanging.get_raw("/version")),
+                asyncio.create_task(client.request_raw("GET", "/version")),
+                asyncio.create_task(hanging.request_raw("GET", "/version")),
             ]
             await server.until_received(3)
             await asyncio.sleep(0.05)
@@ -366,8 +366,8 @@ async def test_malformed_http_over_tls_is_an_error_and_closes_the_connection(
         client_of(by_name(server), pair) as client,
     ):
         with pytest.raises(ConnectionFailed, match="not valid HTTP"):
-            await client.get_raw("/a")
-        await client.get_raw("/b")
+            await client.request_raw("GET", "/a")
+        await client.request_raw("GET", "/b")
 
     assert server.connections == 2
 
@@ -413,7 +413,7 @@ async def test_invalid_target_is_not_sent(target: str) -> None:
         client_of(server.url) as client,
     ):
         with pytest.raises(ConnectionFailed, match="quote it"):
-            await client.get_raw(target)
+            await client.request_raw("GET", target)
 
     assert not server.received
 
