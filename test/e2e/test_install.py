@@ -12,7 +12,6 @@ from support.real_node import busybox_pod
 from support.target import status_of
 
 SYSTEM = "kruise-system"
-GROUP = "apps.kruise.io/v1alpha1"
 MANAGERS = "app.kubernetes.io/component=manager"
 CONDITION = "install.example.com/idle"
 POD = busybox_pod("game", "sleep", "100000", labels={"app": "install"})

@@ -11,7 +11,6 @@ from support.hollow import CONDITION, node_name, pod_name, probe
 from support.kruise_crds import kruise_crds
 from support.target import condition, labels, pod_path
 
-from kruise_probe.api.errors import ApiError
 from kruise_probe.api.names import MANAGER_FIELD_MANAGER
 
 Json = dict[str, Any]
@@ -34,30 +33,6 @@ FREE = {"app.kubernetes.io/component": "lobby"}
 def writing(labels: Json, annotations: Json | None = None) -> Json:
     policy: Json = {"state": "Succeeded", "labels": labels, "annotations": annotations or {}}
     return probe(markerPolicy=[policy])
-
-
-@pytest.mark.parametrize(
-    "wanted",
-    [
-        *(pytest.param(writing({each: "x"}), id=each) for each in LABELS),
-        *(pytest.param(writing({}, {each: "x"}), id=each) for each in ANNOTATIONS),
-        pytest.param(probe(podConditionType="InPlaceUpdateReady"), id="InPlaceUpdateReady"),
-        pytest.param(
-            probe(probe={"exec": {"command": ["true"]}, "timeoutSeconds": 100_000}), id="timeout"
-        ),
-        pytest.param(probe(probe={"exec": {"command": ["x" * 9000]}}), id="command"),
-    ],
-)
-async def test_the_api_server_refuses_the_marker(cluster: EmbeddedCluster, wanted: Json) -> None:
-    with pytest.raises(ApiError) as refused:
-        await cluster.hollow.add_marker(wanted)
-
-    assert refused.value.code == 422
-    assert "spec.probes[0]" in str(refused.value)
-
-
-async def test_the_api_server_takes_the_headline_annotations(cluster: EmbeddedCluster) -> None:
-    await cluster.hollow.add_marker(writing(FREE, HEADLINE))
 
 
 @pytest.fixture

@@ -9,9 +9,18 @@ from random import Random
 from typing import Any, NamedTuple
 
 from support import programs
-from support.control_plane import ControlPlane, RealNamespace, staged
+from support.control_plane import ControlPlane, staged
 from support.forms import forms
-from support.hollow import ANNOTATION, CONDITION, LABEL, Daemons, node_name, pod_name, probe
+from support.hollow import (
+    ANNOTATION,
+    CONDITION,
+    LABEL,
+    Daemons,
+    HollowCluster,
+    node_name,
+    pod_name,
+    probe,
+)
 from support.output import print_line
 from support.programs import ALONE, Program
 from support.proxy import faulty_proxy
@@ -47,7 +56,10 @@ LONG = Scale(nodes=200, pods=1_000, seconds=600, calm_seconds=(2, 20))
 class Chaos:
     """Users, daemons and inject_faults, each with random numbers of their own."""
 
-    def __init__(self, stage: RealNamespace, scale: Scale, seed: int, folder: Path) -> None:
+    def __init__(
+        self, plane: ControlPlane, stage: HollowCluster, scale: Scale, seed: int, folder: Path
+    ) -> None:
+        self.plane = plane
         self.stage = stage
         self.api = stage.api
         self.scale = scale
@@ -65,7 +77,7 @@ class Chaos:
 
     async def start_manager(self) -> None:
         self.manager = await programs.start(
-            "manager", self.stage.plane.kubeconfig, self.folder, ALONE, "--log-format=json"
+            "manager", self.plane.kubeconfig, self.folder, ALONE, "--log-format=json"
         )
 
     async def users(self, random: Random) -> None:
@@ -133,8 +145,8 @@ class Chaos:
                 await faults[name]()
 
     async def kill(self, component: str) -> None:
-        await self.stage.plane.kill(component)
-        await self.stage.plane.do("start", component)
+        await self.plane.kill(component)
+        await self.plane.do("start", component)
 
     async def kill_manager(self) -> None:
         assert self.manager
@@ -149,7 +161,7 @@ class Chaos:
         self.manager.send(signal.SIGCONT)
 
     async def compact(self) -> None:
-        await self.stage.plane.compact()
+        await self.plane.compact()
 
     # The end.
 
@@ -231,7 +243,7 @@ def terminating(pod: Json) -> bool:
 
 async def pending_writes(chaos: Chaos) -> list[str]:
     """The writes that a new manager tries first; the proxy refuses all of them. Events do not count."""
-    async with faulty_proxy(chaos.stage.plane.config()) as proxy:
+    async with faulty_proxy(chaos.stage.upstream) as proxy:
         proxy.fail(503, when=lambda seen: seen.writes)
         kubeconfig = proxy.write_kubeconfig(chaos.folder, "new")
         async with programs.running("manager", kubeconfig, chaos.folder, ALONE, name="new") as new:
@@ -251,7 +263,7 @@ async def test_chaos(
     scale = SHORT if short else LONG
     seed = random.randrange(2**32)
     async with staged(control_plane, "chaos") as stage:
-        chaos = Chaos(stage, scale, seed, tmp_path)
+        chaos = Chaos(control_plane, stage, scale, seed, tmp_path)
         await stage.hollow.add_nodes(scale.nodes)
         await stage.hollow.add_marker(probe("first"), name="alpha")
         await stage.hollow.add_pods(scale.pods, nodes=scale.nodes)

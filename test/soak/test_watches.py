@@ -9,16 +9,15 @@ from typing import Any
 from soak.conftest import Limits
 from support import programs
 from support.background import background
-from support.control_plane import ControlPlane, RealNamespace, staged
+from support.control_plane import ControlPlane, staged
 from support.forms import forms
-from support.hollow import CONDITION, Daemons, pod_name, probe
+from support.hollow import CONDITION, Daemons, HollowCluster, pod_name, probe
 from support.output import print_line
 from support.patience import PATIENCE_SECONDS
 from support.programs import ALONE
 from support.proxy import FaultyProxy, SeenRequest, faulty_proxy
 from support.target import Target, condition, pod_path
 
-Json = dict[str, Any]
 NODES, PODS = 5, 40
 RECONNECTED_SECONDS = 75.0
 RENAMED = "example.com/renamed"
@@ -29,7 +28,7 @@ def has(kind: str) -> Any:
 
 
 @asynccontextmanager
-async def managed(stage: RealNamespace, folder: Path, proxy: FaultyProxy) -> AsyncIterator[None]:
+async def managed(stage: HollowCluster, folder: Path, proxy: FaultyProxy) -> AsyncIterator[None]:
     await stage.hollow.add_nodes(NODES)
     await stage.hollow.add_pods(PODS, nodes=NODES)
     async with programs.running("manager", proxy.write_kubeconfig(folder), folder, ALONE):

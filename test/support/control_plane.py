@@ -8,11 +8,11 @@ import subprocess
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import aiohttp
 import yaml
-from support.hollow import Daemons, Hollow
+from support.hollow import Daemons, Hollow, HollowCluster
 from support.patience import PATIENCE_SECONDS
 from support.programs import SECRETS, InPod
 from support.target import Target
@@ -185,19 +185,6 @@ async def in_pod(plane: ControlPlane, api: Target, folder: Path) -> InPod:
     return InPod(folder / "account", plane.config().server)
 
 
-class RealNamespace(NamedTuple):
-    """A namespace on the real API server, with watches."""
-
-    plane: ControlPlane
-    api: Target
-    hollow: Hollow
-    daemons: Daemons
-
-    @property
-    def upstream(self) -> ClusterConfig:
-        return self.plane.config()
-
-
 @asynccontextmanager
 async def prepared(
     plane: ControlPlane, namespace: str, *, crds: Sequence[Json] | None = None
@@ -220,9 +207,10 @@ async def prepared(
 
 
 @asynccontextmanager
-async def staged(plane: ControlPlane, namespace: str) -> AsyncIterator[RealNamespace]:
+async def staged(plane: ControlPlane, namespace: str) -> AsyncIterator[HollowCluster]:
+    """A namespace on the real API server, with watches."""
     async with prepared(plane, namespace) as api, api.watched():
-        yield RealNamespace(plane, api, Hollow(api, namespace), Daemons(api))
+        yield HollowCluster(plane.config(), api, Hollow(api, namespace), Daemons(api))
 
 
 async def _if_new(api: Target, path: str, body: dict[str, object]) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from support import programs
 from support.api_server import ApiServer
 from support.fake_runtime import ScriptedRuntime
-from support.hollow import Daemons, Hollow
+from support.hollow import Daemons, Hollow, HollowCluster
 from support.output import print_line
 from support.programs import ALONE, Program
 from support.proxy import FaultyProxy, faulty_proxy
@@ -24,19 +24,12 @@ Json = dict[str, Any]
 
 
 @dataclass
-class EmbeddedCluster:
+class EmbeddedCluster(HollowCluster):
     """Manager and daemon reach the API server through `proxy`; the test itself reaches it directly."""
 
     server: ApiServer
     proxy: FaultyProxy
-    api: Target
-    hollow: Hollow
-    daemons: Daemons
     folder: Path
-
-    @property
-    def upstream(self) -> ClusterConfig:
-        return ClusterConfig.plain(self.server.url)
 
     @asynccontextmanager
     async def manager(self, *flags: str) -> AsyncIterator[Program]:
@@ -68,4 +61,4 @@ async def embedded_cluster(
         client = RestClient(config=config, field_manager="kubectl", user_agent="test")
         async with client, faulty_proxy(server.url) as proxy, Target(client).watched() as api:
             await api.create("/api/v1/namespaces", {"metadata": {"name": SYSTEM_NAMESPACE}})
-            yield EmbeddedCluster(server, proxy, api, Hollow(api), Daemons(api), folder)
+            yield EmbeddedCluster(config, api, Hollow(api), Daemons(api), server, proxy, folder)

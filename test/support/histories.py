@@ -185,19 +185,3 @@ def _body(body: Any, api: Api) -> Any:
             {"reason": body.get("reason"), **kept, "causes": sorted(map(str, causes))}, api
         )
     return normal(body, api)
-
-
-def differences(real: Any, embedded: Any, path: str = "") -> list[str]:
-    """Where two normalised answers differ, path by path."""
-    if isinstance(real, dict) and isinstance(embedded, dict):
-        return [
-            found
-            for key in sorted(real.keys() | embedded.keys())
-            for found in differences(
-                real.get(key, "(absent)"), embedded.get(key, "(absent)"), f"{path}.{key}"
-            )
-        ]
-    if isinstance(real, list) and isinstance(embedded, list) and len(real) == len(embedded):
-        pairs = enumerate(zip(real, embedded, strict=True))
-        return [found for at, (a, b) in pairs for found in differences(a, b, f"{path}[{at}]")]
-    return [] if real == embedded else [f"{path}: real {real!r}, embedded {embedded!r}"]

@@ -6,6 +6,7 @@ whole status of its NodePodProbe, and its Lease.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
@@ -14,6 +15,7 @@ from support.target import Target, marker_path, node_pod_probe_path, pod_path, r
 from kruise_probe.api.errors import AlreadyExists, KubeError, NotFound
 from kruise_probe.api.names import SYSTEM_NAMESPACE, daemon_lease_name
 from kruise_probe.api.times import format_time, utc_now
+from kruise_probe.client.config import ClusterConfig
 
 Json = dict[str, Any]
 
@@ -311,3 +313,13 @@ class Daemons:
             await self._api.create(LEASES, {"metadata": {"name": name}, "spec": spec})
         except AlreadyExists:
             await self._api.merge(f"{LEASES}/{name}", {"spec": spec})
+
+
+@dataclass
+class HollowCluster:
+    """An API server with hollow objects: `api` reaches it directly, `upstream` is for a proxy or a process."""
+
+    upstream: ClusterConfig
+    api: Target
+    hollow: Hollow
+    daemons: Daemons

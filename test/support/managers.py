@@ -3,34 +3,19 @@
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from support import programs
 from support.background import background
-from support.hollow import CONDITION, Daemons, Hollow, node_name, probe, run_concurrently
+from support.hollow import CONDITION, HollowCluster, node_name, probe, run_concurrently
 from support.patience import PATIENCE_SECONDS
 from support.programs import Program
 from support.proxy import FaultyProxy, SeenRequest, faulty_proxy
-from support.target import Target, condition
-
-from kruise_probe.client.config import ClusterConfig
+from support.target import condition
 
 LEASE_SECONDS = 12.0
 
 TALKING_NODES = 4
-
-
-class Ground(Protocol):
-    """An API server with hollow objects."""
-
-    @property
-    def upstream(self) -> ClusterConfig: ...
-    @property
-    def api(self) -> Target: ...
-    @property
-    def hollow(self) -> Hollow: ...
-    @property
-    def daemons(self) -> Daemons: ...
 
 
 class ProxiedManager(NamedTuple):
@@ -56,7 +41,7 @@ def lease_flags(seconds: float) -> tuple[str, ...]:
 
 @asynccontextmanager
 async def managers(
-    ground: Ground, folder: Path, *flags: str, nodes: int = TALKING_NODES, **pods: Any
+    ground: HollowCluster, folder: Path, *flags: str, nodes: int = TALKING_NODES, **pods: Any
 ) -> AsyncIterator[Start]:
     """A marker and its pods; once all are marked, results flip all the time on a few nodes.
 
@@ -97,7 +82,7 @@ async def managers(
             yield start
 
 
-async def all_marked(ground: Ground, *, seconds: float = PATIENCE_SECONDS) -> None:
+async def all_marked(ground: HollowCluster, *, seconds: float = PATIENCE_SECONDS) -> None:
     """Returns when the leader has marked every pod."""
     await ground.api.pods.wait(
         "the leader works",
@@ -108,7 +93,7 @@ async def all_marked(ground: Ground, *, seconds: float = PATIENCE_SECONDS) -> No
 
 @asynccontextmanager
 async def two_managers(
-    ground: Ground, folder: Path
+    ground: HollowCluster, folder: Path
 ) -> AsyncIterator[tuple[ProxiedManager, ProxiedManager]]:
     """The working leader, and a standby with warm caches."""
     async with managers(ground, folder, *lease_flags(LEASE_SECONDS), count=40) as start:

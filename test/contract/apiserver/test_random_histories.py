@@ -18,7 +18,8 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from support.api_server import ApiServer
 from support.contract_api import Api, ServerAddress
-from support.histories import HistoryClient, differences, normal
+from support.contract_rows import compared
+from support.histories import HistoryClient, normal
 from support.history_steps import CLUSTER_SCOPED, SENTINELS, HistoryStep, histories
 
 from kruise_probe.manifests.crds import all_crds
@@ -81,7 +82,7 @@ async def _compare(clients: Sequence[HistoryClient], history: Sequence[HistorySt
         watches = [await _watches(stack, client, history) for client in clients]
         for number, step in enumerate(history):
             answers = [await client.send(step) for client in clients]
-            if found := differences(answers[0], answers[1]):
+            if found := compared(answers[0], answers[1]):
                 return [f"step {number}: {step}", *found]
         for client, kind in product(clients, sorted({each.kind for each in history})):
             for number, labels in enumerate(SENTINELS):
@@ -92,7 +93,7 @@ async def _compare(clients: Sequence[HistoryClient], history: Sequence[HistorySt
             for client, some in zip(clients, watches, strict=True)
         ]
         for real_watch, embedded_watch in zip(*heard, strict=True):
-            if found := differences(real_watch, embedded_watch):
+            if found := compared(real_watch, embedded_watch):
                 return [f"watch of {real_watch['of']}", *found]
         return []
 

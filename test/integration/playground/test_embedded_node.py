@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.files import write_at_once
 from support.patience import PATIENCE_SECONDS
 from support.playground import PlaygroundNamespace
 from support.programs import until
@@ -55,20 +54,6 @@ async def test_a_pod_is_scheduled_runs_and_says_so(ns: PlaygroundNamespace) -> N
         assert condition(pod, kind)["status"] == "True"
 
 
-def total_memory() -> int:
-    """Of this machine, in KiB."""
-    lines = Path("/proc/meminfo").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("MemTotal:"))
-
-
-async def test_a_node_says_what_this_machine_has(ns: PlaygroundNamespace) -> None:
-    node = await ns.playground.api.get("/api/v1/nodes/node-0")
-
-    capacity = node["status"]["capacity"]
-    assert capacity == {"cpu": str(os.cpu_count()), "memory": f"{total_memory()}Ki", "pods": "110"}
-    assert node["status"]["allocatable"] == capacity
-
-
 async def test_two_pods_have_two_addresses_and_can_bind_the_same_port(
     ns: PlaygroundNamespace,
 ) -> None:
@@ -95,24 +80,6 @@ async def read_file(ns: PlaygroundNamespace, file: str, pod: str = "web") -> str
     return found.stdout.decode()
 
 
-async def test_the_environment_is_the_pods_own(ns: PlaygroundNamespace) -> None:
-    container = shell(
-        "main",
-        f'echo "$POD_NAME $HOSTNAME $NODE $APP $GREETING $0" > out.new; mv out.new out; {REST}',
-        args=["$(GREETING)-$(UNKNOWN)-$$(GREETING)"],
-        env=[
-            {"name": "NODE", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
-            {"name": "APP", "valueFrom": {"fieldRef": {"fieldPath": "metadata.labels['app']"}}},
-            {"name": "GREETING", "value": "hello-$(POD_NAME)"},
-        ],
-    )
-    await ns.pod(containers=[container])
-    assert (
-        await read_file(ns, "out")
-        == "web web node-0 web hello-web hello-web-$(UNKNOWN)-$(GREETING)\n"
-    )
-
-
 async def test_a_container_that_ends_is_started_again_with_a_new_id(
     ns: PlaygroundNamespace,
 ) -> None:
@@ -124,25 +91,6 @@ async def test_a_container_that_ends_is_started_again_with_a_new_id(
     assert status_of(pod)["containerID"] != first
     assert status_of(pod)["lastState"]["terminated"]["exitCode"] == 137
     assert status_of(pod)["lastState"]["terminated"]["containerID"] == first
-
-
-@pytest.mark.parametrize(
-    ("policy", "script", "phase"),
-    [
-        pytest.param("Never", "exit 0", "Succeeded", id="never-and-success"),
-        pytest.param("Never", "exit 1", "Failed", id="never-and-failure"),
-        pytest.param("OnFailure", "exit 0", "Succeeded", id="on-failure-and-success"),
-        pytest.param(
-            "OnFailure", "[ -e ../once ] || { : > ../once; exit 1; }", "Succeeded", id="second-try"
-        ),
-    ],
-)
-async def test_a_pod_ends_as_its_restart_policy_says(
-    ns: PlaygroundNamespace, policy: str, script: str, phase: str
-) -> None:
-    await ns.pod(containers=[shell("main", script)], restartPolicy=policy)
-    pod = await ns.until(f"is {phase}", phase_is(phase))
-    assert condition(pod, "Ready")["status"] == "False"
 
 
 async def test_init_containers_run_one_after_the_other_and_sidecars_stay(
@@ -174,20 +122,6 @@ async def test_a_failing_init_container_keeps_the_pod_from_starting(
     assert pod["status"]["phase"] == "Pending"
     assert condition(pod, "Initialized")["status"] == "False"
     assert status_of(pod)["state"]["waiting"]["reason"] == "PodInitializing"
-
-
-async def test_a_container_counts_as_started_once_its_startup_probe_succeeds(
-    ns: PlaygroundNamespace,
-) -> None:
-    startup = {"exec": {"command": ["test", "-e", "up"]}, "periodSeconds": 1}
-    await ns.pod(containers=[shell("main", REST, startupProbe={**startup, "failureThreshold": 30})])
-    pod = await ns.until("runs", phase_is("Running"))
-    assert status_of(pod)["started"] is False
-    assert condition(pod, "ContainersReady")["status"] == "False"
-
-    write_at_once(ns.folder() / "up", "")
-    pod = await ns.until("has started", lambda it: status_of(it)["started"])
-    assert status_of(pod)["ready"] is True
 
 
 async def test_a_deleted_pod_is_asked_to_end_and_leaves_no_process_and_no_folder(

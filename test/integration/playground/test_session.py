@@ -11,7 +11,6 @@ from support.patience import PATIENCE_SECONDS
 from support.playground import ControlledPlayground
 
 from kruise_probe_playground import programs
-from kruise_probe_playground.documents import BadFile, LoadedObject
 from kruise_probe_playground.programs import Child, ChildFailed
 
 
@@ -38,18 +37,6 @@ async def test_killed_program_is_restarted_with_a_note() -> None:
             await running.manager._started.wait()
         assert notes.texts == ["the manager ended with exit code 137; it is restarted"]
         assert running.manager.pid not in (None, first)
-
-
-async def test_stopped_program_stays_down() -> None:
-    notes = Notes()
-    async with ControlledPlayground(on_note=notes.add) as running:
-        first = running.daemons["node-0"].pid
-        await running.kill_daemon()
-        assert running.daemons["node-0"].pid is None
-        running.start_daemon()
-        await running.daemons["node-0"]._started.wait()
-        assert running.daemons["node-0"].pid != first
-        assert notes.texts == []
 
 
 def child(folder: Path, script: str) -> Child:
@@ -90,16 +77,6 @@ async def test_cancelled_program_gets_sigterm(
         assert await asyncio.to_thread((tmp_path / "up").read_text) == "up\n"
     assert program.last_line() == "asked"
     assert program.pid is None
-
-
-async def test_rejected_objects_fail_the_start_and_leave_nothing() -> None:
-    bad = LoadedObject("here", {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "X"}})
-    playground = ControlledPlayground(documents=[bad])
-    with pytest.raises(ExceptionGroup) as caught:
-        async with playground:
-            pytest.fail("it started")
-    assert caught.group_contains(BadFile, match="here")
-    assert not playground.folder.exists()
 
 
 async def test_cancellation_at_the_moment_of_ready_leaves_nothing() -> None:
