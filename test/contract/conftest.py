@@ -1,5 +1,6 @@
 """The real API server of the contract: the cluster of the kubeconfig that KRUISE_PROBE_CONTRACT_KUBECONFIG names."""
 
+import json
 import os
 from pathlib import Path
 
@@ -26,3 +27,9 @@ def real_server(real_kubeconfig: str) -> ServerAddress:
 @pytest.fixture(scope="session")
 def admin(real_kubeconfig: str) -> Kubectl:
     return Kubectl(real_kubeconfig)
+
+
+@pytest.fixture(scope="session")
+def real_minor_version(admin: Kubectl) -> int:
+    versions = json.loads(admin.run("version", "-o", "json"))
+    return int(versions["serverVersion"]["minor"].rstrip("+"))

@@ -17,6 +17,13 @@ from support.playground import ControlledPlayground
 from kruise_probe.api.names import LEADER_ELECTION_ID, SYSTEM_NAMESPACE
 from kruise_probe.api.times import parse_time, utc_now
 
+DIFFERENT_BEFORE_1_34 = {
+    "streaming_list": "lists are not streamed by default (KEP-3157, kubernetes/kubernetes#135583)",
+    "queries-of-streaming-lists": "lists are not streamed by default (KEP-3157)",
+    "status-of-a-custom-resource": "managedFields list what a write of the status did not change",
+}
+"""By part of a test's id, what a real API server of an older version does. Such a test must fail there."""
+
 _prepared: set[str] = set()
 
 
@@ -24,7 +31,11 @@ _prepared: set[str] = set()
 async def target(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[ServerAddress]:
     """The server under test."""
     if request.param == "real":
-        yield request.getfixturevalue("real_server")
+        server = request.getfixturevalue("real_server")
+        for part, why in DIFFERENT_BEFORE_1_34.items():
+            if part in request.node.name and request.getfixturevalue("real_minor_version") < 34:
+                request.applymarker(pytest.mark.xfail(reason=why, strict=True))
+        yield server
         return
     async with ApiServer() as server:
         kubeconfig = tmp_path / "kubeconfig"

@@ -667,7 +667,6 @@ DELETIONS: Cases = {
             for each in ({"uid": "another"}, {"resourceVersion": "1"})
         ),
         step("DELETE podprobemarkers/m", b"{}", 415, content_type="text/plain"),
-        step("DELETE podprobemarkers/m", {"kind": "Pod", "apiVersion": "v1"}, 400),
         *(
             step("DELETE podprobemarkers/m", each, 422, {"details.kind": "DeleteOptions"})
             for each in ({"propagationPolicy": "foreground"}, {"dryRun": ["x"]})

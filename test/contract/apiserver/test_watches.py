@@ -87,7 +87,7 @@ async def test_a_streaming_list_ends_with_its_bookmark(api: Api) -> None:
         assert await seen(stream) == ("ADDED", "c", int(created.revision))
 
 
-async def test_a_watch_can_start_now_without_what_is_there(api: Api) -> None:
+async def test_a_streaming_list_may_leave_out_what_is_there(api: Api) -> None:
     await api.create("pods", pod("a"))
     query = {**STREAMING, "sendInitialEvents": "false"}
     listed = await api.get(api.path("pods"))
@@ -190,7 +190,7 @@ async def test_a_table_can_be_watched(api: Api) -> None:
         assert second["rows"][0]["object"]["metadata"]["labels"] == {"a": "b"}
 
 
-async def test_a_bookmark_of_a_watch_of_metadata_is_metadata(api: Api) -> None:
+async def test_the_bookmark_of_a_streaming_list_of_metadata_is_metadata(api: Api) -> None:
     query = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
     accept = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io"
     path = api.path("leases")
@@ -220,13 +220,18 @@ async def test_a_pod_that_is_deleted_at_once_is_modified_first(
     assert {each["object"]["metadata"]["deletionGracePeriodSeconds"] for each in events} == {0}
 
 
-async def test_a_watch_from_the_future(api: Api) -> None:
-    future = {"resourceVersion": str(10**15)}
-    async with api.watch(api.path("leases"), **STREAMING, **future) as stream:
+FUTURE = {"resourceVersion": str(10**15)}
+
+
+async def test_a_streaming_list_from_the_future(api: Api) -> None:
+    async with api.watch(api.path("leases"), **STREAMING, **FUTURE) as stream:
         event = await stream.line()
     assert (event["type"], event["object"]["code"]) == ("ERROR", 504)
     assert event["object"]["details"]["causes"][0]["reason"] == "ResourceVersionTooLarge"
-    async with api.watch(api.path("leases"), **future, timeoutSeconds=2) as stream:
+
+
+async def test_a_watch_from_the_future(api: Api) -> None:
+    async with api.watch(api.path("leases"), **FUTURE, timeoutSeconds=2) as stream:
         await api.create("leases", {"metadata": {"name": "l"}})
         assert await stream.rest() == []
     async with api.watch(api.path("leases"), resourceVersion="abc") as stream:
