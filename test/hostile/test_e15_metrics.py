@@ -16,6 +16,7 @@ from support.hollow import node_name
 from support.programs import Program
 
 from kruise_probe_playground.apiserver.authentication import ACCESS_REVIEWS, User
+from kruise_probe_playground.apiserver.failures import Failure
 
 PROMETHEUS, STRANGER, PRODUCT = "prometheus-token", "stranger-token", "product-token"
 TOKENS = {PROMETHEUS: User("prometheus"), STRANGER: User("stranger"), PRODUCT: User("product")}
@@ -101,7 +102,7 @@ async def test_e15_a_daemons_port_serves_health_and_metrics_over_tls_only(
 async def test_e15_without_the_api_server_metrics_are_closed_and_health_answers(
     scraped: Program, server: ApiServer
 ) -> None:
-    server.faults.fail(code=500, resource="tokenreviews", times=None)
+    server.faults.failing["create tokenreviews"] = Failure(500, "InternalError", "no")
 
     assert (await scraped.get("metrics", PROMETHEUS))[0] == 503
     assert await scraped.is_healthy()
@@ -138,6 +139,6 @@ async def test_e15_a_flood_of_unknown_tokens_reaches_the_api_server_as_a_trickle
 def _reviews(server: ApiServer) -> int:
     return sum(
         count
-        for (_, resource, _), count in server.faults.requests.items()
-        if resource in ("tokenreviews", "subjectaccessreviews")
+        for (call, _), count in server.faults.requests.items()
+        if call in ("create tokenreviews", "create subjectaccessreviews")
     )

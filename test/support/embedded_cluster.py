@@ -59,6 +59,6 @@ async def embedded_cluster(
     async with ApiServer(crds=crds, **options) as server:
         config = ClusterConfig.plain(server.url)
         client = RestClient(config=config, field_manager="kubectl", user_agent="test")
-        async with client, faulty_proxy(server.url) as proxy, Target(client).watched() as api:
+        async with client, faulty_proxy(config) as proxy, Target(client).watched() as api:
             await api.create("/api/v1/namespaces", {"metadata": {"name": SYSTEM_NAMESPACE}})
             yield EmbeddedCluster(config, api, Hollow(api), Daemons(api), server, proxy, folder)

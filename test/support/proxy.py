@@ -3,20 +3,18 @@
 Clients use plain HTTP; the proxy adds the credentials of `upstream` and logs every request. One proxy for each client
 keeps their requests apart.
 
-Faults of the connection: latency, `pause` (data is delayed, not lost), `black_hole` (data is lost without an error),
-`reset`, `lost_answers` (the server has answered, the client waits). Faults of the server: `fail` returns an error
-instead of it, `cut_watches` ends every watch at once. With `writes_to` another server gets the writes.
+Faults of the connection: `pause` (data is delayed, not lost), `black_hole` (data is lost without an error), `reset`.
+Faults of the server: `fail` returns an error instead of it.
 """
 
 import asyncio
 import contextlib
-import json
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import aiohttp
@@ -71,13 +69,9 @@ class SeenRequest:
         return "/".join([*parts[:1], *parts[2:3]])
 
 
-@dataclass
-class _Planned:
+class _Planned(NamedTuple):
     code: int
-    reason: str
-    times: int | None
     when: Callable[[SeenRequest], bool]
-    body: str
 
 
 def always(_: SeenRequest) -> bool:
@@ -91,10 +85,6 @@ class FaultyProxy:
     upstream: ClusterConfig
     url: str = ""
     log: list[SeenRequest] = field(default_factory=list)
-    latency_seconds: float = 0.0
-    cut_watches: Callable[[SeenRequest], bool] | None = None
-    lost_answers: Callable[[SeenRequest], bool] | None = None
-    writes_to: str = ""
     _planned: list[_Planned] = field(default_factory=list)
     _moving: asyncio.Event = field(default_factory=asyncio.Event)
     _holes: int = 0
@@ -124,24 +114,13 @@ class FaultyProxy:
 
     # Faults.
 
-    def fail(
-        self,
-        code: int,
-        *,
-        reason: str = "InternalError",
-        times: int | None = None,
-        when: Callable[[SeenRequest], bool] = always,
-        body: str = "",
-    ) -> None:
-        """Returns `code` for the next matching requests, or for all of them until `heal`. A `body` replaces the Status."""
-        self._planned.append(_Planned(code, reason, times, when, body))
+    def fail(self, code: int, *, when: Callable[[SeenRequest], bool] = always) -> None:
+        """Returns `code` for all matching requests until `heal`."""
+        self._planned.append(_Planned(code, when))
 
     def pause(self) -> None:
-        """Delays all data in both directions until `resume`."""
+        """Delays all data in both directions until `heal`."""
         self._moving.clear()
-
-    def resume(self) -> None:
-        self._moving.set()
 
     def black_hole(self) -> None:
         """Loses all data of open connections, even after `heal`, and of new ones until `heal`."""
@@ -159,11 +138,8 @@ class FaultyProxy:
     def heal(self) -> None:
         """Ends all faults for new requests."""
         self._planned.clear()
-        self.latency_seconds = 0.0
-        self.cut_watches = None
-        self.lost_answers = None
         self._in_hole = False
-        self.resume()
+        self._moving.set()
 
     # The log.
 
@@ -214,46 +190,31 @@ class FaultyProxy:
             if self._in_hole:
                 await asyncio.Event().wait()
             await self._unless_lost(holes)
-            if self.latency_seconds:
-                await asyncio.sleep(self.latency_seconds)
             planned = next((each for each in self._planned if each.when(seen)), None)
             if planned is not None:
-                return self._refusal(planned, seen)
-            if seen.watch and self.cut_watches is not None and self.cut_watches(seen):
-                seen.code = 200
-                return web.Response(content_type="application/json")
+                return self._refusal(planned.code, seen)
             return await self._forward(request, seen, holes)
         finally:
             self._open = [each for each in self._open if each is not request]
             self._news.set()
 
-    def _refusal(self, planned: _Planned, seen: SeenRequest) -> web.Response:
-        if planned.times is not None:
-            planned.times -= 1
-            if not planned.times:
-                self._planned.remove(planned)
-        seen.code = planned.code
+    def _refusal(self, code: int, seen: SeenRequest) -> web.Response:
+        seen.code = code
         status = {
             "kind": "Status",
             "apiVersion": "v1",
             "status": "Failure",
-            "reason": planned.reason,
+            "reason": "InternalError",
             "message": "an error that a test asked for",
-            "code": planned.code,
+            "code": code,
         }
-        response = web.Response(
-            status=planned.code,
-            text=planned.body or json.dumps(status),
-            content_type="application/json",
-        )
-        return response
+        return web.json_response(status, status=code)
 
     async def _forward(
         self, request: web.Request, seen: SeenRequest, holes: int
     ) -> web.StreamResponse:
         body = await request.read()
-        server = (seen.writes and self.writes_to) or self.upstream.server
-        url = URL(server + request.raw_path, encoded=True)
+        url = URL(self.upstream.server + request.raw_path, encoded=True)
         headers = {k: v for k, v in request.headers.items() if k.lower() not in SKIPPED_HEADERS}
         if "Authorization" not in headers:
             authorization = self.upstream.credentials.authorization()
@@ -265,8 +226,6 @@ class FaultyProxy:
             ) as answer:
                 seen.code = answer.status
                 self._news.set()
-                if self.lost_answers is not None and self.lost_answers(seen):
-                    await asyncio.Event().wait()
                 kept = {k: v for k, v in answer.headers.items() if k.lower() not in SKIPPED_HEADERS}
                 response = web.StreamResponse(status=answer.status, headers=kept)
                 await self._unless_lost(holes)
@@ -310,9 +269,7 @@ class FaultyProxy:
 
 
 @asynccontextmanager
-async def faulty_proxy(upstream: ClusterConfig | str) -> AsyncIterator[FaultyProxy]:
-    """A proxy for `upstream`: a configuration, or the URL of a server without authentication."""
-    config = ClusterConfig.plain(upstream) if isinstance(upstream, str) else upstream
-    proxy = FaultyProxy(config)
+async def faulty_proxy(upstream: ClusterConfig) -> AsyncIterator[FaultyProxy]:
+    proxy = FaultyProxy(upstream)
     async with proxy._serving():
         yield proxy

@@ -38,7 +38,7 @@ async def test_changes_during_an_outage_are_made_good_exactly(
             case "paused" | "expired":
                 cluster.proxy.pause()
             case "errors":
-                cluster.proxy.fail(500, reason="InternalError")
+                cluster.proxy.fail(500)
             case _:
                 pass
         cluster.proxy.reset()

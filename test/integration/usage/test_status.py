@@ -21,6 +21,7 @@ from support.programs import until
 from support.shell import Ran, environment, run
 from support.usage_namespace import UsageNamespace
 
+from kruise_probe_playground.apiserver.failures import Failure
 from kruise_probe_playground.documents import LoadedObject
 
 Json = dict[str, Any]
@@ -140,11 +141,11 @@ async def test_refused_request_has_a_remedy(
     shell: Shell, playground: ControlledPlayground, resource: str, code: int, reason: str, text: str
 ) -> None:
     faults = playground.server.faults
-    faults.fail(code=code, reason=reason, message="no", verb="list", resource=resource, times=None)
+    faults.failing[f"list {resource}"] = Failure(code, reason, "no")
     try:
         ran = await shell("kruise-probe status")
     finally:
-        faults.heal()
+        faults.failing.clear()
     assert (ran.code, ran.out, len(ran.err.splitlines())) == (1, "", 1)
     assert text in ran.err
 

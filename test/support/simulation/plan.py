@@ -164,11 +164,13 @@ def _steps(random: Random, actions: dict[str, Action], count: int) -> list[PlanS
     ]
 
 
-def shrink(
-    plan: SimulationPlan, fails: Callable[[SimulationPlan], bool], *, runs: int = 80
-) -> SimulationPlan:
-    """Leave out steps while the plan still fails (delta debugging), with at most that many runs."""
+MOST_RUNS = 80
+
+
+def shrink(plan: SimulationPlan, fails: Callable[[SimulationPlan], bool]) -> SimulationPlan:
+    """Leave out steps while the plan still fails (delta debugging), with at most `MOST_RUNS` runs."""
     steps: Sequence[PlanStep] = plan.steps
+    runs = MOST_RUNS
     size = max(len(steps) // 2, 1)
     while size:
         start = 0
