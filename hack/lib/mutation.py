@@ -1,12 +1,13 @@
 """`hack/mutate`: samples mutants of mutmut, runs them and prints the score of each package.
 
-mutmut writes all variants of a function beside the original one, below `mutants/`. Mutants that only change a string are
-left out: they are texts, no decisions. The sample is every k-th name, so it is the same until the code changes.
+mutmut writes all variants of a function beside the original one, below `mutants/`. Mutants that only change a string or a
+line of the log are left out: they are texts, no decisions. The sample is every k-th name, so it is the same until the code changes.
 """
 
 import argparse
 import ast
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -66,9 +67,9 @@ def sampled(package: str, size: int) -> list[str]:
 
 
 def deciding_mutants(path: Path) -> list[str]:
-    """The names of mutants in `path` whose code differs from the original in more than strings."""
+    """The names of mutants in `path` whose code differs from the original in more than texts."""
     functions = {
-        node.name: without_strings(node)
+        node.name: without_texts(node)
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and "__mutmut_" in node.name
     }
@@ -80,10 +81,12 @@ def deciding_mutants(path: Path) -> list[str]:
     ]
 
 
-def without_strings(function: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
+def without_texts(function: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
     for node in ast.walk(function):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             node.value = ""
+        elif isinstance(node, ast.Call) and re.match(r"(self\.)?_log\.", ast.unparse(node.func)):
+            node.args, node.keywords = [], []
     return ast.dump(ast.Module(function.body, []))
 
 

@@ -41,7 +41,7 @@ from support.running_manager import (
     settled_manager,
 )
 
-from kruise_probe.api.core import ExecAction, GRPCAction, Probe
+from kruise_probe.api.core import ExecAction, GRPCAction, Probe, TCPSocketAction
 from kruise_probe.api.errors import ConnectionFailed, Invalid, ServerError
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.names import daemon_lease_name
@@ -141,6 +141,16 @@ async def test_result_counts_where_the_api_server_alters_the_probe(api: FakeApi)
     report(api, state_wire(state="Failed", probe_hash=stored_hash))
     async with settled_manager(api):
         assert (shown(api)[0], _counted(api)) == ({"sick": "true"}, (0, 0))
+
+
+async def test_the_hash_of_a_named_port_is_that_of_its_number(api: FakeApi) -> None:
+    container = {"name": "main", "ports": [{"name": "web", "containerPort": 80}]}
+    api.put(PODS, pod_wire(containers=[container]))
+    handler = {"tcpSocket": {"port": "web"}}
+    api.put(MARKERS, marker_wire(probes=[probe_wire(handler=handler, policies=POLICIES)]))
+    numbered = entry_of(Probe(tcp_socket=TCPSocketAction(port=80))).hash
+    async with reported(api, state_wire(probe_hash=numbered)):
+        assert (shown(api)[0], _counted(api)) == ({"healthy": "true"}, (1, 0))
 
 
 async def test_the_opposite_state_removes_the_other_keys(api: FakeApi) -> None:
