@@ -210,6 +210,8 @@ async def test_a3_constant_results_are_written_once(job: JobNamespace) -> None:
             for each in pods.values()
         ),
     )
+    reports = job.api.node_pod_probes.history
+    before = {key: len(versions) for key, versions in reports.items()}
     action = exec_action("echo >> runs; test $(wc -l < runs) -le 10")
     await job.put_marker(
         "steady", spec(probe("steady", action, policy("Succeeded", steady="yes"), kind=STEADY))
@@ -218,6 +220,9 @@ async def test_a3_constant_results_are_written_once(job: JobNamespace) -> None:
         "every command has failed",
         lambda pods: all(status_of(each, STEADY) == "False" for each in pods.values()),
     )
+    for key, versions in reports.items():
+        written = len(versions) - before.get(key, 0)
+        assert written < 10, "a spec, and the first and the last result of each pod"
     await job.remove_marker("steady")
     for name in job.pods:
         history = job.api.pods.history[NamespacedName(job.name, name)]

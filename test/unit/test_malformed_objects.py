@@ -4,10 +4,11 @@
 """
 
 from collections.abc import Iterator
-from itertools import product
+from itertools import cycle
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 from support.builders import Json, marker_wire, pod_status_wire, pod_wire, state_wire
 from support.fake_api import FakeApi, cluster_with
 from support.marker_table import GOOD, INVALID, Row
@@ -17,8 +18,8 @@ from kruise_probe.api.resources import MARKERS, NODE_POD_PROBES, PODS
 
 BATCH = 50
 SELECTOR = {"matchLabels": {"app": "web"}}
-NAMES = ("", "#", "web#", "#healthy", "web#healthy#", "row-1#Idle", "x" * 300, "\ud7ff")
-TIMES = ("", "no time", "0001-01-01T00:00:00Z", "9999-12-31T23:59:59Z")
+NAMES = ("", "#", "web#", "#healthy", "web#healthy#", "x" * 300, "\ud7ff")
+TIMES = ("", "no time", "0001-01-01T00:00:00+23:59", "9999-12-31T23:59:59-23:59")
 
 
 def hostile_markers(rows: tuple[Row, ...]) -> Iterator[Json]:
@@ -29,14 +30,15 @@ def hostile_markers(rows: tuple[Row, ...]) -> Iterator[Json]:
         yield wire | {"spec": row.spec | ({"selector": selector} if selector else {})}
 
 
-def hostile_results() -> list[Json]:
+def hostile_results(state: str, time: str) -> list[Json]:
     """Results of pods and probes that may not exist, with states and times of any text."""
+    names = ("web#healthy", *NAMES, *(f"row-{number}#Idle" for number in range(BATCH)))
     states = [
-        state_wire(name, state, "\x00\n{{" * 400, probed=time, moved=time)
-        for name, state, time in product(NAMES, ("", "Odd", "Failed"), TIMES)
+        state_wire(name, each, "\x00\n{{" * 400, probed=time, moved=time)
+        for name, each in zip(names, cycle((state, "", "Odd")), strict=False)
     ]
     strangers = [pod_wire("web-0", uid="another"), pod_wire("web-0", namespace="")]
-    return [pod_status_wire(each, *states) for each in (pod_wire("web-0"), *strangers)]
+    return [pod_status_wire(each, *states) for each in (pod_wire("web-1"), *strangers)]
 
 
 def healthy(api: FakeApi) -> str | None:
@@ -51,20 +53,24 @@ async def test_d12_malformed_markers_and_results_stop_no_manager_and_delay_no_ot
 ) -> None:
     rows = INVALID[first : first + BATCH]
     api = cluster_with()
-    async with settled_manager(api):
-        for wire in hostile_markers(rows):
-            api.put(MARKERS, wire)
-        for state, status in (("Succeeded", "True"), ("Failed", "False")):
-            good = pod_status_wire(pod_wire("web-0"), state_wire(state=state))
-            api.publish(*hostile_results(), good)
+    api.put(PODS, pod_wire("web-1"))
+    with capture_logs() as logs:
+        async with settled_manager(api):
+            for wire in hostile_markers(rows):
+                api.put(MARKERS, wire)
+            for number, time in enumerate(TIMES):
+                state, status = ("Failed", "False") if number % 2 else ("Succeeded", "True")
+                good = pod_status_wire(pod_wire("web-0"), state_wire(state=state))
+                api.publish(*hostile_results(state, time), good)
+                await settle()
+                assert healthy(api) == status
+            api.publish()
+            for number in range(len(rows)):
+                api.edit(MARKERS, f"row-{number}", {"metadata": {"finalizers": None}})
+                api.remove(MARKERS, f"row-{number}")
             await settle()
-            assert healthy(api) == status
-        api.edit(NODE_POD_PROBES, "node-1", {"status": {"podProbeStatuses": None}})
-        for number in range(len(rows)):
-            api.edit(MARKERS, f"row-{number}", {"metadata": {"finalizers": None}})
-            api.remove(MARKERS, f"row-{number}")
-        await settle()
-        entries = api.read(NODE_POD_PROBES, "node-1")["spec"]["podProbes"]
-        assert [[probe["name"] for probe in each["probes"]] for each in entries] == [
-            ["web#healthy"]
-        ]
+    entries = api.read(NODE_POD_PROBES, "node-1")["spec"]["podProbes"]
+    assert [[probe["name"] for probe in each["probes"]] for each in entries] == [
+        ["web#healthy"]
+    ] * 2
+    assert not [each for each in logs if each["log_level"] in ("error", "critical")]

@@ -54,6 +54,13 @@ async def test_a_pod_is_scheduled_runs_and_says_so(ns: PlaygroundNamespace) -> N
         assert condition(pod, kind)["status"] == "True"
 
 
+async def test_a_node_says_what_this_machine_has(ns: PlaygroundNamespace) -> None:
+    status = (await ns.api.get("/api/v1/nodes/node-0"))["status"]
+
+    assert status["capacity"]["cpu"] == str(os.cpu_count())
+    assert status["allocatable"] == status["capacity"]
+
+
 async def test_two_pods_have_two_addresses_and_can_bind_the_same_port(
     ns: PlaygroundNamespace,
 ) -> None:

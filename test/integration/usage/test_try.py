@@ -77,8 +77,12 @@ async def test_json_has_the_marks_and_null_for_removed_ones(tmp_path: Path) -> N
 
 
 async def test_requests_only_read_and_open_streams(tmp_path: Path) -> None:
-    _, pod = await try_it(tmp_path, "web-0", markers=[with_policies()])
+    _, pod = await try_it(tmp_path, "web-0 --as jane --as-group ops", markers=[with_policies()])
     assert {each.method for each in pod.requests} == {"GET"}
+    impersonated = ("Impersonate-User", "Impersonate-Group")
+    assert {tuple(map(each.headers.get, impersonated)) for each in pod.requests} == {
+        ("jane", "ops")
+    }
     paths = [each.path.rpartition("/")[2] for each in pod.requests]
     assert paths == ["podprobemarkers", "web-0", "exec"]
 
