@@ -394,7 +394,7 @@ CUSTOM: Cases = {
                 (
                     probe(probe={"exec": {"command": ["x" * 40_000]}}),
                     "spec.probes[0].probe.exec.command[0]",
-                    "Too long: may not be more than 8192 bytes",
+                    Part("Too long: may not be"),
                 ),
                 (probe(name=""), "spec.probes[0].name", "should be at least 1 chars long"),
                 (marker(probes=[marker()["spec"]["probes"][0]] * 33), "spec.probes", "Too many: 33: must have at most 32 items"),
@@ -791,12 +791,16 @@ CHANGED_BY_CONTROLLERS = "status-a-node-registers-with-its-status-and-then-keeps
 @pytest.mark.parametrize("target", ["real"], indirect=True)
 @pytest.mark.parametrize("row", sorted(ROWS.keys() - {CHANGED_BY_CONTROLLERS}))
 async def test_the_whole_objects_of_the_responses_are_the_same(
-    both: tuple[Api, Api], row: str
+    both: tuple[Api, Api], row: str, real_minor_version: int
 ) -> None:
     """Failures are compared by what the row says: their sentences may be our own."""
     real, embedded = [
         [normalised(each.body, api) for each in await run(api, ROWS[row]) if each.code < 300]
         for api in both
     ]
+    if real_minor_version < 33:  # pods have no generation
+        for body in embedded:
+            if body.get("kind") == "Pod":
+                del body["metadata"]["generation"]
     differences = compared(real, embedded)
     assert not differences, "\n".join(["real != embedded", *differences])
