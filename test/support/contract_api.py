@@ -261,22 +261,10 @@ class Api:
         await until("the API server judges by our CRDs", judges)
 
     async def until_gone(self, path: str) -> None:
-        """Watches until an object is deleted."""
-        collection, _, name = path.rpartition("/")
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            while True:
-                listed = await self.get(collection, fieldSelector=f"metadata.name={name}")
-                if not listed.body["items"]:
-                    return
-                async with self.watch(
-                    collection,
-                    fieldSelector=f"metadata.name={name}",
-                    resourceVersion=listed.revision,
-                    timeoutSeconds=5,
-                ) as stream:
-                    while event := await stream.line_or_end():
-                        if event["type"] == "DELETED":
-                            return
+        async def is_gone() -> bool:
+            return (await self.get(path)).code == 404
+
+        await until(f"{path} is gone", is_gone)
 
 
 def absent_node() -> str:

@@ -1,11 +1,10 @@
 """Sends random histories to a server, and compares what remains of answers without identity, times and versions."""
 
-import json
-import re
 from dataclasses import dataclass, field
 from typing import Any
 
-from support.contract_api import Api, Json
+from support.contract_api import Api, ApiResponse, Json
+from support.contract_rows import normalised
 from support.history_steps import CLUSTER_SCOPED, HistoryStep
 
 
@@ -60,7 +59,7 @@ class HistoryClient:
             self._remember(step, answer.body)
         # The playground sends warnings with accepted objects only.
         warnings = sorted(answer.headers.getall("Warning", [])) if answer.code < 300 else []
-        return normal((answer.code, answer.body, warnings), self.api)
+        return normal_answer(answer, warnings, self.api)
 
     async def _pages(self, step: HistoryStep, query: Json) -> Any:
         found, token = [], ""
@@ -70,7 +69,7 @@ class HistoryClient:
             answer = await self.api.get(
                 self.path(step, named=False), **query, limit=step.pages, **more
             )
-            found.append(normal((answer.code, answer.body, []), self.api))
+            found.append(normal_answer(answer, [], self.api))
             token = answer.body["metadata"].get("continue", "")
             if not token:
                 break
@@ -145,34 +144,13 @@ def _as_is(step: HistoryStep) -> Any:
     return step.body
 
 
-ADMITTED = frozenset({"tolerations", "priority", "preemptionPolicy"})
-UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-TIME = re.compile(r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z$")
-GIVEN_TIME = re.compile(r"^2026-01-02")
-
-
-def normal(value: Any, api: Api) -> Any:
+def normal_answer(answer: ApiResponse, warnings: list[str], api: Api) -> Json:
     """Without what differs between any two servers, and without sentences."""
-    if isinstance(value, tuple):
-        code, body, warnings = value
-        return {"code": code, "body": _body(body, api), "warnings": normal(warnings, api)}
-    if isinstance(value, dict):
-        kept = {key: each for key, each in value.items() if key not in ADMITTED}
-        if kept.get("managedFields"):
-            kept["managedFields"] = sorted(
-                kept["managedFields"],
-                key=lambda each: json.dumps({**each, "time": ""}, sort_keys=True),
-            )
-        for key in ("resourceVersion", "continue"):
-            if kept.get(key):
-                kept[key] = key
-        return {key: normal(each, api) for key, each in kept.items()}
-    if isinstance(value, list):
-        return [normal(each, api) for each in value]
-    if isinstance(value, str):
-        value = UUID.sub("uid", value.replace(api.namespace, "ns").replace(api.unique, "unique"))
-        return "time" if TIME.match(value) and not GIVEN_TIME.match(value) else value
-    return value
+    return {
+        "code": answer.code,
+        "body": _body(answer.body, api),
+        "warnings": normalised(warnings, api),
+    }
 
 
 def _body(body: Any, api: Api) -> Any:
@@ -181,7 +159,7 @@ def _body(body: Any, api: Api) -> Any:
         causes = {(each.get("reason"), each.get("field")) for each in details.get("causes", ())}
         causes.discard(("FieldValueInvalid", "<nil>"))  # "some validation rules were not checked"
         kept = {key: details.get(key) for key in ("name", "group", "kind")}
-        return normal(
+        return normalised(
             {"reason": body.get("reason"), **kept, "causes": sorted(map(str, causes))}, api
         )
-    return normal(body, api)
+    return normalised(body, api)

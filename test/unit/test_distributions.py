@@ -41,18 +41,6 @@ def test_a_wheel_contains_one_package(project: Path, package: str, tmp_path: Pat
     assert wheel_of(project, tmp_path) == {package, f"{package}-{version.TEXT}.dist-info"}
 
 
-def test_the_image_contains_one_package() -> None:
-    copied = [
-        line
-        for line in (ROOT / "Dockerfile").read_text().splitlines()
-        if line.startswith("COPY") and "--from" not in line
-    ]
-    allowed = (ROOT / ".dockerignore").read_text().splitlines()
-
-    assert not [line for line in (*copied, *allowed) if "playground" in line]
-    assert "*" in allowed
-
-
 def test_the_playground_requires_the_product_of_its_own_version() -> None:
     assert f"{PRODUCT['name']}=={PLAYGROUND['version']}" in PLAYGROUND["dependencies"]
     assert PLAYGROUND["version"] == version.TEXT

@@ -18,8 +18,8 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from support.api_server import ApiServer
 from support.contract_api import Api, ServerAddress
-from support.contract_rows import compared
-from support.histories import HistoryClient, normal
+from support.contract_rows import compared, normalised
+from support.histories import HistoryClient
 from support.history_steps import CLUSTER_SCOPED, SENTINELS, HistoryStep, histories
 
 from kruise_probe.manifests.crds import all_crds
@@ -121,7 +121,7 @@ async def _heard(client: HistoryClient, watch: Any) -> Any:
         event = await stream.next()
         if event["type"] == "ERROR" or "zz" in event["object"]["metadata"]["name"]:
             break
-        events.append([event["type"], normal(event["object"], client.api)])
+        events.append([event["type"], normalised(event["object"], client.api)])
     order = [f"{each} {obj['metadata']['name']}" for each, obj in events]
     return {"of": f"{kind} {selector}", "and order": order, "events": events}
 

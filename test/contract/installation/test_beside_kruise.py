@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,11 +17,10 @@ from support.control_plane import ControlPlane
 from support.embedded_runtime import EmbeddedRuntime, embedded_runtime
 from support.hollow import CONDITION, LABEL, Daemons, Hollow, probe
 from support.kruise_crds import kruise_crds
-from support.kubectl import Kubectl, KubectlError
+from support.kubectl import Kubectl
 from support.pages import blocks
 from support.patience import PATIENCE_SECONDS
 from support.programs import ALONE, Program, running, until
-from support.sockets import closed_port
 from support.target import (
     Target,
     condition,
@@ -37,7 +36,6 @@ from kruise_probe.controllers.markers.reconciler import PRUNED_CHECK_SECONDS
 
 Json = dict[str, Any]
 Holds = Callable[[Json], object]
-REFUSING = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
 NODE = "hollow-0"
 pytestmark = pytest.mark.timeout(600)  # the first brings the control plane up
 PORT = os.environ.get("KRUISE_PROBE_COEXISTENCE_PORT", "26443")
@@ -280,81 +278,6 @@ async def until_obeyed(cluster: Cluster, *, ours: bool) -> None:
         return not ours
 
     await until("the definition is obeyed", is_obeyed)
-
-
-@pytest.fixture
-def refused_port() -> Iterator[int]:
-    with closed_port() as port:
-        yield port
-
-
-async def test_kruises_webhook_stops_markers_and_nothing_else(
-    cluster: Cluster, refused_port: int
-) -> None:
-    """Left behind, it refuses every marker; what was there goes on, and all is well when it has gone."""
-    await cluster.hollow.add_pod(0, node=NODE)
-    await cluster.hollow.add_marker()
-    rule = {
-        "apiGroups": ["apps.kruise.io"],
-        "apiVersions": ["v1alpha1"],
-        "operations": ["CREATE", "UPDATE"],
-        "resources": ["podprobemarkers"],
-    }
-    webhook = {
-        "name": "vpodprobemarker.kb.io",
-        "admissionReviewVersions": ["v1"],
-        "clientConfig": {"url": f"https://127.0.0.1:{refused_port}/"},
-        "rules": [rule],
-        "failurePolicy": "Fail",
-        "sideEffects": "None",
-        "timeoutSeconds": 1,
-    }
-    await cluster.api.create(REFUSING, {"metadata": {"name": "kruise"}, "webhooks": [webhook]})
-    try:
-
-        async def is_refused() -> bool:
-            try:
-                cluster.kubectl.run(
-                    "label", "podprobemarkers/marker", "a=b",
-                    "--overwrite", "--dry-run=server", "-n", cluster.namespace,
-                )  # fmt: skip
-            except KubectlError as error:
-                return "vpodprobemarker.kb.io" in str(error)
-            return False
-
-        await until("the webhook refuses", is_refused)
-        async with cluster.manager() as manager:
-            await cluster.asked()
-            await cluster.shown("pod-0", "True")
-            await cluster.marker(
-                "is told of", lambda marker: marker.get("status", {}).get("observedGeneration") == 1
-            )
-            assert "finalizers" not in (await cluster.marker())["metadata"]
-
-            async def names_it() -> bool:
-                return manager.has_logged("vpodprobemarker.kb.io")
-
-            await manager.until("names who refuses", names_it)
-            await cluster.api.delete(f"{REFUSING}/kruise")
-            # Any change of the marker will do: else the manager's next try may be a while off.
-            await until("the marker can be changed", lambda: relabelled(cluster))
-            await cluster.marker(
-                "has its finalizer",
-                lambda marker: marker["metadata"].get("finalizers") == [MARKER_FINALIZER],
-            )
-    finally:
-        with suppress(NotFound):
-            await cluster.api.delete(f"{REFUSING}/kruise")
-
-
-async def relabelled(cluster: Cluster) -> bool:
-    try:
-        await cluster.api.merge(
-            marker_path("marker", cluster.namespace), {"metadata": {"labels": {"a": "b"}}}
-        )
-    except KubeError:
-        return False
-    return True
 
 
 class Probed(NamedTuple):

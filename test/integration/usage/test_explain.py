@@ -6,10 +6,10 @@ from collections.abc import Iterator
 import pytest
 from support.playground import ControlledPlayground
 from support.programs import until
-from support.target import marker_path, node_pod_probe_path, pod_path
+from support.target import marker_path, node_pod_probe_path
 from support.usage_namespace import UsageNamespace
 
-from kruise_probe.api.names import LEADER_ELECTION_ID, SYSTEM_NAMESPACE
+from kruise_probe.api.names import SYSTEM_NAMESPACE
 
 
 def pod(name: str = "web") -> str:
@@ -44,26 +44,6 @@ spec:
 
 
 PAST = "2020-01-01T00:00:00.000000Z"
-
-
-async def test_node_without_a_daemon_is_named(
-    ns: UsageNamespace, playground: ControlledPlayground
-) -> None:
-    name = f"{ns.namespace}-node"
-    node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}}
-    await playground.api.create("/api/v1/nodes", node)
-    await ns.apply(pod().replace("node-0", name))
-    await ns.apply(marker())
-    await playground.api.merge(
-        pod_path("web", ns.namespace, "status"),
-        {"status": {"phase": "Running", "conditions": [{"type": "Initialized", "status": "True"}]}},
-    )
-
-    trace = await ns.explained("web", "NoDaemon")
-
-    assert trace.first_broken == "daemon"
-    assert name in trace.links[-1].text
-    assert "DaemonSet" in trace.links[-1].remedy
 
 
 async def test_stale_daemon_is_named(ns: UsageNamespace, playground: ControlledPlayground) -> None:
@@ -114,34 +94,6 @@ async def test_writes_that_a_stopped_manager_did_not_make_are_named(
         await playground.api.delete(marker_path("marker", ns.namespace))
         assert (await ns.explained("web", "MarkerDeleting")).first_broken == "marker"
     finally:
-        playground.start_manager()
-
-
-async def test_absent_leader_is_named_if_a_write_is_missing(
-    ns: UsageNamespace, playground: ControlledPlayground
-) -> None:
-    await ns.apply(pod())
-    await ns.apply(marker("exec: {command: [sh, -c, 'test ! -e bad']}"))
-    await ns.explained("web", "")
-    leases = f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM_NAMESPACE}/leases"
-    lease = {
-        "apiVersion": "coordination.k8s.io/v1",
-        "kind": "Lease",
-        "metadata": {"name": LEADER_ELECTION_ID},
-        "spec": {"holderIdentity": "manager-1", "leaseDurationSeconds": 15, "renewTime": PAST},
-    }
-    await playground.kill_manager()
-    try:
-        await playground.api.create(leases, lease)
-        (ns.folder("web") / "bad").touch()
-
-        trace = await ns.explained("web", "ManagerNotRunning")
-
-        assert [each.name for each in trace.links] == ["marker", "pod", "container", "manager"]
-        assert f"no manager has renewed its Lease since {PAST}" in trace.links[-1].text
-        assert "but the result is Failed" in trace.links[-1].text
-    finally:
-        await playground.api.delete(f"{leases}/{LEADER_ELECTION_ID}")
         playground.start_manager()
 
 
