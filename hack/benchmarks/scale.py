@@ -30,7 +30,7 @@ from kruise_probe.controllers.product import ManagerOptions, build
 from kruise_probe.controllers.state import Informers
 from kruise_probe.manager.manager import Manager
 from kruise_probe.manager.process import tune_garbage_collector
-from kruise_probe.serving.health import Checks
+from kruise_probe.serving.endpoints import Checks
 
 T = TypeVar("T", bound=KubeObject)
 

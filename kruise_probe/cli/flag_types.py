@@ -18,7 +18,7 @@ import click
 from kruise_probe.api.labels import label_key_error
 from kruise_probe.api.reserved import MAX_ALLOWED_LABELS
 from kruise_probe.api.times import parse_duration
-from kruise_probe.serving.address import BindAddress
+from kruise_probe.serving.sockets import BindAddress
 
 T = TypeVar("T")
 F = TypeVar("F")

@@ -23,12 +23,11 @@ from kruise_probe.cli.flag_types import (
     flag,
 )
 from kruise_probe.client.config import ClusterConfig, load_config
+from kruise_probe.client.credentials import run_in_daemon_thread
 from kruise_probe.client.rest import RestClient
-from kruise_probe.client.threads import run_in_daemon_thread
 from kruise_probe.manager.manager import Runnable
 from kruise_probe.serving.authorization import MAX_REVIEWS, MetricsGuard
-from kruise_probe.serving.exposition import MetricsHandler
-from kruise_probe.serving.health import Checks, health_handlers
+from kruise_probe.serving.endpoints import Checks, MetricsHandler, health_handlers
 from kruise_probe.serving.http_server import HttpHandler, HttpServer
 from kruise_probe.serving.logs import FORMATS, LEVELS
 from kruise_probe.serving.stalls import StallDetector

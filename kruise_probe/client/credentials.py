@@ -13,14 +13,17 @@ import os
 import ssl
 import sys
 import tempfile
+import threading
 from collections.abc import Callable
+from concurrent.futures import Future
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 import structlog
 
 from kruise_probe.api.errors import FatalError
-from kruise_probe.client.threads import run_in_daemon_thread
+
+T = TypeVar("T")
 
 _log = structlog.get_logger(__name__)
 
@@ -239,3 +242,24 @@ def tls_context(ca_file: Path | None, *, origin: str, verify: bool = True) -> ss
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     return context
+
+
+async def run_in_daemon_thread(call: Callable[[], T]) -> T:
+    """Run a call that may block forever, such as an exec plugin, in a daemon thread and return its result.
+
+    Cancelling ends only the wait. The thread continues until `call` returns or the process ends. Unlike in
+    `asyncio.to_thread`, the process does not wait for it at its exit.
+    """
+    future: Future[T] = Future()
+    future.set_running_or_notify_cancel()  # no longer cancellable; only the thread sets its result
+
+    def run() -> None:
+        try:
+            result = call()
+        except BaseException as error:  # noqa: BLE001 - raised again where it is awaited
+            future.set_exception(error)
+        else:
+            future.set_result(result)
+
+    threading.Thread(target=run, name="blocking call", daemon=True).start()
+    return await asyncio.wrap_future(future)

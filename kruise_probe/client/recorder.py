@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Callable
 from datetime import datetime
 from itertools import count
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import msgspec
 import structlog
@@ -38,7 +38,7 @@ from kruise_probe.api.errors import (
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.times import CLOCK_SLACK_SECONDS, format_time
 from kruise_probe.api.token_bucket import TokenBucket
-from kruise_probe.client.request import Creator, Patcher, PatchType
+from kruise_probe.client.request import PatchType, Writer
 
 EVENTS_DROPPED = Counter(
     "kruise_probe_events_dropped_total",
@@ -149,10 +149,6 @@ class EventSeries(msgspec.Struct, eq=False):
         )
 
 
-class EventClient(Creator, Patcher, Protocol):
-    """The requests of the recorder."""
-
-
 class EventRecorder:
     """Records events without blocking; `run` writes them one after the other.
 
@@ -160,7 +156,7 @@ class EventRecorder:
     """
 
     def __init__(
-        self, client: EventClient, *, component: str, host: str, now: Callable[[], datetime]
+        self, client: Writer, *, component: str, host: str, now: Callable[[], datetime]
     ) -> None:
         self._client = client
         self._source = (component, host)

@@ -102,6 +102,10 @@ class Patcher(Protocol):
     ) -> T: ...
 
 
+class Writer(Creator, Patcher, Protocol):
+    """Creates and patches, for Leases and Events."""
+
+
 class Deleter(Protocol):
     async def delete(
         self, resource: Resource[Any], key: NamespacedName, *, uid: str = ""

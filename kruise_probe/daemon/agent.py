@@ -19,9 +19,10 @@ from kruise_probe.api.keys import ProbeKey
 from kruise_probe.api.names import EVENT_FAILED, EVENT_SUCCEEDED, EVENT_UNKNOWN, SYSTEM_NAMESPACE
 from kruise_probe.api.v1alpha1 import ContainerProbeState, NodePodProbe, ProbeState
 from kruise_probe.client.recorder import EventRecorder, ObjectReference
+from kruise_probe.client.request import Writer
 from kruise_probe.daemon import metrics
 from kruise_probe.daemon.diff import DesiredProbe, Recorded, desired_probes, recorded_in
-from kruise_probe.daemon.heartbeat import Heartbeat, LeaseClient
+from kruise_probe.daemon.heartbeat import Heartbeat
 from kruise_probe.daemon.metrics import ProbeCollector
 from kruise_probe.daemon.reporter import Reporter, StatusClient
 from kruise_probe.daemon.schedule import StartTime
@@ -60,7 +61,7 @@ class Informer(Protocol):
     async def run(self) -> None: ...
 
 
-class AgentClient(StatusClient, LeaseClient, Protocol):
+class AgentClient(StatusClient, Writer, Protocol):
     """All requests of the daemon to the API server, except events."""
 
 

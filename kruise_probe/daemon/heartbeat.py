@@ -12,7 +12,7 @@ import asyncio
 import random
 from collections.abc import Callable
 from datetime import datetime
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 import structlog
@@ -24,7 +24,7 @@ from kruise_probe.api.meta import ObjectMeta, OwnerReference
 from kruise_probe.api.names import daemon_lease_name
 from kruise_probe.api.resources import LEASES
 from kruise_probe.api.times import format_micro_time
-from kruise_probe.client.request import Creator, Patcher, PatchType
+from kruise_probe.client.request import PatchType, Writer
 from kruise_probe.daemon import metrics
 
 LEASE_SECONDS: Final = 60
@@ -35,17 +35,13 @@ DEADLINE_SECONDS: Final = 8.0
 """Timeout of one renewal."""
 
 
-class LeaseClient(Creator, Patcher, Protocol):
-    """The requests of a heartbeat."""
-
-
 class Heartbeat:
     """Renews the Lease of `node_name` every `RENEW_SECONDS` while `run` runs."""
 
     def __init__(
         self,
         *,
-        client: LeaseClient,
+        client: Writer,
         node_name: str,
         system_namespace: str,
         now: Callable[[], datetime],

@@ -4,7 +4,7 @@ from typing import Any, Final
 
 from kruise_probe.client.watch import READ_DEADLINE_SECONDS
 from kruise_probe.informers.shared_informer import SharedInformer
-from kruise_probe.serving.health import Checks
+from kruise_probe.serving.endpoints import Checks
 
 MAX_INACTIVITY_SECONDS: Final = 2 * READ_DEADLINE_SECONDS
 """A watch without activity for this long has failed to reconnect at least once; the process is not ready."""

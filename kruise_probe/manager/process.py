@@ -16,7 +16,7 @@ import signal
 import sys
 import threading
 from collections.abc import Coroutine
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NoReturn, TypeVar
 
 import structlog
 
@@ -36,6 +36,8 @@ allocates as much. A TLS record has at most 16 KiB."""
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
+
+T = TypeVar("T")
 
 
 def run_until_signalled(main: Coroutine[Any, Any, None], *, program: str) -> None:
@@ -120,3 +122,37 @@ def _exit(code: int) -> NoReturn:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
+
+
+class Signalled(Exception):
+    """The work was cancelled by the signal `number`, and has ended."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(f"ended by signal {number}")
+        self.number = number
+
+
+async def until_signal(work: Coroutine[Any, Any, T]) -> T:
+    """Run `work`. The first SIGINT, SIGTERM or SIGHUP cancels it; further signals are ignored.
+
+    Raises:
+        Signalled: a signal cancelled `work`.
+    """
+    task = asyncio.current_task()
+    assert task is not None, "a coroutine runs in a task"
+    caught: list[int] = []
+
+    def catch(number: int) -> None:
+        if not caught:
+            caught.append(number)
+            task.cancel()
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        loop.add_signal_handler(number, catch, number)
+    try:
+        return await work
+    except asyncio.CancelledError:
+        if caught and not task.uncancel():
+            raise Signalled(caught[0]) from None
+        raise

@@ -37,7 +37,7 @@ Post = Callable[[str, str, bytes], Awaitable[bytes]]
 """Sends method, path and body to the API server and returns the response body."""
 
 
-class UserInfo(msgspec.Struct, frozen=True):
+class _UserInfo(msgspec.Struct, frozen=True):
     username: str = ""
     uid: str = ""
     groups: tuple[str, ...] = ()
@@ -48,7 +48,7 @@ class _ReviewStatus(msgspec.Struct, frozen=True):
     """Status of a TokenReview (the first two fields) or of a SubjectAccessReview."""
 
     authenticated: bool = False
-    user: UserInfo = UserInfo()
+    user: _UserInfo = _UserInfo()
     allowed: bool = False
     denied: bool = False
 

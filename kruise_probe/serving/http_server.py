@@ -20,7 +20,6 @@ from typing import Final, NamedTuple
 import structlog
 
 from kruise_probe.api.times import utc_now
-from kruise_probe.serving.address import BindAddress, BindError, listen
 from kruise_probe.serving.http_messages import (
     END_OF_HEAD,
     HttpRequest,
@@ -28,7 +27,7 @@ from kruise_probe.serving.http_messages import (
     RefusedRequest,
     parse_head,
 )
-from kruise_probe.serving.stream import ConnectionStream
+from kruise_probe.serving.sockets import BindAddress, BindError, ConnectionStream, listen
 from kruise_probe.serving.tls import ServerTls
 
 HttpHandler = Callable[[HttpRequest], Awaitable[HttpResponse]]
@@ -86,8 +85,8 @@ class _Connection:
     def __init__(self, accepted: socket.socket, now: float) -> None:
         self.stream: Final = ConnectionStream(accepted)
         self.task: asyncio.Task[None] | None = None
+        self.accepted_at = self.since = now
         self.stage = INCOMPLETE
-        self.since = now
         self.received = bytearray()
         self.body_bytes = 0
 
@@ -117,8 +116,8 @@ class _Connection:
 class HttpServer:
     """Serves handlers by path at one address. They accept only `method`; GET includes HEAD.
 
-    Call `bind` before anything starts, so that a port in use is the first message in the log. `run` serves until
-    cancelled, then closes the port. An exception of a handler is logged and returns 500. A handler that takes longer
+    Call `bind` before `run`, and before anything else starts, so that a port in use is the first message in the log.
+    `run` serves until cancelled, then closes the port. An exception of a handler is logged and returns 500. A handler that takes longer
     than `HANDLE_SECONDS` returns 503.
     """
 
@@ -140,10 +139,8 @@ class HttpServer:
         self._limits = limits
         self._tls = tls
         self._socket: socket.socket | None = None
-        self._stages: dict[str, dict[_Connection, None]] = {INCOMPLETE: {}, IDLE: {}, ANSWERING: {}}
-        """The open connections by stage, in the order in which they entered it."""
         self._connections: dict[_Connection, None] = {}
-        """All of them, oldest first."""
+        """The open connections, in the order in which they entered their stage."""
         self._turn = asyncio.Lock()
         """Held for request starts, which block the loop for milliseconds: at most one per loop step."""
 
@@ -175,7 +172,7 @@ class HttpServer:
             self._socket.setsockopt(socket.SOL_SOCKET, buffer, KERNEL_BYTES)
 
     def close(self) -> None:
-        """Release the port. Needed only if `run` is not called after `bind`."""
+        """Release the port."""
         if self._socket is not None:
             self._socket.close()
             self._socket = None
@@ -184,11 +181,7 @@ class HttpServer:
         """Serve until cancelled; requests in flight then have `STOP_SECONDS` to complete.
 
         If turned off, only wait for cancellation.
-
-        Raises:
-            BindError: as `bind`, if it was not called before.
         """
-        self.bind()
         if self._socket is None:
             await asyncio.get_running_loop().create_future()
             return
@@ -205,10 +198,14 @@ class HttpServer:
 
     async def _end(self) -> None:
         """Close connections without a request, and wait for the others. The caller closes those that remain."""
-        for each in (*self._stages[INCOMPLETE], *self._stages[IDLE]):
-            self._close(each)
-        if busy := [each.task for each in self._stages[ANSWERING] if each.task]:
+        for connection in self._in_stage(INCOMPLETE) + self._in_stage(IDLE):
+            self._close(connection)
+        if busy := [connection.task for connection in self._connections if connection.task]:
             await asyncio.wait(busy, timeout=STOP_SECONDS)
+
+    def _in_stage(self, stage: str) -> list[_Connection]:
+        """The connections in this stage, the longest in it first."""
+        return [connection for connection in self._connections if connection.stage == stage]
 
     async def _accept(self, listening: socket.socket, group: asyncio.TaskGroup) -> None:
         loop = asyncio.get_running_loop()
@@ -232,7 +229,7 @@ class HttpServer:
             accepted.setblocking(False)
             accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             connection = _Connection(accepted, now)
-            self._connections[connection] = self._stages[INCOMPLETE][connection] = None
+            self._connections[connection] = None
             connection.task = group.create_task(self._serve(connection))
             # Not in the task: a task cancelled before its first step runs no code.
             connection.task.add_done_callback(partial(self._closed, connection))
@@ -247,27 +244,24 @@ class HttpServer:
         First the oldest without a complete request, if it is older than `GRACE_SECONDS`. Then the one idle for
         longest, then the oldest of all. So a new client gets a response even while others flood the server.
         """
-        incomplete = next(iter(self._stages[INCOMPLETE]), None)
-        if incomplete is not None and now - incomplete.since >= GRACE_SECONDS:
-            return incomplete
-        return next(iter(self._stages[IDLE] or self._connections))
+        for connection in self._in_stage(INCOMPLETE)[:1]:
+            if now - connection.since >= GRACE_SECONDS:
+                return connection
+        oldest = min(self._connections, key=lambda connection: connection.accepted_at)
+        return next(iter(self._in_stage(IDLE)), oldest)
 
     def _enter(self, connection: _Connection, stage: str) -> None:
         """Change the stage; no-op for a connection that was closed, whose task may still run."""
         if connection in self._connections:
-            del self._stages[connection.stage][connection]
-            self._stages[stage][connection] = None
+            del self._connections[connection]
+            self._connections[connection] = None
             connection.stage, connection.since = stage, asyncio.get_running_loop().time()
 
     def _close(self, connection: _Connection) -> None:
         """Remove the connection from the count now; its socket is closed when its task ends."""
-        self._discard(connection)
+        self._connections.pop(connection, None)
         if connection.task is not None:
             connection.task.cancel()
-
-    def _discard(self, connection: _Connection) -> None:
-        self._connections.pop(connection, None)
-        self._stages[connection.stage].pop(connection, None)
 
     async def _serve(self, connection: _Connection) -> None:
         try:
@@ -287,7 +281,7 @@ class HttpServer:
 
     def _closed(self, connection: _Connection, _task: asyncio.Task[None]) -> None:
         connection.stream.close()
-        self._discard(connection)
+        self._connections.pop(connection, None)
         connection.received.clear()  # a traceback may refer to it until the next garbage collection
 
     async def _serve_request(self, connection: _Connection) -> bool:
@@ -340,9 +334,8 @@ class HttpServer:
         Raises:
             RefusedRequest: there is no such other.
         """
-        incomplete = self._stages[INCOMPLETE]
-        held = sum(each.held_bytes for each in (*incomplete, *self._stages[ANSWERING]))
-        for oldest in [each for each in incomplete if each.received]:
+        held = sum(other.held_bytes for other in self._connections)
+        for oldest in [other for other in self._in_stage(INCOMPLETE) if other.received]:
             if held <= self._limits.all_bodies_bytes:
                 return
             if oldest is connection:

@@ -15,8 +15,7 @@ from typing import Final
 
 import structlog
 
-from kruise_probe.client.credentials import load_certificate
-from kruise_probe.client.threads import run_in_daemon_thread
+from kruise_probe.client.credentials import load_certificate, run_in_daemon_thread
 
 ISSUE_SECONDS: Final = 30.0
 POLL_SECONDS: Final = 5.0

@@ -13,8 +13,8 @@ import click
 from rich.console import Console
 
 from kruise_probe.api.errors import FatalError, KubeError
+from kruise_probe.manager.process import Signalled, until_signal
 from kruise_probe.serving.logs import configure_logs
-from kruise_probe.serving.signals import Signalled, until_signal
 from kruise_probe_playground.documents import SAMPLE, BadFile, LoadedObject, load
 from kruise_probe_playground.node.addresses import NoAddress
 from kruise_probe_playground.programs import ChildFailed

@@ -15,7 +15,7 @@ from kruise_probe.client.recorder import ObjectReference
 from kruise_probe.controllers.product import ManagerOptions, build
 from kruise_probe.manager.leader_election import LeaderElection
 from kruise_probe.manager.manager import Manager
-from kruise_probe.serving.health import Checks
+from kruise_probe.serving.endpoints import Checks
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -4,6 +4,7 @@ Source: Kruise pkg/daemon/criruntime/factory_unix.go for the mount point; cri-to
 Differs: waits for a runtime that is not available yet; prefers the runtime with pods if several respond.
 """
 
+import stat
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, Self
@@ -69,7 +70,11 @@ class NodeRuntime(GrpcRuntime):
         return self
 
     async def list_containers(self) -> Sequence[RuntimeContainer]:
-        if not self.endpoint or not _exists(self.endpoint):
+        try:
+            connected = bool(self.endpoint) and _is_socket(self.endpoint)
+        except PermissionError:
+            connected = False
+        if not connected:
             await self._search()
         return await super().list_containers()
 
@@ -82,14 +87,13 @@ class NodeRuntime(GrpcRuntime):
         problems: list[str] = []
         idle: str | None = None
         for endpoint in self._candidates:
-            problem = _access_problem(endpoint)
-            if problem:
-                problems.append(_problem_at(endpoint, problem))
-                continue
-            if not _exists(endpoint):
-                continue
             try:
+                if not _is_socket(endpoint):
+                    continue
                 has_pods = await _has_pods(endpoint)
+            except PermissionError:
+                problems.append(_problem_at(endpoint, "Permission denied"))
+                continue
             except RuntimeFailure as failure:
                 problems.append(_problem_at(endpoint, str(failure)))
                 continue
@@ -134,9 +138,12 @@ async def _has_pods(endpoint: str) -> bool:
         return any(container.pod_uid for container in await runtime.list_containers())
 
 
-def _exists(endpoint: str) -> bool:
+def _is_socket(endpoint: str) -> bool:
+    """Whether there is a socket at the path. Raises: PermissionError."""
     try:
-        return Path(socket_path(endpoint)).is_socket()
+        return stat.S_ISSOCK(Path(socket_path(endpoint)).stat().st_mode)
+    except PermissionError:
+        raise
     except OSError:
         return False
 
@@ -146,14 +153,3 @@ def _problem_at(endpoint: str, failure: str) -> str:
     if "Permission denied" in failure:
         return f"{text}; run the daemon as a user that may open the socket, most often root"
     return text
-
-
-def _access_problem(endpoint: str) -> str:
-    """Why the path of the socket cannot be read; empty if it can be."""
-    try:
-        Path(socket_path(endpoint)).stat()
-    except PermissionError:
-        return "Permission denied"
-    except OSError:
-        return ""
-    return ""

@@ -7,7 +7,7 @@ Differs: an exec is cancelled 0.5 s after its timeout, where kubelet waits two m
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Awaitable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from math import ceil
@@ -132,29 +132,21 @@ class GrpcRuntime:
             await channel.close(None)
 
     async def version(self) -> RuntimeVersion:
-        response = await self._response_of(
-            self._calls.Version(pb.VersionRequest(version="v1"), timeout=CALL_TIMEOUT_SECONDS)
-        )
+        response = await self._call(self._calls.Version, pb.VersionRequest(version="v1"))
         return RuntimeVersion(response.runtime_name, response.runtime_version)
 
     async def list_containers(self) -> Sequence[RuntimeContainer]:
-        response = await self._response_of(
-            self._calls.ListContainers(pb.ListContainersRequest(), timeout=CALL_TIMEOUT_SECONDS)
-        )
+        response = await self._call(self._calls.ListContainers, pb.ListContainersRequest())
         return [_container(each) for each in response.containers]
 
     async def container_status(self, container_id: str) -> RuntimeContainerStatus:
         request = pb.ContainerStatusRequest(container_id=container_id)
-        response = await self._response_of(
-            self._calls.ContainerStatus(request, timeout=CALL_TIMEOUT_SECONDS)
-        )
+        response = await self._call(self._calls.ContainerStatus, request)
         return RuntimeContainerStatus(_at(response.status.started_at))
 
     async def sandbox_status(self, sandbox_id: str) -> PodSandboxStatus:
         request = pb.PodSandboxStatusRequest(pod_sandbox_id=sandbox_id)
-        response = await self._response_of(
-            self._calls.PodSandboxStatus(request, timeout=CALL_TIMEOUT_SECONDS)
-        )
+        response = await self._call(self._calls.PodSandboxStatus, request)
         network = response.status.network
         ips = [network.ip, *(additional.ip for additional in network.additional_ips)]
         mode = response.status.linux.namespaces.options.network
@@ -208,10 +200,10 @@ class GrpcRuntime:
             raise RuntimeUnavailable("no container runtime has been found yet; see --cri-endpoint")
         return self._stub
 
-    async def _response_of(self, call: Awaitable[A]) -> A:
+    async def _call(self, method: Callable[..., Awaitable[A]], request: object) -> A:
         try:
             with self._closing_is_unavailable():
-                return await call
+                return await method(request, timeout=CALL_TIMEOUT_SECONDS)
         except grpc.aio.AioRpcError as error:
             raise self._failure(error) from error
 

@@ -19,7 +19,7 @@ from kruise_probe.cli.flag_types import LISTEN_ADDRESS, SERVERLESS, parse_gates
 from kruise_probe.manifests.crds import all_crds
 from kruise_probe.manifests.install import default_install
 from kruise_probe.manifests.workloads import Install, daemon, manager
-from kruise_probe.serving.address import BindAddress
+from kruise_probe.serving.sockets import BindAddress
 
 Json = dict[str, Any]
 Identity = tuple[str, str]

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from kruise_probe.client.threads import run_in_daemon_thread
+from kruise_probe.client.credentials import run_in_daemon_thread
 
 GIVES_UP = """
 import asyncio, threading
-from kruise_probe.client.threads import run_in_daemon_thread
+from kruise_probe.client.credentials import run_in_daemon_thread
 
 async def main():
     try:

@@ -20,7 +20,7 @@ from kruise_probe.api.resources import PODS
 from kruise_probe.client.config import ClusterConfig
 from kruise_probe.controllers.product import ManagerOptions, build
 from kruise_probe.manager.manager import Manager
-from kruise_probe.serving.health import Checks
+from kruise_probe.serving.endpoints import Checks
 
 
 class TestOptions:

@@ -6,7 +6,7 @@ from kruise_probe.api.errors import ConnectionFailed
 from kruise_probe.api.meta import ApiObject
 from kruise_probe.informers.shared_informer import SharedInformer
 from kruise_probe.manager.cache_checks import MAX_INACTIVITY_SECONDS, add_cache_checks
-from kruise_probe.serving.health import Checks
+from kruise_probe.serving.endpoints import Checks
 
 
 async def test_a_cache_is_unready_until_it_syncs_and_after_a_long_time_without_activity() -> None:

@@ -5,8 +5,8 @@ import socket
 
 import pytest
 
-from kruise_probe.serving.address import BindAddress, BindError, listen
 from kruise_probe.serving.http_server import HttpServer
+from kruise_probe.serving.sockets import BindAddress, BindError, listen
 
 
 @pytest.mark.parametrize(

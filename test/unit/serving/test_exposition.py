@@ -9,7 +9,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
-from kruise_probe.serving.exposition import CHUNK_SAMPLES, FRESH_SECONDS, MetricsHandler
+from kruise_probe.serving.endpoints import CHUNK_SAMPLES, FRESH_SECONDS, MetricsHandler
 from kruise_probe.serving.http_messages import HttpRequest
 
 SCRAPE = HttpRequest("GET", "/metrics")

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from kruise_probe.serving.health import CHECK_SECONDS, Checks, health_handlers
+from kruise_probe.serving.endpoints import CHECK_SECONDS, Checks, health_handlers
 from kruise_probe.serving.http_messages import HttpRequest
 
 

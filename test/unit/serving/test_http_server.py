@@ -137,7 +137,7 @@ async def serving(
         await asyncio.wait({task})
         for each in served.clients:
             each.socket.close()
-    assert not any(server._stages.values())
+    assert not server._connections
 
 
 def responses_in(data: bytes) -> list[tuple[int, bytes]]:
