@@ -101,39 +101,29 @@ def load_config(
         ConfigError: one line that says what is wrong, where, and what to do.
     """
     environ = os.environ if environ is None else environ
-    config = _load_config(kubeconfig, environ, overrides, kubeconfig_first=kubeconfig_first)
-    return replace(config, as_user=overrides.as_user, as_groups=overrides.as_groups)
-
-
-def _load_config(
-    kubeconfig: str | None,
-    environ: Mapping[str, str],
-    overrides: ConfigOverrides,
-    *,
-    kubeconfig_first: bool,
-) -> ClusterConfig:
-    if kubeconfig:
-        return _from_kubeconfig(kubeconfig, environ, "--kubeconfig", overrides)
-    if environ.get("KUBECONFIG"):
-        return _from_kubeconfig(environ["KUBECONFIG"], environ, "$KUBECONFIG", overrides)
     default = os.path.join(environ.get("HOME") or os.path.expanduser("~"), ".kube", "config")
     has_default = os.path.exists(default)
-    in_cluster = environ.get("KUBERNETES_SERVICE_HOST") and (SERVICE_ACCOUNT / "token").exists()
     skip_account = overrides.need_kubeconfig or (kubeconfig_first and has_default)
-    if in_cluster and not skip_account:
-        return _in_cluster(environ)
-    if has_default:
-        return _from_kubeconfig(default, environ, "the default kubeconfig", overrides)
-    raise ConfigError(
-        f"no configuration of an API server: --kubeconfig and $KUBECONFIG are not set, {default} does not exist, and "
-        f"there is no service account of a pod ({_no_service_account(environ)}); set --kubeconfig"
-    )
-
-
-def _no_service_account(environ: Mapping[str, str]) -> str:
-    if not environ.get("KUBERNETES_SERVICE_HOST"):
-        return "$KUBERNETES_SERVICE_HOST is not set"
-    return f"{SERVICE_ACCOUNT}/token does not exist; is automountServiceAccountToken false?"
+    in_cluster = environ.get("KUBERNETES_SERVICE_HOST") and (SERVICE_ACCOUNT / "token").exists()
+    if kubeconfig:
+        config = _from_kubeconfig(kubeconfig, environ, "--kubeconfig", overrides)
+    elif environ.get("KUBECONFIG"):
+        config = _from_kubeconfig(environ["KUBECONFIG"], environ, "$KUBECONFIG", overrides)
+    elif in_cluster and not skip_account:
+        config = _in_cluster(environ)
+    elif has_default:
+        config = _from_kubeconfig(default, environ, "the default kubeconfig", overrides)
+    else:
+        account = "$KUBERNETES_SERVICE_HOST is not set"
+        if environ.get("KUBERNETES_SERVICE_HOST"):
+            account = (
+                f"{SERVICE_ACCOUNT}/token does not exist; is automountServiceAccountToken false?"
+            )
+        raise ConfigError(
+            f"no configuration of an API server: --kubeconfig and $KUBECONFIG are not set, {default} does not exist, "
+            f"and there is no service account of a pod ({account}); set --kubeconfig"
+        )
+    return replace(config, as_user=overrides.as_user, as_groups=overrides.as_groups)
 
 
 def _from_kubeconfig(
@@ -160,8 +150,9 @@ def _in_cluster(environ: Mapping[str, str]) -> ClusterConfig:
                 f"in a pod: {token} is empty; is the service account token projected?"
             )
     except (OSError, UnicodeDecodeError) as error:
+        reason = (error.strerror if isinstance(error, OSError) else None) or error
         raise ConfigError(
-            f"in a pod: {token} cannot be read ({_reason(error)}); make the service account token readable for this "
+            f"in a pod: {token} cannot be read ({reason}); make the service account token readable for this "
             "user with fsGroup or runAsUser"
         ) from error
     ca_file = SERVICE_ACCOUNT / "ca.crt"
@@ -184,10 +175,6 @@ def _pod_namespace() -> str:
         return (SERVICE_ACCOUNT / "namespace").read_text(encoding="utf-8").strip() or "default"
     except OSError:
         return "default"
-
-
-def _reason(error: Exception) -> str:
-    return (error.strerror if isinstance(error, OSError) else None) or str(error)
 
 
 def proxy_from_environment(server: str, environ: Mapping[str, str]) -> str | None:

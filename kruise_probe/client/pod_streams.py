@@ -327,15 +327,6 @@ class ForwardedPort:
                 raise ForwardRefused(message[1 : MAX_ERROR_BYTES + 1].decode(errors="replace"))
         return b""
 
-    async def wait_until_started(self) -> None:
-        """Wait for the first message of each channel, the number of the port. The runtime then connects."""
-        pending = {_DATA, _ERROR}
-        while pending:
-            message = await self._stream.receive(deadline_seconds=PORT_SECONDS)
-            if not message:
-                raise ConnectionFailed("the port-forward ended before it began")
-            pending.discard(message[0])
-
 
 @asynccontextmanager
 async def forwarded_port(
@@ -350,6 +341,11 @@ async def forwarded_port(
     """
     query = [("ports", str(port))]
     async with open_stream(client, pod, "portforward", query) as stream:
-        forwarded = ForwardedPort(stream)
-        await forwarded.wait_until_started()
-        yield forwarded
+        # The first message of each channel is the number of the port. The runtime then connects.
+        pending = {_DATA, _ERROR}
+        while pending:
+            message = await stream.receive(deadline_seconds=PORT_SECONDS)
+            if not message:
+                raise ConnectionFailed("the port-forward ended before it began")
+            pending.discard(message[0])
+        yield ForwardedPort(stream)

@@ -243,7 +243,7 @@ class EventRecorder:
         self._wake.set()
         EVENTS_PENDING.set(self._pending)
 
-    def _postpone(self, series: EventSeries, seconds: float) -> None:
+    def _enqueue_after(self, series: EventSeries, seconds: float) -> None:
         due = asyncio.get_running_loop().time() + seconds
         heapq.heappush(self._later, (due, next(self._order), series))
 
@@ -263,7 +263,7 @@ class EventRecorder:
         now = _now()
         wait = series.budget.wait_seconds(now)
         if wait > 0:
-            self._postpone(series, wait)
+            self._enqueue_after(series, wait)
             return
         series.budget.take(now)
         written = series.count
@@ -305,7 +305,7 @@ class EventRecorder:
         series.tries += 1
         if transient and series.tries < MAX_TRIES:
             wait = max(RETRY_SECONDS * random.uniform(0.5, 1.0), retry_after_seconds(error))
-            self._postpone(series, wait)
+            self._enqueue_after(series, wait)
             return
         series.tries = 0
         series.pending = False

@@ -8,14 +8,13 @@ decode is an event, and does not end the watch.
 
 import asyncio
 from collections import deque
-from collections.abc import Mapping
 from typing import Final, Generic, Self, TypeVar
 
 import msgspec
 
 from kruise_probe.api.errors import ConnectionFailed, Status, error_of
 from kruise_probe.api.kinds import EventType, KubeObject, Resource, WatchEvent, undecodable_of
-from kruise_probe.api.meta import DECODE_ERRORS
+from kruise_probe.api.meta import DECODE_ERRORS, ApiObject
 from kruise_probe.client.connection import MAX_BODY_BYTES
 from kruise_probe.client.request import Request
 from kruise_probe.client.transport import ConnectionBroken, ResponseStream
@@ -36,17 +35,8 @@ class _Event(msgspec.Struct, frozen=True):
     object: msgspec.Raw
 
 
-class _BookmarkMeta(msgspec.Struct, frozen=True, rename="camel"):
-    resource_version: str = ""
-    annotations: Mapping[str, str] | None = None
-
-
-class _Bookmark(msgspec.Struct, frozen=True):
-    metadata: _BookmarkMeta = _BookmarkMeta()
-
-
 _event_decoder = msgspec.json.Decoder(_Event)
-_bookmark_decoder = msgspec.json.Decoder(_Bookmark)
+_bookmark_decoder = msgspec.json.Decoder(ApiObject)
 _status_decoder = msgspec.json.Decoder(Status)
 _TYPES = {str(known): known for known in EventType}
 

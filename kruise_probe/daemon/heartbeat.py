@@ -99,33 +99,32 @@ class Heartbeat:
                 await self._patch()
 
     async def _patch(self) -> None:
-        owner = self._owner
-        if owner is not None and owner != self._refused_owner:
-            try:
-                await self._send({"spec": self._spec(), "metadata": {"ownerReferences": [owner]}})
-            except Forbidden as error:
-                # The admission plugin OwnerReferencesPermissionEnforcement requires the right to delete. Renew without
-                # owner: an expired Lease would make results stale.
-                self._refused_owner = owner
-                self._log.warning(
-                    "lease has no owner reference, so it stays when its Node is deleted; allow the daemon to set owner references",
-                    error=str(error),
-                )
-            else:
-                return
-        await self._send({"spec": self._spec()})
-
-    async def _send(self, renewal: dict[str, object]) -> None:
-        await self._client.patch(
-            LEASES, self._key, msgspec.json.encode(renewal), patch_type=PatchType.MERGE
-        )
+        owner = self._owner if self._owner != self._refused_owner else None
+        renewal: dict[str, object] = {"spec": self._spec()}
+        if owner is not None:
+            renewal["metadata"] = {"ownerReferences": [owner]}
+        body = msgspec.json.encode(renewal)
+        try:
+            await self._client.patch(LEASES, self._key, body, patch_type=PatchType.MERGE)
+        except Forbidden as error:
+            if owner is None:
+                raise
+            # The admission plugin OwnerReferencesPermissionEnforcement requires the right to delete. Renew without
+            # owner: an expired Lease would make results stale.
+            self._refused_owner = owner
+            self._log.warning(
+                "lease has no owner reference, so it stays when its Node is deleted; allow the daemon to set owner references",
+                error=str(error),
+            )
+            await self._patch()
 
     async def _create(self) -> None:
         owners = None if self._owner is None else (self._owner,)
         metadata = ObjectMeta(
             name=self._key.name, namespace=self._key.namespace, owner_references=owners
         )
-        spec = msgspec.structs.replace(self._spec(), acquire_time=self._stamp())
+        spec = self._spec()
+        spec = msgspec.structs.replace(spec, acquire_time=spec.renew_time)
         lease = {
             "apiVersion": LEASES.api_version,
             "kind": LEASES.kind,
@@ -137,11 +136,8 @@ class Heartbeat:
         return LeaseSpec(
             holder_identity=self._node_name,
             lease_duration_seconds=LEASE_SECONDS,
-            renew_time=self._stamp(),
+            renew_time=format_micro_time(self._now()),
         )
-
-    def _stamp(self) -> str:
-        return format_micro_time(self._now())
 
     def _record_failure(self, error: Exception) -> None:
         self._failures += 1

@@ -119,9 +119,8 @@ class MetricsGuard:
             async with asyncio.timeout(WAIT_SECONDS):
                 await self._review_slots.acquire()
         except TimeoutError:
-            return Decision(
-                503, "too many unknown tokens are being reviewed; try again in a second", 0.0
-            )
+            text = "too many unknown tokens are being reviewed; try again in a second"
+            return Decision(503, text, 0.0)
         try:
             return await self._review(token, path)
         finally:

@@ -74,49 +74,37 @@ def issue_certificate(
     issuer = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "kruise-probe authority")])
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, names[0][:64])])
     usage = ExtendedKeyUsageOID.CLIENT_AUTH if for_client else ExtendedKeyUsageOID.SERVER_AUTH
-    start, end = now - _BACKDATED, now + lifetime
 
-    def builder(
-        name: x509.Name, public: ec.EllipticCurvePublicKey, *, is_authority: bool
-    ) -> x509.CertificateBuilder:
-        constraints = x509.BasicConstraints(
-            ca=is_authority, path_length=0 if is_authority else None
+    def signed(
+        name: x509.Name, public: ec.EllipticCurvePublicKey, *extensions: x509.ExtensionType
+    ) -> bytes:
+        is_authority = name == issuer
+        builder = x509.CertificateBuilder(
+            issuer_name=issuer,
+            subject_name=name,
+            public_key=public,
+            serial_number=x509.random_serial_number(),
+            not_valid_before=now - _BACKDATED,
+            not_valid_after=now + lifetime,
         )
-        return (
-            x509.CertificateBuilder(
-                issuer_name=issuer,
-                subject_name=name,
-                public_key=public,
-                serial_number=x509.random_serial_number(),
-                not_valid_before=start,
-                not_valid_after=end,
-            )
-            .add_extension(constraints, critical=True)
-            .add_extension(_key_usage(signs_certificates=is_authority), critical=True)
-        )
+        constraints = x509.BasicConstraints(is_authority, 0 if is_authority else None)
+        builder = builder.add_extension(constraints, critical=True)
+        builder = builder.add_extension(_key_usage(signs_certificates=is_authority), critical=True)
+        for extension in extensions:
+            builder = builder.add_extension(extension, critical=False)
+        return builder.sign(authority_key, hashes.SHA256()).public_bytes(_PEM)
 
-    authority_id = x509.SubjectKeyIdentifier.from_public_key(authority_key.public_key())
-    authority = builder(issuer, authority_key.public_key(), is_authority=True).add_extension(
-        authority_id, critical=False
-    )
-    certificate = (
-        builder(subject, key.public_key(), is_authority=False)
-        .add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
-        .add_extension(
-            x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key()),
-            critical=False,
-        )
-        .add_extension(
-            x509.SubjectAlternativeName([_general_name(name) for name in names]), critical=False
-        )
-    )
-    private = key.private_bytes(
-        _PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
+    authority = authority_key.public_key()
     return IssuedCertificate(
-        authority.sign(authority_key, hashes.SHA256()).public_bytes(_PEM),
-        certificate.sign(authority_key, hashes.SHA256()).public_bytes(_PEM),
-        private,
+        signed(issuer, authority, x509.SubjectKeyIdentifier.from_public_key(authority)),
+        signed(
+            subject,
+            key.public_key(),
+            x509.ExtendedKeyUsage([usage]),
+            x509.AuthorityKeyIdentifier.from_issuer_public_key(authority),
+            x509.SubjectAlternativeName([_general_name(name) for name in names]),
+        ),
+        key.private_bytes(_PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()),
     )
 
 

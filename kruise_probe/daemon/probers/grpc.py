@@ -38,7 +38,7 @@ from kruise_probe.daemon.probers.prober import (
     failure,
     success,
 )
-from kruise_probe.daemon.probers.tls_dialing import TlsConnection, unverified_tls
+from kruise_probe.daemon.probers.tls_dialing import TlsConnection, new_connection
 
 TLS_MODE: Final = "TLS"
 
@@ -242,10 +242,7 @@ class GrpcProber(Prober):
         )
         deadline = asyncio.get_running_loop().time() + self._timeout_seconds
         tcp = self._open_socket(address)
-        if over_tls:
-            connection: Connection = TlsConnection(tcp, address, deadline, unverified_tls("h2"))
-        else:
-            connection = Connection(tcp, address, deadline)
+        connection = new_connection(tcp, address, deadline, alpn="h2" if over_tls else None)
         try:
             result = await _exchange(call, connection)
         except TimeoutError:

@@ -36,7 +36,7 @@ from kruise_probe.daemon.probers.prober import (
     failure,
     success,
 )
-from kruise_probe.daemon.probers.tls_dialing import TlsConnection, unverified_tls
+from kruise_probe.daemon.probers.tls_dialing import new_connection
 
 MAX_REQUESTS: Final = 10
 """Limit of one attempt: the first request and nine redirects."""
@@ -126,12 +126,11 @@ class _Attempt:
 
     def _connection(self) -> Connection:
         scheme, address = self._url.scheme, self._url.address
-        if scheme == "http":
-            return Connection(self._open_socket(address), address, self._deadline, self._bytes_left)
-        if scheme == "https":
-            tcp, context = self._open_socket(address), unverified_tls("http/1.1")
-            return TlsConnection(tcp, address, self._deadline, context, self._bytes_left)
-        raise _RedirectFailed(f'unsupported protocol scheme "{scheme}"')
+        if scheme not in ("http", "https"):
+            raise _RedirectFailed(f'unsupported protocol scheme "{scheme}"')
+        alpn = "http/1.1" if scheme == "https" else None
+        tcp = self._open_socket(address)
+        return new_connection(tcp, address, self._deadline, alpn=alpn, max_bytes=self._bytes_left)
 
     def _is_decided(self) -> bool:
         response = self._response

@@ -32,7 +32,7 @@ class TlsConnection(Connection):
         address: HostPort,
         deadline: float,
         context: ssl.SSLContext,
-        max_bytes: int = MAX_ATTEMPT_BYTES,
+        max_bytes: int,
     ) -> None:
         super().__init__(tcp, address, deadline, max_bytes)
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
@@ -84,6 +84,20 @@ class TlsConnection(Connection):
                 _ = self._incoming.write(data)
             else:
                 self._incoming.write_eof()
+
+
+def new_connection(
+    tcp: socket.socket,
+    address: HostPort,
+    deadline: float,
+    *,
+    alpn: str | None,
+    max_bytes: int = MAX_ATTEMPT_BYTES,
+) -> Connection:
+    """A connection that is not yet connected; with `alpn`, it uses TLS and offers this protocol."""
+    if alpn is None:
+        return Connection(tcp, address, deadline, max_bytes)
+    return TlsConnection(tcp, address, deadline, unverified_tls(alpn), max_bytes)
 
 
 @cache
