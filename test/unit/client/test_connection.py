@@ -1,7 +1,6 @@
 """Responses on a connection: any portions of bytes, ends, and limits."""
 
 import asyncio
-import gc
 import gzip
 from collections.abc import Iterator
 from contextlib import suppress
@@ -281,18 +280,3 @@ async def test_close_fails_the_request_in_flight_and_does_not_wait() -> None:
     connection.close()
     with pytest.raises(ConnectionLost, match="the connection was closed before a response"):
         await reading
-
-
-@pytest.mark.parametrize("data", [sized(BODY), sized(BODY)[:-1], b"SSH\r\n"])
-def test_parser_is_freed_without_the_garbage_collector(data: bytes) -> None:
-    gc.collect()
-    gc.disable()
-    try:
-        parser = ResponseParser()
-        with suppress(InvalidResponse):
-            parser.feed(data)
-        parser.end()
-        del parser
-        assert not [found for found in gc.get_objects() if isinstance(found, ResponseParser)]
-    finally:
-        gc.enable()

@@ -246,36 +246,6 @@ async def test_transient_error_is_retried_after_a_wait(
     assert events.only["count"] == 1
 
 
-@pytest.mark.parametrize(
-    "error",
-    [
-        pytest.param(Forbidden("because it is being terminated"), id="namespace-goes"),
-        pytest.param(Forbidden("no right"), id="forbidden"),
-        pytest.param(Invalid("too long"), id="invalid"),
-        pytest.param(NotFound("no namespace"), id="namespace-gone"),
-    ],
-)
-async def test_rejected_event_is_dropped_and_does_not_block_others(
-    error: KubeError,
-) -> None:
-    events = FakeEvents()
-
-    def fault() -> None:
-        raise error
-
-    events.fault = fault
-    async with running(events) as recorder:
-        failed(recorder)
-        await asyncio.sleep(1)
-        rejected = events.writes
-        events.fault = lambda: None
-        recorder.event(POD._replace(namespace="other"), "Normal", "KruiseProbeSucceeded", "ok")
-        await recorder.flush()
-
-    assert rejected == 1
-    assert events.only["metadata"]["namespace"] == "other"
-
-
 def dropped(reason: str) -> Callable[[], float]:
     """The number of events dropped since now."""
 

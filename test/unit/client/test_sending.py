@@ -252,24 +252,17 @@ async def watch(client: RestClient) -> None:
         pass
 
 
-@pytest.mark.parametrize("status", [429, 503])
 @pytest.mark.parametrize(
     ("call", "success"),
     [
         pytest.param(lambda c: c.create(LEASES, b"{}", namespace="n"), OK, id="create"),
-        pytest.param(lambda c: c.replace_for_metadata(LEASES, KEY, b"{}"), OK, id="replace"),
-        pytest.param(
-            lambda c: c.patch(LEASES, KEY, b"{}", patch_type=PatchType.MERGE), OK, id="patch"
-        ),
-        pytest.param(lambda c: c.delete(LEASES, KEY), OK, id="delete"),
-        pytest.param(lambda c: c.list_page(LEASES), answer(200, NO_LEASES), id="list"),
         pytest.param(watch, STREAM, id="watch"),
     ],
 )
-async def test_retry_after_is_waited_for_by_every_verb(
-    server: Server, call: Callable[[RestClient], Awaitable[object]], success: bytes, status: int
+async def test_retry_after_is_waited_for_by_requests_that_are_not_repeated_and_by_watches(
+    server: Server, call: Callable[[RestClient], Awaitable[object]], success: bytes
 ) -> None:
-    server.script = [answer(status, Retry_After="3"), success]
+    server.script = [answer(503, Retry_After="3"), success]
     async with client_of(server) as client:
         await call(client)
     first, second = server.times
@@ -426,14 +419,6 @@ async def test_a_fenced_write_is_not_sent_and_its_connection_is_kept(server: Ser
         await client.get(LEASES, KEY)
     assert [head.split()[0] for _, head in server.requests] == ["GET", "GET"]
     assert len(server.connections) == 1
-
-
-@pytest.mark.parametrize("status", [199 + 101, 302, 404])
-async def test_any_other_status_is_an_error(server: Server, status: int) -> None:
-    server.default = answer(status, LEASE)
-    async with client_of(server) as client:
-        with pytest.raises(ApiError):
-            await client.get(LEASES, KEY)
 
 
 @pytest.mark.parametrize(
@@ -627,6 +612,7 @@ async def test_only_the_servers_answer_to_a_delete_is_one(
 @pytest.mark.parametrize(
     ("status", "reason", "kind"),
     [
+        pytest.param(300, "Odd", ApiError, id="300"),
         pytest.param(401, "Unauthorized", Unauthorized, id="401"),
         pytest.param(404, "NotFound", NotFound, id="404"),
         pytest.param(409, "Conflict", Conflict, id="409"),
@@ -712,15 +698,6 @@ async def test_idle_connections_are_closed_after_90_s_and_the_newest_is_used(
         await client.get(LEASES, KEY)
         await asyncio.sleep(0)
         assert sorted(connection.lost for connection in server.connections) == [False, True, True]
-
-
-async def test_connections_with_an_old_certificate_are_not_reused(server: Server) -> None:
-    async with client_of(server) as client:
-        await client.get(LEASES, KEY)
-        client.config.credentials.version += 1
-        await client.get(LEASES, KEY)
-        await client.get(LEASES, KEY)
-    assert [connection.requests for connection in server.connections] == [1, 2]
 
 
 async def test_a_cancelled_request_is_no_longer_in_flight(server: Server) -> None:

@@ -1,14 +1,10 @@
 """Blocking calls in daemon threads."""
 
-import asyncio
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import pytest
-
-from kruise_probe.client.credentials import run_in_daemon_thread
 
 GIVES_UP = """
 import asyncio, threading
@@ -43,25 +39,3 @@ def test_process_exits_without_waiting_for_the_thread(then: str) -> None:
     )
 
     assert (done.stdout, done.stderr) == ("given up\n", "")
-
-
-async def test_call_that_was_given_up_ends_without_an_error(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    running, go_on = threading.Event(), threading.Event()
-    threads: list[threading.Thread] = []
-    errors: list[object] = []
-    monkeypatch.setattr(threading, "excepthook", errors.append)
-
-    def call() -> None:
-        threads.append(threading.current_thread())
-        running.set()
-        go_on.wait()
-
-    with pytest.raises(TimeoutError):
-        async with asyncio.timeout(0.01):
-            await run_in_daemon_thread(call)
-    running.wait()
-    go_on.set()
-    threads[0].join()
-    assert errors == []

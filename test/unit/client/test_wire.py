@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from support.connections import listening
 from support.patience import PATIENCE_SECONDS
-from support.scripted_http import ScriptedHttpServer, answer, raw, silence, stream
+from support.scripted_http import ScriptedHttpServer, answer, silence, stream
 from support.sockets import full_backlog
 
 from kruise_probe.api.errors import ConnectionFailed
@@ -337,39 +337,6 @@ async def test_no_descriptor_leaks_with_unresponsive_peers(
 
     assert made
     assert not left
-
-
-async def test_tls_connection_closed_by_the_server_is_not_reused(
-    pair: IssuedCertificate, server_tls: ssl.SSLContext
-) -> None:
-    async def once(received: Any, writer: asyncio.StreamWriter) -> None:
-        await answer(200, b"{}")(received, writer)
-        writer.close()
-
-    async with (
-        ScriptedHttpServer([once, once]).running(server_tls) as server,
-        client_of(by_name(server), pair) as client,
-    ):
-        await client.request_raw("POST", "/a", b"{}")
-        await asyncio.sleep(0.05)
-        await client.request_raw("POST", "/b", b"{}")
-
-    assert [each.target for each in server.received] == ["/a", "/b"]
-
-
-async def test_malformed_http_over_tls_is_an_error_and_closes_the_connection(
-    pair: IssuedCertificate, server_tls: ssl.SSLContext
-) -> None:
-    script = [raw(b"SSH-2.0-OpenSSH\r\n" * 1000), answer(200, b"{}")]
-    async with (
-        ScriptedHttpServer(script).running(server_tls) as server,
-        client_of(by_name(server), pair) as client,
-    ):
-        with pytest.raises(ConnectionFailed, match="not valid HTTP"):
-            await client.request_raw("GET", "/a")
-        await client.request_raw("GET", "/b")
-
-    assert server.connections == 2
 
 
 async def test_connection_of_an_ended_watch_is_reused() -> None:

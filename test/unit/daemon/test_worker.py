@@ -196,25 +196,6 @@ async def test_an_error_of_the_old_handler_is_dropped(node: ScriptedNode) -> Non
     assert errors() == before
 
 
-async def test_a_new_address_keeps_the_prober(node: ScriptedNode) -> None:
-    """A command that waits for its place keeps it, and how long it has waited."""
-    created: list[ContainerProbe] = []
-
-    def prober_factory(entry: ContainerProbe) -> Prober:
-        created.append(entry)
-        return node.probers(entry)
-
-    node.prober_factory = prober_factory
-    probe = probe_of(exec_probe(period_seconds=300))
-    node.api.put(spec_of(pod_of(probe)))
-    async with node.daemon():
-        node.containers.start(ips=("127.0.0.9", "127.0.0.8"))
-        await asyncio.sleep(3)
-        node.api.put(spec_of(pod_of(probe, ip="127.0.0.8")))
-        await asyncio.sleep(3)
-        assert len(created) == 1
-
-
 async def test_recreated_pod_is_another_pod(node: ScriptedNode) -> None:
     def spec(uid: str) -> NodePodProbeSpec:
         return spec_of(msgspec.structs.replace(pod_of(probe_of(exec_probe())), uid=uid))

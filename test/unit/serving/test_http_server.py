@@ -1,6 +1,7 @@
 """The server over loopback sockets. The test owns both ends, so nothing waits and time stays virtual."""
 
 import asyncio
+import re
 import socket
 import ssl
 from collections.abc import AsyncIterator
@@ -176,9 +177,11 @@ async def test_the_response_to_head_has_no_body() -> None:
         client.send(GET.replace(b"GET", b"HEAD"))
         await asyncio.sleep(MOMENT)
 
-        sent_back = client.take()
-        assert b"Content-Length: 8\r\n" in sent_back
-        assert sent_back.endswith(b"\r\n\r\n")
+        assert re.fullmatch(
+            rb"HTTP/1.1 200 OK\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: 8\r\n"
+            rb"Date: \w{3}, \d\d \w{3} \d{4} [\d:]{8} GMT\r\nConnection: keep-alive\r\n\r\n",
+            client.take(),
+        )
 
 
 @pytest.mark.parametrize(
@@ -284,6 +287,46 @@ async def test_after_a_refusal_the_rest_is_discarded_for_a_second(sent: bytes, s
         assert client.lost
 
 
+@pytest.mark.parametrize(
+    ("sent", "status"),
+    [
+        pytest.param(b"\r\n\r\n", 400, id="nothing"),
+        pytest.param(b"\x16\x03\x01\x02\x00\x01\x00\r\n\r\n", 400, id="tls"),
+        pytest.param(GET[:-2] + b"no field\r\n\r\n", 400, id="no-field"),
+        pytest.param(b"CONNECT a:1 HTTP/1.1\r\nHost: a\r\n\r\n", 400, id="connect"),
+        pytest.param(POST.replace(b" 5", b" 5000000000000000000"), 413, id="far-too-large"),
+        pytest.param(POST.replace(b"Content-Length: 5", b"Transfer-Encoding: chunked"), 411, id="chunked"),
+        pytest.param(POST.replace(b" 5", b" -5"), 400, id="negative"),
+    ],
+)  # fmt: skip
+async def test_a_malformed_head_is_refused(sent: bytes, status: int) -> None:
+    async with serving(echo) as served:
+        client = served.connect()
+        client.send(sent)
+        await asyncio.sleep(MOMENT)
+        assert [each for each, _ in responses_in(client.take())] == [status]
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        pytest.param(b"GET /a HTTP/1.0\r\n\r\n", id="http-1.0"),
+        pytest.param(GET[:-2] + b"Connection: x\r\nConnection: y, Close\r\n\r\n", id="close"),
+        pytest.param(GET[:-2] + b"Upgrade: h2c\r\nConnection: Upgrade\r\n\r\n", id="upgrade"),
+    ],
+)
+async def test_some_requests_close_the_connection(sent: bytes) -> None:
+    async with serving(echo) as served:
+        client = served.connect()
+        client.send(sent)
+        await asyncio.sleep(MOMENT)
+        data = client.take()
+
+        assert responses_in(data) == [(200, b"GET /a ")]
+        assert b"Connection: close\r\n" in data
+        assert client.lost
+
+
 @pytest.mark.parametrize("sent", [GET * 1000, GET + GET[:5], POST + b"\r\n"])
 async def test_a_client_that_pipelines_gets_one_response_and_is_closed(sent: bytes) -> None:
     async with serving(echo) as served:
@@ -304,6 +347,11 @@ async def test_a_client_that_pipelines_gets_one_response_and_is_closed(sent: byt
         pytest.param("GET", GET.replace(b"GET", b"HEAD"), 200, id="head"),
         pytest.param("GET", POST, 405, id="other-method"),
         pytest.param("GET", GET.replace(b"/a", b"/a/"), 404, id="longer"),
+        pytest.param("GET", GET.replace(b"/a", b"//a"), 404, id="slashes"),
+        pytest.param("GET", GET.replace(b"/a", b"/%61?b"), 200, id="quoted"),
+        pytest.param("GET", GET.replace(b"/a", b"/a%ff"), 404, id="no-utf-8"),
+        pytest.param("GET", GET.replace(b"/a", b"http://host:1/a?b"), 200, id="whole-url"),
+        pytest.param("GET", GET.replace(b"/a", b"http://host"), 200, id="without-a-path"),
         pytest.param("POST", POST, 200, id="post"),
         pytest.param("POST", GET, 405, id="post-only"),
     ],

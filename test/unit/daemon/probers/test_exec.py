@@ -1,6 +1,4 @@
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from support.builders import entry_of
 from support.fake_runtime import Script, ScriptedRuntime, exit_with, hang, refuse, succeed
 
@@ -10,11 +8,9 @@ from kruise_probe.daemon.cri.runtime import (
     ContainerNotRunning,
     ExecImpossible,
     ExecOutputTooLarge,
-    ExecResult,
     RuntimeFailure,
     RuntimeUnavailable,
 )
-from kruise_probe.daemon.probers.exec import probe_result
 from kruise_probe.daemon.probers.prober import CouldNotProbe, ProbeResult, Target, failure, success
 from kruise_probe.daemon.probers.selection import prober_for
 
@@ -76,11 +72,3 @@ async def test_a_command_that_cannot_run_gives_no_result(
         await attempt_with(refuse(error))
 
     assert str(caught.value) == f"{reason}: {error}"
-
-
-@given(st.binary(max_size=2000), st.binary(max_size=2000), st.integers(-1, 300))
-def test_any_output_and_code_give_a_result(stdout: bytes, stderr: bytes, code: int) -> None:
-    result = probe_result(ExecResult(code, stdout, stderr))
-
-    assert result.succeeded is (code == 0)
-    assert len(result.message.encode()) <= 1024
