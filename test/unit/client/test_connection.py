@@ -1,6 +1,7 @@
 """Responses on a connection: any portions of bytes, ends, and limits."""
 
 import asyncio
+import gc
 import gzip
 from collections.abc import Iterator
 from contextlib import suppress
@@ -272,11 +273,16 @@ async def test_closed_connection_is_not_usable_and_fails_a_request_at_once() -> 
         await connection.read_body()
 
 
-async def test_close_fails_the_request_in_flight_and_does_not_wait() -> None:
-    connection, _ = sent()
-    reading = asyncio.create_task(connection.read_body())
-    await asyncio.sleep(0)
-    connection.close()
-    connection.close()
-    with pytest.raises(ConnectionLost, match="the connection was closed before a response"):
-        await reading
+@pytest.mark.parametrize("data", [sized(BODY), sized(BODY)[:-1], b"SSH\r\n"])
+def test_parser_is_freed_without_the_garbage_collector(data: bytes) -> None:
+    gc.collect()
+    gc.disable()
+    try:
+        parser = ResponseParser()
+        with suppress(InvalidResponse):
+            parser.feed(data)
+        parser.end()
+        del parser
+        assert not [found for found in gc.get_objects() if isinstance(found, ResponseParser)]
+    finally:
+        gc.enable()

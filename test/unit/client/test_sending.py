@@ -256,10 +256,16 @@ async def watch(client: RestClient) -> None:
     ("call", "success"),
     [
         pytest.param(lambda c: c.create(LEASES, b"{}", namespace="n"), OK, id="create"),
+        pytest.param(lambda c: c.replace_for_metadata(LEASES, KEY, b"{}"), OK, id="replace"),
+        pytest.param(
+            lambda c: c.patch(LEASES, KEY, b"{}", patch_type=PatchType.MERGE), OK, id="patch"
+        ),
+        pytest.param(lambda c: c.delete(LEASES, KEY), OK, id="delete"),
+        pytest.param(lambda c: c.list_page(LEASES), answer(200, NO_LEASES), id="list"),
         pytest.param(watch, STREAM, id="watch"),
     ],
 )
-async def test_retry_after_is_waited_for_by_requests_that_are_not_repeated_and_by_watches(
+async def test_retry_after_is_waited_for_by_every_verb(
     server: Server, call: Callable[[RestClient], Awaitable[object]], success: bytes
 ) -> None:
     server.script = [answer(503, Retry_After="3"), success]

@@ -16,7 +16,6 @@ from support.scripted_node import (
     OK,
     ScriptedNode,
     exec_probe,
-    gaps,
     loop_time,
     one,
     pod_of,
@@ -36,7 +35,6 @@ from kruise_probe.api.core import (
 from kruise_probe.api.meta import OwnerReference
 from kruise_probe.api.v1alpha1 import ContainerProbe, NodePodProbeSpec, PodProbe
 from kruise_probe.client.recorder import ObjectReference
-from kruise_probe.daemon.agent import AgentOptions
 from kruise_probe.daemon.places import EXECS, Places
 from kruise_probe.daemon.probers.prober import CouldNotProbe, ProbeResult, Reason, Target, success
 
@@ -452,33 +450,6 @@ async def test_b21_after_pods_have_come_and_gone_there_are_no_more_series_than_b
         node.api.put(spec_of(steady))
         await asyncio.sleep(2)
         assert not series() - before
-
-
-async def test_the_flags_decide_about_lease_and_writes(node: ScriptedNode) -> None:
-    chatty, constant = exec_probe("chatty"), exec_probe("constant")
-
-    async def behave(probe: Probe, _: Target) -> ProbeResult:
-        return success(str(loop_time()) if probe == chatty else "")
-
-    node.options = AgentOptions(
-        message_sync_seconds=7.0, refresh_seconds=100.0, system_namespace="probing"
-    )
-    node.probers.behaviour = behave
-    node.api.put(one(chatty))
-    node.containers.start(age=100)
-    async with node.daemon():
-        await asyncio.sleep(60)
-        assert node.api.lease
-        assert node.api.lease["metadata"]["namespace"] == "probing"
-        pauses = gaps([write.at for write in node.api.writes])[1:]
-        assert pauses
-        assert all(7 <= round(pause, 3) <= 8 for pause in pauses)
-
-        node.api.put(one(constant))
-        await asyncio.sleep(10)
-        node.api.writes.clear()
-        await asyncio.sleep(320)
-        assert len(node.api.writes) == 3
 
 
 async def test_nothing_is_sent_for_an_object_that_was_deleted(node: ScriptedNode) -> None:

@@ -199,16 +199,6 @@ async def test_states_without_a_probe_are_dropped_at_the_start() -> None:
         assert len(r.write_times) == 1
 
 
-async def test_a_status_edited_by_hand_is_repaired() -> None:
-    async with reporting() as r:
-        r.put(0)
-        await asyncio.sleep(5)
-        r.api.put(r.spec, NodePodProbeStatus())
-        await asyncio.sleep(5)
-        assert r.api.state("pod/m#p0") == "Succeeded"
-        assert len(r.write_times) == 2
-
-
 async def test_event_of_an_older_write_is_no_edit() -> None:
     async with reporting() as r:
         r.put(0, "Failed")

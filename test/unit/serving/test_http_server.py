@@ -359,13 +359,20 @@ async def test_a_client_that_pipelines_gets_one_response_and_is_closed(sent: byt
 async def test_a_handler_is_selected_by_path_and_method(
     method: str, sent: bytes, status: int
 ) -> None:
-    async with serving(echo, method=method) as served:
+    queries: list[str] = []
+
+    async def note(request: HttpRequest) -> HttpResponse:
+        queries.append(request.query)
+        return await echo(request)
+
+    async with serving(note, method=method) as served:
         client = served.connect()
         client.send(sent)
         await asyncio.sleep(MOMENT)
         answer = client.take()
 
     assert answer.startswith(b"HTTP/1.1 %d " % status)
+    assert queries == ([] if status >= 400 else ["b" if b"?b" in sent else ""])
     allowed = {"GET": b"Allow: GET, HEAD\r\n", "POST": b"Allow: POST\r\n"}[method]
     assert (allowed in answer) == (status == 405)
 
