@@ -222,7 +222,7 @@ async def _one_size(nodes: int, pods: int) -> Row:
 
     writer = _Writer(pod_bytes, served[NODE_POD_PROBES], marker)
     manager = Manager(
-        ClusterConfig.plain("http://127.0.0.1:1"),
+        ClusterConfig(server="http://127.0.0.1:1"),
         name="benchmark",
         ready=Checks(),
         source=lambda resource, namespace: served[resource],

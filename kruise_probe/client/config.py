@@ -11,7 +11,7 @@ supported.
 import os
 import ssl
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -67,19 +67,14 @@ class ClusterConfig:
     """
 
     server: str
-    tls: ssl.SSLContext | None
-    credentials: Credentials
+    tls: ssl.SSLContext | None = None
+    credentials: Credentials = field(default_factory=Credentials)
     server_name: str | None = None
     proxy: str | None = None
     namespace: str = "default"
     source: str = ""
     as_user: str = ""
     as_groups: tuple[str, ...] = ()
-
-    @classmethod
-    def plain(cls, server: str) -> "ClusterConfig":
-        """Return the configuration of a server without credentials, for the playground and tests."""
-        return cls(server=server.rstrip("/"), tls=None, credentials=Credentials())
 
 
 def load_config(

@@ -57,7 +57,7 @@ async def embedded_cluster(
     """`crds` instead of ours; `options` of the ApiServer."""
     crds = all_crds() if crds is None else crds
     async with ApiServer(crds=crds, **options) as server:
-        config = ClusterConfig.plain(server.url)
+        config = ClusterConfig(server=server.url)
         client = RestClient(config=config, field_manager="kubectl", user_agent="test")
         async with client, faulty_proxy(config) as proxy, Target(client).watched() as api:
             await api.create("/api/v1/namespaces", {"metadata": {"name": SYSTEM_NAMESPACE}})

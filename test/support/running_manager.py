@@ -47,7 +47,7 @@ def manager_over(
 ) -> Manager:
     """A manager whose informers read the fake API server. Its client has no server."""
     return Manager(
-        ClusterConfig.plain("http://127.0.0.1:1"),
+        ClusterConfig(server="http://127.0.0.1:1"),
         name=MANAGER_FIELD_MANAGER,
         ready=Checks(),
         namespace=namespace,

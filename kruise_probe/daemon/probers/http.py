@@ -158,7 +158,7 @@ class _Attempt:
         if status < 300:
             return success(normalise_message(body))
         text = normalise_message(b"Probe terminated redirects, Response body: " + body)
-        return success(text, warning=True)
+        return success(text)
 
     def timed_out(self) -> ProbeResult:
         phase = "exceeded while awaiting headers"

@@ -24,18 +24,16 @@ class ProbeResult(msgspec.Struct, frozen=True, gc=False):
 
     Attributes:
         message: at most 1,024 bytes, as `normalise_message` returns it.
-        warning: a success whose message needs attention.
         timed_out: the timeout ended before the response was complete.
     """
 
     succeeded: bool
     message: str = ""
-    warning: bool = False
     timed_out: bool = False
 
 
-def success(message: str = "", *, warning: bool = False) -> ProbeResult:
-    return ProbeResult(True, message, warning=warning)
+def success(message: str = "") -> ProbeResult:
+    return ProbeResult(True, message)
 
 
 def failure(message: str = "", *, timed_out: bool = False) -> ProbeResult:

@@ -260,7 +260,7 @@ ROWS: dict[str, Row] = {
 
 
 def name_of(result: ProbeResult) -> str:
-    if result.warning:
+    if result.message.startswith("Probe terminated redirects"):
         return "warning"
     return "success" if result.succeeded else "failure"
 

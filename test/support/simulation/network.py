@@ -31,7 +31,7 @@ from kruise_probe_playground.apiserver.watching import Watch
 T = TypeVar("T")
 
 WRITES = ("create", "update", "patch", "delete")
-CONFIG = ClusterConfig.plain("http://simulated")
+CONFIG = ClusterConfig(server="http://simulated")
 
 
 class Sent(NamedTuple):

@@ -35,7 +35,7 @@ async def test_ages_are_judged_by_the_clock_of_the_server() -> None:
 
     async with (
         ScriptedHttpServer([act] * len(kinds)).running() as server,
-        client_of(ClusterConfig.plain(server.url)) as client,
+        client_of(ClusterConfig(server=server.url)) as client,
     ):
         snapshot = await Reader(client, namespace="a", system_namespace="kruise-system").read()
     assert snapshot.now.isoformat()[:16] == "2022-09-09T07:13"
@@ -61,7 +61,7 @@ async def test_visible_objects_are_read(
 ) -> None:
     async with (
         ScriptedHttpServer(script).running() as server,
-        client_of(ClusterConfig.plain(server.url)) as client,
+        client_of(ClusterConfig(server=server.url)) as client,
     ):
         reader = Reader(client, namespace="a", system_namespace="kruise-system")
         found = await reader.visible(MARKERS, "")

@@ -65,7 +65,7 @@ def failure(reason: str, cause: str) -> bytes:
 
 
 def client_of(pod: ScriptedPod) -> RestClient:
-    config = ClusterConfig.plain(pod.url)
+    config = ClusterConfig(server=pod.url)
     return RestClient(config=config, field_manager="test", user_agent="test")
 
 
@@ -171,8 +171,6 @@ async def test_streams_have_the_credentials_and_the_impersonation_of_the_client(
     async with serving_pod(ScriptedPod(pod_wire(), execute=exited(0))) as pod:
         config = ClusterConfig(
             server=pod.url,
-            tls=None,
-            credentials=ClusterConfig.plain(pod.url).credentials,
             as_user="mary",
             as_groups=("dev",),
         )

@@ -111,7 +111,7 @@ def server() -> Server:
 async def client_of(
     server: Server, config: ClusterConfig | None = None, **options: Any
 ) -> AsyncIterator[RestClient]:
-    config = config or ClusterConfig.plain("http://api")
+    config = config or ClusterConfig(server="http://api")
     client = RestClient(config=config, field_manager="m", user_agent="u/1", **options)
     async with client:
         client._transport._dialer.dial = server.dial  # type: ignore[method-assign]
@@ -338,7 +338,7 @@ async def test_after_a_401_a_request_is_repeated_once_with_renewed_credentials(
 ) -> None:
     credentials = Rotating(*renewals)
     server.script = [answer(status) for status in responses]
-    config = replace(ClusterConfig.plain("http://api"), credentials=credentials)
+    config = replace(ClusterConfig(server="http://api"), credentials=credentials)
     async with client_of(server, config) as client:
         try:
             await client.get(LEASES, KEY)
@@ -528,7 +528,7 @@ async def test_lister_watcher_requests_only_what_it_selects(server: Server) -> N
 
 async def test_a_token_that_would_add_a_header_is_not_sent(server: Server) -> None:
     credentials = Credentials(AuthInfo("Bearer a\r\nImpersonate-User: admin"))
-    config = replace(ClusterConfig.plain("http://api"), credentials=credentials)
+    config = replace(ClusterConfig(server="http://api"), credentials=credentials)
     async with client_of(server, config) as client:
         with pytest.raises(ConnectionFailed, match="characters that are invalid in a header"):
             await client.get(LEASES, KEY)
@@ -561,7 +561,7 @@ def headers_of(head: str) -> dict[str, str]:
 
 
 async def test_request_has_the_expected_headers_and_no_others(server: Server) -> None:
-    config = replace(ClusterConfig.plain("http://api/k8s/"), as_user="jane", as_groups=("a", "b"))
+    config = replace(ClusterConfig(server="http://api/k8s"), as_user="jane", as_groups=("a", "b"))
     async with client_of(server, config) as client:
         await client.patch(
             LEASES, KEY, b'{"a":1}', patch_type=PatchType.MERGE, subresource="status"

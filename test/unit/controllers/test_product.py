@@ -35,7 +35,7 @@ class TestOptions:
             return api.sources[resource.plural]
 
         manager = Manager(
-            ClusterConfig.plain("http://127.0.0.1:1"),
+            ClusterConfig(server="http://127.0.0.1:1"),
             name=MANAGER_FIELD_MANAGER,
             ready=Checks(),
             namespace="team",

@@ -53,7 +53,7 @@ async def run(probe: Probe, *, port: int = 0, **more: Any) -> TrialResult:
     ports = {port: port} if port else {}
     scripted = ScriptedPod(pod_wire(), ports=ports, **more)
     async with serving_pod(scripted) as pod:
-        config = ClusterConfig.plain(pod.url)
+        config = ClusterConfig(server=pod.url)
         async with RestClient(config=config, field_manager="test", user_agent="test") as client:
             return await run_probe(client, KEY, entry_of(probe), POD, user_agent="kruise-probe/1")
 
@@ -263,7 +263,7 @@ async def test_data_is_received_before_the_failure_that_ends_a_connection(
 
 async def test_forwarder_that_ends_at_once_closes_its_sockets() -> None:
     async with serving_pod(ScriptedPod(pod_wire())) as pod:
-        config = ClusterConfig.plain(pod.url)
+        config = ClusterConfig(server=pod.url)
         async with RestClient(config=config, field_manager="test", user_agent="test") as client:
             async with Forwarder(client, KEY) as forwarder:
                 theirs = forwarder.open_socket(HostPort("127.0.0.1", 80))

@@ -76,7 +76,7 @@ class LeaseClient(FakeElectionClient):
 
 def manager_of(source: FakeSource[Any] | None = None, **options: Any) -> Manager:
     return Manager(
-        ClusterConfig.plain("http://127.0.0.1:1"),
+        ClusterConfig(server="http://127.0.0.1:1"),
         name="operator",
         ready=Checks(),
         source=lambda *_: source or FakeSource(),
