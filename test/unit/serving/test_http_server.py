@@ -401,7 +401,7 @@ async def test_without_one_a_new_connection_replaces_the_longest_idle() -> None:
         return await (handler if request.path == "/last" else echo)(request)
 
     async with serving(one_hangs, max_connections=3) as served:
-        busy, longest, idle = (served.connect() for _ in range(3))
+        busy, idle, longest = (served.connect() for _ in range(3))
         busy.send(LAST)
         longest.send(GET)
         await asyncio.sleep(GRACE_SECONDS)
