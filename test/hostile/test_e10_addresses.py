@@ -1,21 +1,16 @@
 """E10: for a pod in the host's network the daemon dials addresses of its own node only, whatever a NodePodProbe says."""
 
 import asyncio
-import json
 import socket
-import socketserver
-import threading
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, NamedTuple
 
 import pytest
 from support.embedded_cluster import EmbeddedCluster
 from support.fake_runtime import ScriptedRuntime
-from support.hollow import marker_object, node_name
-from support.kubectl import Kubectl
+from support.hollow import node_name
 from support.patience import PATIENCE_SECONDS
-from support.real_node import busybox_pod
 from support.target import node_pod_probe_path
 
 from kruise_probe.daemon.targets import read_addresses
@@ -149,78 +144,3 @@ def test_the_cases_have_listeners_that_can_be_reached() -> None:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         with socket.create_server((host, 0), family=family) as server:
             socket.create_connection(server.getsockname()[:2]).close()
-
-
-# On a real node, where the runtime reports no address of a pod in the host's network.
-
-
-@contextmanager
-def local_listener(host: str) -> Iterator[tuple[int, list[str]]]:
-    """A port of this machine, which is the node, and who has connected to it."""
-    callers: list[str] = []
-
-    class Note(socketserver.BaseRequestHandler):
-        def handle(self) -> None:
-            callers.append(str(self.client_address))
-
-    with socketserver.ThreadingTCPServer((host, 0), Note) as server:
-        serving = threading.Thread(target=server.serve_forever, daemon=True)
-        serving.start()
-        try:
-            yield server.server_address[1], callers
-        finally:
-            server.shutdown()
-            serving.join(10)
-
-
-def tcp_probe(name: str, port: int) -> Json:
-    return {
-        "name": name,
-        "containerName": "main",
-        "probe": {"tcpSocket": {"port": port}, "periodSeconds": 1, "failureThreshold": 1},
-        "podConditionType": f"example.com/{name}",
-    }
-
-
-def is_true(pod: Json | None, kind: str) -> bool:
-    found = {each["type"]: each["status"] for each in (pod or {})["status"].get("conditions", ())}
-    return found.get(f"example.com/{kind}") == "True"
-
-
-@pytest.mark.real_node
-def test_an_edited_pod_status_leads_no_probe_of_a_real_node_elsewhere(namespace: Kubectl) -> None:
-    with local_listener("127.0.0.99") as (elsewhere, callers), ExitStack() as stack:
-        with socket.create_server(("0.0.0.0", 0)) as free:
-            own = free.getsockname()[1]
-        server = ("httpd", "-f", "-p", str(own))
-        pod = busybox_pod("web", *server, hostNetwork=True)
-        marker = marker_object(tcp_probe("own", own), tcp_probe("elsewhere", elsewhere))
-        pods = stack.enter_context(namespace.watch("pods"))
-        reports = stack.enter_context(Kubectl(namespace.kubeconfig).watch("nodepodprobes"))
-        namespace.apply(pod, marker)
-        pods.until("the node's own address is probed", probed("own"), timeout=90)
-        uid = namespace.get("pod", "web")["metadata"]["uid"]
-        address = namespace.get("pod", "web")["status"]["podIP"]
-
-        def has_address(report: Json, ip: str) -> bool:
-            entries = report["spec"].get("podProbes", ())
-            return any((each["uid"], each["IP"]) == (uid, ip) for each in entries)
-
-        def was_sent_elsewhere(_: dict[str, Json]) -> bool:
-            """In any version, as the kubelet soon corrects the status."""
-            return any(has_address(each, "127.0.0.99") for _, each in reports.versions)
-
-        def is_corrected(newest: dict[str, Json]) -> bool:
-            return any(has_address(each, address) for each in newest.values())
-
-        forged = {"status": {"podIP": "127.0.0.99", "podIPs": [{"ip": "127.0.0.99"}]}}
-        patch = ("--subresource=status", "--type=merge", "-p", json.dumps(forged))
-        namespace.run("patch", "pod", "web", *patch)
-        reports.until("the daemon is sent elsewhere", was_sent_elsewhere)
-        reports.until("kubelet has corrected the status", is_corrected, timeout=120)
-        pods.until("its own address is probed again", probed("own"), timeout=60)
-    assert callers == []
-
-
-def probed(kind: str) -> Callable[[dict[str, Json]], bool]:
-    return lambda newest: "web" in newest and is_true(newest["web"], kind)
