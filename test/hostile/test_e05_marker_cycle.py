@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.hollow import marker_object
 from support.patience import PATIENCE_SECONDS
 from support.playground import ControlledPlayground, PlaygroundNamespace, new_namespace
 from support.shell import run
@@ -41,13 +42,9 @@ async def put_marker(ns: PlaygroundNamespace, name: str, writes: str, *selects: 
         "podConditionType": f"example.com/{name}",
         "markerPolicy": [{"state": "Succeeded", "labels": {writes: "1"}}],
     }
-    body = {
-        "apiVersion": "apps.kruise.io/v1alpha1",
-        "kind": "PodProbeMarker",
-        "metadata": {"name": name},
-        "spec": {"selector": {"matchExpressions": list(selects)}, "probes": [probe]},
-    }
-    await ns.playground.api.create(marker_path("", ns.namespace).rstrip("/"), body)
+    body = marker_object(probe, name=name)
+    body["spec"]["selector"] = {"matchExpressions": list(selects)}
+    await ns.api.create(marker_path("", ns.namespace).rstrip("/"), body)
 
 
 async def entangle(ns: PlaygroundNamespace) -> None:

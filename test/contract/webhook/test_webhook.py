@@ -17,7 +17,7 @@ from support import programs
 from support.background import background
 from support.builders import marker_wire, probe_wire
 from support.contract_api import COPIES, DEFINITIONS, Api, ApiResponse, in_own_group, pod, target_of
-from support.marker_table import GOOD, INVALID, VALID
+from support.marker_table import GOOD
 from support.patience import PATIENCE_SECONDS
 
 from kruise_probe.api.keys import NamespacedName
@@ -186,25 +186,6 @@ def webhook(group: str, index: int, server: HttpServer, path: str = PATH) -> Jso
         "sideEffects": "None",
         "timeoutSeconds": 30,
     }
-
-
-async def test_the_table_of_markers_gets_the_answers_that_cel_gives(real_kubeconfig: str) -> None:
-    async with (
-        plain_cluster(real_kubeconfig) as plain,
-        replicas(plain, real_kubeconfig, count=1, times=RotationTimes()),
-    ):
-        wrong: list[tuple[str, ApiResponse]] = []
-        for row in VALID:
-            answer = await plain.create(row.spec)
-            if answer.code != 201:
-                wrong.append((row.id, answer))
-        for row in INVALID:
-            answer = await plain.create(row.spec)
-            causes = answer.body.get("details", {}).get("causes", [])
-            if answer.code != 422 or row.field not in {each["field"] for each in causes}:
-                wrong.append((row.id, answer))
-
-    assert not wrong
 
 
 @pytest.mark.timeout(10 * PATIENCE_SECONDS)  # longer than its own limits

@@ -23,21 +23,12 @@ from support.usage_namespace import UsageNamespace
 ROOT = Path(__file__).parents[3]
 DASHBOARD = json.loads((ROOT / "config/prometheus/dashboard.json").read_text())
 QUERIES = [query["expr"] for panel in DASHBOARD["panels"] for query in panel["targets"]]
-MARKER = """
-apiVersion: apps.kruise.io/v1alpha1
-kind: PodProbeMarker
-metadata: {name: seen}
-spec:
-  selector: {matchLabels: {app: seen}}
-  probes:
-  - {name: p, containerName: main, probe: {exec: {command: ["true"]}}, podConditionType: example.com/seen}
----
-apiVersion: v1
-kind: Pod
-metadata: {name: seen, labels: {app: seen}}
-spec:
-  containers: [{name: main, image: none, command: [sleep, "1000"]}]
-"""
+PROBE = {
+    "name": "p",
+    "containerName": "main",
+    "probe": {"exec": {"command": ["true"]}},
+    "podConditionType": "example.com/seen",
+}
 
 
 @asynccontextmanager
@@ -81,7 +72,8 @@ def series_of(text: str, **target: str) -> Iterable[dict[str, str]]:
 async def test_every_query_finds_what_is_exposed(
     playground: ControlledPlayground, ns: UsageNamespace, tmp_path: Path
 ) -> None:
-    await ns.apply(MARKER)
+    await ns.pod("seen")
+    await ns.marker(PROBE)
     await ns.shows("seen", lambda pod: "example.com/seen" in str(pod["status"]))
     node = playground.node_of("seen", ns.namespace)
     assert node is not None

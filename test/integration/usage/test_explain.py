@@ -2,58 +2,35 @@
 
 import socket
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from support.playground import ControlledPlayground
-from support.programs import until
 from support.target import marker_path, node_pod_probe_path
 from support.usage_namespace import UsageNamespace
 
 from kruise_probe.api.names import SYSTEM_NAMESPACE
 
-
-def pod(name: str = "web") -> str:
-    return f"""
-apiVersion: v1
-kind: Pod
-metadata: {{name: {name}, labels: {{app: web}}}}
-spec:
-  nodeName: node-0
-  containers:
-  - name: main
-    image: none
-    command: [sleep, "1000"]
-"""
+Json = dict[str, Any]
 
 
-def marker(
-    probe: str = "exec: {command: ['true']}",
-    *,
-    name: str = "marker",
-    result: str = "podConditionType: example.com/checked",
-) -> str:
-    return f"""
-apiVersion: apps.kruise.io/v1alpha1
-kind: PodProbeMarker
-metadata: {{name: {name}}}
-spec:
-  selector: {{matchLabels: {{app: web}}}}
-  probes:
-  - {{name: checked, containerName: main, probe: {{{probe}}}, {result}}}
-"""
-
-
-PAST = "2020-01-01T00:00:00.000000Z"
+def probe(name: str = "checked", **handler: Json) -> Json:
+    return {
+        "name": name,
+        "containerName": "main",
+        "probe": handler or {"exec": {"command": ["sh", "-c", "test ! -e bad"]}},
+        "podConditionType": f"example.com/{name}",
+    }
 
 
 async def test_stale_daemon_is_named(ns: UsageNamespace, playground: ControlledPlayground) -> None:
-    await ns.apply(pod().replace("node-0", "node-1"))
-    await ns.apply(marker())
+    await ns.pod(nodeName="node-1")
+    await ns.marker(probe())
     await ns.explained("web", "")
     await playground.kill_daemon("node-1")
     path = f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM_NAMESPACE}/leases/kruise-probe-node-1"
     try:
-        past = {"renewTime": PAST}
+        past = {"renewTime": "2020-01-01T00:00:00.000000Z"}
         await playground.api.merge(path, {"spec": past})
         status = (await playground.api.get(node_pod_probe_path("node-1")))["status"]
         for entry in status["podProbeStatuses"]:
@@ -72,15 +49,13 @@ async def test_stale_daemon_is_named(ns: UsageNamespace, playground: ControlledP
 async def test_writes_that_a_stopped_manager_did_not_make_are_named(
     ns: UsageNamespace, playground: ControlledPlayground
 ) -> None:
-    await ns.apply(pod())
-    command = "exec: {command: [sh, -c, 'test ! -e bad']}"
-    await ns.apply(marker(command))
+    await ns.pod()
+    await ns.marker(probe())
     await ns.explained("web", "")
     await playground.kill_manager()
     try:
         (ns.folder("web") / "bad").touch()
-        await ns.apply(marker(name="later", result="podConditionType: example.com/later")
-                         .replace("checked,", "later,"))  # fmt: skip
+        await ns.marker(probe("later"), name="later")
 
         behind = await ns.explained("web", "ConditionBehind")
         later = await ns.explained("web", "EntryMissing", probe="later")
@@ -98,30 +73,26 @@ async def test_writes_that_a_stopped_manager_did_not_make_are_named(
 
 
 LISTEN = (
-    "import socket, sys, time; s = socket.create_server((sys.argv[1], int(sys.argv[2])));"
+    "import socket, sys, time; s = socket.create_server(('0.0.0.0', int(sys.argv[1])));"
     " time.sleep(1000)"
 )
-
-
-def listening(name: str, address: str, port: int) -> str:
-    command = ["python3", "-c", LISTEN, address, str(port)]
-    return pod(name).replace('[sleep, "1000"]', str(command))
 
 
 async def test_a_pod_that_serves_a_port_for_all_has_an_event(
     ns: UsageNamespace, free_port: int
 ) -> None:
-    await ns.apply("---".join([marker(f"tcpSocket: {{port: {free_port}}}"), pod()]))
-    await ns.apply(listening("all", "0.0.0.0", free_port))
+    await ns.marker(probe(tcpSocket={"port": free_port}))
+    await ns.pod()
+    await ns.pod("all", command=["python3", "-c", LISTEN, str(free_port)])
 
-    async def warned() -> bool:
-        events = await ns.playground.api.get(f"/api/v1/namespaces/{ns.namespace}/events")
+    def warned() -> bool:
         return any(
             (each["reason"], each["involvedObject"]["name"]) == ("PortShared", "all")
-            for each in events["items"]
+            for each in ns.api.events.all()
+            if each["metadata"]["namespace"] == ns.namespace
         )
 
-    await until("the pod has the event", warned)
+    await ns.api.events.wait("the pod has the event", warned)
 
 
 @pytest.fixture
