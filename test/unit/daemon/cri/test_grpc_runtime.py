@@ -357,3 +357,16 @@ async def test_events_and_statuses_continue_after_a_switch_of_the_endpoint() -> 
                 old.unlink()
                 await until("found", holds=lambda: watcher.find("uid-1", "main"))
                 await until("the stream is open", holds=lambda: second.calls["GetContainerEvents"])
+
+
+async def test_scripted_runtime_is_read_back(socket: Path) -> None:
+    scripted = ScriptedRuntime()
+    container = scripted.start("uid-1", "main", attempt=3, ip="10.0.0.7")
+    async with served(scripted, socket) as endpoint, GrpcRuntime(endpoint) as runtime:
+        assert await runtime.version() == await scripted.version()
+        assert await runtime.list_containers() == await scripted.list_containers()
+        status = await runtime.container_status(container.id)
+        assert status.started_at == container.started_at
+        assert await runtime.sandbox_status(container.sandbox_id) == await scripted.sandbox_status(
+            container.sandbox_id
+        )
