@@ -362,11 +362,11 @@ async def test_events_and_statuses_continue_after_a_switch_of_the_endpoint() -> 
 async def test_scripted_runtime_is_read_back(socket: Path) -> None:
     scripted = ScriptedRuntime()
     container = scripted.start("uid-1", "main", attempt=3, ip="10.0.0.7")
+    scripted.start("uid-2", "main", host_network=True)
     async with served(scripted, socket) as endpoint, GrpcRuntime(endpoint) as runtime:
         assert await runtime.version() == await scripted.version()
         assert await runtime.list_containers() == await scripted.list_containers()
         status = await runtime.container_status(container.id)
         assert status.started_at == container.started_at
-        assert await runtime.sandbox_status(container.sandbox_id) == await scripted.sandbox_status(
-            container.sandbox_id
-        )
+        sandboxes = {id: await runtime.sandbox_status(id) for id in scripted.sandboxes}
+        assert sandboxes == scripted.sandboxes
