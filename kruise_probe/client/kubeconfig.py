@@ -13,7 +13,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import yaml
 from kubernetes.client import Configuration
@@ -82,30 +82,17 @@ def _load(paths: str, where: str, overrides: ConfigOverrides) -> ClusterConfig:
         credentials=credentials,
         server_name=configuration.tls_server_name,
         proxy=proxy,
-        namespace=chosen.context.get("namespace") or "default",
+        namespace=chosen["contexts"][0]["context"]["namespace"] or "default",
         source=where,
     )
 
 
-class _Files(NamedTuple):
-    """The merged `users`, `contexts` and `clusters` by name, and the first current context."""
+def _read_files(paths: str, where: str) -> dict[str, Any]:
+    """Return `users`, `contexts` and `clusters` by name, and `current-context`. The first file with an entry's name wins.
 
-    entries: dict[str, dict[str, Any]]
-    current_context: str
-
-
-class _Chosen(NamedTuple):
-    """The entries of one context."""
-
-    context: dict[str, Any]
-    cluster: Any
-    user: Any
-
-
-def _read_files(paths: str, where: str) -> _Files:
-    """Read all files; missing ones are skipped, unless all are missing. The first file with an entry's name wins."""
-    merged: dict[str, dict[str, Any]] = {"users": {}, "contexts": {}, "clusters": {}}
-    current_context = ""
+    Missing files are skipped, unless all are missing.
+    """
+    merged: dict[str, Any] = {"users": {}, "contexts": {}, "clusters": {}, "current-context": ""}
     found = [
         path
         for name in paths.split(os.pathsep)
@@ -115,14 +102,14 @@ def _read_files(paths: str, where: str) -> _Files:
         raise ConfigError(f"{where}: does not exist; correct the path, or omit it")
     for path in found:
         content = _read_file(path, where)
-        current_context = current_context or str(content.get("current-context") or "")
-        for kind, by_name in merged.items():
+        merged["current-context"] = merged["current-context"] or content.get("current-context")
+        for kind in ("users", "contexts", "clusters"):
             entries = content.get(kind)
             for entry in entries if isinstance(entries, list) else ():
                 if isinstance(entry, dict) and isinstance(entry.get("name"), str):
                     value = _absolute(entry.get(kind.removesuffix("s")), path.absolute().parent)
-                    by_name.setdefault(entry["name"], value)
-    return _Files(merged, current_context)
+                    merged[kind].setdefault(entry["name"], value)
+    return merged
 
 
 def _absolute(entry: Any, folder: Path) -> Any:
@@ -153,13 +140,14 @@ def _read_file(path: Path, where: str) -> dict[Any, Any]:
     return content
 
 
-def _choose(files: _Files, overrides: ConfigOverrides, where: str) -> _Chosen:
-    name = overrides.context or files.current_context
-    context = files.entries["contexts"].get(name)
+def _choose(files: dict[str, Any], overrides: ConfigOverrides, where: str) -> dict[str, Any]:
+    """Return a kubeconfig of the chosen context alone."""
+    name = overrides.context or str(files["current-context"] or "")
+    context = files["contexts"].get(name)
     wanted = {"context": overrides.context, "cluster": overrides.cluster, "user": overrides.user}
     for kind, chosen in wanted.items():
-        if chosen and chosen not in files.entries[f"{kind}s"]:
-            names = ", ".join(sorted(files.entries[f"{kind}s"])) or "none"
+        if chosen and chosen not in files[f"{kind}s"]:
+            names = ", ".join(sorted(files[f"{kind}s"])) or "none"
             raise ConfigError(f"{where}: has no {kind} {chosen!r}; choose from: {names}")
     if not isinstance(context, dict):
         if not (overrides.cluster and overrides.user):
@@ -168,9 +156,9 @@ def _choose(files: _Files, overrides: ConfigOverrides, where: str) -> _Chosen:
             )
         context = {}
     cluster = overrides.cluster or str(context.get("cluster") or "")
-    if cluster not in files.entries["clusters"]:
+    if cluster not in files["clusters"]:
         raise ConfigError(f"{where}: has no cluster {cluster!r}; correct context {name!r}")
-    user = files.entries["users"].get(overrides.user or str(context.get("user") or ""))
+    user = files["users"].get(overrides.user or str(context.get("user") or ""))
     # The package would ignore impersonation and use all permissions of the user.
     fields = user if isinstance(user, dict) else {}
     requested = sorted(key for key in _IMPERSONATION if fields.get(key))
@@ -178,21 +166,22 @@ def _choose(files: _Files, overrides: ConfigOverrides, where: str) -> _Chosen:
         raise ConfigError(
             f"{where}: impersonation ({', '.join(requested)}) is not supported; use the credentials of that user"
         )
-    return _Chosen(context, files.entries["clusters"][cluster], user)
+    chosen_context = {"cluster": "chosen", "namespace": context.get("namespace")}
+    if user:
+        chosen_context["user"] = "chosen"
+    return {
+        "clusters": [{"name": "chosen", "cluster": files["clusters"][cluster]}],
+        "users": [{"name": "chosen", "user": user}],
+        "contexts": [{"name": "chosen", "context": chosen_context}],
+        "current-context": "chosen",
+    }
 
 
-def _configuration(chosen: _Chosen, where: str) -> Any:
+def _configuration(content: dict[str, Any], where: str) -> Any:
     """Return the package's Configuration as Any, because the stubs lack some of its attributes."""
     configuration: Any = Configuration()
     # The package also reads a proxy from the environment, with its own rules; `config` has Go's rules.
     configuration.proxy = None
-    names = {"cluster": "chosen"} | ({"user": "chosen"} if chosen.user else {})
-    content = {
-        "clusters": [{"name": "chosen", "cluster": chosen.cluster}],
-        "users": [{"name": "chosen", "user": chosen.user}],
-        "contexts": [{"name": "chosen", "context": names}],
-        "current-context": "chosen",
-    }
     try:
         with _captured_errors() as messages:
             load_kube_config_from_dict(
@@ -214,7 +203,7 @@ def _configuration(chosen: _Chosen, where: str) -> Any:
         reason = "; ".join(messages).replace(_FAILED_ON_TERMINAL, "its output is above")
         raise ConfigError(
             f"{where}: the exec plugin returned no credentials ({reason}); "
-            f"{_install_hint(chosen.user) or 'run its command by hand'}"
+            f"{_install_hint(content['users'][0]['user']) or 'run its command by hand'}"
         )
     return configuration
 
