@@ -86,7 +86,10 @@ def parse_head(head: bytes, *, max_body_bytes: int) -> tuple[HttpRequest, int]:
     if "transfer-encoding" in fields.headers:
         raise RefusedRequest(411)
     connection = [each.strip() for each in fields.headers.get("connection", "").lower().split(",")]
-    body_bytes = int(fields.headers.get("content-length", "0"))  # llhttp refuses other lengths
+    length = fields.headers.get("content-length", "0")
+    if not length.isdecimal():
+        raise RefusedRequest(400)
+    body_bytes = int(length)
     if body_bytes > max_body_bytes:
         raise RefusedRequest(413)
     request = HttpRequest(
