@@ -208,7 +208,7 @@ start_kubelet() {
 # 0 leaves conntrack's kernel settings unchanged, because they apply to the whole machine.
 start_kube-proxy() {
   start kube-proxy "$(path_of kube-proxy)" --kubeconfig "$kubeconfigs/kube-proxy" --hostname-override "$node_name" \
-    --proxy-mode iptables --nodeport-addresses primary --cluster-cidr "$pod_range" --conntrack-max-per-core 0 \
+    --proxy-mode iptables --nodeport-addresses "$bridge_address/32" --cluster-cidr "$pod_range" --conntrack-max-per-core 0 \
     --conntrack-tcp-timeout-established 0 --conntrack-tcp-timeout-close-wait 0 \
     --healthz-bind-address "127.0.0.1:$proxy_health_port" --metrics-bind-address "127.0.0.1:$proxy_metrics_port"
 }
