@@ -139,7 +139,7 @@ health_of() {
     kube-scheduler) get_raw "https://127.0.0.1:$scheduler_port" /healthz ;;
     containerd) containerd_ctl version | awk '/Version:/ { version = $2 } END { print version }' ;;
     kubelet) kubelet_health ;;
-    kube-proxy) get_raw "http://127.0.0.1:$proxy_health_port" /livez | grep -o '"healthy":true' | uniq ;;
+    kube-proxy) get_raw "http://127.0.0.1:$proxy_health_port" /livez >/dev/null && echo ok ;;
   esac
 }
 healthy() { [[ -n $(health_of "$1" 2>/dev/null) ]]; }
