@@ -14,7 +14,6 @@ from monitoring.service_monitor import monitoring
 
 from kruise_probe.manifests.crds import all_crds
 from kruise_probe.manifests.install import yaml_of
-from kruise_probe.manifests.own_node import own_node_policy
 from kruise_probe.manifests.rbac import (
     DAEMON,
     MANAGER,
@@ -23,6 +22,7 @@ from kruise_probe.manifests.rbac import (
     daemon_rbac,
     manager_rbac,
     metrics_rbac,
+    own_node_policy,
 )
 from kruise_probe.manifests.webhook import webhook
 from kruise_probe.manifests.workloads import (

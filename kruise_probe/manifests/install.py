@@ -6,8 +6,7 @@ from typing import Any
 import yaml
 
 from kruise_probe.manifests.crds import all_crds
-from kruise_probe.manifests.own_node import own_node_policy
-from kruise_probe.manifests.rbac import daemon_rbac, manager_rbac, metrics_rbac
+from kruise_probe.manifests.rbac import daemon_rbac, manager_rbac, metrics_rbac, own_node_policy
 from kruise_probe.manifests.webhook import webhook
 from kruise_probe.manifests.workloads import Install, daemon, disruption_budget, manager, namespace
 

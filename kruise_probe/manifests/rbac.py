@@ -1,14 +1,25 @@
-"""Service accounts and RBAC rules of the manager and the daemon.
+"""What the manager and the daemon may do: service accounts, RBAC rules, and the policy for the daemon's own node.
 
-Source: Kruise config/rbac.
+A ValidatingAdmissionPolicy restricts a daemon's token to its own node, which RBAC cannot. It uses the token's node claim
+and fails closed: a token that is not bound to a node may not write. Two kinds of token have the claim: a pod's own
+(Kubernetes 1.30 or newer), and `kubectl create token --bound-object-kind Node`.
+
+Source: Kruise config/rbac; kubernetes test/e2e/testing-manifests/auth per_node_validatingadmissionpolicy;
+admissionregistration/v1.
 Differs: the daemon has four rules, none on pods or secrets; the manager has none on secrets. `metrics_rbac` adds two
-rules to both.
+rules to both. The policy also restricts the daemon's heartbeat Lease, and the source host of its events.
 """
 
 from collections.abc import Sequence
 from typing import Any, Final
 
-from kruise_probe.api.names import GROUP
+from kruise_probe.api.names import (
+    DAEMON_LEASE_PREFIX,
+    GROUP,
+    LEADER_LEASE_NODE,
+    VERSION,
+    daemon_lease_name,
+)
 
 MANAGER: Final = "kruise-probe-manager"
 DAEMON: Final = "kruise-probe-daemon"
@@ -19,6 +30,10 @@ PRODUCT: Final = "kruise-probe"
 NAME_LABEL: Final = "app.kubernetes.io/name"
 PART_OF: Final = {NAME_LABEL: PRODUCT, "app.kubernetes.io/part-of": PRODUCT}
 """Labels of every object that an uninstall deletes: all but the namespace and the CRDs."""
+
+POLICY: Final = "kruise-probe-daemon-own-node"
+_NODE_CLAIM: Final = "authentication.kubernetes.io/node-name"
+_ADMISSION_API: Final = "admissionregistration.k8s.io/v1"
 
 _READ: Final = ["get", "list", "watch"]
 _RBAC: Final = "rbac.authorization.k8s.io"
@@ -124,3 +139,100 @@ def binding(
             {"kind": "ServiceAccount", "name": name, "namespace": namespace} for name in accounts
         ],
     }
+
+
+def own_node_policy(namespace: str) -> list[dict[str, Any]]:
+    """Build the policy and its binding for the daemons in the system namespace."""
+    policy = {
+        "apiVersion": _ADMISSION_API,
+        "kind": "ValidatingAdmissionPolicy",
+        "metadata": {"name": POLICY, "labels": PART_OF},
+        "spec": {
+            "failurePolicy": "Fail",
+            "matchConstraints": {
+                "resourceRules": [
+                    _resources(GROUP, VERSION, "nodepodprobes", "nodepodprobes/status"),
+                    _resources("coordination.k8s.io", "v1", "leases"),
+                    _resources("", "v1", "events"),
+                ]
+            },
+            "matchConditions": [
+                {
+                    "name": "is-a-daemon",
+                    "expression": "request.userInfo.username == "
+                    f"'system:serviceaccount:{namespace}:{DAEMON}'",
+                }
+            ],
+            "variables": [{"name": "node", "expression": _node_of_token()}],
+            "validations": _validations(),
+        },
+    }
+    policy_binding = {
+        "apiVersion": _ADMISSION_API,
+        "kind": "ValidatingAdmissionPolicyBinding",
+        "metadata": {"name": POLICY, "labels": PART_OF},
+        "spec": {"policyName": POLICY, "validationActions": ["Deny"]},
+    }
+    return [policy, policy_binding]
+
+
+def _resources(group: str, version: str, *resources: str) -> dict[str, Any]:
+    return {
+        "apiGroups": [group],
+        "apiVersions": [version],
+        "operations": ["CREATE", "UPDATE", "DELETE"],
+        "resources": list(resources),
+    }
+
+
+def _node_of_token() -> str:
+    """CEL: the node that the token is bound to, or an empty string."""
+    return (
+        f"has(request.userInfo.extra) && '{_NODE_CLAIM}' in request.userInfo.extra && "
+        f"request.userInfo.extra['{_NODE_CLAIM}'].size() == 1 ? request.userInfo.extra['{_NODE_CLAIM}'][0] : ''"
+    )
+
+
+def _lease_of_node() -> str:
+    """CEL: `daemon_lease_name` of the node."""
+    leader_lease = f"'{daemon_lease_name(LEADER_LEASE_NODE)}'"
+    return f"variables.node == '{LEADER_LEASE_NODE}' ? {leader_lease} : '{DAEMON_LEASE_PREFIX}' + variables.node"
+
+
+def _validations() -> list[dict[str, str]]:
+    on_node = "' of node ' + variables.node"
+    return [
+        {
+            "expression": "variables.node != ''",
+            "message": "the token of the kruise-probe daemon is not bound to a node; use the projected token of a "
+            "daemon's pod, or kubectl create token --bound-object-kind=Node (Kubernetes 1.31 or newer)",
+            "reason": "Forbidden",
+        },
+        {
+            "expression": "request.resource.resource != 'nodepodprobes' || request.name == variables.node",
+            "messageExpression": f"'NodePodProbe ' + request.name + ' is not that' + {on_node} + '; a daemon may write its own only'",
+            "reason": "Forbidden",
+        },
+        {
+            "expression": f"request.resource.resource != 'leases' || request.name == ({_lease_of_node()})",
+            "messageExpression": f"'Lease ' + request.name + ' is not that of the daemon' + {on_node} + '; a daemon may write its own only'",
+            "reason": "Forbidden",
+        },
+        {
+            "expression": "request.resource.resource != 'events' || request.operation == 'DELETE' || "
+            f"{_from_node('object')}",
+            "messageExpression": f"'source.host of the event must be the name' + {on_node}",
+            "reason": "Forbidden",
+        },
+        {
+            "expression": "request.resource.resource != 'events' || request.operation == 'CREATE' || "
+            f"{_from_node('oldObject')}",
+            "messageExpression": f"'event ' + request.name + ' was not written by the daemon' + {on_node} + '; a daemon may change its own only'",
+            "reason": "Forbidden",
+        },
+    ]
+
+
+def _from_node(event: str) -> str:
+    """CEL: whether the event's source is on the node. An event always has a source, which may be empty."""
+    return f"(has({event}.source.host) && {event}.source.host == variables.node)"

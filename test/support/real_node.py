@@ -11,8 +11,7 @@ from pathlib import Path
 from support.kubectl import Kubectl, Object
 
 from kruise_probe.manifests.crds import all_crds
-from kruise_probe.manifests.own_node import own_node_policy
-from kruise_probe.manifests.rbac import DAEMON, MANAGER, daemon_rbac, manager_rbac
+from kruise_probe.manifests.rbac import DAEMON, MANAGER, daemon_rbac, manager_rbac, own_node_policy
 
 SYSTEM = "kruise-system"
 IMAGE = "kruise-probe-test:busybox"

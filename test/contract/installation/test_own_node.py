@@ -13,8 +13,7 @@ from support.kubectl import Kubectl
 from support.patience import PATIENCE_SECONDS
 
 from kruise_probe.manifests.crds import all_crds
-from kruise_probe.manifests.own_node import POLICY, own_node_policy
-from kruise_probe.manifests.rbac import DAEMON, daemon_rbac
+from kruise_probe.manifests.rbac import DAEMON, POLICY, daemon_rbac, own_node_policy
 
 Json = dict[str, Any]
 GROUP = "apps.kruise.io/v1alpha1"

@@ -18,8 +18,7 @@ from support.kubectl import Kubectl
 
 from kruise_probe.api.names import LEADER_ELECTION_ID, LEADER_LEASE_NODE, daemon_lease_name
 from kruise_probe.manifests.crds import all_crds
-from kruise_probe.manifests.own_node import own_node_policy
-from kruise_probe.manifests.rbac import DAEMON
+from kruise_probe.manifests.rbac import DAEMON, own_node_policy
 
 Json = dict[str, Any]
 NODE, OTHER = "zz-own", "zz-other"

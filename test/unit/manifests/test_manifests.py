@@ -8,8 +8,7 @@ import pytest
 from kruise_probe.api.names import daemon_lease_name
 from kruise_probe.manifests.crds import marker_crd, node_pod_probe_crd
 from kruise_probe.manifests.install import default_install
-from kruise_probe.manifests.own_node import own_node_policy
-from kruise_probe.manifests.rbac import manager_rbac, metrics_rbac
+from kruise_probe.manifests.rbac import manager_rbac, metrics_rbac, own_node_policy
 from kruise_probe.manifests.webhook import webhook
 from kruise_probe.manifests.workloads import Install
 
