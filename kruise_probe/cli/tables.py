@@ -262,7 +262,7 @@ def _attempt_marks(attempt: AttemptView) -> str:
 
 
 def explanation_text(view: ExplanationView, terminal: Terminal, *, wide: bool) -> str:
-    """The explanation of one pod; `wide` shows every link."""
+    """The explanation of one pod; `wide` shows every link, and the markers that do not select a pod beside those that do."""
     return _text(_explanation_lines(view, terminal, wide=wide))
 
 
@@ -285,6 +285,8 @@ def _explanation_lines(view: ExplanationView, terminal: Terminal, *, wide: bool)
             yield from terminal.paragraph(Cell(f"{trace.probe}  ", "strong"), trace.check, "  ")
             links = [*(trace.links if wide else _folded(trace.links)), *_last_result(trace)]
             yield from _link_lines(links, terminal, "    ")
+    if view.matching and not wide:
+        return
     if view.not_matching:
         yield from ("", "Other PodProbeMarkers of the namespace do not select it:")
     for other in view.not_matching:

@@ -249,6 +249,23 @@ def test_explanation_starts_with_a_summary_and_folds_links(
     assert text.splitlines()[: len(lines)] == lines
 
 
+@pytest.mark.parametrize(
+    ("selected", "wide", "listed"),
+    [
+        pytest.param(True, False, False, id="selected"),
+        pytest.param(True, True, True, id="selected-wide"),
+        pytest.param(False, False, True, id="not-selected"),
+    ],
+)
+def test_explanation_lists_markers_that_do_not_select_the_pod(
+    selected: bool, wide: bool, listed: bool
+) -> None:
+    other = marker(name="other", selector={"matchLabels": {"app": "wbe"}})
+    there = snapshot(markers=[other, *([marker()] if selected else [])], pods=[healthy_pod()])
+    text = explanation_text(explanation(there, there.pods[0], []), Terminal(0), wide=wide)
+    assert ("other: it requires app=wbe" in text) is listed
+
+
 def test_explanation_of_a_paused_probe_has_its_last_result_and_marks() -> None:
     probe = probe_wire(policies=[policy_wire("Succeeded", {"example.com/idle": "yes"})])
     pod = healthy_pod(
