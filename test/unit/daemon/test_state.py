@@ -102,6 +102,12 @@ def test_grace_period_starts_with_the_first_blocked_attempt() -> None:
     assert (record.state, record.message) == (U, "Other: detail")
 
 
+def test_results_before_unknown_do_not_count() -> None:
+    record = state.time_passed(blocked(after(S, S, F, F), 100.0), 130.0, LIMITS)
+    assert after(F, record=record).state is U
+    assert after(F, F, F, record=record).state is F
+
+
 def test_first_text_of_a_reason_stays_while_attempts_are_blocked() -> None:
     record, messages = after(S, S), []
     for at, text in enumerate(("A: id 1", "A: id 2", "B: id 3", "A: id 4", "A: id 5")):
