@@ -182,6 +182,12 @@ async def test_the_first_source_of_a_configuration_is_used(
     assert found.credentials.authorization() == f"Bearer {token}"
 
 
+async def test_context_without_a_namespace_is_in_the_default_namespace(tmp_path: Path) -> None:
+    path = kubeconfig(tmp_path / "k", context={"cluster": "c", "user": "u"})
+
+    assert load_config(path, {}).namespace == "default"
+
+
 @pytest.mark.parametrize("other", ["other", "missing", ""])
 async def test_first_current_context_takes_precedence(other: str, tmp_path: Path) -> None:
     first, second = tmp_path / "first", tmp_path / "second"

@@ -153,10 +153,11 @@ async def test_path_without_access_is_reported_and_hides_no_other_runtime(
     sockets: Sockets, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def stat(path: Path, *, follow_symlinks: bool = True) -> os.stat_result:
-        if path.name == "a":
+        if path.name in refused:
             raise PermissionError(errno.EACCES, "Permission denied")
         return os.stat(path, follow_symlinks=follow_symlinks)
 
+    refused = {"a"}
     monkeypatch.setattr(Path, "stat", stat)
     async with runtime_of(sockets, "a", "b") as runtime:
         with pytest.raises(
@@ -165,3 +166,6 @@ async def test_path_without_access_is_reported_and_hides_no_other_runtime(
             await runtime.list_containers()
         await sockets.add("b")
         assert len(await runtime.list_containers()) == 1
+        refused.add("b")
+        with pytest.raises(RuntimeUnavailable, match="Permission denied"):
+            await runtime.list_containers()
