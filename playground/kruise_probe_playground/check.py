@@ -12,7 +12,7 @@ from kruise_probe.api.keys import ProbeName
 from kruise_probe.api.names import EVENT_FAILED, EVENT_SUCCEEDED
 from kruise_probe.api.v1alpha1 import ProbeState
 from kruise_probe.inspection.snapshot import Snapshot
-from kruise_probe.inspection.traces import ProbeTrace, traces_of
+from kruise_probe.inspection.traces import traces_of
 from kruise_probe_playground.ticker import PodEvent
 
 KINDS = ("report", "marks", "event")
@@ -31,19 +31,10 @@ class CheckedProbe(NamedTuple):
     pod: str
     probe: ProbeName
 
-    @property
-    def short(self) -> str:
-        """`<pod>/<probe>`; two markers can have a probe of the same name."""
-        return f"{self._pod}/{self.probe.probe}"
-
-    @property
-    def unique(self) -> str:
-        """`<pod>/<marker>#<probe>`."""
-        return f"{self._pod}/{self.probe}"
-
-    @property
-    def _pod(self) -> str:
-        return self.pod if self.namespace == "default" else f"{self.namespace}/{self.pod}"
+    def shown(self, *, unique: bool) -> str:
+        """`<pod>/<probe>`, or with the marker, because two markers can have a probe of the same name."""
+        pod = self.pod if self.namespace == "default" else f"{self.namespace}/{self.pod}"
+        return f"{pod}/{self.probe if unique else self.probe.probe}"
 
 
 class Evidence(NamedTuple):
@@ -77,16 +68,13 @@ class Progress:
                 for trace in traces_of(snapshot, seen, marker):
                     name = ProbeName(marker.key.name, trace.context.probe.name)
                     each = CheckedProbe(seen.pod.namespace, seen.pod.name, name)
-                    self._observe_trace(each, trace)
+                    self._probes.add(each)
+                    if result := trace.context.result:
+                        kinds = ("report",) if trace.end else ("report", "marks")
+                        self._evidence |= {Evidence(each, result.state, kind) for kind in kinds}
                     for state, reason in _EVENT_REASON.items():
                         if (seen.uid, reason, str(name)) in recorded:
                             self._evidence.add(Evidence(each, state, "event"))
-
-    def _observe_trace(self, probe: CheckedProbe, trace: ProbeTrace) -> None:
-        self._probes.add(probe)
-        kinds = ("report",) if trace.end else ("report", "marks")
-        if result := trace.context.result:
-            self._evidence |= {Evidence(probe, result.state, kind) for kind in kinds}
 
     def seen(self) -> Mapping[CheckedProbe, list[str]]:
         """The observed states of each probe."""
@@ -97,9 +85,9 @@ class Progress:
 
     def _names(self) -> Mapping[CheckedProbe, str]:
         """The name of each probe in the output: the short one, unless two probes share it."""
-        times = Counter(each.short for each in self._probes)
+        times = Counter(each.shown(unique=False) for each in self._probes)
         return {
-            each: each.short if times[each.short] == 1 else each.unique for each in self._probes
+            each: each.shown(unique=times[each.shown(unique=False)] > 1) for each in self._probes
         }
 
     @property

@@ -47,31 +47,26 @@ def objects_for(document: Json) -> list[Json]:
     """
     kind = document["apiVersion"].rpartition("/")[0], document["kind"]
     if kind == ("apps", "Deployment"):
-        return [_replica_set_of(document)]
+        spec = _spec_of(document)
+        kept = {key: spec[key] for key in ("replicas", "selector", "template") if key in spec}
+        return [{**document, "kind": "ReplicaSet", "spec": kept}]
     if kind in WORKLOADS:
         return _pods_of(document)
     return [document]
 
 
-def _replica_set_of(deployment: Json) -> Json:
-    """A ReplicaSet with the name of the Deployment."""
-    spec = _spec_of(deployment)
-    kept = {key: spec[key] for key in ("replicas", "selector", "template") if key in spec}
-    return {**deployment, "kind": "ReplicaSet", "spec": kept}
-
-
 def _spec_of(workload: Json) -> Json:
-    spec = workload.get("spec")
-    template = spec.get("template") if isinstance(spec, dict) else None
+    found = workload.get("spec")
+    spec: Json = found if isinstance(found, dict) else {}
+    template = spec.get("template")
     if not isinstance(template, dict) or not isinstance(template.get("spec"), dict):
         raise ValueError("has no spec.template.spec; write the pod's containers there")
     if not isinstance(template.get("metadata") or {}, dict):
         raise ValueError("spec.template.metadata is not a mapping; write the pod's labels there")
-    replicas = spec.get("replicas") if isinstance(spec, dict) else None
+    replicas = spec.get("replicas")
     if replicas is not None and not (isinstance(replicas, int) and 0 <= replicas <= MOST_REPLICAS):
         raise ValueError(f"spec.replicas is {replicas!r}; write 0 to {MOST_REPLICAS}")
-    found: Json = workload["spec"]
-    return found
+    return spec
 
 
 def _pods_of(workload: Json) -> list[Json]:
@@ -216,10 +211,9 @@ class Applier:
             if self._on_note:
                 self._on_note(f"{document.place}: skipped: the playground has no {wanted['kind']}")
             return
-        path = f"/{'apis' if kind.group else 'api'}/{kind.api_version}"
-        if kind.namespaced:
-            path += f"/namespaces/{wanted['metadata'].get('namespace') or 'default'}"
-        path += f"/{kind.plural}"
+        namespace = wanted["metadata"].get("namespace") or "default"
+        scope = f"/namespaces/{namespace}" if kind.namespaced else ""
+        path = f"/{kind.root}{scope}/{kind.plural}"
         body = msgspec.json.encode(wanted)
         try:
             await self._client.request_raw("POST", path + _STRICT, body)

@@ -36,7 +36,7 @@ class ChildFailed(Exception):
 
 
 class Child:
-    """Keeps one program running while `run` runs, except between `stop` or `kill` and `start`.
+    """Keeps one program running while `run` runs, except between `kill` and `start`.
 
     Args:
         log: the file for its output.
@@ -109,34 +109,23 @@ class Child:
             self._started.clear()
 
     def start(self) -> None:
-        """Let it run again after `stop` or `kill`."""
+        """Let it run again after `kill`."""
         self._wanted.set()
-
-    async def stop(self) -> None:
-        """End it with SIGTERM; it stays down until `start`."""
-        await self._end(GRACE_SECONDS)
 
     async def kill(self) -> None:
         """End it with SIGKILL; it stays down until `start`."""
-        await self._end(0)
-
-    async def _end(self, grace_seconds: float) -> None:
         self._wanted.clear()
         if self._process:
-            await self._process.end(grace_seconds)
-
-    def tail(self) -> str:
-        """The end of its output."""
-        try:
-            with self.log.open("rb") as output:
-                output.seek(max(0, self.log.stat().st_size - LOG_TAIL_BYTES))
-                return output.read().decode(errors="replace")
-        except OSError:
-            return ""
+            await self._process.end(0)
 
     def last_line(self) -> str:
         """The last line of its output."""
-        lines = self.tail().strip().splitlines()
+        try:
+            with self.log.open("rb") as output:
+                output.seek(max(0, self.log.stat().st_size - LOG_TAIL_BYTES))
+                lines = output.read().decode(errors="replace").strip().splitlines()
+        except OSError:
+            lines = []
         return lines[-1] if lines else "it logged nothing"
 
 

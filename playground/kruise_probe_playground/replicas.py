@@ -15,7 +15,7 @@ import msgspec
 import structlog
 
 from kruise_probe.api.errors import KubeError, NotFound
-from kruise_probe.api.kinds import Resource
+from kruise_probe.api.kinds import Resource, as_is
 from kruise_probe.api.labels import is_deletion_cost
 from kruise_probe.api.meta import ApiObject
 from kruise_probe.api.names import DELETION_COST_ANNOTATION
@@ -43,12 +43,8 @@ class ReplicaSet(ApiObject, frozen=True):
     status: dict[str, Any] | None = None
 
 
-def _as_is(replica_set: ReplicaSet) -> ReplicaSet:
-    return replica_set
-
-
 REPLICA_SETS: Final = Resource(
-    "apps", "v1", "replicasets", "ReplicaSet", wire=ReplicaSet, project=_as_is
+    "apps", "v1", "replicasets", "ReplicaSet", wire=ReplicaSet, project=as_is
 )
 
 

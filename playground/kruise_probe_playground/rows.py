@@ -1,14 +1,17 @@
-"""Rows of the live view: one for each pod, with its probes and marks. Pure.
+"""Rows of the live view: one for each pod, with its probes and marks, and one for each problem. Pure.
 
-The results are those of `kruise-probe status`.
+The results and the problems are those of `kruise-probe status`.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+import msgspec
+
 from kruise_probe.api.keys import ProbeName
-from kruise_probe.inspection.views import PENDING, MarkerView, ResultView, StatusView
+from kruise_probe.inspection.link import LinkState
+from kruise_probe.inspection.views import PENDING, MarkerView, ProblemView, ResultView, StatusView
 from kruise_probe_playground.node.pods import NodePod
 
 SHORT_KEYS = {"controller.kubernetes.io/pod-deletion-cost": "cost"}
@@ -122,3 +125,34 @@ def _marks(result: ResultView) -> tuple[Mark, ...]:
     annotations = (Mark("annotation", *each) for each in result.annotations.items())
     labels = (Mark("label", *each) for each in result.labels.items())
     return (*annotations, *labels)
+
+
+class ProblemSummary(NamedTuple):
+    """One problem of a marker on all its pods; `remedy` says what to do."""
+
+    text: str
+    remedy: str
+
+
+def summaries(view: StatusView) -> Iterator[ProblemSummary]:
+    """The problems that need action."""
+    return summarized([(each.name, each.problems) for each in view.markers])
+
+
+def summarized(found: Sequence[tuple[str, Sequence[ProblemView]]]) -> Iterator[ProblemSummary]:
+    """One summary for each kind of problem of a marker. Problems that need no action are left out."""
+    pods: dict[tuple[str, ProblemView], list[str]] = {}
+    for marker, problems in found:
+        for each in problems:
+            if each.severity == LinkState.BROKEN or each.reason == "NoPods":
+                common = msgspec.structs.replace(each, pod="", node="")
+                pods.setdefault((marker, common), []).append(each.pod)
+    for (marker, problem), names in pods.items():
+        yield _summary(marker, problem, [each for each in names if each])
+
+
+def _summary(marker: str, problem: ProblemView, pods: Sequence[str]) -> ProblemSummary:
+    subject = f"{marker}#{problem.probe}" if problem.probe else marker
+    more = f" and {len(pods) - 1} more" if len(pods) > 1 else ""
+    where = f" on {pods[0]}{more}" if pods else ""
+    return ProblemSummary(f"{subject}{where}: {problem.message}", problem.remedy)

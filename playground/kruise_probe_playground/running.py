@@ -5,9 +5,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 import click
 from rich.console import Console
@@ -29,14 +27,6 @@ INTERRUPTED = 130
 _KNOWN_ERRORS = (BadFile, ChildFailed, NoAddress, NoWorkspace, FatalError, KubeError, OSError)
 
 
-class Settings(NamedTuple):
-    documents: list[LoadedObject]
-    nodes: int
-    kubeconfig_out: Path | None
-    wanted_states: int
-    check_seconds: float | None
-
-
 def run(
     files: tuple[Path, ...],
     *,
@@ -46,28 +36,40 @@ def run(
     nodes: int,
 ) -> int:
     """Run until a signal or the end of the check; return the exit code."""
-    settings = Settings(
-        documents=_documents(files, no_sample=no_sample),
-        nodes=nodes,
-        kubeconfig_out=kubeconfig_out and kubeconfig_out.absolute(),  # the guardian runs in /
-        wanted_states=1 if files else 2,
-        check_seconds=check_seconds,
-    )
+    documents = _documents(files, no_sample=no_sample)
     if kubeconfig_out:
         _check_free(kubeconfig_out)
+        kubeconfig_out = kubeconfig_out.absolute()  # the guardian runs in /
     configure_logs(format="text", level="error")
     changes = ChangeLog()
+
+    def note(text: str) -> None:
+        changes.add(Line("", text, "bad"))
+        if check_seconds is not None or not sys.stdout.isatty():
+            click.echo(text, err=True)
+
+    async def use() -> int:
+        started_at = asyncio.get_running_loop().time()
+        async with Playground(
+            documents=documents, nodes=nodes, kubeconfig_out=kubeconfig_out, on_note=note
+        ) as running:
+            if check_seconds is not None:
+                wanted = 1 if files else 2
+                return await _check(running, started_at, check_seconds, wanted_states=wanted)
+            await _show(running, changes)
+        return 0
+
     try:
-        return asyncio.run(until_signal(_run(settings, changes)))
+        return asyncio.run(until_signal(use()))
     except Signalled:
         if check_seconds is None and sys.stdout.isatty():
             click.echo(f"stopped after {changes.count} changes; no process and no file is left")
         return 0 if check_seconds is None else INTERRUPTED
     except (*_KNOWN_ERRORS, BaseExceptionGroup) as error:
-        known = [each for each in _leaves(error) if isinstance(each, _KNOWN_ERRORS)]
-        if not known:
+        known = _known_error(error)
+        if known is None:
             raise
-        raise click.ClickException(str(known[0]) or type(known[0]).__name__) from error
+        raise click.ClickException(str(known) or type(known).__name__) from error
 
 
 def _documents(files: tuple[Path, ...], *, no_sample: bool) -> list[LoadedObject]:
@@ -90,47 +92,26 @@ def _check_free(kubeconfig_out: Path) -> None:
         )
 
 
-def _leaves(error: BaseException) -> Iterator[BaseException]:
+def _known_error(error: BaseException) -> BaseException | None:
+    """The error, or the first of a group, that a person can understand."""
     if isinstance(error, BaseExceptionGroup):
-        for each in error.exceptions:
-            yield from _leaves(each)
+        return next(filter(None, map(_known_error, error.exceptions)), None)
+    return error if isinstance(error, _KNOWN_ERRORS) else None
+
+
+async def _show(running: Playground, changes: ChangeLog) -> None:
+    console = Console()
+    if console.is_terminal and not console.is_dumb_terminal:
+        await show_live(running, changes, console)
     else:
-        yield error
-
-
-async def _run(settings: Settings, changes: ChangeLog) -> int:
-    started_at = asyncio.get_running_loop().time()
-
-    def note(text: str) -> None:
-        changes.add(Line("", text, "bad"))
-        if settings.check_seconds is not None or not sys.stdout.isatty():
-            click.echo(text, err=True)
-
-    async with Playground(
-        documents=settings.documents,
-        nodes=settings.nodes,
-        kubeconfig_out=settings.kubeconfig_out,
-        on_note=note,
-    ) as running:
-        if settings.check_seconds is not None:
-            return await _check(
-                running, settings, started_at=started_at, seconds=settings.check_seconds
-            )
-        console = Console()
-        if console.is_terminal and not console.is_dumb_terminal:
-            await running.alongside(show_live(running, changes, console))
-        else:
-            await running.alongside(show_lines(running, _print_line))
-    return 0
+        await show_lines(running, _print_line)
 
 
 async def _check(
-    running: Playground, settings: Settings, *, started_at: float, seconds: float
+    running: Playground, started_at: float, seconds: float, *, wanted_states: int
 ) -> int:
+    progress = await wait_for_states(running, wanted=wanted_states, deadline=started_at + seconds)
     loop = asyncio.get_running_loop()
-    progress = await running.alongside(
-        wait_for_states(running, wanted=settings.wanted_states, deadline=started_at + seconds)
-    )
     click.echo(json.dumps(progress.as_json(seconds=loop.time() - started_at)))
     if progress.complete:
         return 0

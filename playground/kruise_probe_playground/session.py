@@ -6,15 +6,14 @@ their own. API server and nodes run in this process.
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AsyncExitStack, contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 from kruise_probe.api.names import SYSTEM_NAMESPACE
 from kruise_probe.client.config import ClusterConfig
-from kruise_probe.client.rest import ResourceListerWatcher, RestClient
-from kruise_probe.informers.shared_informer import SharedInformer
+from kruise_probe.client.rest import RestClient
 from kruise_probe.manifests.crds import all_crds
 from kruise_probe_playground.access import (
     ADMIN,
@@ -36,8 +35,6 @@ from kruise_probe_playground.node.containers import (
     NotRunning,
 )
 from kruise_probe_playground.node.embedded_node import EmbeddedNode
-from kruise_probe_playground.node.node_api import NodeApi
-from kruise_probe_playground.node.pods import NODE_PODS
 from kruise_probe_playground.node.runtime import LocalRuntime
 from kruise_probe_playground.node.scheduler import Scheduler
 from kruise_probe_playground.pod_streams import LogOptions, NotOnNode
@@ -47,9 +44,13 @@ from kruise_probe_playground.replicas import ReplicaSetController
 from kruise_probe_playground.workspace import NoWorkspace, Workspace, workspace
 
 USER_AGENT = "kruise-probe-playground"
-NAMESPACES = ("default", SYSTEM_NAMESPACE)
-
-T = TypeVar("T")
+CLIENTS = (
+    (ADMIN, "kubectl"),
+    (KUBELETS, "kubelet"),
+    (SCHEDULER, "kube-scheduler"),
+    (CONTROLLERS, "kube-controller-manager"),
+)
+"""The users of this process, and their field managers."""
 
 
 class Playground:
@@ -87,25 +88,24 @@ class Playground:
         self._kubeconfig_out = kubeconfig_out
         self._on_note = on_note
         self._nodes: list[EmbeddedNode] = []
-        self._running: asyncio.Task[None] | None = None
+        self._stack = AsyncExitStack()
 
     @property
     def nodes(self) -> Sequence[EmbeddedNode]:
         return self._nodes
 
     async def __aenter__(self) -> Self:
-        self._running = asyncio.create_task(self.run(), name="playground")
-        ready = asyncio.create_task(self.ready.wait())
-        try:
-            await asyncio.wait((self._running, ready), return_when=asyncio.FIRST_COMPLETED)
-        except asyncio.CancelledError:
-            # __aexit__ is not called if __aenter__ is cancelled.
-            await self._stop()
-            raise
-        finally:
-            ready.cancel()
-        if not self.ready.is_set():
-            await self._stop()
+        """Start everything.
+
+        Raises:
+            ExceptionGroup: of the errors of its parts: ChildFailed, BadFile, NoAddress, OSError. Later, such an error
+                cancels the block, and leaving it raises the group.
+            FileExistsError: of `kubeconfig_out`.
+            NoWorkspace: no folder is usable for its files.
+        """
+        async with AsyncExitStack() as stack:
+            await self._start(stack)
+            self._stack = stack.pop_all()
         return self
 
     async def __aexit__(
@@ -113,54 +113,51 @@ class Playground:
         kind: type[BaseException] | None,
         error: BaseException | None,
         traceback: TracebackType | None,
-    ) -> None:
-        await self._stop()
+    ) -> bool | None:
+        """Leave no process, file or socket."""
+        return await self._stack.__aexit__(kind, error, traceback)
 
-    async def _stop(self) -> None:
-        """Cancel `run`; raise its error if it failed."""
-        if self._running is None:
-            return
-        self._running.cancel()
-        await asyncio.wait((self._running,))
-        if not self._running.cancelled():
-            self._running.result()
-
-    async def alongside(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run `work`; cancel it and raise if the playground fails meanwhile."""
-        task = asyncio.create_task(work, name="alongside the playground")
-        try:
-            await asyncio.wait(
-                {task, *filter(None, (self._running,))}, return_when=asyncio.FIRST_COMPLETED
-            )
-            if self._running and self._running.done():
-                self._running.result()
-        finally:
-            task.cancel()
-            await asyncio.wait((task,))
-        return task.result()
-
-    async def run(self) -> None:
-        """Run until cancelled, then leave no process, file or socket.
-
-        Raises:
-            ExceptionGroup: of the errors of its parts: ChildFailed, BadFile, NoAddress, OSError.
-            FileExistsError: of `kubeconfig_out`.
-            NoWorkspace: no folder is usable for its files.
-        """
+    async def _start(self, stack: AsyncExitStack) -> None:
         access = new_access()
-        with self._place() as place:
-            async with self._make_server(access) as server:
-                self.config = access.config(server.url, ADMIN)
-                self._write_kubeconfigs(server, access, place.folder)
-                async with (
-                    _client(self.config, "kubectl") as self.client,
-                    _client(access.config(server.url, KUBELETS), "kubelet") as kubelets,
-                    _client(access.config(server.url, SCHEDULER), "kube-scheduler") as scheduler,
-                    _client(
-                        access.config(server.url, CONTROLLERS), "kube-controller-manager"
-                    ) as controllers,
-                ):
-                    await self._run_cluster(place, kubelets, scheduler, controllers)
+        place = stack.enter_context(self._place())
+        server = await stack.enter_async_context(self._make_server(access))
+        self.config = access.config(server.url, ADMIN)
+        self._write_kubeconfigs(server, access, place.folder)
+        self.client, kubelets, scheduler, controllers = [
+            await stack.enter_async_context(
+                RestClient(
+                    config=access.config(server.url, user),
+                    field_manager=name,
+                    user_agent=USER_AGENT,
+                )
+            )
+            for user, name in CLIENTS
+        ]
+        applier = Applier(self.client, self._on_note)
+        await applier.apply([_namespace(SYSTEM_NAMESPACE)])
+        names = [f"node-{number}" for number in range(self._node_count)]
+        self._nodes = [self._make_node(each, kubelets, place) for each in names]
+        managers, daemons = (_kubeconfig_of(name, place.folder) for name in ("manager", "daemon"))
+        self.manager = manager(managers, place, on_end=self._note_end)
+        self.daemons = {
+            node.name: daemon(daemons, place, node, on_end=self._note_end) for node in self.nodes
+        }
+
+        def spawn(group: asyncio.TaskGroup, name: str, work: Coroutine[Any, Any, None]) -> None:
+            stack.callback(group.create_task(work, name=name).cancel)
+
+        cluster = await stack.enter_async_context(asyncio.TaskGroup())
+        for node in self.nodes:
+            spawn(cluster, node.name, node.run())
+        spawn(cluster, "scheduler", Scheduler(scheduler, nodes=names).run())
+        spawn(cluster, "ReplicaSets", ReplicaSetController(controllers).run())
+        programs = await stack.enter_async_context(asyncio.TaskGroup())  # they end before the nodes
+        spawn(programs, "manager", self.manager.run())
+        for node in self.nodes:
+            await node.ready.wait()
+            spawn(programs, f"daemon of {node.name}", self.daemons[node.name].run())
+        await applier.apply(self._documents)
+        self.ready.set()
 
     def _make_server(self, access: Access) -> EmbeddedApiServer:
         return EmbeddedApiServer(
@@ -218,40 +215,6 @@ class Playground:
             text = server.kubeconfig(token=access.token(ADMIN))
             fill_private(self._kubeconfig_out, text)
 
-    async def _run_cluster(
-        self,
-        place: Workspace,
-        kubelets: RestClient,
-        scheduler: RestClient,
-        controllers: RestClient,
-    ) -> None:
-        applier = Applier(self.client, self._on_note)
-        await applier.apply([_namespace(name) for name in NAMESPACES])
-        self._nodes = [
-            self._make_node(f"node-{number}", kubelets, place) for number in range(self._node_count)
-        ]
-        managers, daemons = (_kubeconfig_of(name, place.folder) for name in ("manager", "daemon"))
-        self.manager = manager(managers, place, on_end=self._note_end)
-        self.daemons = {
-            node.name: daemon(daemons, place, node, on_end=self._note_end) for node in self.nodes
-        }
-        async with asyncio.TaskGroup() as cluster, asyncio.TaskGroup() as programs:
-            for node in self.nodes:
-                cluster.create_task(node.run(), name=node.name)
-            cluster.create_task(self._schedule(scheduler), name="scheduler")
-            cluster.create_task(ReplicaSetController(controllers).run(), name="ReplicaSets")
-            programs.create_task(self.manager.run(), name="manager")
-            for node in self.nodes:
-                await node.ready.wait()
-                programs.create_task(self.daemons[node.name].run(), name=f"daemon of {node.name}")
-            await applier.apply(self._documents)
-            self.ready.set()
-            await asyncio.Event().wait()
-
-    async def _schedule(self, client: RestClient) -> None:
-        pods = SharedInformer(ResourceListerWatcher(client, NODE_PODS), name="pods to schedule")
-        await Scheduler(pods, NodeApi(client), nodes=[each.name for each in self.nodes]).run()
-
     def _note_end(self, name: str, exit_code: int) -> None:
         if self._on_note:
             self._on_note(f"the {name} ended with exit code {exit_code}; it is restarted")
@@ -259,10 +222,6 @@ class Playground:
 
 def _kubeconfig_of(program: str, folder: Path) -> Path:
     return folder / f"{program}.kubeconfig"
-
-
-def _client(config: ClusterConfig, field_manager: str) -> RestClient:
-    return RestClient(config=config, field_manager=field_manager, user_agent=USER_AGENT)
 
 
 def _namespace(name: str) -> LoadedObject:

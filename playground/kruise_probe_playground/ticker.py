@@ -5,7 +5,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from kruise_probe.api.kinds import Resource
+from kruise_probe.api.kinds import Resource, as_is
 from kruise_probe.api.meta import ApiObject
 from kruise_probe_playground.rows import PodRow, ProbeRow
 
@@ -24,11 +24,7 @@ class PodEvent(ApiObject, frozen=True):
     count: int | None = None
 
 
-def _as_is(event: PodEvent) -> PodEvent:
-    return event
-
-
-POD_EVENTS: Final = Resource("", "v1", "events", "Event", wire=PodEvent, project=_as_is)
+POD_EVENTS: Final = Resource("", "v1", "events", "Event", wire=PodEvent, project=as_is)
 
 
 class Line(NamedTuple):

@@ -13,8 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from kruise_probe.cli.tables import age
-from kruise_probe_playground.problems import ProblemSummary
-from kruise_probe_playground.rows import Mark, PodRow, ProbeRow
+from kruise_probe_playground.rows import Mark, PodRow, ProbeRow, ProblemSummary
 from kruise_probe_playground.ticker import Line
 
 CHECK_FROM_COLUMNS = 120
@@ -35,8 +34,8 @@ _TONES = {"good": "green", "bad": "red", "neutral": "", "event": "cyan"}
 Stamped = tuple[datetime, Line]
 
 
-class Shown(NamedTuple):
-    """The content of the view."""
+class LiveView(NamedTuple):
+    """A renderable that fills the terminal."""
 
     rows: Sequence[PodRow]
     lines: Sequence[Stamped]
@@ -44,22 +43,15 @@ class Shown(NamedTuple):
     now: datetime
     problems: Sequence[ProblemSummary] = ()
 
-
-class LiveView:
-    """A renderable that fills the terminal."""
-
-    def __init__(self, shown: Shown) -> None:
-        self._shown = shown
-
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         height = options.height or console.height
-        shown = self._shown.hints if height >= ALL_HINTS_FROM_LINES else self._shown.hints[:1]
+        shown = self.hints if height >= ALL_HINTS_FROM_LINES else self.hints[:1]
         hints = Group(*(Text(hint, style="dim", overflow="fold") for hint in shown))
-        problems = Group(*_problem_lines(self._shown.problems))
+        problems = Group(*_problem_lines(self.problems))
         fixed = _height(console, options, hints) + _height(console, options, problems) + 2
         pods = self._pods(height - fixed - MIN_TICKER_LINES, width=options.max_width)
         room = max(height - fixed - _height(console, options, pods), 0)
-        lines = [ticker_line(each) for each in self._shown.lines[-room:]] if room else []
+        lines = [ticker_line(each) for each in self.lines[-room:]] if room else []
         lines += [Text()] * (room - len(lines))
         yield Group(pods, problems, Text(), *lines, Text(), hints)
 
@@ -75,15 +67,15 @@ class LiveView:
         table.add_column("SINCE", no_wrap=True, justify="right")
         table.add_column("MARKS, MESSAGE", no_wrap=True, overflow="ellipsis", ratio=1)
         left = height - 1
-        rows = list(self._shown.rows)
+        rows = list(self.rows)
         while rows and 1 + len(rows[0].probes) <= left:
             row = rows.pop(0)
             left -= 1 + len(row.probes)
-            for name, check, *cells in pod_cells(row, now=self._shown.now):
+            for name, check, *cells in pod_cells(row, now=self.now):
                 table.add_row(name, *([check] if checks else []), *cells)
         if rows:
             table.add_row(Text(f"… {len(rows)} more, in a taller terminal", style="dim"))
-        if not self._shown.rows:
+        if not self.rows:
             table.add_row(Text("no pods yet", style="dim"))
         return table
 

@@ -4,7 +4,7 @@ import secrets
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from support.api_server import ApiServer
 from support.hollow import marker_object
@@ -52,21 +52,15 @@ class ControlledPlayground(session.Playground):
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         self._made: list[ControlledNode] = []
-        self._watches = AsyncExitStack()
 
     @property
     def nodes(self) -> Sequence[ControlledNode]:
         return self._made
 
-    async def __aenter__(self) -> Self:
-        await super().__aenter__()
+    async def _start(self, stack: AsyncExitStack) -> None:
+        await super()._start(stack)
         self.api = Target(self.client)
-        await self._watches.enter_async_context(self.api.watched())
-        return self
-
-    async def __aexit__(self, *error: Any) -> None:
-        await self._watches.aclose()
-        await super().__aexit__(*error)
+        await stack.enter_async_context(self.api.watched())
 
     def _make_server(self, access: Access) -> ApiServer:
         self.server = ApiServer(

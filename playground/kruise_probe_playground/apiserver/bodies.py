@@ -18,7 +18,7 @@ from kruise_probe_playground.apiserver.failures import (
 )
 from kruise_probe_playground.apiserver.kinds import Kind
 from kruise_probe_playground.apiserver.schema import Json
-from kruise_probe_playground.apiserver.strategic import PatchFailed, strategic_merge_patch
+from kruise_probe_playground.apiserver.strategic import strategic_merge_patch
 
 _YAML: Final = "application/yaml"
 _JSON: Final = "application/json"
@@ -79,13 +79,10 @@ def _unknown_format(*accepted: str) -> Failure:
 
 
 def unrecognized(kind: str, why: str, body: bytes) -> Failure:
+    shown = body[:1024].decode(errors="replace")
     return bad_request(
-        f"the object provided is unrecognized (must be of type {kind}): {why} ({_shown(body)})"
+        f"the object provided is unrecognized (must be of type {kind}): {why} ({shown})"
     )
-
-
-def _shown(body: bytes) -> str:
-    return body[:1024].decode(errors="replace")
 
 
 def apply_patch(kind: Kind, old: Json, body: bytes, patch_type: PatchType) -> Json:
@@ -94,13 +91,10 @@ def apply_patch(kind: Kind, old: Json, body: bytes, patch_type: PatchType) -> Js
         patch: Json = msgspec.json.decode(body, type=dict)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise bad_request(f"error decoding patch: {error}") from error
-    try:
-        if patch_type is PatchType.STRATEGIC_MERGE:
-            patched = strategic_merge_patch(old, patch, kind.schema)
-        else:
-            patched = merge_patch(old, patch)
-    except PatchFailed as error:
-        raise error.failure from error
+    if patch_type is PatchType.STRATEGIC_MERGE:
+        patched = strategic_merge_patch(old, patch, kind.schema)
+    else:
+        patched = merge_patch(old, patch)
     if not isinstance(patched.get("metadata") or {}, dict):
         raise undecodable_patch(patched, "json: cannot unmarshal into an object")
     return (
@@ -128,20 +122,12 @@ def patch_type_of(kind: Kind, content_type: str) -> PatchType:
     return PatchType(media)
 
 
-class _BindingTarget(msgspec.Struct):
-    name: str
-
-
-class _Binding(msgspec.Struct):
-    target: _BindingTarget
-
-
-def read_binding(body: bytes) -> str:
+def read_binding(body: bytes, content_type: str) -> str:
     """The node of a Binding."""
-    try:
-        return msgspec.json.decode(body, type=_Binding).target.name
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise unrecognized("Binding", str(error), body) from error
+    target = read_json(body, content_type, "Binding").get("target")
+    if not isinstance(target, dict) or not isinstance(target.get("name"), str):
+        raise unrecognized("Binding", "it has no target.name", body)
+    return str(target["name"])
 
 
 def merge_patch(target: Any, patch: Any) -> Any:

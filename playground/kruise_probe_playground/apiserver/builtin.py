@@ -13,12 +13,12 @@ from typing import Any, Final
 
 import msgspec
 
-from kruise_probe_playground.apiserver import pods, printers
-from kruise_probe_playground.apiserver.columns import Column
+from kruise_probe_playground.apiserver import pods, tables
 from kruise_probe_playground.apiserver.failures import Cause, invalid_value
-from kruise_probe_playground.apiserver.kinds import ALL_VERBS, Kind, Rules, fields
+from kruise_probe_playground.apiserver.kinds import Kind, Rules, fields
 from kruise_probe_playground.apiserver.replica_sets import ReplicaSetRules
 from kruise_probe_playground.apiserver.schema import ABSENT_VALUES, Compiler, Json, Schema
+from kruise_probe_playground.apiserver.tables import Column
 
 _CORE: Final = "io.k8s.api.core.v1."
 _META: Final = "io.k8s.apimachinery.pkg.apis.meta.v1."
@@ -153,7 +153,7 @@ def builtin_kinds() -> list[Kind]:
     return [
         _kind(
             "Event",
-            printers.EVENTS,
+            tables.EVENTS,
             short_names=("ev",),
             rules=EventRules(),
             create_on_update=True,
@@ -161,11 +161,10 @@ def builtin_kinds() -> list[Kind]:
         ),
         _kind(
             "Namespace",
-            printers.NAMESPACES,
+            tables.NAMESPACES,
             namespaced=False,
             short_names=("ns",),
             rules=NamespaceRules(),
-            verbs=tuple(each for each in ALL_VERBS if each != "deletecollection"),
             subresources=("status",),
             dns_label_name=True,
             returns_deleted=True,
@@ -173,16 +172,15 @@ def builtin_kinds() -> list[Kind]:
         ),
         _kind(
             "Node",
-            printers.NODES,
+            tables.NODES,
             namespaced=False,
             short_names=("no",),
             rules=NodeRules(),
             subresources=("status",),
-            select_fields=fields(booleans=("spec.unschedulable",)),
         ),
         _kind(
             "Pod",
-            printers.PODS,
+            tables.PODS,
             short_names=("po",),
             rules=pods.PodRules(),
             subresources=("status", "binding", "log", "exec", "portforward"),
@@ -192,7 +190,7 @@ def builtin_kinds() -> list[Kind]:
         ),
         _kind(
             "ReplicaSet",
-            printers.REPLICA_SETS,
+            tables.REPLICA_SETS,
             package="io.k8s.api.apps.v1.",
             group="apps",
             short_names=("rs",),
@@ -202,7 +200,7 @@ def builtin_kinds() -> list[Kind]:
         ),
         _kind(
             "Lease",
-            printers.LEASES,
+            tables.LEASES,
             package="io.k8s.api.coordination.v1.",
             group="coordination.k8s.io",
             create_on_update=True,
@@ -210,7 +208,7 @@ def builtin_kinds() -> list[Kind]:
         ),
         _kind(
             "CustomResourceDefinition",
-            printers.DEFINITIONS,
+            tables.DEFINITIONS,
             package="io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.",
             group="apiextensions.k8s.io",
             namespaced=False,

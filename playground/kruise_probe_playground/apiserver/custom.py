@@ -9,11 +9,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from kruise_probe_playground.apiserver import builtin
-from kruise_probe_playground.apiserver.columns import Column, cell_of
 from kruise_probe_playground.apiserver.failures import Cause, invalid_value
 from kruise_probe_playground.apiserver.kinds import Kind, Rules
-from kruise_probe_playground.apiserver.printers import NAME
 from kruise_probe_playground.apiserver.schema import UNTYPED, Compiler, Json, Schema, put
+from kruise_probe_playground.apiserver.tables import NAME, Column, cell_of
 from kruise_probe_playground.apiserver.validation import validate
 
 Validator = Callable[[Json, Json | None], Sequence[Cause]]

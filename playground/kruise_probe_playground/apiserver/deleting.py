@@ -1,15 +1,21 @@
 """Deletes objects: at once, after a grace period, or when their finalizers are removed.
 
 Source: apiserver pkg/registry/rest/delete.go (BeforeDelete), pkg/registry/generic/registry/store.go (Delete),
-pkg/admission/plugin/namespace/lifecycle (namespaces that cannot be deleted).
-Differs: dependents are deleted in the background only.
+pkg/endpoints/handlers/delete.go, pkg/admission/plugin/namespace/lifecycle (namespaces that cannot be deleted);
+apimachinery pkg/apis/meta/v1/validation (ValidateDeleteOptions).
+Differs: dependents are deleted in the background only; no preconditions in the query.
 """
 
+from collections.abc import Mapping
 from datetime import datetime, timedelta
-from typing import NamedTuple
+from typing import Any, Literal, NamedTuple
+
+import msgspec
 
 from kruise_probe.api.times import format_time, parse_time
-from kruise_probe_playground.apiserver.failures import conflict, forbidden
+from kruise_probe_playground.apiserver import failures
+from kruise_probe_playground.apiserver.bodies import read_json, unrecognized
+from kruise_probe_playground.apiserver.failures import FailureTarget
 from kruise_probe_playground.apiserver.kinds import Kind
 from kruise_probe_playground.apiserver.registry import Registry
 from kruise_probe_playground.apiserver.schema import Json
@@ -18,13 +24,52 @@ from kruise_probe_playground.apiserver.store import Stored
 _IMMORTAL_NAMESPACES = frozenset({"default", "kube-system", "kube-public"})
 
 
-class DeleteOptions(NamedTuple):
-    """metav1.DeleteOptions, without the propagation policy: dependents are deleted in the background."""
-
-    grace_seconds: int | None = None
+class Preconditions(msgspec.Struct, frozen=True, rename="camel"):
     uid: str = ""
     resource_version: str = ""
-    dry_run: bool = False
+
+
+class DeleteOptions(msgspec.Struct, frozen=True, rename="camel"):
+    """metav1.DeleteOptions."""
+
+    kind: Literal["", "DeleteOptions"] = ""
+    grace_period_seconds: int | None = None
+    orphan_dependents: bool = False
+    propagation_policy: str = "Background"
+    preconditions: Preconditions = Preconditions()
+    dry_run: tuple[str, ...] = ()
+
+
+def read_delete_options(body: bytes, query: Mapping[str, str], content_type: str) -> DeleteOptions:
+    """The options of the body; of the query only if there is no body."""
+    read: Mapping[str, Any] = (
+        read_json(body, content_type, "DeleteOptions")
+        if body
+        else {key: [each] if key == "dryRun" else each for key, each in query.items()}
+    )
+    given = {key: each for key, each in read.items() if each is not None}
+    try:
+        options = msgspec.convert(given, DeleteOptions, strict=bool(body))
+    except msgspec.ValidationError as error:
+        raise unrecognized("DeleteOptions", str(error), body) from error
+    policy, dry_run = options.propagation_policy, options.dry_run
+    only_background = "this server deletes dependents with their owner"
+    failures.check(
+        FailureTarget("meta.k8s.io", "", "DeleteOptions"),
+        (
+            options.orphan_dependents,
+            failures.invalid_value("orphanDependents", True, only_background),
+        ),
+        (
+            policy != "Background",
+            failures.unsupported("propagationPolicy", policy, ["Background", "nil"]),
+        ),
+        (
+            any(each != "All" for each in dry_run),
+            failures.unsupported("dryRun", dry_run, ["All"]),
+        ),
+    )
+    return options
 
 
 class Deleted(NamedTuple):
@@ -34,53 +79,44 @@ class Deleted(NamedTuple):
     gone: bool
 
 
-class Remover:
-    """Deletes objects of all kinds of one registry."""
-
-    def __init__(self, registry: Registry) -> None:
-        self._registry = registry
-
-    def delete(self, kind: Kind, stored: Stored, options: DeleteOptions) -> Deleted:
-        """Delete the object, or set its deletionTimestamp."""
-        _check_preconditions(kind, stored, options)
-        if kind.resource == "namespaces" and stored.key.name in _IMMORTAL_NAMESPACES:
-            raise forbidden(kind.target(stored.key.name), "this namespace may not be deleted")
-        new = kind.decode(stored)
-        now = self._registry.now()
-        if kind.rules.terminate(new):
-            if "deletionTimestamp" not in new["metadata"]:
-                new["metadata"]["deletionTimestamp"] = format_time(now)
-                stored = self._registry.commit(kind, new, stored, dry_run=options.dry_run)
-            return Deleted(stored, gone=False)
-        changed, pending = _grace(kind, new, options, now)
-        if not pending and new["metadata"].get("finalizers"):
-            changed = _mark(new["metadata"], now) or changed
-            pending = True
-        if changed:
-            stored = self._registry.commit(kind, new, stored, dry_run=options.dry_run)
-        if not pending:
-            stored = self._registry.remove(kind, new, stored, dry_run=options.dry_run)
-        return Deleted(stored, gone=not pending)
+def delete(registry: Registry, kind: Kind, stored: Stored, options: DeleteOptions) -> Deleted:
+    """Delete the object, or set its deletionTimestamp."""
+    _check_preconditions(kind, stored, options.preconditions)
+    if kind.resource == "namespaces" and stored.key.name in _IMMORTAL_NAMESPACES:
+        raise failures.forbidden(kind.target(stored.key.name), "this namespace may not be deleted")
+    new, now, dry_run = kind.decode(stored), registry.now(), bool(options.dry_run)
+    if kind.rules.terminate(new):
+        if "deletionTimestamp" not in new["metadata"]:
+            new["metadata"]["deletionTimestamp"] = format_time(now)
+            stored = registry.commit(kind, new, stored, dry_run=dry_run)
+        return Deleted(stored, gone=False)
+    changed, pending = _grace(kind, new, options.grace_period_seconds, now)
+    if not pending and new["metadata"].get("finalizers"):
+        changed = _mark(new["metadata"], now) or changed
+        pending = True
+    if changed:
+        stored = registry.commit(kind, new, stored, dry_run=dry_run)
+    if not pending:
+        stored = registry.remove(kind, new, stored, dry_run=dry_run)
+    return Deleted(stored, gone=not pending)
 
 
-def _check_preconditions(kind: Kind, stored: Stored, options: DeleteOptions) -> None:
-    version = str(stored.revision)
-    for name, wanted, found, guess in (
-        ("UID", options.uid, stored.uid, "deleted and then recreated"),
-        ("ResourceVersion", options.resource_version, version, "modified"),
+def _check_preconditions(kind: Kind, stored: Stored, wanted: Preconditions) -> None:
+    for name, given, found, guess in (
+        ("UID", wanted.uid, stored.uid, "deleted and then recreated"),
+        ("ResourceVersion", wanted.resource_version, str(stored.revision), "modified"),
     ):
-        if wanted and wanted != found:
-            raise conflict(
+        if given and given != found:
+            raise failures.conflict(
                 kind.target(stored.key.name)._replace(resource=kind.kind),
-                f"the {name} in the precondition ({wanted}) does not match the {name} in record"
+                f"the {name} in the precondition ({given}) does not match the {name} in record"
                 f" ({found}). The object might have been {guess}",
             )
 
 
-def _grace(kind: Kind, new: Json, options: DeleteOptions, now: datetime) -> tuple[bool, bool]:
+def _grace(kind: Kind, new: Json, requested: int | None, now: datetime) -> tuple[bool, bool]:
     """Return whether the object was changed, and whether its deletion has to wait for the kubelet."""
     metadata = new["metadata"]
-    requested = options.grace_seconds
     if requested is not None and requested < 0:
         requested = 1
     if "deletionTimestamp" in metadata:

@@ -4,7 +4,7 @@ Source: apiserver pkg/endpoints/discovery.
 Differs: one version of each kind; no aggregated documents.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from kruise_probe_playground.apiserver.kinds import SUBRESOURCE_VERBS, Kind
@@ -12,6 +12,12 @@ from kruise_probe_playground.apiserver.schema import Json
 
 GIT_VERSION: Final = "v1.36.0+playground"
 
+_VERSION: Final = {
+    **{"major": "1", "minor": "36", "gitVersion": GIT_VERSION, "platform": "linux/amd64"},
+    **dict.fromkeys(("gitCommit", "gitTreeState", "buildDate", "goVersion", "compiler"), ""),
+}
+_API: Final = {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []}
+_PATHS: Final = {"paths": ["/api", "/api/v1", "/apis", "/healthz", "/openapi/v3", "/version"]}
 _SUBRESOURCE_KINDS: Final[Mapping[str, Json]] = {
     "binding": {"kind": "Binding"},
     "exec": {"kind": "PodExecOptions"},
@@ -20,58 +26,29 @@ _SUBRESOURCE_KINDS: Final[Mapping[str, Json]] = {
 }
 
 
-def version() -> Json:
-    unknown = ("gitCommit", "gitTreeState", "buildDate", "goVersion", "compiler")
-    known = {"major": "1", "minor": "36", "gitVersion": GIT_VERSION, "platform": "linux/amd64"}
-    return {**known, **dict.fromkeys(unknown, "")}
+def discovery(kinds: Iterable[Kind]) -> Mapping[str, Json]:
+    """The documents by path, without slashes at its ends."""
+    documents: dict[str, Json] = {"": _PATHS, "version": _VERSION, "api": _API}
+    groups = {}
+    for kind in kinds:
+        resources = documents.setdefault(kind.root, _resource_list(kind))["resources"]
+        resources += _resource_entries(kind)
+        if kind.group:
+            version = {"groupVersion": kind.api_version, "version": kind.version}
+            group = {"name": kind.group, "versions": [version], "preferredVersion": version}
+            groups[kind.group] = group
+            documents[f"apis/{kind.group}"] = {"kind": "APIGroup", "apiVersion": "v1", **group}
+    listed = {"kind": "APIGroupList", "apiVersion": "v1", "groups": list(groups.values())}
+    return {**documents, "apis": listed}
 
 
-class Discovery:
-    """The documents at `/api` and `/apis`."""
-
-    def __init__(self, kinds: Iterable[Kind]) -> None:
-        self._groups: dict[str, dict[str, list[Kind]]] = {}
-        for kind in kinds:
-            self._groups.setdefault(kind.group, {}).setdefault(kind.version, []).append(kind)
-
-    def document(self, path: str) -> Json | None:
-        """The document at a path; None if the path has none."""
-        match path.strip("/").split("/"):
-            case ["api"]:
-                versions = {"kind": "APIVersions", "versions": ["v1"]}
-                return {**versions, "serverAddressByClientCIDRs": []}
-            case ["apis"]:
-                described = [self._described(each) for each in self._groups if each]
-                return {"kind": "APIGroupList", "apiVersion": "v1", "groups": described}
-            case ["api", wanted]:
-                return self._resources("", wanted)
-            case ["apis", group] if group in self._groups:
-                return {"kind": "APIGroup", "apiVersion": "v1", **self._described(group)}
-            case ["apis", group, wanted]:
-                return self._resources(group, wanted)
-            case _:
-                return None
-
-    def _described(self, group: str) -> Json:
-        versions = [
-            {"groupVersion": f"{group}/{each}", "version": each} for each in self._groups[group]
-        ]
-        return {"name": group, "versions": versions, "preferredVersion": versions[0]}
-
-    def _resources(self, group: str, wanted: str) -> Json | None:
-        kinds = self._groups.get(group, {}).get(wanted)
-        if kinds is None:
-            return None
-        return {
-            "kind": "APIResourceList",
-            "apiVersion": "v1",
-            "groupVersion": kinds[0].api_version,
-            "resources": [each for kind in kinds for each in _resource_entries(kind)],
-        }
+def _resource_list(kind: Kind) -> Json:
+    head = {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": kind.api_version}
+    return {**head, "resources": []}
 
 
-def _resource_entries(kind: Kind) -> list[Json]:
-    entry: Json = {
+def _resource_entries(kind: Kind) -> Iterator[Json]:
+    yield {
         "name": kind.plural,
         "singularName": kind.singular,
         "namespaced": kind.namespaced,
@@ -79,14 +56,11 @@ def _resource_entries(kind: Kind) -> list[Json]:
         "verbs": list(kind.verbs),
         "shortNames": list(kind.short_names),
     }
-    below = [
-        {
+    for each in kind.subresources:
+        yield {
             "name": f"{kind.plural}/{each}",
             "singularName": "",
             "namespaced": kind.namespaced,
             **_SUBRESOURCE_KINDS.get(each, {"kind": kind.kind}),
             "verbs": list(SUBRESOURCE_VERBS[each]),
         }
-        for each in kind.subresources
-    ]
-    return [entry, *below]

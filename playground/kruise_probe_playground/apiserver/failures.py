@@ -99,8 +99,7 @@ def not_offered(group: str, version: str, plural: str, offered: Iterable[str]) -
     group_version = f"{group}/{version}" if group else version
     message = (
         "the server could not find the requested resource: the playground's API server offers no"
-        f" {plural!r} of {group_version}; it offers {', '.join(sorted(offered))}, and what you"
-        " define by CustomResourceDefinitions"
+        f" {plural!r} of {group_version}; it offers {', '.join(sorted(offered))}"
     )
     return Failure(404, "NotFound", message, details={})
 

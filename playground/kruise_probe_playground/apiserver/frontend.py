@@ -23,7 +23,7 @@ from kruise_probe_playground.apiserver.authentication import (
     user_of,
 )
 from kruise_probe_playground.apiserver.commands import StartCommand, serve_command
-from kruise_probe_playground.apiserver.discovery import Discovery, version
+from kruise_probe_playground.apiserver.discovery import discovery
 from kruise_probe_playground.apiserver.failures import Failure
 from kruise_probe_playground.apiserver.forwarding import serve_ports
 from kruise_probe_playground.apiserver.handlers import Call, VerbHandlers, check_route, verb_of
@@ -34,7 +34,6 @@ from kruise_probe_playground.apiserver.requests import parse_path
 from kruise_probe_playground.apiserver.watching import Watch
 
 _JSON: Final = "application/json"
-_PATHS: Final = ("/api", "/api/v1", "/apis", "/healthz", "/openapi/v3", "/version")
 _HEALTH: Final = ("healthz", "livez", "readyz")
 MAX_BODY_BYTES: Final = 3 << 20
 BODY_SECONDS: Final = 30.0
@@ -71,7 +70,7 @@ class Frontend:
         self._logs = logs
         self._commands = commands
         self._handlers = VerbHandlers(registry)
-        self._discovery = Discovery(registry.kinds.values())
+        self._discovery = discovery(registry.kinds.values())
         self._openapi = OpenApi(registry.kinds.values())
         self._watches: set[Watch] = set()
 
@@ -112,14 +111,10 @@ class Frontend:
     def _document(self, request: web.Request) -> web.Response | None:
         """Respond to a request for version, discovery or OpenAPI; None for requests about objects."""
         path = request.path.strip("/")
-        if path == "version":
-            return _json(version())
-        if path.partition("/")[0] == "openapi":
+        if path.startswith("openapi/"):
             return self._openapi.respond(request)
-        if not path:
-            return _json({"paths": _PATHS})
-        found = self._discovery.document(path)
-        return None if found is None else _json(found)
+        found = self._discovery.get(path)
+        return None if found is None else web.json_response(found)
 
     async def _call(self, request: web.Request) -> Call:
         path = parse_path(request.rel_url.raw_path)
@@ -198,10 +193,6 @@ async def _body_of(request: web.Request) -> bytes:
     except web.HTTPRequestEntityTooLarge:
         why = f"Request entity too large: limit is {MAX_BODY_BYTES}"
         raise Failure(413, "RequestEntityTooLarge", why) from None
-
-
-def _json(document: object) -> web.Response:
-    return web.Response(body=msgspec.json.encode(document), content_type=_JSON)
 
 
 def failure_response(failure: Failure) -> web.Response:

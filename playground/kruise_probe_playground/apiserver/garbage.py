@@ -5,12 +5,12 @@ Differs: a sweep after each deletion instead of a graph; owners are looked up by
 """
 
 import asyncio
-from collections.abc import Mapping, Set
-from datetime import datetime, timedelta
+from collections.abc import Mapping
+from datetime import timedelta
 from typing import Final
 
 from kruise_probe.api.times import parse_time
-from kruise_probe_playground.apiserver.deleting import DeleteOptions, Remover
+from kruise_probe_playground.apiserver.deleting import DeleteOptions, delete
 from kruise_probe_playground.apiserver.kinds import Kind
 from kruise_probe_playground.apiserver.registry import Registry
 from kruise_probe_playground.apiserver.store import Stored
@@ -28,7 +28,6 @@ class GarbageCollector:
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
-        self._remover = Remover(registry)
 
     async def run(self) -> None:
         """Sweep after every deletion and at an interval, until cancelled."""
@@ -49,39 +48,28 @@ class GarbageCollector:
             for collection in self._registry.store.collections.values()
             for stored in collection.objects.values()
         }
-        dependents = [
-            (kind, stored)
-            for kind in self._registry.kinds.values()
-            for stored in self._registry.collection(kind).objects.values()
-            if stored.owners
-        ]
-        for kind, stored in dependents:
-            self._collect(kind, stored, present)
+        for kind in self._registry.kinds.values():
+            for stored in [*self._registry.collection(kind).objects.values()]:
+                self._collect(kind, stored, present)
         self._empty_namespaces()
         self._expire_events()
 
     def _collect(self, kind: Kind, stored: Stored, present: Mapping[str, Stored]) -> None:
         """Delete an object without owners, or remove its references to owners that are gone."""
-        gone = {each for each in stored.owners if not _is_owner(present.get(each), stored)}
-        if gone and self._knows_owners(kind, stored):
-            if gone == set(stored.owners):
-                self._remover.delete(kind, stored, DeleteOptions())
-            else:
-                self._disown(kind, stored, gone)
-
-    def _knows_owners(self, kind: Kind, stored: Stored) -> bool:
-        """Whether all owners are of served kinds. An owner of another kind may exist elsewhere."""
-        served = {(each.api_version, each.kind) for each in self._registry.kinds.values()}
-        references = kind.decode(stored)["metadata"]["ownerReferences"]
-        return served.issuperset((each["apiVersion"], each["kind"]) for each in references)
-
-    def _disown(self, kind: Kind, stored: Stored, uids: Set[str]) -> None:
+        kept = [each for each in stored.owners if _is_owner(present.get(each), stored)]
+        if len(kept) == len(stored.owners):
+            return
         decoded = kind.decode(stored)
-        metadata = decoded["metadata"]
-        metadata["ownerReferences"] = [
-            each for each in metadata["ownerReferences"] if each["uid"] not in uids
-        ]
-        self._registry.commit(kind, decoded, stored)
+        references = decoded["metadata"]["ownerReferences"]
+        served = {(each.api_version, each.kind) for each in self._registry.kinds.values()}
+        if not served.issuperset((each["apiVersion"], each["kind"]) for each in references):
+            return  # an owner of another kind may exist elsewhere
+        if kept:
+            owners = [each for each in references if each["uid"] in kept]
+            decoded["metadata"]["ownerReferences"] = owners
+            self._registry.commit(kind, decoded, stored)
+        else:
+            delete(self._registry, kind, stored, DeleteOptions())
 
     def _empty_namespaces(self) -> None:
         """Delete the objects of terminating namespaces, then the namespaces themselves."""
@@ -89,7 +77,7 @@ class GarbageCollector:
         for stored in [*self._registry.collection(namespaces).objects.values()]:
             if stored.terminating:
                 deletions = [
-                    self._remover.delete(kind, each, DeleteOptions())
+                    delete(self._registry, kind, each, DeleteOptions())
                     for kind in self._registry.kinds.values()
                     for each in [*self._registry.collection(kind).objects.values()]
                     if each.key.namespace == stored.key.name
@@ -100,19 +88,15 @@ class GarbageCollector:
     def _expire_events(self) -> None:
         kind = self._registry.kinds["events"]
         objects = self._registry.collection(kind).objects
-        surplus = len(objects) - MAX_EVENTS
-        oldest_first = sorted(objects.values(), key=lambda each: each.revision)
         limit = self._registry.now() - EVENT_LIFETIME
-        for place, stored in enumerate(oldest_first):
-            if place >= surplus and not _older(kind, stored, limit):
+        for stored in sorted(objects.values(), key=lambda each: each.revision):
+            event = kind.decode(stored)
+            stamps = (event.get("lastTimestamp"), event["metadata"]["creationTimestamp"])
+            if len(objects) <= MAX_EVENTS and any(
+                at and at > limit for at in map(parse_time, stamps)
+            ):
                 return
-            self._registry.remove(kind, kind.decode(stored), stored)
-
-
-def _older(kind: Kind, stored: Stored, limit: datetime) -> bool:
-    event = kind.decode(stored)
-    stamps = (event.get("lastTimestamp"), event["metadata"]["creationTimestamp"])
-    return all(at is None or at < limit for at in map(parse_time, stamps))
+            self._registry.remove(kind, event, stored)
 
 
 def _is_owner(owner: Stored | None, dependent: Stored) -> bool:

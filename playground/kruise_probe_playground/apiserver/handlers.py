@@ -17,8 +17,7 @@ from kruise_probe_playground.apiserver.bodies import (
     read_json,
     read_object,
 )
-from kruise_probe_playground.apiserver.delete_options import read_delete_options
-from kruise_probe_playground.apiserver.deleting import Deleted, Remover
+from kruise_probe_playground.apiserver.deleting import delete, read_delete_options
 from kruise_probe_playground.apiserver.failures import Failure, FailureTarget
 from kruise_probe_playground.apiserver.kinds import SUBRESOURCE_VERBS, Kind
 from kruise_probe_playground.apiserver.listing import Page, list_page, scope_of
@@ -31,7 +30,6 @@ from kruise_probe_playground.apiserver.requests import (
     parse_list_query,
     parse_revision,
 )
-from kruise_probe_playground.apiserver.schema import Json
 from kruise_probe_playground.apiserver.watching import Watch
 from kruise_probe_playground.apiserver.writing import Editor, WriteOptions, Written
 
@@ -106,7 +104,6 @@ class VerbHandlers:
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
         self._editor = Editor(registry)
-        self._remover = Remover(registry)
         self._verbs: Mapping[str, Callable[[Call], VerbResponse]] = {
             "get": self._get,
             "list": self._list,
@@ -155,13 +152,14 @@ class VerbHandlers:
     def _create(self, call: Call) -> VerbResponse:
         if call.path.subresource == "binding":
             return self._bind(call)
-        sent, options = _sent(call, "CreateOptions")
+        options = _options(call, "CreateOptions")
+        sent = read_object(call.kind, call.body, call.content_type)
         written = self._editor.create(call.kind, call.path.namespace, sent, options)
         return self._written(call, written)
 
     def _bind(self, call: Call) -> VerbResponse:
         """Set a pod's node, for a scheduler."""
-        node = read_binding(call.body)
+        node = read_binding(call.body, call.content_type)
         stored = self._registry.get(call.kind, call.path.key)
         pod = call.kind.decode(stored)
         if pod["spec"].get("nodeName"):
@@ -175,7 +173,8 @@ class VerbHandlers:
         return VerbResponse(201, msgspec.json.encode(failures.success({"code": 201})))
 
     def _update(self, call: Call) -> VerbResponse:
-        sent, options = _sent(call, "UpdateOptions")
+        options = _options(call, "UpdateOptions")
+        sent = read_object(call.kind, call.body, call.content_type)
         subresource = call.path.subresource
         written = self._editor.replace(call.kind, call.path.key, subresource, sent, options)
         return self._written(call, written)
@@ -214,27 +213,18 @@ class VerbHandlers:
     def _delete(self, call: Call) -> VerbResponse:
         options = read_delete_options(call.body, call.query, call.content_type)
         stored = self._registry.get(call.kind, call.path.key)
-        deleted = self._remover.delete(call.kind, stored, options)
-        return VerbResponse(200, self._deleted(call.kind, deleted))
-
-    def _deleted(self, kind: Kind, deleted: Deleted) -> bytes:
-        if deleted.gone and not kind.returns_deleted:
-            target = kind.target(deleted.stored.key.name)
-            details = {**target.details(), "uid": deleted.stored.uid}
-            return msgspec.json.encode(failures.success({"details": details}))
-        return kind.whole(deleted.stored)
+        deleted = delete(self._registry, call.kind, stored, options)
+        if not deleted.gone or call.kind.returns_deleted:
+            return VerbResponse(200, call.kind.whole(deleted.stored))
+        details = {**call.kind.target(call.path.name).details(), "uid": stored.uid}
+        return VerbResponse(200, msgspec.json.encode(failures.success({"details": details})))
 
     def _delete_collection(self, call: Call) -> VerbResponse:
         options = read_delete_options(call.body, call.query, call.content_type)
         page = self._page(call)
         for each in page.items:
-            self._remover.delete(call.kind, each, options)
+            delete(self._registry, call.kind, each, options)
         return VerbResponse(200, self._presenter(call).page(page))
-
-
-def _sent(call: Call, kind: str) -> tuple[Json, WriteOptions]:
-    options = _options(call, kind)
-    return read_object(call.kind, call.body, call.content_type), options
 
 
 def _options(call: Call, kind: str) -> WriteOptions:

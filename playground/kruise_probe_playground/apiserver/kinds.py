@@ -11,10 +11,10 @@ from typing import Final
 import msgspec
 
 from kruise_probe.api.keys import NamespacedName
-from kruise_probe_playground.apiserver.columns import Column, value_at
 from kruise_probe_playground.apiserver.failures import Cause, FailureTarget
-from kruise_probe_playground.apiserver.schema import Json, Schema, put
+from kruise_probe_playground.apiserver.schema import Json, Schema, put, value_at
 from kruise_probe_playground.apiserver.store import Stored
+from kruise_probe_playground.apiserver.tables import Column
 
 ALL_VERBS: Final = (
     "create",
@@ -80,18 +80,10 @@ class Rules:
         return None
 
 
-def fields(*paths: str, booleans: Sequence[str] = ()) -> Callable[[Json], Mapping[str, str]]:
+def fields(*paths: str) -> Callable[[Json], Mapping[str, str]]:
     """Return the function that reads the fields at these dotted paths, for field selectors."""
-    split = [(path, path.split(".")) for path in (*paths, *booleans)]
-
-    def read(of: Json) -> Mapping[str, str]:
-        found = {}
-        for path, parts in split:
-            value = value_at(of, parts)
-            found[path] = str(bool(value)).lower() if path in booleans else value or ""
-        return found
-
-    return read
+    split = [(path, path.split(".")) for path in paths]
+    return lambda of: {path: value_at(of, parts) or "" for path, parts in split}
 
 
 NO_FIELDS: Final = fields()
@@ -136,6 +128,11 @@ class Kind:
     @property
     def api_version(self) -> str:
         return f"{self.group}/{self.version}" if self.group else self.version
+
+    @property
+    def root(self) -> str:
+        """E.g. `apis/apps.kruise.io/v1alpha1`."""
+        return f"{'apis' if self.group else 'api'}/{self.api_version}"
 
     @property
     def resource(self) -> str:

@@ -48,18 +48,23 @@ def open_log(
     if NamespacedName("", node) not in registry.collection(kinds["nodes"]).objects:
         raise failures.not_found(kinds["pods"].target(node))  # the real server's words
     previous = is_true(query.get("previous"))
-    found = container_id(key.name, pod["status"], container, previous=previous)
+    found = container_id(pod, container, previous=previous)
     try:
         return at_node(found, wanted)
     except NotOnNode as error:
         raise bad_request(str(error)) from error
 
 
-def container_id(pod: str, status: Json, container: str, *, previous: bool) -> str:
+def _status_of(pod: Json, container: str) -> Json:
+    lists = ("initContainerStatuses", "containerStatuses")
+    statuses = (each for name in lists for each in pod["status"].get(name, ()))
+    return next((each for each in statuses if each["name"] == container), {})
+
+
+def container_id(pod: Json, container: str, *, previous: bool) -> str:
     """Return the id of the container to read; fail if it has not started, or with `previous`, not restarted."""
-    name = f'container "{container}" in pod "{pod}"'
-    statuses = (*status.get("initContainerStatuses", ()), *status.get("containerStatuses", ()))
-    found: Json = next((each for each in statuses if each["name"] == container), {})
+    name = f'container "{container}" in pod "{pod["metadata"]["name"]}"'
+    found = _status_of(pod, container)
     last = found.get("lastState", {}).get("terminated")
     waiting = found.get("state", {}).get("waiting")
     if previous and not last:
@@ -75,12 +80,10 @@ def container_id(pod: str, status: Json, container: str, *, previous: bool) -> s
 def running_container(pod: Json, name: str) -> str:
     """The id of the container that runs, for a command in it."""
     container = _container(pod, name)
-    status = pod["status"]
-    statuses = (*status.get("initContainerStatuses", ()), *status.get("containerStatuses", ()))
-    for each in statuses:
-        if each["name"] == container and "running" in each.get("state", {}):
-            return str(each["containerID"]).partition("://")[2]
-    raise bad_request(f'container not found ("{container}")')
+    found = _status_of(pod, container)
+    if "running" not in found.get("state", {}):
+        raise bad_request(f'container not found ("{container}")')
+    return str(found["containerID"]).partition("://")[2]
 
 
 def _options(pod: str, query: Mapping[str, str], now: datetime) -> LogOptions:

@@ -77,9 +77,7 @@ def track(
 
 def same_but_for_times(left: Json, right: Json) -> bool:
     """Whether two objects differ at most in the times of managedFields."""
-    if left == right:
-        return True
-    return _without_times(left) == _without_times(right)
+    return left == right or _without_times(left) == _without_times(right)
 
 
 def _without_times(of: Json) -> Json:

@@ -7,12 +7,17 @@ fields is checked.
 
 import re
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from random import Random
 from typing import Any
 
-from kruise_probe.api.labels import annotation_key_error, label_key_error, label_value_error
+from kruise_probe.api.labels import (
+    annotation_bytes,
+    annotation_key_error,
+    label_key_error,
+    label_value_error,
+)
 from kruise_probe.api.times import format_time
 from kruise_probe_playground.apiserver import failures
 from kruise_probe_playground.apiserver.failures import Cause
@@ -58,11 +63,14 @@ def problems(metadata: Json, kind: Kind) -> Iterator[Cause]:
         yield failures.invalid_value("metadata.name", name, problem)
     if not kind.namespaced and metadata.get("namespace"):
         yield failures.forbidden_field("metadata.namespace", "not allowed on this type")
-    yield from label_problems(metadata.get("labels") or {}, "metadata.labels")
+    yield from _label_problems(metadata.get("labels") or {})
     yield from _annotation_problems(metadata.get("annotations") or {})
-    yield from _owner_problems(metadata.get("ownerReferences") or [], "metadata.ownerReferences")
-    finalizers = metadata.get("finalizers") or []
-    for each in finalizers:
+    for owner in metadata.get("ownerReferences") or ():
+        for key in ("apiVersion", "kind", "name", "uid"):
+            if not owner.get(key):
+                path = f"metadata.ownerReferences.{key}"
+                yield failures.invalid_value(path, "", "must not be empty")
+    for each in metadata.get("finalizers") or ():
         if problem := label_key_error(each):
             yield failures.invalid_value("metadata.finalizers", each, problem)
 
@@ -85,30 +93,19 @@ def name_error(name: str, *, label: bool = False) -> str | None:
     return None
 
 
-def label_problems(labels: Mapping[str, str], path: str) -> Iterator[Cause]:
-    """The errors of labels, or of a selector that is written as labels."""
+def _label_problems(labels: Mapping[str, str]) -> Iterator[Cause]:
     for key, value in labels.items():
-        if problem := label_key_error(key):
-            yield failures.invalid_value(path, key, problem)
-        if problem := label_value_error(value):
-            yield failures.invalid_value(path, value, problem)
+        for part, problem in ((key, label_key_error(key)), (value, label_value_error(value))):
+            if problem:
+                yield failures.invalid_value("metadata.labels", part, problem)
 
 
 def _annotation_problems(annotations: Mapping[str, str]) -> Iterator[Cause]:
-    size = 0
-    for key, value in annotations.items():
-        size += len(key.encode()) + len(value.encode())
+    for key in annotations:
         if problem := annotation_key_error(key):
             yield failures.invalid_value("metadata.annotations", key, problem)
-    if size > MAX_ANNOTATIONS_BYTES:
+    if annotation_bytes(annotations) > MAX_ANNOTATIONS_BYTES:
         yield failures.too_long("metadata.annotations", MAX_ANNOTATIONS_BYTES)
-
-
-def _owner_problems(owners: Sequence[Json], path: str) -> Iterator[Cause]:
-    for owner in owners:
-        for key in ("apiVersion", "kind", "name", "uid"):
-            if not owner.get(key):
-                yield failures.invalid_value(f"{path}.{key}", "", "must not be empty")
 
 
 def update_problems(new: Json, old: Json) -> Iterator[Cause]:

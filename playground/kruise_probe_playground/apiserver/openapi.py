@@ -1,10 +1,11 @@
-"""OpenAPI v3 documents for kubectl explain, apply and server-side validation.
+"""OpenAPI v3 documents for kubectl explain and apply.
 
 Source: apiserver pkg/server/routes/openapi.go; kubectl's use of `/openapi/v3`.
-Differs: only the operations that clients read; OpenAPI v2 has no definitions.
+Differs: only the operations that kubectl reads; OpenAPI v2 has no definitions.
 """
 
 from collections.abc import Iterable
+from functools import cached_property
 from hashlib import sha256
 
 import msgspec
@@ -15,7 +16,8 @@ from kruise_probe_playground.apiserver.discovery import GIT_VERSION
 from kruise_probe_playground.apiserver.kinds import Kind
 from kruise_probe_playground.apiserver.schema import Json
 
-_PROTOBUF_PART = "proto-openapi.spec.v2"
+_INFO = {"title": "Kubernetes", "version": GIT_VERSION}
+_EMPTY_V2 = {"swagger": "2.0", "info": _INFO, "paths": {}, "definitions": {}}
 _PROTOBUF = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 _REFERENCE = "#/components/schemas/"
 _FIELD_VALIDATION = {"name": "fieldValidation", "in": "query", "schema": {"type": "string"}}
@@ -27,52 +29,30 @@ class OpenApi:
     def __init__(self, kinds: Iterable[Kind]) -> None:
         self._kinds: dict[str, list[Kind]] = {}
         for kind in kinds:
-            root = "apis" if kind.group else "api"
-            self._kinds.setdefault(f"{root}/{kind.api_version}", []).append(kind)
-        self._encoded: dict[str, bytes] = {}
+            self._kinds.setdefault(f"openapi/v3/{kind.root}", []).append(kind)
+
+    @cached_property
+    def _encoded(self) -> dict[str, bytes]:
+        found = {path: msgspec.json.encode(_document(each)) for path, each in self._kinds.items()}
+        urls = {
+            path.removeprefix("openapi/v3/"): {
+                "serverRelativeURL": f"/{path}?hash={sha256(body).hexdigest().upper()}"
+            }
+            for path, body in found.items()
+        }
+        return {**found, "openapi/v3": msgspec.json.encode({"paths": urls})}
 
     def respond(self, request: web.Request) -> web.Response | None:
         """Serve `/openapi/v2`, `/openapi/v3` and its documents; None for other paths."""
         path = request.path.strip("/")
-        if path == "openapi/v2":
-            return _version_2(request.headers.get("Accept", ""))
-        if path == "openapi/v3":
-            return _json(msgspec.json.encode(self._index()))
-        group_version = path.removeprefix("openapi/v3/")
-        if group_version not in self._kinds:
-            return None
-        return _json(self._document(group_version))
-
-    def _index(self) -> Json:
-        paths = {}
-        for each in self._kinds:
-            digest = sha256(self._document(each)).hexdigest().upper()
-            paths[each] = {"serverRelativeURL": f"/openapi/v3/{each}?hash={digest}"}
-        return {"paths": paths}
-
-    def _document(self, group_version: str) -> bytes:
-        if group_version not in self._encoded:
-            self._encoded[group_version] = msgspec.json.encode(
-                _document(self._kinds[group_version])
-            )
-        return self._encoded[group_version]
-
-
-def _version_2(accept: str) -> web.Response:
-    """A document without definitions. kubectl reads it before it applies a List, and then validates less."""
-    if _PROTOBUF_PART in accept:
-        return web.Response(body=b"", content_type=_PROTOBUF)
-    empty = {
-        "swagger": "2.0",
-        "info": {"title": "Kubernetes", "version": GIT_VERSION},
-        "paths": {},
-        "definitions": {},
-    }
-    return _json(msgspec.json.encode(empty))
-
-
-def _json(body: bytes) -> web.Response:
-    return web.Response(body=body, content_type="application/json")
+        if (
+            path == "openapi/v2"
+        ):  # kubectl reads it before it applies a List, and then validates less
+            if "proto-openapi.spec.v2" in request.headers.get("Accept", ""):
+                return web.Response(body=b"", content_type=_PROTOBUF)
+            return web.json_response(_EMPTY_V2)
+        body = self._encoded.get(path)
+        return web.Response(body=body, content_type="application/json") if body else None
 
 
 def _document(kinds: list[Kind]) -> Json:
@@ -83,7 +63,7 @@ def _document(kinds: list[Kind]) -> Json:
         paths |= _paths(kind)
     return {
         "openapi": "3.0.0",
-        "info": {"title": "Kubernetes", "version": GIT_VERSION},
+        "info": _INFO,
         "paths": paths,
         "components": {"schemas": schemas},
     }
@@ -110,26 +90,17 @@ def _group_version_kind(kind: Kind) -> Json:
 
 
 def _paths(kind: Kind) -> Json:
-    root = f"/apis/{kind.api_version}" if kind.group else f"/api/{kind.api_version}"
+    """The operations: `get` leads `kubectl explain` to the schema; `patch` says that the server validates fields."""
     scope = "/namespaces/{namespace}" if kind.namespaced else ""
-    collection = f"{root}{scope}/{kind.plural}"
     content = {"application/json": {"schema": {"$ref": f"{_REFERENCE}{_schema_name(kind)}"}}}
-
-    def operation(action: str, *parameters: Json) -> Json:
-        return {
-            "operationId": f"{action}{kind.group.title().replace('.', '')}{kind.kind}",
-            "parameters": list(parameters),
-            "responses": {"200": {"description": "OK", "content": content}},
-            "x-kubernetes-action": action,
-            "x-kubernetes-group-version-kind": _group_version_kind(kind),
-        }
-
+    operation = {
+        "parameters": [_FIELD_VALIDATION],
+        "responses": {"200": {"description": "OK", "content": content}},
+        "x-kubernetes-group-version-kind": _group_version_kind(kind),
+    }
     return {
-        collection: {"get": operation("list"), "post": operation("post", _FIELD_VALIDATION)},
-        f"{collection}/{{name}}": {
-            "get": operation("get"),
-            "put": operation("put", _FIELD_VALIDATION),
-            "patch": operation("patch", _FIELD_VALIDATION),
-            "delete": operation("delete"),
-        },
+        f"/{kind.root}{scope}/{kind.plural}{below}": {
+            action: {**operation, "x-kubernetes-action": action} for action in actions
+        }
+        for below, actions in (("", ("get", "post")), ("/{name}", ("get", "patch")))
     }

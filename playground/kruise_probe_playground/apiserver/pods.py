@@ -23,14 +23,7 @@ CONTAINER_LISTS: Final = ("initContainers", "containers", "ephemeralContainers")
 _PORT_NAME: Final = re.compile(r"(?=.{1,15}$)(?=.*[a-z])(?!.*--)[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 MAX_SECONDS: Final = 1 << 31  # Longer periods are clamped, because Python's time ends in 9999.
 select_fields: Final = fields(
-    "spec.nodeName",
-    "spec.restartPolicy",
-    "spec.schedulerName",
-    "spec.serviceAccountName",
-    "status.phase",
-    "status.podIP",
-    "status.nominatedNodeName",
-    booleans=("spec.hostNetwork",),
+    "spec.nodeName", "spec.restartPolicy", "spec.schedulerName", "status.phase", "status.podIP"
 )
 
 

@@ -6,7 +6,7 @@ Differs: JSON only.
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -17,16 +17,14 @@ from kruise_probe_playground.apiserver.schema import Json
 from kruise_probe_playground.apiserver.store import Stored
 
 _JSON_TYPES: Final = ("application/json", "application/*", "*/*", "")
-_META_VERSION: Final = "meta.k8s.io/v1"
 
 
-def list_metadata(page: Page) -> Json:
-    metadata: Json = {"resourceVersion": str(page.revision)}
-    if page.continue_token:
-        metadata["continue"] = page.continue_token
-        if page.remaining is not None:
-            metadata["remainingItemCount"] = page.remaining
-    return metadata
+def _list_metadata(page: Page) -> Json:
+    more = {"continue": page.continue_token, "remainingItemCount": page.remaining}
+    return {
+        "resourceVersion": str(page.revision),
+        **{key: each for key, each in more.items() if each not in ("", None)},
+    }
 
 
 class Presenter:
@@ -47,36 +45,31 @@ class Presenter:
         head = {
             "kind": self._kind.list_kind or f"{self._kind.kind}List",
             "apiVersion": self._kind.api_version,
-            "metadata": {**empty, **list_metadata(page)},
+            "metadata": {**empty, **_list_metadata(page)},
         }
         items = b",".join([each.body for each in page.items])
         return msgspec.json.encode(head)[:-1] + b',"items":[' + items + b"]}"
 
 
-def partial_metadata(of: Json) -> Json:
-    return {
-        "kind": "PartialObjectMetadata",
-        "apiVersion": _META_VERSION,
-        "metadata": of["metadata"],
-    }
+def _meta(kind: str, **fields: Any) -> Json:
+    return {"kind": kind, "apiVersion": "meta.k8s.io/v1", **fields}
+
+
+def _partial(of: Json) -> Json:
+    return _meta("PartialObjectMetadata", metadata=of["metadata"])
 
 
 class MetadataPresenter(Presenter):
     def one(self, stored: Stored) -> bytes:
-        return msgspec.json.encode(partial_metadata(self._kind.decode(stored)))
+        return msgspec.json.encode(_partial(self._kind.decode(stored)))
 
     def bookmark(self, bare: Json) -> bytes:
-        return msgspec.json.encode(partial_metadata(bare))
+        return msgspec.json.encode(_partial(bare))
 
     def page(self, page: Page) -> bytes:
-        return msgspec.json.encode(
-            {
-                "kind": "PartialObjectMetadataList",
-                "apiVersion": _META_VERSION,
-                "metadata": list_metadata(page),
-                "items": [partial_metadata(self._kind.decode(each)) for each in page.items],
-            }
-        )
+        items = [_partial(self._kind.decode(each)) for each in page.items]
+        listed = _meta("PartialObjectMetadataList", metadata=_list_metadata(page), items=items)
+        return msgspec.json.encode(listed)
 
 
 class TablePresenter(Presenter):
@@ -90,42 +83,30 @@ class TablePresenter(Presenter):
         super().__init__(kind)
         self._include = include
         self._now = now
-        self._headed = False
+        self._columns: list[Json] | None = [each.definition for each in kind.columns]
 
     def one(self, stored: Stored) -> bytes:
-        return self._table([stored], {"resourceVersion": str(stored.revision)})
+        return self._table({"resourceVersion": str(stored.revision)}, [self._row(stored)])
 
     def page(self, page: Page) -> bytes:
-        return self._table(page.items, list_metadata(page))
+        return self._table(_list_metadata(page), [self._row(each) for each in page.items])
 
     def bookmark(self, bare: Json) -> bytes:
         """A table whose only row contains the bookmark's object."""
+        self._columns = None
         metadata = {"resourceVersion": bare["metadata"]["resourceVersion"]}
-        return _table(metadata, None, [{"cells": None, "object": partial_metadata(bare)}])
+        return self._table(metadata, [{"cells": None, "object": _partial(bare)}])
 
-    def _table(self, items: Sequence[Stored], metadata: Json) -> bytes:
-        now = self._now()
-        columns = None if self._headed else [each.definition for each in self._kind.columns]
-        self._headed = True
-        return _table(metadata, columns, [self._row(each, now) for each in items])
+    def _table(self, metadata: Json, rows: Sequence[Json]) -> bytes:
+        columns, self._columns = self._columns, None
+        table = _meta("Table", metadata=metadata, columnDefinitions=columns, rows=rows)
+        return msgspec.json.encode(table)
 
-    def _row(self, stored: Stored, now: datetime) -> Json:
-        decoded = self._kind.decode(stored)
-        row: Json = {"cells": [each.cell(decoded, now) for each in self._kind.columns]}
-        shown = {"Object": decoded, "Metadata": partial_metadata(decoded)}
-        return {**row, "object": shown.get(self._include)}
-
-
-def _table(metadata: Json, columns: Sequence[Json] | None, rows: Sequence[Json]) -> bytes:
-    return msgspec.json.encode(
-        {
-            "kind": "Table",
-            "apiVersion": _META_VERSION,
-            "metadata": metadata,
-            "columnDefinitions": columns,
-            "rows": rows,
-        }
-    )
+    def _row(self, stored: Stored) -> Json:
+        decoded, now = self._kind.decode(stored), self._now()
+        shown = {"Object": decoded, "Metadata": _partial(decoded)}
+        cells = [each.cell(decoded, now) for each in self._kind.columns]
+        return {"cells": cells, "object": shown.get(self._include)}
 
 
 def presenter_for(

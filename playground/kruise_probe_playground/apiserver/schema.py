@@ -7,7 +7,7 @@ Differs: no CEL, no x-kubernetes-embedded-resource; a value of unknown type coun
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final, Literal
 
@@ -126,6 +126,13 @@ def put(of: Json, key: str, value: Any) -> None:
         of.pop(key, None)
     else:
         of[key] = value
+
+
+def value_at(of: Any, path: Iterable[str]) -> Any:
+    """The value at a path of keys, or None."""
+    for key in path:
+        of = (of or {}).get(key)
+    return of
 
 
 class Schema:

@@ -3,14 +3,13 @@
 Objects are stored as the bytes of list items. So a stored object cannot be changed by accident, and a list is a join.
 No change contains an await, so readers never see an incomplete one.
 
-Source: apiserver pkg/storage/cacher (watch cache, triggers by field); etcd's revisions.
+Source: apiserver pkg/storage/cacher (watch cache); etcd's revisions.
 Differs: one store in one process.
 """
 
 import asyncio
-from bisect import bisect_left, insort
 from collections import defaultdict, deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from kruise_probe.api.keys import NamespacedName
@@ -24,9 +23,6 @@ HISTORY_BYTES: Final = 64 << 20
 
 WATCHER_BACKLOG: Final = 20_000
 """Bound of one watch's backlog; a slower reader loses its watch."""
-
-TRIGGER_FIELDS: Final = ("metadata.name", "spec.nodeName")
-"""A watch with an exact value of one of these fields is indexed by it, so a change costs one look-up for 1,000 nodes."""
 
 
 class Stored(NamedTuple):
@@ -91,6 +87,10 @@ class Watcher:
         self._wake = asyncio.Event()
 
     def offer(self, change: Change) -> None:
+        """Add a change of an object that is, or was, in the scope."""
+        old_matches = change.old is not None and self.scope.matches(change.old)
+        if not old_matches and not self.scope.matches(change.new):
+            return
         if len(self._backlog) >= WATCHER_BACKLOG:
             self.close()
             return
@@ -119,29 +119,21 @@ class Collection:
 
     def __init__(self) -> None:
         self.objects: dict[NamespacedName, Stored] = {}
-        self._order: list[str] = []
-        self._keys: dict[str, NamespacedName] = {}
         self._history: deque[Change] = deque()
         self._history_bytes = 0
         self.floor = 0
-        # Dictionaries instead of sets: changes reach watchers in the order of their registration.
+        # A dictionary instead of a set: changes reach watchers in the order of their registration.
         self._watchers: dict[Watcher, None] = {}
-        self._triggered: dict[tuple[str, str], dict[Watcher, None]] = {}
 
     def record(self, change: Change) -> None:
         """Apply one change to objects, history and watchers."""
         key = change.new.key
         if change.removed:
             del self.objects[key]
-            del self._keys[str(key)]
-            del self._order[bisect_left(self._order, str(key))]
         else:
-            if change.old is None:
-                insort(self._order, str(key))
-                self._keys[str(key)] = key
             self.objects[key] = change.new
         self._remember(change)
-        for watcher in self._interested(change):
+        for watcher in list(self._watchers):
             watcher.offer(change)
 
     def _remember(self, change: Change) -> None:
@@ -151,17 +143,6 @@ class Collection:
             oldest = self._history.popleft()
             self._history_bytes -= len(oldest.new.body)
             self.floor = oldest.revision
-
-    def _interested(self, change: Change) -> list[Watcher]:
-        found = list(self._watchers)
-        if self._triggered:
-            for name in TRIGGER_FIELDS:
-                values = {change.new.fields.get(name, "")}
-                if change.old is not None:
-                    values.add(change.old.fields.get(name, ""))
-                for value in values:
-                    found.extend(self._triggered.get((name, value), ()))
-        return found
 
     def changes_after(self, revision: int) -> list[Change]:
         """The history after `revision`, oldest first. `revision` must not be below `floor`."""
@@ -173,25 +154,17 @@ class Collection:
         found.reverse()
         return found
 
-    def ordered(self, after: str = "") -> Iterator[Stored]:
-        """All objects in the order of lists, after the key `after`."""
-        start = bisect_left(self._order, after + "\0") if after else 0
-        for key in self._order[start:]:
-            yield self.objects[self._keys[key]]
+    def ordered(self) -> list[Stored]:
+        """All objects in the order of lists."""
+        return [self.objects[key] for key in sorted(self.objects, key=str)]
 
-    def ordered_at(self, revision: int, after: str = "") -> Iterator[Stored]:
-        """The same at `revision`, which must not be below `floor`."""
-        changed: dict[NamespacedName, Stored | None] = {}
+    def ordered_at(self, revision: int, after: str) -> list[Stored]:
+        """The same at `revision`, which must not be below `floor`, after the key `after`."""
+        past: dict[NamespacedName, Stored | None] = {**self.objects}
         for change in reversed(self.changes_after(revision)):
-            changed[change.new.key] = change.old
-        if not changed:
-            yield from self.ordered(after)
-            return
-        past = {**self.objects, **changed}
-        for key in sorted(past, key=str):
-            stored = past[key]
-            if stored is not None and str(key) > after:
-                yield stored
+            past[change.new.key] = change.old
+        found = (past[key] for key in sorted(past, key=str) if str(key) > after)
+        return [each for each in found if each is not None]
 
     def expire(self, revision: int) -> None:
         """Forget the history before `revision`."""
@@ -202,26 +175,11 @@ class Collection:
     def watch(self, scope: Scope) -> Watcher:
         """Register a watcher; `unwatch` removes it."""
         watcher = Watcher(scope)
-        self._watchers_for(scope)[watcher] = None
+        self._watchers[watcher] = None
         return watcher
 
     def unwatch(self, watcher: Watcher) -> None:
-        self._watchers_for(watcher.scope).pop(watcher, None)
-        trigger = _trigger(watcher.scope)
-        if trigger and not self._triggered.get(trigger):
-            self._triggered.pop(trigger, None)
-
-    def _watchers_for(self, scope: Scope) -> dict[Watcher, None]:
-        trigger = _trigger(scope)
-        return self._triggered.setdefault(trigger, {}) if trigger else self._watchers
-
-
-def _trigger(scope: Scope) -> tuple[str, str] | None:
-    for name in TRIGGER_FIELDS:
-        value = scope.fields.pinned(name)
-        if value is not None:
-            return name, value
-    return None
+        self._watchers.pop(watcher, None)
 
 
 class ObjectStore:

@@ -2,12 +2,12 @@
 
 Source: apimachinery pkg/util/strategicpatch/patch.go (merging a patch into an object).
 Differs: merge keys come from the OpenAPI schema; patches are not merged with patches; the only `$patch` is `delete`,
-of an item in a list.
+of an item in a list; `$retainKeys` is ignored: kubectl also sends null for what it removes.
 """
 
 from typing import Any
 
-from kruise_probe_playground.apiserver.failures import Failure, show
+from kruise_probe_playground.apiserver.failures import Failure, bad_request, show
 from kruise_probe_playground.apiserver.schema import UNTYPED, Json, Schema, put
 
 _DIRECTIVE = "$patch"
@@ -16,29 +16,15 @@ _DELETE_PRIMITIVES = "$deleteFromPrimitiveList/"
 _SET_ORDER = "$setElementOrder/"
 
 
-class PatchFailed(Exception):
-    """The patch cannot be applied to this object; `failure` is the response."""
-
-    def __init__(self, message: str, code: int) -> None:
-        self.failure = Failure(code, "BadRequest" if code == 400 else "InternalError", message)
-        super().__init__(message)
+def _failed(message: str) -> Failure:
+    return Failure(500, "InternalError", message)
 
 
-def strategic_merge_patch(target: Json, patch: Any, schema: Schema) -> Json:
-    """Return the patched object. `target` does not change; parts are shared.
-
-    Raises:
-        PatchFailed: the patch is not an object, or contains an invalid directive.
-    """
-    if not isinstance(patch, dict):
-        raise PatchFailed("a strategic merge patch is an object", 400)
-    return _merge_map(target, patch, schema)
-
-
-def _merge_map(original: Json, patch: Json, schema: Schema) -> Json:
+def strategic_merge_patch(original: Json, patch: Json, schema: Schema) -> Json:
+    """Return the patched object. `original` does not change; parts are shared."""
     if _DIRECTIVE in patch:
-        raise PatchFailed(f"Unknown patch type: {patch[_DIRECTIVE]!r} in a map", 500)
-    merged = _retained(original, patch)
+        raise _failed(f"Unknown patch type: {patch[_DIRECTIVE]!r} in a map")
+    merged = dict(original)
     orders = {key: value for key, value in patch.items() if key.startswith(_SET_ORDER)}
     for key, value in patch.items():
         if key == _RETAIN_KEYS or key.startswith(_SET_ORDER):
@@ -46,7 +32,7 @@ def _merge_map(original: Json, patch: Json, schema: Schema) -> Json:
         if key.startswith(_DELETE_PRIMITIVES):
             name = key.removeprefix(_DELETE_PRIMITIVES)
             if not isinstance(value, list):
-                raise PatchFailed(f"invalid patch format of primitive list {name}", 400)
+                raise bad_request(f"invalid patch format of primitive list {name}")
             if isinstance(merged.get(name), list):
                 merged[name] = [each for each in merged[name] if each not in value]
         elif value is None:
@@ -59,23 +45,10 @@ def _merge_map(original: Json, patch: Json, schema: Schema) -> Json:
     return merged
 
 
-def _retained(original: Json, patch: Json) -> Json:
-    retain = patch.get(_RETAIN_KEYS)
-    if retain is None:
-        return dict(original)
-    if not isinstance(retain, list) or any(
-        key not in retain
-        for key, value in patch.items()
-        if value is not None and not key.startswith("$")
-    ):
-        raise PatchFailed("invalid patch format of retainKeys", 400)
-    return {key: value for key, value in original.items() if key in retain}
-
-
 def _merge_field(merged: Json, key: str, value: Any, schema: Schema) -> None:
     present = merged.get(key)
     if isinstance(present, dict) and isinstance(value, dict):
-        merged[key] = _merge_map(present, value, schema)
+        merged[key] = strategic_merge_patch(present, value, schema)
     elif isinstance(present, list) and isinstance(value, list) and schema.merges:
         merged[key] = _merge_list(present, value, schema)
     else:
@@ -87,7 +60,7 @@ def _merge_list(original: list[Any], patch: list[Any], schema: Schema) -> list[A
         merged = list({_identity(each, ""): each for each in (*original, *patch)}.values())
         return _ordered(merged, patch, original, "")
     if not schema.merge_key:
-        raise PatchFailed("cannot merge lists without merge key", 500)
+        raise _failed("cannot merge lists without merge key")
     kept, changes = _special_items(original, patch, schema.merge_key)
     merged = list(kept)
     for each in changes:
@@ -96,7 +69,7 @@ def _merge_list(original: list[Any], patch: list[Any], schema: Schema) -> list[A
         if place is None:
             merged.append(_without_directives(each))
         else:
-            merged[place] = _merge_map(merged[place], each, schema.items or UNTYPED)
+            merged[place] = strategic_merge_patch(merged[place], each, schema.items or UNTYPED)
     return _ordered(merged, changes, kept, schema.merge_key)
 
 
@@ -104,22 +77,18 @@ def _special_items(
     original: list[Any], patch: list[Any], merge_key: str
 ) -> tuple[list[Any], list[Any]]:
     """Apply the items with `$patch`; return the rest of both lists."""
-    kept, changes = list(original), []
-    for each in patch:
-        match each.get(_DIRECTIVE) if isinstance(each, dict) else None:
-            case None:
-                changes.append(each)
-            case "delete":
-                gone = _key_of(each, merge_key)
-                kept = [one for one in kept if one.get(merge_key) != gone]
-            case other:
-                raise PatchFailed(f"Unknown patch type: {other!r} in a list", 500)
-    return kept, changes
+    special = [each for each in patch if isinstance(each, dict) and _DIRECTIVE in each]
+    for each in special:
+        if each[_DIRECTIVE] != "delete":
+            raise _failed(f"Unknown patch type: {each[_DIRECTIVE]!r} in a list")
+    gone = [_key_of(each, merge_key) for each in special]
+    kept = [each for each in original if each.get(merge_key) not in gone]
+    return kept, [each for each in patch if each not in special]
 
 
 def _key_of(item: Any, merge_key: str) -> Any:
     if not isinstance(item, dict) or merge_key not in item:
-        raise PatchFailed(f"map: {item!r} does not contain declared merge key: {merge_key}", 500)
+        raise _failed(f"map: {item!r} does not contain declared merge key: {merge_key}")
     return item[merge_key]
 
 

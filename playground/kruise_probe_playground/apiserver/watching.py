@@ -98,34 +98,31 @@ class Watch:
                 return
 
     def _first_events(self) -> Iterable[bytes]:
-        while self._initial:
-            batch, self._initial = self._initial[:500], self._initial[500:]
-            for stored in batch:
-                yield _frame("ADDED", self._presenter.one(stored))
+        for stored in self._initial:
+            yield _frame("ADDED", self._presenter.one(stored))
+        self._initial = []
         if self._query.send_initial_events and self._query.bookmarks:
             yield self._bookmark(self._started_at, end_of_initial=True)
-        missed, self._missed = self._missed, []
-        for change in missed:
-            yield from self._event(change)
+        yield from filter(None, map(self._event, self._missed))
+        self._missed = []
 
     def _later_events(self, changes: Iterable[Change]) -> Iterable[bytes]:
-        for change in changes:
-            if change.revision > self._started_at:
-                yield from self._event(change)
+        later = (each for each in changes if each.revision > self._started_at)
+        return filter(None, map(self._event, later))
 
-    def _event(self, change: Change) -> Iterable[bytes]:
+    def _event(self, change: Change) -> bytes:
+        """The frame of a change; empty if the object neither is nor was in the scope."""
         scope = self.watcher.scope
-        matched = change.old is not None and scope.matches(change.old)
-        matches = not change.removed and scope.matches(change.new)
-        if change.removed:
-            if matched or scope.matches(change.new):
-                yield _frame("DELETED", self._presenter.one(change.new))
-        elif matches:
-            yield _frame("MODIFIED" if matched else "ADDED", self._presenter.one(change.new))
-        elif matched and change.old is not None:
+        old = change.old if change.old is not None and scope.matches(change.old) else None
+        matches = scope.matches(change.new)
+        if not matches and old is None:
+            return b""
+        shown = change.new
+        if not matches and old is not None and not change.removed:
             # The last matching state, with the revision of the change that ended the match.
-            last = self._kind.encode(self._kind.decode(change.old), change.revision)
-            yield _frame("DELETED", self._presenter.one(last))
+            shown = self._kind.encode(self._kind.decode(old), change.revision)
+        name = "DELETED" if change.removed or not matches else "MODIFIED" if old else "ADDED"
+        return _frame(name, self._presenter.one(shown))
 
     def _bookmark(self, revision: int, *, end_of_initial: bool = False) -> bytes:
         metadata: Json = {"resourceVersion": str(revision)}

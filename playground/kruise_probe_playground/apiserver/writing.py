@@ -69,11 +69,7 @@ class Editor:
         _check(
             kind,
             new,
-            [
-                *meta.problems(metadata, kind),
-                *_by_schema(kind, new, {}),
-                *kind.rules.validate(new),
-            ],
+            [*meta.problems(metadata, kind), *_by_schema(kind, new, {}), *kind.rules.validate(new)],
         )
         if revision_in(metadata.get("resourceVersion", "")) and not options.dry_run:
             why = "resourceVersion should not be set on objects to be created"
@@ -131,15 +127,11 @@ class Editor:
         kind.rules.prepare_for_update(new, old)
         _check(kind, new, _update_problems(kind, new, old, sent))
         if not same_but_for_times(old, new):
-            stored = self._store(kind, new, stored, options)
+            ended = "deletionTimestamp" in metadata and not metadata.get("finalizers")
+            waits = metadata.get("deletionGracePeriodSeconds") or kind.plural == "namespaces"
+            store = self._registry.remove if ended and not waits else self._registry.commit
+            stored = store(kind, new, stored, dry_run=options.dry_run)
         return Written(stored, warnings=warnings)
-
-    def _store(self, kind: Kind, new: Json, stored: Stored, options: WriteOptions) -> Stored:
-        metadata = new["metadata"]
-        ended = "deletionTimestamp" in metadata and not metadata.get("finalizers")
-        if ended and not metadata.get("deletionGracePeriodSeconds") and kind.plural != "namespaces":
-            return self._registry.remove(kind, new, stored, dry_run=options.dry_run)
-        return self._registry.commit(kind, new, stored, dry_run=options.dry_run)
 
 
 def _check_name(name: Any, key: NamespacedName) -> None:

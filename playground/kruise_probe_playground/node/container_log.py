@@ -81,7 +81,7 @@ class ContainerLog(Output):
         position = 0 if wanted.tail_lines is None else count - wanted.tail_lines
         room = wanted.limit_bytes
         while True:
-            changed, ended = self._changed, self.finished
+            changed, ended = self._changed, self.finished.is_set()
             lines = islice(self._lines, max(position - self._dropped, 0), None)
             data = b"".join(_shown(each, wanted) for each in lines)[:room]
             position = self._dropped + len(self._lines)

@@ -18,16 +18,20 @@ from kruise_probe_playground.node.processes import LocalProcess
 
 
 class State(enum.Enum):
-    CREATED = "CREATED"
-    RUNNING = "RUNNING"
-    EXITED = "EXITED"
+    """The values are those of the CRI's ContainerState."""
+
+    CREATED = 0
+    RUNNING = 1
+    EXITED = 2
 
 
 class ContainerChange(enum.Enum):
-    CREATED = "created"
-    STARTED = "started"
-    STOPPED = "stopped"
-    DELETED = "deleted"
+    """Named as in the CRI's ContainerEventType."""
+
+    CREATED = enum.auto()
+    STARTED = enum.auto()
+    STOPPED = enum.auto()
+    DELETED = enum.auto()
 
 
 class NoSuchContainer(Exception):

@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from datetime import datetime
 from importlib.metadata import version
-from typing import Any
+from typing import Any, NoReturn
 
 import grpc
 
@@ -23,7 +23,6 @@ from kruise_probe_playground.node.containers import (
     NoSuchContainer,
     NotRunning,
     Sandbox,
-    State,
 )
 from kruise_probe_playground.node.runtime import LocalRuntime
 
@@ -33,18 +32,6 @@ RUNTIME_NAME = "kruise-probe-playground"
 
 WAITING_EVENTS = 1_000
 """Bound of the backlog of an event stream; a slower reader loses its stream."""
-
-_CONTAINER_STATE = {
-    State.CREATED: pb.CONTAINER_CREATED,
-    State.RUNNING: pb.CONTAINER_RUNNING,
-    State.EXITED: pb.CONTAINER_EXITED,
-}
-_EVENT_TYPE = {
-    ContainerChange.CREATED: pb.CONTAINER_CREATED_EVENT,
-    ContainerChange.STARTED: pb.CONTAINER_STARTED_EVENT,
-    ContainerChange.STOPPED: pb.CONTAINER_STOPPED_EVENT,
-    ContainerChange.DELETED: pb.CONTAINER_DELETED_EVENT,
-}
 
 
 class CriService(RuntimeServiceServicer):
@@ -67,10 +54,7 @@ class CriService(RuntimeServiceServicer):
         try:
             sandbox = self._runtime.sandbox(request.pod_sandbox_id)
         except NoSuchContainer:
-            details = (
-                f'an error occurred when try to find sandbox "{request.pod_sandbox_id}": not found'
-            )
-            await context.abort(grpc.StatusCode.NOT_FOUND, details)
+            await _abort_not_found(context, "sandbox", request.pod_sandbox_id)
         return pb.PodSandboxStatusResponse(status=_sandbox_status(sandbox))
 
     async def ListContainers(
@@ -90,10 +74,7 @@ class CriService(RuntimeServiceServicer):
         try:
             container = self._runtime.container(request.container_id)
         except NoSuchContainer:
-            details = (
-                f'an error occurred when try to find container "{request.container_id}": not found'
-            )
-            await context.abort(grpc.StatusCode.NOT_FOUND, details)
+            await _abort_not_found(context, "container", request.container_id)
         return pb.ContainerStatusResponse(status=_container_status(container))
 
     async def ExecSync(self, request: pb.ExecSyncRequest, context: Context) -> pb.ExecSyncResponse:
@@ -143,6 +124,11 @@ class CriService(RuntimeServiceServicer):
         await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "the reader of events fell behind")
 
 
+async def _abort_not_found(context: Context, what: str, wanted: str) -> NoReturn:
+    details = f'an error occurred when try to find {what} "{wanted}": not found'
+    await context.abort(grpc.StatusCode.NOT_FOUND, details)
+
+
 def _nanoseconds(at: datetime | None) -> int:
     if at is None:
         return 0
@@ -164,7 +150,7 @@ def _common(container: LocalContainer) -> dict[str, Any]:
         "metadata": pb.ContainerMetadata(name=config.name, attempt=config.attempt),
         "image": pb.ImageSpec(image=config.image),
         "image_ref": config.image,
-        "state": _CONTAINER_STATE[container.state],
+        "state": container.state.value,
         "created_at": _nanoseconds(container.created_at),
         "labels": _labels(container),
         "annotations": {"io.kubernetes.container.restartCount": str(config.attempt)},
@@ -200,7 +186,7 @@ def _sandbox_status(sandbox: Sandbox) -> pb.PodSandboxStatus:
 def _event(change: ContainerChange, container: LocalContainer) -> pb.ContainerEventResponse:
     return pb.ContainerEventResponse(
         container_id=container.id,
-        container_event_type=_EVENT_TYPE[change],
+        container_event_type=f"CONTAINER_{change.name}_EVENT",
         created_at=_nanoseconds(utc_now()),
         pod_sandbox_status=_sandbox_status(container.sandbox),
         containers_statuses=[]
@@ -213,8 +199,6 @@ def _container_matches(container: LocalContainer, wanted: pb.ContainerFilter) ->
     return (
         container.id.startswith(wanted.id)
         and container.sandbox.id.startswith(wanted.pod_sandbox_id)
-        and (
-            not wanted.HasField("state") or wanted.state.state == _CONTAINER_STATE[container.state]
-        )
+        and (not wanted.HasField("state") or wanted.state.state == container.state.value)
         and _labels(container).items() >= wanted.label_selector.items()
     )

@@ -5,10 +5,11 @@ import os
 import sys
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 import grpc
+import msgspec
 
+from kruise_probe.api.resources import NODES
 from kruise_probe.api.times import format_time, utc_now
 from kruise_probe.client.recorder import EventRecorder
 from kruise_probe.client.rest import ResourceListerWatcher, RestClient
@@ -20,7 +21,6 @@ from kruise_probe.informers.shared_informer import SharedInformer
 from kruise_probe_playground.node.addresses import AddressBlock, hold_block
 from kruise_probe_playground.node.cri_service import CriService
 from kruise_probe_playground.node.kubelet import Kubelet
-from kruise_probe_playground.node.node_api import NodeApi
 from kruise_probe_playground.node.pod_worker import NodeContext
 from kruise_probe_playground.node.pods import NODE_PODS
 from kruise_probe_playground.node.runtime import LocalRuntime
@@ -107,7 +107,6 @@ class EmbeddedNode:
             KubeError: the Node object could not be written.
         """
         _install_python(self._folder / "bin")
-        api = NodeApi(self._client)
         recorder = EventRecorder(self._client, component="kubelet", host=self.name, now=utc_now)
         with hold_block() as block:
             kubelet = Kubelet(
@@ -117,14 +116,14 @@ class EmbeddedNode:
                     ),
                     name=f"pods of {self.name}",
                 ),
-                NodeContext(self.name, self.runtime, api, block, recorder),
+                NodeContext(self.name, self.runtime, self._client, block, recorder),
             )
             async with asyncio.TaskGroup() as group:
                 group.create_task(self.runtime.run())
                 group.create_task(self._cri.run())
                 group.create_task(recorder.run())
                 ports = PortWatch(self.runtime, recorder, mark=self._mark)
-                await api.write_node(_node(self.name, block, utc_now()))
+                await self._client.create(NODES, _node(self.name, block, utc_now()))
                 group.create_task(ports.run())
                 await self._cri.listening.wait()
                 self.ready.set()
@@ -153,10 +152,10 @@ def _capacity() -> dict[str, str]:
     return {"cpu": str(os.cpu_count() or 1), "memory": f"{kibibytes}Ki", "pods": POD_CAPACITY}
 
 
-def _node(name: str, block: AddressBlock, now: datetime) -> dict[str, Any]:
+def _node(name: str, block: AddressBlock, now: datetime) -> bytes:
     at = format_time(now)
     capacity = _capacity()
-    return {
+    node = {
         "apiVersion": "v1",
         "kind": "Node",
         "metadata": {
@@ -187,10 +186,7 @@ def _node(name: str, block: AddressBlock, now: datetime) -> dict[str, Any]:
                 "architecture": os.uname().machine,
                 "kernelVersion": os.uname().release,
                 "osImage": "local processes",
-                "machineID": "",
-                "systemUUID": "",
-                "bootID": "",
-                "kubeProxyVersion": "",
             },
         },
     }
+    return msgspec.json.encode(node)

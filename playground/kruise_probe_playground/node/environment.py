@@ -8,7 +8,7 @@ address. There are no ConfigMaps and Secrets.
 import re
 from collections.abc import Mapping
 
-from kruise_probe_playground.node.pods import EnvVar, NodePod, PodContainer
+from kruise_probe_playground.node.pods import NodePod, PodContainer
 
 _REFERENCE = re.compile(r"\$(?:\$|\(([^()]*)\))")
 _KEYED = re.compile(r"metadata\.(labels|annotations)\['([^']+)'\]")
@@ -62,32 +62,28 @@ def container_environment(
         "POD_IP": ip,
     }
     for variable in container.env or ():
-        variables[variable.name] = _value(pod, container, variable, facts, variables)
+        if variable.value_from is None:
+            variables[variable.name] = expand(variable.value or "", variables)
+            continue
+        selector = variable.value_from.field_ref
+        field = selector.field_path if selector else ""
+        value = facts.get(field, _keyed_value(pod, field))
+        if value is None:
+            raise Unsupported(
+                f"container {container.name!r}, env {variable.name!r}: the playground supports value,"
+                f" and valueFrom.fieldRef of {', '.join(sorted(facts))},"
+                " metadata.labels['KEY'] and metadata.annotations['KEY']"
+            )
+        variables[variable.name] = value
     return variables
 
 
-def _value(
-    pod: NodePod,
-    container: PodContainer,
-    variable: EnvVar,
-    facts: Mapping[str, str],
-    variables: Mapping[str, str],
-) -> str:
-    if variable.value_from is None:
-        return expand(variable.value or "", variables)
-    selector = variable.value_from.field_ref
-    field = selector.field_path if selector else ""
-    if field in facts:
-        return facts[field]
+def _keyed_value(pod: NodePod, field: str) -> str | None:
+    """The label or annotation that a field path names; None for other paths."""
     keyed = _KEYED.fullmatch(field)
     if keyed is None:
-        raise Unsupported(
-            f"container {container.name!r}, env {variable.name!r}: the playground supports value,"
-            f" and valueFrom.fieldRef of {', '.join(sorted(facts))},"
-            " metadata.labels['KEY'] and metadata.annotations['KEY']"
-        )
-    meta = pod.metadata
-    source = meta.labels if keyed[1] == "labels" else meta.annotations
+        return None
+    source = pod.metadata.labels if keyed[1] == "labels" else pod.metadata.annotations
     return (source or {}).get(keyed[2], "")
 
 

@@ -1,7 +1,8 @@
 """Runs one pod of the node: its sandbox, its containers and their restarts, its status, its deletion.
 
-Source: kubelet pkg/kubelet/pod_workers.go, kuberuntime_manager.go (SyncPod), status_manager.go.
-Differs: one loop for each pod, woken by every change; containers do not survive a restart of the node.
+Source: kubelet pkg/kubelet/pod_workers.go, kuberuntime_manager.go (SyncPod), status_manager.go, prober/worker.go.
+Differs: one loop for each pod, woken by every change; containers do not survive a restart of the node; startup probes
+are only exec: a container with another one counts as started at once.
 """
 
 import asyncio
@@ -15,11 +16,15 @@ from kruise_probe.api.core import Probe
 from kruise_probe.api.errors import Conflict, Invalid, KubeError, NotFound
 from kruise_probe.api.times import utc_now
 from kruise_probe.client.recorder import EventRecorder, ObjectReference
+from kruise_probe.client.rest import RestClient
 from kruise_probe_playground.node.addresses import AddressBlock, NoAddress
 from kruise_probe_playground.node.containers import (
+    CannotStart,
     ContainerChange,
     ContainerConfig,
+    ExecTimedOut,
     LocalContainer,
+    NotRunning,
     Sandbox,
     SandboxConfig,
 )
@@ -29,10 +34,9 @@ from kruise_probe_playground.node.environment import (
     container_environment,
 )
 from kruise_probe_playground.node.lifecycle import ContainerRecord, Plan, plan
-from kruise_probe_playground.node.node_api import NodeApi
+from kruise_probe_playground.node.node_api import delete_pod, write_pod_status
 from kruise_probe_playground.node.pods import NodePod
 from kruise_probe_playground.node.runtime import LocalRuntime
-from kruise_probe_playground.node.startup import wait_started
 from kruise_probe_playground.node.status import (
     Place,
     backs_off,
@@ -42,6 +46,8 @@ from kruise_probe_playground.node.status import (
 
 FIRST_RETRY_SECONDS = 0.1
 LONGEST_RETRY_SECONDS = 5.0
+STARTUP_PERIOD_SECONDS, STARTUP_TIMEOUT_SECONDS, STARTUP_FAILURE_THRESHOLD = 10, 1, 3
+"""The kubelet's defaults for startup probes."""
 
 _log = structlog.get_logger(__name__)
 
@@ -51,7 +57,7 @@ class NodeContext(NamedTuple):
 
     node: str
     runtime: LocalRuntime
-    api: NodeApi
+    client: RestClient
     addresses: AddressBlock
     recorder: EventRecorder
 
@@ -128,9 +134,8 @@ class PodWorker:
             await self._write_status()
         except (KubeError, OSError, NoAddress) as error:
             self._failures += 1
-            seconds = min(FIRST_RETRY_SECONDS * 2.0**self._failures, LONGEST_RETRY_SECONDS)
             _log.warning("pod sync failed", pod=str(self._pod.key), error=str(error))
-            return loop_time + seconds
+            return loop_time + _retry_seconds(self._failures)
         self._failures = 0
         return actions.wake_deadline
 
@@ -210,7 +215,7 @@ class PodWorker:
         self, record: ContainerRecord, container: LocalContainer, probe: Probe
     ) -> None:
         runtime = self._context.runtime
-        if await wait_started(runtime, container, probe):
+        if await _wait_started(runtime, container, probe):
             record.started = record.current is container
             self._changed.set()
         else:
@@ -233,7 +238,7 @@ class PodWorker:
         if status == self._written:
             return
         with suppress(NotFound, Invalid):  # the watch will report the deletion
-            await self._context.api.write_pod_status(self._pod.key, self._pod.uid, status)
+            await write_pod_status(self._context.client, self._pod.key, self._pod.uid, status)
         self._written = status
 
     async def _end(self) -> None:
@@ -266,16 +271,20 @@ class PodWorker:
         while not self._gone.is_set():
             try:
                 await self._write_status()
-                await self._context.api.delete_pod(self._pod.key, self._pod.uid)
+                await delete_pod(self._context.client, self._pod.key, self._pod.uid)
             except (NotFound, Conflict):
                 return
             except KubeError as error:
                 failures += 1
-                seconds = min(FIRST_RETRY_SECONDS * 2.0**failures, LONGEST_RETRY_SECONDS)
                 _log.warning("pod was not deleted", pod=str(self._pod.key), error=str(error))
-                await _wait(self._gone, asyncio.get_running_loop().time() + seconds)
+                deadline = asyncio.get_running_loop().time() + _retry_seconds(failures)
+                await _wait(self._gone, deadline)
             else:
                 return
+
+
+def _retry_seconds(failures: int) -> float:
+    return min(FIRST_RETRY_SECONDS * 2.0 ** min(failures, 10), LONGEST_RETRY_SECONDS)
 
 
 async def _wait(event: asyncio.Event, deadline: float | None) -> None:
@@ -283,3 +292,26 @@ async def _wait(event: asyncio.Event, deadline: float | None) -> None:
     with suppress(TimeoutError):
         async with asyncio.timeout_at(deadline):
             await event.wait()
+
+
+async def _wait_started(runtime: LocalRuntime, container: LocalContainer, probe: Probe) -> bool:
+    """Run an exec startup probe until success (True), or until the failure threshold (False)."""
+    command = probe.exec and probe.exec.command
+    if not command:
+        return True
+    await asyncio.sleep(probe.initial_delay_seconds or 0)
+    failures = 0
+    while failures < (probe.failure_threshold or STARTUP_FAILURE_THRESHOLD):
+        try:
+            result = await runtime.exec_sync(
+                container, command, timeout_seconds=probe.timeout_seconds or STARTUP_TIMEOUT_SECONDS
+            )
+            if result.exit_code == 0:
+                return True
+        except NotRunning:
+            return False
+        except (CannotStart, ExecTimedOut):
+            pass
+        failures += 1
+        await asyncio.sleep(probe.period_seconds or STARTUP_PERIOD_SECONDS)
+    return False

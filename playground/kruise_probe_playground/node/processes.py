@@ -10,31 +10,25 @@ import signal
 import subprocess
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 READ_BYTES = 65_536
 
 
 class Output(ABC):
-    """Reads the output of a process; `take` keeps what it needs of it."""
+    """Reads the output of a process; `take` keeps what it needs of it.
+
+    `finished` is set when all writing ends are closed, or `close` was called.
+    """
 
     def __init__(self) -> None:
         self._reading: int | None = None
-        self._finished = asyncio.Event()
+        self.finished = asyncio.Event()
 
     @abstractmethod
     def take(self, chunk: bytes) -> None:
         """Keep the next bytes of the output, or some of them."""
-
-    @property
-    def finished(self) -> bool:
-        """Whether nothing more will be read."""
-        return self._finished.is_set()
-
-    async def wait_finished(self) -> None:
-        """Wait until all writing ends are closed, or `close` was called."""
-        await self._finished.wait()
 
     def open(self) -> int:
         """Start reading; return the writing end, which the caller closes after it started the process."""
@@ -49,7 +43,7 @@ class Output(ABC):
             asyncio.get_running_loop().remove_reader(self._reading)
             os.close(self._reading)
             self._reading = None
-        self._finished.set()
+        self.finished.set()
 
     def _read(self) -> None:
         if self._reading is None:
@@ -65,19 +59,15 @@ class Output(ABC):
 
 
 class FirstBytes(Output):
-    """The first `limit_bytes` of the output. The rest is read and dropped."""
+    """The first `limit_bytes` of the output, in `kept`. The rest is read and dropped."""
 
     def __init__(self, limit_bytes: int) -> None:
         super().__init__()
         self._limit_bytes = limit_bytes
-        self._kept = bytearray()
-
-    @property
-    def data(self) -> bytes:
-        return bytes(self._kept)
+        self.kept = bytearray()
 
     def take(self, chunk: bytes) -> None:
-        self._kept += chunk[: self._limit_bytes - len(self._kept)]
+        self.kept += chunk[: self._limit_bytes - len(self.kept)]
 
 
 class LocalProcess:
@@ -156,15 +146,14 @@ def spawn(
     Raises:
         OSError: no such file or folder, or not executable.
     """
-    opened: list[int] = []
+    with ExitStack() as opened:
 
-    def writing_end(output: Output | int) -> int:
-        if isinstance(output, int):
-            return output
-        opened.append(output.open())
-        return opened[-1]
+        def writing_end(output: Output | int) -> int:
+            descriptor = output if isinstance(output, int) else output.open()
+            if not isinstance(output, int):
+                opened.callback(os.close, descriptor)
+            return descriptor
 
-    try:
         popen = subprocess.Popen(
             argv,
             stdin=stdin,
@@ -174,9 +163,6 @@ def spawn(
             env=dict(environment),
             start_new_session=True,
         )
-    finally:
-        for pipe in opened:
-            os.close(pipe)
     process = LocalProcess(popen)
     process.watch(kill_group_at_end=kill_group_at_end)
     return process

@@ -9,8 +9,8 @@ Differs: no images, no namespaces; a container's file system is a folder.
 import asyncio
 import secrets
 import shutil
-from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -44,6 +44,18 @@ START_FAILED_EXIT_CODE = 128
 
 
 Listener = Callable[[ContainerChange, LocalContainer], None]
+
+
+@asynccontextmanager
+async def _killing(process: LocalProcess, mark: str) -> AsyncIterator[None]:
+    """Kill a command and its child processes if the block is left by a deadline or a cancellation."""
+    try:
+        yield
+    except BaseException:
+        kill_survivors(mark)
+        process.kill_group()
+        await process.wait()
+        raise
 
 
 class LocalRuntime:
@@ -98,10 +110,9 @@ class LocalRuntime:
         Raises:
             NoSuchContainer: it does not exist.
         """
-        try:
-            return self._sandboxes[sandbox_id]
-        except KeyError:
-            raise NoSuchContainer(sandbox_id) from None
+        if sandbox_id not in self._sandboxes:
+            raise NoSuchContainer(sandbox_id)
+        return self._sandboxes[sandbox_id]
 
     def container(self, container_id: str) -> LocalContainer:
         """The container with this id or unique id prefix, as in containerd.
@@ -109,14 +120,10 @@ class LocalRuntime:
         Raises:
             NoSuchContainer: none or several match.
         """
-        if found := self._containers.get(container_id):
-            return found
-        found_ids = [
-            each for each in self._containers if container_id and each.startswith(container_id)
-        ]
-        if len(found_ids) != 1:
+        found = [each for each in self._containers.values() if each.id.startswith(container_id)]
+        if len(found) != 1 or not container_id:
             raise NoSuchContainer(container_id)
-        return self._containers[found_ids[0]]
+        return found[0]
 
     def add_listener(self, listener: Listener) -> Callable[[], None]:
         """Call `listener` on every change; return a function that removes it."""
@@ -129,12 +136,10 @@ class LocalRuntime:
         Raises:
             OSError: the folder cannot be made.
         """
-        title = (
-            config.name if config.namespace == "default" else f"{config.namespace}_{config.name}"
-        )
-        folder = self._folder / title
+        other = f"{config.namespace}_" if config.namespace != "default" else ""
+        folder = self._folder / f"{other}{config.name}"
         if folder.exists():  # the previous pod of this name is still terminating
-            folder = self._folder / f"{title}_{config.uid}"
+            folder = folder.with_name(f"{folder.name}_{config.uid}")
         folder.mkdir(parents=True)
         sandbox = Sandbox(secrets.token_hex(32), config, folder, self._now())
         self._sandboxes[sandbox.id] = sandbox
@@ -172,8 +177,7 @@ class LocalRuntime:
 
     def start_container(self, container: LocalContainer) -> None:
         """Start its process. If the command cannot be started, the container becomes exited with the reason."""
-        if self._watching is None:
-            raise RuntimeError("start_container needs a running runtime")
+        assert self._watching, "start_container needs a running runtime"
         try:
             container.process = spawn(
                 container.config.command,
@@ -230,23 +234,17 @@ class LocalRuntime:
         """
         stdout, stderr = FirstBytes(EXEC_OUTPUT_BYTES), FirstBytes(EXEC_OUTPUT_BYTES)
         process, mark = self._start(container, command, stdout=stdout, stderr=stderr)
-        finished = False
         try:
-            async with asyncio.timeout(timeout_seconds or None):
+            async with _killing(process, mark), asyncio.timeout(timeout_seconds or None):
                 exit_code = await process.wait()
-                await stdout.wait_finished()
-                await stderr.wait_finished()
-            finished = True
+                await stdout.finished.wait()
+                await stderr.finished.wait()
         except TimeoutError:
             raise ExecTimedOut from None
         finally:
-            if not finished:
-                kill_survivors(mark)
-                process.kill_group()
-                await process.wait()
             stdout.close()
             stderr.close()
-        return ExecOutput(exit_code, stdout.data, stderr.data)
+        return ExecOutput(exit_code, bytes(stdout.kept), bytes(stderr.kept))
 
     def exec(
         self, container: LocalContainer, command: Sequence[str], files: Sequence[int]
@@ -262,13 +260,8 @@ class LocalRuntime:
         process, mark = self._start(container, command, stdin=stdin, stdout=stdout, stderr=stderr)
 
         async def wait() -> int:
-            try:
+            async with _killing(process, mark):
                 return await process.wait()
-            finally:
-                if process.running:
-                    kill_survivors(mark)
-                    process.kill_group()
-                    await process.wait()
 
         return wait()
 
@@ -277,7 +270,7 @@ class LocalRuntime:
     ) -> tuple[LocalProcess, str]:
         """Start a command of an exec; return its process and its mark."""
         if container.state is not State.RUNNING:
-            raise NotRunning(container.state.value)
+            raise NotRunning(container.state.name)
         mark = f"{self._mark}/{container.id}/{secrets.token_hex(8)}"
         environment = {**container.environment, MARK_VARIABLE: mark}
         try:
@@ -299,7 +292,7 @@ class LocalRuntime:
         kill_survivors(f"{self._mark}/{container.id}")
         with suppress(TimeoutError):
             async with asyncio.timeout(LAST_OUTPUT_SECONDS):
-                await container.log.wait_finished()
+                await container.log.finished.wait()
         container.log.close()
         self._finish(container, exit_code, "Completed" if exit_code == 0 else "Error", "")
 

@@ -11,9 +11,10 @@ from collections.abc import Sequence
 import structlog
 
 from kruise_probe.api.errors import Conflict, KubeError, NotFound
+from kruise_probe.client.rest import ResourceListerWatcher, RestClient
 from kruise_probe.informers.shared_informer import SharedInformer
-from kruise_probe_playground.node.node_api import NodeApi
-from kruise_probe_playground.node.pods import NodePod
+from kruise_probe_playground.node.node_api import bind_pod
+from kruise_probe_playground.node.pods import NODE_PODS, NodePod
 
 RETRY_SECONDS = 0.5
 _OURS = (None, "", "default-scheduler")
@@ -25,11 +26,11 @@ _log = structlog.get_logger(__name__)
 class Scheduler:
     """Watches all pods, and binds those without a node to one of `nodes`."""
 
-    def __init__(
-        self, pods: SharedInformer[NodePod], api: NodeApi, *, nodes: Sequence[str]
-    ) -> None:
-        self._pods = pods
-        self._api = api
+    def __init__(self, client: RestClient, *, nodes: Sequence[str]) -> None:
+        self._pods = SharedInformer(
+            ResourceListerWatcher(client, NODE_PODS), name="pods to schedule"
+        )
+        self._client = client
         self._nodes = nodes
         self._bound: dict[str, str] = {}
         self._group: asyncio.TaskGroup | None = None
@@ -62,7 +63,7 @@ class Scheduler:
     async def _bind(self, pod: NodePod, node: str) -> None:
         while pod.uid in self._bound:
             try:
-                await self._api.bind_pod(pod.key, pod.uid, node)
+                await bind_pod(self._client, pod.key, node)
             except (NotFound, Conflict):
                 return
             except KubeError as error:

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from kruise_probe.inspection.views import ProblemView
-from kruise_probe_playground.problems import ProblemSummary, summarized
+from kruise_probe_playground.rows import ProblemSummary, summarized
 
 MISSING = ProblemView(
     severity="broken",

@@ -8,10 +8,9 @@ import pytest
 from rich.console import Console
 
 from kruise_probe.api.keys import ProbeName
-from kruise_probe_playground.problems import ProblemSummary
-from kruise_probe_playground.rows import Mark, PodRow, ProbeRow
+from kruise_probe_playground.rows import Mark, PodRow, ProbeRow, ProblemSummary
 from kruise_probe_playground.ticker import Line
-from kruise_probe_playground.view import LiveView, Shown, plain_line
+from kruise_probe_playground.view import LiveView, plain_line
 
 NOW = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
 SINCE = "2026-01-01T11:59:53Z"
@@ -53,7 +52,7 @@ def drawn(
 ) -> list[str]:
     console = Console(width=width, height=height, file=io.StringIO(), force_terminal=False)
     with console.capture() as captured:
-        console.print(LiveView(Shown(pods, LINES, hints, NOW, problems)), end="")
+        console.print(LiveView(pods, LINES, hints, NOW, problems), end="")
     return [line.rstrip() for line in captured.get().splitlines()]
 
 

@@ -1,0 +1,244 @@
+"""Columns of tables for `kubectl get`: of the built-in kinds, and the printer columns of CustomResourceDefinitions.
+
+Source: metav1.TableColumnDefinition; kubernetes pkg/printers/internalversion/printers.go; client-go util/jsonpath;
+apiextensions-apiserver pkg/registry/customresource/tableconvertor.
+Differs: shorter descriptions; only pods have the columns of `-o wide`; nodes have no roles; ages have one unit (`2m`);
+the states of pods are the common ones. JSONPath has only fields and `[?(@.type=="Ready")]`, which yields the first match.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from kruise_probe.api.times import parse_time
+from kruise_probe_playground.apiserver.schema import Json
+
+_UNITS: Final = ((365 * 86400, "y"), (86400, "d"), (3600, "h"), (60, "m"))
+_NONE: Final = "<none>"
+_STEP: Final = re.compile(
+    r"""\.(?P<field>[^.\[\]]+) | \[\?\(@\.(?P<key>\w+)\s*==\s*['"](?P<value>[^'"]*)['"]\)\]""",
+    re.VERBOSE,
+)
+
+Cell = Callable[[Json, datetime], Any]
+"""Returns the value of a column for an object at a time."""
+
+
+class Column(NamedTuple):
+    """`wide` columns need `-o wide`."""
+
+    name: str
+    cell: Cell
+    type: str = "string"
+    wide: bool = False
+    format: str = ""
+    description: str = ""
+
+    @property
+    def definition(self) -> Json:
+        return {
+            "name": self.name,
+            "type": self.type,
+            "format": self.format,
+            "description": self.description,
+            "priority": int(self.wide),
+        }
+
+
+def age(stamp: str | None, now: datetime) -> str:
+    """The time since an RFC 3339 stamp, as `5s` or `3h`; `<unknown>` without one."""
+    at = parse_time(stamp)
+    if at is None:
+        return "<unknown>"
+    seconds = max(int((now - at).total_seconds()), 0)
+    for size, unit in _UNITS:
+        if seconds >= 2 * size:
+            return f"{seconds // size}{unit}"
+    return f"{seconds}s"
+
+
+def cell_of(path: str, column_type: str = "string", absent: Any = None) -> Cell:
+    """Return the function that reads a table's cell at a JSONPath, or `absent`.
+
+    Raises:
+        ValueError: the path uses more of JSONPath than this module supports.
+    """
+    steps = list(_STEP.finditer(path))
+    if "".join(each[0] for each in steps) != path:
+        raise ValueError(f'JSONPath {path!r} is not supported; use fields and [?(@.key=="value")]')
+
+    def cell(of: Any, now: datetime) -> Any:
+        for step in steps:
+            of = _next(of, step)
+        return absent if of is None else _as(of, column_type, now)
+
+    return cell
+
+
+def _next(value: Any, step: re.Match[str]) -> Any:
+    if step["field"]:
+        return value.get(step["field"]) if isinstance(value, dict) else None
+    for each in value if isinstance(value, list) else ():
+        if isinstance(each, dict) and each.get(step["key"]) == step["value"]:
+            return each
+    return None
+
+
+def _as(value: Any, column_type: str, now: datetime) -> Any:
+    match column_type:
+        case "integer":
+            return int(value) if isinstance(value, (int, float)) else None
+        case "date":
+            return age(value, now) if isinstance(value, str) else None
+        case _:
+            return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+
+
+NAME: Final = Column(
+    "Name", cell_of(".metadata.name"), format="name", description="Name of the object."
+)
+AGE: Final = Column("Age", cell_of(".metadata.creationTimestamp", "date", "<unknown>"))
+
+
+def _listed(pod: Json, key: str) -> Sequence[Json]:
+    return (pod.get("status") or {}).get(key) or ()
+
+
+def _is_true(pod: Json, condition: str) -> bool:
+    return any(
+        each["type"] == condition and each.get("status") == "True"
+        for each in _listed(pod, "conditions")
+    )
+
+
+def _sidecars(pod: Json) -> set[str]:
+    containers = pod["spec"].get("initContainers") or ()
+    return {each["name"] for each in containers if each.get("restartPolicy") == "Always"}
+
+
+def _reason(status: Json) -> str:
+    """Why a container does not run, or nothing."""
+    state = status.get("state") or {}
+    if ended := state.get("terminated"):
+        sent = f"Signal:{ended['signal']}" if ended.get("signal") else ""
+        return ended.get("reason") or sent or f"ExitCode:{ended.get('exitCode', 0)}"
+    return (state.get("waiting") or {}).get("reason") or ""
+
+
+def _initializing(pod: Json) -> str:
+    """The progress of the init containers, or nothing when all have completed."""
+    sidecars = _sidecars(pod)
+    for index, status in enumerate(_listed(pod, "initContainerStatuses")):
+        ended = (status.get("state") or {}).get("terminated")
+        started = status["name"] in sidecars and status.get("started")
+        if started or (ended and not ended.get("exitCode")):
+            continue
+        reason = _reason(status)
+        if reason in ("", "PodInitializing"):
+            reason = f"{index}/{len(pod['spec']['initContainers'])}"
+        return f"Init:{reason}"
+    return ""
+
+
+def _runs(status: Json) -> bool:
+    return bool(status.get("ready")) and "running" in (status.get("state") or {})
+
+
+def _ready(pod: Json, _: datetime) -> str:
+    """`1/2`: ready containers and sidecars, and all of them."""
+    sidecars = _sidecars(pod)
+    inits = [each for each in _listed(pod, "initContainerStatuses") if each["name"] in sidecars]
+    ready = sum(map(_runs, (*inits, *_listed(pod, "containerStatuses"))))
+    return f"{ready}/{len(pod['spec'].get('containers') or ()) + len(sidecars)}"
+
+
+def _status(pod: Json, _: datetime) -> str:
+    """The phase, or a more specific reason."""
+    status = pod.get("status") or {}
+    phase = status.get("phase") or ""
+    if "deletionTimestamp" in pod["metadata"] and phase not in ("Succeeded", "Failed"):
+        return "Terminating"
+    initializing = _initializing(pod)
+    if initializing and not _is_true(pod, "Initialized"):
+        return initializing
+    containers = _listed(pod, "containerStatuses")
+    reasons = sorted(map(_reason, containers), key=lambda each: each == "Completed")
+    reason: str = next(filter(None, (*reasons, status.get("reason"), phase)), "")
+    if reason == "Completed" and any(map(_runs, containers)):
+        return "Running" if _is_true(pod, "Ready") else "NotReady"
+    return reason
+
+
+def _restarts(pod: Json, now: datetime) -> str:
+    """`3 (5m ago)`: the number of restarts, and the time since the last one."""
+    counted = (*_listed(pod, "initContainerStatuses"), *_listed(pod, "containerStatuses"))
+    restarts = sum(each.get("restartCount", 0) for each in counted)
+    lasts = [(each.get("lastState") or {}).get("terminated") or {} for each in counted]
+    last = max((each.get("finishedAt") or "" for each in lasts), default="")
+    return f"{restarts} ({age(last, now)} ago)" if restarts and last else str(restarts)
+
+
+def _gates(pod: Json, _: datetime) -> str:
+    gates = pod["spec"].get("readinessGates") or ()
+    passed = sum(_is_true(pod, each["conditionType"]) for each in gates)
+    return f"{passed}/{len(gates)}" if gates else _NONE
+
+
+PODS: Final = (
+    NAME,
+    Column("Ready", _ready),
+    Column("Status", _status),
+    Column("Restarts", _restarts),
+    AGE,
+    Column("IP", cell_of(".status.podIP", absent=_NONE), wide=True),
+    Column("Node", cell_of(".spec.nodeName", absent=_NONE), wide=True),
+    Column("Nominated Node", cell_of(".status.nominatedNodeName", absent=_NONE), wide=True),
+    Column("Readiness Gates", _gates, wide=True),
+)
+
+
+def _node_status(node: Json, _: datetime) -> str:
+    ready = "Ready" if _is_true(node, "Ready") else "NotReady"
+    cordoned = (node.get("spec") or {}).get("unschedulable")
+    return f"{ready},SchedulingDisabled" if cordoned else ready
+
+
+NODES: Final = (
+    NAME,
+    Column("Status", _node_status),
+    Column("Roles", lambda node, _: _NONE),
+    AGE,
+    Column("Version", cell_of(".status.nodeInfo.kubeletVersion", absent="")),
+)
+
+
+def _last_seen(event: Json, now: datetime) -> str:
+    keys = ("lastTimestamp", "firstTimestamp", "eventTime")
+    return age(next(filter(None, map(event.get, keys)), None), now)
+
+
+def _involved(event: Json, _: datetime) -> str:
+    involved = event.get("involvedObject") or {}
+    return f"{(involved.get('kind') or '').lower()}/{involved.get('name') or ''}"
+
+
+EVENTS: Final = (
+    Column("Last Seen", _last_seen),
+    Column("Type", cell_of(".type", absent="")),
+    Column("Reason", cell_of(".reason", absent="")),
+    Column("Object", _involved),
+    Column("Message", lambda event, _: (event.get("message") or "").strip()),
+)
+REPLICA_SETS: Final = (
+    NAME,
+    Column("Desired", cell_of(".spec.replicas", "integer"), "integer"),
+    Column("Current", cell_of(".status.replicas", "integer"), "integer"),
+    Column("Ready", cell_of(".status.readyReplicas", "integer", 0), "integer"),
+    AGE,
+)
+NAMESPACES: Final = (NAME, Column("Status", cell_of(".status.phase", absent="")), AGE)
+LEASES: Final = (NAME, Column("Holder", cell_of(".spec.holderIdentity", absent="")), AGE)
+DEFINITIONS: Final = (NAME, Column("Created At", cell_of(".metadata.creationTimestamp")))
