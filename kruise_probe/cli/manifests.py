@@ -3,6 +3,7 @@
 import json
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 import click
 
@@ -34,6 +35,7 @@ kruise-probe manifests --json-schema > podprobemarker.schema.json
 
 _both = partial(flag, group="Manager and daemon")
 _webhook = partial(flag, group="Webhook")
+_DOCKERFILE = Path(__file__).parents[2] / "Dockerfile"  # only a checkout has it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,6 +119,12 @@ def manifests(flags: ManifestFlags) -> None:
         click.echo(
             f"kruise-probe manifests: the gate {SERVERLESS.name} is on, but without the webhook no pod gets the "
             "annotation for its provider; add --webhook",
+            err=True,
+        )
+    if flags.image == DEFAULT_IMAGE and not flags.crds_only and _DOCKERFILE.exists():
+        click.echo(
+            f"kruise-probe manifests: this is a checkout, and {DEFAULT_IMAGE} may not exist or may have "
+            "other code; build an image with 'docker build --tag IMAGE .', push it, and add --image=IMAGE",
             err=True,
         )
     gates = ",".join(

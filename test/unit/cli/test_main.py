@@ -259,7 +259,7 @@ COMMAND = [sys.executable, "-m", "kruise_probe"]
 
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])
-@pytest.mark.parametrize("arguments", ["manifests", "--version", "manager --help"])
+@pytest.mark.parametrize("arguments", ["manifests --crds-only", "--version", "manager --help"])
 def test_write_error_of_the_output_is_one_line(arguments: str, unbuffered: str) -> None:
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(
@@ -277,7 +277,7 @@ def test_write_error_of_the_output_is_one_line(arguments: str, unbuffered: str) 
 
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])
-@pytest.mark.parametrize("arguments", ["manifests", "--version"])
+@pytest.mark.parametrize("arguments", ["manifests --crds-only", "--version"])
 def test_closed_pipe_prints_no_error(arguments: str, unbuffered: str) -> None:
     reader, writer = os.pipe()
     os.close(reader)

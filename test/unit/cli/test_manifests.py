@@ -1,5 +1,6 @@
 """`kruise-probe manifests`: YAML that follows its flags."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -75,6 +76,31 @@ def test_serverless_gate_without_webhook_prints_a_warning(
 
     assert ("without the webhook" in (err := capsys.readouterr().err)) == warned
     assert ("add --webhook" in err) == warned
+
+
+@pytest.mark.parametrize(
+    ("arguments", "checkout", "warned"),
+    [
+        pytest.param([], True, True, id="checkout"),
+        pytest.param(["--image=x:y"], True, False, id="own-image"),
+        pytest.param(["--crds-only"], True, False, id="crds"),
+        pytest.param([], False, False, id="release"),
+    ],
+)
+def test_default_image_in_a_checkout_prints_a_warning(
+    arguments: list[str],
+    checkout: bool,
+    warned: bool,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    if not checkout:
+        monkeypatch.setattr("kruise_probe.cli.manifests._DOCKERFILE", tmp_path / "Dockerfile")
+
+    assert run(["manifests", *arguments], {}) == 0
+
+    assert ("docker build --tag IMAGE ." in capsys.readouterr().err) == warned
 
 
 def test_flags_reach_the_workloads(capsys: pytest.CaptureFixture[str]) -> None:
