@@ -25,9 +25,9 @@ readiness gates, selectors without pods, and names that two probes write.
 
 \b
 kruise-probe lint -f marker.yaml
-kruise-probe lint -f config/ -o sarif        all files of a folder
-helm template CHART | kruise-probe lint -f - standard input
-kruise-probe lint config/*.yaml              -f is optional
+kruise-probe lint -f config/ -o sarif          all files of a folder
+helm template CHART | kruise-probe lint -f -   standard input
+kruise-probe lint config/*.yaml                -f is optional
 
 Each finding has file, line, column, field, what is wrong and what to do. The exit code is 0 without findings, 1 with findings
 and 2 for a wrong command line. A file that cannot be read is a finding.

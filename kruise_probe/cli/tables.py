@@ -53,11 +53,14 @@ def _notes(notes: Iterable[str], terminal: Terminal) -> Iterator[str]:
 
 
 def _remedy(text: str, terminal: Terminal, indent: str) -> Iterator[str]:
-    """One line, so that a command in it can be copied. On the screen of --watch it is wrapped, because that cannot scroll."""
-    if text and terminal.height:
+    """A remedy with a command is one line, so that it can be copied. The screen of --watch wraps it, because that cannot scroll."""
+    if text and (terminal.height or not _COMMAND.search(text)):
         yield from terminal.paragraph(Cell("-> ", "remedy"), text, indent)
     elif text:
         yield f"{indent}{terminal.paint(f'-> {text}', 'remedy')}"
+
+
+_COMMAND: Final = re.compile("kubectl |kruise-probe ")
 
 
 def status_text(view: StatusView, terminal: Terminal, *, wide: bool) -> str:
@@ -196,20 +199,18 @@ def _problem_lines(problems: Sequence[ProblemView], terminal: Terminal) -> Itera
         lead = Cell(f"{one.severity}: ", one.severity)
         yield from terminal.paragraph(lead, f"{one.reason}{_concerned(group)}", "  ")
         if len({_cause(each) for each in group}) == 1:
-            yield from terminal.paragraph(Cell(""), _POD.sub("", one.message), "    ")
+            yield from terminal.paragraph(Cell(""), one.message, "    ")
         yield from _remedy(one.remedy, terminal, "    ")
     if len(groups) > MAX_PROBLEMS:
         yield f"  and {len(groups) - MAX_PROBLEMS} more: -o json shows all of them"
 
 
-_POD: Final = re.compile(r" pod=\S+\([-0-9a-f]{36}\)")
-"""In messages of kubelet."""
 _VARYING: Final = re.compile(r"\b[0-9][0-9a-z.]*s\b")
 """Durations, which differ between pods with the same problem."""
 
 
 def _cause(problem: ProblemView) -> str:
-    text = _VARYING.sub("", _POD.sub("", problem.message))
+    text = _VARYING.sub("", problem.message)
     return re.sub(rf"(?<![\w.-]){re.escape(problem.pod)}(?![\w.-])", "", text)
 
 

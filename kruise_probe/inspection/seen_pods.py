@@ -1,5 +1,6 @@
 """Pods as the views show them: as the manager caches them, with the reason why a container does not run."""
 
+import re
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Final
@@ -14,6 +15,8 @@ from kruise_probe.api.times import parse_time
 
 MAX_MESSAGE: Final = 200
 """Maximum characters of a container's termination message."""
+_POD: Final = re.compile(r" pod=\S+\([-0-9a-f]{36}\)")
+"""Name and uid of the pod in messages of kubelet."""
 
 
 class _State(msgspec.Struct, frozen=True, rename="camel"):
@@ -115,7 +118,7 @@ def _why_stopped(status: _Container) -> str:
     if terminated := status.state.get("terminated"):
         return _termination_text(terminated)
     if waiting and waiting.reason:
-        detail = f": {waiting.message}" if waiting.message else ""
+        detail = f": {_POD.sub('', waiting.message)}" if waiting.message else ""
         before = f"; last attempt: {_termination_text(last)}" if last else ""
         return f"{waiting.reason}{detail}{before}"
     return "not started yet"

@@ -129,6 +129,23 @@ def test_remedy_of_status_is_one_line_to_copy() -> None:
     assert max(map(cells, screen_text(view, Terminal(60, 40), wide=False).splitlines())) <= 60
 
 
+def test_remedy_without_a_command_is_wrapped() -> None:
+    there = snapshot(
+        markers=[marker()],
+        pods=[healthy_pod()],
+        states=[
+            state_wire(
+                state="Failed", message="command timed out after 1s (ExecStuck: it runs every 8 s)"
+            )
+        ],
+    )
+    text = status_text(status_view(there, there.markers, []), Terminal(60), wide=False)
+    assert (
+        "    -> make the command faster, or raise timeoutSeconds\n       (default 1); if it ends"
+        in text
+    )
+
+
 def watched(pods: int = 12) -> StatusView:
     """A healthy marker, and one whose pods are broken."""
     pods_of = {name: {"app": name} for name in ("healthy", "zebra")}

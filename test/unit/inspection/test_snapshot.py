@@ -32,6 +32,7 @@ def test_init_and_ephemeral_containers_are_not_probed_and_sidecars_are() -> None
     assert decoded(wire).host_network
 
 
+UID = "00000000-0000-4000-8000-000000000001"
 WAITING: Json = {"waiting": {"reason": "CrashLoopBackOff"}}
 EXITED: Json = {"terminated": {"reason": "Error", "exitCode": 3, "message": "one\ntwo \n"}}
 
@@ -43,6 +44,9 @@ EXITED: Json = {"terminated": {"reason": "Error", "exitCode": 3, "message": "one
         pytest.param({"waiting": {}}, {}, "not started yet", id="without-a-reason"),
         pytest.param(WAITING, {}, "CrashLoopBackOff", id="reason"),
         pytest.param({"waiting": {"reason": "R", "message": "m"}}, {}, "R: m", id="reason-and-message"),
+        pytest.param(
+            {"waiting": {"reason": "R", "message": f"failed container=main pod=web-0_default({UID})"}}, {}, "R: failed container=main", id="without-the-uid",
+        ),
         pytest.param(WAITING, EXITED, "CrashLoopBackOff; last attempt: Error, exit code 3: two", id="last-attempt"),
         pytest.param(EXITED, {}, "Error, exit code 3: two", id="ended"),
         pytest.param({"terminated": {"exitCode": 0}}, {}, "Terminated, exit code 0", id="ended-without-a-reason"),
