@@ -15,6 +15,8 @@ from typing import IO, Any
 
 from support.patience import PATIENCE_SECONDS
 
+from kruise_probe.manifests.crds import all_crds
+
 Object = dict[str, Any]
 
 
@@ -47,6 +49,11 @@ class Kubectl:
     def apply(self, *objects: Object) -> None:
         listed = {"apiVersion": "v1", "kind": "List", "items": list(objects)}
         self.run("apply", "-f", "-", stdin=json.dumps(listed))
+
+    def install_crds(self) -> None:
+        """Applies our CRDs, and returns when they are served."""
+        self.apply(*all_crds())
+        self.until_established()
 
     def until_established(self) -> None:
         """Waits for our CRDs only: other tests may be deleting theirs."""

@@ -12,6 +12,7 @@ from typing import Any
 import aiohttp
 import pytest
 from support.contract_api import Json
+from support.hollow import marker_object
 from support.kubectl import Kubectl, KubectlError
 from support.patience import PATIENCE_SECONDS
 
@@ -132,12 +133,7 @@ async def test_try_says_what_the_daemon_would_report(game: Run, tmp_path: Path) 
         }
         for name, (action, _) in PROBES.items()
     ]
-    marker = {
-        "apiVersion": "apps.kruise.io/v1alpha1",
-        "kind": "PodProbeMarker",
-        "metadata": {"name": "all"},
-        "spec": {"selector": {"matchLabels": {"app": "game"}}, "probes": entries},
-    }
+    marker = marker_object(*entries, name="all", app="game")
     file = tmp_path / "marker.json"
     file.write_text(json.dumps(marker))
     runner = kubectl_of(game)

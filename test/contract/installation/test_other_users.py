@@ -16,8 +16,6 @@ from support.kubectl import Kubectl
 from support.pages import block
 from support.patience import PATIENCE_SECONDS
 
-from kruise_probe.manifests.crds import all_crds
-
 Json = dict[str, Any]
 MARKER = marker_object(hollow.probe("idle", containerName="server"), name="game", app="game")
 POD: Json = {
@@ -46,8 +44,7 @@ class Stage(NamedTuple):
 def stage(admin: Kubectl) -> Iterator[Stage]:
     unique = uuid.uuid4().hex[:8]
     group = f"viewers-{unique}"
-    admin.apply(*all_crds())
-    admin.until_established()
+    admin.install_crds()
     kubectl = Kubectl(admin.kubeconfig, namespace=f"contract-{unique}")
     kubectl.run("create", "namespace", kubectl.namespace)
     try:

@@ -12,7 +12,6 @@ from support.account import TextResponse, TokenClient
 from support.kubectl import Kubectl
 from support.patience import PATIENCE_SECONDS
 
-from kruise_probe.manifests.crds import all_crds
 from kruise_probe.manifests.rbac import DAEMON, POLICY, daemon_rbac, own_node_policy
 
 Json = dict[str, Any]
@@ -62,8 +61,7 @@ def installation(admin: Kubectl) -> Iterator[Installation]:
         ),
         *apart([*daemon_rbac(there.namespace), *own_node_policy(there.namespace)], unique),
     ]
-    admin.apply(*all_crds())
-    admin.until_established()
+    admin.install_crds()
     admin.apply(*objects)
     for name in (there.own, there.other):
         metadata = {"name": name}

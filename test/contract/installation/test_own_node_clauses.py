@@ -17,7 +17,6 @@ from support.contract_api import MERGE, Api, ApiResponse, node_pod_probe, target
 from support.kubectl import Kubectl
 
 from kruise_probe.api.names import LEADER_ELECTION_ID, LEADER_LEASE_NODE, daemon_lease_name
-from kruise_probe.manifests.crds import all_crds
 from kruise_probe.manifests.rbac import DAEMON, own_node_policy
 
 Json = dict[str, Any]
@@ -149,8 +148,7 @@ def installed(admin: Kubectl, namespace: str) -> Iterator[None]:
         *({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", **lease(name)} for name in leases),
         *({"apiVersion": "v1", "kind": "Event", **event(*each)} for each in SOURCES.items()),
     ]  # fmt: skip
-    admin.apply(*all_crds())
-    admin.until_established()
+    admin.install_crds()
     try:
         admin.apply(*cluster_wide)
         Kubectl(admin.kubeconfig, namespace=namespace).apply(*in_namespace(objects, namespace))

@@ -16,7 +16,6 @@ from support.kubectl import Kubectl, KubectlError
 from support.pages import block
 
 from kruise_probe.api.names import SYSTEM_NAMESPACE
-from kruise_probe.manifests.crds import all_crds
 from kruise_probe.manifests.rbac import DAEMON, daemon_rbac
 
 Json = dict[str, Any]
@@ -77,8 +76,7 @@ def cluster(admin: Kubectl, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     plane = ControlPlane(folder, port=str(PORT))
     with plane.running():
         first = Kubectl(str(plane.kubeconfig))
-        first.apply(*all_crds())
-        first.until_established()
+        first.install_crds()
         nodes = [{"apiVersion": "v1", "kind": "Node", "metadata": {"name": n}} for n in NODES]
         reports = [
             {

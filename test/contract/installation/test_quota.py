@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 import yaml
+from support.hollow import marker_object
 from support.kubectl import Kubectl, KubectlError
 from support.pages import block
-
-from kruise_probe.manifests.crds import all_crds
 
 Json = dict[str, Any]
 
@@ -18,23 +17,10 @@ Json = dict[str, Any]
 @pytest.fixture
 def team(admin: Kubectl) -> Iterator[Kubectl]:
     name = f"quota-{uuid.uuid4().hex[:8]}"
-    admin.apply(*all_crds())
-    admin.until_established()
+    admin.install_crds()
     admin.run("create", "namespace", name)
     yield Kubectl(admin.kubeconfig, namespace=name)
     admin.run("delete", "namespace", name, "--wait=false")
-
-
-def marker(name: str) -> Json:
-    probe = {
-        "name": "p",
-        "containerName": "main",
-        "probe": {"exec": {"command": ["true"]}},
-        "podConditionType": "example.com/p",
-    }
-    spec = {"selector": {"matchLabels": {"app": "web"}}, "probes": [probe]}
-    kind = {"apiVersion": "apps.kruise.io/v1alpha1", "kind": "PodProbeMarker"}
-    return {**kind, "metadata": {"name": name}, "spec": spec}
 
 
 def test_markers_beyond_the_quota_are_refused(team: Kubectl) -> None:
@@ -45,6 +31,6 @@ def test_markers_beyond_the_quota_are_refused(team: Kubectl) -> None:
     give_up = time.monotonic() + 60
     while team.get("resourcequota", "podprobemarkers").get("status", {}).get("hard", {}) == {}:
         assert time.monotonic() < give_up, "the quota has no status"
-    team.apply(marker("first"), marker("second"))
+    team.apply(marker_object(name="first"), marker_object(name="second"))
     with pytest.raises(KubectlError, match="exceeded quota: podprobemarkers"):
-        team.apply(marker("third"))
+        team.apply(marker_object(name="third"))

@@ -14,7 +14,6 @@ from support.real_node import kubeconfig_of, token_of
 
 from kruise_probe.api.names import LEADER_ELECTION_ID
 from kruise_probe.api.times import format_micro_time, utc_now
-from kruise_probe.manifests.crds import all_crds
 from kruise_probe.manifests.rbac import (
     DAEMON,
     MANAGER,
@@ -80,8 +79,7 @@ def namespace(admin: Kubectl) -> Iterator[str]:
     name = f"contract-{unique}"
     roles = renamed([*manager_rbac(name), *daemon_rbac(name), *metrics_rbac(name)], unique)
     objects = [*roles, *scraper(name, unique)]
-    admin.apply(*all_crds())
-    admin.until_established()
+    admin.install_crds()
     admin.run("create", "namespace", name)
     admin.apply(*objects, held_lease(name))
     yield name
