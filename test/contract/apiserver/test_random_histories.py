@@ -171,7 +171,9 @@ async def _end(client: HistoryClient) -> None:
             await api.delete(path)
 
 
-def test_random_histories_have_the_same_answers(runner: Any) -> None:
+def test_random_histories_have_the_same_answers(runner: Any, real_minor_version: int) -> None:
+    if real_minor_version < 33:
+        pytest.xfail("pods have no generation (KEP-5067)")
     loop, real, embedded = runner
 
     @settings(

@@ -114,7 +114,7 @@ async def test_port_forward_carries_connections(game: Run) -> None:
         assert {each.result() for each in tasks} == {"fine\n"}
 
 
-async def test_a_refused_port_closes_the_connection(game: Run) -> None:
+async def test_port_forward_to_a_refused_port_closes_the_connection(game: Run) -> None:
     async with forwarded(game, 8081) as address:
         host, _, port = address.rpartition(":")
         async with asyncio.timeout(PATIENCE_SECONDS):

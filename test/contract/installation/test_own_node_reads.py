@@ -70,8 +70,10 @@ def until_ready(admin: Kubectl) -> None:
 
 
 @pytest.fixture(scope="module")
-def cluster(admin: Kubectl, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """`admin` says whether there are binaries to run."""
+def cluster(real_minor_version: int, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Runs the binaries of the real API server."""
+    if real_minor_version < 32:
+        pytest.xfail("an authorizer gets no selectors (KEP-4601)")
     folder = Path(os.environ.get("TMPDIR", "/tmp")) / "kp-reads"
     plane = ControlPlane(folder, port=str(PORT))
     with plane.running():
