@@ -21,7 +21,7 @@ from kruise_probe.inspection.selectors import distance, misses_by_typos, unmet, 
 from kruise_probe.lint.findings import Finding, Rule
 from kruise_probe.lint.markers import WrittenMarker
 from kruise_probe.lint.nodes import below, finding_at, items_of, locate, occurrences, text_of
-from kruise_probe.lint.templates import ConfigMaps, PodTemplate, script_problem
+from kruise_probe.lint.templates import PodTemplate
 
 INJECTED_CONTAINERS: Final = frozenset(
     {"istio-proxy", "linkerd-proxy", "kuma-sidecar", "consul-dataplane", "daprd", "vault-agent"}
@@ -44,7 +44,6 @@ class FileContents:
     unclear_file: str | None = None
     all_pods: bool = True
     added_containers: set[str] = field(default_factory=lambda: set(INJECTED_CONTAINERS))
-    config_maps: ConfigMaps = field(default_factory=dict)
 
 
 def across_files(contents: FileContents) -> Iterator[Finding]:
@@ -123,21 +122,13 @@ def _no_pod(marker: WrittenMarker, contents: FileContents) -> Iterator[Finding]:
 
 
 def _probe_problems(selection: Selection, contents: FileContents) -> Iterator[Problem]:
-    """Containers, ports and scripts that no selected template has."""
+    """Containers and ports that no selected template has."""
     templates = selection.possible
     for probe in selection.marker.compiled.probes[:MAX_PROBES]:
         path, _ = selection.marker.probe_at(probe.probe)
         having = [each for each in templates if each.pod.container(probe.container)]
         if having:
             yield from _port(path, probe, having)
-            action = probe.container_probe.probe.exec
-            command = (action.command if action else None) or ()
-            why = [
-                script_problem(each, probe.container, command, contents.config_maps)
-                for each in having
-            ]
-            if why[0] and all(why):
-                yield Problem(f"{path}.probe.exec.command", Rule.COMMAND, why[0])
         elif probe.container not in contents.added_containers:
             yield from _no_container(path, probe.container, templates)
 

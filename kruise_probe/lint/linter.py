@@ -121,19 +121,12 @@ class _Linter:
         ):  # Kruise's kind that adds its containers to pods
             contents.added_containers.update(container_names(root))
         else:
-            self._add_config_map(root)
             templates = list(pod_templates(file, root))
             contents.templates += filter(None, templates)
             contents.all_pods &= describes_all_pods(root)
             if None in templates:
                 self._mark_unclear(file)
         return findings
-
-    def _add_config_map(self, root: MappingNode) -> None:
-        data, known = below(root, "data"), self.contents.config_maps
-        if text_of(root, "kind") == "ConfigMap" and isinstance(data, MappingNode):
-            key = (text_of(root, "metadata", "namespace"), text_of(root, "metadata", "name"))
-            known[key] = data if key not in known and not below(root, "binaryData") else None
 
 
 def _of_item(findings: Iterable[Finding], item: MappingNode) -> Iterator[Finding]:

@@ -1,12 +1,8 @@
-"""Pod templates of any object: a Pod, or any mapping with `spec.containers`, also in custom resources.
-
-Also the scripts of ConfigMaps that their containers mount, because a probe may run one.
-"""
+"""Pod templates of any object: a Pod, or any mapping with `spec.containers`, also in custom resources."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import PurePosixPath
 from typing import Final
 
 import msgspec
@@ -14,8 +10,6 @@ import msgspec
 from kruise_probe.api.meta import DECODE_ERRORS
 from kruise_probe.api.pods import Pod
 from kruise_probe.api.resources import PODS
-from kruise_probe.api.spelling import did_you_mean
-from kruise_probe.inspection.commands import SHELLS
 from kruise_probe.lint.nodes import (
     MappingNode,
     Node,
@@ -27,13 +21,8 @@ from kruise_probe.lint.nodes import (
     value_of,
 )
 
-ConfigMaps = dict[tuple[str, str], MappingNode | None]
-"""The `data` of ConfigMaps, by namespace and name; None if several files have one of this name."""
-
 _INJECTED: Final = re.compile(r"inject|^dapr\.io/enabled$|^gke-gcsfuse/volumes$")
 """In keys of labels and annotations that ask a webhook for more containers."""
-_ANY_EXECUTE: Final = 0o111
-_DEFAULT_MODE: Final = 0o644
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,49 +107,3 @@ def _pod(template: MappingNode) -> Pod | None:
         return PODS.decode(msgspec.json.encode(document))
     except DECODE_ERRORS:
         return None
-
-
-def script_problem(
-    template: PodTemplate, container: str, command: Sequence[str], config_maps: ConfigMaps
-) -> str | None:
-    """Why the script of a command cannot run; None if it can, or if no file has it."""
-    by_shell = bool(command) and PurePosixPath(command[0]).name in SHELLS
-    options = [word for word in command if word.startswith("-")] if by_shell else []
-    words = [word for word in command[by_shell:] if word not in options]
-    if not words or any("c" in option for option in options):
-        return None
-    path = PurePosixPath(words[0])
-    volume = below(_volume_at(template, container, str(path.parent)), "configMap")
-    name = text_of(volume, "name")
-    data = config_maps.get((template.namespace, name))
-    if data is None or below(volume, "items"):
-        return None
-    if path.name not in data.entries:
-        hint = did_you_mean(path.name, data.entries) or " Correct the path of the command."
-        return (
-            f"ConfigMap {name}, which is mounted at {path.parent}, has no key {path.name!r}.{hint}"
-        )
-    text, what = text_of(data, path.name), f"{path.name!r} of ConfigMap {name}"
-    mode = value_of(below(volume, "defaultMode")) or _DEFAULT_MODE
-    if "\r\n" in text:
-        return f"{what} has CRLF line ends, so its interpreter is not found; write it with LF"
-    if by_shell:
-        return None
-    if not text.startswith("#!"):
-        return f"{what} has no interpreter; begin it with a line such as #!/bin/sh"
-    if isinstance(mode, int) and not mode & _ANY_EXECUTE:
-        return f"{what} is not executable; set defaultMode: 0755 of the volume, or run it with sh"
-    return None
-
-
-def _volume_at(template: PodTemplate, container: str, folder: str) -> Node | None:
-    """The volume that a container mounts at a folder as a whole."""
-    for each in items_of(template.root, "spec", "containers"):
-        for mount in items_of(each, "volumeMounts"):
-            same = text_of(mount, "mountPath").rstrip("/") == folder
-            if text_of(each, "name") == container and same and not below(mount, "subPath"):
-                volumes = items_of(template.root, "spec", "volumes")
-                return next(
-                    (v for v in volumes if text_of(v, "name") == text_of(mount, "name")), None
-                )
-    return None
