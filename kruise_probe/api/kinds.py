@@ -125,7 +125,8 @@ class Resource(Generic[T]):
         self.namespaced: Final = namespaced
         one = msgspec.json.Decoder(wire)
         whole = msgspec.json.Decoder(_ListWire[wire])  # type: ignore[valid-type]  # a type built from a value
-        self._decode: Callable[[Encoded], T] = lambda data: project(one.decode(data))
+        self.decode: Final[Callable[[Encoded], T]] = lambda data: project(one.decode(data))
+        """Decode one object; raise one of DECODE_ERRORS if it is no JSON object, or a field has a wrong type."""
         self._decode_whole: Callable[[bytes], ListPage[T]] = lambda data: self._page(
             page := whole.decode(data), list(map(project, page.items or ())), []
         )
@@ -149,14 +150,6 @@ class Resource(Generic[T]):
             parts.append(subresource)
         return "/".join(parts)
 
-    def decode(self, data: Encoded) -> T:
-        """Decode one object.
-
-        Raises:
-            DECODE_ERRORS: not a JSON object, or a field has a wrong type.
-        """
-        return self._decode(data)
-
     def decode_list(self, data: bytes) -> ListPage[T]:
         """Decode one page; invalid items are returned as `undecodable`.
 
@@ -174,7 +167,7 @@ class Resource(Generic[T]):
         undecodable: list[Undecodable] = []
         for raw in page.items or ():
             try:
-                items.append(self._decode(raw))
+                items.append(self.decode(raw))
             except DECODE_ERRORS as error:
                 undecodable.append(undecodable_of(raw, error))
         return self._page(page, items, undecodable)

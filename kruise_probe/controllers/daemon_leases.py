@@ -102,14 +102,11 @@ class DaemonLeases:
 
     def __init__(self) -> None:
         self._renewals: dict[str, Renewal] = {}
-        self._verdicts: dict[str, Verdict] = {}
-        """Those that are not FRESH."""
+        self.doubted: Final[dict[str, Verdict]] = {}
+        """By node, the verdicts that are not FRESH; only this class writes it."""
 
     def get(self, node: str) -> Renewal | None:
         return self._renewals.get(node)
-
-    def verdict(self, node: str) -> Verdict:
-        return self._verdicts.get(node, Verdict.FRESH)
 
     def why_stale(self, node: str) -> str:
         """Why the results of the node are stale, whose verdict is STALE; an empty string once its Lease is deleted."""
@@ -117,7 +114,7 @@ class DaemonLeases:
         return why_stale(node, renewal) if renewal is not None else ""
 
     def stale_nodes(self) -> int:
-        return sum(each is Verdict.STALE for each in self._verdicts.values())
+        return sum(each is Verdict.STALE for each in self.doubted.values())
 
     def observe(self, node: str, lease: Lease, now: datetime) -> None:
         """Record a Lease. Nothing is decided here, but an expired Lease at its first sight is undecided at once."""
@@ -127,7 +124,7 @@ class DaemonLeases:
             return
         self._renewals[node] = renewal
         if previous is None and renewal.expires_at <= now:
-            self._verdicts[node] = Verdict.UNDECIDED
+            self.doubted[node] = Verdict.UNDECIDED
 
     def forget(self, node: str) -> None:
         """Remove the renewal of a deleted Lease: the node may now run Kruise's daemon, which has none."""
@@ -135,10 +132,10 @@ class DaemonLeases:
 
     def decide(self, node: str, verdict: Verdict) -> bool:
         """Record the verdict; return whether it changed."""
-        if verdict is self.verdict(node):
+        if verdict is self.doubted.get(node, Verdict.FRESH):
             return False
         if verdict is Verdict.FRESH:
-            del self._verdicts[node]
+            del self.doubted[node]
         else:
-            self._verdicts[node] = verdict
+            self.doubted[node] = verdict
         return True

@@ -68,7 +68,7 @@ class DaemonReconciler:
         if renewal.is_outlived(newest_result_without_hash(stored.status if stored else None, now)):
             self._decide(node, Verdict.FRESH)
             return check_again
-        if self._leases.verdict(node) is Verdict.STALE:
+        if self._leases.doubted.get(node) is Verdict.STALE:
             return check_again
         self._decide(node, Verdict.UNDECIDED)
         wait = self._seconds_to_wait(renewal, now)

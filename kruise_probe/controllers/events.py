@@ -16,7 +16,6 @@ from kruise_probe.api.names import node_of_daemon_lease
 from kruise_probe.api.pods import NOTHING_OWNED, Pod
 from kruise_probe.api.v1alpha1 import NodePodProbe, PodProbeMarker
 from kruise_probe.controllers.compiled import CompiledMarker
-from kruise_probe.controllers.daemon_leases import Verdict
 from kruise_probe.controllers.limits import is_virtual
 from kruise_probe.controllers.node_index import PodResultChange, ProbesChange
 from kruise_probe.controllers.pods.writes import PendingChange
@@ -222,7 +221,7 @@ class NodePodProbeEvents(_Events):
                 self._queues.enqueue_pod(key, Priority.HIGH)
         markers = self._state.matching.markers
         self._queues.enqueue_status_of([markers[key] for key in change.markers if key in markers])
-        if self._state.leases.verdict(node) is not Verdict.FRESH:
+        if node in self._state.leases.doubted:
             # Results without a hash prove that Kruise's daemon works.
             self._queues.enqueue_daemon(node)
 

@@ -83,7 +83,8 @@ class NodePodProbeIndex:
         So a new policy is not applied to the result of an old command, also if the marker was deleted and created
         again. Unknown is no result of a handler. With Kruise's daemon or CRD states have no hash, and all count.
         """
-        status = self.view(pod.node).statuses.get((pod.namespace, pod.name, pod.uid))
+        view = self._views.get(pod.node, _EMPTY_VIEW)
+        status = view.statuses.get((pod.namespace, pod.name, pod.uid))
         states = {each.name: each for each in (status and status.probe_states) or ()}
         for marker in markers if states else ():
             for probe in marker.probes:

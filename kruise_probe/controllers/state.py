@@ -217,7 +217,7 @@ class State:
         left_out, no_room = NOTHING_LEFT_OUT, self.no_room(pod)
         if (no_room or may_leave_out(markers)) and is_probed(pod):
             left_out = left_out_of(pod, markers, no_room)
-        verdict = self.leases.verdict(pod.node)
+        verdict = self.leases.doubted.get(pod.node)
         if verdict is Verdict.UNDECIDED:
             return PodResults(undecided=True, left_out=left_out)
         # Where the API server changes entries, the daemon reports hashes of the changed ones.

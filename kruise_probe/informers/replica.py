@@ -86,8 +86,9 @@ class Replica(Generic[T]):
 
     def listed(self, obj: T) -> None:
         """Apply an object of a list or of initial events, even if it is older than the stored one."""
-        self._unconfirmed.discard(obj.key)
-        self._put(obj)
+        key = obj.key
+        self._unconfirmed.discard(key)
+        self._put(key, self.store.get(key), obj)
 
     def listed_undecodable(self, item: Undecodable) -> None:
         self._report_undecodable(item)
@@ -120,7 +121,7 @@ class Replica(Generic[T]):
         if event.type is EventType.DELETED:
             self._remove(key)
         else:
-            self._put(obj)
+            self._put(key, stored, obj)
 
     def resync(self, obj: T) -> None:
         """Call the handlers with `obj` again if it is still the stored object."""
@@ -131,10 +132,9 @@ class Replica(Generic[T]):
         for handler in self._handlers:
             self._call(handler.on_update, old, new)
 
-    def _put(self, obj: T) -> None:
-        key = obj.key
+    def _put(self, key: NamespacedName, old: T | None, obj: T) -> None:
+        """Store `obj` in place of `old`, which is None if the store has none."""
         self._undecodable.pop(key, None)
-        old = self.store.get(key)
         if old is not None and old.uid != obj.uid:
             self._remove(key)
             old = None

@@ -48,13 +48,6 @@ class _Band(OrderedDict[Hashable, OrderedDict[K, float]]):
         super().__init__()
         self.last_turn = self.size = 0
 
-    def put(self, group: Hashable, key: K, ready_at: float) -> None:
-        keys = self.get(group)
-        if keys is None:
-            keys = self[group] = OrderedDict()
-        keys[key] = ready_at
-        self.size += 1
-
     def take(self, group: Hashable, key: K) -> float:
         """Remove `key` and return the loop time at which it became ready."""
         keys = self[group]
@@ -99,17 +92,22 @@ class PriorityFifo(Generic[K]):
         low, normal, high = self._bands
         return low.size + normal.size + high.size
 
-    def push(self, key: K, priority: Priority, now: float) -> None:
-        self._bands[priority].put(self._group_of(key), key, now)
+    def push(self, key: K, priority: Priority, ready_at: float) -> None:
+        """Add a key that became ready at this loop time to the end of its group."""
+        band, group = self._bands[priority], self._group_of(key)
+        keys = band.get(group)
+        if keys is None:
+            keys = band[group] = OrderedDict()
+        keys[key] = ready_at
+        band.size += 1
 
     def touch(self, key: K, old: Priority, new: Priority) -> None:
         """Move a ready key to the end of its group in a higher band. Its waiting time still counts."""
-        group = self._group_of(key)
-        self._bands[new].put(group, key, self._bands[old].take(group, key))
+        self.push(key, new, self._bands[old].take(self._group_of(key), key))
 
     def pop(self, now: float) -> K:
         """Remove and return the next key. Only for a queue that is not empty."""
-        top, *lower = (band for band in reversed(self._bands) if band)
+        top, *lower = [band for band in reversed(self._bands) if band]
         self._turns += 1
         if not lower or self._passed_over < self._allowed(lower, now):
             self._passed_over = self._passed_over + 1 if lower else 0

@@ -9,7 +9,6 @@ Differs: Kruise lets the last result win and only logs a conflict of condition t
 """
 
 from collections.abc import Iterable, Mapping
-from operator import attrgetter
 from typing import Final, NamedTuple
 
 from cachetools import LRUCache, cached
@@ -110,19 +109,8 @@ class Claims(NamedTuple):
         return owner is not None and owner.is_from_message(field, key)
 
 
-def claims_of(markers: tuple[CompiledMarker, ...]) -> Claims:
-    """The claims of the markers that match one pod, given in any order. Markers being deleted claim nothing.
-
-    Over the limit of markers per pod, only the oldest ones claim; see `limits`.
-    """
-    return _shared_claims(claiming_markers(markers))
-
-
-_serial = attrgetter("serial")
-
-
-def _serials(markers: tuple[CompiledMarker, ...]) -> tuple[int, ...]:
-    return tuple(map(_serial, markers))
+def _live_serials(markers: tuple[CompiledMarker, ...]) -> tuple[int, ...]:
+    return tuple([marker.serial for marker in markers if not marker.deleting])
 
 
 def _estimated_bytes(claims: Claims) -> int:
@@ -134,13 +122,27 @@ def _estimated_bytes(claims: Claims) -> int:
     )
 
 
-@cached(LRUCache(maxsize=SHARED_CLAIMS_BYTES, getsizeof=_estimated_bytes), key=_serials)
-def _shared_claims(markers: tuple[CompiledMarker, ...]) -> Claims:
-    """The claims of live markers in order; the oldest one owns what several claim."""
-    if len(markers) == 1:
-        (marker,) = markers
-        return _resolved(tuple(_uncontested(probe, marker) for probe in marker.probes))
-    return _resolved(tuple(claim for each in markers for claim in _shared_claims((each,)).claims))
+_cache: LRUCache[tuple[int, ...], Claims] = LRUCache(
+    maxsize=SHARED_CLAIMS_BYTES, getsizeof=_estimated_bytes
+)
+
+
+@cached(_cache, key=_live_serials)
+def claims_of(markers: tuple[CompiledMarker, ...]) -> Claims:
+    """The claims of the markers that match one pod, given in any order. Markers being deleted claim nothing.
+
+    Over the limit of markers per pod, only the oldest ones claim; see `limits`.
+    """
+    claiming = claiming_markers(markers)
+    if len(claiming) == 1:
+        return _own_claims(claiming[0])
+    return _resolved(tuple(claim for marker in claiming for claim in _own_claims(marker).claims))
+
+
+@cached(_cache, key=lambda marker: (marker.serial,))
+def _own_claims(marker: CompiledMarker) -> Claims:
+    """The claims of a marker alone, also while it is being deleted. A live one shares its entry with `claims_of`."""
+    return _resolved(tuple(_uncontested(probe, marker) for probe in marker.probes))
 
 
 def _resolved(claims_in_order: tuple[Claim, ...]) -> Claims:
@@ -302,7 +304,7 @@ def unowned_marks(pod: Pod, marker: CompiledMarker) -> Owned:
     annotations = (marker.annotations & pod.annotations.keys()) - pod.owned.annotations
     if not types and not labels and not annotations:  # the common case
         return NOTHING_OWNED
-    others, own_claims = pod.owned_by_others, _shared_claims((marker,))
+    others, own_claims = pod.owned_by_others, _own_claims(marker)
 
     def written(field: MarkField, keys: frozenset[str]) -> frozenset[str]:
         owners, current = getattr(own_claims, field), getattr(pod, field)

@@ -4,7 +4,6 @@ from itertools import permutations
 
 import msgspec
 import pytest
-from cachetools import LRUCache
 from hypothesis import given
 from support import strategies
 from support.builders import (
@@ -25,8 +24,8 @@ from kruise_probe.api.resources import MARKERS, PODS
 from kruise_probe.controllers.compiled import CompiledMarker, compile_marker
 from kruise_probe.controllers.pods.claims import (
     CLAIM_BYTES,
+    _cache,
     _estimated_bytes,
-    _shared_claims,
     claims_of,
     claims_with_container,
     conflicts_of,
@@ -45,11 +44,9 @@ def test_the_cache_of_claims_is_bounded_in_bytes() -> None:
     for number in range(300):
         large = compile_marker(marker(f"m{number}", probes=probes))
         assert len(claims_of((large,)).annotations) == len(annotations)
-    cache = _shared_claims.cache
-    assert isinstance(cache, LRUCache)
-    assert cache.currsize <= 16 * 1024 * 1024
-    assert len(cache) < 300
-    cache.clear()
+    assert _cache.currsize <= 16 * 1024 * 1024
+    assert len(_cache) < 300
+    _cache.clear()
 
 
 def test_the_claims_of_thousands_of_markers_are_computed_once() -> None:
@@ -57,6 +54,14 @@ def test_the_claims_of_thousands_of_markers_are_computed_once() -> None:
     many = [compile_marker(marker(f"m{number}", probes=probes)) for number in range(2_000)]
     first, again = ([claims_of((each,)) for each in many] for _ in range(2))
     assert all(a is b for a, b in zip(first, again, strict=True))
+
+
+def test_the_claims_of_one_marker_are_cached_once() -> None:
+    """As many entries as markers: twice as many would halve the markers that fit."""
+    _cache.clear()
+    found = compiled(marker_wire(probes=[probe_wire()]))
+    claims_of((found,))
+    assert len(_cache) == 1
 
 
 def test_a_key_from_the_message_is_owned_like_a_static_one() -> None:
