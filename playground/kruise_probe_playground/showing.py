@@ -35,8 +35,8 @@ DRAWS_PER_SECOND = 4
 
 
 def hints(playground: Playground) -> list[str]:
-    """Commands for a second terminal, one a line, short enough to be copied from 80 columns."""
-    lines = [f"export KUBECONFIG={quote(str(playground.kubeconfig))}  # Ctrl-C here: stop"]
+    """Commands for a second terminal, one a line, short enough to be copied from 60 columns, and how to stop."""
+    lines = [f"export KUBECONFIG={quote(str(playground.kubeconfig))}"]
     if shutil.which("kruise-probe") is None:
         lines.append(f"export PATH={quote(str(Path(sys.executable).parent))}:$PATH")
     lines.append("kubectl get pods --show-labels -w  # watch")
@@ -50,6 +50,7 @@ def hints(playground: Playground) -> list[str]:
             lines.append(f"kubectl exec {pod.name} -- sh -c 'echo 5 > players'")
         else:
             lines.append(f"kubectl exec -it {pod.name}{where} -- sh  # change it")
+    lines.append("# Ctrl-C here: stop")
     return lines
 
 
