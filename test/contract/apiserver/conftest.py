@@ -112,12 +112,11 @@ async def node_kubectl(request: pytest.FixtureRequest) -> AsyncIterator[Callable
     Its arguments are those of kubectl, or objects to apply.
     """
     if request.param == "embedded":
+        client = json.loads(Kubectl("").run("version", "--client", "-o", "json"))["clientVersion"]
+        if "port_forward" in request.node.name and int(client["minor"].rstrip("+")) < 31:
+            pytest.xfail("kubectl forwards ports by plain SPDY (KEP-4006)")
         async with ControlledPlayground() as playground:
-            runner = await _in_namespace(playground.kubeconfig)
-            client = json.loads(await runner("version", "--client", "-o", "json"))["clientVersion"]
-            if "port_forward" in request.node.name and int(client["minor"].rstrip("+")) < 31:
-                pytest.xfail("kubectl forwards ports by plain SPDY (KEP-4006)")
-            yield runner
+            yield await _in_namespace(playground.kubeconfig)
         return
     run = await _in_namespace(request.getfixturevalue("real_kubeconfig"))
     account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}}

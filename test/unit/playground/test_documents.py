@@ -48,7 +48,7 @@ def test_documents_keep_their_order_and_lists_are_flattened(tmp_path: Path) -> N
         pytest.param("[" * 5000, "line 1, column 66: the file is nested more than 64 levels deep", id="deep"),
         pytest.param(f"{POD}spec: &a {{again: *a}}", "line 4, column 7: the file is nested more than 64 levels deep", id="holds-itself"),
         pytest.param(f"{DEPLOYMENT}\nspec: {{template: {{metadata: web, spec: {{}}}}}}", "spec.template.metadata is not a mapping", id="no-metadata"),
-        pytest.param('{"kind": "Pod",\n }', "line 2, column 2: not valid JSON: Expecting property name", id="broken-json"),
+        pytest.param('{"kind": "Pod",\n x}', "line 2, column 2: not valid JSON: Expecting property name", id="broken-json"),
         pytest.param(f"{DEPLOYMENT}\nspec: {{}}", "has no spec.template.spec", id="no-template"),
         pytest.param(f"{DEPLOYMENT}\nspec: {{replicas: 1000, template: {{spec: {{}}}}}}", "0 to 100", id="too-many-pods"),
     ],
