@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from datetime import datetime, timedelta
 from functools import partial
 from random import Random
+from unittest.mock import patch
 
 from prometheus_client import CollectorRegistry
 from support.fake_runtime import ScriptedRuntime
@@ -53,12 +54,8 @@ LEASE_ID = "kruise-probe-manager"
 @contextmanager
 def own_metrics() -> Iterator[None]:
     """Another registry for the metrics of daemons: several in one process register the same ones."""
-    before = agent.REGISTRY  # type: ignore[attr-defined]
-    agent.REGISTRY = CollectorRegistry(auto_describe=False)  # type: ignore[attr-defined]
-    try:
+    with patch.object(agent, "REGISTRY", CollectorRegistry(auto_describe=False)):
         yield
-    finally:
-        agent.REGISTRY = before  # type: ignore[attr-defined]
 
 
 class Surroundings:

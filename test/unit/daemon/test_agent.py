@@ -116,14 +116,14 @@ async def test_a3_constant_results_cause_no_writes(node: ScriptedNode) -> None:
 
 
 async def test_a_transition_is_one_event_on_the_container_and_a_warning_if_unknown(
-    node: ScriptedNode,
+    node: ScriptedNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     events: list[tuple[object, ...]] = []
 
     def record(*what: object, **more: object) -> None:
         events.append((*what, more))
 
-    node.recorder.event = record  # type: ignore[method-assign]
+    monkeypatch.setattr(node.recorder, "event", record)
     node.api.put(spec_of(pod_of(probe_of(exec_probe(), container="sidecar"), name="web-0")))
     async with node.daemon():
         node.containers.start("web-0", "sidecar")
