@@ -1,4 +1,4 @@
-"""Writes `config/` from `kruise_probe.manifests`, the one source of what is installed, and `monitoring`; `--check` only compares.
+"""Writes `config/` from `kruise_probe.manifests`, the one source of what is installed; `--check` only compares.
 
 Kustomize bases in the layout of Kruise, and the generated half of the Helm chart: the templates without values of their own.
 """
@@ -10,30 +10,22 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import yaml
-from monitoring.service_monitor import monitoring
 
 from kruise_probe.manifests.crds import all_crds
-from kruise_probe.manifests.install import yaml_of
-from kruise_probe.manifests.rbac import (
+from kruise_probe.manifests.install import (
     DAEMON,
     MANAGER,
     NAME_LABEL,
     PRODUCT,
-    daemon_rbac,
-    manager_rbac,
-    metrics_rbac,
-    own_node_policy,
-)
-from kruise_probe.manifests.webhook import webhook
-from kruise_probe.manifests.workloads import (
     SOCKET_FOLDERS,
     WEBHOOK_PORT,
     Install,
     Manifest,
     daemon,
-    disruption_budget,
     manager,
-    namespace,
+    objects_in,
+    webhook,
+    yaml_of,
 )
 from kruise_probe_playground.documents import SAMPLE
 
@@ -74,14 +66,14 @@ def _kustomize() -> Iterator[tuple[str, str]]:
             for crd in all_crds()
         },
         "rbac": {
-            "manager.yaml": manager_rbac(system),
-            "daemon.yaml": daemon_rbac(system),
-            "metrics.yaml": metrics_rbac(system),
-            "own_node_policy.yaml": own_node_policy(system),
+            "manager.yaml": objects_in("manager_rbac", system),
+            "daemon.yaml": objects_in("daemon_rbac", system),
+            "metrics.yaml": objects_in("metrics_rbac", system),
+            "own_node_policy.yaml": objects_in("own_node_policy", system),
         },
         "manager": {
-            "namespace.yaml": [namespace(install)],
-            "manager.yaml": [*disruption_budget(install), manager(install)],
+            "namespace.yaml": objects_in("namespace", system),
+            "manager.yaml": [*objects_in("disruption_budget", system), manager(install)],
         },
         "daemon": {"daemon.yaml": [daemon(install)]},
     }
@@ -90,11 +82,11 @@ def _kustomize() -> Iterator[tuple[str, str]]:
         for name, documents in files.items():
             yield f"{base}/{name}", HEAD + yaml_of(documents)
     yield "webhook/kustomization.yaml", HEAD + yaml_of([_webhook_component()])
-    yield "webhook/webhook.yaml", HEAD + yaml_of(webhook(system))
+    yield "webhook/webhook.yaml", HEAD + yaml_of(webhook(install))
     for runtime, folder in SOCKET_FOLDERS.items():
         if runtime != "containerd":  # the default
             yield f"runtime/{runtime}/kustomization.yaml", HEAD + yaml_of([_runtime(folder)])
-    yield "prometheus/monitor.yaml", HEAD + yaml_of(monitoring(system))
+
     yield "prometheus/kustomization.yaml", HEAD + yaml_of([_prometheus(system)])
     yield (
         f"samples/{SAMPLE.name}",
@@ -165,14 +157,19 @@ def _chart() -> Iterator[tuple[str, str]]:
     crds = all_crds([ALLOWED_LABEL])
     for crd in crds:  # an uninstall would take every marker with them
         crd["metadata"]["annotations"] = {"helm.sh/resource-policy": "keep"}
-    rbac = [*manager_rbac(RELEASE_NAMESPACE), *daemon_rbac(RELEASE_NAMESPACE)]
+    rbac = [
+        *objects_in("manager_rbac", RELEASE_NAMESPACE),
+        *objects_in("daemon_rbac", RELEASE_NAMESPACE),
+    ]
     # json.dumps wrote the list of one key; helm writes the list of the values.
     rules = _when(".Values.crds.install", crds).replace(f'["{ALLOWED_LABEL}"]', ALLOWED_LABELS)
     yield "chart/templates/crds.yaml", rules
     yield "chart/templates/rbac.yaml", HEAD + _labelled(_annotated(yaml_of(rbac)))
-    metrics = _when(".Values.metrics.secure", metrics_rbac(RELEASE_NAMESPACE))
+    metrics = _when(".Values.metrics.secure", objects_in("metrics_rbac", RELEASE_NAMESPACE))
     yield "chart/templates/metrics-rbac.yaml", metrics
-    policy = _when(".Values.admissionPolicy.enabled", own_node_policy(RELEASE_NAMESPACE))
+    policy = _when(
+        ".Values.admissionPolicy.enabled", objects_in("own_node_policy", RELEASE_NAMESPACE)
+    )
     yield "chart/templates/own-node-policy.yaml", TOO_OLD + policy
     yield "chart/templates/webhook.yaml", HEAD + _chart_webhook()
     yield "chart/templates/alerts.yaml", _chart_alerts()
@@ -259,7 +256,9 @@ def _chart_alerts() -> str:
 
 def _chart_webhook() -> str:
     def both(*, cert_manager: bool) -> tuple[str, str]:
-        *others, mutating = webhook(RELEASE_NAMESPACE, serverless=True, cert_manager=cert_manager)
+        *others, mutating = webhook(
+            Install(namespace=RELEASE_NAMESPACE, serverless=True, cert_manager=cert_manager)
+        )
         return _labelled(yaml_of(others)), _labelled(yaml_of([mutating]))
 
     (own, own_mutating), (given, given_mutating) = both(cert_manager=False), both(cert_manager=True)

@@ -29,6 +29,13 @@ SYSTEM_NAMESPACE: Final = "kruise-system"
 LEADER_ELECTION_ID: Final = "kruise-probe-manager"
 DAEMON_LEASE_PREFIX: Final = "kruise-probe-"
 
+WEBHOOK_SECRET: Final = "kruise-probe-webhook-certs"
+WEBHOOK_SERVICE: Final = "kruise-probe-webhook"
+WEBHOOK_CONFIGURATION: Final = "kruise-probe"
+VALIDATE_MARKERS: Final = "/validate-apps-kruise-io-v1alpha1-podprobemarker"
+MUTATE_PODS: Final = "/mutate-pod"
+"""Paths of the webhook. `manifests/webhook.yaml` has them too."""
+
 EVENT_COMPONENT: Final = "kruise-daemon-podprobe"
 EVENT_SUCCEEDED: Final = "KruiseProbeSucceeded"
 EVENT_FAILED: Final = "KruiseProbeFailed"

@@ -20,8 +20,7 @@ from kruise_probe.cli.flag_types import (
     number,
 )
 from kruise_probe.manifests.crds import all_crds, marker_json_schema
-from kruise_probe.manifests.install import default_install, yaml_of
-from kruise_probe.manifests.workloads import DEFAULT_IMAGE, Install
+from kruise_probe.manifests.install import DEFAULT_IMAGE, Install, default_install, yaml_of
 
 _HELP = """Prints the YAML to install, in the order in which to apply it, or the JSON Schema of a PodProbeMarker for editors.
 

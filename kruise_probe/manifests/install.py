@@ -1,41 +1,169 @@
-"""The default install, in the order to apply it."""
+"""What an install consists of: the objects of the YAML files beside this module, with the values of its options.
+
+Source: Kruise config/manager, config/daemonconfig, config/rbac and config/webhook; pod-security-standards; kubernetes
+test/e2e/testing-manifests/auth per_node_validatingadmissionpolicy; cert-manager's CA injector.
+Differs: no debug switches in the environment, no capability, no root for the manager. The daemon has four rules, none on
+pods or secrets; the manager has none on secrets but for the webhook's own. `metrics_rbac.yaml` adds two rules to both. The
+policy also restricts the daemon's heartbeat Lease, and the source host of its events.
+"""
 
 from collections.abc import Iterable
-from typing import Any
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import PurePosixPath
+from string import Template
+from typing import Any, Final
 
 import yaml
 
+from kruise_probe import version
+from kruise_probe.api.names import SYSTEM_NAMESPACE, WEBHOOK_SECRET
 from kruise_probe.manifests.crds import all_crds
-from kruise_probe.manifests.rbac import daemon_rbac, manager_rbac, metrics_rbac, own_node_policy
-from kruise_probe.manifests.webhook import webhook
-from kruise_probe.manifests.workloads import Install, daemon, disruption_budget, manager, namespace
+
+Manifest = dict[str, Any]
+
+MANAGER: Final = "kruise-probe-manager"
+DAEMON: Final = "kruise-probe-daemon"
+"""Names of the workloads, their service accounts and roles."""
+PRODUCT: Final = "kruise-probe"
+NAME_LABEL: Final = "app.kubernetes.io/name"
+"""With the value `PRODUCT`, a label of every object that an uninstall deletes: all but the namespace and the CRDs."""
+DEFAULT_IMAGE: Final = f"ghcr.io/kruise-probe/kruise-probe:{version.TEXT}"
+METRICS_PORT: Final = 8080
+WEBHOOK_PORT: Final = 9443
+SOCKET_FOLDERS: Final = {
+    "containerd": "/run/containerd",
+    "cri-o": "/run/crio",
+    "k3s": "/run/k3s/containerd",
+    "k0s": "/run/k0s",
+    "microk8s": "/var/snap/microk8s/common/run",
+    "any": "/run",
+}
+"""Folders of the runtimes' sockets; `any` is for sockets in /run itself and for mixed nodes."""
 
 
-def default_install(install: Install, *, admission_policy: bool = True) -> list[dict[str, Any]]:
-    """Build CRDs, namespace, RBAC, the daemons' admission policy, the webhook and the workloads.
+@dataclass(frozen=True, kw_only=True)
+class Install:
+    """Options of the default install.
+
+    Attributes:
+        allowed_label_keys: reserved label keys that policies may write anyway.
+        cri_socket: path of the runtime's socket on the nodes; its folder is mounted. Empty: that of containerd.
+        webhook: whether the manager also answers admission reviews.
+        cert_manager: whether cert-manager issues the webhook's certificate.
+        serverless: whether the webhook also reviews new pods, for the gate EnablePodProbeMarkerOnServerless.
+        metrics_secure: /metrics needs a bearer token of a user who may get it.
+    """
+
+    namespace: str = SYSTEM_NAMESPACE
+    image: str = DEFAULT_IMAGE
+    image_pull_policy: str = "IfNotPresent"
+    replicas: int = 2
+    feature_gates: str = ""
+    allowed_label_keys: frozenset[str] = frozenset()
+    cri_socket: str = ""
+    webhook: bool = False
+    cert_manager: bool = False
+    serverless: bool = False
+    metrics_secure: bool = True
+
+
+def default_install(install: Install, *, admission_policy: bool = True) -> list[Manifest]:
+    """All objects in the order to apply them: CRDs, namespace, RBAC, the daemons' policy, the webhook and the workloads.
 
     Set `admission_policy` to False before Kubernetes 1.30, which has no ValidatingAdmissionPolicy.
     """
+    namespace = install.namespace
     return [
         *all_crds(install.allowed_label_keys),
-        namespace(install),
-        *manager_rbac(install.namespace),
-        *daemon_rbac(install.namespace),
-        *(metrics_rbac(install.namespace) if install.metrics_secure else []),
-        *(own_node_policy(install.namespace) if admission_policy else []),
-        *_webhook(install),
-        *disruption_budget(install),
+        *objects_in("namespace", namespace),
+        *objects_in("manager_rbac", namespace),
+        *objects_in("daemon_rbac", namespace),
+        *(objects_in("metrics_rbac", namespace) if install.metrics_secure else []),
+        *(objects_in("own_node_policy", namespace) if admission_policy else []),
+        *(webhook(install) if install.webhook else []),
+        *(objects_in("disruption_budget", namespace) if install.replicas > 1 else []),
         manager(install),
         daemon(install),
     ]
 
 
-def _webhook(install: Install) -> list[dict[str, Any]]:
-    if not install.webhook:
-        return []
-    return webhook(
-        install.namespace, serverless=install.serverless, cert_manager=install.cert_manager
-    )
+def objects_in(file: str, namespace: str, **values: str) -> list[Manifest]:
+    """The objects of a file. `$name` in a text stands for the value of that name."""
+    text = files(__package__).joinpath(f"{file}.yaml").read_text(encoding="utf-8")
+    documents = yaml.load_all(text, Loader=yaml.CSafeLoader)
+    return [_filled(each, {"namespace": namespace, **values}) for each in documents]
+
+
+def _filled(value: Any, values: dict[str, str]) -> Any:
+    if isinstance(value, dict):
+        return {key: _filled(each, values) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_filled(each, values) for each in value]
+    return Template(value).substitute(values) if isinstance(value, str) else value
+
+
+def manager(install: Install) -> Manifest:
+    """The manager's Deployment."""
+    deployment, pod, container = _workload("manager", install)
+    deployment["spec"]["replicas"] = install.replicas
+    if install.allowed_label_keys:
+        keys = ",".join(sorted(install.allowed_label_keys))
+        container["args"].append(f"--allowed-label-keys={keys}")
+    if install.webhook:
+        container["args"].append(f"--webhook-addr=:{WEBHOOK_PORT}")
+        container["ports"].append({"name": "webhook", "containerPort": WEBHOOK_PORT})
+    if install.webhook and install.cert_manager:
+        folder = "/etc/kruise-probe/webhook"
+        container["args"].append(f"--webhook-cert-dir={folder}")
+        mount = {"name": "webhook", "mountPath": folder, "readOnly": True}
+        container["volumeMounts"].append(mount)
+        pod["volumes"].append({"name": "webhook", "secret": {"secretName": WEBHOOK_SECRET}})
+    return deployment
+
+
+def daemon(install: Install) -> Manifest:
+    """The daemon's DaemonSet. It mounts the node's folder at /host, where `daemon.cri.endpoints` searches for the socket."""
+    folder = SOCKET_FOLDERS["containerd"]
+    if install.cri_socket:
+        folder = str(PurePosixPath(install.cri_socket).parent)
+    daemon_set, _, container = _workload("daemon", install, folder=folder)
+    if install.cri_socket:
+        container["args"].append(f"--cri-endpoint=unix:///host{install.cri_socket}")
+    if not install.metrics_secure:  # health and metrics share the port
+        for probe in ("livenessProbe", "readinessProbe"):
+            del container[probe]["httpGet"]["scheme"]
+    return daemon_set
+
+
+def _workload(mode: str, install: Install, **values: str) -> tuple[Manifest, Manifest, Manifest]:
+    """The workload of a mode with the options of both, its pod and its container."""
+    values |= {"image": install.image, "pullPolicy": install.image_pull_policy}
+    workload, *_ = objects_in(mode, install.namespace, version=version.TEXT, **values)
+    pod = workload["spec"]["template"]["spec"]
+    container = pod["containers"][0]
+    if not install.metrics_secure:
+        container["args"].remove("--metrics-secure")
+    if install.feature_gates:
+        container["args"].append(f"--feature-gates={install.feature_gates}")
+    return workload, pod, container
+
+
+def webhook(install: Install) -> list[Manifest]:
+    """The webhook's certificates, self-managed or of cert-manager, its Service and its configurations.
+
+    The default install does not need it, because its CRDs have the rules. It is for Kruise's own CRDs (validation), and
+    for `EnablePodProbeMarkerOnServerless` (annotations).
+    """
+    namespace = install.namespace
+    service, validating, mutating = objects_in("webhook", namespace)
+    configurations = [validating, mutating] if install.serverless else [validating]
+    if install.cert_manager:
+        source = f"{namespace}/{service['metadata']['name']}"
+        for each in configurations:
+            each["metadata"]["annotations"] = {"cert-manager.io/inject-ca-from": source}
+    certificates = "cert_manager" if install.cert_manager else "own_certificates"
+    return [*objects_in(certificates, namespace), service, *configurations]
 
 
 class _Dumper(yaml.SafeDumper):

@@ -16,14 +16,14 @@ from prometheus_client import Counter, Gauge, Histogram
 
 from kruise_probe.api.errors import FatalError
 from kruise_probe.api.keys import NamespacedName
-from kruise_probe.api.v1alpha1 import PodProbeMarker
-from kruise_probe.manifests.webhook import (
-    CONFIGURATION,
+from kruise_probe.api.names import (
     MUTATE_PODS,
     VALIDATE_MARKERS,
-    dns_names,
+    WEBHOOK_CONFIGURATION,
+    WEBHOOK_SECRET,
+    WEBHOOK_SERVICE,
 )
-from kruise_probe.manifests.workloads import WEBHOOK_SECRET
+from kruise_probe.api.v1alpha1 import PodProbeMarker
 from kruise_probe.serving.certificates import expires_at
 from kruise_probe.serving.http_messages import HttpRequest, HttpResponse
 from kruise_probe.serving.http_server import HttpHandler, HttpServer, Limits
@@ -132,6 +132,11 @@ class Webhook(NamedTuple):
         return None if self.tls.loaded.is_set() else self.certificates.last_error
 
 
+def dns_names(namespace: str) -> list[str]:
+    """DNS names of the Service; API servers verify the first one."""
+    return [f"{WEBHOOK_SERVICE}.{namespace}.svc{domain}" for domain in ("", ".cluster.local")]
+
+
 def build_webhook(
     client: RotatorClient,
     options: WebhookOptions,
@@ -172,7 +177,7 @@ def build_webhook(
         client=client,
         tls=tls,
         secret=NamespacedName(options.system_namespace, WEBHOOK_SECRET),
-        configuration=CONFIGURATION,
+        configuration=WEBHOOK_CONFIGURATION,
         dns_names=dns_names(options.system_namespace),
         now=now,
     )

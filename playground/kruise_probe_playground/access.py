@@ -13,7 +13,7 @@ from kruise_probe.api.names import SYSTEM_NAMESPACE
 from kruise_probe.api.times import utc_now
 from kruise_probe.client.config import ClusterConfig
 from kruise_probe.client.credentials import AuthInfo, Credentials, load_certificate
-from kruise_probe.manifests import rbac
+from kruise_probe.manifests import install
 from kruise_probe.serving.certificates import issue_certificate
 from kruise_probe.serving.tls import server_context
 from kruise_probe_playground.apiserver.authentication import Tokens, User, groups_of
@@ -28,8 +28,8 @@ def _service_account(name: str) -> User:
 
 
 ADMIN: Final = User("kubernetes-admin", ("system:masters",))
-MANAGER: Final = _service_account(rbac.MANAGER)
-DAEMON: Final = _service_account(rbac.DAEMON)
+MANAGER: Final = _service_account(install.MANAGER)
+DAEMON: Final = _service_account(install.DAEMON)
 KUBELETS: Final = User("system:node:all", ("system:nodes",))
 SCHEDULER: Final = User("system:kube-scheduler")
 CONTROLLERS: Final = User("system:kube-controller-manager")

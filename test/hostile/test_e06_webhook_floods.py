@@ -12,7 +12,7 @@ from support.attacked import AttackedProgram, attacked_webhook
 from support.embedded_cluster import EmbeddedCluster
 from support.marker_table import GOOD
 
-from kruise_probe.manifests.webhook import VALIDATE_MARKERS
+from kruise_probe.api.names import VALIDATE_MARKERS
 
 Json = dict[str, Any]
 SECONDS = 12.0

@@ -13,8 +13,8 @@ import pytest
 from support.attacked import AttackedProgram, attacked_webhook
 from support.embedded_cluster import EmbeddedCluster
 
+from kruise_probe.api.names import MUTATE_PODS, VALIDATE_MARKERS
 from kruise_probe.api.times import utc_now
-from kruise_probe.manifests.webhook import MUTATE_PODS, VALIDATE_MARKERS
 from kruise_probe.serving.certificates import issue_certificate
 
 Json = dict[str, Any]

@@ -13,9 +13,8 @@ from support.fake_runtime import ScriptedRuntime
 from support.health import CHECK_SECONDS, HealthChecks
 from support.hollow import LEASES, node_name
 
-from kruise_probe.api.names import LEADER_ELECTION_ID, SYSTEM_NAMESPACE
+from kruise_probe.api.names import LEADER_ELECTION_ID, MUTATE_PODS, SYSTEM_NAMESPACE
 from kruise_probe.api.times import utc_now
-from kruise_probe.manifests.webhook import MUTATE_PODS
 from kruise_probe.serving.certificates import issue_certificate
 
 FLOOD = Path(__file__).with_name("flood_clients.py")

@@ -11,7 +11,7 @@ from pathlib import Path
 from support.kubectl import Kubectl, Object
 
 from kruise_probe.manifests.crds import all_crds
-from kruise_probe.manifests.rbac import DAEMON, MANAGER, daemon_rbac, manager_rbac, own_node_policy
+from kruise_probe.manifests.install import DAEMON, MANAGER, objects_in
 
 SYSTEM = "kruise-system"
 IMAGE = "kruise-probe-test:busybox"
@@ -36,8 +36,13 @@ def busybox_pod(name: str, *command: str, labels: Object | None = None, **spec: 
 def install(admin: Kubectl) -> None:
     """Applies the CRDs, the system namespace, and the identities of manager and daemon."""
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM}}
-    admin.apply(namespace, *all_crds(), *manager_rbac(SYSTEM), *daemon_rbac(SYSTEM))
-    admin.apply(*own_node_policy(SYSTEM))
+    admin.apply(
+        namespace,
+        *all_crds(),
+        *objects_in("manager_rbac", SYSTEM),
+        *objects_in("daemon_rbac", SYSTEM),
+    )
+    admin.apply(*objects_in("own_node_policy", SYSTEM))
     admin.until_established()
 
 

@@ -12,13 +12,11 @@ from typing import Any
 
 import pytest
 import yaml
-from monitoring.service_monitor import monitoring
 from support.kubectl import Kubectl, KubectlError
 
 from kruise_probe.cli.flag_types import LISTEN_ADDRESS, SERVERLESS, parse_gates
 from kruise_probe.manifests.crds import all_crds
-from kruise_probe.manifests.install import default_install
-from kruise_probe.manifests.workloads import Install, daemon, manager
+from kruise_probe.manifests.install import Install, daemon, default_install, manager
 from kruise_probe.serving.sockets import BindAddress
 
 Json = dict[str, Any]
@@ -150,7 +148,8 @@ def test_monitors_follow_metrics_secure(admin: Kubectl, secure: bool) -> None:
         assert (endpoint.get("scheme") == "https") is secure
     assert ("bearerTokenFile" in of_manager) is secure
     assert ("authorization" in of_daemon) is secure
-    for each in monitoring("kruise-system") if secure else ():
+    monitors = parsed((CHECKOUT / "config/prometheus/monitor.yaml").read_text())
+    for each in monitors if secure else ():
         assert rendered[each["kind"], each["metadata"]["name"]] == each
 
 

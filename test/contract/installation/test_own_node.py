@@ -12,7 +12,7 @@ from support.account import TextResponse, TokenClient
 from support.kubectl import Kubectl
 from support.patience import PATIENCE_SECONDS
 
-from kruise_probe.manifests.rbac import DAEMON, POLICY, daemon_rbac, own_node_policy
+from kruise_probe.manifests.install import DAEMON, objects_in
 
 Json = dict[str, Any]
 GROUP = "apps.kruise.io/v1alpha1"
@@ -59,7 +59,13 @@ def installation(admin: Kubectl) -> Iterator[Installation]:
             {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}}
             for name in (there.own, there.other)
         ),
-        *apart([*daemon_rbac(there.namespace), *own_node_policy(there.namespace)], unique),
+        *apart(
+            [
+                *objects_in("daemon_rbac", there.namespace),
+                *objects_in("own_node_policy", there.namespace),
+            ],
+            unique,
+        ),
     ]
     admin.install_crds()
     admin.apply(*objects)
@@ -193,7 +199,7 @@ def test_the_own_node_is_allowed(
 
 
 BY_ROLE = "cannot"
-BY_POLICY = POLICY
+BY_POLICY = "kruise-probe-daemon-own-node"
 
 
 @pytest.mark.parametrize(

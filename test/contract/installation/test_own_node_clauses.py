@@ -17,7 +17,7 @@ from support.contract_api import MERGE, Api, ApiResponse, node_pod_probe, target
 from support.kubectl import Kubectl
 
 from kruise_probe.api.names import LEADER_ELECTION_ID, LEADER_LEASE_NODE, daemon_lease_name
-from kruise_probe.manifests.rbac import DAEMON, own_node_policy
+from kruise_probe.manifests.install import DAEMON, objects_in
 
 Json = dict[str, Any]
 NODE, OTHER = "zz-own", "zz-other"
@@ -133,7 +133,7 @@ def in_namespace(body: Any, namespace: str) -> Any:
 @contextmanager
 def installed(admin: Kubectl, namespace: str) -> Iterator[None]:
     """The policy for daemons of the namespace, beside a real installation, and objects to change."""
-    policy, binding = own_node_policy(namespace)
+    policy, binding = objects_in("own_node_policy", namespace)
     for each in (policy, binding):
         each["metadata"]["name"] += f"-{namespace}"
     binding["spec"]["policyName"] = policy["metadata"]["name"]

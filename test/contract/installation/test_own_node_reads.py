@@ -16,7 +16,7 @@ from support.kubectl import Kubectl, KubectlError
 from support.pages import block
 
 from kruise_probe.api.names import SYSTEM_NAMESPACE
-from kruise_probe.manifests.rbac import DAEMON, daemon_rbac
+from kruise_probe.manifests.install import DAEMON, objects_in
 
 Json = dict[str, Any]
 
@@ -94,7 +94,7 @@ def cluster(real_minor_version: int, tmp_path_factory: pytest.TempPathFactory) -
             "kind": "Namespace",
             "metadata": {"name": SYSTEM_NAMESPACE},
         }
-        first.apply(namespace, *daemon_rbac(SYSTEM_NAMESPACE), *nodes, *reports)
+        first.apply(namespace, *objects_in("daemon_rbac", SYSTEM_NAMESPACE), *nodes, *reports)
         bound = ("--bound-object-kind=Node", "--bound-object-name=own")
         token = first.run("-n", SYSTEM_NAMESPACE, "create", "token", DAEMON, *bound)
         with guarded_api_server(plane, tmp_path_factory.mktemp("second")) as second:

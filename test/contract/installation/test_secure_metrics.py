@@ -14,14 +14,7 @@ from support.real_node import kubeconfig_of, token_of
 
 from kruise_probe.api.names import LEADER_ELECTION_ID
 from kruise_probe.api.times import format_micro_time, utc_now
-from kruise_probe.manifests.rbac import (
-    DAEMON,
-    MANAGER,
-    METRICS_READER,
-    daemon_rbac,
-    manager_rbac,
-    metrics_rbac,
-)
+from kruise_probe.manifests.install import DAEMON, MANAGER, objects_in
 
 Json = dict[str, Any]
 PROMETHEUS = "prometheus"
@@ -40,7 +33,11 @@ def renamed(documents: list[Json], unique: str) -> list[Json]:
 def scraper(namespace: str, unique: str) -> list[Json]:
     """As the guide binds Prometheus."""
     subject = {"kind": "ServiceAccount", "name": PROMETHEUS, "namespace": namespace}
-    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": METRICS_READER}
+    role = {
+        "apiGroup": "rbac.authorization.k8s.io",
+        "kind": "ClusterRole",
+        "name": "kruise-probe-metrics-reader",
+    }
     account = {"name": PROMETHEUS, "namespace": namespace}
     return [
         {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": account},
@@ -77,7 +74,14 @@ def held_lease(namespace: str) -> Json:
 def namespace(admin: Kubectl) -> Iterator[str]:
     unique = uuid.uuid4().hex[:8]
     name = f"contract-{unique}"
-    roles = renamed([*manager_rbac(name), *daemon_rbac(name), *metrics_rbac(name)], unique)
+    roles = renamed(
+        [
+            *objects_in("manager_rbac", name),
+            *objects_in("daemon_rbac", name),
+            *objects_in("metrics_rbac", name),
+        ],
+        unique,
+    )
     objects = [*roles, *scraper(name, unique)]
     admin.install_crds()
     admin.run("create", "namespace", name)

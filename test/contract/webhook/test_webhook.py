@@ -21,13 +21,16 @@ from support.marker_table import GOOD
 from support.patience import PATIENCE_SECONDS
 
 from kruise_probe.api.keys import NamespacedName
-from kruise_probe.api.names import SERVERLESS_MARKERS_ANNOTATION, SERVERLESS_PROBES_ANNOTATION
+from kruise_probe.api.names import (
+    MUTATE_PODS,
+    SERVERLESS_MARKERS_ANNOTATION,
+    SERVERLESS_PROBES_ANNOTATION,
+)
 from kruise_probe.api.resources import MARKERS
 from kruise_probe.api.times import utc_now
 from kruise_probe.client.config import load_config
 from kruise_probe.client.rest import RestClient
 from kruise_probe.manifests.crds import marker_crd
-from kruise_probe.manifests.webhook import MUTATE_PODS
 from kruise_probe.serving.http_server import HttpServer
 from kruise_probe.webhook.cert_rotator import CertRotator
 from kruise_probe.webhook.mutating import annotate_pod

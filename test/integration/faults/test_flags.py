@@ -108,7 +108,7 @@ async def test_system_namespace_of_the_daemon_is_where_its_lease_is(cluster: Any
             "it has a Lease",
             lambda: any(each.about_leases and each.code == 201 for each in cluster.proxy.log),
         )
-    (lease,) = cluster.server.objects("leases.coordination.k8s.io")
+    (lease,) = cluster.server.objects_in("leases.coordination.k8s.io")
     assert lease["metadata"]["namespace"] == "elsewhere"
     assert lease["metadata"]["name"] == f"kruise-probe-{NODE}"
     assert lease["spec"]["leaseDurationSeconds"] == 60
@@ -216,11 +216,11 @@ async def test_where_leaders_are_elected_and_for_how_long(cluster: Any) -> None:
             return manager.has_logged("became leader")
 
         await manager.until("it leads", leads)
-        (lease,) = cluster.server.objects("leases.coordination.k8s.io")
+        (lease,) = cluster.server.objects_in("leases.coordination.k8s.io")
     assert lease["metadata"]["namespace"] == "elsewhere"
     assert lease["metadata"]["name"] == "chosen"
     assert lease["spec"]["leaseDurationSeconds"] == 21
-    (lease,) = cluster.server.objects("leases.coordination.k8s.io")
+    (lease,) = cluster.server.objects_in("leases.coordination.k8s.io")
     assert not lease["spec"].get("holderIdentity"), "it was given back"
 
 

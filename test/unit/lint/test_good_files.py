@@ -11,8 +11,7 @@ from support.marker_table import INVALID, VALID, Row
 from support.pages import ROOT, Block, blocks
 
 from kruise_probe.lint.findings import ACCEPTED, Rule
-from kruise_probe.manifests.install import default_install
-from kruise_probe.manifests.workloads import Install
+from kruise_probe.manifests.install import Install, default_install
 
 FILES = sorted([*GOOD.iterdir(), *(ROOT / "config" / "samples").iterdir()])
 

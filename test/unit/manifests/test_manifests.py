@@ -7,10 +7,7 @@ import pytest
 
 from kruise_probe.api.names import daemon_lease_name
 from kruise_probe.manifests.crds import marker_crd, node_pod_probe_crd
-from kruise_probe.manifests.install import default_install
-from kruise_probe.manifests.rbac import manager_rbac, metrics_rbac, own_node_policy
-from kruise_probe.manifests.webhook import webhook
-from kruise_probe.manifests.workloads import Install
+from kruise_probe.manifests.install import Install, default_install, objects_in, webhook
 
 Rights = set[tuple[str, str]]
 
@@ -30,7 +27,7 @@ def verbs(resource: str, *names: str) -> Rights:
 
 
 def test_the_manager_has_exactly_these_rules_and_none_on_secrets() -> None:
-    objects = manager_rbac("kruise-system")
+    objects = objects_in("manager_rbac", "kruise-system")
 
     assert rights(objects, "ClusterRole") == (
         verbs("pods", "get", "list", "watch")
@@ -45,7 +42,7 @@ def test_the_manager_has_exactly_these_rules_and_none_on_secrets() -> None:
 
 
 def test_metrics_secure_adds_two_rules_and_a_role_for_readers() -> None:
-    auth, binding, reader = metrics_rbac("kruise-system")
+    auth, binding, reader = objects_in("metrics_rbac", "kruise-system")
 
     assert rights([auth], "ClusterRole") == (
         verbs("tokenreviews", "create") | verbs("subjectaccessreviews", "create")
@@ -134,7 +131,7 @@ def test_short_names() -> None:
 
 
 def test_a_node_called_manager_has_a_lease_other_than_the_managers() -> None:
-    policy, _ = own_node_policy("kruise-system")
+    policy, _ = objects_in("own_node_policy", "kruise-system")
     rules = [each["expression"] for each in policy["spec"]["validations"]]
     lease = (
         "variables.node == 'manager' ? 'kruise-probe--manager' : 'kruise-probe-' + variables.node"
@@ -145,7 +142,7 @@ def test_a_node_called_manager_has_a_lease_other_than_the_managers() -> None:
 
 
 def test_the_policy_fails_closed() -> None:
-    policy, binding = own_node_policy("kruise-system")
+    policy, binding = objects_in("own_node_policy", "kruise-system")
 
     assert policy["spec"]["failurePolicy"] == "Fail"
     assert binding["spec"]["validationActions"] == ["Deny"]
@@ -153,7 +150,7 @@ def test_the_policy_fails_closed() -> None:
 
 def test_the_finalizer_of_a_marker_without_a_spec_skips_the_webhook() -> None:
     """Kruise's CRD allows no spec, and CEL fails on an absent field."""
-    objects = webhook("kruise-system")
+    objects = webhook(Install())
 
     (validating,) = [each for each in objects if each["kind"] == "ValidatingWebhookConfiguration"]
     (markers,) = validating["webhooks"]
@@ -165,7 +162,7 @@ def test_the_finalizer_of_a_marker_without_a_spec_skips_the_webhook() -> None:
 
 
 def test_the_webhook_may_write_its_own_secret_and_configurations_only() -> None:
-    objects = webhook("kruise-system", serverless=True)
+    objects = webhook(Install(serverless=True))
 
     roles = [each for each in objects if each["kind"] in ("Role", "ClusterRole")]
     granted = {
@@ -190,7 +187,7 @@ def test_the_webhook_may_write_its_own_secret_and_configurations_only() -> None:
 def test_the_pod_webhook_never_blocks_pods() -> None:
     (mutating,) = [
         each
-        for each in webhook("kruise-system", serverless=True)
+        for each in webhook(Install(serverless=True))
         if each["kind"] == "MutatingWebhookConfiguration"
     ]
 

@@ -7,8 +7,7 @@ import pytest
 from kruise_probe import version
 from kruise_probe.cli.daemon import daemon as daemon_command
 from kruise_probe.cli.manager import manager as manager_command
-from kruise_probe.manifests.install import default_install
-from kruise_probe.manifests.workloads import Install, daemon, manager
+from kruise_probe.manifests.install import Install, daemon, default_install, manager
 
 INSTALL = Install(cri_socket="/run/x.sock", feature_gates="AllAlpha=true")
 WORKLOADS = [

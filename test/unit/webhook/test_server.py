@@ -12,12 +12,9 @@ from prometheus_client import REGISTRY
 from support.marker_table import GOOD
 
 from kruise_probe.api.errors import FatalError
+from kruise_probe.api.names import MUTATE_PODS, VALIDATE_MARKERS
 from kruise_probe.api.times import utc_now
 from kruise_probe.api.v1alpha1 import PodProbeMarker
-from kruise_probe.manifests.webhook import (
-    MUTATE_PODS,
-    VALIDATE_MARKERS,
-)
 from kruise_probe.serving.certificates import issue_certificate
 from kruise_probe.serving.http_messages import HttpRequest, HttpResponse
 from kruise_probe.serving.tls import CertificateLoader
