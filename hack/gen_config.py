@@ -11,6 +11,7 @@ from pathlib import Path
 
 import yaml
 
+from kruise_probe.manifests import Manifest, objects_in, yaml_of
 from kruise_probe.manifests.crds import all_crds
 from kruise_probe.manifests.install import (
     DAEMON,
@@ -20,12 +21,9 @@ from kruise_probe.manifests.install import (
     SOCKET_FOLDERS,
     WEBHOOK_PORT,
     Install,
-    Manifest,
     daemon,
     manager,
-    objects_in,
     webhook,
-    yaml_of,
 )
 from kruise_probe_playground.documents import SAMPLE
 

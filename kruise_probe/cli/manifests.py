@@ -19,8 +19,9 @@ from kruise_probe.cli.flag_types import (
     flag_command,
     number,
 )
+from kruise_probe.manifests import yaml_of
 from kruise_probe.manifests.crds import all_crds, marker_json_schema
-from kruise_probe.manifests.install import DEFAULT_IMAGE, Install, default_install, yaml_of
+from kruise_probe.manifests.install import DEFAULT_IMAGE, Install, default_install
 
 _HELP = """Prints the YAML to install, in the order in which to apply it, or the JSON Schema of a PodProbeMarker for editors.
 

@@ -14,12 +14,12 @@ from collections.abc import Collection
 from typing import Any, Final
 
 from kruise_probe.api.fields import Rule, Shape, literal, shape_of
-from kruise_probe.api.kinds import Resource
 from kruise_probe.api.mark_rules import ALLOWED_LABELS
 from kruise_probe.api.meta import ObjectMeta
 from kruise_probe.api.problems import CAUSES, ErrorKind
-from kruise_probe.api.resources import MARKERS, NODE_POD_PROBES
+from kruise_probe.api.resources import MARKERS
 from kruise_probe.api.v1alpha1 import NodePodProbe, PodProbeMarker
+from kruise_probe.manifests import Manifest, objects_in
 
 Schema = dict[str, Any]
 
@@ -32,106 +32,29 @@ _BOUNDS = {
 }
 
 
-def all_crds(allowed_labels: Collection[str] = ()) -> list[dict[str, Any]]:
+def all_crds(allowed_labels: Collection[str] = ()) -> list[Manifest]:
     return [marker_crd(allowed_labels), node_pod_probe_crd()]
 
 
-def marker_crd(allowed_labels: Collection[str] = ()) -> dict[str, Any]:
-    """PodProbeMarker: namespaced, short name `ppm`. `allowed_labels` as the manager's --allowed-label-keys."""
+def marker_crd(allowed_labels: Collection[str] = ()) -> Manifest:
+    """The CRD of PodProbeMarkers. `allowed_labels` as the manager's --allowed-label-keys."""
     # As the chart's template formats it.
     allowed = json.dumps(sorted(allowed_labels), separators=(",", ":"))
-    return _crd(
-        MARKERS,
-        schema_of(shape_of(PodProbeMarker), allowed_labels=allowed),
-        short_name="ppm",
-        description="Selects pods, probes their containers, and marks the pods with the newest results.",
-        columns=[
-            _column("Matched", "integer", ".status.matchedPods", "Pods that the selector matches"),
-            _column("Succeeded", "integer", ".status.succeeded", "Pods whose probes all succeed"),
-            _column("Failed", "integer", ".status.failed", "Pods with a failing probe"),
-            _column("Unknown", "integer", ".status.unknown", "Pods with a probe without a result"),
-            _condition_column("Synced", "Whether every node has the current probes"),
-            _condition_column(
-                "Conflict", "Whether a marker with precedence owns some of its marks"
-            ),
-            _condition_column("Degraded", "Whether part of the marker is not in effect"),
-        ],
-    )
+    return _crd("podprobemarkers", schema_of(shape_of(PodProbeMarker), allowed_labels=allowed))
 
 
-def node_pod_probe_crd() -> dict[str, Any]:
-    """NodePodProbe: cluster-scoped, named as its node, short name `npp`."""
-    return _crd(
-        NODE_POD_PROBES,
-        schema_of(shape_of(NodePodProbe)),
-        short_name="npp",
-        description="The probes to run on one node (spec, written by the manager) and their results (status, written by its daemon).",
-        columns=[
-            _column("Pods", "integer", ".status.pods", "Pods of the node to probe"),
-            _column("Newest", "date", ".status.lastProbeTime", "Age of the newest result"),
-        ],
-    )
+def node_pod_probe_crd() -> Manifest:
+    return _crd("nodepodprobes", schema_of(shape_of(NodePodProbe)))
 
 
-def _crd(
-    resource: Resource[Any],
-    schema: Schema,
-    *,
-    short_name: str,
-    description: str,
-    columns: list[dict[str, str]],
-) -> dict[str, Any]:
-    type_meta = {
-        "apiVersion": {"type": "string", "description": f"Always {resource.api_version}."},
-        "kind": {"type": "string", "description": f"Always {resource.kind}."},
-        "metadata": {"type": "object"},
-    }
-    required = [each for each in schema.get("required", ()) if each != "metadata"]
-    root = {
-        "description": description,
-        "type": "object",
-        "properties": {**schema["properties"], **type_meta},
-        **({"required": required} if required else {}),
-    }
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{resource.plural}.{resource.group}"},
-        "spec": {
-            "group": resource.group,
-            "names": {
-                "kind": resource.kind,
-                "listKind": f"{resource.kind}List",
-                "plural": resource.plural,
-                "singular": resource.kind.lower(),
-                "shortNames": [short_name],
-                "categories": ["kruise-probe"],
-            },
-            "scope": "Namespaced" if resource.namespaced else "Cluster",
-            "versions": [
-                {
-                    "name": resource.version,
-                    "served": True,
-                    "storage": True,
-                    "schema": {"openAPIV3Schema": root},
-                    "subresources": {"status": {}},
-                    "additionalPrinterColumns": [
-                        *columns,
-                        {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
-                    ],
-                }
-            ],
-        },
-    }
-
-
-def _column(name: str, kind: str, path: str, description: str) -> dict[str, str]:
-    return {"name": name, "type": kind, "jsonPath": path, "description": description}
-
-
-def _condition_column(kind: str, description: str) -> dict[str, str]:
-    path = f'.status.conditions[?(@.type=="{kind}")].status'
-    return _column(kind, "string", path, description)
+def _crd(plural: str, schema: Schema) -> Manifest:
+    """The definition in `PLURAL_crd.yaml`, with the fields of the schema."""
+    (crd,) = objects_in(f"{plural}_crd")
+    root = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    root["properties"] = {**schema["properties"], **root["properties"]}
+    if required := [each for each in schema.get("required", ()) if each != "metadata"]:
+        root["required"] = required
+    return crd
 
 
 _BY_SERVER: Final[dict[str, Schema]] = {

@@ -7,20 +7,14 @@ pods or secrets; the manager has none on secrets but for the webhook's own. `met
 policy also restricts the daemon's heartbeat Lease, and the source host of its events.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass
-from importlib.resources import files
 from pathlib import PurePosixPath
-from string import Template
-from typing import Any, Final
-
-import yaml
+from typing import Final
 
 from kruise_probe import version
 from kruise_probe.api.names import SYSTEM_NAMESPACE, WEBHOOK_SECRET
+from kruise_probe.manifests import Manifest, objects_in
 from kruise_probe.manifests.crds import all_crds
-
-Manifest = dict[str, Any]
 
 MANAGER: Final = "kruise-probe-manager"
 DAEMON: Final = "kruise-probe-daemon"
@@ -88,21 +82,6 @@ def default_install(install: Install, *, admission_policy: bool = True) -> list[
     ]
 
 
-def objects_in(file: str, namespace: str, **values: str) -> list[Manifest]:
-    """The objects of a file. `$name` in a text stands for the value of that name."""
-    text = files(__package__).joinpath(f"{file}.yaml").read_text(encoding="utf-8")
-    documents = yaml.load_all(text, Loader=yaml.CSafeLoader)
-    return [_filled(each, {"namespace": namespace, **values}) for each in documents]
-
-
-def _filled(value: Any, values: dict[str, str]) -> Any:
-    if isinstance(value, dict):
-        return {key: _filled(each, values) for key, each in value.items()}
-    if isinstance(value, list):
-        return [_filled(each, values) for each in value]
-    return Template(value).substitute(values) if isinstance(value, str) else value
-
-
 def manager(install: Install) -> Manifest:
     """The manager's Deployment."""
     deployment, pod, container = _workload("manager", install)
@@ -164,24 +143,3 @@ def webhook(install: Install) -> list[Manifest]:
             each["metadata"]["annotations"] = {"cert-manager.io/inject-ca-from": source}
     certificates = "cert_manager" if install.cert_manager else "own_certificates"
     return [*objects_in(certificates, namespace), service, *configurations]
-
-
-class _Dumper(yaml.SafeDumper):
-    """Without aliases, and with texts of several lines as blocks."""
-
-    def ignore_aliases(self, data: Any) -> bool:
-        return True
-
-
-def _text(dumper: yaml.SafeDumper, text: str) -> yaml.Node:
-    style = "|" if "\n" in text else None
-    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
-
-
-_Dumper.add_representer(str, _text)
-
-
-def yaml_of(documents: Iterable[Any]) -> str:
-    """The documents as people read them."""
-    text: str = yaml.dump_all(documents, Dumper=_Dumper, sort_keys=False, width=120)
-    return text

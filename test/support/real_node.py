@@ -10,8 +10,9 @@ from pathlib import Path
 
 from support.kubectl import Kubectl, Object
 
+from kruise_probe.manifests import objects_in
 from kruise_probe.manifests.crds import all_crds
-from kruise_probe.manifests.install import DAEMON, MANAGER, objects_in
+from kruise_probe.manifests.install import DAEMON, MANAGER
 
 SYSTEM = "kruise-system"
 IMAGE = "kruise-probe-test:busybox"

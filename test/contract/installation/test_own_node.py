@@ -12,7 +12,8 @@ from support.account import TextResponse, TokenClient
 from support.kubectl import Kubectl
 from support.patience import PATIENCE_SECONDS
 
-from kruise_probe.manifests.install import DAEMON, objects_in
+from kruise_probe.manifests import objects_in
+from kruise_probe.manifests.install import DAEMON
 
 Json = dict[str, Any]
 GROUP = "apps.kruise.io/v1alpha1"

@@ -17,7 +17,8 @@ from support.contract_api import MERGE, Api, ApiResponse, node_pod_probe, target
 from support.kubectl import Kubectl
 
 from kruise_probe.api.names import LEADER_ELECTION_ID, LEADER_LEASE_NODE, daemon_lease_name
-from kruise_probe.manifests.install import DAEMON, objects_in
+from kruise_probe.manifests import objects_in
+from kruise_probe.manifests.install import DAEMON
 
 Json = dict[str, Any]
 NODE, OTHER = "zz-own", "zz-other"

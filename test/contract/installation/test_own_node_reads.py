@@ -16,7 +16,8 @@ from support.kubectl import Kubectl, KubectlError
 from support.pages import block
 
 from kruise_probe.api.names import SYSTEM_NAMESPACE
-from kruise_probe.manifests.install import DAEMON, objects_in
+from kruise_probe.manifests import objects_in
+from kruise_probe.manifests.install import DAEMON
 
 Json = dict[str, Any]
 

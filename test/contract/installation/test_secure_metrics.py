@@ -14,7 +14,8 @@ from support.real_node import kubeconfig_of, token_of
 
 from kruise_probe.api.names import LEADER_ELECTION_ID
 from kruise_probe.api.times import format_micro_time, utc_now
-from kruise_probe.manifests.install import DAEMON, MANAGER, objects_in
+from kruise_probe.manifests import objects_in
+from kruise_probe.manifests.install import DAEMON, MANAGER
 
 Json = dict[str, Any]
 PROMETHEUS = "prometheus"

@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 from kruise_probe.api.names import daemon_lease_name
+from kruise_probe.manifests import objects_in
 from kruise_probe.manifests.crds import marker_crd, node_pod_probe_crd
-from kruise_probe.manifests.install import Install, default_install, objects_in, webhook
+from kruise_probe.manifests.install import Install, default_install, webhook
 
 Rights = set[tuple[str, str]]
 
