@@ -5,24 +5,23 @@ from collections.abc import Sequence
 import click
 from click.shell_completion import ShellComplete, get_completion_class
 
-_HELP = """Prints the completion script of a shell.
-
-\b
-~/.bashrc                   eval "$(kruise-probe completion bash)"
-~/.zshrc, after compinit    eval "$(kruise-probe completion zsh)"
-~/.config/fish/config.fish  kruise-probe completion fish | source
-
-kubectl (1.26 and newer) completes `kubectl kruise-probe` by itself: it calls kubectl_complete-kruise_probe, which is
-installed beside kubectl-kruise_probe.
-"""
-
 _VARIABLE = "_KRUISE_PROBE_COMPLETE"
 
 
-@click.command(help=_HELP)
+@click.command()
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context
 def completion(ctx: click.Context, shell: str) -> None:
+    """Prints the completion script of a shell.
+
+    \b
+    ~/.bashrc                   eval "$(kruise-probe completion bash)"
+    ~/.zshrc, after compinit    eval "$(kruise-probe completion zsh)"
+    ~/.config/fish/config.fish  kruise-probe completion fish | source
+
+    kubectl (1.26 and newer) completes `kubectl kruise-probe` by itself: it calls kubectl_complete-kruise_probe, which is
+    installed beside kubectl-kruise_probe.
+    """
     kind = get_completion_class(shell)
     assert kind is not None, "click knows all three"
     script = kind(ctx.find_root().command, {}, "kruise-probe", _VARIABLE).source()

@@ -94,13 +94,6 @@ class DaemonFlags(SharedFlags):
     )
 
 
-_HELP = """Probes the containers of this node and publishes the results.
-
-\b
-kruise-probe daemon --node-name NODE --cri-endpoint unix:///run/crio/crio.sock
-"""
-
-
 RESERVED_FILES: Final = 448
 """More than the connections of --addr, of the API server and of the runtime, and what Python itself opens."""
 
@@ -111,8 +104,13 @@ NO_WORK_SECONDS: Final = 10.0
 """Delay of the warning about a missing NodePodProbe; a running manager creates it well within this time."""
 
 
-@flag_command(DaemonFlags, _HELP)
+@flag_command(DaemonFlags)
 def daemon(flags: DaemonFlags) -> None:
+    """Probes the containers of this node and publishes the results.
+
+    \b
+    kruise-probe daemon --node-name NODE --cri-endpoint unix:///run/crio/crio.sock
+    """
     if not flags.node_name:
         raise click.UsageError("--node-name is missing; set it, or the variable NODE_NAME")
     try:

@@ -25,19 +25,6 @@ from kruise_probe.inspection.seen_pods import SeenPod
 from kruise_probe.inspection.snapshot import Snapshot, natural_order
 from kruise_probe.inspection.views import JSON_VERSION
 
-_HELP = """Explains which PodProbeMarkers select a pod and why others do not. For each probe it checks every link from the
-marker through NodePodProbe and daemon to the result and the marks.
-
-\b
-kruise-probe explain game-0
-kruise-probe explain game-0 game-1 -o wide   also the links that work
-kruise-probe explain -l app=game             all pods with this label
-kruise-probe explain -n games game-0 -o json
-
-It names the first broken link and what to do. Reads only. The exit code is 0 even if a link is broken; -o json has it
-as firstBroken.
-"""
-
 
 @dataclass(frozen=True, kw_only=True)
 class ExplainFlags(SelectingFlags):
@@ -53,8 +40,20 @@ class ExplainFlags(SelectingFlags):
     output: str = output_flag("text", "wide", "json", "yaml")
 
 
-@flag_command(ExplainFlags, _HELP)
+@flag_command(ExplainFlags)
 def explain(flags: ExplainFlags) -> None:
+    """Explains which PodProbeMarkers select a pod and why others do not. For each probe it checks every link from the
+    marker through NodePodProbe and daemon to the result and the marks.
+
+    \b
+    kruise-probe explain game-0
+    kruise-probe explain game-0 game-1 -o wide   also the links that work
+    kruise-probe explain -l app=game             all pods with this label
+    kruise-probe explain -n games game-0 -o json
+
+    It names the first broken link and what to do. Reads only. The exit code is 0 even if a link is broken; -o json has it
+    as firstBroken.
+    """
     if bool(flags.pods) == bool(flags.selector):
         raise click.UsageError("name pods, or select them with -l")
     views, namespace = flags.run(partial(_explain, flags))

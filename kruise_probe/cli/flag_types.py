@@ -279,9 +279,12 @@ def argument(metavar: str, **attributes: Any) -> Any:
 
 
 def flag_command(
-    declaring: Callable[..., F], help: str, *, name: str = ""
+    declaring: Callable[..., F], *, name: str = ""
 ) -> Callable[[Callable[[F], Any]], click.Command]:
-    """Make a command of a function that takes the flags and arguments as an instance of a dataclass."""
+    """Make a command of a function that takes the flags and arguments as an instance of a dataclass.
+
+    The function's docstring is the help text.
+    """
 
     def command(function: Callable[[F], Any]) -> click.Command:
         fields: tuple[dataclasses.Field[Any], ...] = dataclasses.fields(declaring)  # type: ignore[arg-type]
@@ -289,7 +292,7 @@ def flag_command(
             name or function.__name__,
             callback=lambda **values: function(declaring(**values)),
             params=[field.metadata["param"](field.name) for field in fields],
-            help=help,
+            help=function.__doc__,
         )
 
     return command

@@ -20,19 +20,6 @@ EXIT_FINDINGS: Final = 1
 MAX_SECONDS: Final = 120
 """Maximum duration, whatever the files contain."""
 
-_HELP: Final = """Checks files of PodProbeMarkers without a cluster: YAML, fields and rules, and across all files containers, ports,
-readiness gates, selectors without pods, and names that two probes write.
-
-\b
-kruise-probe lint -f marker.yaml
-kruise-probe lint -f config/ -o sarif          all files of a folder
-helm template CHART | kruise-probe lint -f -   standard input
-kruise-probe lint config/*.yaml                -f is optional
-
-Each finding has file, line, column, field, what is wrong and what to do. The exit code is 0 without findings, 1 with findings
-and 2 for a wrong command line. A file that cannot be read is a finding.
-"""
-
 
 @contextmanager
 def _time_limit() -> Iterator[None]:
@@ -116,8 +103,20 @@ class LintFlags:
     )
 
 
-@flag_command(LintFlags, _HELP)
+@flag_command(LintFlags)
 def lint(flags: LintFlags) -> int:
+    """Checks files of PodProbeMarkers without a cluster: YAML, fields and rules, and across all files containers, ports,
+    readiness gates, selectors without pods, and names that two probes write.
+
+    \b
+    kruise-probe lint -f marker.yaml
+    kruise-probe lint -f config/ -o sarif          all files of a folder
+    helm template CHART | kruise-probe lint -f -   standard input
+    kruise-probe lint config/*.yaml                -f is optional
+
+    Each finding has file, line, column, field, what is wrong and what to do. The exit code is 0 without findings, 1 with findings
+    and 2 for a wrong command line. A file that cannot be read is a finding.
+    """
     paths = (*flags.filenames, *flags.files)
     if not paths:
         raise click.UsageError("name files with -f; - is standard input")

@@ -122,18 +122,6 @@ def _import_structlog_without_rich() -> None:
         del sys.modules["rich"]
 
 
-_HELP: Final = """Custom pod probes for Kubernetes.
-
-\b
-Try it:   kruise-probe playground
-Install:  kruise-probe manifests | kubectl apply --server-side -f -
-Results:  kruise-probe status -A
-Reasons:  kruise-probe explain POD
-
-Exit codes: 0, 1 for a failure, 2 for a wrong command line.
-"""
-
-
 def _print_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
     if wanted and not ctx.resilient_parsing:
         click.echo(f"kruise-probe {version.build()}")
@@ -142,7 +130,6 @@ def _print_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None
 
 @click.group(
     cls=LazyGroup,
-    help=_HELP,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 @click.option(
@@ -159,7 +146,16 @@ def _print_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None
     help="Show the version and exit.",
 )
 def cli(mode: str | None) -> None:
-    """The group of commands."""
+    """Custom pod probes for Kubernetes.
+
+    \b
+    Try it:   kruise-probe playground
+    Install:  kruise-probe manifests | kubectl apply --server-side -f -
+    Results:  kruise-probe status -A
+    Reasons:  kruise-probe explain POD
+
+    Exit codes: 0, 1 for a failure, 2 for a wrong command line.
+    """
     del mode  # read by with_mode, before click sees the command line
 
 

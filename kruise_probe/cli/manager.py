@@ -112,15 +112,13 @@ class ManagerFlags(SharedFlags):
     )
 
 
-_HELP = """Writes the probes of PodProbeMarkers to NodePodProbes, and their results to pods.
-
-\b
-kruise-probe manager --kubeconfig FILE --enable-leader-election=false
-"""
-
-
-@flag_command(ManagerFlags, _HELP)
+@flag_command(ManagerFlags)
 def manager(flags: ManagerFlags) -> None:
+    """Writes the probes of PodProbeMarkers to NodePodProbes, and their results to pods.
+
+    \b
+    kruise-probe manager --kubeconfig FILE --enable-leader-election=false
+    """
     check_durations(flags)
     configure_logs(format=flags.log_format, level=flags.log_level)
     run_until_signalled(run_manager(flags), program="kruise-probe")

@@ -23,16 +23,6 @@ from kruise_probe.manifests import yaml_of
 from kruise_probe.manifests.crds import all_crds, marker_json_schema
 from kruise_probe.manifests.install import DEFAULT_IMAGE, Install, default_install
 
-_HELP = """Prints the YAML to install, in the order in which to apply it, or the JSON Schema of a PodProbeMarker for editors.
-
-\b
-kruise-probe manifests | kubectl apply --server-side -f -
-kruise-probe manifests --crds-only | kubectl apply --server-side -f -
-kruise-probe manifests --cri-socket=/run/crio/crio.sock > install.yaml
-kruise-probe manifests --json-schema > podprobemarker.schema.json
-"""
-
-
 _both = partial(flag, group="Manager and daemon")
 _webhook = partial(flag, group="Webhook")
 _DOCKERFILE = Path(__file__).parents[2] / "Dockerfile"  # only a checkout has it
@@ -96,8 +86,16 @@ class ManifestFlags:
     cert_manager: bool = _webhook("Use cert-manager for the webhook's certificate.", GO_BOOL, False)
 
 
-@flag_command(ManifestFlags, _HELP)
+@flag_command(ManifestFlags)
 def manifests(flags: ManifestFlags) -> None:
+    """Prints the YAML to install, in the order in which to apply it, or the JSON Schema of a PodProbeMarker for editors.
+
+    \b
+    kruise-probe manifests | kubectl apply --server-side -f -
+    kruise-probe manifests --crds-only | kubectl apply --server-side -f -
+    kruise-probe manifests --cri-socket=/run/crio/crio.sock > install.yaml
+    kruise-probe manifests --json-schema > podprobemarker.schema.json
+    """
     if flags.cri_socket and not _is_socket_path(flags.cri_socket):
         raise click.UsageError(
             f"--cri-socket {flags.cri_socket!r} is not the path of a socket in a folder below /; "

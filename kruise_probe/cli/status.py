@@ -35,28 +35,6 @@ MIN_REDRAW_SECONDS: Final = 0.5
 MAX_REDRAW_SECONDS: Final = 1.0
 """Maximum interval between two updates: ages change, and results become stale, without any event."""
 
-_HELP = """Shows PodProbeMarkers with their pods, probes, newest results and problems.
-
-\b
-kruise-probe status                 the markers of the namespace
-kruise-probe status -A --watch      all namespaces, with changes
-kruise-probe status -l app=game     markers with this label
-kruise-probe status game lobby      two markers
-kruise-probe status game -o wide    with the effective numbers of each probe
-kruise-probe status game -o json    for programs; a documented, stable format
-
-\b
-STATE    Succeeded, Failed or Unknown; Pending before the first result
-SINCE    age of this state
-MARKS    labels and annotations that the probe wrote to the pod
-LAST     age of the last published attempt; an unchanged result is
-         published every 10 minutes
-NODE     node of the pod; narrow terminals show neither LAST nor NODE
-MESSAGE  output of the probe, or why it failed
-
-Reads only. The exit code is 0 even if a marker has problems; -o json lists them.
-"""
-
 
 @dataclass(frozen=True, kw_only=True)
 class StatusFlags(SelectingFlags):
@@ -103,8 +81,29 @@ class StatusFlags(SelectingFlags):
 GetView = Callable[[], StatusView]
 
 
-@flag_command(StatusFlags, _HELP)
+@flag_command(StatusFlags)
 def status(flags: StatusFlags) -> int:
+    """Shows PodProbeMarkers with their pods, probes, newest results and problems.
+
+    \b
+    kruise-probe status                 the markers of the namespace
+    kruise-probe status -A --watch      all namespaces, with changes
+    kruise-probe status -l app=game     markers with this label
+    kruise-probe status game lobby      two markers
+    kruise-probe status game -o wide    with the effective numbers of each probe
+    kruise-probe status game -o json    for programs; a documented, stable format
+
+    \b
+    STATE    Succeeded, Failed or Unknown; Pending before the first result
+    SINCE    age of this state
+    MARKS    labels and annotations that the probe wrote to the pod
+    LAST     age of the last published attempt; an unchanged result is
+             published every 10 minutes
+    NODE     node of the pod; narrow terminals show neither LAST nor NODE
+    MESSAGE  output of the probe, or why it failed
+
+    Reads only. The exit code is 0 even if a marker has problems; -o json lists them.
+    """
     if flags.all_namespaces and (flags.namespace or flags.markers):
         raise click.UsageError("-A excludes -n and names of markers")
     return flags.run(partial(_status, flags), namespace="" if flags.all_namespaces else None)

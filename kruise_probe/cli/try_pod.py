@@ -53,21 +53,6 @@ from kruise_probe.lint.sources import read_sources
 MAX_CONCURRENT: Final = 8
 EXIT_NOT_SUCCEEDED: Final = 1
 
-_HELP = """Runs each probe of a PodProbeMarker once against a running pod, and prints its result and the marks that the
-manager would write. Writes nothing.
-
-\b
-kruise-probe try game-0                  all markers that select the pod
-kruise-probe try game-0 game             the probes of marker game
-kruise-probe try game-0 -f marker.yaml   a marker that is not applied yet
-kruise-probe try game-0 -f - -o json     from standard input, for programs
-
-It uses your own permissions: exec probes need get and create on pods/exec, the others on pods/portforward. One
-attempt, without thresholds and initial delay. `explain` says why the condition of a pod is as it is.
-
-Exit codes: 0 if all probes succeeded; 1 if one is Failed or Unknown, and for a failure; 2 for a wrong command line.
-"""
-
 
 @dataclass(frozen=True, kw_only=True)
 class TryFlags(QueryFlags):
@@ -93,8 +78,22 @@ class TryFlags(QueryFlags):
     )
 
 
-@flag_command(TryFlags, _HELP, name="try")
+@flag_command(TryFlags, name="try")
 def try_pod(flags: TryFlags) -> int:
+    """Runs each probe of a PodProbeMarker once against a running pod, and prints its result and the marks that the
+    manager would write. Writes nothing.
+
+    \b
+    kruise-probe try game-0                  all markers that select the pod
+    kruise-probe try game-0 game             the probes of marker game
+    kruise-probe try game-0 -f marker.yaml   a marker that is not applied yet
+    kruise-probe try game-0 -f - -o json     from standard input, for programs
+
+    It uses your own permissions: exec probes need get and create on pods/exec, the others on pods/portforward. One
+    attempt, without thresholds and initial delay. `explain` says why the condition of a pod is as it is.
+
+    Exit codes: 0 if all probes succeeded; 1 if one is Failed or Unknown, and for a failure; 2 for a wrong command line.
+    """
     of_file = None
     if flags.filename is not None:
         of_file = _marker_of_file(flags.filename, flags.marker, flags.allowed_label_keys)
