@@ -6,6 +6,7 @@ With --check it only reports whether they are current.
 import html
 import sys
 from collections.abc import Iterator
+from inspect import cleandoc
 from pathlib import Path
 from typing import Any
 
@@ -191,7 +192,7 @@ def commands() -> str:
     for name in cli.list_commands(context):
         command = cli.get_command(context, name)
         assert command is not None
-        usage, *rest = (command.help or "").split("\n\n")
+        usage, *rest = cleandoc(command.help or "").split("\n\n")
         parts.append(f"## {name}\n\n{' '.join(usage.split())}\n")
         for part in rest:
             if part.startswith("\b\n"):
