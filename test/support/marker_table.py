@@ -6,6 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import combinations
 from typing import Any, NamedTuple
 
+from kruise_probe.api import reserved
+from kruise_probe.api.reserved import ReservedKeys
+
 Json = dict[str, Any]
 
 GOOD: Json = {
@@ -23,7 +26,7 @@ GOOD: Json = {
 PROBE = "probes.0.probe"
 POLICIES = "probes.0.markerPolicy"
 CONDITION = "probes.0.podConditionType"
-LABELS, EXPRESSIONS = "selector.matchLabels", "selector.matchExpressions"
+LABELS = "selector.matchLabels"
 
 
 class Row(NamedTuple):
@@ -74,158 +77,65 @@ def policy(state: str = "Failed", **more: Any) -> Json:
     return {"state": state, **(more or {"labels": {"a": "b"}})}
 
 
-KEYS = {
-    "plain": "a",
-    "upper-case": "MyName",
-    "with-prefix": "example.com/a",
-    "dots-and-dashes": "a.b-c_d",
-    "longest-name": "n" * 63,
-    "longest-prefix": f"{'p' * 63}.{'q' * 63}.{'r' * 63}.{'s' * 61}/n",
-    "digits": "1",
-    "prefix-of-digits": "1.2/3",
-    "longest-of-all": f"{'p' * 253}/{'n' * 63}",
-}
-BAD_KEYS = {
-    "empty": "",
-    "starts-with-dash": "-a",
-    "ends-with-dot": "a.",
-    "space": "a b",
-    "two-slashes": "a/b/c",
-    "empty-prefix": "/a",
-    "empty-name": "a.example/",
-    "prefix-in-upper-case": "Example.com/a",
-    "prefix-with-underscore": "a_b/c",
-    "prefix-ends-with-dash": "a-/c",
-    "prefix-with-empty-part": "a..b/c",
-    "name-of-64": "n" * 64,
-    "prefix-of-254": f"{'p' * 254}/n",
-    "letter-of-another-script": "ключ",
-    "trailing-newline": "a\n",
-}
-KEYS_OF_ANNOTATIONS = {"prefix-in-upper-case": "Example.com/a"}
-"""Valid as keys of annotations only."""
-BAD_ANNOTATION_KEYS = [each for each in BAD_KEYS.values() if each not in ("", "Example.com/a")]
-BAD_VALUES = {
-    "value-with-space": "a b",
-    "value-starting-with-dot": ".a",
-    "value-ending-with-dash": "a-",
-    "value-with-slash": "a/b",
-    "value-with-newline": "a\n",
-    "value-of-another-script": "да",
-}
+LONGEST_KEY = f"{'p' * 253}/{'n' * 63}"
+KEYS = (
+    *("a", "MyName", "example.com/a", "a.b-c_d", "1", "1.2/3", "n" * 63, LONGEST_KEY),
+    f"{'p' * 63}.{'q' * 63}.{'r' * 63}.{'s' * 61}/n",
+)
+BAD_KEYS = (
+    *("-a", "a.", "a b", "a/b/c", "/a", "a.example/", "a_b/c", "a-/c", "a..b/c", "ключ", "a\n"),
+    *("n" * 64, f"{'p' * 254}/n"),
+)
+BAD_LABEL_KEYS = ("Example.com/a", *BAD_KEYS)
+"""An annotation may have upper case in its prefix."""
+BAD_VALUES = ("a b", ".a", "a-", "a/b", "a\n", "да")
 LONG_VALUE = "v" * 64
 """Its length is a rule of the schema, which names the value itself."""
-PATTERNS = {
-    "group": r"players=(\d+)",
-    "named-group": r"(?P<role>primary|replica)",
-    "flags": "(?i)role",
-    "of-256": "x" * 256,
-    "unicode-class": r"\pL+",
-    "empty": "",
-    "any-text": "привет",
-}
-BAD_PATTERNS = {
-    "unclosed": "(a",
-    "look-ahead": "(?=a)",
-    "backreference": r"(a)\1",
-    "repeat-of-nothing": "*",
-    "repeat-1001": "a{1001}",
-    "of-257": "x" * 257,
-    "python-group-end": r"\Z",
-}
+PATTERNS = (
+    *(r"players=(\d+)", r"(?P<role>primary|replica)", "(?i)role", r"\pL+", "", "привет"),
+    "x" * 256,
+)
+BAD_PATTERNS = ("(a", "(?=a)", r"(a)\1", "*", "a{1001}", r"\Z", "x" * 257)
 COST = "controller.kubernetes.io/pod-deletion-cost"
 BAD_COSTS = (
     *("", "low", "+1", "01", "00", "1.0", " 1", "1\n", "1_0", "-", "--1", "0x1", "\u0661"),
     *("2147483648", "-2147483649", "-99999999999", "9" * 30),
 )
-RESERVED_LABELS = (
-    "kubernetes.io/hostname",
-    "topology.kubernetes.io/zone",
-    "statefulset.kubernetes.io/pod-name",
-    "apps.kubernetes.io/pod-index",
-    "batch.kubernetes.io/job-name",
-    "sub.app.kubernetes.io/name",
-    "k8s.io/a",
-    "kueue.x.k8s.io/queue-name",
-    "pod-template-hash",
-    "controller-revision-hash",
-    "pod-template-generation",
-    "controller-uid",
-    "job-name",
-    "apps.kruise.io/cloneset-instance-id",
-    "apps.kruise.io/controller-revision-hash",
-    "apps.kruise.io/subset-name",
-    "lifecycle.apps.kruise.io/state",
-    "istio.io/dataplane-mode",
-    "security.istio.io/tlsMode",
-    "linkerd.io/control-plane-ns",
-    "kuma.io/mesh",
-    "consul.hashicorp.com/connect-inject-status",
-)
+
+
+def _covered(table: Iterable[ReservedKeys]) -> list[str]:
+    """A key for each part of a table of reserved keys, two for a domain."""
+    return [
+        key
+        for row in table
+        for key in (
+            *row.keys,
+            *(f"{each}x" for each in row.prefixes),
+            *(key for each in row.domains for key in (f"{each}/a", f"sub.app.{each}/a")),
+        )
+    ]
+
+
+def _beside(table: Iterable[ReservedKeys]) -> list[str]:
+    """Keys that look like those of a domain of the table, and its exceptions."""
+    exempt = [f"{each}/a" for row in table for each in row.exceptions]
+    domains = [each for row in table for each in row.domains]
+    alike = ("{}", "not{}/a", "{}.example/a", "example.com/{}")
+    return [*exempt, *(form.format(each) for each in domains for form in alike)]
+
+
+RESERVED_LABELS = _covered(reserved.LABELS)
 FREE_LABELS = (
-    "app.kubernetes.io/component",
-    "example.com/kubernetes.io",
-    "kubernetes.io",
-    "notkubernetes.io/a",
-    "notistio.io/a",
-    "kubernetes.io.example/a",
-    "x-k8s.io/a",
-    "example.com/pod-template-hash",
-    "unavailable-pod.kruise.io/draining",
-    "apps.kruise.io/specified-delete",
-    "game.kruise.io/state",
+    *_beside(reserved.LABELS),
+    *("x-k8s.io/a", "example.com/pod-template-hash", "unavailable-pod.kruise.io/draining"),
+    *("apps.kruise.io/specified-delete", "game.kruise.io/state"),
 )
-RESERVED_ANNOTATIONS = (
-    "kruise-probe.io/paused",
-    "kruise.io/podprobe",
-    "kruise.io/podprobemarker-list",
-    "kruise.io/podprobe-of-tomorrow",
-    "kubectl.kubernetes.io/last-applied-configuration",
-    "kubernetes.io/config.mirror",
-    "kubernetes.io/config.source",
-    "container.apparmor.security.beta.kubernetes.io/main",
-    "container.seccomp.security.alpha.kubernetes.io/main",
-    "seccomp.security.alpha.kubernetes.io/pod",
-    "scheduler.alpha.kubernetes.io/critical-pod",
-    "apps.kruise.io/inplace-update-grace",
-    "apps.kruise.io/inplace-update-state",
-    "ambient.istio.io/redirection",
-    "config.linkerd.io/opaque-ports",
-    "cni.projectcalico.org/podIP",
-    "k8s.ovn.org/pod-networks",
-    "policy.cilium.io/no-track-port",
-    "k8s.v1.cni.cncf.io/network-status",
-    "vpc.amazonaws.com/pod-ips",
-    "kuma.io/sidecar-injected",
-    "consul.hashicorp.com/connect-service",
-)
+RESERVED_ANNOTATIONS = _covered(reserved.ANNOTATIONS)
 FREE_ANNOTATIONS = (
-    "cluster-autoscaler.kubernetes.io/safe-to-evict",
-    "karpenter.sh/do-not-disrupt",
-    "kubernetes.io/description",
-    "notistio.io/a",
-    "notcilium.io/a",
-    "kubectl.kubernetes.io/default-container",
-    "pub.kruise.io/no-protect",
-    "prometheus.io/scrape",
-    "pod-template-hash",
-)
-KRUISE_CONDITIONS = (
-    "InPlaceUpdateReady",
-    "KruisePodReady",
-    "SidecarSetUpgradable",
-    "SidecarTerminated",
-)
-NATIVE = (
-    "PodScheduled",
-    "PodReadyToStartContainers",
-    "Initialized",
-    "ContainersReady",
-    "Ready",
-    "DisruptionTarget",
-    "PodResizePending",
-    "PodResizeInProgress",
-    "AllContainersRestarting",
+    *("Example.com/a", "pod-template-hash", "prometheus.io/scrape", "karpenter.sh/do-not-disrupt"),
+    *("cluster-autoscaler.kubernetes.io/safe-to-evict", "kubernetes.io/description"),
+    *("kubectl.kubernetes.io/default-container", "pub.kruise.io/no-protect"),
+    *_beside(reserved.ANNOTATIONS),
 )
 NUMBERS = (
     "initialDelaySeconds",
@@ -305,11 +215,11 @@ def _numbered(count: int) -> list[Json]:
 
 
 def _good_selectors() -> Iterator[Row]:
-    yield from _good(LABELS, {f"key-{name}": {key: "x"} for name, key in KEYS.items()})
+    yield from _good(LABELS, _each({key: "x"} for key in KEYS))
     values = ("", "v" * 63, "a.b-c_d", "1")
     yield from _good(LABELS, {f"value-{each[:8]}": {"a": each} for each in values})
     yield from _good(LABELS, {"of-32": {f"k{n}": "v" for n in range(32)}})
-    keys = {f"key-{name}": expression("Exists", key=key) for name, key in KEYS.items()}
+    keys = (expression("Exists", key=key) for key in KEYS)
     expressions = (
         expression("In", *values),
         expression("In", "a"),
@@ -318,7 +228,7 @@ def _good_selectors() -> Iterator[Row]:
         expression("DoesNotExist", key="a.example/b"),
         {**expression("Exists"), "values": []},
     )
-    yield from _good("selector", _by({**keys, **_each(expressions)}))
+    yield from _good("selector", _by(_each((*keys, *expressions))))
 
 
 def _good_probes() -> Iterator[Row]:
@@ -327,8 +237,7 @@ def _good_probes() -> Iterator[Row]:
     yield from _good(POLICIES, {"condition-only": None})
     yield from _good("probes.0.name", {"shortest": "n", "longest": "n" * 253})
     yield from _good("probes.0.containerName", {"shortest": "c", "longest": "c" * 63})
-    longest = KEYS["longest-of-all"]
-    conditions = ("", "KruiseProbeHealthy", "inPlaceUpdateReady", longest)
+    conditions = ("", "KruiseProbeHealthy", "inPlaceUpdateReady", LONGEST_KEY)
     yield from _good(CONDITION, {"absent": None, **_each(conditions)})
     without = [
         {**each, "name": f"n{n}", "podConditionType": ""} for n, each in enumerate(another())
@@ -348,12 +257,11 @@ def _good_policies() -> Iterator[Row]:
     both = [policy("Succeeded"), policy("Failed", annotations={"a": "b"})]
     lists = {"of-each-state": both, "of-unknown": [policy("Unknown")]}
     yield from _good(POLICIES, {**lists, "three": [*both, policy("Unknown")]})
-    longest = {KEYS["longest-of-all"]: "x"}
+    longest = {LONGEST_KEY: "x"}
     costs = ("0", "10", "-0", "-007", f"-{'0' * 5000}5", "2147483647", "-2147483648")
     annotations = {
         "of-any-text": {"a": "не число\n" * 10, "b": ""},
         "of-8192": {"a": "x" * 8192},
-        **{name: {key: ""} for name, key in KEYS_OF_ANNOTATIONS.items()},
         **{f"cost-{each[:12]}": {COST: each} for each in costs},
         **{each: {each: "x"} for each in FREE_ANNOTATIONS},
     }
@@ -365,11 +273,10 @@ def _good_policies() -> Iterator[Row]:
 
 
 def _good_values() -> Iterator[Row]:
-    longest = KEYS["longest-of-all"]
     several = {
         "two-annotations": [{"annotation": each, "label": ""} for each in "ab"],
         "two-labels": [{"label": each, "annotation": ""} for each in "ab"],
-        "longest-keys": [{"label": longest}, {"annotation": longest}],
+        "longest-keys": [{"label": LONGEST_KEY}, {"annotation": LONGEST_KEY}],
         "of-both-kinds": [{"label": "a"}, {"annotation": "a"}],
         "of-8": [{"label": f"k{n}"} for n in range(8)],
     }
@@ -378,9 +285,9 @@ def _good_values() -> Iterator[Row]:
         {"annotation": "a", "label": ""},
         {"label": "a", "annotation": ""},
         {"annotation": COST, "regex": "[0-9]+"},
-        *({"annotation": each} for each in (*KEYS_OF_ANNOTATIONS.values(), *FREE_ANNOTATIONS)),
+        *({"annotation": each} for each in FREE_ANNOTATIONS),
         *({"label": each} for each in FREE_LABELS),
-        *({"label": "a", "regex": each} for each in PATTERNS.values()),
+        *({"label": "a", "regex": each} for each in PATTERNS),
     )
     several |= {f"single-{name}": [each] for name, each in _each(single).items()}
     yield from _good(POLICIES, _policies(fromMessage=several))
@@ -455,18 +362,14 @@ def _good_handlers() -> Iterator[Row]:
 def _bad_selectors() -> Iterator[Row]:
     nothing: Json = {"matchLabels": {}, "matchExpressions": []}
     yield from _bad("selector", {"absent": None, "empty": {}, "of-nothing": nothing})
-    yield from _bad(LABELS, {f"key-{name}": {key: "x"} for name, key in BAD_KEYS.items()})
-    yield from _bad(LABELS, {name: {"a": value} for name, value in BAD_VALUES.items()})
+    yield from _bad(LABELS, _each({key: "x"} for key in ("", *BAD_LABEL_KEYS)))
+    yield from _bad(LABELS, {f"value-{each!r}": {"a": each} for each in BAD_VALUES})
     too_long = {"value-of-64": {"a": LONG_VALUE}}
     yield from _bad(LABELS, too_long, server_field="spec.selector.matchLabels.a")
     yield from _bad(LABELS, {"of-33": {f"k{n}": "v" for n in range(33)}})
-    keys = {name: expression("Exists", key=key) for name, key in BAD_KEYS.items()}
-    keys |= {
-        "dash": expression("Exists", key="-"),
-        "upper": expression("Exists", key="A.example/b"),
-    }
+    keys = _each(expression("Exists", key=key) for key in ("", "-", *BAD_LABEL_KEYS))
     yield from _bad("selector", _by(keys), ".matchExpressions[0].key")
-    values = {name: expression("In", "a", value) for name, value in BAD_VALUES.items()}
+    values = _each(expression("In", "a", value) for value in BAD_VALUES)
     values |= {
         "In-none": expression("In"),
         "NotIn-none": {**expression("NotIn"), "values": []},
@@ -494,9 +397,7 @@ def _bad_probes() -> Iterator[Row]:
     bare = {"name": "a", "containerName": "b", "probe": EXEC}
     empty = {**bare, "podConditionType": "", "markerPolicy": []}
     yield from _bad("probes.0", {"neither-condition-nor-policy": bare, "both-are-empty": empty})
-    yield from _bad(
-        CONDITION, _each((*NATIVE, *KRUISE_CONDITIONS, *filter(None, BAD_KEYS.values())))
-    )
+    yield from _bad(CONDITION, _each((*_covered(reserved.CONDITIONS), *BAD_LABEL_KEYS)))
 
 
 def _bad_policies() -> Iterator[Row]:
@@ -510,15 +411,13 @@ def _bad_policies() -> Iterator[Row]:
     yield from _bad(POLICIES, {"second-empty": [policy(), {"state": "Succeeded"}]}, "[1]")
     labels = {
         "33": {f"k{n}": "" for n in range(33)},
-        **{f"key-{name}": {key: "x"} for name, key in BAD_KEYS.items()},
-        **{name: {"a": value} for name, value in BAD_VALUES.items()},
-        **{f"reserved-{each}": {each: "x"} for each in RESERVED_LABELS},
+        **_each({key: "x"} for key in ("", *BAD_LABEL_KEYS, *RESERVED_LABELS)),
+        **{f"value-{each!r}": {"a": each} for each in BAD_VALUES},
     }
     yield from _bad(POLICIES, _policies(labels=labels), "[0].labels")
     annotations = {
         "33": {f"k{n}": "" for n in range(33)},
-        **{f"key-{key!r}": {key: "x"} for key in ("", *BAD_ANNOTATION_KEYS)},
-        **{f"reserved-{each}": {each: "x"} for each in RESERVED_ANNOTATIONS},
+        **_each({key: "x"} for key in ("", *BAD_KEYS, *RESERVED_ANNOTATIONS)),
     }
     yield from _bad(POLICIES, _policies(annotations=annotations), "[0].annotations")
     long = _policies(labels={"value-of-64": {"a": LONG_VALUE}})
@@ -552,13 +451,11 @@ def _bad_values() -> Iterator[Row]:
         yield from bad(f"[1].{kind}", ({kind: "a"}, {kind: "a"}), server_field=at)
     yield from bad("", tuple({"label": f"k{n}"} for n in range(9)))
     yield from bad("[0].label", ({"label": "app"},), server_field="spec.probes")
-    labels = (*filter(None, BAD_KEYS.values()), *RESERVED_LABELS)
+    labels = (*BAD_LABEL_KEYS, *RESERVED_LABELS)
     yield from bad("[0].label", *(({"label": each},) for each in labels))
-    annotations = (*BAD_ANNOTATION_KEYS, *RESERVED_ANNOTATIONS)
+    annotations = (*BAD_KEYS, *RESERVED_ANNOTATIONS)
     yield from bad("[0].annotation", *(({"annotation": each},) for each in annotations))
-    yield from bad(
-        "[0].regex", *(({"label": "a", "regex": each},) for each in BAD_PATTERNS.values())
-    )
+    yield from bad("[0].regex", *(({"label": "a", "regex": each},) for each in BAD_PATTERNS))
     spec = edited(POLICIES, [policy(fromMessage=[{"label": "app"}])])
     spec |= _by({"selector": expression("Exists", key="app")})
     yield Row("value-own-selector-expression", spec, f"{at}[0].label", "spec.probes")
