@@ -1,9 +1,9 @@
 """Watches: what comes first, what follows, how selectors and bookmarks behave, how it ends."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
-from support.contract_api import TABLE, Api, WatchStream, absent_node, marker, pod
+from support.contract_api import Api, absent_node, marker, pod
 
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 STREAMING = {
@@ -11,124 +11,91 @@ STREAMING = {
     "resourceVersionMatch": "NotOlderThan",
     "allowWatchBookmarks": "true",
 }
+LABELS = ({"other": "x"}, {"watched": "yes"}, {"other": "y"}, {"watched": "no"})
+PHASES = ("Running", "Failed")
+ALL = (
+    "ADDED 0",
+    "MODIFIED 1",
+    "MODIFIED 2",
+    "MODIFIED 3",
+    "MODIFIED 4",
+    "MODIFIED 5",
+    "MODIFIED 6",
+)
 
 
-async def label(api: Api, name: str, **labels: str | None) -> int:
-    patched = await api.merge(api.path("pods", name), {"metadata": {"labels": labels}})
-    assert patched.code == 200
-    return int(patched.revision)
+async def write(api: Api) -> list[str]:
+    """Create a pod, edit its labels and its phase; return the version of each write."""
+    path = api.path("pods", "p")
+    answers = [await api.create("pods", pod("p"))]
+    answers += [await api.merge(path, {"metadata": {"labels": each}}) for each in LABELS]
+    answers += [
+        await api.strategic(f"{path}/status", {"status": {"phase": each}}) for each in PHASES
+    ]
+    return [each.revision for each in answers]
 
 
-async def seen(stream: WatchStream) -> tuple[str, str, int]:
-    event = await stream.next()
-    metadata = event["object"]["metadata"]
-    return event["type"], metadata.get("name", ""), int(metadata["resourceVersion"])
+class Row(NamedTuple):
+    """`query` of a watch; `{0}` is the version before the writes, `{1}` that of the first.
+
+    `events` have the number of a write, or `old` for the pod before them. `late` opens the watch after the writes.
+    """
+
+    query: dict[str, str]
+    events: tuple[str, ...]
+    late: bool = False
 
 
-async def test_a_watch_follows_the_list_it_comes_from(api: Api) -> None:
-    await api.create("pods", pod("old"))
-    listed = await api.get(api.path("pods"))
-    async with api.watch(api.path("pods"), resourceVersion=listed.revision) as stream:
-        created = await api.create("pods", pod("p"))
-        assert await seen(stream) == ("ADDED", "p", int(created.revision))
-        revision = await label(api, "p", a="b")
-        assert await seen(stream) == ("MODIFIED", "p", revision)
-        await api.delete(api.path("pods", "p"), gracePeriodSeconds=0)
-        event = await stream.next()
-        while event["type"] == "MODIFIED":  # the real server marks it first
+FROM_THE_START = {"resourceVersion": "{0}"}
+RUNNING = {"fieldSelector": "spec.nodeName={node},status.phase=Running"}
+ROWS = {
+    "follows-its-version": Row(FROM_THE_START, ALL),
+    "replays-from-its-version": Row(FROM_THE_START, ALL, late=True),
+    "replays-from-a-later-version": Row({"resourceVersion": "{1}"}, ALL[1:], late=True),
+    "without-a-version": Row({}, ("ADDED old", *ALL)),
+    "from-version-0": Row({"resourceVersion": "0"}, ("ADDED old", *ALL)),
+    "streaming-list": Row(STREAMING, ("ADDED old", "BOOKMARK end", *ALL)),
+    "streaming-list-without-initial-events": Row(
+        {**STREAMING, **FROM_THE_START, "sendInitialEvents": "false"}, ALL
+    ),
+    **{
+        f"{name}-selector{'-replayed' * late}": Row({**FROM_THE_START, **selector}, events, late)
+        for late in (False, True)
+        for name, selector, events in (
+            ("label", {"labelSelector": "watched=yes"}, ("ADDED 2", "MODIFIED 3", "DELETED 4")),
+            ("field", RUNNING, ("ADDED 5", "DELETED 6")),
+        )
+    },
+}
+
+
+@pytest.mark.parametrize("row", [pytest.param(each, id=name) for name, each in ROWS.items()])
+async def test_a_watch_has_the_changes_that_its_query_selects(api: Api, row: Row) -> None:
+    """What leaves a selector is deleted as it was when it matched, at the version of the change."""
+    old = await api.create("pods", pod("old"))
+    start = (await api.get(api.path("pods"))).revision
+    versions = await write(api) if row.late else [start]
+    query = {
+        key: each.format(start, versions[0], node=absent_node()) for key, each in row.query.items()
+    }
+    async with api.watch(api.path("pods"), **query) as stream:
+        if not row.late:
+            versions = await write(api)
+        before: Any = None
+        for expected in row.events:
             event = await stream.next()
-        assert (event["type"], event["object"]["metadata"]["name"]) == ("DELETED", "p")
-        assert event["object"]["metadata"]["labels"] == {"a": "b"}
-        assert int(event["object"]["metadata"]["resourceVersion"]) > revision
-
-
-async def test_a_watch_replays_what_happened_since_its_version(api: Api) -> None:
-    listed = await api.get(api.path("pods"))
-    created = await api.create("pods", pod("p"))
-    first = await label(api, "p", a="1")
-    second = await label(api, "p", a="2")
-    async with api.watch(api.path("pods"), resourceVersion=listed.revision) as stream:
-        assert await seen(stream) == ("ADDED", "p", int(created.revision))
-        assert await seen(stream) == ("MODIFIED", "p", first)
-        assert await seen(stream) == ("MODIFIED", "p", second)
-    async with api.watch(api.path("pods"), resourceVersion=first) as stream:
-        assert await seen(stream) == ("MODIFIED", "p", second)
-
-
-@pytest.mark.parametrize("version", [{}, {"resourceVersion": "0"}])
-async def test_a_watch_without_a_version_starts_with_what_is_there(
-    api: Api, version: dict[str, str]
-) -> None:
-    await api.create("pods", pod("a"))
-    await api.create("pods", pod("b"))
-    listed = await api.get(api.path("pods"))
-    async with api.watch(api.path("pods"), **version) as stream:
-        first = [await stream.next(), await stream.next()]
-        assert [(each["type"], each["object"]["metadata"]["name"]) for each in first] == [
-            ("ADDED", "a"),
-            ("ADDED", "b"),
-        ]
-        revision = await label(api, "a", x="y")
-        assert revision > int(listed.revision)
-        assert await seen(stream) == ("MODIFIED", "a", revision)
-
-
-async def test_a_streaming_list_ends_with_its_bookmark(api: Api) -> None:
-    await api.create("pods", pod("a"))
-    newest = await api.create("pods", pod("b"))
-    async with api.watch(api.path("pods"), **STREAMING) as stream:
-        events = [await stream.next() for _ in range(3)]
-        assert [each["type"] for each in events] == ["ADDED", "ADDED", "BOOKMARK"]
-        end = events[2]["object"]
-        assert end["metadata"]["annotations"] == {INITIAL_EVENTS_END: "true"}
-        assert int(end["metadata"]["resourceVersion"]) >= int(newest.revision)
-        assert (end["kind"], end["apiVersion"]) == ("Pod", "v1")
-        created = await api.create("pods", pod("c"))
-        assert await seen(stream) == ("ADDED", "c", int(created.revision))
-
-
-async def test_a_streaming_list_may_leave_out_what_is_there(api: Api) -> None:
-    await api.create("pods", pod("a"))
-    query = {**STREAMING, "sendInitialEvents": "false"}
-    listed = await api.get(api.path("pods"))
-    async with api.watch(api.path("pods"), resourceVersion=listed.revision, **query) as stream:
-        await api.create("pods", pod("b"))
-        event = await stream.next()
-        assert (event["type"], event["object"]["metadata"]["name"]) == ("ADDED", "b")
-
-
-async def test_objects_come_and_go_with_the_label_selector(api: Api) -> None:
-    await api.create("pods", pod("p", labels={"app": "a"}))
-    listed = await api.get(api.path("pods"))
-    async with api.watch(
-        api.path("pods"), resourceVersion=listed.revision, labelSelector="watched=yes"
-    ) as stream:
-        await label(api, "p", other="x")
-        revision = await label(api, "p", watched="yes")
-        assert await seen(stream) == ("ADDED", "p", revision)
-        revision = await label(api, "p", other="y")
-        assert await seen(stream) == ("MODIFIED", "p", revision)
-        revision = await label(api, "p", watched="no")
-        event = await stream.next()
-        assert event["type"] == "DELETED"
-        assert event["object"]["metadata"]["resourceVersion"] == str(revision)
-        assert event["object"]["metadata"]["labels"]["watched"] == "yes", "the last that matched"
-
-
-async def test_objects_come_and_go_with_the_field_selector(api: Api) -> None:
-    await api.create("pods", pod("p"))
-    await api.create("pods", pod("q"))
-    listed = await api.get(api.path("pods"))
-    async with api.watch(
-        api.path("pods"),
-        resourceVersion=listed.revision,
-        fieldSelector=f"spec.nodeName={absent_node()},status.phase=Running",
-    ) as stream:
-        path = api.path("pods", "p") + "/status"
-        await api.strategic(path, {"status": {"phase": "Running"}})
-        assert (await seen(stream))[:2] == ("ADDED", "p")
-        await api.strategic(path, {"status": {"phase": "Failed"}})
-        assert (await seen(stream))[:2] == ("DELETED", "p")
+            kind, _, which = expected.partition(" ")
+            metadata = event["object"]["metadata"]
+            version = metadata.pop("resourceVersion")
+            assert event["type"] == kind
+            if which == "end":
+                assert metadata["annotations"] == {INITIAL_EVENTS_END: "true"}
+                assert int(version) >= int(old.revision)
+                assert (event["object"]["kind"], event["object"]["apiVersion"]) == ("Pod", "v1")
+            else:
+                assert version == (old.revision if which == "old" else versions[int(which)])
+                assert kind != "DELETED" or event["object"] == before
+            before = event["object"]
 
 
 async def test_a_namespace_hears_of_itself_only(api: Api) -> None:
@@ -138,7 +105,8 @@ async def test_a_namespace_hears_of_itself_only(api: Api) -> None:
     async with api.watch(api.path("podprobemarkers"), resourceVersion=listed.revision) as stream:
         await api.post(api.path("podprobemarkers", namespace=other), marker("elsewhere"))
         await api.create("podprobemarkers", marker("here"))
-        assert (await seen(stream))[:2] == ("ADDED", "here")
+        event = await stream.next()
+        assert (event["type"], event["object"]["metadata"]["name"]) == ("ADDED", "here")
     await api.delete(api.path("namespaces", other))
 
 
@@ -167,27 +135,6 @@ async def test_a_watch_with_bookmarks_ends_with_one(api: Api) -> None:
             break
     assert {each["type"] for each in events} == {"BOOKMARK"}
     assert int(events[-1]["object"]["metadata"]["resourceVersion"]) >= int(listed.revision)
-
-
-async def test_a_burst_arrives_whole_and_in_order(api: Api) -> None:
-    await api.create("pods", pod("p"))
-    listed = await api.get(api.path("pods"))
-    async with api.watch(api.path("pods"), resourceVersion=listed.revision) as stream:
-        revisions = [await label(api, "p", n=str(number)) for number in range(100)]
-        assert [(await seen(stream))[2] for _ in range(100)] == revisions
-
-
-async def test_a_table_can_be_watched(api: Api) -> None:
-    await api.create("pods", pod("p"))
-    async with api.watch(api.path("pods"), accept=TABLE) as stream:
-        first = (await stream.next())["object"]
-        assert first["kind"] == "Table"
-        assert first["columnDefinitions"][0]["name"] == "Name"
-        assert first["rows"][0]["cells"][0] == "p"
-        await label(api, "p", a="b")
-        second: dict[str, Any] = (await stream.next())["object"]
-        assert second["columnDefinitions"] is None
-        assert second["rows"][0]["object"]["metadata"]["labels"] == {"a": "b"}
 
 
 async def test_the_bookmark_of_a_streaming_list_of_metadata_is_metadata(api: Api) -> None:
