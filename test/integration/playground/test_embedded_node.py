@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.patience import PATIENCE_SECONDS
 from support.playground import PlaygroundNamespace
 from support.programs import until
 from support.target import condition
@@ -32,72 +31,13 @@ def phase_is(phase: str) -> Any:
 REST = "while :; do sleep 1; done"
 
 
-async def has_made(ns: PlaygroundNamespace, name: str) -> None:
+async def has_made(ns: PlaygroundNamespace, name: str, pod: str = "web") -> None:
     """Returns once the container's program has come to where it makes a file of that name."""
 
     async def made() -> bool:
-        return (ns.folder() / name).exists()
+        return (ns.folder(pod) / name).exists()
 
     await until(f"it has made {name}", made)
-
-
-async def test_a_pod_is_scheduled_runs_and_says_so(ns: PlaygroundNamespace) -> None:
-    pod = await ns.pod()
-    pod = await ns.until("is ready", lambda it: condition(it, "Ready").get("status") == "True")
-
-    status = status_of(pod)
-    assert pod["spec"]["nodeName"] == "node-0"
-    assert pod["status"]["podIP"].startswith("127.")
-    assert (status["started"], status["ready"], status["restartCount"]) == (True, True, 0)
-    assert status["containerID"].startswith("playground://")
-    for kind in ("PodScheduled", "Initialized", "ContainersReady"):
-        assert condition(pod, kind)["status"] == "True"
-
-
-async def test_a_node_says_what_this_machine_has(ns: PlaygroundNamespace) -> None:
-    status = (await ns.api.get("/api/v1/nodes/node-0"))["status"]
-
-    assert status["capacity"]["cpu"] == str(os.cpu_count())
-    assert status["allocatable"] == status["capacity"]
-
-
-async def test_two_pods_have_two_addresses_and_can_bind_the_same_port(
-    ns: PlaygroundNamespace,
-) -> None:
-    program = (
-        'import os, socket, time; s = socket.create_server((os.environ["POD_IP"], 7001));'
-        ' open("bound", "w").write(os.environ["POD_IP"]); time.sleep(1000)'
-    )
-    pods = [await ns.pod(name, command=["python3", "-c", program]) for name in ("a", "b")]
-    for pod in pods:
-        bound = await read_file(ns, "bound", pod["metadata"]["name"])
-        assert bound == pod["status"]["podIP"]
-    assert pods[0]["status"]["podIP"] != pods[1]["status"]["podIP"]
-
-
-async def read_file(ns: PlaygroundNamespace, file: str, pod: str = "web") -> str:
-    """What a file in the container's folder says, once it says anything."""
-    node = ns.playground.nodes[0]
-    script = f"until [ -s {file} ]; do sleep 0.02; done; cat {file}"
-    container = node.container(ns.namespace, pod, "main")
-    assert container is not None
-    found = await node.runtime.exec_sync(
-        container, ["sh", "-c", script], timeout_seconds=PATIENCE_SECONDS
-    )
-    return found.stdout.decode()
-
-
-async def test_a_container_that_ends_is_started_again_with_a_new_id(
-    ns: PlaygroundNamespace,
-) -> None:
-    pod = await ns.pod()
-    first = status_of(pod)["containerID"]
-    await ns.playground.nodes[0].kill_container(ns.namespace, "web", "main")
-    pod = await ns.until("has restarted", lambda it: status_of(it)["restartCount"] == 1)
-
-    assert status_of(pod)["containerID"] != first
-    assert status_of(pod)["lastState"]["terminated"]["exitCode"] == 137
-    assert status_of(pod)["lastState"]["terminated"]["containerID"] == first
 
 
 async def test_init_containers_run_one_after_the_other_and_sidecars_stay(
@@ -202,21 +142,6 @@ async def test_a_pod_deleted_by_force_can_come_back_under_its_name_at_once(
     await ns.until("is ready", lambda it: condition(it, "Ready").get("status") == "True")
 
 
-async def test_conditions_of_others_stay_when_the_node_writes_its_own(
-    ns: PlaygroundNamespace,
-) -> None:
-    await ns.pod()
-    mine = {"type": "example.com/mine", "status": "True", "reason": "Test"}
-    pod = await ns.until("is ready", lambda it: condition(it, "Ready").get("status") == "True")
-    conditions = [*pod["status"]["conditions"], mine]
-    await ns.playground.api.merge(
-        ns.pod_path(subresource="status"), {"status": {"conditions": conditions}}
-    )
-    await ns.playground.nodes[0].kill_container(ns.namespace, "web", "main")
-    pod = await ns.until("has restarted", lambda it: status_of(it)["restartCount"] == 1)
-    assert condition(pod, "example.com/mine")["reason"] == "Test"
-
-
 def waiting(status: Json) -> Json:
     found: Json = status["state"].get("waiting") or {}
     return found
@@ -225,6 +150,38 @@ def waiting(status: Json) -> Json:
 def ended(status: Json) -> Json:
     found: Json = status["lastState"].get("terminated") or {}
     return found
+
+
+SERVE_ALL = """
+import os, socket, time
+everywhere = socket.create_server(("0.0.0.0", 0))
+open("new", "w").write(str(everywhere.getsockname()[1]))
+os.rename("new", "port")
+time.sleep(1000)
+"""
+
+
+async def test_a_pod_that_serves_a_port_for_all_has_an_event(ns: PlaygroundNamespace) -> None:
+    await ns.pod("all", command=["python3", "-c", SERVE_ALL])
+    await ns.pod()
+    await has_made(ns, "port", pod="all")
+    port = int((ns.folder("all") / "port").read_text())
+    handler = {"tcpSocket": {"port": port}}
+    kind = "example.com/all"
+    await ns.marker(
+        {"name": "p", "containerName": "main", "probe": handler, "podConditionType": kind}
+    )
+    await ns.api.events.wait("the pod has the event", lambda: events(ns, "PortShared", "all"))
+
+
+def events(ns: PlaygroundNamespace, reason: str, pod: str = "web") -> list[Json]:
+    """The events of a pod of this namespace that have this reason."""
+    mine = (ns.namespace, reason, pod)
+    return [
+        each
+        for each in ns.api.events.all()
+        if (each["metadata"]["namespace"], each["reason"], each["involvedObject"]["name"]) == mine
+    ]
 
 
 NO_COMMAND = {"name": "main", "image": "nginx"}
@@ -250,15 +207,8 @@ async def test_status_and_event_say_why_a_container_does_not_run(
     )
     assert message in state(status_of(pod))["message"]
 
-    def events() -> list[Json]:
-        return [
-            each
-            for each in ns.api.events.all()
-            if (each["metadata"]["namespace"], each["reason"]) == (ns.namespace, event)
-        ]
-
-    await ns.api.events.wait(f"an event {event}", events)
-    recorded = events()[0]
+    await ns.api.events.wait(f"an event {event}", lambda: events(ns, event))
+    recorded = events(ns, event)[0]
     assert message in recorded["message"]
     assert (recorded["type"], recorded["source"]["component"]) == ("Warning", "kubelet")
     assert recorded["involvedObject"]["fieldPath"] == "spec.containers{main}"

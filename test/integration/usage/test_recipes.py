@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import pytest
 import yaml
 from support.files import write_at_once
 from support.pages import ROOT, Block, block, blocks_of
@@ -50,6 +51,89 @@ async def test_a_scale_in_deletes_the_idle_game_server_first(
     assert await ns.pod_names(1) == [first]
 
 
+ROLE, STORE, MODEL = "db.example.com/role", "store.example.com/role", "inference.example.com/model"
+LICENCE, DAYS = "licence.example.com/state", "licence.example.com/days"
+EVICT, DISRUPT = "cluster-autoscaler.kubernetes.io/safe-to-evict", "karpenter.sh/do-not-disrupt"
+
+# heading, container, file, the marks that each pod starts with, and steps: pod, new text of its file (None: without it), its marks
+RECIPES: dict[str, tuple[str, str, str, Json, list[tuple[str, str | None, Json]]]] = {
+    "the-role-label-follows-the-primary": (
+        "Primary and secondary: route writes, update the primary last", "db", "role",
+        {"db-0": {ROLE: "secondary"}, "db-1": {ROLE: "secondary"}},
+        [
+            ("db-0", "primary\n", {ROLE: "primary"}),
+            ("db-0", "secondary\n", {ROLE: "secondary"}),
+            ("db-1", "primary\n", {ROLE: "primary"}),
+        ],
+    ),
+    "the-number-of-players-is-the-deletion-cost": (
+        "Players: the number itself as deletion cost", "server", "players",
+        {"lobby": {COST: "0"}},
+        [
+            ("lobby", "7\n", {COST: "7"}),
+            ("lobby", "starting\n", {COST: "1000"}),
+            ("lobby", "3\n", {COST: "3"}),
+            ("lobby", "99999999999\n", {COST: "1000"}),
+        ],
+    ),
+    "the-role-comes-from-the-output": (
+        "Role from the output, with a policy for Unknown", "store", "status",
+        {"store": {STORE: "replica"}},
+        [
+            ("store", "role: primary\n", {STORE: "primary"}),
+            ("store", None, {STORE: "none"}),
+        ],
+    ),
+    "the-loaded-model-is-a-label-and-an-annotation": (
+        "Loaded model: route requests to it", "server", "model",
+        {"inference": {MODEL: "small-8b", f"annotation {MODEL}": "example/small-8b"}},
+        [("inference", None, {MODEL: None, f"annotation {MODEL}": None})],
+    ),
+    "the-licence-has-three-states": (
+        "Licence: three states on one label", "app", "licence",
+        {"app": {LICENCE: "valid"}},
+        [
+            ("app", "licence=grace days=3\n", {LICENCE: "grace", DAYS: "3"}),
+            ("app", "licence=expired days=2\n", {LICENCE: "expired", DAYS: "2"}),
+            ("app", "licence=none days=1\n", {LICENCE: None, DAYS: "1"}),
+        ],
+    ),
+    "a-busy-pod-blocks-eviction-until-it-is-done": (
+        "Busy pods: no eviction by autoscalers", "worker", "job",
+        {"worker": {EVICT: "false", DISRUPT: "true"}},
+        [("worker", None, {EVICT: None, DISRUPT: None})],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", RECIPES)
+async def test_the_marks_follow_the_file_of_the_pod(ns: UsageNamespace, name: str) -> None:
+    heading, container, file, first, steps = RECIPES[name]
+
+    async def gets(pod: str, wanted: Json) -> None:
+        await ns.shows(pod, lambda it: {key: marks(it).get(key) for key in wanted} == wanted)
+
+    await apply(ns, recipe(heading))
+    for pod, wanted in first.items():
+        await gets(pod, wanted)
+    for pod, text, wanted in steps:
+        path = ns.folder(pod, container) / file
+        if text is None:
+            path.unlink()
+        else:
+            write_at_once(path, text)
+        await gets(pod, wanted)
+
+
+def marks(pod: Json) -> Json:
+    """Labels and annotations by their keys. An annotation whose key is also a label's is `annotation KEY`."""
+    return {
+        **{f"annotation {key}": value for key, value in annotations(pod).items()},
+        **annotations(pod),
+        **labels(pod),
+    }
+
+
 async def test_the_first_example_writes_the_marks_that_it_shows(ns: UsageNamespace) -> None:
     await apply(ns, block("get-started.md", "Scale in without losing a match"))
 
@@ -62,86 +146,6 @@ async def test_the_first_example_writes_the_marks_that_it_shows(ns: UsageNamespa
     write_at_once(ns.folder(second, "server") / "players", "4\n")
 
     await ns.shows(second, lambda pod: annotations(pod).get(COST) == "10")
-
-
-async def test_the_role_label_follows_the_primary(ns: UsageNamespace) -> None:
-    await apply(ns, recipe("Primary and secondary: route writes, update the primary last"))
-    role = "db.example.com/role"
-    await ns.shows("db-0", lambda pod: labels(pod).get(role) == "secondary")
-    write_at_once(ns.folder("db-0", "db") / "role", "primary\n")
-    await ns.shows("db-0", lambda pod: labels(pod).get(role) == "primary")
-    await ns.shows("db-1", lambda pod: labels(pod).get(role) == "secondary")
-
-    write_at_once(ns.folder("db-0", "db") / "role", "secondary\n")
-    write_at_once(ns.folder("db-1", "db") / "role", "primary\n")
-
-    await ns.shows("db-0", lambda pod: labels(pod).get(role) == "secondary")
-    await ns.shows("db-1", lambda pod: labels(pod).get(role) == "primary")
-
-
-async def test_the_number_of_players_is_the_deletion_cost(ns: UsageNamespace) -> None:
-    await apply(ns, recipe("Players: the number itself as deletion cost"))
-    await ns.shows("lobby", lambda pod: annotations(pod).get(COST) == "0")
-
-    players = ns.folder("lobby", "server") / "players"
-    for text, cost in (
-        ("7\n", "7"),
-        ("starting\n", "1000"),
-        ("99999999999\n", "1000"),
-        ("3\n", "3"),
-    ):
-        write_at_once(players, text)
-        await ns.shows("lobby", lambda pod, wanted=cost: annotations(pod).get(COST) == wanted)
-
-
-async def test_the_role_comes_from_the_output(ns: UsageNamespace) -> None:
-    await apply(ns, recipe("Role from the output, with a policy for Unknown"))
-    role = "store.example.com/role"
-    await ns.shows("store", lambda pod: labels(pod).get(role) == "replica")
-
-    status = ns.folder("store", "store") / "status"
-    write_at_once(status, "role: primary\n")
-    await ns.shows("store", lambda pod: labels(pod).get(role) == "primary")
-    status.unlink()
-    await ns.shows("store", lambda pod: labels(pod).get(role) == "none")
-
-
-async def test_the_loaded_model_is_a_label_and_an_annotation(ns: UsageNamespace) -> None:
-    await apply(ns, recipe("Loaded model: route requests to it"))
-    model = "inference.example.com/model"
-    pod = await ns.shows("inference", lambda pod: labels(pod).get(model) == "small-8b")
-    assert annotations(pod)[model] == "example/small-8b"
-
-    (ns.folder("inference", "server") / "model").unlink()
-
-    pod = await ns.shows("inference", lambda pod: model not in labels(pod))
-    assert model not in annotations(pod)
-
-
-async def test_the_licence_has_three_states(ns: UsageNamespace) -> None:
-    await apply(ns, recipe("Licence: three states on one label"))
-    state = "licence.example.com/state"
-    await ns.shows("app", lambda pod: labels(pod).get(state) == "valid")
-    licence = ns.folder("app", "app") / "licence"
-    for each in ("grace", "expired", "none"):
-        write_at_once(licence, f"licence={each} days=3\n")
-        wanted = None if each == "none" else each
-        pod = await ns.shows("app", lambda pod, wanted=wanted: labels(pod).get(state) == wanted)
-        assert annotations(pod)["licence.example.com/days"] == "3"
-
-
-async def test_a_busy_pod_blocks_eviction_until_it_is_done(ns: UsageNamespace) -> None:
-    await apply(ns, recipe("Busy pods: no eviction by autoscalers"))
-    keys = ("cluster-autoscaler.kubernetes.io/safe-to-evict", "karpenter.sh/do-not-disrupt")
-
-    def blocked(pod: Json) -> tuple[str | None, ...]:
-        return tuple(annotations(pod).get(each) for each in keys)
-
-    await ns.shows("worker", lambda pod: blocked(pod) == ("false", "true"))
-
-    (ns.folder("worker", "worker") / "job").unlink()
-
-    await ns.shows("worker", lambda pod: blocked(pod) == (None, None))
 
 
 async def test_a_pod_is_ready_once_its_cache_is_warm_and_stays_so_without_the_marker(

@@ -72,21 +72,6 @@ async def test_output_for_programs_contains_the_newest_results(
     assert marker["problems"] == view["notes"] == []
 
 
-async def test_results_of_the_namespace_need_no_cluster_permissions(
-    shell: Shell, playground: ControlledPlayground, ns: UsageNamespace
-) -> None:
-    failing = playground.server.faults.failing
-    for each in ("nodes", "nodepodprobes", "leases"):
-        failing[f"list {each}"] = Failure(403, "Forbidden", "no")
-    try:
-        ran = await shell(f"kruise-probe status -n {ns.namespace}")
-    finally:
-        failing.clear()
-    assert (ran.code, ran.err) == (0, "")
-    assert ran.out.count("note: no permission to list") == 3
-    assert "web  checked  Succeeded" in ran.out.replace("   ", "  ")
-
-
 @pytest.mark.parametrize(
     ("arguments", "code", "text"),
     [
@@ -102,7 +87,6 @@ async def test_results_of_the_namespace_need_no_cluster_permissions(
         pytest.param(
             "explain -n {} wbe", 1, "wbe does not exist. Did you mean 'web'?", id="typo-in-pod"
         ),
-        pytest.param("status --kubeconfig /none", 1, "does not exist", id="no-kubeconfig"),
     ],
 )
 async def test_error_is_one_line(
