@@ -8,6 +8,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable
 from copy import deepcopy
+from datetime import UTC, datetime
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
@@ -28,10 +29,22 @@ from kruise_probe.api.kinds import KubeObject, Resource, WatchEvent
 from kruise_probe.api.names import MANAGER_FIELD_MANAGER
 from kruise_probe.api.resources import LEASES, MARKERS, NODE_POD_PROBES, NODES, PODS
 from kruise_probe.client.request import PatchType
+from kruise_probe_playground.apiserver.bodies import merge_patch
+from kruise_probe_playground.apiserver.builtin import builtin_kinds
+from kruise_probe_playground.apiserver.managed_fields import ManagerIdentifier, track
+from kruise_probe_playground.apiserver.strategic import strategic_merge_patch
 
 T = TypeVar("T", bound=KubeObject)
 
 LATENCY_SECONDS = 0.002
+_NOW = datetime(2026, 1, 1, tzinfo=UTC)
+_OF_THE_CREATOR = {
+    "manager": "creator",
+    "operation": "Update",
+    "apiVersion": "v1",
+    "fieldsV1": {"f:spec": {"f:containers": {}}},
+}
+_POD = next(each for each in builtin_kinds() if each.plural == "pods")
 _GENERATED = ("podprobemarkers", "nodepodprobes")
 
 
@@ -118,9 +131,7 @@ class FakeApi:
     def put(self, resource: Resource[Any], wire: Json) -> None:
         """Creates or replaces the object, as another client."""
         meta = wire["metadata"]
-        self._store(
-            resource, NamespacedName(meta.get("namespace", ""), meta["name"]), deepcopy(wire)
-        )
+        self._store(resource, NamespacedName(meta.get("namespace", ""), meta["name"]), wire)
 
     def publish(self, *statuses: Json, node: str = "node-1") -> None:
         """The daemon of the node publishes the results of these pods, and of no others."""
@@ -141,14 +152,16 @@ class FakeApi:
         if resource is PODS:
             self._store(resource, key, patched_pod(live, patch, manager))
         else:
-            self._store(resource, key, _merged(live, patch))
+            self._store(resource, key, merge_patch(live, patch))
 
     def remove(self, resource: Resource[Any], name: str, namespace: str = "default") -> None:
         """Deletes the object as another client; finalizers delay this."""
         key = _key(resource, name, namespace)
         live = self._wire[resource.plural, key]
         if live["metadata"].get("finalizers"):
-            self._store(resource, key, _merged(live, {"metadata": {"deletionTimestamp": CREATED}}))
+            self._store(
+                resource, key, merge_patch(live, {"metadata": {"deletionTimestamp": CREATED}})
+            )
             return
         del self._wire[resource.plural, key]
         self.sources[resource.plural].delete(key)
@@ -186,7 +199,7 @@ class FakeApi:
         if patch_type is PatchType.STRATEGIC_MERGE:
             new = patched_pod(live, patch, MANAGER_FIELD_MANAGER)
         else:
-            new = _merged(live, patch)
+            new = merge_patch(live, patch)
         return self._store(resource, key, new)
 
     async def delete(self, resource: Resource[Any], key: NamespacedName, *, uid: str = "") -> None:
@@ -204,6 +217,7 @@ class FakeApi:
         self.before(write)
 
     def _store(self, resource: Resource[T], key: NamespacedName, wire: Json) -> T:
+        wire = deepcopy(wire)
         live = self._wire.get((resource.plural, key))
         if resource.plural in _GENERATED:
             self.prune(wire)
@@ -258,93 +272,12 @@ def _without_version(wire: Json) -> Json:
     return wire | {"metadata": meta}
 
 
-def _merged(target: Any, patch: Any) -> Any:
-    if not isinstance(patch, dict):
-        return deepcopy(patch)
-    merged = dict(target) if isinstance(target, dict) else {}
-    for key, value in patch.items():
-        if value is None:
-            merged.pop(key, None)
-        else:
-            merged[key] = _merged(merged.get(key), value)
-    return merged
-
-
 def patched_pod(live: Json, patch: Json, manager: str) -> Json:
-    """A strategic merge patch of a pod's metadata and conditions, managedFields of our manager kept."""
-    new = deepcopy(live)
-    meta, changes = new["metadata"], patch.get("metadata", {})
-    owned = _owned_of(new)
-    for field in ("labels", "annotations"):
-        for key, value in (changes.get(field) or {}).items():
-            before = meta.get(field, {}).get(key)
-            if value is None:
-                meta.get(field, {}).pop(key, None)
-                owned[field].discard(key)
-            elif value != before:
-                meta.setdefault(field, {})[key] = value
-                (owned[field].add if manager == MANAGER_FIELD_MANAGER else owned[field].discard)(
-                    key
-                )
-    for key in changes.keys() & {"deletionTimestamp", "finalizers"}:
-        meta[key] = changes[key]
-    status = patch.get("status", {})
-    for entry in status.get("conditions", ()):
-        _patch_condition(new["status"]["conditions"], entry, owned["conditions"], manager)
-    for key in status.keys() - {"conditions"}:
-        new["status"][key] = status[key]
-    others = [
-        each for each in meta.get("managedFields") or () if each["manager"] != MANAGER_FIELD_MANAGER
-    ]
-    meta["managedFields"] = (
-        others
-        if not any(owned.values())
-        else [
-            *others,
-            {
-                "manager": MANAGER_FIELD_MANAGER,
-                "subresource": "status",
-                "fieldsV1": {
-                    "f:metadata": {
-                        f"f:{field}": {f"f:{key}": {} for key in sorted(owned[field])}
-                        for field in ("labels", "annotations")
-                    },
-                    "f:status": {
-                        "f:conditions": {
-                            f'k:{{"type":"{each}"}}': {} for each in sorted(owned["conditions"])
-                        }
-                    },
-                },
-            },
-        ]
-    )
+    """A strategic merge patch of any part of a pod, with managedFields, by the playground's API server."""
+    live = {**live, "metadata": {"managedFields": [_OF_THE_CREATOR], **live["metadata"]}}
+    new = strategic_merge_patch(live, patch, _POD.schema)
+    track(live, new, _POD.schema, ManagerIdentifier(manager, "Update", "v1", "status"), _NOW)
     return new
-
-
-def _patch_condition(conditions: list[Json], entry: Json, owned: set[str], manager: str) -> None:
-    found = next((each for each in conditions if each["type"] == entry["type"]), None)
-    if entry.get("$patch") == "delete":
-        if found is not None:
-            conditions.remove(found)
-        owned.discard(entry["type"])
-        return
-    if found is None:
-        found = {}
-        conditions.append(found)
-    found.update(entry)
-    for key in [key for key, value in found.items() if value is None]:
-        del found[key]
-    if manager == MANAGER_FIELD_MANAGER:
-        owned.add(entry["type"])
-
-
-def _owned_of(wire: Json) -> dict[str, set[str]]:
-    found = PODS.decode(msgspec.json.encode(wire)).owned
-    return {
-        "labels": set(found.labels),
-        "annotations": set(found.annotations),
-        "conditions": set(found.condition_types),
-    }
 
 
 def cluster_with(*policies: Json) -> FakeApi:
