@@ -102,7 +102,7 @@ async def test_refresh_interval_system_namespace_and_readiness_of_the_daemon(clu
         await cluster.api.node_pod_probes.until("the same is published again", refreshed, name=NODE)
         await program.ready()
         text = (await program.get("readyz?verbose"))[1]
-        (lease,) = cluster.server.objects_in("leases.coordination.k8s.io")
+        (lease,) = cluster.server.objects("leases.coordination.k8s.io")
     assert lease["metadata"]["namespace"] == "elsewhere"
     assert lease["metadata"]["name"] == f"kruise-probe-{NODE}"
     assert lease["spec"]["leaseDurationSeconds"] == 60
@@ -203,11 +203,11 @@ async def test_where_leaders_are_elected_and_for_how_long(cluster: Any) -> None:
             return manager.has_logged("became leader")
 
         await manager.until("it leads", leads)
-        (lease,) = cluster.server.objects_in("leases.coordination.k8s.io")
+        (lease,) = cluster.server.objects("leases.coordination.k8s.io")
     assert lease["metadata"]["namespace"] == "elsewhere"
     assert lease["metadata"]["name"] == "chosen"
     assert lease["spec"]["leaseDurationSeconds"] == 21
-    (lease,) = cluster.server.objects_in("leases.coordination.k8s.io")
+    (lease,) = cluster.server.objects("leases.coordination.k8s.io")
     assert not lease["spec"].get("holderIdentity"), "it was given back"
 
 
