@@ -71,7 +71,7 @@ async def _explain(flags: ExplainFlags, reader: Reader) -> tuple[list[Explanatio
     """The views, and the namespace that was read."""
     snapshot = await reader.read()
     found = _select(snapshot, flags, reader.namespace)
-    unmatched = any(not snapshot.markers_of(seen.pod) for seen in found)
+    unmatched = any(not snapshot.matching.markers_of(seen.pod) for seen in found)
     notes = list(reader.notes)  # without those on markers of other namespaces
     others = await reader.visible(MARKERS, "") if unmatched else []
     views = [explanation(snapshot, seen, notes, others=others) for seen in found]

@@ -172,7 +172,7 @@ def _chosen(name: str | None, snapshot: Snapshot, seen: SeenPod) -> Sequence[Com
     Raises:
         FatalError: there is no such marker, or it does not select the pod.
     """
-    selecting = snapshot.markers_of(seen.pod)
+    selecting = snapshot.matching.markers_of(seen.pod)
     if not name and not selecting:
         raise FatalError(
             f"no PodProbeMarker selects pod {seen.key}; see: kruise-probe explain {seen.key.name}"

@@ -188,7 +188,7 @@ def attempts_view(
 ) -> AttemptsView:
     """The view of all attempts, in the order of `results`."""
     pod = seen.pod
-    claims = claims_of(snapshot.markers_of(pod))
+    claims = claims_of(snapshot.matching.markers_of(pod))
     conflicts = [
         f"{each}; that probe writes it" for context, _ in results for each in context.conflicts
     ]

@@ -87,7 +87,7 @@ def explanation(
 ) -> ExplanationView:
     """The view of one pod; `others` are markers of any namespace, for a pod that no marker selects."""
     pod = seen.pod
-    matching = snapshot.markers_of(pod)
+    matching = snapshot.matching.markers_of(pod)
     traces = [(each, traces_of(snapshot, seen, each)) for each in matching]
     not_matching = sorted(
         (

@@ -18,12 +18,9 @@ from kruise_probe.api.names import (
     REASON_DAEMON_STALE,
     daemon_lease_name,
 )
-from kruise_probe.api.pods import Pod
 from kruise_probe.api.times import parse_time
 from kruise_probe.api.v1alpha1 import (
-    ContainerProbeState,
     NodePodProbe,
-    PodProbe,
     PodProbeMarker,
 )
 from kruise_probe.controllers.compiled import CompiledMarker, compile_marker
@@ -32,6 +29,8 @@ from kruise_probe.controllers.daemon_leases import (
     observed_renewal,
     why_stale,
 )
+from kruise_probe.controllers.matching import Matching
+from kruise_probe.controllers.node_index import NodePodProbeIndex
 from kruise_probe.inspection.seen_pods import SeenPod
 
 T = TypeVar("T", bound=KubeObject)
@@ -93,65 +92,26 @@ class Snapshot:
     def pods_by_key(self) -> Mapping[NamespacedName, SeenPod]:
         return {each.key: each for each in self.pods}
 
-    def markers_in(self, namespace: str) -> Sequence[CompiledMarker]:
-        """The markers of a namespace."""
-        return self._by_namespace.get(namespace, ())
+    @cached_property
+    def matching(self) -> Matching:
+        """Which markers select which pods."""
+        matching = Matching(lambda: [each.pod for each in self.pods])
+        for marker in self.compiled.values():
+            matching.set_marker(marker)
+        return matching
 
-    def markers_of(self, pod: Pod) -> tuple[CompiledMarker, ...]:
-        """The markers that select `pod`, in order of precedence."""
-        found = [
-            each for each in self.markers_in(pod.namespace) if each.selector.matches(pod.labels)
-        ]
-        return tuple(sorted(found, key=lambda each: each.order))
+    @cached_property
+    def node_index(self) -> NodePodProbeIndex:
+        """The entries and results of the NodePodProbes."""
+        index = NodePodProbeIndex()
+        for each in (self.node_pod_probes or {}).values():
+            index.update(None, each)
+        return index
 
     def pods_of(self, marker: CompiledMarker) -> list[SeenPod]:
         """The pods that `marker` selects, sorted by name: game-2 before game-10."""
-        found = [
-            each
-            for each in self.pods
-            if each.pod.namespace == marker.key.namespace
-            and marker.selector.matches(each.pod.labels)
-        ]
+        found = [self.pods_by_key[pod.key] for pod in self.matching.pods_of(marker)]
         return sorted(found, key=lambda each: natural_order(each.pod.name))
-
-    def pods_in(self, namespace: str) -> list[Pod]:
-        """All pods of a namespace, sorted by name."""
-        found = [each.pod for each in self.pods if each.pod.namespace == namespace]
-        return sorted(found, key=lambda pod: natural_order(pod.name))
-
-    @cached_property
-    def _by_namespace(self) -> Mapping[str, list[CompiledMarker]]:
-        found: dict[str, list[CompiledMarker]] = {}
-        for each in self.compiled.values():
-            found.setdefault(each.key.namespace, []).append(each)
-        return found
-
-    def entry_of(self, pod: Pod) -> PodProbe | None:
-        """The pod's entry in NodePodProbe.spec of its node."""
-        return self._entries.get((pod.node, pod.uid))
-
-    @cached_property
-    def _entries(self) -> Mapping[tuple[str, str], PodProbe]:
-        return {
-            (node, entry.uid): entry
-            for node, report in (self.node_pod_probes or {}).items()
-            for entry in report.spec.pod_probes or ()
-        }
-
-    def states_of(self, pod: Pod) -> Mapping[str, ContainerProbeState]:
-        """The states that the node reported for the pod, by `<marker>#<probe>`."""
-        return self._states.get((pod.node, pod.namespace, pod.name, pod.uid), {})
-
-    @cached_property
-    def _states(self) -> Mapping[tuple[str, str, str, str], Mapping[str, ContainerProbeState]]:
-        return {
-            (node, pod.namespace, pod.name, pod.uid): {
-                state.name: state for state in pod.probe_states or ()
-            }
-            for node, report in (self.node_pod_probes or {}).items()
-            if report.status
-            for pod in report.status.pod_probe_statuses or ()
-        }
 
     def stale_reason(self, node: str) -> str:
         """Why the results of `node` are stale, or the empty string."""

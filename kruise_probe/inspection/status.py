@@ -21,7 +21,7 @@ from kruise_probe.inspection.commands import handler_text
 from kruise_probe.inspection.link import Link, LinkState, broken, paused, remedy_of, waiting
 from kruise_probe.inspection.seen_pods import SeenPod
 from kruise_probe.inspection.selectors import distance, selector_text, why_not
-from kruise_probe.inspection.snapshot import Snapshot
+from kruise_probe.inspection.snapshot import Snapshot, natural_order
 from kruise_probe.inspection.spec_links import pause_notes
 from kruise_probe.inspection.traces import ProbeTrace, readiness_gates_of, traces_of
 from kruise_probe.inspection.views import (
@@ -42,7 +42,7 @@ def status_view(
 ) -> StatusView:
     """The view of `markers`, sorted by namespace and name."""
     shown = sorted(markers, key=lambda marker: marker.key)
-    selected = [seen.pod for seen in snapshot.pods if snapshot.markers_of(seen.pod)]
+    selected = [seen.pod for seen in snapshot.pods if snapshot.matching.markers_of(seen.pod)]
     return StatusView(
         version=JSON_VERSION,
         time=format_time(snapshot.now),
@@ -98,10 +98,13 @@ def _marker_links(marker: PodProbeMarker, compiled: CompiledMarker) -> list[Link
 
 def _no_pods(snapshot: Snapshot, marker: CompiledMarker) -> Link:
     """That the marker selects no pod, with the closest pod of its namespace."""
-    selector, pods = marker.selector, snapshot.pods_in(marker.key.namespace)
-    text = f"no pod of namespace {marker.key.namespace} has {selector_text(selector)}"
+    selector, namespace = marker.selector, marker.key.namespace
+    pods = [each.pod for each in snapshot.pods if each.pod.namespace == namespace]
+    text = f"no pod of namespace {namespace} has {selector_text(selector)}"
     if pods:
-        closest = min(pods, key=lambda pod: distance(selector, pod.labels))
+        closest = min(
+            pods, key=lambda pod: (distance(selector, pod.labels), natural_order(pod.name))
+        )
         text += f"; closest is pod {closest.name}: {why_not(selector, closest.labels)}"
     else:
         text += "; the namespace has no pods"

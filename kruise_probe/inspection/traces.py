@@ -45,11 +45,13 @@ def traces_of(snapshot: Snapshot, seen: SeenPod, marker: CompiledMarker) -> list
 def contexts_of(snapshot: Snapshot, seen: SeenPod, marker: CompiledMarker) -> list[ProbeContext]:
     """What the links of each probe of a marker are computed from, in the marker's order."""
     pod, source = seen.pod, snapshot.sources[marker.key]
-    markers = snapshot.markers_of(pod)
+    markers = snapshot.matching.markers_of(pod)
     claims = claims_of(markers)
     virtual = is_virtual((snapshot.nodes or {}).get(pod.node))
-    results = states_of_conditions(pod, claims) if virtual else snapshot.states_of(pod)
-    entry = snapshot.entry_of(pod)
+    results = (
+        states_of_conditions(pod, claims) if virtual else snapshot.node_index.states_of(pod, ())
+    )
+    entry = snapshot.node_index.view(pod.node).entries.get(pod.uid)
     planned = [probe.name for probe in (entry and entry.probes) or ()]
     left_out = left_out_of(pod, markers, reported_without_room(pod, markers, planned))
     conflicts = conflicts_of(marker, claims)
@@ -118,7 +120,10 @@ def readiness_gates_of(snapshot: Snapshot, seen: SeenPod) -> list[Link]:
     pod = seen.pod
     writers: dict[str, str] = {}
     elsewhere: dict[str, CompiledMarker] = {}
-    for marker in sorted(snapshot.markers_in(pod.namespace), key=lambda each: each.order):
+    if not pod.readiness_gates:
+        return []
+    markers = [each for each in snapshot.compiled.values() if each.key.namespace == pod.namespace]
+    for marker in sorted(markers, key=lambda each: each.order):
         for probe in marker.probes if not marker.deleting else ():
             if not marker.selector.matches(pod.labels):
                 elsewhere.setdefault(probe.condition_type, marker)

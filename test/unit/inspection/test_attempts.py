@@ -34,7 +34,9 @@ def cluster(*markers: Json, pod: SeenPod | None = None) -> tuple[Snapshot, SeenP
 def contexts(*markers: Json, pod: SeenPod | None = None) -> list[ProbeContext]:
     there, seen = cluster(*markers, pod=pod)
     return [
-        each for marker in there.markers_of(seen.pod) for each in contexts_of(there, seen, marker)
+        each
+        for marker in there.matching.markers_of(seen.pod)
+        for each in contexts_of(there, seen, marker)
     ]
 
 

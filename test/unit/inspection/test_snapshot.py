@@ -8,7 +8,6 @@ import pytest
 from support.builders import (
     condition_wire,
     container_wire,
-    pod,
     pod_wire,
     state_wire,
 )
@@ -62,16 +61,6 @@ def test_a_container_that_does_not_run_has_the_reason_of_the_kubelet(
     assert found.stopped == {"main": text}
     assert found.running_since == {}
     assert MAX_MESSAGE == 200
-
-
-def test_results_and_entries_are_those_of_this_very_pod() -> None:
-    built = snapshot(markers=[marker()], pods=[healthy_pod()])
-    mine = built.pods[0].pod
-    assert built.states_of(mine).keys() == {"web#healthy"}
-    assert built.entry_of(mine) is not None
-    for other in (pod(uid="recreated"), pod(node="node-2")):
-        assert built.states_of(other) == {}
-        assert built.entry_of(other) is None
 
 
 # Daemons and managers.
