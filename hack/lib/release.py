@@ -21,7 +21,7 @@ PLAYGROUND = "playground/pyproject.toml"
 VERSION = re.compile(r"\d+\.\d+\.\d+")
 # Each file that contains the version, with the text around it. A file that does not match is an error.
 PLACES = [
-    ("kruise_probe/version.py", r'^TEXT: Final = "(.*)"'),
+    ("kruise_probe/__init__.py", r'^__version__ = "(.*)"'),
     (PLAYGROUND, r'^version = "(.*)"'),
     (PLAYGROUND, r'"kruise-probe==([^"]*)"'),
     ("config/chart/Chart.yaml", r"^version: (.*)"),

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 import re2
 
 from kruise_probe.api.labels import annotation_value_error, label_value_error
-from kruise_probe.api.mark_rules import MAX_PATTERN, SYNTAX
+from kruise_probe.api.reserved import MAX_PATTERN, SYNTAX
 
 MAX_INSTRUCTIONS: Final = 2000
 """Maximum size of a pattern, and of all patterns that are matched for one pod. A short pattern has 20 instructions,

@@ -1,4 +1,4 @@
-"""Typed keys of objects, probes of a marker, and probes of a pod.
+"""Typed keys of objects, probes of a marker, and probes of a pod; and the address of a server (Go net.JoinHostPort).
 
 Only this module parses and formats `<marker>#<probe>`. All other code compares typed keys, never substrings.
 (Kruise compares substrings, so deleting marker `way` also deletes probes `gateway#…`.)
@@ -45,3 +45,13 @@ class ProbeKey(NamedTuple):
     pod_uid: str
     container: str
     probe: ProbeName
+
+
+class HostPort(NamedTuple):
+    """Host name or IP address, and port. An IPv6 address is printed in brackets."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"

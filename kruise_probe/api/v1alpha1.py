@@ -16,7 +16,10 @@ from kruise_probe.api.core import Probe
 from kruise_probe.api.fields import Field, Rule, errors_in, rule, shape_of, unique
 from kruise_probe.api.keys import ProbeName
 from kruise_probe.api.labels import MAX_KEY, LabelSelector, LabelValue
-from kruise_probe.api.mark_rules import (
+from kruise_probe.api.meta import ApiObject, Condition
+from kruise_probe.api.names import PAUSED_ANNOTATION
+from kruise_probe.api.problems import ErrorKind, Problem
+from kruise_probe.api.reserved import (
     ANNOTATION_KEY_RULES,
     ANNOTATION_RULES,
     CONDITION_TYPE_RULES,
@@ -25,9 +28,6 @@ from kruise_probe.api.mark_rules import (
     MAX_PATTERN,
     PATTERN,
 )
-from kruise_probe.api.meta import ApiObject, Condition
-from kruise_probe.api.names import PAUSED_ANNOTATION
-from kruise_probe.api.problems import ErrorKind, Problem
 
 _encode = msgspec.json.Encoder().encode
 

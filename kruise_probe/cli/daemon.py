@@ -10,7 +10,7 @@ import click
 import structlog
 from prometheus_client import REGISTRY
 
-from kruise_probe import version
+from kruise_probe import __version__
 from kruise_probe.api.names import DAEMON_FIELD_MANAGER, EVENT_COMPONENT
 from kruise_probe.api.resources import NODE_POD_PROBES
 from kruise_probe.api.times import utc_now
@@ -162,7 +162,7 @@ async def _run_agent(flags: DaemonFlags, runtime: NodeRuntime, context: ProcessC
                 prober_factory=partial(
                     prober_for,
                     commands=runtime,
-                    user_agent=f"kruise-probe/{version.TEXT}",
+                    user_agent=f"kruise-probe/{__version__}",
                 ),
                 execs=execs,
                 sockets=sockets,

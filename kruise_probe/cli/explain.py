@@ -21,8 +21,7 @@ from kruise_probe.cli.query import (
 from kruise_probe.cli.reading import Reader
 from kruise_probe.cli.tables import explanation_text
 from kruise_probe.inspection.explanation import ExplanationsView, ExplanationView, explanation
-from kruise_probe.inspection.seen_pods import SeenPod
-from kruise_probe.inspection.snapshot import Snapshot, natural_order
+from kruise_probe.inspection.snapshot import SeenPod, Snapshot, natural_order
 from kruise_probe.inspection.views import JSON_VERSION
 
 

@@ -14,7 +14,7 @@ from kruise_probe.cli.flag_types import LABEL_KEYS, argument, flag, flag_command
 from kruise_probe.cli.terminal import Cell, Terminal, show
 from kruise_probe.lint.findings import Finding, as_json, as_sarif, as_text, summary
 from kruise_probe.lint.linter import lint as lint_sources
-from kruise_probe.lint.sources import read_sources
+from kruise_probe.lint.linter import read_sources
 
 EXIT_FINDINGS: Final = 1
 MAX_SECONDS: Final = 120

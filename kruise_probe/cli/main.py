@@ -14,7 +14,10 @@ from typing import Any, Final
 
 import click
 
-from kruise_probe import version
+from kruise_probe import __version__
+
+COMMIT_VARIABLE: Final = "KRUISE_PROBE_COMMIT"
+"""Set in images: the commit that they were built from."""
 
 MODE_VARIABLE: Final = "KRUISE_PROBE_MODE"
 MODES: Final = ("manager", "daemon")
@@ -81,7 +84,7 @@ class LazyGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]
         if name not in _NAMES and not ctx.resilient_parsing and not name.startswith("-"):
-            from kruise_probe.api.spelling import did_you_mean  # lazy: only after a mistake
+            from kruise_probe.api.problems import did_you_mean  # lazy: only after a mistake
 
             hint = did_you_mean(name, _NAMES) or f" Choose from {', '.join(_NAMES)}."
             ctx.fail(f"No such command {name!r}.{hint}")
@@ -122,9 +125,22 @@ def _import_structlog_without_rich() -> None:
         del sys.modules["rich"]
 
 
+def _build() -> str:
+    """`0.1.0 (commit 4513dfa, CPython 3.13.1, linux/x86_64)`; without a commit where none is known."""
+    import platform  # lazy: only for --version
+
+    commit = os.environ.get(COMMIT_VARIABLE, "")
+    parts = [
+        *([f"commit {commit[:12]}"] if commit else []),
+        f"{platform.python_implementation()} {platform.python_version()}",
+        f"{platform.system().lower()}/{platform.machine()}",
+    ]
+    return f"{__version__} ({', '.join(parts)})"
+
+
 def _print_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
     if wanted and not ctx.resilient_parsing:
-        click.echo(f"kruise-probe {version.build()}")
+        click.echo(f"kruise-probe {_build()}")
         ctx.exit()
 
 

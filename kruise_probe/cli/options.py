@@ -10,7 +10,7 @@ from typing import NamedTuple
 import click
 import structlog
 
-from kruise_probe import version
+from kruise_probe import __version__
 from kruise_probe.api.names import SYSTEM_NAMESPACE
 from kruise_probe.cli.flag_types import (
     DAEMON,
@@ -27,11 +27,10 @@ from kruise_probe.client.credentials import run_in_daemon_thread
 from kruise_probe.client.rest import RestClient
 from kruise_probe.manager.manager import Runnable
 from kruise_probe.serving.authorization import MAX_REVIEWS, MetricsGuard
-from kruise_probe.serving.endpoints import Checks, MetricsHandler, health_handlers
+from kruise_probe.serving.endpoints import Checks, MetricsHandler, StallDetector, health_handlers
 from kruise_probe.serving.http_server import HttpHandler, HttpServer
 from kruise_probe.serving.logs import FORMATS, LEVELS
-from kruise_probe.serving.stalls import StallDetector
-from kruise_probe.serving.tls import ServerTls, self_signed_certificate
+from kruise_probe.serving.sockets import ServerTls, self_signed_certificate
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
@@ -125,7 +124,7 @@ async def serving(
         for each in runnables:
             group.create_task(each.run())
         config = await _load_config(flags.kubeconfig, ready)
-        _log.info("starting", version=version.TEXT, server=config.server)
+        _log.info("starting", version=__version__, server=config.server)
         # Its own client, so that reviews share no connections and no rate limit with the Lease.
         async with RestClient(
             config=config,
@@ -146,4 +145,4 @@ async def _load_config(kubeconfig: str | None, ready: Checks) -> ClusterConfig:
 
 
 def user_agent(field_manager: str) -> str:
-    return f"{field_manager}/{version.TEXT}"
+    return f"{field_manager}/{__version__}"

@@ -11,7 +11,7 @@ import click
 import msgspec
 import yaml
 
-from kruise_probe import version
+from kruise_probe import __version__
 from kruise_probe.api.errors import (
     ApiError,
     ConnectionFailed,
@@ -25,8 +25,8 @@ from kruise_probe.api.errors import (
 from kruise_probe.api.labels import Selector, compile_selector
 from kruise_probe.api.meta import DECODE_ERRORS, ApiObject
 from kruise_probe.api.names import GROUP, SYSTEM_NAMESPACE
+from kruise_probe.api.problems import did_you_mean
 from kruise_probe.api.resources import MARKERS, PODS
-from kruise_probe.api.spelling import did_you_mean
 from kruise_probe.cli.flag_types import LABEL_KEYS, NAMESPACE, Parsed, argument, flag
 from kruise_probe.cli.reading import DEADLINE_SECONDS, Reader
 from kruise_probe.cli.terminal import Terminal, show
@@ -64,7 +64,7 @@ def client_of(config: ClusterConfig) -> RestClient:
     return RestClient(
         config=config,
         field_manager="kruise-probe",
-        user_agent=f"kruise-probe/{version.TEXT}",
+        user_agent=f"kruise-probe/{__version__}",
         max_in_flight=8,
     )
 

@@ -10,10 +10,10 @@ from typing import Final
 import click
 import msgspec
 
-from kruise_probe import version
+from kruise_probe import __version__
 from kruise_probe.api.errors import FatalError
 from kruise_probe.api.keys import NamespacedName
-from kruise_probe.api.spelling import did_you_mean
+from kruise_probe.api.problems import did_you_mean
 from kruise_probe.api.times import format_time
 from kruise_probe.api.v1alpha1 import PodProbeMarker
 from kruise_probe.cli.flag_types import flag, flag_command
@@ -41,14 +41,12 @@ from kruise_probe.inspection.attempts import (
     not_run,
 )
 from kruise_probe.inspection.link import Link, ProbeContext
-from kruise_probe.inspection.seen_pods import SEEN_PODS, SeenPod
 from kruise_probe.inspection.selectors import why_not
-from kruise_probe.inspection.snapshot import Snapshot
+from kruise_probe.inspection.snapshot import SEEN_PODS, SeenPod, Snapshot
 from kruise_probe.inspection.traces import contexts_of
 from kruise_probe.inspection.trials import run_probe
 from kruise_probe.lint.findings import as_text
-from kruise_probe.lint.linter import lint
-from kruise_probe.lint.sources import read_sources
+from kruise_probe.lint.linter import lint, read_sources
 
 MAX_CONCURRENT: Final = 8
 EXIT_NOT_SUCCEEDED: Final = 1
@@ -201,7 +199,7 @@ async def _run_all(
         target = Target(pod_ip=pod.ip, container_id=context.probe.container_name)
         async with places:
             return await run_probe(
-                client, pod.key, entry, target, user_agent=f"kruise-probe/{version.TEXT}"
+                client, pod.key, entry, target, user_agent=f"kruise-probe/{__version__}"
             )
 
     async with asyncio.TaskGroup() as group:

@@ -36,8 +36,7 @@ from kruise_probe.api.errors import (
     retry_after_seconds,
 )
 from kruise_probe.api.keys import NamespacedName
-from kruise_probe.api.times import CLOCK_SLACK_SECONDS, format_time
-from kruise_probe.api.token_bucket import TokenBucket
+from kruise_probe.api.times import CLOCK_SLACK_SECONDS, TokenBucket, format_time
 from kruise_probe.client.request import PatchType, Writer
 
 EVENTS_DROPPED = Counter(

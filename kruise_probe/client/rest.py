@@ -23,7 +23,7 @@ from kruise_probe.api.errors import ConnectionFailed, NoResponse
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.kinds import KubeObject, ListPage, Resource
 from kruise_probe.api.meta import DECODE_ERRORS, ApiObject, ObjectMeta
-from kruise_probe.api.token_bucket import TokenBucket
+from kruise_probe.api.times import TokenBucket
 from kruise_probe.client.config import ClusterConfig
 from kruise_probe.client.dialer import TlsRefused
 from kruise_probe.client.request import JSON, PatchType, Request

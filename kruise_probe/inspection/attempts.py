@@ -26,8 +26,7 @@ from kruise_probe.controllers.pods.marking import Changes, marking
 from kruise_probe.inspection.commands import handler_text
 from kruise_probe.inspection.link import Link, LinkState, ProbeContext, broken, paused_text
 from kruise_probe.inspection.result_links import invalid_values, not_started_note
-from kruise_probe.inspection.seen_pods import SeenPod
-from kruise_probe.inspection.snapshot import Snapshot
+from kruise_probe.inspection.snapshot import SeenPod, Snapshot
 from kruise_probe.inspection.spec_links import (
     container_link,
     marker_link,

@@ -18,8 +18,7 @@ from kruise_probe.controllers.compiled import CompiledMarker
 from kruise_probe.controllers.limits import ENTRY_TOO_LARGE, NO_ROOM, TOO_MANY_MARKERS, LeftOut
 from kruise_probe.controllers.markers.conditions import listed
 from kruise_probe.controllers.pods.claims import Claim, ClaimConflict
-from kruise_probe.inspection.seen_pods import SeenPod
-from kruise_probe.inspection.snapshot import Snapshot
+from kruise_probe.inspection.snapshot import SeenPod, Snapshot
 from kruise_probe.inspection.views import JsonView
 
 

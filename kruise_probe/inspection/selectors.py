@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from kruise_probe.api.labels import LabelSelector, LabelSelectorRequirement, Requirement, Selector
-from kruise_probe.api.spelling import closest_name
+from kruise_probe.api.problems import closest_name
 
 
 def requirement_text(requirement: Requirement) -> str:

@@ -8,7 +8,7 @@ import msgspec
 from kruise_probe.api.meta import DECODE_ERRORS
 from kruise_probe.api.names import PAUSED_ANNOTATION, REASON_NO_ROOM, SERVERLESS_PROBES_ANNOTATION
 from kruise_probe.api.pods import Pod
-from kruise_probe.api.spelling import did_you_mean
+from kruise_probe.api.problems import did_you_mean
 from kruise_probe.api.v1alpha1 import PodContainerProbe, PodProbeMarker
 from kruise_probe.controllers.markers.conditions import listed
 from kruise_probe.controllers.nodes.plan import probes_of_marker

@@ -19,9 +19,8 @@ from kruise_probe.controllers.limits import is_probed
 from kruise_probe.controllers.markers.conditions import INVALID_SPEC, VALUE_INVALID
 from kruise_probe.inspection.commands import handler_text
 from kruise_probe.inspection.link import Link, LinkState, broken, paused, remedy_of, waiting
-from kruise_probe.inspection.seen_pods import SeenPod
 from kruise_probe.inspection.selectors import distance, selector_text, why_not
-from kruise_probe.inspection.snapshot import Snapshot, natural_order
+from kruise_probe.inspection.snapshot import SeenPod, Snapshot, natural_order
 from kruise_probe.inspection.spec_links import pause_notes
 from kruise_probe.inspection.traces import ProbeTrace, readiness_gates_of, traces_of
 from kruise_probe.inspection.views import (

@@ -1,19 +1,35 @@
 """Runs one attempt of a probe from here, through the API server, with the daemon's own prober.
 
+A prober gets one end of a socket pair. Tasks move bytes between the other end and a port-forward. So the prober keeps
+its deadlines and its limit of bytes.
+
 Source: kubectl exec and port-forward.
 Differs: the timeout of a command does not end the command; the API server has no request for that.
+The runtime connects to the loopback address of the pod's network namespace, where the daemon connects to the pod's IP.
+A port-forward reports a refused connection, but does not confirm an accepted one.
 """
 
 import asyncio
+import contextlib
+import errno
+import socket
 from collections.abc import Sequence
-from typing import Final
+from types import TracebackType
+from typing import Final, Self
 
 from kruise_probe.api.core import ExecAction, Probe, TCPSocketAction
 from kruise_probe.api.errors import Forbidden, KubeError, NotFound
-from kruise_probe.api.keys import NamespacedName
+from kruise_probe.api.keys import HostPort, NamespacedName
 from kruise_probe.api.messages import normalise_message
 from kruise_probe.api.v1alpha1 import ContainerProbe, ProbeState
-from kruise_probe.client.pod_streams import CommandNotStarted, OutputTooLarge, run_command
+from kruise_probe.client.pod_streams import (
+    CommandNotStarted,
+    ForwardedPort,
+    ForwardRefused,
+    OutputTooLarge,
+    forwarded_port,
+    run_command,
+)
 from kruise_probe.client.rest import RestClient
 from kruise_probe.daemon.cri.runtime import (
     MAX_EXEC_RESPONSE_BYTES,
@@ -22,6 +38,7 @@ from kruise_probe.daemon.cri.runtime import (
     ExecResult,
     ExecTimeout,
 )
+from kruise_probe.daemon.probers.dialing import connect_error
 from kruise_probe.daemon.probers.exec import Commands
 from kruise_probe.daemon.probers.prober import (
     CouldNotProbe,
@@ -31,7 +48,178 @@ from kruise_probe.daemon.probers.prober import (
 )
 from kruise_probe.daemon.probers.selection import prober_for
 from kruise_probe.inspection.attempts import TrialResult, not_run
-from kruise_probe.inspection.forwarding import Forwarder, ForwardFailed
+
+REFUSAL_SECONDS: Final = 1.0
+"""How long a tcpSocket probe waits for a refusal, which takes a few milliseconds after the port-forward has begun."""
+MAX_STREAM_SECONDS: Final = 3600.0
+"""Deadline of a forwarded connection; that of the prober is shorter."""
+_COPIED_BYTES: Final = 16 * 1024
+_ERRNOS: Final = {
+    "connection refused": errno.ECONNREFUSED,
+    "connection reset by peer": errno.ECONNRESET,
+    "broken pipe": errno.EPIPE,
+}
+"""Go's texts in errors of a port-forward."""
+
+
+class ForwardFailed(Exception):
+    """The port-forward does not work; the text has the reason."""
+
+
+class _Tunnel:
+    """The port-forward behind one socket, and how it failed."""
+
+    def __init__(self, address: HostPort) -> None:
+        self.address = address
+        self.failure: KubeError | None = None
+        self.began: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.ended = asyncio.Event()
+
+    @property
+    def errno(self) -> int:
+        """The error of the connection in the pod; 0 if there is none."""
+        if isinstance(self.failure, ForwardRefused):
+            text = str(self.failure)
+            return next((code for words, code in _ERRNOS.items() if words in text), 0)
+        return 0
+
+    def check(self) -> None:
+        """Raise ForwardFailed if the port-forward failed, unless it reports an error of the connection."""
+        if self.failure is not None and not self.errno:
+            raise ForwardFailed(str(self.failure)) from self.failure
+
+
+class ForwardedSocket(socket.socket):
+    """The prober's end of a socket pair. It behaves like a TCP socket that connects to the pod."""
+
+    def __init__(self, descriptor: int, tunnel: _Tunnel) -> None:
+        super().__init__(socket.AF_UNIX, socket.SOCK_STREAM, fileno=descriptor)
+        self.setblocking(False)
+        self._tunnel = tunnel
+
+    def connect_ex(self, address: object) -> int:
+        self._tunnel.check()
+        return self._tunnel.errno
+
+    def getsockname(self) -> tuple[str, int]:
+        return ("", 0)  # probers treat a connection whose two addresses are equal as one to itself
+
+    def recv(self, size: int, flags: int = 0) -> bytes:
+        """Receive as from the pod.
+
+        Raises:
+            ProbeConnectionFailed: the pod refused the connection.
+            OSError: the pod reset it.
+            ForwardFailed: the port-forward failed.
+        """
+        try:
+            data = super().recv(size, flags)
+        except ConnectionResetError:  # the other end of the pair was closed
+            data = b""
+        if not data:
+            self._tunnel.check()
+            code = self._tunnel.errno
+            if code == errno.ECONNREFUSED:
+                raise connect_error(self._tunnel.address, code)
+            if code:
+                raise OSError(code, "")
+        return data
+
+
+class Forwarder:
+    """Opens sockets that are connected to a pod by port-forwards: an async context manager that owns their tasks."""
+
+    def __init__(self, client: RestClient, pod: NamespacedName) -> None:
+        self._client = client
+        self._pod = pod
+        self._group = asyncio.TaskGroup()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._sockets: list[socket.socket] = []
+        self._prepared: dict[HostPort, ForwardedSocket] = {}
+
+    async def __aenter__(self) -> Self:
+        await self._group.__aenter__()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for each in self._prepared.values():
+            each.close()
+        for task in self._tasks:
+            task.cancel()
+        try:
+            await self._group.__aexit__(kind, error, trace)
+        finally:
+            for ours in self._sockets:
+                ours.close()  # a task that was cancelled before it began has not closed its socket
+
+    async def prepare(self, address: HostPort, *, wait_for_refusal: bool) -> None:
+        """Begin the port-forward of the next socket for `address`, so that an attempt does not wait for it.
+
+        Raises:
+            KubeError: the port-forward cannot be opened.
+        """
+        tunnel = _Tunnel(address)
+        self._prepared[address] = self._open(tunnel)
+        await tunnel.began
+        if wait_for_refusal:
+            try:
+                async with asyncio.timeout(REFUSAL_SECONDS):
+                    await tunnel.ended.wait()
+            except TimeoutError:
+                pass
+
+    def open_socket(self, address: HostPort) -> socket.socket:
+        """A socket for one connection to `address`: the prepared one, or a new one."""
+        return self._prepared.pop(address, None) or self._open(_Tunnel(address))
+
+    def _open(self, tunnel: _Tunnel) -> ForwardedSocket:
+        ours, theirs = socket.socketpair()
+        ours.setblocking(False)
+        self._sockets.append(ours)
+        self._tasks.append(self._group.create_task(self._forward(tunnel, ours)))
+        return ForwardedSocket(theirs.detach(), tunnel)
+
+    async def _forward(self, tunnel: _Tunnel, ours: socket.socket) -> None:
+        """Forward until the prober closes its socket. An error is kept in `tunnel`."""
+        with ours:
+            try:
+                async with forwarded_port(self._client, self._pod, tunnel.address.port) as port:
+                    tunnel.began.set_result(None)
+                    async with asyncio.TaskGroup() as both:
+                        receiving = both.create_task(_receive(tunnel, ours, port))
+                        sending = both.create_task(_send(ours, port))
+                        sending.add_done_callback(lambda _: receiving.cancel())
+            except KubeError as error:
+                tunnel.failure = error
+                tunnel.began.set_exception(error)
+                _ = tunnel.began.exception()  # only a prepared socket has a waiter
+
+
+async def _receive(tunnel: _Tunnel, ours: socket.socket, port: ForwardedPort) -> None:
+    """Copy what the pod sends until it ends the connection. The prober then reads an end of file."""
+    loop = asyncio.get_running_loop()
+    with contextlib.suppress(OSError):  # the prober has closed its socket
+        try:
+            while data := await port.receive(deadline_seconds=MAX_STREAM_SECONDS):
+                await loop.sock_sendall(ours, data)
+        except KubeError as error:
+            tunnel.failure = error
+        tunnel.ended.set()
+        ours.shutdown(socket.SHUT_WR)
+
+
+async def _send(ours: socket.socket, port: ForwardedPort) -> None:
+    """Copy what the prober sends until it closes its socket."""
+    loop = asyncio.get_running_loop()
+    with contextlib.suppress(OSError):  # the prober closed its socket before it had read everything
+        while data := await loop.sock_recv(ours, _COPIED_BYTES):
+            port.send(data)
+
 
 NOT_SERVED: Final = "could not find the requested resource"
 """The API server's words for a path that it does not serve."""

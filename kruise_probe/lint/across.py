@@ -11,17 +11,23 @@ from itertools import combinations
 from pathlib import PurePath
 from typing import Final, NamedTuple
 
-from kruise_probe.api.problems import Problem
+from kruise_probe.api.problems import Problem, closest_name, did_you_mean
 from kruise_probe.api.reserved import reserved_condition_error, reserved_label_error
-from kruise_probe.api.spelling import closest_name, did_you_mean
 from kruise_probe.api.v1alpha1 import MAX_PROBES
 from kruise_probe.controllers.compiled import CompiledProbe
 from kruise_probe.controllers.pods.claims import ClaimConflict, claims_of, conflicts_of
 from kruise_probe.inspection.selectors import distance, misses_by_typos, unmet, why_not
 from kruise_probe.lint.findings import Finding, Rule
 from kruise_probe.lint.markers import WrittenMarker
-from kruise_probe.lint.nodes import below, finding_at, items_of, locate, occurrences, text_of
-from kruise_probe.lint.templates import PodTemplate
+from kruise_probe.lint.nodes import (
+    PodTemplate,
+    below,
+    finding_at,
+    items_of,
+    locate,
+    occurrences,
+    text_of,
+)
 
 INJECTED_CONTAINERS: Final = frozenset(
     {"istio-proxy", "linkerd-proxy", "kuma-sidecar", "consul-dataplane", "daprd", "vault-agent"}

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from kruise_probe.api.spelling import did_you_mean
+from kruise_probe.api.problems import did_you_mean
 from kruise_probe.lint.findings import Finding, Position, Rule
 from kruise_probe.lint.nodes import (
     MappingNode,

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, Self
 from urllib.parse import quote
 
-from kruise_probe import version
+from kruise_probe import __version__
 from kruise_probe.api.v1alpha1 import PodProbeMarker
 
 
@@ -168,7 +168,7 @@ def as_sarif(report: LintReport) -> str:
     rules = list(Rule)
     driver = {
         "name": "kruise-probe",
-        "version": version.TEXT,
+        "version": __version__,
         "informationUri": _DOCUMENTATION,
         "rules": [
             {

@@ -11,9 +11,8 @@ import msgspec
 from kruise_probe.api.labels import KEY_PREFIX, label_key_error
 from kruise_probe.api.meta import DECODE_ERRORS
 from kruise_probe.api.names import DELETION_COST_ANNOTATION, GROUP, PAUSED_ANNOTATION
-from kruise_probe.api.problems import ErrorKind, Problem, first_errors, violation
+from kruise_probe.api.problems import ErrorKind, Problem, did_you_mean, first_errors, violation
 from kruise_probe.api.resources import MARKERS
-from kruise_probe.api.spelling import did_you_mean
 from kruise_probe.api.v1alpha1 import PodContainerProbe, PodProbeMarker
 from kruise_probe.api.validation import fields_without_effect, marker_errors
 from kruise_probe.controllers.compiled import CompiledMarker, compile_marker

@@ -14,9 +14,9 @@ from collections.abc import Collection
 from typing import Any, Final
 
 from kruise_probe.api.fields import Rule, Shape, literal, shape_of
-from kruise_probe.api.mark_rules import ALLOWED_LABELS
 from kruise_probe.api.meta import ObjectMeta
 from kruise_probe.api.problems import CAUSES, ErrorKind
+from kruise_probe.api.reserved import ALLOWED_LABELS
 from kruise_probe.api.resources import MARKERS
 from kruise_probe.api.v1alpha1 import NodePodProbe, PodProbeMarker
 from kruise_probe.manifests import Manifest, objects_in

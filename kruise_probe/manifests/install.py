@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Final
 
-from kruise_probe import version
+from kruise_probe import __version__
 from kruise_probe.api.names import SYSTEM_NAMESPACE, WEBHOOK_SECRET
 from kruise_probe.manifests import Manifest, objects_in
 from kruise_probe.manifests.crds import all_crds
@@ -22,7 +22,7 @@ DAEMON: Final = "kruise-probe-daemon"
 PRODUCT: Final = "kruise-probe"
 NAME_LABEL: Final = "app.kubernetes.io/name"
 """With the value `PRODUCT`, a label of every object that an uninstall deletes: all but the namespace and the CRDs."""
-DEFAULT_IMAGE: Final = f"ghcr.io/kruise-probe/kruise-probe:{version.TEXT}"
+DEFAULT_IMAGE: Final = f"ghcr.io/kruise-probe/kruise-probe:{__version__}"
 METRICS_PORT: Final = 8080
 WEBHOOK_PORT: Final = 9443
 SOCKET_FOLDERS: Final = {
@@ -118,7 +118,7 @@ def daemon(install: Install) -> Manifest:
 def _workload(mode: str, install: Install, **values: str) -> tuple[Manifest, Manifest, Manifest]:
     """The workload of a mode with the options of both, its pod and its container."""
     values |= {"image": install.image, "pullPolicy": install.image_pull_policy}
-    workload, *_ = objects_in(mode, install.namespace, version=version.TEXT, **values)
+    workload, *_ = objects_in(mode, install.namespace, version=__version__, **values)
     pod = workload["spec"]["template"]["spec"]
     container = pod["containers"][0]
     if not install.metrics_secure:

@@ -27,8 +27,7 @@ from kruise_probe.serving.http_messages import (
     RefusedRequest,
     parse_head,
 )
-from kruise_probe.serving.sockets import BindAddress, BindError, ConnectionStream, listen
-from kruise_probe.serving.tls import ServerTls
+from kruise_probe.serving.sockets import BindAddress, BindError, ConnectionStream, ServerTls, listen
 
 HttpHandler = Callable[[HttpRequest], Awaitable[HttpResponse]]
 

@@ -4,16 +4,25 @@ Every replica independently runs the same loop: read the Secret, take the next s
 to the webhook configurations, serve the current certificate. If two replicas take a step at once, the later one gets
 a 409 and reads again. The Secret is part of the install, so no replica needs the right to create Secrets.
 
+Each step waits until the previous one has settled, so no call fails: by then every API server has the CA bundle, and
+every replica has the certificate.
+
+    one certificate ── near expiry ──▶  + the following one: the bundle has both CAs, the old certificate is served
+                    ── settled     ──▶  the following certificate is served, the bundle still has both CAs
+                    ── settled     ──▶  the old CA is removed
+
 Source: cert-controller (open-policy-agent) pkg/rotator (CertRotator); Kruise pkg/webhook/util/{writer,controller}.
-Differs: needs no leader and no restart, and the bundle always matches the served certificate.
+Differs: needs no leader and no restart, and the bundle always matches the served certificate. Bundle and certificate change in
+separate steps. The sources replace both at once, and calls fail meanwhile.
 """
 
 import asyncio
 import base64
+import binascii
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
-from typing import ClassVar, Final, Protocol
+from datetime import datetime, timedelta
+from typing import ClassVar, Final, NamedTuple, Protocol
 
 import msgspec
 import structlog
@@ -22,15 +31,94 @@ from kruise_probe.api.errors import Conflict, KubeError, NotFound
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.kinds import Resource, as_is
 from kruise_probe.api.meta import ApiObject
+from kruise_probe.api.times import format_micro_time, parse_time
 from kruise_probe.client.request import Getter, Patcher, PatchType
-from kruise_probe.serving.tls import ServerTls
-from kruise_probe.webhook.rotation import (
-    RotationState,
-    RotationTimes,
-    from_data,
-    next_state,
-    to_data,
-)
+from kruise_probe.serving.certificates import IssuedCertificate, issue_certificate
+from kruise_probe.serving.sockets import ServerTls
+
+_SINCE: Final = "since"
+
+
+class RotationTimes(NamedTuple):
+    """How long a certificate is valid, how long before its expiry it is renewed, and how long a step settles."""
+
+    lifetime: timedelta = timedelta(days=365)
+    renew_before: timedelta = timedelta(days=90)
+    settle: timedelta = timedelta(seconds=60)
+
+
+class RotationState(NamedTuple):
+    """Content of the Secret; `changed_at` is when it last changed."""
+
+    current: IssuedCertificate
+    changed_at: datetime
+    following: IssuedCertificate | None = None
+    previous_authority: bytes = b""
+
+    @property
+    def bundle(self) -> bytes:
+        """CAs of the current, the following and the previous certificate."""
+        following = self.following.authority if self.following else b""
+        return self.current.authority + following + self.previous_authority
+
+
+def next_state(
+    state: RotationState | None, *, names: Sequence[str], now: datetime, times: RotationTimes
+) -> RotationState | None:
+    """Return the next content of the Secret; None if no step is due."""
+    if state is None or state.current.expires_at <= now or not state.current.names >= {*names}:
+        return RotationState(issue_certificate(names, now=now, lifetime=times.lifetime), now)
+    settled = now - state.changed_at >= times.settle
+    if state.following is not None:
+        if not settled:
+            return None
+        return RotationState(state.following, now, previous_authority=state.current.authority)
+    if state.previous_authority:
+        return RotationState(state.current, now) if settled else None
+    if state.current.expires_at - now <= times.renew_before:
+        following = issue_certificate(names, now=now, lifetime=times.lifetime)
+        return RotationState(state.current, now, following=following)
+    return None
+
+
+def to_data(state: RotationState) -> dict[str, str | None]:
+    """Encode the Secret's data as a merge patch; removed keys are null."""
+    following = state.following or IssuedCertificate(b"", b"", b"")
+    texts = {
+        "ca.crt": state.bundle,
+        "tls.crt": state.current.certificate,
+        "tls.key": state.current.key,
+        "own-ca.crt": state.current.authority,
+        "following-ca.crt": following.authority,
+        "following.crt": following.certificate,
+        "following.key": following.key,
+        "previous-ca.crt": state.previous_authority,
+        _SINCE: format_micro_time(state.changed_at).encode(),
+    }
+    return {name: base64.b64encode(text).decode() if text else None for name, text in texts.items()}
+
+
+def from_data(data: Mapping[str, str] | None) -> RotationState | None:
+    """Decode the Secret's data; None if it is empty or invalid."""
+    try:
+        texts = {name: base64.b64decode(text) for name, text in (data or {}).items()}
+        changed_at = parse_time(texts[_SINCE].decode())
+        if changed_at is None:
+            return None
+        following = None
+        if texts.get("following.crt"):
+            following = IssuedCertificate.parse(
+                texts["following-ca.crt"], texts["following.crt"], texts["following.key"]
+            )
+        return RotationState(
+            IssuedCertificate.parse(texts["own-ca.crt"], texts["tls.crt"], texts["tls.key"]),
+            changed_at,
+            following,
+            texts.get("previous-ca.crt", b""),
+        )
+    except (KeyError, ValueError, binascii.Error):
+        return None
+
 
 POLL_SECONDS: Final = 10.0
 """Shorter than the settle time, so that each replica sees every step."""

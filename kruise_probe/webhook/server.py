@@ -27,7 +27,7 @@ from kruise_probe.api.v1alpha1 import PodProbeMarker
 from kruise_probe.serving.certificates import expires_at
 from kruise_probe.serving.http_messages import HttpRequest, HttpResponse
 from kruise_probe.serving.http_server import HttpHandler, HttpServer, Limits
-from kruise_probe.serving.tls import CertificateLoader, ServerTls, certificate_files
+from kruise_probe.serving.sockets import CertificateLoader, ServerTls, certificate_files
 from kruise_probe.webhook.admission import (
     ALLOWED,
     AdmissionRequest,
@@ -35,10 +35,10 @@ from kruise_probe.webhook.admission import (
     BadReview,
     decode_review,
     encode_review,
+    review_marker,
 )
 from kruise_probe.webhook.cert_rotator import CertRotator, RotatorClient
 from kruise_probe.webhook.mutating import annotate_pod
-from kruise_probe.webhook.validating import review_marker
 
 FLAG: Final = "--webhook-addr"
 CLIENT_CA_FLAG: Final = "--webhook-client-ca-file"

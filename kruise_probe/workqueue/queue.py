@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Hashable
 from typing import Final, Generic, TypeVar
 
-from kruise_probe.api.token_bucket import TokenBucket
+from kruise_probe.api.times import TokenBucket
 from kruise_probe.workqueue.metrics import QueueMetrics
 from kruise_probe.workqueue.priority import GroupOf, Priority, PriorityFifo, one_group
 

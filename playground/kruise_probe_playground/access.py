@@ -15,7 +15,7 @@ from kruise_probe.client.config import ClusterConfig
 from kruise_probe.client.credentials import AuthInfo, Credentials, load_certificate
 from kruise_probe.manifests import install
 from kruise_probe.serving.certificates import issue_certificate
-from kruise_probe.serving.tls import server_context
+from kruise_probe.serving.sockets import server_context
 from kruise_probe_playground.apiserver.authentication import Tokens, User, groups_of
 from kruise_probe_playground.apiserver.server import Tls
 

@@ -15,9 +15,9 @@ from kruise_probe.api.errors import AlreadyExists, ApiError
 from kruise_probe.client.request import PatchType
 from kruise_probe.client.rest import RestClient
 from kruise_probe.lint.findings import Position
+from kruise_probe.lint.linter import Source, read_sources
+from kruise_probe.lint.linter import documents as documents_of
 from kruise_probe.lint.nodes import Malformed, Node, ScalarNode, SequenceNode
-from kruise_probe.lint.sources import Source, read_sources
-from kruise_probe.lint.sources import documents as documents_of
 from kruise_probe.manifests.crds import all_crds
 from kruise_probe_playground.apiserver.builtin import builtin_kinds
 from kruise_probe_playground.apiserver.custom import custom_kind

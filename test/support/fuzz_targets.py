@@ -27,7 +27,7 @@ from kruise_probe.api.extraction import (
     annotation_value,
     label_value,
 )
-from kruise_probe.api.host_port import HostPort
+from kruise_probe.api.keys import HostPort
 from kruise_probe.api.kinds import Resource
 from kruise_probe.api.labels import label_value_error
 from kruise_probe.api.messages import (
@@ -58,12 +58,10 @@ from kruise_probe.daemon.probers.http_messages import (
     url_of_redirect,
 )
 from kruise_probe.lint.findings import Position, as_json, as_sarif, as_text
-from kruise_probe.lint.linter import lint
-from kruise_probe.lint.sources import Source, decoded
+from kruise_probe.lint.linter import Source, decoded, lint
 from kruise_probe.serving.http_messages import RefusedRequest, parse_head
-from kruise_probe.webhook.admission import BadReview, decode_review, encode_review
+from kruise_probe.webhook.admission import BadReview, decode_review, encode_review, review_marker
 from kruise_probe.webhook.mutating import annotate_pod
-from kruise_probe.webhook.validating import review_marker
 
 Target = Callable[[bytes], object]
 

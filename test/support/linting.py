@@ -4,8 +4,7 @@ import textwrap
 from pathlib import Path
 
 from kruise_probe.lint.findings import LintReport
-from kruise_probe.lint.linter import lint
-from kruise_probe.lint.sources import Source, read_sources
+from kruise_probe.lint.linter import Source, lint, read_sources
 
 DATA = Path(__file__).parents[1] / "data" / "lint"
 BROKEN = DATA / "broken"

@@ -20,8 +20,7 @@ from kruise_probe.api.names import LEADER_ELECTION_ID
 from kruise_probe.api.resources import LEASES, MARKERS, NODE_POD_PROBES, NODES
 from kruise_probe.controllers.compiled import compile_marker
 from kruise_probe.controllers.nodes.plan import plan
-from kruise_probe.inspection.seen_pods import SEEN_PODS, SeenPod
-from kruise_probe.inspection.snapshot import Snapshot
+from kruise_probe.inspection.snapshot import SEEN_PODS, SeenPod, Snapshot
 
 Json = dict[str, Any]
 

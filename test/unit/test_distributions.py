@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 import pytest
 
-from kruise_probe import version
+from kruise_probe import __version__
 from kruise_probe.cli.main import cli, run
 
 ROOT = Path(__file__).parents[2]
@@ -38,12 +38,12 @@ def wheel_of(project: Path, folder: Path) -> set[str]:
     ],
 )
 def test_a_wheel_contains_one_package(project: Path, package: str, tmp_path: Path) -> None:
-    assert wheel_of(project, tmp_path) == {package, f"{package}-{version.TEXT}.dist-info"}
+    assert wheel_of(project, tmp_path) == {package, f"{package}-{__version__}.dist-info"}
 
 
 def test_the_playground_requires_the_product_of_its_own_version() -> None:
     assert f"{PRODUCT['name']}=={PLAYGROUND['version']}" in PLAYGROUND["dependencies"]
-    assert PLAYGROUND["version"] == version.TEXT
+    assert PLAYGROUND["version"] == __version__
     assert PLAYGROUND["requires-python"] == PRODUCT["requires-python"]
 
 

@@ -74,17 +74,6 @@ def test_no_package_is_called_what_says_nothing() -> None:
     assert not names & {"util", "utils", "common", "misc", "helpers"}
 
 
-def test_packages_have_words_and_no_code() -> None:
-    """`__init__.py` says what the package owns; code would run for everybody who imports a part of it."""
-    wrong = [
-        str(path.relative_to(ROOT))
-        for path in tracked(*PACKAGES)
-        if path.name == "__init__.py" and not re.fullmatch(r'"""[^"]*"""', path.read_text().strip())
-    ]
-
-    assert not wrong, f"a docstring, and nothing else: {wrong}"
-
-
 @pytest.mark.parametrize(
     ("imports", "more"),
     [

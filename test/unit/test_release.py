@@ -13,7 +13,7 @@ from types import ModuleType
 import pytest
 import yaml
 
-from kruise_probe import version
+from kruise_probe import __version__
 
 ROOT = Path(__file__).parents[2]
 
@@ -40,7 +40,7 @@ def files(tmp_path: Path) -> Path:
 
 
 def test_every_file_has_the_same_version() -> None:
-    assert set(release.versions(ROOT).values()) == {version.TEXT}
+    assert set(release.versions(ROOT).values()) == {__version__}
 
 
 def test_each_distribution_has_the_licence_as_a_file() -> None:
@@ -65,7 +65,7 @@ def test_prepare_changes_every_place_and_nothing_else(files: Path) -> None:
 
     assert set(release.versions(files).values()) == {"12.34.56"}
     for name, text in before.items():
-        assert (files / name).read_text().replace("12.34.56", version.TEXT) == text
+        assert (files / name).read_text().replace("12.34.56", __version__) == text
 
 
 def test_prepare_starts_a_section_of_the_changelog_once(files: Path) -> None:

@@ -30,8 +30,7 @@ from kruise_probe.api.errors import (
 from kruise_probe.api.keys import NamespacedName, ProbeName
 from kruise_probe.api.names import REASON_DAEMON_STALE
 from kruise_probe.api.pods import Pod, PodCondition
-from kruise_probe.api.times import CLOCK_SLACK_SECONDS
-from kruise_probe.api.token_bucket import TokenBucket
+from kruise_probe.api.times import CLOCK_SLACK_SECONDS, TokenBucket
 from kruise_probe.controllers.node_index import PodResultChange
 from kruise_probe.controllers.pods.claims import Claims, WantedItems
 from kruise_probe.controllers.pods.marking import Changes, same_condition

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Final
 
-from kruise_probe.api.host_port import HostPort
+from kruise_probe.api.keys import HostPort
 from kruise_probe.daemon.probers.prober import (
     CouldNotProbe,
     Prober,

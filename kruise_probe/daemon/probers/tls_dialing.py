@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-from kruise_probe.api.host_port import HostPort
+from kruise_probe.api.keys import HostPort
 from kruise_probe.daemon.probers.dialing import (
     MAX_ATTEMPT_BYTES,
     READ_BYTES,

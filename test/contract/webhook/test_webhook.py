@@ -32,11 +32,10 @@ from kruise_probe.client.config import load_config
 from kruise_probe.client.rest import RestClient
 from kruise_probe.manifests.crds import marker_crd
 from kruise_probe.serving.http_server import HttpServer
-from kruise_probe.webhook.cert_rotator import CertRotator
+from kruise_probe.webhook.admission import review_marker
+from kruise_probe.webhook.cert_rotator import CertRotator, RotationTimes
 from kruise_probe.webhook.mutating import annotate_pod
-from kruise_probe.webhook.rotation import RotationTimes
 from kruise_probe.webhook.server import AdmissionHandler, WebhookTls, review_server
-from kruise_probe.webhook.validating import review_marker
 
 Json = dict[str, Any]
 CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"

@@ -19,7 +19,7 @@ from kruise_probe.api.extraction import (
     label_value,
 )
 from kruise_probe.api.labels import label_value_error
-from kruise_probe.api.mark_rules import SYNTAX
+from kruise_probe.api.reserved import SYNTAX
 
 COST = "controller.kubernetes.io/pod-deletion-cost"
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kruise_probe.api.spelling import MAX_COMPARED, did_you_mean
+from kruise_probe.api.problems import MAX_COMPARED, did_you_mean
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,8 @@ from kruise_probe.cli import lint
 from kruise_probe.cli.main import run
 from kruise_probe.cli.terminal import Terminal
 from kruise_probe.lint.findings import Finding, Position, Rule
+from kruise_probe.lint.linter import Source as lint_source
 from kruise_probe.lint.linter import lint as lint_sources
-from kruise_probe.lint.sources import Source as lint_source
 
 MARKER = str(GOOD / "kruise-idle.yaml")
 HOST = str(BROKEN / "host.yaml")

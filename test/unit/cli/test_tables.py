@@ -12,7 +12,7 @@ from kruise_probe.cli.tables import age, attempts_text, explanation_text, screen
 from kruise_probe.cli.terminal import Terminal, cells
 from kruise_probe.inspection.attempts import AttemptsView, AttemptView
 from kruise_probe.inspection.explanation import explanation
-from kruise_probe.inspection.seen_pods import SeenPod
+from kruise_probe.inspection.snapshot import SeenPod
 from kruise_probe.inspection.status import status_view
 from kruise_probe.inspection.views import StatusView
 

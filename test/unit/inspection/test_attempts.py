@@ -18,8 +18,7 @@ from kruise_probe.inspection.attempts import (
     entry_or_blocking_link,
 )
 from kruise_probe.inspection.link import Link, ProbeContext
-from kruise_probe.inspection.seen_pods import SeenPod
-from kruise_probe.inspection.snapshot import Snapshot
+from kruise_probe.inspection.snapshot import SeenPod, Snapshot
 from kruise_probe.inspection.traces import contexts_of
 
 Json = dict[str, Any]

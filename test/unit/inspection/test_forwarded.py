@@ -17,8 +17,7 @@ from support.sockets import closed_port
 
 from kruise_probe.api.core import Probe
 from kruise_probe.api.errors import ConnectionFailed, KubeError
-from kruise_probe.api.host_port import HostPort
-from kruise_probe.api.keys import NamespacedName
+from kruise_probe.api.keys import HostPort, NamespacedName
 from kruise_probe.api.v1alpha1 import ProbeState
 from kruise_probe.client.config import ClusterConfig
 from kruise_probe.client.pod_streams import ForwardRefused
@@ -29,13 +28,13 @@ from kruise_probe.daemon.probers.exec import probe_result
 from kruise_probe.daemon.probers.prober import Target
 from kruise_probe.daemon.probers.selection import prober_for
 from kruise_probe.inspection.attempts import TrialResult
-from kruise_probe.inspection.forwarding import (
+from kruise_probe.inspection.trials import (
     ForwardedSocket,
     Forwarder,
     ForwardFailed,
     _Tunnel,
+    run_probe,
 )
-from kruise_probe.inspection.trials import run_probe
 
 pytestmark = pytest.mark.sockets
 

@@ -14,7 +14,7 @@ from support.builders import (
 from support.snapshots import FRESH, NOW, healthy_pod, marker, seen_pod, snapshot
 
 from kruise_probe.api.times import format_micro_time
-from kruise_probe.inspection.seen_pods import MAX_MESSAGE, SEEN_PODS, SeenPod
+from kruise_probe.inspection.snapshot import MAX_MESSAGE, SEEN_PODS, SeenPod
 
 Json = dict[str, Any]
 

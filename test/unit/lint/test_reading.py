@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from support.linting import lint_text
 
 from kruise_probe.lint.findings import Rule
+from kruise_probe.lint.linter import Source, documents
 from kruise_probe.lint.nodes import (
     Document,
     Malformed,
@@ -18,7 +19,6 @@ from kruise_probe.lint.nodes import (
     value_of,
 )
 from kruise_probe.lint.reader import MAX_VALUES
-from kruise_probe.lint.sources import Source, documents
 
 
 def read(text: str) -> list[Document]:

@@ -9,8 +9,7 @@ import pytest
 from support.linting import BROKEN, lint_paths, lint_text
 
 from kruise_probe.lint.findings import Rule
-from kruise_probe.lint.linter import lint
-from kruise_probe.lint.sources import MAX_FILE_BYTES, read_sources
+from kruise_probe.lint.linter import MAX_FILE_BYTES, lint, read_sources
 
 CHART = "{{- if .Values.on }}\napiVersion: v1\nkind: ConfigMap\n{{- end }}\n"
 

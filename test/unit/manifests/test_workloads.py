@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from kruise_probe import version
+from kruise_probe import __version__
 from kruise_probe.cli.daemon import daemon as daemon_command
 from kruise_probe.cli.manager import manager as manager_command
 from kruise_probe.manifests.install import Install, daemon, default_install, manager
@@ -66,7 +66,7 @@ def test_a_new_version_replaces_the_pods_and_selects_the_same_ones(
     spec = workload["spec"]
     labels = dict(spec["template"]["metadata"]["labels"])
 
-    assert labels.pop("app.kubernetes.io/version") == version.TEXT
+    assert labels.pop("app.kubernetes.io/version") == __version__
     assert spec["selector"]["matchLabels"].items() <= labels.items()
 
 
@@ -74,7 +74,7 @@ def test_a_new_version_replaces_the_pods_and_selects_the_same_ones(
     "workload", [manager(Install()), daemon(Install())], ids=["manager", "daemon"]
 )
 def test_the_image_is_that_of_the_version(workload: dict[str, Any]) -> None:
-    assert container(workload)["image"] == f"ghcr.io/kruise-probe/kruise-probe:{version.TEXT}"
+    assert container(workload)["image"] == f"ghcr.io/kruise-probe/kruise-probe:{__version__}"
 
 
 def test_with_cri_socket_the_daemon_mounts_its_folder_only() -> None:

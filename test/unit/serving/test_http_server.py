@@ -28,7 +28,7 @@ from kruise_probe.serving.http_server import (
     HttpServer,
     Limits,
 )
-from kruise_probe.serving.tls import ServerTls
+from kruise_probe.serving.sockets import ServerTls
 
 IDLE_SECONDS = 15.0
 MAX_BODY = 1000

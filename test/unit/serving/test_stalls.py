@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 from support.background import background
 
-from kruise_probe.serving.stalls import (
+from kruise_probe.serving.endpoints import (
     MAX_LAG_SECONDS,
     MEMORY_SECONDS,
     STALL_SECONDS,

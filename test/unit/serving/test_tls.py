@@ -11,7 +11,7 @@ from cryptography import x509
 
 from kruise_probe.api.times import utc_now
 from kruise_probe.serving.certificates import IssuedCertificate, issue_certificate
-from kruise_probe.serving.tls import ServerTls
+from kruise_probe.serving.sockets import ServerTls
 
 
 def issued(*names: str, for_client: bool = False) -> IssuedCertificate:

@@ -16,9 +16,8 @@ from kruise_probe.api.errors import Conflict, Forbidden, NotFound
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.kinds import Resource
 from kruise_probe.client.request import PatchType
-from kruise_probe.serving.tls import ServerTls
-from kruise_probe.webhook.cert_rotator import MUTATING, VALIDATING, CertRotator
-from kruise_probe.webhook.rotation import RotationTimes
+from kruise_probe.serving.sockets import ServerTls
+from kruise_probe.webhook.cert_rotator import MUTATING, VALIDATING, CertRotator, RotationTimes
 
 SECRET = NamespacedName("kruise-system", "certs")
 START = datetime(2026, 1, 1, tzinfo=UTC)

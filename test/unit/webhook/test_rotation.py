@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kruise_probe.serving.certificates import issue_certificate
-from kruise_probe.webhook.rotation import (
+from kruise_probe.webhook.cert_rotator import (
     RotationState,
     RotationTimes,
     from_data,

@@ -17,7 +17,7 @@ from kruise_probe.api.times import utc_now
 from kruise_probe.api.v1alpha1 import PodProbeMarker
 from kruise_probe.serving.certificates import issue_certificate
 from kruise_probe.serving.http_messages import HttpRequest, HttpResponse
-from kruise_probe.serving.tls import CertificateLoader
+from kruise_probe.serving.sockets import CertificateLoader
 from kruise_probe.webhook.cert_rotator import CertRotator
 from kruise_probe.webhook.server import LIMITS, Webhook, WebhookOptions, build_webhook
 

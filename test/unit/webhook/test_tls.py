@@ -13,9 +13,9 @@ from support.background import background
 
 from kruise_probe.api.errors import FatalError
 from kruise_probe.api.times import utc_now
-from kruise_probe.serving import tls as serving_tls
+from kruise_probe.serving import sockets
 from kruise_probe.serving.certificates import IssuedCertificate, expires_at, issue_certificate
-from kruise_probe.serving.tls import (
+from kruise_probe.serving.sockets import (
     POLL_SECONDS,
     ServerTls,
     certificate_files,
@@ -72,7 +72,7 @@ def in_this_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     async def run(read: Callable[[], bytes]) -> bytes:
         return read()
 
-    monkeypatch.setattr(serving_tls, "run_in_daemon_thread", run)
+    monkeypatch.setattr(sockets, "run_in_daemon_thread", run)
 
 
 @pytest.mark.usefixtures("in_this_thread")
@@ -117,11 +117,11 @@ async def test_a_self_signed_certificate_is_issued_once_with_retries(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     tls = ServerTls()
-    monkeypatch.setattr(serving_tls, "ISSUE_SECONDS", 0.0)
+    monkeypatch.setattr(sockets, "ISSUE_SECONDS", 0.0)
     async with background(self_signed_certificate(tls).run()):
         await asyncio.sleep(0.1)
         assert not tls.loaded.is_set()
-        monkeypatch.setattr(serving_tls, "ISSUE_SECONDS", 30.0)
+        monkeypatch.setattr(sockets, "ISSUE_SECONDS", 30.0)
         await asyncio.sleep(POLL_SECONDS)
         issued = tls._loaded_pem
         await asyncio.sleep(2 * POLL_SECONDS)

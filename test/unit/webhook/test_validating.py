@@ -17,8 +17,8 @@ from kruise_probe.webhook.admission import (
     BadReview,
     decode_review,
     encode_review,
+    review_marker,
 )
-from kruise_probe.webhook.validating import review_marker
 
 Json = dict[str, Any]
 

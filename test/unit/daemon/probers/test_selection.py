@@ -3,7 +3,7 @@ from support.builders import entry_of
 from support.fake_runtime import ScriptedRuntime
 
 from kruise_probe.api.core import ExecAction, GRPCAction, HTTPGetAction, Probe, TCPSocketAction
-from kruise_probe.api.host_port import HostPort
+from kruise_probe.api.keys import HostPort
 from kruise_probe.daemon.probers.prober import (
     CouldNotProbe,
     Prober,
