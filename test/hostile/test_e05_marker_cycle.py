@@ -1,17 +1,12 @@
 """E5: markers whose labels select pods for each other cause few writes of their own pods and report it. Other pods are not affected."""
 
-import asyncio
 import time
 from collections.abc import Iterator
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
-import pytest
 from support.hollow import marker_object
-from support.patience import PATIENCE_SECONDS
 from support.playground import ControlledPlayground, PlaygroundNamespace, new_namespace
-from support.shell import run
 from support.target import condition, labels, marker_path
 
 from kruise_probe.api.keys import NamespacedName
@@ -65,14 +60,6 @@ def flips(ns: PlaygroundNamespace, pod: str) -> int:
     return sum(before != after for before, after in pairwise(there))
 
 
-def is_limited(marker: Json) -> bool:
-    conditions = (marker.get("status") or {}).get("conditions") or ()
-    return any(
-        (each["type"], each["status"], each["reason"]) == ("Degraded", "True", "WritesLimited")
-        for each in conditions
-    )
-
-
 async def test_pods_of_a_cycle_are_written_at_a_bounded_rate_and_victims_flip_meanwhile(
     ns: PlaygroundNamespace, playground: ControlledPlayground
 ) -> None:
@@ -115,42 +102,3 @@ def _alternating() -> Iterator[str]:
     while True:
         yield "True"
         yield "False"
-
-
-async def test_markers_of_a_cycle_and_status_report_that_writes_are_limited(
-    ns: PlaygroundNamespace, tmp_path: Path
-) -> None:
-    await ns.pod()
-    await entangle(ns)
-    for name in ("a", "b"):
-        await ns.api.markers.until(
-            "reports that its writes are limited", is_limited, name=name, namespace=ns.namespace
-        )
-    ran = await run(
-        f"kruise-probe status -n {ns.namespace} -o json",
-        kubeconfig=ns.playground.kubeconfig,
-        folder=tmp_path,
-    )
-    assert '"reason": "WritesLimited"' in ran.out
-
-
-@pytest.mark.parametrize("first", ["a", "b"])
-async def test_deleting_a_marker_of_a_cycle_ends_it_and_its_marks_within_an_interval(
-    ns: PlaygroundNamespace, first: str
-) -> None:
-    await ns.pod()
-    await entangle(ns)
-    await asyncio.sleep(5)
-    await ns.playground.api.delete(ns.marker_path(first))
-    await ns.api.markers.until_gone(
-        first, ns.namespace, seconds=INTERVAL_SECONDS + PATIENCE_SECONDS
-    )
-    other = "b" if first == "a" else "a"
-    await ns.api.markers.until(
-        "is not limited any more",
-        lambda marker: not is_limited(marker),
-        name=other,
-        namespace=ns.namespace,
-    )
-    gone = "x" if first == "a" else "y"
-    await ns.until("has no mark of it", lambda pod: gone not in labels(pod))

@@ -16,7 +16,6 @@ from support.hollow import node_name
 from support.programs import Program
 
 from kruise_probe_playground.apiserver.authentication import ACCESS_REVIEWS, User
-from kruise_probe_playground.apiserver.failures import Failure
 
 PROMETHEUS, STRANGER, PRODUCT = "prometheus-token", "stranger-token", "product-token"
 TOKENS = {PROMETHEUS: User("prometheus"), STRANGER: User("stranger"), PRODUCT: User("product")}
@@ -75,18 +74,6 @@ async def _daemon(kubeconfig: Path, folder: Path) -> AsyncIterator[Program]:
         yield program
 
 
-async def test_e15_metrics_are_for_users_who_may_get_them(scraped: Program) -> None:
-    status, text = await scraped.get("metrics", PROMETHEUS)
-    assert status == 200
-    assert "process_resident_memory_bytes" in text
-    assert (await scraped.get("metrics"))[0] == 401
-    assert (await scraped.get("metrics", "unknown"))[0] == 401
-    status, text = await scraped.get("metrics", STRANGER)
-    assert status == 403
-    assert "kruise-probe-metrics-reader" in text
-    assert (await scraped.get("metrics", PROMETHEUS, scheme="http"))[0] == 0
-
-
 async def test_e15_a_daemons_port_serves_health_and_metrics_over_tls_only(
     server: ApiServer, tmp_path: Path
 ) -> None:
@@ -97,15 +84,6 @@ async def test_e15_a_daemons_port_serves_health_and_metrics_over_tls_only(
             assert (await daemon.get(path))[0] == 200
             assert (await daemon.get(path, scheme="http"))[0] == 0
         assert (await daemon.get("metrics", PROMETHEUS))[0] == 200
-
-
-async def test_e15_without_the_api_server_metrics_are_closed_and_health_answers(
-    scraped: Program, server: ApiServer
-) -> None:
-    server.faults.failing["create tokenreviews"] = Failure(500, "InternalError", "no")
-
-    assert (await scraped.get("metrics", PROMETHEUS))[0] == 503
-    assert await scraped.is_healthy()
 
 
 async def test_e15_a_flood_of_unknown_tokens_reaches_the_api_server_as_a_trickle(

@@ -232,6 +232,9 @@ TIMELINES: dict[str, list[Row]] = {
         (0, both(address("10.0.0.2"), start(ips=(), host_network=True)), None), (2, address("10.0.0.1"), is_(target="10.0.0.2 is not an address of this node")),
         (4, None, is_(target="10.0.0.1")),
     ],
+    "e10-command-runs-whatever-the-address-is": [
+        (0, both(address("10.0.0.2", exec_probe()), start(ips=(), host_network=True)), None), (1, None, is_("Succeeded", ran=1)),
+    ],
     "address-that-becomes-known-is-probed-at-once": [
         (0, both(blocked(Reason.POD_IP_UNKNOWN), address("", SLOW_TCP), start(ips=(), host_network=True)), None),
         (5, both(answer(OK), address("10.0.0.1", SLOW_TCP)), is_("Unknown", ran=1)), (5.2, None, is_("Succeeded", ran=1, target="10.0.0.1")),
