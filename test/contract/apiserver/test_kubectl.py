@@ -131,7 +131,9 @@ async def test_label_annotate_and_patch(api: Api, kubectl: Run) -> None:
 async def test_edit_sends_what_an_editor_changed(
     api: Api, kubectl: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await api.create("podprobemarkers", marker())
+    await kubectl("create", "-f", "-", stdin=marker())
+    with pytest.raises(KubectlError, match="AlreadyExists"):
+        await kubectl("create", "-f", "-", stdin=marker())
     monkeypatch.setenv("KUBE_EDITOR", "sed -i s/healthy/lively/")
     assert "edited" in await kubectl("edit", "ppm", "m")
     after = await api.get(api.path("podprobemarkers", "m"))
@@ -193,26 +195,9 @@ async def test_delete_waits_for_finalizers_and_selectors(api: Api, kubectl: Run)
     assert "deleted" in await deleting
 
 
-async def test_replace_and_create(api: Api, kubectl: Run) -> None:
-    await kubectl("create", "-f", "-", stdin=marker())
-    with pytest.raises(KubectlError, match="AlreadyExists"):
-        await kubectl("create", "-f", "-", stdin=marker())
-    current = (await api.get(api.path("podprobemarkers", "m"))).body
-    current["metadata"]["labels"] = {"a": "b"}
-    assert "replaced" in await kubectl("replace", "-f", "-", stdin=current)
-
-
 async def test_explain_and_api_resources(api: Api, kubectl: Run) -> None:
     assert "podConditionType" in await kubectl("explain", "ppm.spec.probes")
     assert "readinessGates" in await kubectl("explain", "pod.spec")
     shown = await kubectl("api-resources", "--api-group=apps.kruise.io")
     assert "ppm" in shown
     assert "npp" in shown
-
-
-async def test_namespaces_come_and_go(api: Api, kubectl: Run) -> None:
-    name = f"{api.namespace}-b"
-    body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
-    assert "created" in await kubectl("create", "-f", "-", stdin=body)
-    assert "deleted" in await kubectl("delete", "namespace", name)
-    assert (await api.get(api.path("namespaces", name))).code == 404
