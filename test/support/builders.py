@@ -9,14 +9,13 @@ from typing import Any
 
 import msgspec
 
-from kruise_probe.api.core import Lease, Node, Probe
+from kruise_probe.api.core import Probe
 from kruise_probe.api.names import MANAGER_FIELD_MANAGER, daemon_lease_name
 from kruise_probe.api.pods import Pod
-from kruise_probe.api.resources import LEASES, MARKERS, NODE_POD_PROBES, NODES, PODS
+from kruise_probe.api.resources import MARKERS, NODE_POD_PROBES, PODS
 from kruise_probe.api.v1alpha1 import (
     ContainerProbe,
     ContainerProbeState,
-    NodePodProbe,
     PodProbeMarker,
 )
 
@@ -239,11 +238,6 @@ def node_wire(
     }
 
 
-def node(name: str = "node-1", **more: Any) -> Node:
-    """See `node_wire`."""
-    return NODES.decode(msgspec.json.encode(node_wire(name, **more)))
-
-
 def state_wire(
     name: str = "web#healthy",
     state: str = "Succeeded",
@@ -319,11 +313,6 @@ def npp_wire(
     return wire
 
 
-def npp(name: str = "node-1", **more: Any) -> NodePodProbe:
-    """See `npp_wire`."""
-    return NODE_POD_PROBES.decode(msgspec.json.encode(npp_wire(name, **more)))
-
-
 def lease_wire(
     node: str = "node-1",
     *,
@@ -347,8 +336,3 @@ def lease_wire(
             "renewTime": renewed,
         },
     }
-
-
-def lease(node: str = "node-1", **more: Any) -> Lease:
-    """See `lease_wire`."""
-    return LEASES.decode(msgspec.json.encode(lease_wire(node, **more)))

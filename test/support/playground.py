@@ -12,50 +12,20 @@ from support.patience import PATIENCE_SECONDS
 from support.target import Target, marker_path, pod_path
 
 from kruise_probe.api.errors import NotFound
-from kruise_probe.client.rest import RestClient
 from kruise_probe_playground import session
 from kruise_probe_playground.access import Access
 from kruise_probe_playground.documents import Applier, LoadedObject
 from kruise_probe_playground.node.containers import LocalContainer
 from kruise_probe_playground.node.embedded_node import EmbeddedNode
-from kruise_probe_playground.workspace import Workspace
 
 Json = dict[str, Any]
 
 IDLE = ("sh", "-c", "while :; do sleep 1; done")
 
 
-class ControlledNode(EmbeddedNode):
-    """A node whose containers a test finds and kills."""
-
-    def container(self, namespace: str, pod: str, name: str) -> LocalContainer | None:
-        """The newest attempt of a container, running or not."""
-        found = [
-            each
-            for each in self.runtime.containers
-            if (each.sandbox.config.namespace, each.sandbox.config.name) == (namespace, pod)
-            and each.config.name == name
-        ]
-        return max(found, key=lambda each: each.created_at, default=None)
-
-    async def kill_container(self, namespace: str, pod: str, name: str) -> None:
-        """End it as a crash does."""
-        container = self.container(namespace, pod, name)
-        if container:
-            await self.runtime.stop_container(container, 0)
-
-
 class ControlledPlayground(session.Playground):
     api: Target
     server: ApiServer
-
-    def __init__(self, **options: Any) -> None:
-        super().__init__(**options)
-        self._made: list[ControlledNode] = []
-
-    @property
-    def nodes(self) -> Sequence[ControlledNode]:
-        return self._made
 
     async def _start(self, stack: AsyncExitStack) -> None:
         await super()._start(stack)
@@ -71,36 +41,27 @@ class ControlledPlayground(session.Playground):
         )
         return self.server
 
-    def _make_node(self, name: str, client: RestClient, place: Workspace) -> ControlledNode:
-        mark = f"{place.mark}/{name}"
-        node = ControlledNode(name=name, client=client, folder=place.folder, mark=mark)
-        self._made.append(node)
-        return node
-
-    def node_of(self, pod: str, namespace: str = "default") -> ControlledNode | None:
+    def node_of(self, pod: str, namespace: str = "default") -> EmbeddedNode:
         """The node that runs a pod's containers."""
         for node in self.nodes:
             for sandbox in node.runtime.sandboxes:
                 if (sandbox.config.namespace, sandbox.config.name) == (namespace, pod):
                     return node
-        return None
+        raise AssertionError(f"{pod} runs on no node")
+
+    def container(self, namespace: str, pod: str, name: str = "") -> LocalContainer:
+        """The newest attempt of a container; without a name the newest that runs."""
+        found = [
+            each
+            for each in self.node_of(pod, namespace).runtime.containers
+            if (each.sandbox.config.namespace, each.sandbox.config.name) == (namespace, pod)
+            and (each.config.name == name if name else each.process)
+        ]
+        assert found, f"{pod} has no container {name}"
+        return max(found, key=lambda each: each.created_at)
 
     async def apply(self, documents: Sequence[LoadedObject]) -> None:
         await Applier(self.client).apply(documents)
-
-    async def kill_manager(self) -> None:
-        """Kill it as `kill -9` does; it stays down until `start_manager`."""
-        await self.manager.kill()
-
-    def start_manager(self) -> None:
-        self.manager.start()
-
-    async def kill_daemon(self, node: str = "node-0") -> None:
-        """Kill it as `kill -9` does; it stays down until `start_daemon`."""
-        await self.daemons[node].kill()
-
-    def start_daemon(self, node: str = "node-0") -> None:
-        self.daemons[node].start()
 
 
 class PlaygroundNamespace:
@@ -147,24 +108,14 @@ class PlaygroundNamespace:
 
     async def exec(self, pod: str, script: str) -> None:
         """Runs a shell script in the pod's newest container."""
-        node = self.playground.node_of(pod, self.namespace)
-        assert node, f"{pod} runs on no node"
-        (container,) = [
-            each
-            for each in node.runtime.containers
-            if (each.sandbox.config.namespace, each.sandbox.config.name) == (self.namespace, pod)
-            and each.process
-        ][-1:]
-        found = await node.runtime.exec_sync(
+        container = self.playground.container(self.namespace, pod)
+        found = await self.playground.node_of(pod, self.namespace).runtime.exec_sync(
             container, ["sh", "-c", script], timeout_seconds=PATIENCE_SECONDS
         )
         assert found.exit_code == 0, found
 
     def folder(self, pod: str = "web", container: str = "main") -> Path:
-        found = (each.container(self.namespace, pod, container) for each in self.playground.nodes)
-        folders = [each.folder for each in found if each]
-        assert folders, f"{pod} has no container {container}"
-        return folders[0]
+        return self.playground.container(self.namespace, pod, container).folder
 
 
 @asynccontextmanager

@@ -108,11 +108,6 @@ async def silence(_: Received, __: asyncio.StreamWriter) -> None:
     await asyncio.get_running_loop().create_future()
 
 
-async def reset(_: Received, writer: asyncio.StreamWriter) -> None:
-    """Ends the connection without a response."""
-    writer.transport.abort()
-
-
 def raw(*parts: bytes | float, end: bool = False) -> Act:
     """Sends bytes; numbers are pauses in seconds. Then ends the connection or keeps it open."""
 
@@ -139,14 +134,6 @@ def stream(*parts: bytes | float, finished: bool = False, end: bool = False) -> 
     head = _head(200, {"transfer-encoding": "chunked", "content-type": "application/json"})
     last = [b"0\r\n\r\n"] if finished else []
     return raw(head, *chunks, *last, end=end)
-
-
-def after(seconds: float, act: Act) -> Act:
-    async def later(received: Received, writer: asyncio.StreamWriter) -> None:
-        await asyncio.sleep(seconds)
-        await act(received, writer)
-
-    return later
 
 
 def _head(status: int, headers: dict[str, str]) -> bytes:

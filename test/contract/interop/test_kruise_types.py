@@ -178,9 +178,7 @@ async def _live_through(playground: ControlledPlayground) -> None:
     await shows(IDLE, "True")
     await shows(WEB, "False")
     await shows("game.kruise.io/rpc", "False")
-    found = playground.nodes[0].container(NAMESPACE, "web", "main")
-    assert found
-    (found.folder / "ok").unlink()
+    (playground.container(NAMESPACE, "web", "main").folder / "ok").unlink()
     await shows(IDLE, "False")
     await api.markers.until(
         "counts",

@@ -49,7 +49,7 @@ async def test_a10_a_host_in_a_node_report_is_never_dialled(ns: PlaygroundNamesp
             ],
         }
         await ns.api.node_pod_probes.until("is there", bool, name="node-0")
-        await ns.playground.kill_manager()
+        await ns.playground.manager.kill()
         try:
             await ns.playground.api.merge(node_pod_probe_path(), {"spec": {"podProbes": [entry]}})
 
@@ -66,7 +66,7 @@ async def test_a10_a_host_in_a_node_report_is_never_dialled(ns: PlaygroundNamesp
 
             await ns.api.node_pod_probes.until("both have failed", refused, name="node-0")
         finally:
-            ns.playground.start_manager()
+            ns.playground.manager.start()
     assert dialled == 0
 
 
@@ -75,7 +75,7 @@ async def test_a29_a_daemon_watches_one_object_and_asks_for_no_pod(
 ) -> None:
     playground = ns.playground
     await ns.pod()
-    await playground.kill_daemon()
+    await playground.daemons["node-0"].kill()
     try:
         async with faulty_proxy(playground.config) as proxy:
             kubeconfig = proxy.write_kubeconfig(tmp_path)
@@ -92,7 +92,7 @@ async def test_a29_a_daemon_watches_one_object_and_asks_for_no_pod(
                 each.path.endswith("/nodepodprobes") and each.writes for each in proxy.log
             )
     finally:
-        playground.start_daemon()
+        playground.daemons["node-0"].start()
 
 
 async def test_a25_a_probe_waits_for_the_startup_probe_of_its_container(
@@ -139,10 +139,8 @@ async def test_a42_a_sidecars_named_port_is_probed_across_its_restarts(
     await ns.pod(initContainers=[sidecar], restartPolicy="Never")
     await ns.marker(probe({"tcpSocket": {"port": "door"}}, container="side"))
     await ns.until("succeeds", is_status("True"))
-    node = ns.playground.nodes[0]
     for restarts in range(1, 3):
-        container = node.container(ns.namespace, "web", "side")
-        assert container is not None
+        container = ns.playground.container(ns.namespace, "web", "side")
         assert container.process is not None
         container.process.kill_group()
         await ns.until(

@@ -78,8 +78,7 @@ async def test_a_deleted_pod_is_asked_to_end_and_leaves_no_process_and_no_folder
     await ns.pod(command=["sh", "-c", f"{trap}; (setsid sleep 1000 &); touch ready; {REST}"])
     await has_made(ns, "ready")
     node = ns.playground.nodes[0]
-    container = node.container(ns.namespace, "web", "main")
-    assert container is not None
+    container = ns.playground.container(ns.namespace, "web", "main")
     removed, asked = asyncio.Event(), []
 
     def note(change: ContainerChange, changed: LocalContainer) -> None:

@@ -76,7 +76,6 @@ async def test_every_query_finds_what_is_exposed(
     await ns.marker(PROBE)
     await ns.shows("seen", lambda pod: "example.com/seen" in str(pod["status"]))
     node = playground.node_of("seen", ns.namespace)
-    assert node is not None
     daemon = programs.address_of(playground.daemons[node.name].log, "/metrics")
     async with elected_manager(playground.kubeconfig, ns.namespace, tmp_path) as manager:
         shown = [

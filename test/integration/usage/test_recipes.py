@@ -165,7 +165,7 @@ async def test_a_pod_is_ready_once_its_cache_is_warm_and_stays_so_without_the_ma
 @asynccontextmanager
 async def serverless_manager(playground: Any) -> AsyncIterator[None]:
     """The manager with the gate on, in place of the playground's own."""
-    await playground.kill_manager()
+    await playground.manager.kill()
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "kruise_probe", "manager",
         "--feature-gates=EnablePodProbeMarkerOnServerless=true",
@@ -178,7 +178,7 @@ async def serverless_manager(playground: Any) -> AsyncIterator[None]:
     finally:
         process.terminate()
         await process.wait()
-        playground.start_manager()
+        playground.manager.start()
 
 
 async def test_what_a_provider_reports_is_marked_as_the_policies_say(
