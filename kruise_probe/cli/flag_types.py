@@ -18,6 +18,7 @@ import click
 from kruise_probe.api.labels import label_key_error
 from kruise_probe.api.reserved import MAX_ALLOWED_LABELS
 from kruise_probe.api.times import parse_duration
+from kruise_probe.cli.terminal import HelpContext
 from kruise_probe.serving.sockets import BindAddress
 
 T = TypeVar("T")
@@ -218,6 +219,8 @@ class Flag(click.Option):
 
 class FlagCommand(click.Command):
     """A command whose --help lists its flags by group, and whose boolean flags need no value: `-w`, `-w=false`, `-Aw`."""
+
+    context_class: type[click.Context] = HelpContext
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the words, after each boolean flag was given its value, as pflag does."""

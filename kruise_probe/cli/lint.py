@@ -5,6 +5,7 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 import click
@@ -124,11 +125,13 @@ def lint(flags: LintFlags) -> int:
         sources = list(read_sources(paths))
         report = lint_sources(sources, allowed_labels=flags.allowed_label_keys)
     terminal = Terminal.of_stdout()
-    if flags.output == "text" and terminal.width:
+    if flags.output != "text":
+        click.echo(_FORMATS[flags.output](report), nl=False)
+    elif terminal.width:
         texts = {each.name: each.text for each in sources}
         show("".join(frame(each, texts.get(each.file, ""), terminal) for each in report.findings))
     else:
-        click.echo(_FORMATS[flags.output](report), nl=False)
+        show(as_text(report, partial(terminal.paint, style="broken")))
     if flags.output == "text":
         click.echo(summary(report), err=True)
     return EXIT_FINDINGS if report.findings else 0

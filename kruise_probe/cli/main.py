@@ -15,6 +15,7 @@ from typing import Any, Final
 import click
 
 from kruise_probe import __version__
+from kruise_probe.cli.terminal import HelpContext
 
 COMMIT_VARIABLE: Final = "KRUISE_PROBE_COMMIT"
 """Set in images: the commit that they were built from."""
@@ -58,6 +59,8 @@ _NAMES: Final = tuple(_SHORT_HELP)
 
 class LazyGroup(click.Group):
     """Imports the module of a command when the command runs, so that the daemon never loads the manager."""
+
+    context_class: type[click.Context] = HelpContext
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(_NAMES)

@@ -53,14 +53,17 @@ def _notes(notes: Iterable[str], terminal: Terminal) -> Iterator[str]:
 
 
 def _remedy(text: str, terminal: Terminal, indent: str) -> Iterator[str]:
-    """A remedy with a command is one line, so that it can be copied. The screen of --watch wraps it, because that cannot scroll."""
-    if text and (terminal.height or not _COMMAND.search(text)):
-        yield from terminal.paragraph(Cell("-> ", "remedy"), text, indent)
-    elif text:
-        yield f"{indent}{terminal.paint(f'-> {text}', 'remedy')}"
+    """A remedy. Each command at its end is a line that can be copied; --watch wraps it, because its screen cannot scroll."""
+    prose, *commands = _COMMAND.split(text)
+    if prose:
+        lead = f"{prose}:" if commands else prose
+        yield from terminal.paragraph(Cell("-> ", "remedy"), lead, indent)
+    copied = terminal if terminal.height else terminal._replace(width=0)
+    for command in commands:
+        yield from copied.paragraph(Cell("   "), command, indent)
 
 
-_COMMAND: Final = re.compile("kubectl |kruise-probe ")
+_COMMAND: Final = re.compile("[:;] (?=kubectl |kruise-probe )")
 
 
 def status_text(view: StatusView, terminal: Terminal, *, wide: bool) -> str:
@@ -224,31 +227,26 @@ def _concerned(group: Iterable[ProblemView]) -> str:
 
 
 def attempts_text(view: AttemptsView, terminal: Terminal) -> str:
-    """The results of `try`."""
+    """The results of `try`: a paragraph for each probe, so that no mark and no message is cut."""
+    return _text(_attempt_lines(view, terminal))
+
+
+def _attempt_lines(view: AttemptsView, terminal: Terminal) -> Iterator[str]:
     attempts = view.attempts
     succeeded = sum(each.state == "Succeeded" for each in attempts)
     summary = f"{succeeded} of {plural(len(attempts), 'probe')} succeeded"
     place = f" on {view.node}" if view.node else ""
+    yield from terminal.paragraph(Cell(f"{view.namespace}/{view.pod}{place}: ", "strong"), summary)
+    yield from _notes(view.notes, terminal)
     several = len({each.marker for each in attempts}) > 1
-    rows = [
-        (
-            *((each.marker,) if several else ()),
-            each.probe,
-            Cell(each.state, each.state),
-            "" if each.duration_seconds is None else f"{each.duration_seconds:.2f}s",
-            _attempt_marks(each),
-            each.message,
-        )
-        for each in attempts
-    ]
-    columns = (*(("MARKER",) if several else ()), "PROBE", "STATE", "TIME", "MARKS", "MESSAGE")
-    return _text(
-        (
-            *terminal.paragraph(Cell(f"{view.namespace}/{view.pod}{place}: ", "strong"), summary),
-            *_notes(view.notes, terminal),
-            *terminal.table(columns, rows),
-        )
-    )
+    for each in attempts:
+        name = f"{each.marker}#{each.probe}" if several else each.probe
+        seconds = each.duration_seconds
+        time = "" if seconds is None else f" in {seconds:.2f}s"
+        yield f"  {terminal.paint(name, 'strong')}  {terminal.paint(each.state, each.state)}{time}"
+        for title, text in (("marks", _attempt_marks(each)), ("message", each.message)):
+            if text:
+                yield from terminal.paragraph(Cell(f"{title:<7}  "), text, "    ")
 
 
 def _attempt_marks(attempt: AttemptView) -> str:
@@ -256,7 +254,7 @@ def _attempt_marks(attempt: AttemptView) -> str:
     marks = {**attempt.labels, **attempt.annotations}
     if attempt.pod_condition_type:
         marks = {attempt.pod_condition_type: attempt.condition_status, **marks}
-    return ",".join(
+    return ", ".join(
         f"{key.rpartition('/')[2]}{'-' if value is None else f'={value}'}"
         for key, value in marks.items()
     )

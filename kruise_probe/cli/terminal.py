@@ -9,7 +9,7 @@ import shutil
 import sys
 import unicodedata
 from collections.abc import Iterator, Sequence
-from typing import Final, NamedTuple, Self
+from typing import Any, Final, NamedTuple, Self
 
 import click
 
@@ -143,3 +143,18 @@ class Terminal(NamedTuple):
         if cells(text) > width:
             text = f"{_head(text, width - 1)}…"
         return self.paint(text, cell.style) + " " * (width - cells(text))
+
+
+class _HelpFormatter(click.HelpFormatter):
+    def write_heading(self, heading: str) -> None:
+        super().write_heading(Terminal.of_stdout().paint(heading, "strong"))
+
+
+class HelpContext(click.Context):
+    """The context of a command whose --help has bold headings where colours are wanted."""
+
+    formatter_class: type[click.HelpFormatter] = _HelpFormatter
+
+    def __init__(self, *arguments: Any, **attributes: Any) -> None:
+        super().__init__(*arguments, **attributes)
+        self.color = Terminal.of_stdout().color

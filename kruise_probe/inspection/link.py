@@ -102,8 +102,11 @@ def waiting(name: str, reason: str, text: str, remedy: str = "") -> Link:
     return Link(name, LinkState.WAITING, text, reason, remedy or remedy_of(reason))
 
 
-def broken(name: str, reason: str, text: str, remedy: str = "") -> Link:
-    return Link(name, LinkState.BROKEN, text, reason, remedy or remedy_of(reason))
+def broken(
+    name: str, reason: str, text: str, remedy: str = "", *, about: NamespacedName | None = None
+) -> Link:
+    """A link that needs action; `about` is the pod that the commands of its remedy name."""
+    return Link(name, LinkState.BROKEN, text, reason, remedy or remedy_of(reason, about))
 
 
 def paused(name: str, what: str, kind: str, key: NamespacedName) -> Link:
@@ -116,14 +119,20 @@ def paused_text(what: str) -> str:
     return f"{what} has the annotation {PAUSED_ANNOTATION}=true, so its probes are paused; conditions and marks stay"
 
 
-def remedy_of(reason: str) -> str:
-    """What to do about a broken or waiting link: one sentence, for users with kubectl."""
-    return _REMEDIES.get(reason, "")
+def remedy_of(reason: str, about: NamespacedName | None = None, container: str = "") -> str:
+    """What to do about a broken or waiting link: one sentence, with commands to paste at its end.
+
+    The commands name the object that the link is about, and its container.
+    """
+    namespace, name = about or ("", "")
+    return _REMEDIES.get(reason, "").format(
+        object=f"{name} -n {namespace}", namespace=namespace, container=container
+    )
 
 
-def unknown_remedy(reason: str) -> str:
+def unknown_remedy(reason: str, pod: NamespacedName, container: str) -> str:
     """The remedy for an Unknown result; `reason` is the first word of its message."""
-    return _REMEDIES.get(reason, "read the message and the daemon's log on that node")
+    return remedy_of(reason, pod, container) or "read the message and the daemon's log on that node"
 
 
 def manager_remedy(*, virtual: bool = False) -> str:
@@ -131,39 +140,39 @@ def manager_remedy(*, virtual: bool = False) -> str:
     gate = "EnablePodProbeMarkerOnServerless" if virtual else "PodProbeMarkerGate"
     return (
         f"check that the manager runs with its feature gate {gate} on, and read its log: "
-        "kubectl -n kruise-system get pods, then kubectl logs"
+        "kubectl -n kruise-system get pods; kubectl -n kruise-system logs -l app.kubernetes.io/component=manager"
     )
 
 
 _REMEDIES: Final = {
-    "NoPods": "compare with: kubectl get pods --show-labels; a marker selects pods of its own namespace only",
+    "NoPods": "a marker selects pods of its own namespace only; compare with: kubectl get pods -n {namespace} --show-labels",
     "GateUnwritten": "set podConditionType of a marker to the gate's name; the gates of an existing pod cannot change",
     "GateClosed": "nothing: the pod is not Ready until this probe succeeds",
     "GateOfOthers": "find out which component writes it; a probe does so if its podConditionType is the gate's name",
     "MarkerDeleting": "wait; if it stays, check that a manager runs, and what the marker's status says: "
-    "kubectl describe podprobemarker",
-    "MarkerHeld": "remove the finalizer, or fix the component that added it; kruise-probe has removed its own",
+    "kubectl describe podprobemarker {object}",
+    "MarkerHeld": "kruise-probe has removed its own finalizer; remove the other one, or fix the component that added it",
     "InvalidSpec": "correct the field that is named, and apply the marker again",
     "WritesLimited": "remove a label that these markers both write and select by, or stop the client that reverts marks",
     "PodTerminating": "nothing: its replacement is probed as soon as it runs",
     "PodFinished": "nothing: completed pods are not probed",
     "StaticPod": "run it as an ordinary pod, such as a pod of a DaemonSet",
-    "PodNotScheduled": "find out why it has no node: kubectl describe pod",
+    "PodNotScheduled": "find out why it has no node: kubectl describe pod {object}",
     "NodeNotFound": "delete the pod, or wait until it is replaced; its node was deleted",
-    "PodNotStarted": "find out why the kubelet has not started it: kubectl describe pod",
-    "PodNotInitialized": "find out what its init containers wait for: kubectl logs -c <init container>",
+    "PodNotStarted": "find out why the kubelet has not started it: kubectl describe pod {object}",
+    "PodNotInitialized": "find out what its init containers wait for: kubectl describe pod {object}",
     "ContainerNotFound": "correct containerName in the marker",
     "ContainerNotProbed": "set containerName to a regular container or a sidecar",
-    "ContainerNotRunning": "find out why it does not run: kubectl describe pod, kubectl logs --previous",
+    "ContainerNotRunning": "find out why it does not run: kubectl describe pod {object}; "
+    "kubectl logs {object} -c {container} --previous",
     "ContainerNotStarted": "nothing: probes start when the startupProbe has succeeded",
     "PortNameUnknown": "give the container a port of that name, or use the port's number in the probe",
     "MarkerNew": "look again in a few seconds",
     "ResultNew": "look again in a few seconds",
     "ValueNew": "look again after the manager's --message-update-interval",
     "ValueInvalid": "correct regex in the marker, or what the probe prints; a label has at most 63 letters, digits, '-', '_' and '.'",
-    "NoDaemon": "check that the DaemonSet has a pod on this node, and the node's taints: "
-    "kubectl -n kruise-system get pods -o wide; "
-    "if kruise-probe runs in another namespace, set --system-namespace",
+    "NoDaemon": "if kruise-probe runs in another namespace, set --system-namespace; otherwise check the node's taints, and that "
+    "the DaemonSet has a pod on this node: kubectl -n kruise-system get pods -o wide",
     "ProbeDaemonStale": "check the daemon's pod on that node, and that the node is Ready",
     "NoResultYet": "look again after that time",
     "ResultOutdated": "look again after the next period of the probe",
@@ -171,8 +180,8 @@ _REMEDIES: Final = {
     "or run an init process in the container",
     "ResultOverdue": "check the node's container runtime and the daemon's log on that node; "
     "alternating attempt results never reach a threshold above 1",
-    "NotInjected": "install gate and webhook with kruise-probe manifests --webhook "
-    "--feature-gates=EnablePodProbeMarkerOnServerless=true, then create the pod again",
+    "NotInjected": "install gate and webhook, then create the pod again: kruise-probe manifests --webhook "
+    "--feature-gates=EnablePodProbeMarkerOnServerless=true | kubectl apply --server-side -f -",
     "ConditionTypeMissing": "set podConditionType of the probe: a provider reports results only as conditions",
     "ProviderSilent": "check that the provider supports the PodProbeMarker protocol",
     "Conflict": "use another name in one of the two probes",
@@ -186,10 +195,10 @@ _REMEDIES: Final = {
     "if other pods hold the places, raise --max-concurrent-execs of the daemon or move the pod",
     "AttemptQueued": "make the port respond in time, lower timeoutSeconds (10 or less), or run fewer probes; "
     "if other pods hold the places, raise the daemon's limit of open files or move the pod",
-    "ContainerNotCreated": "find out why the runtime has not created the container: kubectl describe pod",
-    "PodIPUnknown": "find out why the pod has no address: kubectl describe pod",
-    "AddressNotAllowed": "compare the pod's IP with the addresses of its node: kubectl get pod -o wide; if they differ, "
-    "find out who writes pods/status or NodePodProbes",
+    "ContainerNotCreated": "find out why the runtime has not created the container: kubectl describe pod {object}",
+    "PodIPUnknown": "find out why the pod has no address: kubectl describe pod {object}",
+    "AddressNotAllowed": "if the pod's IP is no address of its node, find out who writes pods/status or NodePodProbes: "
+    "kubectl get pod {object} -o wide",
     "NodeResources": "free the node's file descriptors, local ports or socket memory, or raise the daemon's limit of open files",
     "RuntimeUnavailable": "delete the pod, or restart the node's container runtime, which no longer answers for this container",
     "InvalidProbe": "correct the probe as the message says",

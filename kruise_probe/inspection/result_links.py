@@ -75,7 +75,12 @@ def result_link(context: ProbeContext) -> Link:
         if reason == "ContainerRestarted":
             return waiting("result", reason, text)
         hint = _command_hint(context) or (start_hint(text) if probe.exec else "")
-        return broken("result", reason, text, hint or unknown_remedy(reason))
+        return broken(
+            "result",
+            reason,
+            text,
+            hint or unknown_remedy(reason, context.seen.key, context.probe.container_name),
+        )
     if EXEC_STUCK in (result.message or ""):
         return broken("result", EXEC_STUCK, f"{text.partition('; make it faster')[0]})")
     if _NO_PROGRAM.search(result.message or "") and (hint := _command_hint(context)):

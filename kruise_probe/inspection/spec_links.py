@@ -19,6 +19,7 @@ from kruise_probe.inspection.link import (
     manager_remedy,
     ok,
     paused,
+    remedy_of,
     waiting,
 )
 from kruise_probe.inspection.selectors import selector_text
@@ -48,7 +49,7 @@ def pod_link(context: ProbeContext) -> Link:
         return broken("pod", "StaticPod", "a static pod; only its kubelet may update it")
     if not pod.node:
         why = f": {context.seen.unscheduled}" if context.seen.unscheduled else ""
-        return broken("pod", "PodNotScheduled", f"the pod is not scheduled{why}")
+        return broken("pod", "PodNotScheduled", f"the pod is not scheduled{why}", about=pod.key)
     nodes = context.snapshot.nodes
     if nodes is not None and pod.node not in nodes:
         return broken("pod", "NodeNotFound", f"Node {pod.node} does not exist")
@@ -56,9 +57,10 @@ def pod_link(context: ProbeContext) -> Link:
         stopped = [f"{name} ({why})" for name, why in sorted(context.seen.stopped.items())]
         detail = f"; not running: {', '.join(stopped)}" if stopped else ""
         if not context.seen.not_probed:
-            return broken("pod", "PodNotStarted", f"the kubelet has not started the pod{detail}")
+            text = f"the kubelet has not started the pod{detail}"
+            return broken("pod", "PodNotStarted", text, about=pod.key)
         text = f"init containers of the pod have not completed{detail}"
-        return broken("pod", "PodNotInitialized", text)
+        return broken("pod", "PodNotInitialized", text, about=pod.key)
     return ok("pod", f"{pod.phase} on {pod.node}, {pod.ip or 'no address yet'}")
 
 
@@ -97,7 +99,8 @@ def container_link(context: ProbeContext) -> Link:
         return ok("container", name)
     if name in context.seen.stopped:
         text = f"container {name} is not running: {context.seen.stopped[name]}"
-        return broken("container", "ContainerNotRunning", text)
+        remedy = remedy_of("ContainerNotRunning", pod.key, name)
+        return broken("container", "ContainerNotRunning", text, remedy)
     if container.has_startup_probe and name not in pod.started:
         text = f"the startupProbe of container {name} has not succeeded yet"
         return waiting("container", "ContainerNotStarted", text)

@@ -87,7 +87,7 @@ def _marker_links(marker: PodProbeMarker, compiled: CompiledMarker) -> list[Link
         finalizers = marker.metadata.finalizers or ()
         text = f"is being deleted since {since}; held by {', '.join(finalizers) or 'nothing'}"
         held_by_us = not finalizers or MARKER_FINALIZER in finalizers
-        remedy = remedy_of("MarkerDeleting" if held_by_us else "MarkerHeld")
+        remedy = remedy_of("MarkerDeleting" if held_by_us else "MarkerHeld", marker.key)
         return [waiting("marker", "MarkerDeleting", text, remedy)]
     links = [broken("marker", INVALID_SPEC, str(error)) for error in compiled.errors]
     if compiled.paused:
@@ -107,7 +107,7 @@ def _no_pods(snapshot: Snapshot, marker: CompiledMarker) -> Link:
         text += f"; closest is pod {closest.name}: {why_not(selector, closest.labels)}"
     else:
         text += "; the namespace has no pods"
-    return waiting("selector", "NoPods", text)
+    return waiting("selector", "NoPods", text, remedy_of("NoPods", marker.key))
 
 
 def _reported_links(snapshot: Snapshot, marker: PodProbeMarker, found: set[str]) -> Iterator[Link]:

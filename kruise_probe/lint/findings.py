@@ -7,6 +7,7 @@ Source: SARIF 2.1.0 (OASIS); GitHub's subset of it for code scanning.
 
 import json
 import os
+from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Self
@@ -115,11 +116,11 @@ _SARIF_SCHEMA: Final = "https://json.schemastore.org/sarif-2.1.0.json"
 _DOCUMENTATION: Final = "https://github.com/kruise-probe/kruise-probe/blob/main/docs/lint.md"
 
 
-def as_text(report: LintReport) -> str:
-    """One line for each finding: `file:line:column: path: message [rule]`."""
+def as_text(report: LintReport, paint: Callable[[str], str] = str) -> str:
+    """One line for each finding: `file:line:column: path: message [rule]`, with the rule in the colour of `paint`."""
     return "".join(
         f"{escaped(each.file)}:{each.position.line}:{each.position.column}: "
-        f"{each.path}{': ' if each.path else ''}{each.message} [{each.rule}]\n"
+        f"{each.path}{': ' if each.path else ''}{each.message} [{paint(each.rule)}]\n"
         for each in report.findings
     )
 

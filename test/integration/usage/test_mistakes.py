@@ -74,7 +74,7 @@ EXPLAIN, STATUS = "explain web", "status"
     [
         pytest.param(
             [pod(), marker(app="wbe")], STATUS,
-            ["NoPods", "closest is pod web", "did you mean 'web'?", "-> compare with: kubectl get pods --show-labels"],
+            ["NoPods", "closest is pod web", "did you mean 'web'?", "; compare with:\n       kubectl get pods -n"],
             id="selector",
         ),
         pytest.param(
@@ -129,7 +129,7 @@ EXPLAIN, STATUS = "explain web", "status"
         ),
         pytest.param(
             [pod(), marker(paused=True)], STATUS,
-            ["ProbePaused", "this PodProbeMarker has the annotation", "-> remove the annotation to resume: kubectl annotate podprobemarker marker -n"],
+            ["ProbePaused", "this PodProbeMarker has the annotation", "-> remove the annotation to resume:\n       kubectl annotate podprobemarker marker -n"],
             id="paused-marker",
         ),
         pytest.param(
@@ -144,7 +144,7 @@ EXPLAIN, STATUS = "explain web", "status"
         ),
         pytest.param(
             [pod("sh", "-c", "echo no config >&2; exit 3"), marker()], EXPLAIN,
-            ["container main is not running: CrashLoopBackOff", "exit code 3: no config", "kubectl logs --previous"],
+            ["container main is not running: CrashLoopBackOff", "exit code 3: no config", " kubectl logs web -n test-", " -c main --previous\n"],
             id="crash-loop",
         ),
     ],

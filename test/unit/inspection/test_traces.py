@@ -122,11 +122,11 @@ def test_working_probe_has_no_broken_link(there: Json) -> None:
         pytest.param({"pods": [healthy_pod(phase="Failed")]}, "pod PodFinished broken", "not probed", id="finished"),
         pytest.param({"pods": [healthy_pod(node="", conditions=[FULL])]}, "pod PodNotScheduled broken", "0/1 nodes are available", id="no-node"),
         pytest.param({"pods": [healthy_pod(node="gone")]}, "pod NodeNotFound broken", "Node gone does not exist", id="node-gone"),
-        pytest.param({"pods": [healthy_pod(initialized=False)]}, "pod PodNotStarted broken", "kubectl describe pod", id="not-started"),
+        pytest.param({"pods": [healthy_pod(initialized=False)]}, "pod PodNotStarted broken", "kubectl describe pod web-0 -n default", id="not-started"),
         pytest.param(
             {"pods": [healthy_pod(initialized=False, init_containers=[container_wire("init")])]},
             "pod PodNotInitialized broken",
-            "kubectl logs -c",
+            "kubectl describe pod web-0 -n default",
             id="not-initialised",
         ),
         pytest.param(
