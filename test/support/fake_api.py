@@ -15,11 +15,6 @@ import msgspec
 from support.builders import (
     CREATED,
     Json,
-    marker_wire,
-    node_wire,
-    pod_status_wire,
-    pod_wire,
-    probe_wire,
 )
 from support.fake_source import FakeSource
 
@@ -278,17 +273,3 @@ def patched_pod(live: Json, patch: Json, manager: str) -> Json:
     new = strategic_merge_patch(live, patch, _POD.schema)
     track(live, new, _POD.schema, ManagerIdentifier(manager, "Update", "v1", "status"), _NOW)
     return new
-
-
-def cluster_with(*policies: Json) -> FakeApi:
-    """A node, a pod and a marker whose probe has these policies."""
-    api = FakeApi()
-    api.put(NODES, node_wire())
-    api.put(PODS, pod_wire())
-    api.put(MARKERS, marker_wire(probes=[probe_wire(policies=policies)]))
-    return api
-
-
-def report(api: FakeApi, *states: Json, pod: str = "web-0", node: str = "node-1") -> None:
-    """The daemon of the node publishes the results of one pod."""
-    api.publish(pod_status_wire(api.read(PODS, pod), *states), node=node)

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from prometheus_client import REGISTRY
 from support.fake_api import FakeApi, FakeGetter
@@ -82,14 +82,6 @@ async def running_manager(
     async with running(manager):
         yield recorder
     assert _panics() == before, "a reconcile failed with an error that a retry cannot fix"
-
-
-@asynccontextmanager
-async def settled_manager(api: FakeApi, **options: Any) -> AsyncIterator[RecordingRecorder]:
-    """A running manager that has handled what was there at its start."""
-    async with running_manager(api, **options) as recorder:
-        await settle()
-        yield recorder
 
 
 def metric(name: str, **labels: str) -> float:

@@ -5,16 +5,15 @@
 
 from collections.abc import Iterator
 from itertools import cycle
-from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
 from support.builders import Json, marker_wire, pod_status_wire, pod_wire, state_wire
-from support.fake_api import FakeApi, cluster_with
 from support.marker_table import GOOD, INVALID, Row
-from support.running_manager import settle, settled_manager
+from support.running_manager import settle
+from support.scene import scene
 
-from kruise_probe.api.resources import MARKERS, NODE_POD_PROBES, PODS
+from kruise_probe.api.resources import MARKERS, PODS
 
 BATCH = 50
 SELECTOR = {"matchLabels": {"app": "web"}}
@@ -41,21 +40,15 @@ def hostile_results(state: str, time: str) -> list[Json]:
     return [pod_status_wire(each, *states) for each in (pod_wire("web-1"), *strangers)]
 
 
-def healthy(api: FakeApi) -> str | None:
-    conditions: list[Json] = api.read(PODS, "web-0")["status"]["conditions"]
-    found: dict[str, Any] = {each["type"]: each["status"] for each in conditions}
-    return found.get("example.com/healthy")
-
-
 @pytest.mark.parametrize("first", range(0, len(INVALID), BATCH))
 async def test_d12_malformed_markers_and_results_stop_no_manager_and_delay_no_other(
     first: int,
 ) -> None:
     rows = INVALID[first : first + BATCH]
-    api = cluster_with()
+    api = scene()
     api.put(PODS, pod_wire("web-1"))
     with capture_logs() as logs:
-        async with settled_manager(api):
+        async with api.running():
             for wire in hostile_markers(rows):
                 api.put(MARKERS, wire)
             for number, time in enumerate(TIMES):
@@ -63,14 +56,11 @@ async def test_d12_malformed_markers_and_results_stop_no_manager_and_delay_no_ot
                 good = pod_status_wire(pod_wire("web-0"), state_wire(state=state))
                 api.publish(*hostile_results(state, time), good)
                 await settle()
-                assert healthy(api) == status
+                assert api.condition() == (status, "")
             api.publish()
             for number in range(len(rows)):
                 api.edit(MARKERS, f"row-{number}", {"metadata": {"finalizers": None}})
                 api.remove(MARKERS, f"row-{number}")
             await settle()
-    entries = api.read(NODE_POD_PROBES, "node-1")["spec"]["podProbes"]
-    assert [[probe["name"] for probe in each["probes"]] for each in entries] == [
-        ["web#healthy"]
-    ] * 2
+    assert api.probes() == {"web-0": ["web#healthy"], "web-1": ["web#healthy"]}
     assert not [each for each in logs if each["log_level"] in ("error", "critical")]

@@ -7,24 +7,22 @@ import pytest
 from support.builders import (
     condition_wire,
     lease_wire,
-    marker_wire,
     node_wire,
-    pod_wire,
     policy_wire,
     probe_wire,
     state_wire,
 )
-from support.fake_api import FakeApi, cluster_with, report
-from support.running_manager import loop_clock, running_manager, settle, settled_manager
+from support.running_manager import loop_clock, settle
+from support.scene import Scene, scene
 
 from kruise_probe.api.kinds import Resource
 from kruise_probe.api.names import PAUSED_ANNOTATION
-from kruise_probe.api.resources import LEASES, MARKERS, NODE_POD_PROBES, NODES, PODS
+from kruise_probe.api.resources import LEASES, MARKERS, NODES, PODS
 from kruise_probe.api.times import format_micro_time
 
-Json = dict[str, Any]
 C = "example.com/healthy"
-POLICIES = (policy_wire("Succeeded", {"healthy": "true"}), policy_wire("Failed", {"sick": "true"}))
+FINE = state_wire(message="fine")
+PAUSED = ("True", "ProbePaused")
 
 
 class Annotated(NamedTuple):
@@ -40,177 +38,138 @@ either = pytest.mark.parametrize(
 
 
 @pytest.fixture
-def api() -> FakeApi:
-    return cluster_with(*POLICIES)
+def api() -> Scene:
+    policies = (
+        policy_wire("Succeeded", {"healthy": "true"}),
+        policy_wire("Failed", {"sick": "true"}),
+    )
+    return scene(*policies)
 
 
-def annotate(api: FakeApi, where: Annotated, value: str | None = "true") -> None:
-    api.edit(where.resource, where.name, {"metadata": {"annotations": {PAUSED_ANNOTATION: value}}})
+async def annotate(api: Scene, where: Annotated, value: str | None = "true") -> None:
+    patch = {"metadata": {"annotations": {PAUSED_ANNOTATION: value}}}
+    await api.change(where.resource, where.name, patch)
 
 
-def probed(api: FakeApi) -> int:
-    """The number of probes that the node gets."""
-    wire = api.read(NODE_POD_PROBES, "node-1")
-    return sum(len(each["probes"]) for each in wire["spec"].get("podProbes") or ())
-
-
-def condition(api: FakeApi) -> Json:
-    wire = api.read(PODS, "web-0")
-    found: Json = next(each for each in wire["status"]["conditions"] if each["type"] == C)
-    return found
-
-
-def labels(api: FakeApi) -> Json:
-    wire = api.read(PODS, "web-0")
-    return {key: each for key, each in wire["metadata"]["labels"].items() if key != "app"}
-
-
-async def pause(api: FakeApi, where: Annotated) -> None:
+async def pause(api: Scene, where: Annotated) -> None:
     """The annotation is set, and the daemon drops the results of probes that it no longer has."""
-    annotate(api, where)
-    await settle()
-    if not probed(api):
+    await annotate(api, where)
+    if not api.probes():
         api.publish()
     await settle()
 
 
-async def succeed(api: FakeApi, message: str = "fine") -> None:
-    report(api, state_wire(message=message))
-    await settle()
+def renew(api: Scene, seconds: int = 0) -> None:
+    at = loop_clock() + timedelta(seconds=seconds)
+    api.put(LEASES, lease_wire(renewed=format_micro_time(at)))
 
 
 @either
 async def test_a_pause_is_one_write_of_the_pod_and_so_is_its_end(
-    api: FakeApi, where: Annotated
+    api: Scene, where: Annotated
 ) -> None:
-    async with settled_manager(api):
-        await succeed(api)
-        before, writes = condition(api), len(api.writes)
-
+    async with api.running(FINE):
+        before, writes = api.conditions()[C], len(api.writes)
         await pause(api, where)
-        assert probed(api) == 0
-        assert condition(api) == {**before, "reason": "ProbePaused"}
-        assert labels(api) == {"healthy": "true"}
+        assert (api.probes(), api.labels()) == ({}, {"healthy": "true"})
+        assert api.conditions()[C] == {**before, "reason": "ProbePaused"}
         await settle(600)
         assert api.count("Pod", since=writes) == {"Pod/status": 1}
         assert api.count("NodePodProbe", since=writes) == {"NodePodProbe": 1}
 
-        annotate(api, where, None)
-        await settle()
-        assert probed(api) == 1
-        await succeed(api)
-        assert condition(api) == before
+        await annotate(api, where, None)
+        assert api.probes() == {"web-0": ["web#healthy"]}
+        await api.report(FINE)
+        assert api.conditions()[C] == before
         assert api.count("Pod", since=writes) == {"Pod/status": 2}
 
 
-async def test_a_result_during_the_pause_is_not_written(api: FakeApi) -> None:
-    async with settled_manager(api):
-        await succeed(api)
-        annotate(api, POD)
-        await settle()
-        report(api, state_wire(state="Failed", message="late"))
-        await settle()
-        assert (condition(api)["status"], condition(api)["message"]) == ("True", "fine")
-        assert labels(api) == {"healthy": "true"}
+async def test_a_result_during_the_pause_is_not_written(api: Scene) -> None:
+    async with api.running(FINE):
+        await annotate(api, POD)
+        await api.report(state_wire(state="Failed", message="late"))
+        assert (api.condition(), api.labels()) == (PAUSED, {"healthy": "true"})
+        assert api.conditions()[C]["message"] == "fine"
 
 
 @pytest.mark.parametrize("value", ["True", "yes", "1", "", "false"])
 @either
-async def test_only_the_value_true_pauses(api: FakeApi, where: Annotated, value: str) -> None:
-    async with settled_manager(api):
-        await succeed(api)
-        annotate(api, where, value)
-        await settle()
-        assert probed(api) == 1
-        assert "reason" not in condition(api)
+async def test_only_the_value_true_pauses(api: Scene, where: Annotated, value: str) -> None:
+    async with api.running(FINE):
+        await annotate(api, where, value)
+        assert api.probes() == {"web-0": ["web#healthy"]}
+        assert api.condition() == ("True", "")
 
 
-async def test_a_probe_stays_paused_while_marker_or_pod_is(api: FakeApi) -> None:
-    async with settled_manager(api):
-        await succeed(api)
+async def test_a_probe_stays_paused_while_marker_or_pod_is(api: Scene) -> None:
+    async with api.running(FINE):
         await pause(api, POD)
         writes = len(api.writes)
         await pause(api, MARKER)
-        annotate(api, POD, None)
-        await settle()
-        assert probed(api) == 0
+        await annotate(api, POD, None)
+        assert api.probes() == {}
         assert api.count("Pod", since=writes) == {}
         assert api.count("NodePodProbe", since=writes) == {}
 
 
-async def test_a_paused_marker_leaves_the_probes_of_others(api: FakeApi) -> None:
-    api.put(MARKERS, marker_wire("other", probes=[probe_wire(condition="example.com/other")]))
-    async with settled_manager(api):
-        assert probed(api) == 2
-        annotate(api, MARKER)
-        await settle()
-        assert probed(api) == 1
+async def test_a_paused_marker_leaves_the_probes_of_others(api: Scene) -> None:
+    api.put_marker(probe_wire(condition="c/other"), name="other")
+    async with api.running():
+        assert api.probes() == {"web-0": ["other#healthy", "web#healthy"]}
+        await annotate(api, MARKER)
+        assert api.probes() == {"web-0": ["other#healthy"]}
 
 
 @either
-async def test_a_restart_while_paused_writes_nothing(api: FakeApi, where: Annotated) -> None:
-    async with settled_manager(api):
-        await succeed(api)
+async def test_a_restart_while_paused_writes_nothing(api: Scene, where: Annotated) -> None:
+    async with api.running(FINE):
         await pause(api, where)
     writes = len(api.writes)
-    async with running_manager(api):
-        await settle(60)
+    await api.run(seconds=60)
     assert api.count(since=writes) == {}
 
 
 @either
-async def test_a_paused_probe_does_not_become_stale(api: FakeApi, where: Annotated) -> None:
-    api.put(LEASES, lease_wire(renewed=format_micro_time(loop_clock())))
-    async with settled_manager(api):
-        await succeed(api)
+async def test_a_paused_probe_does_not_become_stale(api: Scene, where: Annotated) -> None:
+    renew(api)
+    async with api.running(FINE):
         await pause(api, where)
         writes = len(api.writes)
         await settle(120)
-        assert (condition(api)["status"], condition(api)["reason"]) == ("True", "ProbePaused")
+        assert api.condition() == PAUSED
         assert api.count("Pod", since=writes) == {}
-
-        annotate(api, where, None)
-        await settle()
-        assert (condition(api)["status"], condition(api)["reason"]) == (
-            "Unknown",
-            "ProbeDaemonStale",
-        )
+        await annotate(api, where, None)
+        assert api.condition() == ("Unknown", "ProbeDaemonStale")
 
 
 @either
 async def test_a_pod_that_was_stale_before_the_pause_stays_unknown(
-    api: FakeApi, where: Annotated
+    api: Scene, where: Annotated
 ) -> None:
-    api.put(LEASES, lease_wire(renewed=format_micro_time(loop_clock())))
-    async with settled_manager(api):
-        await succeed(api)
+    renew(api)
+    async with api.running(FINE):
         await settle(120)
-        annotate(api, where)
+        await annotate(api, where)
+        assert api.condition() == ("Unknown", "ProbePaused")
+        renew(api, seconds=1)
         await settle()
-        assert (condition(api)["status"], condition(api)["reason"]) == ("Unknown", "ProbePaused")
-        renewed = loop_clock() + timedelta(seconds=1)
-        api.put(LEASES, lease_wire(renewed=format_micro_time(renewed)))
-        await settle()
-        assert (condition(api)["status"], condition(api)["reason"]) == ("Unknown", "ProbePaused")
+        assert api.condition() == ("Unknown", "ProbePaused")
 
 
 @either
-async def test_a_marker_deleted_while_paused_leaves_nothing(api: FakeApi, where: Annotated) -> None:
-    async with settled_manager(api):
-        await succeed(api)
+async def test_a_marker_deleted_while_paused_leaves_nothing(api: Scene, where: Annotated) -> None:
+    async with api.running(FINE):
         await pause(api, where)
-        api.remove(MARKERS, "web")
-        await settle()
+        await api.drop(MARKERS, "web")
         assert api.get(MARKERS, "web") is None
-        assert labels(api) == {}
-        assert C not in {each["type"] for each in api.read(PODS, "web-0")["status"]["conditions"]}
+        assert (api.labels(), api.conditions()) == ({}, {})
 
 
 @either
-async def test_a_new_pod_gets_no_condition_while_paused(api: FakeApi, where: Annotated) -> None:
-    annotate(api, where)
-    async with settled_manager(api):
-        assert probed(api) == 0
+async def test_a_new_pod_gets_no_condition_while_paused(api: Scene, where: Annotated) -> None:
+    await annotate(api, where)
+    async with api.running():
+        assert api.probes() == {}
         assert api.count("Pod") == {}
 
 
@@ -222,46 +181,36 @@ async def test_a_new_pod_gets_no_condition_while_paused(api: FakeApi, where: Ann
     ],
 )  # fmt: skip
 async def test_the_marker_counts_paused_pods_by_their_conditions(
-    api: FakeApi, where: Annotated, message: str
+    api: Scene, where: Annotated, message: str
 ) -> None:
-    api.put(PODS, pod_wire("web-1"))
-    async with settled_manager(api):
-        await succeed(api)
+    api.put_node("node-1", "web-1")
+    async with api.running(FINE):
         await pause(api, where)
-        wire = api.get(MARKERS, "web")
-    assert wire is not None
-    status = wire["status"]
-    fields = ("matchedPods", "succeeded", "failed", "unknown", "nodesBehind")
-    assert [status[each] for each in fields] == [2, 1, 0, 1, 0]
-    degraded = next(each for each in status["conditions"] if each["type"] == "Degraded")
-    assert (degraded["status"], degraded["reason"]) == ("False", "ProbePaused")
-    assert degraded["message"].startswith(message)
+        assert api.counts() == (2, 1, 0, 1, 0)
+        assert api.says()[:2] == ("False", "ProbePaused")
+        assert api.says()[2].startswith(message)
 
 
 @either
-async def test_marks_of_a_serverless_pod_stay_while_paused(api: FakeApi, where: Annotated) -> None:
+async def test_marks_of_a_serverless_pod_stay_while_paused(api: Scene, where: Annotated) -> None:
     api.put(NODES, node_wire(labels={"type": "virtual-kubelet"}))
 
     async def provider_reports(status: str) -> None:
-        wire = condition_wire(C, status)
-        api.edit(PODS, "web-0", {"status": {"conditions": [wire]}}, manager="provider")
-        await settle()
+        patch = {"status": {"conditions": [condition_wire(C, status)]}}
+        await api.change(PODS, "web-0", patch, manager="provider")
 
-    async with settled_manager(api, serverless=True):
+    async with api.running(serverless=True):
         await provider_reports("True")
-        annotate(api, where)
+        await annotate(api, where)
         await provider_reports("False")
-        assert labels(api) == {"healthy": "true"}
-        annotate(api, where, None)
-        await settle()
-        assert labels(api) == {"sick": "true"}
-        assert "reason" not in condition(api)
+        assert api.labels() == {"healthy": "true"}
+        await annotate(api, where, None)
+        assert (api.labels(), api.condition()) == ({"sick": "true"}, ("False", ""))
 
 
-async def test_an_annotation_of_a_policy_cannot_pause(api: FakeApi) -> None:
+async def test_an_annotation_of_a_policy_cannot_pause(api: Scene) -> None:
     policy = policy_wire("Succeeded", {"healthy": "true"}, {PAUSED_ANNOTATION: "true"})
-    api.put(MARKERS, marker_wire(probes=[probe_wire(policies=[policy])]))
-    async with settled_manager(api):
-        await succeed(api)
-        assert labels(api) == {"healthy": "true"}
-        assert probed(api) == 1
+    api.put_marker(probe_wire(policies=[policy]))
+    async with api.running(FINE):
+        assert api.labels() == {"healthy": "true"}
+        assert api.probes() == {"web-0": ["web#healthy"]}

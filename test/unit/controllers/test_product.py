@@ -2,69 +2,50 @@
 
 from typing import Any
 
-from support.builders import (
-    policy_wire,
-    state_wire,
-)
-from support.fake_api import FakeApi, cluster_with, report
-from support.running_manager import (
-    RecordingRecorder,
-    loop_clock,
-    manager_over,
-    running,
-    settle,
-)
+from support.builders import policy_wire, state_wire
+from support.running_manager import RecordingRecorder, loop_clock, manager_over, running, settle
+from support.scene import Scene, scene
 
 from kruise_probe.api.names import MANAGER_FIELD_MANAGER
-from kruise_probe.api.resources import PODS
 from kruise_probe.client.config import ClusterConfig
 from kruise_probe.controllers.product import ManagerOptions, build
 from kruise_probe.manager.manager import Manager
 from kruise_probe.serving.endpoints import Checks
 
 
-class TestOptions:
-    """The options of the command line reach the controllers."""
+async def test_leases_are_read_in_the_system_namespace_and_the_rest_in_ours() -> None:
+    api = Scene()
+    read: dict[str, str] = {}
 
-    async def test_leases_are_read_in_the_system_namespace_and_the_rest_in_ours(self) -> None:
-        api = FakeApi()
-        read: dict[str, str] = {}
+    def source(resource: Any, namespace: str) -> Any:
+        read[resource.plural] = namespace
+        return api.sources[resource.plural]
 
-        def source(resource: Any, namespace: str) -> Any:
-            read[resource.plural] = namespace
-            return api.sources[resource.plural]
+    manager = Manager(
+        ClusterConfig(server="http://127.0.0.1:1"),
+        name=MANAGER_FIELD_MANAGER,
+        ready=Checks(),
+        namespace="team",
+        source=source,
+        now=loop_clock,
+    )
+    options = ManagerOptions("the-system")
+    informers = build(manager, options, writer=api, recorder=RecordingRecorder())
+    assert set(informers) == set(manager.informers)
+    async with running(manager):
+        await settle()
+    ours = {"podprobemarkers": "team", "pods": "team", "nodes": "", "nodepodprobes": ""}
+    assert read == ours | {"leases": "the-system"}
 
-        manager = Manager(
-            ClusterConfig(server="http://127.0.0.1:1"),
-            name=MANAGER_FIELD_MANAGER,
-            ready=Checks(),
-            namespace="team",
-            source=source,
-            now=loop_clock,
-        )
-        informers = build(
-            manager, ManagerOptions("the-system"), writer=api, recorder=RecordingRecorder()
-        )
-        assert set(informers) == set(manager.informers)
+
+async def test_a_reserved_label_is_written_if_it_is_allowed() -> None:
+    key = "pod-template-hash"
+    for allowed, labels in ((frozenset({key}), {key: "x"}), (frozenset[str](), {})):
+        api = scene(policy_wire(labels={key: "x"}))
+        manager = manager_over(api)
+        options = ManagerOptions("kruise-system", allowed_labels=allowed)
+        build(manager, options, writer=api, recorder=RecordingRecorder(), now=loop_clock)
         async with running(manager):
             await settle()
-        assert read == {
-            "podprobemarkers": "team",
-            "pods": "team",
-            "nodes": "",
-            "nodepodprobes": "",
-            "leases": "the-system",
-        }
-
-    async def test_a_reserved_label_is_written_if_it_is_allowed(self) -> None:
-        key = "pod-template-hash"
-        for allowed, labels in ((frozenset({key}), {"app": "web", key: "x"}), ((), {"app": "web"})):
-            api = cluster_with(policy_wire(labels={key: "x"}))
-            options = ManagerOptions("kruise-system", allowed_labels=frozenset(allowed))
-            manager = manager_over(api)
-            build(manager, options, writer=api, recorder=RecordingRecorder(), now=loop_clock)
-            async with running(manager):
-                await settle()
-                report(api, state_wire())
-                await settle()
-            assert api.read(PODS, "web-0")["metadata"]["labels"] == labels
+            await api.report(state_wire())
+        assert api.labels() == labels

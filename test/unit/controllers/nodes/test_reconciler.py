@@ -5,154 +5,111 @@ from typing import Any, TypeVar
 import pytest
 from support.builders import (
     CREATED,
+    Json,
     container_wire,
-    marker_wire,
-    node_wire,
     npp_wire,
     pod_status_wire,
     pod_wire,
     probe_wire,
     state_wire,
 )
-from support.fake_api import FakeApi, Write, cluster_with, refusing
-from support.running_manager import metric, running_manager, settle, settled_manager
+from support.fake_api import Write, refusing
+from support.running_manager import metric, settle
+from support.scene import Scene, scene
 
 from kruise_probe.api.errors import ServerError
 from kruise_probe.api.kinds import KubeObject, Resource
 from kruise_probe.api.resources import MARKERS, NODE_POD_PROBES, NODES, PODS
 
-Json = dict[str, Any]
 T = TypeVar("T", bound=KubeObject)
+
+PROBE = {"name": "web#healthy", "containerName": "main", "probe": {"exec": {"command": ["true"]}}}
+ENTRY = {
+    "name": "web-0",
+    "namespace": "default",
+    "uid": "uid-default-web-0",
+    "IP": "127.1.0.1",
+    "probes": [PROBE],
+}
+OWNER = {"apiVersion": "v1", "kind": "Node", "name": "node-1", "uid": "uid-node-1"}
+THEIRS = {"name": "db-0", "namespace": "other", "uid": "u", "IP": "127.2.0.1", "probes": [PROBE]}
+WITH_MODE = {"grpc": {"port": 80, "mode": "TLS"}}
 
 
 @pytest.fixture
-def api() -> FakeApi:
+def api() -> Scene:
     """One node, one pod, one marker."""
-    return cluster_with()
+    return scene()
 
 
-def planned(api: FakeApi, node: str = "node-1") -> dict[str, list[str]]:
-    """Probe names by pod."""
-    wire = api.read(NODE_POD_PROBES, node)
-    return {
-        each["name"]: [probe["name"] for probe in each["probes"]]
-        for each in wire["spec"].get("podProbes", ())
-    }
+def entries(api: Scene, node: str = "node-1") -> list[Json]:
+    found: list[Json] = api.read(NODE_POD_PROBES, node)["spec"].get("podProbes") or []
+    return found
 
 
-async def test_a_nodepodprobe_is_created_with_its_entries_and_its_node_as_owner(
-    api: FakeApi,
-) -> None:
-    async with settled_manager(api):
-        pass
-    wire = api.read(NODE_POD_PROBES, "node-1")
-    assert wire["spec"]["podProbes"] == [
-        {
-            "name": "web-0",
-            "namespace": "default",
-            "uid": "uid-default-web-0",
-            "IP": "127.1.0.1",
-            "probes": [
-                {
-                    "name": "web#healthy",
-                    "containerName": "main",
-                    "probe": {"exec": {"command": ["true"]}},
-                }
-            ],
-        }
-    ]
-    assert wire["metadata"]["ownerReferences"] == [
-        {"apiVersion": "v1", "kind": "Node", "name": "node-1", "uid": "uid-node-1"}
-    ]
+def owners(api: Scene, node: str = "node-1") -> list[Json]:
+    found: list[Json] = api.read(NODE_POD_PROBES, node)["metadata"]["ownerReferences"]
+    return found
+
+
+async def test_a_nodepodprobe_is_created_with_its_entries_and_its_node_as_owner(api: Scene) -> None:
+    await api.run()
+    assert (entries(api), owners(api)) == ([ENTRY], [OWNER])
     assert api.count("NodePodProbe") == {"NodePodProbe": 1}
 
 
-def _requirement(operator: str, *values: str) -> dict[str, Any]:
+def tier(operator: str, *values: str) -> Json:
     return {"key": "tier", "operator": operator, **({"values": values} if values else {})}
 
 
 @pytest.mark.parametrize(
-    ("selector", "tiers"),
+    ("app", "requirements", "tiers"),
     [
-        pytest.param(
-            {"matchLabels": {"app": "web"}, "matchExpressions": [_requirement("In", "a", "b")]},
-            "ab",
-            id="in",
-        ),
-        pytest.param(
-            {"matchLabels": {"app": "web"}, "matchExpressions": [_requirement("NotIn", "a")]},
-            "bc-",
-            id="not-in",
-        ),
-        pytest.param(
-            {"matchLabels": {"app": "web"}, "matchExpressions": [_requirement("Exists")]},
-            "abc",
-            id="exists",
-        ),
-        pytest.param({"matchExpressions": [_requirement("Exists")]}, "abc", id="no-values"),
-        pytest.param(
-            {"matchExpressions": [_requirement("In", "a", "b"), _requirement("NotIn", "b")]},
-            "a",
-            id="two-on-one-key",
-        ),
-        pytest.param(
-            {"matchLabels": {"app": "db"}, "matchExpressions": [_requirement("Exists")]},
-            "",
-            id="other-value",
-        ),
+        pytest.param("web", [tier("In", "a", "b")], "ab", id="in"),
+        pytest.param("web", [tier("NotIn", "a")], "bc-", id="not-in"),
+        pytest.param("web", [tier("Exists")], "abc", id="exists"),
+        pytest.param("", [tier("Exists")], "abc", id="no-values"),
+        pytest.param("", [tier("In", "a", "b"), tier("NotIn", "b")], "a", id="two-on-one-key"),
+        pytest.param("db", [tier("Exists")], "", id="other-value"),
     ],
 )
 async def test_pods_are_probed_that_match_every_requirement(
-    selector: dict[str, Any], tiers: str
+    app: str, requirements: list[Json], tiers: str
 ) -> None:
     """A pod starts to match, or no longer does, when its label changes; so does a pod that is created later."""
-    api = FakeApi()
-    api.put(NODES, node_wire())
-    api.put(MARKERS, marker_wire(selector=selector))
-    api.put(MARKERS, marker_wire("of-another-namespace", namespace="other", selector=selector))
+    api = Scene()
+    selector: Json = {"matchExpressions": requirements, "matchLabels": {"app": app} if app else {}}
+    api.put_marker(probe_wire(), selector=selector)
+    api.put_marker(probe_wire(), name="strange", namespace="other", selector=selector)
     labels = {"a": {"tier": "a"}, "b": {"tier": "b"}, "c": {"tier": "c"}, "-": {}}
     for name in "abc":
         api.put(PODS, pod_wire(f"web-{name}", labels={"app": "web"} | labels[name]))
-    async with settled_manager(api):
+    async with api.running():
         api.put(PODS, pod_wire("web--", labels={"app": "web"}))
         await settle()
-        assert planned(api) == {f"web-{name}": ["web#healthy"] for name in sorted(tiers)}
+        assert api.probes() == {f"web-{name}": ["web#healthy"] for name in sorted(tiers)}
         for old, new in zip("abc", "bca", strict=True):
-            api.edit(PODS, f"web-{old}", {"metadata": {"labels": labels[new]}})
-        await settle()
+            await api.relabel(f"web-{old}", tier=new)
         moved = {"a": "c", "b": "a", "c": "b", "-": "-"}
-        assert planned(api) == {f"web-{moved[name]}": ["web#healthy"] for name in tiers}
+        assert api.probes() == {f"web-{moved[name]}": ["web#healthy"] for name in tiers}
 
 
-async def test_an_edit_of_a_marker_is_one_patch_per_node_without_version(
-    api: FakeApi,
-) -> None:
+async def test_an_edit_of_a_marker_is_one_patch_per_node_without_version(api: Scene) -> None:
     for number in range(2, 6):
-        api.put(NODES, node_wire(f"node-{number}"))
-        for pod in range(3):
-            api.put(PODS, pod_wire(f"web-{number}-{pod}", node=f"node-{number}"))
-    async with settled_manager(api):
+        api.put_node(f"node-{number}", *(f"web-{number}-{pod}" for pod in range(3)))
+    async with api.running():
         before = len(api.writes)
-        api.edit(MARKERS, "web", {"spec": {"probes": [probe_wire(periodSeconds=7)]}})
-        await settle()
+        await api.change_probes(probe_wire(periodSeconds=7))
     written = [each for each in api.writes[before:] if each.kind == "NodePodProbe"]
     assert len(written) == 5
     assert all(set(each.body) == {"spec"} for each in written)
 
 
-@pytest.mark.parametrize(
-    ("change", "expected"),
-    [
-        pytest.param({"status": {"podIP": "127.9.9.9"}}, "127.9.9.9", id="changed"),
-        pytest.param({"status": {"podIP": ""}}, "", id="lost"),
-    ],
-)
-async def test_the_entry_has_the_current_pod_ip(api: FakeApi, change: Json, expected: str) -> None:
-    async with settled_manager(api):
-        api.edit(PODS, "web-0", change)
-        await settle()
-    wire = api.read(NODE_POD_PROBES, "node-1")
-    assert [each["IP"] for each in wire["spec"]["podProbes"]] == [expected]
+@pytest.mark.parametrize("ip", ["127.9.9.9", ""], ids=["changed", "lost"])
+async def test_the_entry_has_the_current_pod_ip(api: Scene, ip: str) -> None:
+    async with api.running():
+        await api.change(PODS, "web-0", {"status": {"podIP": ip}})
+    assert [each["IP"] for each in entries(api)] == [ip]
 
 
 @pytest.mark.parametrize(
@@ -166,194 +123,147 @@ async def test_the_entry_has_the_current_pod_ip(api: FakeApi, change: Json, expe
     ],
 )
 async def test_pods_that_are_no_longer_probed_are_removed_from_the_spec(
-    api: FakeApi, change: Json
+    api: Scene, change: Json
 ) -> None:
-    async with settled_manager(api):
-        assert planned(api) == {"web-0": ["web#healthy"]}
-        api.edit(PODS, "web-0", change)
-        await settle()
-        assert planned(api) == {}
+    async with api.running():
+        assert api.probes() == {"web-0": ["web#healthy"]}
+        await api.change(PODS, "web-0", change)
+        assert api.probes() == {}
 
 
-async def test_a_deleted_pod_is_removed_from_the_spec_while_the_informer_lags(api: FakeApi) -> None:
-    async with settled_manager(api):
-        npps = api.sources["nodepodprobes"]
-        npps.hold()
-        api.put(PODS, pod_wire("web-1"))
-        await settle(0.5)
-        assert set(planned(api)) == {"web-0", "web-1"}
-        api.remove(PODS, "web-1")
-        await settle(0.5)
-        npps.release()
-        await settle()
-        assert set(planned(api)) == {"web-0"}
-
-
-async def test_a_plan_is_written_once_while_the_informer_lags(api: FakeApi) -> None:
-    async with settled_manager(api):
-        npps = api.sources["nodepodprobes"]
-        npps.hold()
-        api.put(PODS, pod_wire("web-1"))
-        await settle(0.5)
-        before = len(api.writes)
-        for started in (True, False):
-            statuses = [{"name": "main", "started": started}]
-            api.edit(PODS, "web-1", {"status": {"containerStatuses": statuses}})
+async def test_a_deleted_pod_is_removed_from_the_spec_while_the_informer_lags(api: Scene) -> None:
+    async with api.running():
+        async with api.lagging(NODE_POD_PROBES):
+            api.put(PODS, pod_wire("web-1"))
             await settle(0.5)
-        npps.release()
-        await settle()
+            assert set(api.probes()) == {"web-0", "web-1"}
+            await api.drop(PODS, "web-1", seconds=0.5)
+        assert set(api.probes()) == {"web-0"}
+
+
+def started(value: bool) -> Json:
+    return {"status": {"containerStatuses": [{"name": "main", "started": value}]}}
+
+
+async def test_a_plan_is_written_once_while_the_informer_lags(api: Scene) -> None:
+    async with api.running():
+        async with api.lagging(NODE_POD_PROBES):
+            api.put(PODS, pod_wire("web-1"))
+            await settle(0.5)
+            before = len(api.writes)
+            for value in (True, False):
+                await api.change(PODS, "web-1", started(value), seconds=0.5)
         assert api.count("NodePodProbe", since=before) == {}
 
 
-async def test_a_container_with_a_startup_probe_is_planned_once_it_has_started(
-    api: FakeApi,
-) -> None:
+async def test_a_container_with_a_startup_probe_is_planned_once_it_has_started(api: Scene) -> None:
     api.put(PODS, pod_wire(containers=[container_wire(startup_probe=True)]))
-    async with settled_manager(api):
-        assert planned(api) == {}
-        started = {"status": {"containerStatuses": [{"name": "main", "started": True}]}}
-        api.edit(PODS, "web-0", started)
-        await settle()
-        assert planned(api) == {"web-0": ["web#healthy"]}
+    async with api.running():
+        assert api.probes() == {}
+        await api.change(PODS, "web-0", started(True))
+        assert api.probes() == {"web-0": ["web#healthy"]}
 
 
-PROBE = {"name": "web#healthy", "containerName": "main", "probe": {"exec": {"command": ["true"]}}}
-TWICE = {
-    "name": "web-0",
-    "namespace": "default",
-    "uid": "uid-default-web-0",
-    "IP": "127.1.0.1",
-    "probes": [PROBE | {"probe": {"exec": {"command": ["false"]}}}, PROBE],
-}
+TWICE = ENTRY | {"probes": [PROBE | {"probe": {"exec": {"command": ["false"]}}}, PROBE]}
+WITHOUT_IP = {"name": "x", "namespace": "y", "uid": "z"}
 
 
 @pytest.mark.parametrize(
     "damage",
     [
         pytest.param({"spec": {"podProbes": None}}, id="emptied"),
-        pytest.param(
-            {"spec": {"podProbes": [{"name": "x", "namespace": "y", "uid": "z", "IP": ""}]}},
-            id="replaced",
-        ),
+        pytest.param({"spec": {"podProbes": [WITHOUT_IP | {"IP": ""}]}}, id="replaced"),
         pytest.param({"spec": {"podProbes": [TWICE]}}, id="duplicated"),
         pytest.param({"metadata": {"ownerReferences": None}}, id="disowned"),
+        pytest.param(None, id="deleted"),
     ],
 )
-async def test_a_nodepodprobe_edited_by_hand_is_reverted(api: FakeApi, damage: Json) -> None:
-    async with settled_manager(api):
-        good = api.read(NODE_POD_PROBES, "node-1")
-        api.edit(NODE_POD_PROBES, "node-1", damage)
-        await settle()
-        repaired = api.read(NODE_POD_PROBES, "node-1")
-        assert repaired["spec"] == good["spec"]
-        assert repaired["metadata"]["ownerReferences"] == good["metadata"]["ownerReferences"]
-
-
-async def test_a_nodepodprobe_deleted_by_hand_is_recreated(api: FakeApi) -> None:
-    async with settled_manager(api):
-        api.remove(NODE_POD_PROBES, "node-1")
-        await settle()
-        assert planned(api) == {"web-0": ["web#healthy"]}
+async def test_a_nodepodprobe_edited_by_hand_is_reverted(api: Scene, damage: Json | None) -> None:
+    async with api.running():
+        if damage is None:
+            await api.drop(NODE_POD_PROBES, "node-1")
+        else:
+            await api.change(NODE_POD_PROBES, "node-1", damage)
+        assert (entries(api), owners(api)) == ([ENTRY], [OWNER])
 
 
 async def test_a_new_nodepodprobe_deleted_by_hand_is_recreated_while_the_informer_lags(
-    api: FakeApi,
+    api: Scene,
 ) -> None:
-    async with settled_manager(api):
-        npps = api.sources["nodepodprobes"]
-        npps.hold()
-        api.put(NODES, node_wire("node-2"))
-        api.put(PODS, pod_wire("web-1", node="node-2"))
-        await settle(0.5)
-        api.remove(NODE_POD_PROBES, "node-2")
-        api.put(PODS, pod_wire("web-2", node="node-2"))
-        await settle(1)
-        assert set(planned(api, "node-2")) == {"web-1", "web-2"}
-        npps.release()
-        await settle()
-        assert set(planned(api, "node-2")) == {"web-1", "web-2"}
+    async with api.running():
+        async with api.lagging(NODE_POD_PROBES):
+            api.put_node("node-2", "web-1")
+            await settle(0.5)
+            api.remove(NODE_POD_PROBES, "node-2")
+            api.put(PODS, pod_wire("web-2", node="node-2"))
+            await settle(1)
+            assert set(api.probes("node-2")) == {"web-1", "web-2"}
+        assert set(api.probes("node-2")) == {"web-1", "web-2"}
 
 
 async def test_a_nodepodprobe_deleted_during_a_patch_is_recreated() -> None:
-    class SlowAnswers(FakeApi):
+    class SlowAnswers(Scene):
         async def patch(self, resource: Resource[T], *args: Any, **more: Any) -> T:
             response = await super().patch(resource, *args, **more)
             if resource.kind == "NodePodProbe":
-                self.remove(NODE_POD_PROBES, "node-1")
-                await settle(0.5)
+                await self.drop(NODE_POD_PROBES, "node-1", seconds=0.5)
             return response
 
     api = SlowAnswers()
-    api.put(NODES, node_wire())
-    api.put(PODS, pod_wire())
-    api.put(MARKERS, marker_wire())
-    async with settled_manager(api):
+    api.put_node("node-1", "web-0")
+    api.put_marker(probe_wire())
+    async with api.running():
         api.put(PODS, pod_wire("web-1"))
         await settle()
-        assert set(planned(api)) == {"web-0", "web-1"}
+        assert set(api.probes()) == {"web-0", "web-1"}
         assert api.count("NodePodProbe") == {"NodePodProbe": 3}
 
 
-async def test_an_entry_without_ip_is_replaced(api: FakeApi) -> None:
-    api.put(NODE_POD_PROBES, npp_wire(entries=[{"name": "x", "namespace": "y", "uid": "z"}]))
-    async with settled_manager(api):
-        assert planned(api) == {"web-0": ["web#healthy"]}
+async def test_an_entry_without_ip_is_replaced(api: Scene) -> None:
+    api.put(NODE_POD_PROBES, npp_wire(entries=[WITHOUT_IP]))
+    async with api.running():
+        assert entries(api) == [ENTRY]
 
 
-async def test_a_nodepodprobe_that_the_cache_never_shows_is_reported(
-    api: FakeApi,
-) -> None:
-    async with settled_manager(api):
-        npps = api.sources["nodepodprobes"]
-        npps.hold()
-        api.put(NODE_POD_PROBES, npp_wire("node-2"))
-        api.put(NODES, node_wire("node-2"))
-        api.put(PODS, pod_wire("web-2", node="node-2"))
-        before = len(api.writes)
-        await settle(600)
-        assert api.count("NodePodProbe", since=before)["NodePodProbe"] < 60
-        marker = api.read(MARKERS, "web")
-        synced = next(each for each in marker["status"]["conditions"] if each["type"] == "Synced")
-        assert "node-2: 409" in synced["message"]
-
-        npps.release()
-        await settle()
-        assert planned(api, "node-2") == {"web-2": ["web#healthy"]}
-        assert api.read(MARKERS, "web")["status"]["nodesBehind"] == 0
+async def test_a_nodepodprobe_that_the_cache_never_shows_is_reported(api: Scene) -> None:
+    async with api.running():
+        async with api.lagging(NODE_POD_PROBES):
+            api.put(NODE_POD_PROBES, npp_wire("node-2"))
+            api.put_node("node-2", "web-2")
+            before = len(api.writes)
+            await settle(600)
+            assert api.count("NodePodProbe", since=before)["NodePodProbe"] < 60
+            assert "node-2: 409" in api.says("Synced")[2]
+        assert api.probes("node-2") == {"web-2": ["web#healthy"]}
+        assert api.status()["nodesBehind"] == 0
 
 
 class TestNodes:
-    async def test_the_nodepodprobe_is_deleted_with_its_node(self, api: FakeApi) -> None:
-        async with settled_manager(api):
-            api.remove(NODES, "node-1")
-            await settle()
+    async def test_the_nodepodprobe_is_deleted_with_its_node(self, api: Scene) -> None:
+        async with api.running():
+            await api.drop(NODES, "node-1")
             assert api.get(NODE_POD_PROBES, "node-1") is None
-            api.edit(PODS, "web-0", {"status": {"podIP": "127.9.9.9"}})
-            await settle()
+            await api.change(PODS, "web-0", {"status": {"podIP": "127.9.9.9"}})
             assert api.get(NODE_POD_PROBES, "node-1") is None
 
-    async def test_a_nodepodprobe_without_a_node_is_deleted(self, api: FakeApi) -> None:
+    async def test_a_nodepodprobe_without_a_node_is_deleted(self, api: Scene) -> None:
         api.put(NODE_POD_PROBES, npp_wire("long-gone"))
-        async with settled_manager(api):
-            pass
+        await api.run()
         assert api.get(NODE_POD_PROBES, "long-gone") is None
 
-    @pytest.mark.parametrize("owners", [["former"], ["former", "uid-node-1"]])
+    @pytest.mark.parametrize("former", [["former"], ["former", "uid-node-1"]])
     async def test_a_recreated_node_becomes_the_only_owner(
-        self, api: FakeApi, owners: list[str]
+        self, api: Scene, former: list[str]
     ) -> None:
         wire = npp_wire()
-        (owner,) = wire["metadata"]["ownerReferences"]
-        wire["metadata"]["ownerReferences"] = [{**owner, "uid": uid} for uid in owners]
+        wire["metadata"]["ownerReferences"] = [{**OWNER, "uid": uid} for uid in former]
         api.put(NODE_POD_PROBES, wire)
-        async with settled_manager(api):
-            pass
-        wire = api.read(NODE_POD_PROBES, "node-1")
-        assert [each["uid"] for each in wire["metadata"]["ownerReferences"]] == ["uid-node-1"]
+        await api.run()
+        assert owners(api) == [OWNER]
         assert api.count("NodePodProbe") == {"NodePodProbe": 1}
 
     async def test_a_nodepodprobe_that_others_delete_with_its_node_is_no_error(
-        self, api: FakeApi
+        self, api: Scene
     ) -> None:
         """The garbage collector deletes it as well, as the Node owns it."""
 
@@ -362,198 +272,148 @@ class TestNodes:
                 api.remove(NODE_POD_PROBES, "node-1")
 
         errors = "controller_runtime_reconcile_errors_total"
-        async with settled_manager(api):
+        async with api.running():
             before = metric(errors, controller="nodepodprobe")
             api.before = collect
-            api.remove(NODES, "node-1")
-            await settle(60)
+            await api.drop(NODES, "node-1", seconds=60)
             assert metric(errors, controller="nodepodprobe") == before
         assert api.count("NodePodProbe") == {"NodePodProbe": 2}
 
     async def test_a_node_that_comes_back_while_the_informer_lags_has_a_nodepodprobe(
-        self, api: FakeApi
+        self, api: Scene
     ) -> None:
-        async with settled_manager(api):
-            npps = api.sources["nodepodprobes"]
-            npps.hold()
-            api.put(NODES, node_wire("node-2"))
-            api.put(PODS, pod_wire("web-2", node="node-2"))
-            await settle(0.5)
-            api.remove(NODES, "node-2")
-            await settle(0.5)
-            assert api.get(NODE_POD_PROBES, "node-2") is None
-            api.put(NODES, node_wire("node-2", uid="another"))
-            await settle(1)
-            for _ in range(2):
-                assert planned(api, "node-2") == {"web-2": ["web#healthy"]}
-                wire = api.get(NODE_POD_PROBES, "node-2") or {}
-                assert [each["uid"] for each in wire["metadata"]["ownerReferences"]] == ["another"]
-                npps.release()
-                await settle()
+        async with api.running():
+            async with api.lagging(NODE_POD_PROBES):
+                api.put_node("node-2", "web-2")
+                await settle(0.5)
+                await api.drop(NODES, "node-2", seconds=0.5)
+                assert api.get(NODE_POD_PROBES, "node-2") is None
+                api.put_node("node-2", uid="another")
+                await settle(1)
+                assert api.probes("node-2") == {"web-2": ["web#healthy"]}
+            assert api.probes("node-2") == {"web-2": ["web#healthy"]}
+            assert [each["uid"] for each in owners(api, "node-2")] == ["another"]
 
-    async def test_a_recreated_nodepodprobe_is_not_deleted(self, api: FakeApi) -> None:
-        deletions = 0
-
+    async def test_a_recreated_nodepodprobe_is_not_deleted(self, api: Scene) -> None:
         def another_comes_first(write: Write) -> None:
-            nonlocal deletions
             if write.verb == "delete":
-                deletions += 1
                 api.remove(NODE_POD_PROBES, "node-2")
-                api.put(NODES, node_wire("node-2"))
+                api.put_node("node-2")
                 anew = npp_wire("node-2", owner_uid="uid-node-2")
-                anew["metadata"]["uid"] = "anew"
-                api.put(NODE_POD_PROBES, anew)
+                api.put(NODE_POD_PROBES, anew | {"metadata": anew["metadata"] | {"uid": "anew"}})
 
         api.put(NODE_POD_PROBES, npp_wire("node-2"))
         api.before = another_comes_first
-        async with running_manager(api):
-            await settle(60)
-        wire = api.get(NODE_POD_PROBES, "node-2") or {}
-        assert wire["metadata"]["uid"] == "anew"
-        assert deletions == 1
+        await api.run(seconds=60)
+        assert api.read(NODE_POD_PROBES, "node-2")["metadata"]["uid"] == "anew"
+        assert [each.verb for each in api.writes].count("delete") == 1
 
     async def test_the_nodepodprobe_of_a_node_that_becomes_virtual_is_deleted(
-        self, api: FakeApi
+        self, api: Scene
     ) -> None:
-        async with settled_manager(api):
-            api.edit(NODES, "node-1", {"metadata": {"labels": {"type": "virtual-kubelet"}}})
-            await settle()
+        async with api.running():
+            await api.change(NODES, "node-1", {"metadata": {"labels": {"type": "virtual-kubelet"}}})
         assert api.get(NODE_POD_PROBES, "node-1") is None
 
     async def test_a_failing_node_delays_no_other_and_its_marker_reports_the_error(
-        self, api: FakeApi
+        self, api: Scene
     ) -> None:
-        api.put(NODES, node_wire("node-2"))
-        api.put(PODS, pod_wire("web-2", node="node-2"))
+        api.put_node("node-2", "web-2")
         api.before = refusing(ServerError("etcd is on holiday"), kind="NodePodProbe", name="node-1")
-        async with settled_manager(api):
-            assert planned(api, "node-2") == {"web-2": ["web#healthy"]}
-            status = api.read(MARKERS, "web")["status"]
-            assert status["observedGeneration"] == 1
-            assert status["nodesBehind"] == 1
-            synced = next(each for each in status["conditions"] if each["type"] == "Synced")
-            assert synced["status"] == "False"
-            assert "node-1" in synced["message"]
-            assert "etcd is on holiday" in synced["message"]
-
+        async with api.running():
+            assert api.probes("node-2") == {"web-2": ["web#healthy"]}
+            status, _, message = api.says("Synced")
+            assert (status, api.status()["nodesBehind"]) == ("False", 1)
+            assert api.status()["observedGeneration"] == 1
+            assert "node-1: " in message
+            assert "etcd is on holiday" in message
             api.before = lambda write: None
             await settle(60)
-            assert planned(api, "node-1") == {"web-0": ["web#healthy"]}
-            assert api.read(MARKERS, "web")["status"]["nodesBehind"] == 0
+            assert api.probes() == {"web-0": ["web#healthy"]}
+            assert api.status()["nodesBehind"] == 0
 
 
 def prune_mode(wire: Json) -> None:
     """As a CRD without the field `mode` of gRPC probes."""
     if wire["kind"] == "NodePodProbe":
-        for entry in wire["spec"].get("podProbes", ()):
+        for entry in wire["spec"].get("podProbes") or ():
             for probe in entry["probes"]:
                 probe["probe"].get("grpc", {}).pop("mode", None)
 
 
 @pytest.mark.parametrize("pruned_before", [False, True])
 async def test_entries_that_cannot_be_restored_are_reported(
-    api: FakeApi, pruned_before: bool
+    api: Scene, pruned_before: bool
 ) -> None:
     """Also if an earlier CRD pruned them: that ends when another client writes what this manager wants."""
-
-    grpc = {"grpc": {"port": 80, "mode": "TLS"}}
-    api.put(MARKERS, marker_wire(probes=[probe_wire(handler=grpc)]))
+    api.put_marker(probe_wire(handler=WITH_MODE))
     if pruned_before:
         api.prune = prune_mode
-    async with settled_manager(api):
+    async with api.running():
         api.prune = lambda wire: None
-        (entry,) = api.read(NODE_POD_PROBES, "node-1")["spec"]["podProbes"]
-        full = {**entry["probes"][0]["probe"]["grpc"], "mode": "TLS"}
-        probes = [{**entry["probes"][0], "probe": {"grpc": full}}]
-        api.edit(NODE_POD_PROBES, "node-1", {"spec": {"podProbes": [{**entry, "probes": probes}]}})
-        await settle()
+        (entry,) = entries(api)
+        grpc = {**entry["probes"][0]["probe"]["grpc"], "mode": "TLS"}
+        full = {**entry, "probes": [{**entry["probes"][0], "probe": {"grpc": grpc}}]}
+        await api.change(NODE_POD_PROBES, "node-1", {"spec": {"podProbes": [full]}})
         api.before = refusing(ServerError("no"), kind="NodePodProbe")
-        api.edit(NODE_POD_PROBES, "node-1", {"spec": {"podProbes": None}})
-        await settle()
-        assert api.read(MARKERS, "web")["status"]["nodesBehind"] == 1
+        await api.change(NODE_POD_PROBES, "node-1", {"spec": {"podProbes": None}})
+        assert api.status()["nodesBehind"] == 1
 
 
-async def test_entries_that_the_crd_prunes_or_defaults_are_written_once(api: FakeApi) -> None:
+async def test_entries_that_the_crd_prunes_or_defaults_are_written_once(api: Scene) -> None:
     api.prune = prune_mode
-    grpc = {"grpc": {"port": 80, "mode": "TLS"}}
-    api.put(MARKERS, marker_wire(probes=[probe_wire(handler=grpc)]))
-    async with running_manager(api):
+    api.put_marker(probe_wire(handler=WITH_MODE))
+    async with api.running():
         await settle(700)
         assert api.count("NodePodProbe") == {"NodePodProbe": 1}
-        assert api.read(MARKERS, "web")["status"]["nodesBehind"] == 0
-        api.edit(NODE_POD_PROBES, "node-1", {"spec": {"podProbes": None}})
-        await settle()
-        assert planned(api) == {"web-0": ["web#healthy"]}
+        assert api.status()["nodesBehind"] == 0
+        await api.change(NODE_POD_PROBES, "node-1", {"spec": {"podProbes": None}})
+        assert api.probes() == {"web-0": ["web#healthy"]}
 
 
 class TestOneNamespaceOnly:
-    async def test_entries_of_other_namespaces_are_not_changed(self, api: FakeApi) -> None:
-        foreign = {
-            "name": "db-0",
-            "namespace": "other",
-            "uid": "u",
-            "IP": "127.2.0.1",
-            "probes": [
-                {"name": "db#up", "containerName": "c", "probe": {"tcpSocket": {"port": 1}}}
-            ],
-        }
-        api.put(NODE_POD_PROBES, npp_wire(entries=[foreign]))
-        async with settled_manager(api, namespace="default"):
-            assert planned(api) == {"web-0": ["web#healthy"], "db-0": ["db#up"]}
-            api.remove(MARKERS, "web")
-            await settle()
-            assert planned(api) == {"db-0": ["db#up"]}
+    async def test_entries_of_other_namespaces_are_not_changed(self, api: Scene) -> None:
+        api.put(NODE_POD_PROBES, npp_wire(entries=[THEIRS]))
+        async with api.running(namespace="default"):
+            assert api.probes().keys() == {"web-0", "db-0"}
+            await api.drop(MARKERS, "web")
+            assert entries(api) == [THEIRS]
 
-    async def test_entries_that_others_just_wrote_are_kept(self, api: FakeApi) -> None:
-        theirs = {"name": "db-0", "namespace": "other", "uid": "u", "IP": "127.2.0.1"}
-        async with settled_manager(api, namespace="default"):
-            npps = api.sources["nodepodprobes"]
-            npps.hold()
-            wire = api.read(NODE_POD_PROBES, "node-1")
-            both = [*wire["spec"]["podProbes"], theirs | {"probes": [PROBE]}]
-            api.edit(NODE_POD_PROBES, "node-1", {"spec": {"podProbes": both}})
-            before = len(api.writes)
-            api.put(PODS, pod_wire("web-1"))
-            await settle(1)
-            assert planned(api).keys() == {"web-0", "db-0"}
-            assert api.count("NodePodProbe", since=before)["NodePodProbe"] <= 10
-            npps.release()
-            await settle()
-            assert planned(api).keys() == {"web-0", "web-1", "db-0"}
+    async def test_entries_that_others_just_wrote_are_kept(self, api: Scene) -> None:
+        async with api.running(namespace="default"):
+            async with api.lagging(NODE_POD_PROBES):
+                both = {"spec": {"podProbes": [*entries(api), THEIRS]}}
+                api.edit(NODE_POD_PROBES, "node-1", both)
+                before = len(api.writes)
+                api.put(PODS, pod_wire("web-1"))
+                await settle(1)
+                assert api.probes().keys() == {"web-0", "db-0"}
+                assert api.count("NodePodProbe", since=before)["NodePodProbe"] <= 10
+            assert api.probes().keys() == {"web-0", "web-1", "db-0"}
 
-    async def test_results_of_other_namespaces_are_ignored(self, api: FakeApi) -> None:
-        stranger = pod_wire("db-0", namespace="other")
-        async with settled_manager(api, namespace="default"):
-            api.publish(pod_status_wire(stranger, state_wire("db#up")))
+    async def test_results_of_other_namespaces_are_ignored(self, api: Scene) -> None:
+        async with api.running(namespace="default"):
+            api.publish(pod_status_wire(pod_wire("db-0", namespace="other"), state_wire("db#up")))
             await settle()
         assert api.count("Pod") == {}
 
 
 async def test_1000_pods_on_250_nodes_cause_no_conflict() -> None:
-    api = FakeApi()
-    api.put(MARKERS, marker_wire())
-    for node in range(250):
-        api.put(NODES, node_wire(f"node-{node}"))
-        for number in range(4):
-            api.put(PODS, pod_wire(f"web-{node}-{number}", node=f"node-{node}"))
-    async with settled_manager(api):
+    api = Scene()
+    api.put_marker(probe_wire())
+    nodes = {f"node-{node}": [f"web-{node}-{number}" for number in range(4)] for node in range(250)}
+    for node, pods in nodes.items():
+        api.put_node(node, *pods)
+    async with api.running():
         before = len(api.writes)
         for number in range(4):
-            for node in range(250):
-                wire = api.read(PODS, f"web-{node}-{number}")
-                status = pod_status_wire(wire, state_wire(message=f"now {number}"))
-                api.publish(status, node=f"node-{node}")
+            for pods in nodes.values():
+                await api.report(state_wire(message=f"now {number}"), pod=pods[number], seconds=0)
             if number == 1:
                 api.edit(MARKERS, "web", {"spec": {"probes": [probe_wire(periodSeconds=3)]}})
             await settle(0.5)
         await settle()
-        assert api.count("NodePodProbe", since=before) == {"NodePodProbe": 250}
-        assert api.count("Pod", since=before) == {"Pod/status": 1000}
-        for node in range(250):
-            wire = api.read(NODE_POD_PROBES, f"node-{node}")
-            periods = {
-                probe["probe"]["periodSeconds"]
-                for each in wire["spec"]["podProbes"]
-                for probe in each["probes"]
-            }
-            assert periods == {3}
+    assert api.count("NodePodProbe", since=before) == {"NodePodProbe": 250}
+    assert api.count("Pod", since=before) == {"Pod/status": 1000}
+    probes = [probe for node in nodes for each in entries(api, node) for probe in each["probes"]]
+    assert {each["probe"]["periodSeconds"] for each in probes} == {3}

@@ -1,19 +1,15 @@
 """Results are written to pods once, and removed when they no longer apply. The whole product over a fake API server."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
-from copy import deepcopy
+from collections.abc import Callable
 from datetime import datetime, timedelta
-from itertools import pairwise
-from typing import Any
 
 import pytest
 from support.builders import (
+    Json,
     condition_wire,
     entry_of,
     lease_wire,
-    marker_wire,
     node_wire,
     npp_wire,
     owned_fields,
@@ -23,23 +19,9 @@ from support.builders import (
     probe_wire,
     state_wire,
 )
-from support.fake_api import (
-    LATENCY_SECONDS,
-    FakeApi,
-    FakeGetter,
-    Write,
-    cluster_with,
-    refusing,
-    report,
-)
-from support.running_manager import (
-    RecordingRecorder,
-    loop_clock,
-    metric,
-    running_manager,
-    settle,
-    settled_manager,
-)
+from support.fake_api import LATENCY_SECONDS, FakeGetter, Write, refusing
+from support.running_manager import loop_clock, metric, running_manager, settle
+from support.scene import Scene, scene
 
 from kruise_probe.api.core import ExecAction, GRPCAction, Probe, TCPSocketAction
 from kruise_probe.api.errors import ConnectionFailed, Invalid, ServerError
@@ -49,30 +31,24 @@ from kruise_probe.api.resources import LEASES, MARKERS, NODE_POD_PROBES, NODES, 
 from kruise_probe.api.times import format_micro_time
 from kruise_probe.controllers.pods.reconciler import CONTESTED_SECONDS
 
+C = "example.com/healthy"
 POLICIES = (
     policy_wire("Succeeded", {"healthy": "true"}, {"cost": "10"}),
     policy_wire("Failed", {"sick": "true"}),
 )
+MARKED = ({"healthy": "true"}, {"cost": "10"}, {C})
+BARE: tuple[dict[str, str], dict[str, str], set[str]] = ({}, {}, set())
+FAILED = state_wire(state="Failed")
 
+APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 LATENCY = "kruise_probe_result_to_condition_seconds"
 HASH = entry_of(Probe(exec=ExecAction(("true",)))).hash
 
 
 @pytest.fixture
-def api() -> FakeApi:
+def api() -> Scene:
     """One node, one pod, one marker with a condition and two policies, and nothing planned yet."""
-    return cluster_with(*POLICIES)
-
-
-@asynccontextmanager
-async def reported(
-    api: FakeApi, *states: dict[str, Any], **options: Any
-) -> AsyncIterator[RecordingRecorder]:
-    """A running manager that has written the first results."""
-    async with settled_manager(api, **options) as recorder:
-        report(api, *states)
-        await settle()
-        yield recorder
+    return scene(*POLICIES)
 
 
 def reconciles(result: str = "success") -> float:
@@ -80,26 +56,18 @@ def reconciles(result: str = "success") -> float:
     return metric("controller_runtime_reconcile_total", controller="podmarks", result=result)
 
 
-def shown(
-    api: FakeApi, pod: str = "web-0"
-) -> tuple[dict[str, str], dict[str, str], dict[str, Any]]:
-    """Labels beside `app`, annotations, and conditions beside kubelet's own."""
-    wire = api.read(PODS, pod)
-    meta = wire["metadata"]
-    labels = {key: value for key, value in meta["labels"].items() if key != "app"}
-    conditions = {
-        each["type"]: each for each in wire["status"]["conditions"] if each["type"] != "Initialized"
-    }
-    return labels, meta.get("annotations", {}), conditions
+def raising(error: Exception) -> Callable[..., None]:
+    def fail(*_: object) -> None:
+        raise error
+
+    return fail
 
 
-async def test_a_result_becomes_a_condition_and_marks_in_one_patch(api: FakeApi) -> None:
-    async with reported(api, state_wire(message="fine")):
-        labels, annotations, conditions = shown(api)
-        assert labels == {"healthy": "true"}
-        assert annotations == {"cost": "10"}
-        assert conditions["example.com/healthy"] == {
-            "type": "example.com/healthy",
+async def test_a_result_becomes_a_condition_and_marks_in_one_patch(api: Scene) -> None:
+    async with api.running(state_wire(message="fine")):
+        assert api.marks() == MARKED
+        assert api.conditions()[C] == {
+            "type": C,
             "status": "True",
             "message": "fine",
             "lastProbeTime": "2026-01-01T00:01:00Z",
@@ -108,228 +76,172 @@ async def test_a_result_becomes_a_condition_and_marks_in_one_patch(api: FakeApi)
         assert api.count("Pod") == {"Pod/status": 1}
 
 
-async def test_result_of_another_handler_is_neither_written_nor_counted(api: FakeApi) -> None:
-    async with reported(api, state_wire(probe_hash="of another command")):
-        assert shown(api) == ({}, {}, {})
-        assert _counted(api) == (0, 1)
-
-        report(api, state_wire(probe_hash=entry_of(Probe(exec=ExecAction(("true",)))).hash))
-        await settle()
-        assert shown(api)[0] == {"healthy": "true"}
-        assert _counted(api) == (1, 0)
+async def test_result_of_another_handler_is_neither_written_nor_counted(api: Scene) -> None:
+    async with api.running(state_wire(probe_hash="of another command")):
+        assert (api.marks(), api.counts()) == (BARE, (1, 0, 0, 1, 0))
+        await api.report(state_wire(probe_hash=HASH))
+        assert (api.marks(), api.counts()) == (MARKED, (1, 1, 0, 0, 0))
 
 
-def _counted(api: FakeApi) -> tuple[int, int]:
-    """How many pods the marker's status counts as succeeded, and as unknown."""
-    marker = api.read(MARKERS, "web")
-    return marker["status"]["succeeded"], marker["status"]["unknown"]
-
-
-async def test_result_counts_where_the_api_server_alters_the_probe(api: FakeApi) -> None:
+async def test_result_counts_where_the_api_server_alters_the_probe(api: Scene) -> None:
     """The daemon reports the hash of the stored probe. The second result arrives while no manager runs."""
 
-    def prune_mode(wire: dict[str, Any]) -> None:
+    def prune_mode(wire: Json) -> None:
         for entry in (wire.get("spec") or {}).get("podProbes", ()):
             entry["probes"][0]["probe"]["grpc"].pop("mode", None)
 
     api.prune = prune_mode
-    handler = {"grpc": {"port": 80, "mode": "TLS"}}
-    api.put(MARKERS, marker_wire(probes=[probe_wire(handler=handler, policies=POLICIES)]))
-    stored_hash = entry_of(Probe(grpc=GRPCAction(port=80, service=""))).hash
-    async with reported(api, state_wire(probe_hash=stored_hash)):
-        assert (shown(api)[0], _counted(api)) == ({"healthy": "true"}, (1, 0))
-    report(api, state_wire(state="Failed", probe_hash=stored_hash))
-    async with settled_manager(api):
-        assert (shown(api)[0], _counted(api)) == ({"sick": "true"}, (0, 0))
+    api.put_marker(probe_wire(handler={"grpc": {"port": 80, "mode": "TLS"}}, policies=POLICIES))
+    stored = entry_of(Probe(grpc=GRPCAction(port=80, service=""))).hash
+    async with api.running(state_wire(probe_hash=stored)):
+        assert (api.marks(), api.counts()) == (MARKED, (1, 1, 0, 0, 0))
+    await api.report(state_wire(state="Failed", probe_hash=stored))
+    async with api.running():
+        assert (api.labels(), api.counts()) == ({"sick": "true"}, (1, 0, 1, 0, 0))
 
 
-async def test_the_hash_of_a_named_port_is_that_of_its_number(api: FakeApi) -> None:
+async def test_the_hash_of_a_named_port_is_that_of_its_number(api: Scene) -> None:
     container = {"name": "main", "ports": [{"name": "web", "containerPort": 80}]}
     api.put(PODS, pod_wire(containers=[container]))
-    handler = {"tcpSocket": {"port": "web"}}
-    api.put(MARKERS, marker_wire(probes=[probe_wire(handler=handler, policies=POLICIES)]))
+    api.put_marker(probe_wire(handler={"tcpSocket": {"port": "web"}}, policies=POLICIES))
     numbered = entry_of(Probe(tcp_socket=TCPSocketAction(port=80))).hash
-    async with reported(api, state_wire(probe_hash=numbered)):
-        assert (shown(api)[0], _counted(api)) == ({"healthy": "true"}, (1, 0))
+    async with api.running(state_wire(probe_hash=numbered)):
+        assert (api.marks(), api.counts()) == (MARKED, (1, 1, 0, 0, 0))
 
 
-async def test_the_opposite_state_removes_the_other_keys(api: FakeApi) -> None:
-    async with reported(api, state_wire()):
-        report(api, state_wire(state="Failed", moved="2026-01-01T00:02:00Z"))
-        await settle()
-        labels, annotations, conditions = shown(api)
-        assert (labels, annotations) == ({"sick": "true"}, {})
-        assert conditions["example.com/healthy"]["status"] == "False"
-        assert conditions["example.com/healthy"]["lastTransitionTime"] == "2026-01-01T00:02:00Z"
-
-        report(api, state_wire(moved="2026-01-01T00:03:00Z"))
-        await settle()
-        labels, annotations, _ = shown(api)
-        assert (labels, annotations) == ({"healthy": "true"}, {"cost": "10"})
+async def test_the_opposite_state_removes_the_other_keys(api: Scene) -> None:
+    async with api.running(state_wire()):
+        await api.report(state_wire(state="Failed", moved="2026-01-01T00:02:00Z"))
+        assert api.marks() == ({"sick": "true"}, {}, {C})
+        assert api.condition() == ("False", "")
+        assert api.conditions()[C]["lastTransitionTime"] == "2026-01-01T00:02:00Z"
+        await api.report(state_wire(moved="2026-01-01T00:03:00Z"))
+        assert api.marks() == MARKED
         assert api.count("Pod") == {"Pod/status": 3}
 
 
-async def test_the_same_results_with_newer_times_write_nothing(api: FakeApi) -> None:
-    async with reported(api, state_wire()):
+async def test_the_same_results_with_newer_times_write_nothing(api: Scene) -> None:
+    async with api.running(state_wire()):
         before = len(api.writes)
         for second in range(10):
-            report(api, state_wire(probed=f"2026-01-01T00:02:{second:02}Z"))
-            await settle()
+            await api.report(state_wire(probed=f"2026-01-01T00:02:{second:02}Z"))
         assert api.count(since=before) == {}
 
 
-async def test_a_new_state_is_written_once_while_the_informer_lags(api: FakeApi) -> None:
-    async with settled_manager(api):
-        pods = api.sources["pods"]
-        pods.hold()
-        report(api, state_wire())
-        await settle(0.5)
-        report(api, state_wire(probed="2026-01-01T00:02:00Z", message="again"))
-        report(api, state_wire(probed="2026-01-01T00:03:00Z", message="again"))
-        await settle(0.5)
-        api.edit(NODES, "node-1", {"metadata": {"labels": {"type": "virtual-kubelet"}}})
-        api.edit(NODES, "node-1", {"metadata": {"labels": {"type": None}}})
-        await settle(0.5)
-        pods.release()
-        await settle()
+async def test_a_new_state_is_written_once_while_the_informer_lags(api: Scene) -> None:
+    async with api.running():
+        async with api.lagging(PODS):
+            await api.report(state_wire(), seconds=0.5)
+            for minute in (2, 3):
+                again = state_wire(probed=f"2026-01-01T00:0{minute}:00Z", message="again")
+                await api.report(again, seconds=0.2)
+            for type in ("virtual-kubelet", None):
+                await api.change(
+                    NODES, "node-1", {"metadata": {"labels": {"type": type}}}, seconds=0
+                )
+            await settle(0.5)
         assert api.count("Pod") == {"Pod/status": 2}
 
 
-async def test_probing_starts_and_ends_with_the_matching_label(
-    api: FakeApi,
-) -> None:
+async def test_probing_starts_and_ends_with_the_matching_label(api: Scene) -> None:
     api.edit(PODS, "web-0", {"metadata": {"labels": {"app": "other"}}})
-    async with settled_manager(api):
-        assert api.read(NODE_POD_PROBES, "node-1")["spec"] == {}
+    async with api.running():
+        assert api.probes() == {}
+        await api.relabel(app="web", seconds=1)
+        await api.report(state_wire(), seconds=1)
+        assert api.marks() == MARKED
+        await api.relabel(app="other", seconds=1)
+        assert (api.probes(), api.marks()) == ({}, BARE)
 
-        api.edit(PODS, "web-0", {"metadata": {"labels": {"app": "web"}}})
-        await settle(1)
-        report(api, state_wire())
-        await settle(1)
-        assert shown(api)[0] == {"healthy": "true"}
 
-        api.edit(PODS, "web-0", {"metadata": {"labels": {"app": "other"}}})
-        await settle(1)
-        assert api.read(NODE_POD_PROBES, "node-1")["spec"] == {}
-        labels, annotations, conditions = shown(api)
-        assert (labels, annotations, conditions) == ({}, {}, {})
+def succeeded(labels: dict[str, str]) -> Json:
+    return probe_wire(policies=[policy_wire("Succeeded", labels)])
 
 
 @pytest.mark.parametrize(
-    ("edit", "labels", "annotations", "conditions"),
+    ("edit", "marks"),
     [
-        pytest.param({"probes": []}, {}, {}, set(), id="probe-removed"),
+        pytest.param({"probes": []}, BARE, id="probe-removed"),
+        pytest.param({"selector": {"matchLabels": {"app": "other"}}}, BARE, id="selector-edited"),
         pytest.param(
-            {"selector": {"matchLabels": {"app": "other"}}}, {}, {}, set(), id="selector-edited"
-        ),
-        pytest.param(
-            {"probes": [probe_wire(policies=[policy_wire("Succeeded", {"healthy": "true"})])]},
-            {"healthy": "true"},
-            {},
-            {"example.com/healthy"},
+            {"probes": [succeeded({"healthy": "true"})]},
+            ({"healthy": "true"}, {}, {C}),
             id="annotation-removed-from-the-policy",
         ),
         pytest.param(
-            {
-                "probes": [
-                    probe_wire(policies=[policy_wire("Succeeded", {"healthy": "yes", "new": "1"})])
-                ]
-            },
-            {"healthy": "yes", "new": "1"},
-            {},
-            {"example.com/healthy"},
+            {"probes": [succeeded({"healthy": "yes", "new": "1"})]},
+            ({"healthy": "yes", "new": "1"}, {}, {C}),
             id="policy-edited",
         ),
         pytest.param(
-            {"probes": [probe_wire(condition="example.com/other", policies=POLICIES)]},
-            {"healthy": "true"},
-            {"cost": "10"},
-            {"example.com/other"},
+            {"probes": [probe_wire(condition="c/other", policies=POLICIES)]},
+            (*MARKED[:2], {"c/other"}),
             id="condition-type-renamed",
         ),
         pytest.param(
             {"probes": [probe_wire("renamed", policies=POLICIES)]},
-            {"healthy": "true"},
-            {"cost": "10"},
-            {"example.com/healthy"},
+            MARKED,
             id="probe-renamed-keeps-marks-until-its-first-result",
         ),
     ],
 )
 @pytest.mark.parametrize("running", [True, False], ids=["running", "manager-was-down"])
 async def test_marks_follow_edits_of_the_marker(
-    api: FakeApi,
-    edit: dict[str, Any],
-    labels: dict[str, str],
-    annotations: dict[str, str],
-    conditions: set[str],
-    running: bool,
+    api: Scene, edit: Json, marks: object, running: bool
 ) -> None:
-    async with reported(api, state_wire()):
+    async with api.running(state_wire()):
         if running:
-            api.edit(MARKERS, "web", {"spec": edit})
-            await settle()
+            await api.change(MARKERS, "web", {"spec": edit})
     if not running:
         api.edit(MARKERS, "web", {"spec": edit})
-        async with settled_manager(api):
-            pass
-    found = shown(api)
-    assert (found[0], found[1], set(found[2])) == (labels, annotations, conditions)
+        await api.run()
+    assert api.marks() == marks
 
 
-async def test_a_restart_writes_nothing(api: FakeApi) -> None:
-    async with reported(api, state_wire()):
-        pass
+async def test_a_restart_writes_nothing(api: Scene) -> None:
+    await api.run(state_wire())
     before = len(api.writes)
-    async with running_manager(api):
-        await settle(700)
+    await api.run(seconds=700)
     assert api.count(since=before) == {}
 
 
-async def test_the_time_from_result_to_condition_is_observed_once_per_change(
-    api: FakeApi,
-) -> None:
-    async with settled_manager(api):
-        count, total = metric(f"{LATENCY}_count"), metric(f"{LATENCY}_sum")
-        report(api, state_wire())
-        await settle()
-        report(api, state_wire(probed="2026-01-01T00:09:00Z"))
-        await settle()
-        assert metric(f"{LATENCY}_count") == count + 1
-        assert metric(f"{LATENCY}_sum") - total == pytest.approx(LATENCY_SECONDS, abs=1e-6)
+def latency() -> tuple[float, float]:
+    """The number of changes so far, and their seconds from result to condition."""
+    return metric(f"{LATENCY}_count"), metric(f"{LATENCY}_sum")
 
 
-async def test_a_failed_write_is_part_of_the_time_from_result_to_condition(api: FakeApi) -> None:
-    failures = iter([ServerError("no"), ServerError("no")])
-
-    def fail(write: Write) -> None:
-        if write.kind == "Pod" and (error := next(failures, None)):
-            raise error
-
-    async with settled_manager(api):
-        before = metric(f"{LATENCY}_sum")
-        api.before = fail
-        report(api, state_wire())
-        await settle()
-        assert next(failures, None) is None
-        assert metric(f"{LATENCY}_sum") - before > LATENCY_SECONDS
+async def test_the_time_from_result_to_condition_is_observed_once_per_change(api: Scene) -> None:
+    async with api.running():
+        count, seconds = latency()
+        await api.report(state_wire())
+        await api.report(state_wire(probed="2026-01-01T00:09:00Z"))
+        assert latency()[0] == count + 1
+        assert latency()[1] - seconds == pytest.approx(LATENCY_SECONDS, abs=1e-6)
 
 
-async def test_a_delayed_write_is_part_of_the_time_from_result_to_condition(api: FakeApi) -> None:
-    async with settled_manager(api):
+async def test_a_failed_write_is_part_of_the_time_from_result_to_condition(api: Scene) -> None:
+    async with api.running():
+        _, seconds = latency()
+        api.before = refusing(ServerError("no"), kind="Pod")
+        await api.report(state_wire(), seconds=1)
+        assert latency()[1] == seconds
+        api.before = lambda write: None
+        await settle(60)
+        assert latency()[1] > seconds + 1
+
+
+async def test_a_delayed_write_is_part_of_the_time_from_result_to_condition(api: Scene) -> None:
+    async with api.running():
         for number in range(4):
-            report(api, state_wire(message=f"m{number}"))
-            await settle(0.1)
-        before = metric(f"{LATENCY}_sum")
-        report(api, state_wire(message="the last but one"))
-        await settle(7)
-        report(api, state_wire(message="the last"))
-        await settle(4)
-        assert shown(api)[2]["example.com/healthy"]["message"] == "the last"
-        assert metric(f"{LATENCY}_sum") - before > 5
+            await api.report(state_wire(message=f"m{number}"), seconds=0.1)
+        _, seconds = latency()
+        await api.report(state_wire(message="the last but one"), seconds=7)
+        await api.report(state_wire(message="the last"), seconds=4)
+        assert api.conditions()[C]["message"] == "the last"
+        assert latency()[1] - seconds > 5
 
 
-async def test_a_retry_of_a_new_state_has_no_limit_of_writes(api: FakeApi) -> None:
+async def test_a_retry_of_a_new_state_has_no_limit_of_writes(api: Scene) -> None:
     """A write that times out is retried with the same cause."""
 
     def hang(write: Write) -> None:
@@ -337,109 +249,95 @@ async def test_a_retry_of_a_new_state_has_no_limit_of_writes(api: FakeApi) -> No
             api.before = lambda write: None
             raise TimeoutError
 
-    async with reported(api, state_wire()):
+    async with api.running(state_wire()):
         for _ in range(12):  # the bucket of other writes is empty
-            api.edit(PODS, "web-0", {"metadata": {"labels": {"healthy": None}}})
-            await settle(0.1)
+            await api.relabel(healthy=None, seconds=0.1)
         api.before = hang
-        report(api, state_wire(state="Failed"))
-        await settle(1)
-        assert shown(api)[0] == {"sick": "true"}
+        await api.report(FAILED, seconds=1)
+        assert api.labels() == {"sick": "true"}
+
+
+def edit_command(api: Scene, *others: Json) -> str:
+    """Edit the command of the probe; returns the hash of its results."""
+    command = ["true", "again"]
+    api.put_marker(probe_wire(handler={"exec": {"command": command}}, policies=POLICIES), *others)
+    return entry_of(Probe(exec=ExecAction(tuple(command)))).hash
+
+
+FIRST = state_wire(probed="2026-01-01T00:00:01Z", probe_hash=HASH)
 
 
 @pytest.mark.parametrize(
-    ("leads", "writes"),
-    [
-        pytest.param(True, {"Pod/status": 1}, id="leader"),
-        pytest.param(False, {}, id="standby-as-its-leader-does"),
-    ],
+    ("leads", "second"),
+    [pytest.param(True, 9, id="leader"), pytest.param(False, 1, id="standby-as-its-leader-does")],
 )
 async def test_the_first_result_of_an_edited_probe_writes_the_condition_once(
-    api: FakeApi, leads: bool, writes: dict[str, int]
+    api: Scene, leads: bool, second: int
 ) -> None:
-    async with reported(api, state_wire(probed="2026-01-01T00:00:01Z", probe_hash=HASH)):
-        pass
+    await api.run(FIRST)
     before = len(api.writes)
-    async with settled_manager(api, leads=leads):
+    async with api.running(leads=leads):
         edited = edit_command(api)
         await settle()
-        for second in (9, 10, 11):
-            stamp = f"2026-01-01T00:00:{second:02}Z"
-            report(api, state_wire(probed=stamp, probe_hash=edited))
-            await settle()
-    assert api.count("Pod", since=before) == writes
-    stamp = "2026-01-01T00:00:09Z" if leads else "2026-01-01T00:00:01Z"
-    assert shown(api)[2]["example.com/healthy"]["lastProbeTime"] == stamp
-
-
-def edit_command(api: FakeApi, *others: dict[str, Any]) -> str:
-    """Edit the command of the probe; returns the hash of its results."""
-    probe = probe_wire(policies=POLICIES)
-    probe["probe"]["exec"] = {"command": ["true", "again"]}
-    api.put(MARKERS, marker_wire(probes=[probe, *others]))
-    return entry_of(Probe(exec=ExecAction(("true", "again")))).hash
+        for each in (9, 10, 11):
+            stamp = f"2026-01-01T00:00:{each:02}Z"
+            await api.report(state_wire(probed=stamp, probe_hash=edited))
+    assert api.count("Pod", since=before) == ({"Pod/status": 1} if leads else {})
+    assert api.conditions()[C]["lastProbeTime"] == f"2026-01-01T00:00:0{second}Z"
 
 
 async def test_an_edited_probe_is_written_after_a_failure_and_a_result_of_another(
-    api: FakeApi,
+    api: Scene,
 ) -> None:
-    other = probe_wire("other", condition="example.com/other")
-    api.put(MARKERS, marker_wire(probes=[probe_wire(policies=POLICIES), other]))
-    async with reported(api, state_wire(probed="2026-01-01T00:00:01Z", probe_hash=HASH)):
+    other = probe_wire("other", condition="c/other")
+    api.put_marker(probe_wire(policies=POLICIES), other)
+    async with api.running(FIRST):
         edited = state_wire(probed="2026-01-01T00:00:09Z", probe_hash=edit_command(api, other))
         await settle()
         api.before = raising(ServerError("no"))
-        report(api, edited)
-        await settle(1)
-        report(api, edited, state_wire("web#other", "Failed"))
-        await settle(1)
+        await api.report(edited, seconds=1)
+        await api.report(edited, state_wire("web#other", "Failed"), seconds=1)
         api.before = lambda write: None
         await settle(60)
-        conditions = shown(api)[2]
-    assert conditions["example.com/healthy"]["lastProbeTime"] == "2026-01-01T00:00:09Z"
-    assert conditions["example.com/other"]["status"] == "False"
+    assert api.conditions()[C]["lastProbeTime"] == "2026-01-01T00:00:09Z"
+    assert api.condition("c/other") == ("False", "")
 
 
 @pytest.mark.parametrize(
     "edit",
     [
-        pytest.param({"labels": {"healthy": None, "mine": "1"}}, id="label-removed"),
-        pytest.param({"labels": {"healthy": "no", "mine": "1"}}, id="label-edited"),
-        pytest.param(
-            {"labels": {"mine": "1"}, "annotations": {"cost": "99"}}, id="annotation-edited"
-        ),
+        pytest.param({"labels": {"healthy": None}}, id="label-removed"),
+        pytest.param({"labels": {"healthy": "no"}}, id="label-edited"),
+        pytest.param({"annotations": {"cost": "99"}}, id="annotation-edited"),
     ],
 )
-async def test_marks_that_others_change_are_written_again(
-    api: FakeApi, edit: dict[str, Any]
-) -> None:
-    async with reported(api, state_wire()):
-        api.edit(PODS, "web-0", {"metadata": edit})
-        await settle()
-        assert shown(api)[:2] == ({"healthy": "true", "mine": "1"}, {"cost": "10"})
+async def test_marks_that_others_change_are_written_again(api: Scene, edit: Json) -> None:
+    async with api.running(state_wire()):
+        await api.relabel(mine="1")
+        await api.change(PODS, "web-0", {"metadata": edit})
+        assert api.marks() == ({"healthy": "true", "mine": "1"}, {"cost": "10"}, {C})
 
 
 @pytest.mark.parametrize("message", ["idle\n", "\n idle \r\n", "\x1b[32midle\x1b[0m\n"])
 async def test_a_message_of_another_daemon_is_normalised_before_matching(
-    api: FakeApi, message: str
+    api: Scene, message: str
 ) -> None:
     """Kruise's daemon publishes the output as it is."""
     values = [{"label": "role", "regex": "^[a-z]+$"}, {"annotation": "line"}]
-    policy = policy_wire("Succeeded", from_message=values)
-    api.put(MARKERS, marker_wire(probes=[probe_wire(policies=[policy])]))
-    async with reported(api, state_wire(message=message)):
-        assert shown(api)[:2] == ({"role": "idle"}, {"line": "idle"})
+    api.put_marker(probe_wire(policies=[policy_wire("Succeeded", from_message=values)]))
+    await api.run(state_wire(message=message))
+    assert api.marks() == ({"role": "idle"}, {"line": "idle"}, {C})
 
 
 @pytest.mark.parametrize(
-    ("probes", "lost", "labels"),
+    ("deletes", "lost"),
     [
-        pytest.param([probe_wire(policies=POLICIES)], ("metadata", "labels"), {"healthy": "true"}, id="label"),
-        pytest.param([], ("status", "conditions"), {}, id="deleted-condition"),
+        pytest.param(False, ("metadata", "labels"), id="label"),
+        pytest.param(True, ("status", "conditions"), id="deleted-condition"),
     ],
-)  # fmt: skip
+)
 async def test_a_mark_that_the_response_lacks_is_written_again_after_a_second(
-    api: FakeApi, probes: list[Any], lost: tuple[str, str], labels: dict[str, str]
+    api: Scene, deletes: bool, lost: tuple[str, str]
 ) -> None:
     """An admission webhook removes a field from our patch, so no event shows a change by others."""
     written: list[float] = []
@@ -450,117 +348,99 @@ async def test_a_mark_that_the_response_lacks_is_written_again_after_a_second(
             if len(written) == 1:
                 del write.body[lost[0]][lost[1]]
 
-    async with settled_manager(api):
-        if not probes:
-            report(api, state_wire())
-            await settle()
+    async with api.running(*[state_wire()] * deletes):
         api.before, before = lose, reconciles("requeue_after")
-        if probes:
-            report(api, state_wire())
+        if deletes:
+            await api.change_probes(seconds=10)
         else:
-            api.edit(MARKERS, "web", {"spec": {"probes": probes}})
-        await settle(10)
-        assert (shown(api)[0], bool(shown(api)[2])) == (labels, bool(probes))
+            await api.report(state_wire(), seconds=10)
+        assert api.marks() == (BARE if deletes else MARKED)
         assert reconciles("requeue_after") == before + 1
-    assert [after - before for before, after in pairwise(written)] == pytest.approx(
-        [CONTESTED_SECONDS + LATENCY_SECONDS], abs=0.001
-    )
+    first, second = written
+    assert second - first == pytest.approx(CONTESTED_SECONDS + LATENCY_SECONDS, abs=0.001)
 
 
-@pytest.mark.parametrize("field", ["labels", "annotations"])
+@pytest.mark.parametrize(
+    "policy",
+    [
+        pytest.param(policy_wire(labels={APPLIED: "x"}), id="labels"),
+        pytest.param(policy_wire(annotations={APPLIED: "x"}), id="annotations"),
+    ],
+)
 async def test_a_key_that_kubectl_owns_causes_no_endless_writes_or_waits(
-    api: FakeApi, field: str
+    api: Scene, policy: Json
 ) -> None:
     """A policy may not write this annotation, but an older marker may have it, and an older manager may have written it."""
-    key = "kubectl.kubernetes.io/last-applied-configuration"
-    marks = {key: "x"}
-    policy = policy_wire("Succeeded", *((marks, None) if field == "labels" else (None, marks)))
-    api.put(MARKERS, marker_wire(probes=[probe_wire(policies=[policy])]))
-    owned = owned_fields(annotations=[key])
-    api.put(PODS, pod_wire(annotations={key: "x"}, owned=owned))
-    async with settled_manager(api):
-        report(api, state_wire())
-        await settle(30)
+    api.put_marker(probe_wire(policies=[policy]))
+    api.put(PODS, pod_wire(annotations={APPLIED: "x"}, owned=owned_fields(annotations=[APPLIED])))
+    async with api.running():
+        await api.report(state_wire(), seconds=30)
         assert api.count("Pod") == {"Pod/status": 1}
-        api.remove(MARKERS, "web")
-        await settle(30)
+        await api.drop(MARKERS, "web", seconds=30)
         assert api.get(MARKERS, "web") is None
-        assert shown(api)[0] == {}
+        assert api.labels() == {}
 
 
-async def test_a_pod_replaced_under_its_name_never_gets_the_old_marks(
-    api: FakeApi,
-) -> None:
-    async with settled_manager(api):
-        pods = api.sources["pods"]
-        pods.hold()
-        report(api, state_wire())
-        api.remove(PODS, "web-0")
-        api.put(PODS, pod_wire(uid="another"))
-        await settle(0.5)
-        pods.release()
-        await settle()
-        assert shown(api) == ({}, {}, {})
+async def test_a_pod_replaced_under_its_name_never_gets_the_old_marks(api: Scene) -> None:
+    async with api.running():
+        async with api.lagging(PODS):
+            await api.report(state_wire(), seconds=0)
+            api.remove(PODS, "web-0")
+            api.put(PODS, pod_wire(uid="another"))
+            await settle(0.5)
+        assert api.marks() == BARE
         assert api.count("Pod") == {"Pod/status": 1}
 
 
-async def test_results_of_another_pod_are_ignored(
-    api: FakeApi,
-) -> None:
+async def test_results_of_another_pod_are_ignored(api: Scene) -> None:
     """With the uid of one pod and the name of another; beside the pod's own, and alone."""
     own = pod_status_wire(pod_wire(), state_wire())
-    strange = {**pod_status_wire(pod_wire(), state_wire(state="Failed")), "name": "web-1"}
+    strange = {**pod_status_wire(pod_wire(), FAILED), "name": "web-1"}
     for statuses, labels in (([strange], {}), ([own, strange], {"healthy": "true"})):
-        async with settled_manager(api):
+        async with api.running():
             api.publish(*statuses)
             await settle()
-            assert shown(api)[0] == labels
+            assert api.labels() == labels
         before = len(api.writes)
-        async with running_manager(api):
-            await settle(700)
+        await api.run(seconds=700)
         assert api.count(since=before) == {}
-        assert api.read(MARKERS, "web")["status"]["succeeded"] == len(labels)
+        assert api.status()["succeeded"] == len(labels)
 
 
 @pytest.mark.parametrize("whole_pod", [False, True])
-async def test_a_removed_state_is_no_longer_counted(api: FakeApi, whole_pod: bool) -> None:
-    api.put(MARKERS, marker_wire("other", probes=[probe_wire(condition="x.com/b")]))
-    async with settled_manager(api):
-        report(api, state_wire(), state_wire("other#healthy", "Failed"))
-        await settle(2)
-        counts = [api.get(MARKERS, "other")]
+async def test_a_removed_state_is_no_longer_counted(api: Scene, whole_pod: bool) -> None:
+    api.put_marker(probe_wire(condition="x.com/b"), name="other")
+    async with api.running(state_wire(), state_wire("other#healthy", "Failed")):
+        assert api.status("other")["failed"] == 1
         if whole_pod:
             api.publish()
+            await settle()
         else:
-            report(api, state_wire())
-        await settle(2)
-        counts.append(api.get(MARKERS, "other"))
-    assert [each and each["status"]["failed"] for each in counts] == [1, 0]
+            await api.report(state_wire())
+        assert api.status("other")["failed"] == 0
 
 
-async def test_a_failing_pod_delays_no_other(api: FakeApi) -> None:
+async def test_a_failing_pod_delays_no_other(api: Scene) -> None:
     api.put(PODS, pod_wire("web-1"))
-    async with settled_manager(api):
+    async with api.running():
         api.before = refusing(ServerError("no"), name="web-0")
-        statuses = [pod_status_wire(pod_wire(each), state_wire()) for each in ("web-0", "web-1")]
-        api.publish(*statuses)
+        api.publish(*(pod_status_wire(pod_wire(f"web-{n}"), state_wire()) for n in range(2)))
         await settle(0.2)
-        assert shown(api, "web-1")[0] == {"healthy": "true"}
-        assert shown(api, "web-0")[0] == {}
+        assert (api.marks("web-0"), api.marks("web-1")) == (BARE, MARKED)
         api.before = lambda write: None
         await settle(60)
-        assert shown(api, "web-0")[0] == {"healthy": "true"}
+        assert api.marks("web-0") == MARKED
 
 
 class TestAValueThatTheServerRefuses:
     """Of two markers on one pod, `bad` writes it; `web` writes a condition, a label and an annotation."""
 
+    BOTH = (state_wire("bad#healthy"), state_wire())
+
     @pytest.fixture
-    def api(self, api: FakeApi) -> FakeApi:
-        probe = probe_wire(
-            condition="example.com/bad", policies=[policy_wire("Succeeded", None, {"worse": "low"})]
-        )
-        api.put(MARKERS, marker_wire("bad", created="2025-01-01T00:00:00Z", probes=[probe]))
+    def api(self, api: Scene) -> Scene:
+        probe = probe_wire(condition="c/bad", policies=[policy_wire(annotations={"worse": "low"})])
+        api.put_marker(probe, name="bad", created="2025-01-01T00:00:00Z")
 
         def refuse(write: Write) -> None:
             if "worse" in write.body.get("metadata", {}).get("annotations", {}):
@@ -569,86 +449,57 @@ class TestAValueThatTheServerRefuses:
         api.before = refuse
         return api
 
-    def degraded(self, api: FakeApi, marker: str) -> tuple[str, str]:
-        found = {each["type"]: each for each in api.read(MARKERS, marker)["status"]["conditions"]}
-        return found["Degraded"]["reason"], found["Degraded"]["message"]
-
-    async def test_a_refused_value_affects_its_own_marker_only(self, api: FakeApi) -> None:
-        async with reported(api, state_wire("bad#healthy"), state_wire()):
-            labels, annotations, conditions = shown(api)
-            assert (labels, annotations) == ({"healthy": "true"}, {"cost": "10"})
-            assert {each["status"] for each in conditions.values()} == {"True"}
-            assert conditions.keys() == {"example.com/healthy", "example.com/bad"}
-            await settle(2)
-            reason, message = self.degraded(api, "bad")
+    async def test_a_refused_value_affects_its_own_marker_only(self, api: Scene) -> None:
+        errors = "controller_runtime_reconcile_errors_total"
+        async with api.running():
+            before, (measured, _) = metric(errors, controller="podmarks"), latency()
+            await api.report(*self.BOTH, seconds=CONTESTED_SECONDS / 2)
+            assert api.marks() == (*MARKED[:2], {C, "c/bad"})
+            assert api.condition("c/bad") == ("True", "")
+            assert metric(errors, controller="podmarks") > before
+            await settle(6)
+            assert latency()[0] == measured + 1
+            _, reason, message = api.says(marker="bad")
             assert reason == "PodNotMarked"
             assert '422 metadata.annotations[worse]: Invalid value: "low"' in message
-            assert self.degraded(api, "web")[0] == "AsExpected"
+            assert api.says()[1] == "AsExpected"
+            await api.change_probes(probe_wire(condition="c/bad"), marker="bad", seconds=2)
+            assert api.says(marker="bad")[1] == "AsExpected"
 
-            api.edit(
-                MARKERS, "bad", {"spec": {"probes": [probe_wire(condition="example.com/bad")]}}
-            )
-            await settle(2)
-            assert self.degraded(api, "bad")[0] == "AsExpected"
-
-    async def test_a_reconcile_with_a_refused_value_is_an_error(self, api: FakeApi) -> None:
-        errors = "controller_runtime_reconcile_errors_total"
-        async with settled_manager(api):
-            before = metric(errors, controller="podmarks")
-            report(api, state_wire("bad#healthy"), state_wire())
-            await settle(CONTESTED_SECONDS / 2)
-            assert shown(api)[0] == {"healthy": "true"}
-            assert metric(errors, controller="podmarks") > before
-
-    async def test_a_refused_value_is_retried_with_backoff(self, api: FakeApi) -> None:
-        async with settled_manager(api):
-            report(api, state_wire("bad#healthy"), state_wire())
-            await settle(60)
-            before = len(api.writes)
+    async def test_a_refused_value_is_retried_with_backoff(self, api: Scene) -> None:
+        async with api.running():
+            await api.report(*self.BOTH, seconds=60)
+            before, measured = len(api.writes), latency()[0]
             await settle(600)
             assert 1 <= api.count("Pod", since=before)["Pod/status"] <= 20
             api.before = lambda write: None
             await settle(2000)
-            assert shown(api)[1] == {"cost": "10", "worse": "low"}
+            assert api.annotations() == {"cost": "10", "worse": "low"}
+            assert latency()[0] == measured
 
     async def test_a_refused_value_does_not_keep_marks_of_a_deleted_marker(
-        self, api: FakeApi
+        self, api: Scene
     ) -> None:
-        async with reported(api, state_wire()):
-            report(api, state_wire("bad#healthy"), state_wire())
-            api.remove(MARKERS, "web")
-            await settle(10)
+        async with api.running(state_wire()):
+            await api.report(*self.BOTH, seconds=0)
+            await api.drop(MARKERS, "web", seconds=10)
             assert api.get(MARKERS, "web") is None
-            labels, annotations, conditions = shown(api)
-            assert (labels, annotations, [*conditions]) == ({}, {}, ["example.com/bad"])
+            assert api.marks() == ({}, {}, {"c/bad"})
 
-    async def test_a_delayed_result_is_measured(self, api: FakeApi) -> None:
-        async with settled_manager(api):
-            before = metric(f"{LATENCY}_count")
-            report(api, state_wire("bad#healthy"), state_wire())
-            await settle()
-            assert metric(f"{LATENCY}_count") == before + 1
-            api.before = lambda write: None
-            await settle(60)
-            assert metric(f"{LATENCY}_count") == before + 1
-
-    async def test_a_failure_between_two_parts_is_retried(self, api: FakeApi) -> None:
-        refuse, seen = api.before, 0
+    async def test_a_failure_between_two_parts_is_retried(self, api: Scene) -> None:
+        refuse = api.before
 
         def fail_once(write: Write) -> None:
-            nonlocal seen
             refuse(write)
-            seen += write.kind == "Pod"
-            if seen == 2:
+            if api.count("Pod")["Pod/status"] == 2:
                 raise ServerError("no")
 
         api.before = fail_once
-        async with settled_manager(api):
-            report(api, state_wire("bad#healthy"), state_wire())
-            await settle(5)
-            assert shown(api)[:2] == ({"healthy": "true"}, {"cost": "10"})
+        async with api.running():
+            await api.report(*self.BOTH, seconds=5)
+            assert api.marks() == (*MARKED[:2], {C, "c/bad"})
 
-    async def test_a_pod_deleted_during_its_write_is_no_error(self, api: FakeApi) -> None:
+    async def test_a_pod_deleted_during_its_write_is_no_error(self, api: Scene) -> None:
         refuse = api.before
 
         def go(write: Write) -> None:
@@ -657,30 +508,26 @@ class TestAValueThatTheServerRefuses:
                 api.remove(PODS, "web-0")
 
         api.before = go
-        async with settled_manager(api):
-            report(api, state_wire("bad#healthy"), state_wire())
-            await settle(60)
+        async with api.running():
+            await api.report(*self.BOTH, seconds=60)
             assert api.count("Pod") == {"Pod/status": 2}
-            assert self.degraded(api, "bad")[0] == "AsExpected"
+            assert api.says(marker="bad")[1] == "AsExpected"
 
 
 @pytest.mark.parametrize(
     "change",
     [
-        pytest.param(
-            {"status": {"conditions": [condition_wire("Initialized", "False")]}},
-            id="not-initialised",
-        ),
+        pytest.param({"status": {"conditions": [condition_wire("Initialized", "False")]}}, id="not-initialised"),
         pytest.param({"spec": {"nodeName": "node-2"}}, id="moved"),
         pytest.param(None, id="node-deleted"),
     ],
-)
+)  # fmt: skip
 async def test_marks_stay_while_the_pod_is_not_probed_for_a_while(
-    api: FakeApi, change: dict[str, Any] | None
+    api: Scene, change: Json | None
 ) -> None:
-    api.put(NODES, node_wire("node-2"))
-    async with reported(api, state_wire()):
-        before, marks = len(api.writes), shown(api)
+    api.put_node("node-2")
+    async with api.running(state_wire()):
+        before = len(api.writes)
         if change is None:
             api.remove(NODES, "node-1")
         elif "spec" in change:
@@ -689,8 +536,7 @@ async def test_marks_stay_while_the_pod_is_not_probed_for_a_while(
         else:
             api.edit(PODS, "web-0", change)
         await settle()
-        assert shown(api) == marks
-        assert marks[0] == {"healthy": "true"}
+        assert api.marks() == MARKED
         assert api.count("Pod", since=before) == {}
         npp = api.get(NODE_POD_PROBES, "node-1")
         assert npp is None or npp["spec"] == {}
@@ -706,102 +552,89 @@ async def test_marks_stay_while_the_pod_is_not_probed_for_a_while(
         ),
     ],
 )
-async def test_pods_that_have_ended_are_not_written(api: FakeApi, change: dict[str, Any]) -> None:
+async def test_pods_that_have_ended_are_not_written(api: Scene, change: Json) -> None:
     api.edit(PODS, "web-0", change)
-    async with reported(api, state_wire()):
-        assert shown(api) == ({}, {}, {})
+    await api.run(state_wire())
+    assert api.marks() == BARE
 
 
-async def test_a_static_pod_is_never_written(api: FakeApi) -> None:
+async def test_a_static_pod_is_never_written(api: Scene) -> None:
     """Its kubelet owns its status; a result of it can only come from a NodePodProbe that was edited."""
     mirror = {"kubernetes.io/config.mirror": "x"}
-    owned = owned_fields(labels=["healthy"])
     labels = {"app": "web", "healthy": "old"}
-    api.put(PODS, pod_wire(annotations=mirror, labels=labels, owned=owned))
-    async with reported(api, state_wire()):
-        api.remove(MARKERS, "web")
-        await settle()
+    api.put(
+        PODS, pod_wire(annotations=mirror, labels=labels, owned=owned_fields(labels=["healthy"]))
+    )
+    async with api.running(state_wire()):
+        await api.drop(MARKERS, "web")
     assert api.count("Pod") == {}
 
 
-def raising(error: Exception) -> Callable[..., None]:
-    def fail(*_: object) -> None:
-        raise error
-
-    return fail
-
-
-def renew(api: FakeApi) -> None:
+def renew(api: Scene) -> None:
     api.put(LEASES, lease_wire(renewed=format_micro_time(loop_clock())))
+
+
+def probed(at: str = "00:00:05", state: str = "Succeeded", **more: str) -> Json:
+    """A result of this time of the first day."""
+    return state_wire(state=state, probed=f"2026-01-01T{at}Z", **more)
+
+
+STALE = ("Unknown", "ProbeDaemonStale")
+FRESH = ("True", "")
 
 
 class TestSilentAgents:
     @pytest.fixture
-    def api(self, api: FakeApi) -> FakeApi:
+    def api(self, api: Scene) -> Scene:
         api.put(LEASES, lease_wire())
         return api
 
     @pytest.fixture
-    def reader(self, api: FakeApi) -> FakeGetter:
+    def reader(self, api: Scene) -> FakeGetter:
         return FakeGetter(api)
 
     async def test_stale_conditions_are_unknown_marks_stay_and_both_recover(
-        self, api: FakeApi
+        self, api: Scene
     ) -> None:
-        async with reported(
-            api, state_wire(probed="2026-01-01T00:00:05Z", moved="2026-01-01T00:00:05Z")
-        ):
+        async with api.running(probed(moved="2026-01-01T00:00:05Z")):
             await settle(60)
-            labels, annotations, conditions = shown(api)
-            assert (labels, annotations) == ({"healthy": "true"}, {"cost": "10"})
-            condition = conditions["example.com/healthy"]
-            assert (condition["status"], condition["reason"]) == ("Unknown", "ProbeDaemonStale")
-            assert condition["lastTransitionTime"] == "2026-01-01T00:01:00Z"
+            assert (api.marks(), api.condition()) == (MARKED, STALE)
+            assert "node-1" in api.conditions()[C]["message"]
+            assert api.conditions()[C]["lastTransitionTime"] == "2026-01-01T00:01:00Z"
             assert metric("kruise_probe_daemons_stale") == 1
-            assert "node-1" in condition["message"]
 
             api.put(LEASES, lease_wire(renewed="2026-01-01T00:01:08Z"))
             await settle(1)
             assert metric("kruise_probe_daemons_stale") == 0
-            condition = shown(api)[2]["example.com/healthy"]
-            assert condition["status"] == "True"
-            assert "reason" not in condition
-            assert condition["lastTransitionTime"] > "2026-01-01T00:01:00Z"
+            assert api.condition() == FRESH
+            assert api.conditions()[C]["lastTransitionTime"] > "2026-01-01T00:01:00Z"
             assert api.count("Pod") == {"Pod/status": 3}
 
-    async def test_stale_conditions_are_unknown_without_recorded_states(self, api: FakeApi) -> None:
-        async with reported(api, state_wire(probed="2026-01-01T00:00:05Z")):
-            api.remove(NODE_POD_PROBES, "node-1")
-            await settle(60)
-            labels, annotations, conditions = shown(api)
-            assert (labels, annotations) == ({"healthy": "true"}, {"cost": "10"})
-            condition = conditions["example.com/healthy"]
-            assert (condition["status"], condition["reason"]) == ("Unknown", "ProbeDaemonStale")
+    async def test_stale_conditions_are_unknown_without_recorded_states(self, api: Scene) -> None:
+        async with api.running(probed()):
+            await api.drop(NODE_POD_PROBES, "node-1", seconds=60)
+            assert (api.marks(), api.condition()) == (MARKED, STALE)
         before = len(api.writes)
         async with running_manager(api):
             await settle(70)
             assert api.count(since=before) == {}
-            api.put(LEASES, lease_wire(renewed=format_micro_time(loop_clock())))
+            renew(api)
             await settle()
             assert api.count("Pod", since=before) == {}
-            report(api, state_wire(probed="2026-01-01T00:02:30Z"))
-            await settle()
-            condition = shown(api)[2]["example.com/healthy"]
-            assert (condition["status"], condition.get("reason")) == ("True", None)
+            await api.report(probed("00:02:30"))
+            assert api.condition() == FRESH
 
-    async def test_renewals_in_time_write_nothing(self, api: FakeApi) -> None:
-        async with reported(api, state_wire(probed="2026-01-01T00:00:05Z")):
+    async def test_renewals_in_time_write_nothing(self, api: Scene) -> None:
+        async with api.running(probed()):
             before, reconciled = len(api.writes), reconciles()
-            for second in range(10, 300, 10):
-                api.put(
-                    LEASES, lease_wire(renewed=f"2026-01-01T00:{second // 60:02}:{second % 60:02}Z")
-                )
+            for _ in range(29):
+                renew(api)
                 await settle(10)
             assert api.count(since=before) == {}
             assert reconciles() == reconciled
 
     @pytest.mark.parametrize(
-        ("renewed", "probed", "change"),
+        ("renewed", "at", "change"),
         [
             pytest.param(
                 "2026-01-01T00:00:00Z",
@@ -815,15 +648,8 @@ class TestSilentAgents:
                 lambda api: api.put(LEASES, lease_wire(seconds=1)),
                 id="the-lease-is-shortened",
             ),
-            pytest.param(
-                "2026-01-01T02:00:00Z", "2026-01-01T02:00:05Z", None, id="its-clock-is-ahead"
-            ),
-            pytest.param(
-                "2026-01-01T00:00:00Z",
-                "2026-01-01T01:00:00Z",
-                None,
-                id="its-result-is-of-our-future",
-            ),
+            pytest.param("2026-01-01T02:00:00Z", "2026-01-01T02:00:05Z", None, id="its-clock-is-ahead"),
+            pytest.param("2026-01-01T00:00:00Z", "2026-01-01T01:00:00Z", None, id="its-result-is-of-our-future"),
             pytest.param(
                 "2025-12-31T23:00:00Z",
                 "2026-01-01T00:00:03Z",
@@ -839,68 +665,70 @@ class TestSilentAgents:
             pytest.param(
                 "2025-12-31T23:00:00Z",
                 "2026-01-01T00:00:03Z",
-                lambda api: report(api, state_wire(probed="2025-12-31T23:00:05Z")),
+                lambda api: api.publish(
+                    pod_status_wire(pod_wire(), state_wire(probed="2025-12-31T23:00:05Z"))
+                ),
                 id="a-newer-result-is-set-back",
             ),
         ],
-    )
+    )  # fmt: skip
     async def test_a_daemon_without_renewals_becomes_stale_also_if(
-        self, api: FakeApi, renewed: str, probed: str, change: Callable[[FakeApi], None] | None
+        self, api: Scene, renewed: str, at: str, change: Callable[[Scene], None] | None
     ) -> None:
         api.put(LEASES, lease_wire(renewed=renewed))
-        async with reported(api, state_wire(probed=probed)):
+        async with api.running(state_wire(probed=at)):
             if change is not None:
                 change(api)
             await settle(1)
-            assert shown(api)[2]["example.com/healthy"]["status"] == "True"
+            assert api.condition() == FRESH
             await settle(70 if change is None else 20)
-            assert shown(api)[2]["example.com/healthy"]["reason"] == "ProbeDaemonStale"
+            assert api.condition() == STALE
 
     async def test_a_lease_that_became_malformed_expires_and_is_read_once(
-        self, api: FakeApi, reader: FakeGetter
+        self, api: Scene, reader: FakeGetter
     ) -> None:
         read: list[NamespacedName] = []
         reader.before = read.append
-        async with reported(api, state_wire(probed="2026-01-01T00:00:05Z"), reader=reader):
+        async with api.running(probed(), reader=reader):
             api.put(LEASES, lease_wire(renewed="soon"))
             await settle(60)
-            assert shown(api)[2]["example.com/healthy"]["reason"] == "ProbeDaemonStale"
+            assert api.condition() == STALE
         assert len(read) == 1
 
-    async def test_a_silent_watch_of_leases_makes_no_daemon_stale(self, api: FakeApi) -> None:
+    async def test_a_silent_watch_of_leases_makes_no_daemon_stale(self, api: Scene) -> None:
         """But a daemon that stops meanwhile becomes stale in time."""
-        async with reported(api, state_wire(probed="2026-01-01T00:00:05Z")):
+        async with api.running(probed()):
             before = len(api.writes)
             api.sources["leases"].hold()
             for _ in range(20):
                 await settle(10)
                 renew(api)
-                api.edit(PODS, "web-0", {"metadata": {"labels": {"looked": str(loop_clock())}}})
+                await api.relabel(looked=str(loop_clock()), seconds=0)
             assert api.count(since=before) == {}
             await settle(125)  # each read of a Lease counts as a renewal
-            assert shown(api)[2]["example.com/healthy"]["reason"] == "ProbeDaemonStale"
+            assert api.condition() == STALE
 
     @pytest.mark.parametrize("away", ["reads", "hanging-reads", "watches"])
     async def test_after_an_outage_daemons_have_time_to_renew_their_leases(
-        self, api: FakeApi, reader: FakeGetter, away: str
+        self, api: Scene, reader: FakeGetter, away: str
     ) -> None:
         refuse = raising(ConnectionFailed("no connection"))
         api.put(LEASES, lease_wire("node-2"))
-        async with reported(api, state_wire(probed="2026-01-01T00:00:05Z"), reader=reader):
+        async with api.running(probed(), reader=reader):
             before = len(api.writes)
             leases = api.sources["leases"]
-            if away == "reads":
-                leases.hold()
-                reader.before = refuse
-            elif away == "hanging-reads":
-                leases.hold()
-                reader.latency_seconds = 3600.0
-            else:
+            if away == "watches":
                 leases.on_list = leases.on_watch = refuse
                 leases.drop_watches()
+            else:
+                leases.hold()
+            if away == "reads":
+                reader.before = refuse
+            elif away == "hanging-reads":
+                reader.latency_seconds = 3600.0
             for _ in range(20):
                 await settle(5)
-                api.edit(PODS, "web-0", {"metadata": {"labels": {"looked": str(loop_clock())}}})
+                await api.relabel(looked=str(loop_clock()), seconds=0)
             reader.before, reader.latency_seconds = lambda _: None, 0.0
             leases.on_list = leases.on_watch = lambda: None
             await settle(20)
@@ -908,44 +736,40 @@ class TestSilentAgents:
             await settle(40)
             assert api.count("Pod", since=before) == {}
             await settle(60)
-            assert shown(api)[2]["example.com/healthy"]["reason"] == "ProbeDaemonStale"
+            assert api.condition() == STALE
 
     async def test_marks_without_an_owner_go_while_the_lease_cannot_be_read(
-        self, api: FakeApi, reader: FakeGetter
+        self, api: Scene, reader: FakeGetter
     ) -> None:
-        async with reported(api, state_wire(probed="2026-01-01T00:00:05Z"), reader=reader):
+        async with api.running(probed(), reader=reader):
             reader.before = raising(ConnectionFailed("no connection"))
             await settle(60)
-            api.edit(PODS, "web-0", {"metadata": {"labels": {"app": "other"}}})
-            await settle()
-            assert shown(api) == ({}, {}, {})
+            await api.relabel(app="other")
+            assert api.marks() == BARE
 
     async def test_a_result_that_waits_for_a_lease_stays_a_change_of_state(
-        self, api: FakeApi, reader: FakeGetter
+        self, api: Scene, reader: FakeGetter
     ) -> None:
         """Its latency is measured, and it has no limit of writes."""
         reader.before = raising(ConnectionFailed("no connection"))
-        async with settled_manager(api, reader=reader):
-            report(api, state_wire(probed="2026-01-01T00:00:05Z"))
+        async with api.running(probed(), reader=reader):
             await settle(60)
-            report(api, state_wire(state="Failed", probed="2026-01-01T00:00:30Z"))
-            await settle(1)
-            assert shown(api)[2]["example.com/healthy"]["status"] == "True"
-            before = metric(f"{LATENCY}_count")
+            await api.report(probed("00:00:30", "Failed"), seconds=1)
+            assert api.condition() == FRESH
+            before = latency()[0]
             renew(api)
             await settle(1)
-            assert shown(api)[2]["example.com/healthy"]["status"] == "False"
-            assert metric(f"{LATENCY}_count") == before + 1
+            assert api.condition() == ("False", "")
+            assert latency()[0] == before + 1
 
-    async def test_a_resync_is_no_read_of_a_lease(self, api: FakeApi, reader: FakeGetter) -> None:
+    async def test_a_resync_is_no_read_of_a_lease(self, api: Scene, reader: FakeGetter) -> None:
         reader.before = raising(ConnectionFailed("no connection"))
-        async with settled_manager(api, reader=reader, resync_seconds=100):
-            report(api, state_wire(probed="2026-01-01T00:00:05Z"))
+        async with api.running(probed(), reader=reader, resync_seconds=100):
             await settle(150)
-            assert shown(api)[2]["example.com/healthy"]["status"] == "True"
+            assert api.condition() == FRESH
 
     async def test_a_manager_that_starts_after_an_outage_gives_daemons_time(
-        self, api: FakeApi
+        self, api: Scene
     ) -> None:
         failures = iter(range(3))
 
@@ -955,75 +779,67 @@ class TestSilentAgents:
 
         api.sources["leases"].on_watch = refuse_at_first
         api.put(LEASES, lease_wire(renewed="2025-12-31T23:00:00Z"))
-        async with settled_manager(api):
-            report(api, state_wire(probed="2025-12-31T23:00:00Z"))
-            await settle(10)
-            assert shown(api)[2] == {}
+        async with api.running(state_wire(probed="2025-12-31T23:00:00Z")):
+            await settle(6)
+            assert api.conditions() == {}
             renew(api)
             await settle()
-            assert shown(api)[2]["example.com/healthy"]["status"] == "True"
+            assert api.condition() == FRESH
 
-    async def test_a_renewal_after_the_expiry_sets_another_timer(self, api: FakeApi) -> None:
+    async def test_a_renewal_after_the_expiry_sets_another_timer(self, api: Scene) -> None:
         """Kruise's daemon ran beside the Lease of ours."""
         async with running_manager(api):
             await settle(70)
-            report(api, state_wire(probed="2026-01-01T00:01:05Z"))
-            await settle()
-            assert shown(api)[2]["example.com/healthy"]["status"] == "True"
+            await api.report(probed("00:01:05"))
+            assert api.condition() == FRESH
             renew(api)
             await settle(65)
-            assert shown(api)[2]["example.com/healthy"]["reason"] == "ProbeDaemonStale"
+            assert api.condition() == STALE
 
     async def test_a_lease_that_is_gone_while_its_watch_is_silent_is_forgotten(
-        self, api: FakeApi
+        self, api: Scene
     ) -> None:
-        async with reported(api, state_wire(probed="2026-01-01T00:00:05Z")):
+        async with api.running(probed()):
             api.sources["leases"].hold()
             api.remove(LEASES, daemon_lease_name("node-1"), "kruise-system")
             await settle(70)
-            report(api, state_wire(state="Failed", probed="2026-01-01T00:00:30Z"))
-            await settle()
-            assert shown(api)[2]["example.com/healthy"]["status"] == "False"
+            await api.report(probed("00:00:30", "Failed"))
+            assert api.condition() == ("False", "")
 
     async def test_a_renewal_that_arrives_during_the_read_of_a_lease_counts(
-        self, api: FakeApi, reader: FakeGetter
+        self, api: Scene, reader: FakeGetter
     ) -> None:
         reader.latency_seconds = 1.0
-        async with settled_manager(api, reader=reader):
-            report(api, state_wire(probed="2026-01-01T00:00:05Z"))
-            await settle(56.5)
+        async with api.running(reader=reader):
+            await api.report(probed(), seconds=56.5)
             before = len(api.writes)
             renew(api)
             await settle(30)
             assert api.count("Pod", since=before) == {}
 
-    async def test_the_daemon_of_a_deleted_node_is_no_longer_counted(self, api: FakeApi) -> None:
+    async def test_the_daemon_of_a_deleted_node_is_no_longer_counted(self, api: Scene) -> None:
         """Nobody deletes the Lease of its daemon."""
         async with running_manager(api):
             await settle(70)
             assert metric("kruise_probe_daemons_stale") == 1
-            api.remove(NODES, "node-1")
-            await settle(1)
+            await api.drop(NODES, "node-1", seconds=1)
             assert metric("kruise_probe_daemons_stale") == 0
-            api.put(NODES, node_wire(uid="another"))
+            api.put_node("node-1", uid="another")
             await settle(1)
             assert metric("kruise_probe_daemons_stale") == 1
 
-    async def test_a_daemon_without_a_lease_is_never_stale(self, api: FakeApi) -> None:
+    async def test_a_daemon_without_a_lease_is_never_stale(self, api: Scene) -> None:
         api.remove(LEASES, daemon_lease_name("node-1"), "kruise-system")
-        async with settled_manager(api):
-            report(api, state_wire())
+        async with api.running(state_wire()):
             await settle(3600)
-            assert shown(api)[2]["example.com/healthy"]["status"] == "True"
+            assert api.condition() == FRESH
 
     @pytest.mark.parametrize("seconds", [-3600, 120], ids=["back", "forward"])
     async def test_a_step_of_our_clock_makes_no_daemon_stale(
-        self, api: FakeApi, seconds: int
+        self, api: Scene, seconds: int
     ) -> None:
         step = timedelta()
-        async with reported(
-            api, state_wire(probed="2026-01-01T00:00:05Z"), now=lambda: loop_clock() + step
-        ):
+        async with api.running(probed(), now=lambda: loop_clock() + step):
             before = len(api.writes)
             step = timedelta(seconds=seconds)
             for _ in range(12):
@@ -1039,67 +855,49 @@ class TestSilentAgents:
         ],
     )
     async def test_a_clock_that_is_behind_makes_no_daemon_stale_at_the_start(
-        self, api: FakeApi, stamp: str
+        self, api: Scene, stamp: str
     ) -> None:
         """The daemon renews its Lease each 10 s, with the time of its node."""
-        at = datetime.fromisoformat(stamp)
+        await api.run(state_wire(probed=stamp, probe_hash=HASH))
+        before, at = len(api.writes), datetime.fromisoformat(stamp)
         api.put(LEASES, lease_wire(renewed=format_micro_time(at)))
-        condition = condition_wire("example.com/healthy", "True", message="fine")
-        api.put(
-            PODS,
-            pod_wire(
-                labels={"app": "web", "healthy": "true"},
-                annotations={"cost": "10"},
-                conditions=[condition],
-                owned=owned_fields(
-                    labels=["healthy"], annotations=["cost"], conditions=["example.com/healthy"]
-                ),
-            ),
-        )
-        result = state_wire(message="fine", probed=stamp, probe_hash=HASH)
-        api.put(NODE_POD_PROBES, npp_wire(statuses=[pod_status_wire(pod_wire(), result)]))
         async with running_manager(api):
             for _ in range(10):
                 await settle(9.5)
                 at += timedelta(seconds=10)
                 api.put(LEASES, lease_wire(renewed=format_micro_time(at)))
-        assert api.count("Pod") == {}
+        assert api.count("Pod", since=before) == {}
 
-    async def test_a_result_with_a_hash_exempts_no_daemon(self, api: FakeApi) -> None:
+    async def test_a_result_with_a_hash_exempts_no_daemon(self, api: Scene) -> None:
         """A daemon that reports, and does not renew its Lease, is ours."""
         async with running_manager(api):
             await settle(65)
-            report(api, state_wire(probed="2026-01-01T00:01:04Z", probe_hash=HASH))
-            await settle()
-            assert "True" not in str(shown(api)[2])
-
-
-def _remove_policy(api: FakeApi) -> None:
-    api.put(MARKERS, marker_wire(probes=[probe_wire(name="another", condition="example.com/b")]))
+            await api.report(probed("00:01:04", probe_hash=HASH))
+            assert api.condition()[0] != "True"
 
 
 class TestEmptiedManagedFields:
     """Nothing on the pod shows that we wrote its marks: a webhook or a user emptied `managedFields`."""
 
     @pytest.fixture
-    def api(self, api: FakeApi) -> FakeApi:
-        types = ["example.com/healthy", "example.com/users"]
-        labels = {"app": "web", "healthy": "true", "own": "true"}
+    def api(self, api: Scene) -> Scene:
         wire = pod_wire(
-            labels=labels,
+            labels={"app": "web", "healthy": "true", "own": "true"},
             annotations={"cost": "10"},
-            conditions=[condition_wire(each) for each in types],
+            conditions=[condition_wire(C), condition_wire("c/users")],
         )
         api.put(PODS, wire)
-        result = state_wire(probed="2026-01-01T00:00:01Z")
-        api.put(NODE_POD_PROBES, npp_wire(statuses=[pod_status_wire(wire, result)]))
+        api.put(NODE_POD_PROBES, npp_wire(statuses=[pod_status_wire(wire, probed("00:00:01"))]))
         return api
 
     @pytest.mark.parametrize(
         "end",
         [
             pytest.param(lambda api: api.remove(MARKERS, "web"), id="marker-deleted"),
-            pytest.param(_remove_policy, id="probe-removed"),
+            pytest.param(
+                lambda api: api.put_marker(probe_wire("another", condition="c/b")),
+                id="probe-removed",
+            ),
             pytest.param(
                 lambda api: api.edit(PODS, "web-0", {"metadata": {"labels": {"app": "x"}}}),
                 id="no-longer-selected",
@@ -1107,133 +905,103 @@ class TestEmptiedManagedFields:
         ],
     )
     async def test_marks_that_nobody_owns_are_removed_when_the_intent_ends(
-        self, api: FakeApi, end: Callable[[FakeApi], None]
+        self, api: Scene, end: Callable[[Scene], None]
     ) -> None:
-        async with settled_manager(api):
+        async with api.running():
             end(api)
             await settle(15)
-        labels, annotations, conditions = shown(api)
-        assert (labels, annotations) == ({"own": "true"}, {})
-        assert "example.com/healthy" not in conditions
-        assert "example.com/users" in conditions
+        assert api.marks() == ({"own": "true"}, {}, {"c/users"})
 
     async def test_marks_are_removed_if_the_marker_was_deleted_while_no_manager_ran(
-        self, api: FakeApi
+        self, api: Scene
     ) -> None:
-        async with settled_manager(api):
-            pass
+        await api.run()
         api.remove(MARKERS, "web")
-        async with running_manager(api):
-            await settle(15)
-        assert shown(api)[:2] == ({"own": "true"}, {})
+        await api.run(seconds=15)
+        assert api.marks() == ({"own": "true"}, {}, {"c/users"})
         assert api.get(MARKERS, "web") is None
 
-    async def test_values_that_another_manager_owns_stay(self, api: FakeApi) -> None:
-        wire = deepcopy(api.get(PODS, "web-0"))
-        assert wire is not None
+    async def test_values_that_another_manager_owns_stay(self, api: Scene) -> None:
+        wire = api.read(PODS, "web-0")
         users = owned_fields(labels=["healthy"], annotations=["cost"])
-        wire["metadata"]["managedFields"] = [users | {"manager": "kubectl", "subresource": ""}]
-        api.put(PODS, wire)
-        async with settled_manager(api):
-            api.remove(MARKERS, "web")
-            await settle(15)
-        assert shown(api)[:2] == ({"healthy": "true", "own": "true"}, {"cost": "10"})
+        fields = [users | {"manager": "kubectl", "subresource": ""}]
+        api.put(PODS, wire | {"metadata": wire["metadata"] | {"managedFields": fields}})
+        async with api.running():
+            await api.drop(MARKERS, "web", seconds=15)
+        assert api.marks() == ({"healthy": "true", "own": "true"}, {"cost": "10"}, {"c/users"})
 
 
 class TestServerless:
     @pytest.fixture
-    def api(self, api: FakeApi) -> FakeApi:
+    def api(self, api: Scene) -> Scene:
         api.put(NODES, node_wire(labels={"type": "virtual-kubelet"}))
         return api
 
-    def provider_reports(self, api: FakeApi, status: str, message: str = "") -> None:
-        condition = condition_wire("example.com/healthy", status) | {"message": message}
-        api.edit(PODS, "web-0", {"status": {"conditions": [condition]}}, manager="provider")
-
-    async def test_policies_follow_the_providers_conditions_both_ways(self, api: FakeApi) -> None:
-        async with settled_manager(api, serverless=True):
-            for status, labels in (
-                ("True", {"healthy": "true"}),
-                ("False", {"sick": "true"}),
-                ("Unknown", {"sick": "true"}),
-                ("True", {"healthy": "true"}),
-            ):
-                self.provider_reports(api, status)
-                await settle()
-                assert shown(api)[0] == labels
-        assert api.get(NODE_POD_PROBES, "node-1") is None
-        bodies = [each.body for each in api.writes if each.kind == "Pod"]
-        assert all("status" not in body for body in bodies)
-
-    async def test_the_marker_counts_the_providers_states_and_waits_for_no_entry(
-        self, api: FakeApi
+    async def provider_reports(
+        self, api: Scene, status: str, message: str = "", seconds: float = 4.0
     ) -> None:
-        async with settled_manager(api, serverless=True):
-            self.provider_reports(api, "True")
-            await settle()
-            marker = api.read(MARKERS, "web")
-            assert (marker["status"]["succeeded"], marker["status"]["nodesBehind"]) == (1, 0)
+        conditions = [condition_wire(C, status, message=message)]
+        patch = {"status": {"conditions": conditions}}
+        await api.change(PODS, "web-0", patch, manager="provider", seconds=seconds)
 
-    async def test_every_new_state_of_a_provider_is_applied_at_once(self, api: FakeApi) -> None:
-        async with settled_manager(api, serverless=True):
+    async def test_policies_follow_the_providers_conditions_both_ways(self, api: Scene) -> None:
+        async with api.running(serverless=True):
+            for status, label in (
+                ("True", "healthy"),
+                ("False", "sick"),
+                ("Unknown", "sick"),
+                ("True", "healthy"),
+            ):
+                await self.provider_reports(api, status)
+                assert api.labels() == {label: "true"}
+            assert api.counts() == (1, 1, 0, 0, 0)
+        assert api.get(NODE_POD_PROBES, "node-1") is None
+        assert all("status" not in each.body for each in api.writes if each.kind == "Pod")
+
+    async def test_every_new_state_of_a_provider_is_applied_at_once(self, api: Scene) -> None:
+        async with api.running(serverless=True):
             for number in range(40):
                 status, label = (("True", "healthy"), ("False", "sick"))[number % 2]
-                self.provider_reports(api, status)
-                await settle(0.1)
-                assert shown(api)[0] == {label: "true"}
+                await self.provider_reports(api, status, seconds=0.1)
+                assert api.labels() == {label: "true"}
 
     async def test_messages_of_a_provider_are_normalised_and_have_the_limit_of_messages(
-        self, api: FakeApi
+        self, api: Scene
     ) -> None:
         policy = policy_wire("Succeeded", from_message=[{"annotation": "line", "regex": "^n.*$"}])
-        api.put(MARKERS, marker_wire(probes=[probe_wire(policies=[policy])]))
-        async with settled_manager(api, serverless=True):
-            self.provider_reports(api, "True", "n0\n")
-            await settle()
-            assert shown(api)[1] == {"line": "n0"}
+        api.put_marker(probe_wire(policies=[policy]))
+        async with api.running(serverless=True):
+            await self.provider_reports(api, "True", "n0\n")
+            assert api.annotations() == {"line": "n0"}
             before = len(api.writes)
             for number in range(1, 20):
-                self.provider_reports(api, "True", f"n{number}\n")
-                await settle(0.3)
+                await self.provider_reports(api, "True", f"n{number}\n", seconds=0.3)
             assert api.count("Pod", since=before)["Pod/status"] <= 4
             await settle(11)
-            assert shown(api)[1] == {"line": "n19"}
+            assert api.annotations() == {"line": "n19"}
 
     async def test_a_marker_without_a_place_in_the_annotations_is_degraded(
-        self, api: FakeApi
+        self, api: Scene
     ) -> None:
         full = {"kruise.io/podprobemarker-list": "other", "kruise.io/podprobe": "x" * 262_080}
         api.put(PODS, pod_wire(annotations=full))
-        async with settled_manager(api, serverless=True):
-            pass
-        marker = api.read(MARKERS, "web")
-        assert "AnnotationsFull" in {each["reason"] for each in marker["status"]["conditions"]}
+        await api.run(serverless=True)
+        assert api.says()[1] == "AnnotationsFull"
 
-    async def test_without_the_gate_nothing_is_written(self, api: FakeApi) -> None:
-        async with settled_manager(api, serverless=False):
-            self.provider_reports(api, "True")
-            await settle()
+    async def test_without_the_gate_nothing_is_written(self, api: Scene) -> None:
+        async with api.running(serverless=False):
+            await self.provider_reports(api, "True")
         assert api.count("Pod") == {}
 
 
-async def test_stale_marks_of_an_earlier_manager_are_removed_at_the_start(api: FakeApi) -> None:
-    api.put(
-        PODS,
-        pod_wire(
-            "old-0",
-            labels={"app": "gone", "left": "1", "users": "1"},
-            annotations={"cost": "5"},
-            conditions=[condition_wire("example.com/left"), condition_wire("example.com/users")],
-            owned=owned_fields(
-                labels=["left"], annotations=["cost"], conditions=["example.com/left"]
-            ),
-        ),
+async def test_stale_marks_of_an_earlier_manager_are_removed_at_the_start(api: Scene) -> None:
+    owned = owned_fields(labels=["left"], annotations=["cost"], conditions=["c/left"])
+    pod = pod_wire(
+        labels={"app": "gone", "left": "1", "users": "1"},
+        annotations={"cost": "5"},
+        conditions=[condition_wire("c/left"), condition_wire("c/users")],
+        owned=owned,
     )
-    api.put(NODE_POD_PROBES, npp_wire())
-    async with settled_manager(api):
-        pass
-    wire = api.read(PODS, "old-0")
-    assert wire["metadata"]["labels"] == {"app": "gone", "users": "1"}
-    assert wire["metadata"]["annotations"] == {}
-    types = {each["type"] for each in wire["status"]["conditions"]}
-    assert types == {"Initialized", "example.com/users"}
+    api.put(PODS, pod)
+    await api.run()
+    assert api.marks() == ({"users": "1"}, {}, {"c/users"})

@@ -1,0 +1,126 @@
+"""A cluster as a test of the whole manager sees it: results come in, and marks, specs and statuses come out."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from support.builders import Json, marker_wire, node_wire, pod_status_wire, pod_wire, probe_wire
+from support.fake_api import FakeApi
+from support.running_manager import RecordingRecorder, running_manager, settle
+
+from kruise_probe.api.kinds import Resource
+from kruise_probe.api.resources import MARKERS, NODE_POD_PROBES, NODES, PODS
+
+
+class Scene(FakeApi):
+    """A fake API server with one node. Each action is followed by `seconds` for the manager."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.put_node("node-1")
+
+    def put_node(self, name: str, *pods: str, **more: Any) -> None:
+        """Creates or replaces a node, and pods on it."""
+        self.put(NODES, node_wire(name, **more))
+        for pod in pods:
+            self.put(PODS, pod_wire(pod, node=name))
+
+    def put_marker(self, *probes: Json, name: str = "web", **more: Any) -> None:
+        """Creates or replaces a marker with these probes."""
+        self.put(MARKERS, marker_wire(name, probes=probes, **more))
+
+    @asynccontextmanager
+    async def running(self, *states: Json, **options: Any) -> AsyncIterator[RecordingRecorder]:
+        """A manager that has handled what was there, and then these results of `web-0`."""
+        async with running_manager(self, **options) as recorder:
+            await settle()
+            if states:
+                await self.report(*states)
+            yield recorder
+
+    async def run(self, *states: Json, seconds: float = 4.0, **options: Any) -> None:
+        """Runs a manager for a while, which gets these results, and stops it."""
+        async with self.running(*states, **options):
+            await settle(seconds)
+
+    async def report(self, *states: Json, pod: str = "web-0", seconds: float = 4.0) -> None:
+        """The daemon of the pod's node publishes these results, and no others."""
+        wire = self.read(PODS, pod)
+        self.publish(pod_status_wire(wire, *states), node=wire["spec"]["nodeName"])
+        await settle(seconds)
+
+    @asynccontextmanager
+    async def lagging(self, resource: Resource[Any]) -> AsyncIterator[None]:
+        """Delays the watch events of a kind until the end."""
+        self.sources[resource.plural].hold()
+        yield
+        self.sources[resource.plural].release()
+        await settle()
+
+    async def change(
+        self, resource: Resource[Any], name: str, patch: Json, *, seconds: float = 4.0, **more: str
+    ) -> None:
+        self.edit(resource, name, patch, **more)
+        await settle(seconds)
+
+    async def relabel(
+        self, pod: str = "web-0", *, seconds: float = 4.0, **labels: str | None
+    ) -> None:
+        await self.change(PODS, pod, {"metadata": {"labels": labels}}, seconds=seconds)
+
+    async def change_probes(self, *probes: Json, marker: str = "web", seconds: float = 4.0) -> None:
+        await self.change(MARKERS, marker, {"spec": {"probes": list(probes)}}, seconds=seconds)
+
+    async def drop(self, resource: Resource[Any], name: str, *, seconds: float = 4.0) -> None:
+        """Deletes an object as another client."""
+        self.remove(resource, name)
+        await settle(seconds)
+
+    def labels(self, pod: str = "web-0") -> dict[str, str]:
+        """Beside `app`."""
+        found = self.read(PODS, pod)["metadata"]["labels"]
+        return {key: value for key, value in found.items() if key != "app"}
+
+    def annotations(self, pod: str = "web-0") -> dict[str, str]:
+        found: dict[str, str] = self.read(PODS, pod)["metadata"].get("annotations") or {}
+        return found
+
+    def conditions(self, pod: str = "web-0") -> dict[str, Json]:
+        """By type, beside the kubelet's own."""
+        found = self.read(PODS, pod)["status"]["conditions"]
+        return {each["type"]: each for each in found if each["type"] != "Initialized"}
+
+    def condition(self, type: str = "example.com/healthy", pod: str = "web-0") -> tuple[str, str]:
+        """Its status and its reason, empty if there is none."""
+        found = self.conditions(pod).get(type, {})
+        return found.get("status", ""), found.get("reason", "")
+
+    def marks(self, pod: str = "web-0") -> tuple[dict[str, str], dict[str, str], set[str]]:
+        """Labels, annotations and types of conditions."""
+        return self.labels(pod), self.annotations(pod), set(self.conditions(pod))
+
+    def probes(self, node: str = "node-1") -> dict[str, list[str]]:
+        """The names in the spec of a NodePodProbe, by pod."""
+        entries = self.read(NODE_POD_PROBES, node)["spec"].get("podProbes") or ()
+        return {each["name"]: [probe["name"] for probe in each["probes"]] for each in entries}
+
+    def status(self, marker: str = "web") -> Json:
+        found: Json = self.read(MARKERS, marker)["status"]
+        return found
+
+    def counts(self, marker: str = "web") -> tuple[int, ...]:
+        fields = ("matchedPods", "succeeded", "failed", "unknown", "nodesBehind")
+        return tuple(self.status(marker)[each] for each in fields)
+
+    def says(self, type: str = "Degraded", marker: str = "web") -> tuple[str, str, str]:
+        """Status, reason and message of a marker's condition."""
+        found = next(each for each in self.status(marker)["conditions"] if each["type"] == type)
+        return found["status"], found["reason"], found["message"]
+
+
+def scene(*policies: Json, pods: int = 1) -> Scene:
+    """Pods `web-0`, `web-1` … on one node, and a marker whose probe has these policies."""
+    made = Scene()
+    made.put_node("node-1", *(f"web-{number}" for number in range(pods)))
+    made.put_marker(probe_wire(policies=policies))
+    return made
