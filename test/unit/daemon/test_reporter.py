@@ -1,254 +1,203 @@
+"""The status of the NodePodProbe, as a whole daemon on a scripted node writes it: when, how often, and what after failures."""
+
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager
+import itertools
+from collections.abc import Callable, Coroutine
 from typing import Any
 
-import msgspec
 import pytest
 from prometheus_client import Counter
 from structlog.testing import capture_logs
 from support.scripted_node import (
-    EPOCH,
-    NODE,
-    FakeNodeApi,
+    BAD,
+    OK,
+    ScriptedNode,
     exec_probe,
     gaps,
     loop_time,
+    one,
     pod_of,
     probe_of,
-    settle,
     spec_of,
-    wall_clock,
 )
 
+from kruise_probe.api.core import Probe
 from kruise_probe.api.errors import ConnectionFailed, Forbidden, Invalid, NotFound, TooManyRequests
-from kruise_probe.api.keys import ProbeKey, ProbeName
-from kruise_probe.api.times import format_time
 from kruise_probe.api.v1alpha1 import (
     MAX_OBJECT_BYTES,
     ContainerProbeState,
-    NodePodProbe,
     NodePodProbeSpec,
     NodePodProbeStatus,
     PodProbeStatus,
     stored_bytes,
 )
 from kruise_probe.daemon import metrics
-from kruise_probe.daemon.diff import DesiredProbe, desired_probes
-from kruise_probe.daemon.reporter import Reporter
+from kruise_probe.daemon.probers.prober import ProbeResult, Target, success
+
+SPEC = one(exec_probe())
 
 
-class Reporting:
-    """A reporter, its results and its API server."""
-
-    def __init__(self, *, probes: int = 1, message_sync_seconds: float = 2.0) -> None:
-        self.api = FakeNodeApi()
-        self.reporter = Reporter(
-            client=self.api,
-            node_name=NODE,
-            message_sync_seconds=message_sync_seconds,
-            refresh_seconds=600.0,
-            on_transition=lambda *_: None,
-        )
-        self.spec = spec_with(probes)
-        self.api.add_event_handler(self)
-
-    def on_add(self, obj: object, is_initial: bool) -> None:
-        self.observe(self.api.object)
-
-    def on_update(self, old: object, new: object) -> None:
-        self.observe(self.api.object)
-
-    def on_delete(self, last_known: object) -> None:
-        self.observe(None)
-
-    def observe(self, newest: NodePodProbe | None) -> None:
-        self.reporter.observe(newest, desired_probes(newest.spec if newest else None))
-
-    def put(self, number: int, state: str = "Succeeded", message: str = "", id: str = "c1") -> None:
-        old = self.reporter.results.get(key(number))
-        now = format_time(wall_clock())
-        moved = old.last_transition_time if old and old.state == state else now
-        self.reporter.put(
-            desired(number),
-            ContainerProbeState(f"m#p{number}", state, now, moved, message or None, id, "h1"),
-        )
-
-    def put_again(self, number: int) -> None:
-        """The same result, probed once more."""
-        old = self.reporter.results[key(number)]
-        self.reporter.put(
-            desired(number), msgspec.structs.replace(old, last_probe_time=format_time(wall_clock()))
-        )
-
-    @property
-    def write_times(self) -> list[float]:
-        return [write.at for write in self.api.writes]
+@pytest.fixture
+async def node() -> ScriptedNode:
+    """A node with one pod; by default its one probe succeeds each second."""
+    node = ScriptedNode()
+    node.containers.start(age=100)
+    node.api.put(SPEC)
+    return node
 
 
-def key(number: int) -> ProbeKey:
-    return ProbeKey("uid-pod", "main", ProbeName("m", f"p{number}"))
+def many(probes: int) -> NodePodProbeSpec:
+    """A spec of one pod with so many probes."""
+    return spec_of(pod_of(*(probe_of(exec_probe(str(n)), f"m#p{n}") for n in range(probes))))
 
 
-def desired(number: int) -> DesiredProbe:
-    return desired_probes(spec_with(number + 1))[key(number)]
+def write_times(node: ScriptedNode) -> list[float]:
+    return [write.at for write in node.api.writes]
 
 
-def spec_with(probes: int) -> NodePodProbeSpec:
-    return spec_of(pod_of(*(probe_of(exec_probe(), f"m#p{n}") for n in range(probes))))
+def on_writes(node: ScriptedNode, act: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Call `act` before each write of the status."""
+
+    async def fail(kind: str) -> None:
+        if kind == "NodePodProbe":
+            await act()
+
+    node.api.fail = fail
+
+
+def failing(node: ScriptedNode, error: Exception) -> list[float]:
+    """Refuse all writes of the status; return the list of their times."""
+    tries: list[float] = []
+
+    async def fail() -> None:
+        tries.append(loop_time())
+        raise error
+
+    on_writes(node, fail)
+    return tries
 
 
 def counted(metric: Counter) -> Callable[[], float]:
     """How much the counter has grown since now."""
-
-    def value() -> float:
-        (family,) = metric.collect()
-        return next(each.value for each in family.samples if each.name.endswith("_total"))
-
-    before = value()
-    return lambda: value() - before
-
-
-@asynccontextmanager
-async def reporting(
-    *,
-    probes: int = 1,
-    message_sync_seconds: float = 2.0,
-    status: NodePodProbeStatus | None = None,
-) -> AsyncIterator[Reporting]:
-    reporting = Reporting(probes=probes, message_sync_seconds=message_sync_seconds)
-    task = asyncio.create_task(reporting.reporter.run())
-    reporting.api.put(reporting.spec, status)
-    await settle()
-    try:
-        yield reporting
-    finally:
-        task.cancel()
-        await asyncio.wait([task])
+    before = metric._value.get()
+    return lambda: metric._value.get() - before
 
 
 @pytest.mark.parametrize(
     ("probes", "pause", "most"),
     [
-        pytest.param(500, 0.0, 1, id="at-the-same-time"),
+        pytest.param(500, 0.0, 2, id="at-the-same-time"),
         pytest.param(50, 0.004, 4, id="within-two-tenths-of-a-second"),
     ],
 )
 async def test_a30_results_within_a_tenth_of_a_second_are_one_write(
-    probes: int, pause: float, most: int
+    node: ScriptedNode, probes: int, pause: float, most: int
 ) -> None:
-    async with reporting(probes=probes) as r:
-        for number in range(probes):
-            r.put(number)
-            if pause:
-                await asyncio.sleep(pause)
-        await asyncio.sleep(1)
-        assert len(r.api.states()) == probes
-        assert len(r.write_times) <= most
-        assert all(gap >= 0.1 for gap in gaps(r.write_times))
+    async def one_after_the_other(probe: Probe, _: Target) -> ProbeResult:
+        assert probe.exec
+        (number,) = probe.exec.command or ()
+        await asyncio.sleep(int(number) * pause)
+        return OK
+
+    node.probers.behaviour = one_after_the_other
+    node.api.put(spec_of())
+    async with node.daemon():
+        node.api.put(many(probes))
+        await asyncio.sleep(0.9)
+        assert len(node.api.states()) == probes
+        assert len(write_times(node)) <= most
+        assert all(gap >= 0.1 for gap in gaps(write_times(node)))
 
 
-async def test_one_write_at_a_time_and_then_the_newest_content() -> None:
-    async with reporting(probes=2) as r:
-        under_way = 0
+async def test_one_write_at_a_time_and_then_the_newest_content(node: ScriptedNode) -> None:
+    in_flight = 0
 
-        async def slow(_: str) -> None:
-            nonlocal under_way
-            under_way += 1
-            assert under_way == 1
-            await asyncio.sleep(3)
-            under_way -= 1
-
-        r.api.fail = slow
-        r.put(0, "Failed")
-        await asyncio.sleep(1)
-        r.put(0, "Succeeded")
-        r.put(1, "Failed")
-        await asyncio.sleep(6)
-        assert [r.api.state(f"pod/m#p{n}") for n in (0, 1)] == ["Succeeded", "Failed"]
-        assert len(r.write_times) == 2
-
-
-async def test_first_change_of_a_message_is_written_at_once_and_further_ones_wait() -> None:
-    async with reporting() as r:
-        r.put(0, message="one")
-        await asyncio.sleep(1)
-        r.put(0, message="two")
-        await settle()
-        assert r.api.message("pod/m#p0") == "two"
-        await asyncio.sleep(1)
-        r.put(0, message="three")
-        await asyncio.sleep(0.5)
-        r.put(0, message="four")
-        await asyncio.sleep(0.4)
-        assert r.api.message("pod/m#p0") == "two"
-        await asyncio.sleep(0.2)
-        assert r.api.message("pod/m#p0") == "four"
-        assert len(r.write_times) == 3
-
-
-def stranger(name: str = "m#stranger") -> NodePodProbeStatus:
-    state = ContainerProbeState(name, "Failed", "2026-11-21T11:59:00Z")
-    return NodePodProbeStatus((PodProbeStatus("pod", "default", "uid-pod", (state,)),))
-
-
-async def test_states_without_a_probe_are_dropped_at_the_start() -> None:
-    async with reporting(status=stranger()) as r:
+    async def slow() -> None:
+        nonlocal in_flight
+        in_flight += 1
+        assert in_flight == 1
         await asyncio.sleep(3)
-        assert r.api.states() == {}
-        assert len(r.write_times) == 1
+        in_flight -= 1
 
-
-async def test_event_of_an_older_write_is_no_edit() -> None:
-    async with reporting() as r:
-        r.put(0, "Failed")
-        await settle()
-        old = r.api.object
-        await asyncio.sleep(1)
-        r.api.forget_handlers()  # The watch lags behind from here on.
-        r.put(0, "Succeeded")
-        await settle()
-        r.observe(old)
+    async with node.daemon():
         await asyncio.sleep(10)
-        assert len(r.write_times) == 2
-        assert r.api.state("pod/m#p0") == "Succeeded"
-
-
-async def test_restored_api_server_gets_the_lost_results() -> None:
-    async with reporting() as r:
-        r.put(0, "Failed")
-        await asyncio.sleep(1)
-        backup = r.api.object
-        assert backup
-        r.put(0, "Succeeded")
-        await asyncio.sleep(1)
-        for _ in range(10):
-            r.api.put(r.spec)
-        await asyncio.sleep(5)
-        r.api.restore(backup)
-        await asyncio.sleep(3)
-        assert r.api.state("pod/m#p0") == "Succeeded"
-        for state in ("Failed", "Succeeded", "Failed"):
-            r.put(0, state)
+        on_writes(node, slow)
+        for result in (BAD, OK, BAD):
+            node.probers.answer(result)
             await asyncio.sleep(1)
-            assert r.api.state("pod/m#p0") == state
-        assert len(r.write_times) == 6
+        await asyncio.sleep(6)
+        assert node.api.state() == "Failed"
+        assert len(write_times(node)) == 3
 
 
-async def test_a39_messages_are_shortened_for_a_spec_that_grows() -> None:
-    async with reporting(probes=500) as r:
-        for number in range(500):
-            r.put(number, message="x" * 1000)
-        await asyncio.sleep(1)
-        assert {len(each.message or "") for each in r.api.states().values()} == {1000}
+async def test_first_change_of_a_message_is_written_at_once_and_further_ones_wait(
+    node: ScriptedNode,
+) -> None:
+    numbers = itertools.count()
+
+    async def count(_: Probe, __: Target) -> ProbeResult:
+        return success(str(next(numbers)))
+
+    async with node.daemon():
+        await asyncio.sleep(10)
+        written = len(write_times(node))
+        node.probers.behaviour = count
+        await asyncio.sleep(7.5)
+    messages = [
+        state.message
+        for write in node.api.writes[written:]
+        for pod in write.status.pod_probe_statuses or ()
+        for state in pod.probe_states or ()
+    ]
+    assert messages[:4] == ["0", "2", "4", "6"]
+    assert gaps(write_times(node)[written:][:4]) == pytest.approx([2.0] * 3, abs=0.1)
+
+
+async def test_states_without_a_probe_are_dropped_at_the_start(node: ScriptedNode) -> None:
+    state = ContainerProbeState("m#stranger", "Failed", "2026-11-21T11:59:00Z")
+    stranger = NodePodProbeStatus((PodProbeStatus("pod", "default", "uid-pod", (state,)),))
+    node.api.put(spec_of(pod_of()), stranger)
+    async with node.daemon():
+        await asyncio.sleep(3)
+        assert node.api.states() == {}
+        assert len(write_times(node)) == 1
+
+
+async def test_restored_api_server_gets_the_lost_results(node: ScriptedNode) -> None:
+    async with node.daemon():
+        node.probers.answer(BAD)
+        await asyncio.sleep(11)
+        backup = node.api.object
+        assert backup
+        node.probers.answer(OK)
+        await asyncio.sleep(2)
+        for _ in range(10):
+            node.api.put(SPEC)
+        await asyncio.sleep(5)
+        node.api.restore(backup)
+        await asyncio.sleep(3)
+        assert node.api.state() == "Succeeded"
+        for result, state in ((BAD, "Failed"), (OK, "Succeeded"), (BAD, "Failed")):
+            node.probers.answer(result)
+            await asyncio.sleep(1.1)
+            assert node.api.state() == state
+        assert len(write_times(node)) == 7
+
+
+async def test_a39_messages_are_shortened_for_a_spec_that_grows(node: ScriptedNode) -> None:
+    node.probers.answer(success("x" * 1000))
+    node.api.put(many(500))
+    async with node.daemon():
+        await asyncio.sleep(10)
+        assert {len(each.message or "") for each in node.api.states().values()} == {1000}
         shortened = counted(metrics.MESSAGES_SHORTENED)
         large = pod_of(probe_of(exec_probe("x" * 700_000)), name="large")
-        r.api.put(NodePodProbeSpec((*(r.spec.pod_probes or ()), large)))
+        node.api.put(NodePodProbeSpec((*(many(500).pod_probes or ()), large)))
         await asyncio.sleep(3)
 
-        assert r.api.object
-        assert stored_bytes(r.api.object) < MAX_OBJECT_BYTES
-        assert len(r.api.states()) == 500
+        assert node.api.object
+        assert stored_bytes(node.api.object) < MAX_OBJECT_BYTES
+        assert len(node.api.states()) == 501, "that of the large pod, too"
         assert shortened() == 500
 
 
@@ -261,203 +210,192 @@ async def test_a39_messages_are_shortened_for_a_spec_that_grows() -> None:
     ],
 )
 async def test_failed_writes_back_off_and_send_the_newest_content(
-    error: Exception, levels: list[str]
+    node: ScriptedNode, error: Exception, levels: list[str]
 ) -> None:
     with capture_logs() as logs:
-        async with reporting() as r:
+        async with node.daemon():
             writes = counted(metrics.STATUS_WRITES)
             failures = counted(metrics.STATUS_WRITE_FAILURES)
-            tries: list[float] = []
-
-            async def fail(_: str) -> None:
-                tries.append(loop_time())
-                raise error
-
-            r.api.fail = fail
-            r.put(0, "Failed")
+            node.probers.answer(BAD)
+            tries = failing(node, error)
             await asyncio.sleep(100)
-            r.put(0, "Succeeded")
+            node.probers.answer(OK)
+            await asyncio.sleep(2)
             assert 10 <= len(tries) <= 25
             assert max(gaps(tries)) <= 10
-            r.api.fail = None
+            node.api.fail = None
             await asyncio.sleep(100)
-            assert r.api.state("pod/m#p0") == "Succeeded"
-            assert len(r.write_times) == 1
+            assert node.api.state() == "Succeeded"
             assert (writes(), failures()) == (len(tries) + 1, len(tries))
     assert [log["log_level"] for log in logs if log["log_level"] != "debug"] == levels
 
 
-async def test_a_message_whose_write_fails_is_written_with_the_next_try() -> None:
-    async with reporting() as r:
-        r.put(0, message="one")
-        await asyncio.sleep(5)
-        faults = [ConnectionFailed("refused")]
+async def test_a_message_whose_write_fails_is_written_with_the_next_try(node: ScriptedNode) -> None:
+    faults = [ConnectionFailed("refused")]
 
-        async def fail(_: str) -> None:
-            if faults:
-                raise faults.pop()
+    async def fail_once() -> None:
+        if faults:
+            raise faults.pop()
 
-        r.api.fail = fail
-        r.put(0, message="two")
+    async with node.daemon():
+        await asyncio.sleep(10)
+        on_writes(node, fail_once)
+        node.probers.answer(success("two"))
         await asyncio.sleep(2.3)
-        assert (faults, r.api.message("pod/m#p0")) == ([], "two")
+        assert (faults, node.api.message()) == ([], "two")
 
 
 @pytest.mark.parametrize(("wish", "waited"), [(20.0, 20.0), (86_400.0, 60.0)])
-async def test_retry_after_is_honoured_up_to_a_minute(wish: float, waited: float) -> None:
-    async with reporting() as r:
-        tries: list[float] = []
-
-        async def fail(_: str) -> None:
-            tries.append(loop_time())
-            raise TooManyRequests("slow down", retry_after_seconds=wish)
-
-        r.api.fail = fail
-        r.put(0)
-        await asyncio.sleep(2.5 * waited)
-        assert len(gaps(tries)) == 2
-        assert all(waited <= gap <= 1.2 * waited + 0.1 for gap in gaps(tries))
+async def test_retry_after_is_honoured_up_to_a_minute(
+    node: ScriptedNode, wish: float, waited: float
+) -> None:
+    tries = failing(node, TooManyRequests("slow down", retry_after_seconds=wish))
+    async with node.daemon():
+        await asyncio.sleep(10 + 2.5 * waited)
+    assert len(gaps(tries)) >= 2
+    assert all(waited <= gap <= 1.2 * waited + 0.1 for gap in gaps(tries)[:2])
 
 
 @pytest.mark.parametrize(
     "watch_seconds", [pytest.param(0.0, id="watch-in-time"), pytest.param(5.0, id="watch-late")]
 )
-async def test_own_writes_in_a_row_do_not_conflict(watch_seconds: float) -> None:
-    async with reporting() as r:
-        r.api.watch_seconds = watch_seconds
-        for state in ("Failed", "Succeeded", "Failed"):
-            r.put(0, state)
-            await asyncio.sleep(1)
-            assert r.api.state("pod/m#p0") == state
-        assert (len(r.write_times), r.api.conflicts) == (3, 0)
+async def test_own_writes_in_a_row_do_not_conflict(
+    node: ScriptedNode, watch_seconds: float
+) -> None:
+    """Nor is the late event of an older write an edit of the status."""
+    async with node.daemon():
+        await asyncio.sleep(10)
+        node.api.watch_seconds = watch_seconds
+        for result, state in ((BAD, "Failed"), (OK, "Succeeded"), (BAD, "Failed")):
+            node.probers.answer(result)
+            await asyncio.sleep(1.1)
+            assert node.api.state() == state
+        await asyncio.sleep(10)
+        assert (len(write_times(node)), node.api.conflicts) == (4, 0)
 
 
-async def test_write_that_conflicts_with_a_new_spec_is_sent_at_once_as_a_patch() -> None:
-    async with reporting() as r:
-        r.put(0, "Failed")
-        await asyncio.sleep(1)
-        r.api.forget_handlers()  # The watch has not delivered the manager's write.
-        r.api.put(spec_with(2))
-        r.put(0, "Succeeded")
-        await settle()
-        assert r.api.state("pod/m#p0") == "Succeeded"
-        assert (len(r.write_times), r.api.conflicts) == (2, 1)
+async def test_write_that_conflicts_with_a_new_spec_is_sent_at_once_as_a_patch(
+    node: ScriptedNode,
+) -> None:
+    async with node.daemon():
+        await asyncio.sleep(10)
+        node.api.forget_handlers()  # The watch has not delivered the manager's write.
+        node.api.put(many(2))
+        node.probers.answer(BAD)
+        await asyncio.sleep(1.1)
+        assert node.api.state() == "Failed"
+        assert (len(write_times(node)), node.api.conflicts) == (2, 1)
 
 
 async def test_without_the_right_to_update_results_are_written_as_patches(
-    monkeypatch: pytest.MonkeyPatch,
+    node: ScriptedNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def forbidden(*_: object, **__: object) -> None:
         raise Forbidden("cannot update nodepodprobes/status")
 
-    async with reporting() as r:
-        monkeypatch.setattr(r.api, "replace_for_metadata", forbidden)
-        r.put(0)
-        await settle()
-        assert r.api.state("pod/m#p0") == "Succeeded"
+    monkeypatch.setattr(node.api, "replace_for_metadata", forbidden)
+    async with node.daemon():
+        assert await node.api.until("Succeeded") <= 10
 
 
-async def test_write_that_hangs_is_cancelled_and_retried() -> None:
-    async with reporting() as r:
-        hanging = True
-
-        async def hang(_: str) -> None:
-            if hanging:
-                await asyncio.Event().wait()
-
-        r.api.fail = hang
-        r.put(0)
-        await asyncio.sleep(5)
-        hanging = False
+async def test_write_that_hangs_is_cancelled_and_retried(node: ScriptedNode) -> None:
+    on_writes(node, asyncio.Event().wait)  # type: ignore[arg-type]  # never returns
+    async with node.daemon():
+        await asyncio.sleep(15)
+        node.api.fail = None
         await asyncio.sleep(10)
-        assert r.api.state("pod/m#p0") == "Succeeded"
+        assert node.api.state() == "Succeeded"
 
 
-@pytest.mark.parametrize(("state", "message"), [("Failed", ""), ("Succeeded", "new")])
-async def test_change_during_a_refresh_is_written_at_shutdown(state: str, message: str) -> None:
-    async with reporting() as r:
-        started = asyncio.Event()
+@pytest.mark.parametrize("result", [BAD, success("new")], ids=["state", "message"])
+async def test_change_during_a_refresh_is_written_at_shutdown(
+    node: ScriptedNode, result: ProbeResult
+) -> None:
+    started = asyncio.Event()
 
-        async def hang_once(_: str) -> None:
-            if not started.is_set():
-                started.set()
-                await asyncio.Event().wait()
+    async def hang_once() -> None:
+        if not started.is_set():
+            started.set()
+            await asyncio.Event().wait()
 
-        r.put(0)
+    async with node.daemon():
         await asyncio.sleep(590)
-        r.put_again(0)
-        r.api.fail = hang_once
+        on_writes(node, hang_once)
         await started.wait()
-        r.put(0, state, message)
-    assert (r.api.state("pod/m#p0"), r.api.message("pod/m#p0")) == (state, message)
+        node.probers.answer(result)
+        await asyncio.sleep(2)
+    assert node.api.message() == result.message
 
 
-Meanwhile = Callable[[Reporting], Coroutine[Any, Any, None]]
+Meanwhile = Callable[[ScriptedNode], Coroutine[Any, Any, None]]
 
 
-async def recreate(r: Reporting) -> None:
-    r.api.delete()
-    r.api.put(r.spec)
-    r.api.forget_handlers()  # The watch has reported both already.
+async def recreate(node: ScriptedNode) -> None:
+    node.api.delete()
+    node.api.put(SPEC)
+    node.api.forget_handlers()  # The watch has reported both already.
 
 
-async def delete_and_recreate_later(r: Reporting) -> None:
-    r.api.delete()
+async def delete_and_recreate_later(node: ScriptedNode) -> None:
+    node.api.delete()
     await asyncio.sleep(1)
-    asyncio.get_running_loop().call_later(4, r.api.put, r.spec)
+    asyncio.get_running_loop().call_later(4, node.api.put, SPEC)
 
 
-async def edit_by_hand(r: Reporting) -> None:
+async def edit_by_hand(node: ScriptedNode) -> None:
     await asyncio.sleep(1)  # The watch has reported the write.
-    r.api.put(r.spec, NodePodProbeStatus())
+    node.api.put(SPEC, NodePodProbeStatus())
 
 
 @pytest.mark.parametrize("meanwhile", [recreate, delete_and_recreate_later, edit_by_hand])
 async def test_what_happens_before_the_response_to_a_write_is_corrected(
-    monkeypatch: pytest.MonkeyPatch, meanwhile: Meanwhile
+    node: ScriptedNode, monkeypatch: pytest.MonkeyPatch, meanwhile: Meanwhile
 ) -> None:
-    async with reporting() as r:
-        replace = r.api.replace_for_metadata
+    replace = node.api.replace_for_metadata
 
-        async def answered_late(*args: Any, **kwargs: Any) -> Any:
-            written = await replace(*args, **kwargs)
-            monkeypatch.undo()
-            await meanwhile(r)
-            return written
+    async def answered_late(*args: Any, **kwargs: Any) -> Any:
+        written = await replace(*args, **kwargs)
+        monkeypatch.undo()
+        await meanwhile(node)
+        return written
 
-        monkeypatch.setattr(r.api, "replace_for_metadata", answered_late)
-        r.put(0)
-        await asyncio.sleep(10)
-        assert r.api.state("pod/m#p0") == "Succeeded"
-        assert len(r.write_times) == 2
-
-
-async def test_status_of_an_earlier_daemon_is_refreshed_a_minute_after_the_start() -> None:
-    state = ContainerProbeState("m#p0", "Succeeded", format_time(EPOCH))
-    kept = NodePodProbeStatus((PodProbeStatus("pod", "default", "uid-pod", (state,)),))
-    async with reporting(status=kept) as r:
-        r.reporter.results[key(0)] = state
-        for _ in range(650):
-            r.put_again(0)
-            await asyncio.sleep(1)
-        assert r.write_times == [pytest.approx(61.5, abs=2)]
+    monkeypatch.setattr(node.api, "replace_for_metadata", answered_late)
+    async with node.daemon():
+        await asyncio.sleep(25)
+        assert node.api.state() == "Succeeded"
+        assert len(write_times(node)) == 2
 
 
-async def test_own_refreshes_are_up_to_a_twentieth_late() -> None:
+async def test_status_of_an_earlier_daemon_is_refreshed_a_minute_after_the_start(
+    node: ScriptedNode,
+) -> None:
+    await node.killed_daemon(30)
+    began = loop_time()
+    async with node.daemon():
+        await asyncio.sleep(650)
+    assert write_times(node)[1:] == [pytest.approx(began + 61.5, abs=2)]
+
+
+async def test_own_refreshes_are_up_to_a_twentieth_late(node: ScriptedNode) -> None:
     """So that nodes that started together drift apart."""
-    async with reporting() as r:
-        r.put(0)
-        for _ in range(7000):
-            r.put_again(0)
-            await asyncio.sleep(1)
-        assert len(r.write_times) >= 11
-        between = gaps(r.write_times)
-        assert all(599.9 <= each <= 632 for each in between)
-        assert len({round(each) for each in between}) > 1
+    async with node.daemon():
+        await asyncio.sleep(7000)
+    between = gaps(write_times(node))
+    assert len(between) >= 10
+    assert all(599.9 <= each <= 632 for each in between)
+    assert len({round(each) for each in between}) > 1
 
 
-async def test_result_without_new_attempts_is_not_refreshed() -> None:
-    async with reporting() as r:
-        r.put(0)
-        await asyncio.sleep(2000)
-        assert len(r.write_times) == 1
+async def test_a_refresh_without_newer_results_is_tried_again_after_ten_minutes(
+    node: ScriptedNode,
+) -> None:
+    node.api.put(one(exec_probe(period_seconds=3600)))
+    async with node.daemon():
+        await asyncio.sleep(
+            650
+        )  # The first refresh, ten minutes after the result, had nothing new.
+        node.suspended_seconds = 4000  # The probe runs again.
+        await asyncio.sleep(700)
+    result, refreshed = write_times(node)[-2:]
+    assert result <= 10
+    assert 1199.9 <= refreshed - result <= 1262

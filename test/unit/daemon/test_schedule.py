@@ -1,11 +1,7 @@
-import math
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.scripted_node import exec_probe
 
-from kruise_probe.api.keys import ProbeKey, ProbeName
 from kruise_probe.daemon.schedule import (
     StartTime,
     Tick,
@@ -14,7 +10,6 @@ from kruise_probe.daemon.schedule import (
     stretch,
     tick_after,
     ticks_missed,
-    timing_of,
 )
 
 PHASE_STEP_SECONDS = 0.05
@@ -76,43 +71,6 @@ def test_tick_after_one_off_phase_comes_half_to_one_and_a_half_periods_later(
     first = start.loop_seconds + later
     gap = tick_after(start, timing, Tick(first, on_phase=False)) - first
     assert 0.5 - 1e-6 <= gap / timing.period_seconds <= 1.5 + 1e-6
-
-
-def test_timer_that_fires_early_serves_its_tick_once() -> None:
-    start, timing = StartTime(0.0, 0.0), Timing(1.0, 0.25)
-    assert tick_after(start, timing, Tick(5.25 - 1e-7, on_phase=True)) == 6.25
-
-
-def test_tick_served_late_skips_only_the_ticks_that_have_passed() -> None:
-    start, timing = StartTime(0.0, 0.0), Timing(1.0, 0.25)
-    assert tick_after(start, timing, Tick(5.25 + 0.9, on_phase=True)) == 6.25
-    assert tick_after(start, timing, Tick(5.25 + 1.9, on_phase=True)) == 7.25
-
-
-def key_of(uid: str = "uid", container: str = "main", probe: str = "m#probe") -> ProbeKey:
-    return ProbeKey(uid, container, ProbeName.parse(probe))
-
-
-@pytest.mark.parametrize(
-    "key",
-    [
-        pytest.param(key_of(uid="other"), id="another-pod"),
-        pytest.param(key_of(container="side"), id="another-container"),
-        pytest.param(key_of(probe="m#other"), id="another-name"),
-        pytest.param(key_of(probe="other#probe"), id="another-marker"),
-    ],
-)
-def test_different_probes_have_different_phases(key: ProbeKey) -> None:
-    # A period with so many steps that no two of these hashes share one.
-    probe = exec_probe(period_seconds=600)
-    assert timing_of(key, probe) != timing_of(key_of(), probe)
-
-
-@given(st.text(), st.text(), st.integers(-5, 2**31 - 1))
-def test_phase_is_less_than_the_period(uid: str, container: str, period: int) -> None:
-    timing = timing_of(key_of(uid, container), exec_probe(period_seconds=period))
-    assert 0 <= timing.phase_seconds < timing.period_seconds
-    assert math.isfinite(timing.phase_seconds)
 
 
 @given(starts, timings(), st.floats(0, 1e4))

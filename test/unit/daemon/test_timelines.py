@@ -99,6 +99,12 @@ def blocked(reason: Reason = Reason.EXEC_IMPOSSIBLE, seconds: float = 0.0) -> Ac
     return answer(CouldNotProbe(reason, "that is why"), seconds)
 
 
+def cannot(text: str) -> Action:
+    """Block all attempts; the text is `<reason>: <detail>`."""
+    reason, _, detail = text.partition(": ")
+    return answer(CouldNotProbe(Reason(reason), detail))
+
+
 def address(ip: str, probe: Probe | None = None) -> Action:
     """Write a probe that connects, of a pod with this address in the spec."""
     return lambda node: node.api.put(spec_of(pod_of(probe_of(probe or TCP), ip=ip)))
@@ -308,6 +314,12 @@ TIMELINES: dict[str, list[Row]] = {
     },
     "container-that-runs-on-does-not-end-the-grace-period-of-its-attempts": [
         (0, both(edit(period_seconds=5), start(id="c1")), None), (20, blocked(), UP), (45, start(id="c1", age=45), UP), (56, None, is_("Unknown", "ExecImpossible: ")),
+    ],
+    "first-text-of-a-reason-stays-while-attempts-are-blocked": [
+        (0, both(cannot("ExecImpossible: id 1"), edit(period_seconds=5), start()), None), (1, cannot("ExecImpossible: id 2"), is_("Unknown", "ExecImpossible: id 1")),
+        (11, cannot("PortNameUnknown: id 3"), is_("Unknown", "ExecImpossible: id 1")), (21, cannot("ExecImpossible: id 4"), is_("Unknown", "PortNameUnknown: id 3")),
+        (31, edit(command="new", period_seconds=5), is_("Unknown", "ExecImpossible: id 4")), (32, None, is_("Unknown", "ExecImpossible: id 4")),
+        (33, both(cannot("ExecImpossible: id 5"), edit(command="newer", period_seconds=5)), None), (34, None, is_("Unknown", "ExecImpossible: id 5")),
     ],
     "program-that-does-not-exist-is-unknown-at-once": [
         (0, both(blocked(), edit(failure_threshold=9, **SLOW), start()), None),
