@@ -4,7 +4,7 @@ import asyncio
 import gzip
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -13,6 +13,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from prometheus_client import REGISTRY
 from support.fake_transport import FakeTransport
+from support.scripted_node import gaps
 
 from kruise_probe.api.errors import (
     AlreadyExists,
@@ -82,6 +83,11 @@ class Server:
         self.script: list[bytes | type[Exception] | None] = []
         self.default: bytes | None = OK
         self.delay_seconds = 0.0
+        self.client: RestClient
+
+    async def get(self) -> Any:
+        """Read the Lease with a client that has no options."""
+        return await self.client.get(LEASES, KEY)
 
     @property
     def times(self) -> list[float]:
@@ -102,11 +108,6 @@ class Server:
             loop.call_soon(connection.abort)
 
 
-@pytest.fixture
-def server() -> Server:
-    return Server()
-
-
 @asynccontextmanager
 async def client_of(
     server: Server, config: ClusterConfig | None = None, **options: Any
@@ -116,6 +117,13 @@ async def client_of(
     async with client:
         client._transport._dialer.dial = server.dial  # type: ignore[method-assign]
         yield client
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[Server]:
+    server = Server()
+    async with client_of(server) as server.client:
+        yield server
 
 
 def now() -> float:
@@ -128,29 +136,47 @@ async def test_c1_a_watch_without_data_for_70_s_is_an_error(
 ) -> None:
     """The product's own deadline, which no caller sets."""
     server.default = STREAM
-    async with client_of(server) as client:
-        async with client.watch(LEASES, timeout_seconds=300) as events:
-            chunk = b"%x\r\n%s\r\n" % (len(BOOKMARK), BOOKMARK)
-            for at in bookmarks_at:
-                asyncio.get_running_loop().call_at(at, server.connections[0].receive, chunk)
-                await anext(events)
-            with pytest.raises(ConnectionFailed, match="no data for 70 s"):
-                await anext(events)
-        assert now() == pytest.approx(max(bookmarks_at, default=0.0) + 70.0)
-        assert server.connections[0].closing, "it is not kept for another request"
+    async with server.client.watch(LEASES, timeout_seconds=300) as events:
+        chunk = b"%x\r\n%s\r\n" % (len(BOOKMARK), BOOKMARK)
+        for at in bookmarks_at:
+            asyncio.get_running_loop().call_at(at, server.connections[0].receive, chunk)
+            await anext(events)
+        with pytest.raises(ConnectionFailed, match="no data for 70 s"):
+            await anext(events)
+    assert now() == pytest.approx(max(bookmarks_at, default=0.0) + 70.0)
+    assert server.connections[0].closing, "it is not kept for another request"
 
 
 async def test_every_request_ends_within_30_s(server: Server) -> None:
     server.default = None
-    async with client_of(server) as client:
-        with pytest.raises(ConnectionFailed, match="http://api did not respond within 30 s"):
-            await client.get(LEASES, KEY)
-        assert now() == 30
-        with pytest.raises(ConnectionFailed, match="30 s"):
-            async with client.watch(LEASES, timeout_seconds=300):
-                pass
-        assert now() == 60
-        assert all(each.closing for each in server.connections)
+    with pytest.raises(ConnectionFailed, match="http://api did not respond within 30 s"):
+        await server.get()
+    assert now() == 30
+    with pytest.raises(ConnectionFailed, match="30 s"):
+        async with server.client.watch(LEASES, timeout_seconds=300):
+            pass
+    assert now() == 60
+    assert all(each.closing for each in server.connections)
+
+
+async def get(client: RestClient) -> None:
+    await client.get(LEASES, KEY)
+
+
+async def create(client: RestClient) -> None:
+    await client.create(LEASES, b"{}", namespace="n")
+
+
+async def replace_(client: RestClient) -> None:
+    await client.replace_for_metadata(LEASES, KEY, b"{}")
+
+
+async def patch(client: RestClient) -> None:
+    await client.patch(LEASES, KEY, b"{}", patch_type=PatchType.MERGE)
+
+
+async def delete(client: RestClient) -> None:
+    await client.delete(LEASES, KEY)
 
 
 async def idle_connections(client: RestClient, number: int) -> None:
@@ -163,88 +189,67 @@ async def test_a_timeout_without_a_byte_closes_the_connections_that_worked_befor
     server: Server,
 ) -> None:
     """As after a fail-over of a load balancer, where all connections of the same age are dead."""
-    async with client_of(server) as client:
-        await idle_connections(client, 3)
-        server.script = [None]
-        with pytest.raises(NoResponse):
-            await client.get(LEASES, KEY)
-        assert all(each.closing for each in server.connections)
-        assert (await client.get(LEASES, KEY)).resource_version == "7"
-        assert len(server.connections) == 4
+    await idle_connections(server.client, 3)
+    server.script = [None]
+    with pytest.raises(NoResponse):
+        await server.get()
+    assert all(each.closing for each in server.connections)
+    assert (await server.get()).resource_version == "7"
+    assert len(server.connections) == 4
 
 
-async def test_a_timeout_keeps_the_connections_that_worked_since(server: Server) -> None:
-    async with client_of(server) as client:
-        await idle_connections(client, 2)
-        server.script = [None]
-        hanging = asyncio.create_task(client.get(LEASES, KEY))
-        await asyncio.sleep(10)
-        await client.get(LEASES, KEY)
-        with pytest.raises(NoResponse):
-            await hanging
-        assert sorted(each.closing for each in server.connections) == [False, True]
-
-
-async def test_a_watch_without_data_closes_the_idle_connections(server: Server) -> None:
-    async with client_of(server) as client:
-        server.script = [STREAM]
-        async with client.watch(LEASES, timeout_seconds=300) as events:
-            await idle_connections(client, 2)
-            with pytest.raises(NoResponse):
-                await anext(events)
-        assert all(each.closing for each in server.connections)
-
-
-async def test_a_request_on_a_connection_that_the_server_has_closed_is_repeated(
+async def test_a_timeout_keeps_the_connections_that_worked_since(
     server: Server,
 ) -> None:
-    async with client_of(server) as client:
-        async with asyncio.TaskGroup() as group:
-            for _ in range(4):
-                group.create_task(client.get(LEASES, KEY))
-        server.script = [OSError] * 2
-        await client.get(LEASES, KEY)
-        assert len(server.requests) == 4 + 3
-        server.script = [OSError] * 3
-        with pytest.raises(ConnectionBroken):
-            await client.get(LEASES, KEY)
+    await idle_connections(server.client, 2)
+    server.script = [None]
+    hanging = asyncio.create_task(server.get())
+    await asyncio.sleep(10)
+    await server.get()
+    with pytest.raises(NoResponse):
+        await hanging
+    assert sorted(each.closing for each in server.connections) == [False, True]
 
 
-async def test_after_a_new_connection_broke_one_repetition_remains(server: Server) -> None:
-    server.script = [OSError, OSError]
-    async with client_of(server) as client:
-        with pytest.raises(ConnectionBroken):
-            await client.get(LEASES, KEY)
-        assert len(server.requests) == 2
-        server.script = [OSError]
-        await client.get(LEASES, KEY)
-        assert len(server.requests) == 4
+async def test_a_watch_without_data_closes_the_idle_connections(
+    server: Server,
+) -> None:
+    server.script = [STREAM]
+    async with server.client.watch(LEASES, timeout_seconds=300) as events:
+        await idle_connections(server.client, 2)
+        with pytest.raises(NoResponse):
+            await anext(events)
+    assert all(each.closing for each in server.connections)
 
 
-async def test_a_creation_is_never_repeated(server: Server) -> None:
-    """It may have taken effect."""
-    server.script = [OSError]
-    async with client_of(server) as client:
-        with pytest.raises(ConnectionBroken):
-            await client.create(LEASES, b"{}", namespace="n")
-        assert len(server.requests) == 1
+Call = Callable[[RestClient], Awaitable[object]]
 
 
-async def test_retry_after_is_waited_for_and_counted(server: Server) -> None:
-    labels = {"code": "429", "verb": "GET", "host": "api"}
+def raw(method: str) -> Call:
+    return lambda client: client.request_raw(method, "/version")
 
-    def retries() -> float:
-        return REGISTRY.get_sample_value("rest_client_request_retries_total", labels) or 0.0
 
-    before = retries()
-    server.script = [answer(429, Retry_After="3"), answer(429, Retry_After="3")]
-    async with client_of(server) as client:
-        await client.get(LEASES, KEY)
-    first, second, third = server.times
-
-    assert 3 <= second - first <= 3.6
-    assert 3 <= third - second <= 3.6
-    assert retries() == before + 2
+@pytest.mark.parametrize(
+    ("call", "idle", "broken", "sent", "succeeds"),
+    [
+        pytest.param(get, 4, 2, 3, True, id="two-idle-connections"),
+        pytest.param(get, 4, 3, 3, False, id="no-third-one"),
+        pytest.param(get, 0, 1, 2, True, id="a-new-connection"),
+        pytest.param(get, 0, 2, 2, False, id="one-repetition-after-a-new-one"),
+        pytest.param(create, 0, 1, 1, False, id="a-creation-may-have-taken-effect"),
+        pytest.param(raw("GET"), 0, 1, 2, True, id="raw-get"),
+        pytest.param(raw("POST"), 0, 1, 1, False, id="raw-post"),
+        pytest.param(raw("DELETE"), 0, 1, 1, False, id="raw-delete"),
+    ],
+)
+async def test_reads_are_repeated_after_a_connection_broke(
+    server: Server, call: Call, idle: int, broken: int, sent: int, succeeds: bool
+) -> None:
+    await idle_connections(server.client, idle)
+    server.script = [OSError] * broken
+    with nullcontext() if succeeds else pytest.raises(ConnectionBroken):
+        await call(server.client)
+    assert len(server.requests) == idle + sent
 
 
 async def watch(client: RestClient) -> None:
@@ -253,47 +258,49 @@ async def watch(client: RestClient) -> None:
 
 
 @pytest.mark.parametrize(
-    ("call", "success"),
+    ("call", "verb", "success"),
     [
-        pytest.param(lambda c: c.create(LEASES, b"{}", namespace="n"), OK, id="create"),
-        pytest.param(lambda c: c.replace_for_metadata(LEASES, KEY, b"{}"), OK, id="replace"),
-        pytest.param(
-            lambda c: c.patch(LEASES, KEY, b"{}", patch_type=PatchType.MERGE), OK, id="patch"
-        ),
-        pytest.param(lambda c: c.delete(LEASES, KEY), OK, id="delete"),
-        pytest.param(lambda c: c.list_page(LEASES), answer(200, NO_LEASES), id="list"),
-        pytest.param(watch, STREAM, id="watch"),
+        pytest.param(get, "GET", OK, id="get"),
+        pytest.param(create, "POST", OK, id="create"),
+        pytest.param(replace_, "PUT", OK, id="replace"),
+        pytest.param(patch, "PATCH", OK, id="patch"),
+        pytest.param(delete, "DELETE", OK, id="delete"),
+        pytest.param(lambda c: c.list_page(LEASES), "GET", answer(200, NO_LEASES), id="list"),
+        pytest.param(watch, "GET", STREAM, id="watch"),
     ],
 )
-async def test_retry_after_is_waited_for_by_every_verb(
-    server: Server, call: Callable[[RestClient], Awaitable[object]], success: bytes
+async def test_retry_after_is_waited_for_by_every_verb_and_counted(
+    server: Server, call: Call, verb: str, success: bytes
 ) -> None:
-    server.script = [answer(503, Retry_After="3"), success]
-    async with client_of(server) as client:
-        await call(client)
-    first, second = server.times
+    labels = {"code": "503", "verb": verb, "host": "api"}
 
-    assert 3 <= second - first <= 3.6
+    def retries() -> float:
+        return REGISTRY.get_sample_value("rest_client_request_retries_total", labels) or 0.0
+
+    before = retries()
+    server.script = [answer(503, Retry_After="3"), answer(503, Retry_After="3"), success]
+    await call(server.client)
+
+    assert all(3 <= gap <= 3.6 for gap in gaps(server.times))
+    assert (len(server.requests), retries()) == (3, before + 2)
 
 
 async def test_a_server_that_always_asks_to_wait_gets_a_bounded_number_of_requests(
     server: Server,
 ) -> None:
     server.default = answer(429, Retry_After="0")
-    async with client_of(server) as client:
-        with pytest.raises(TooManyRequests):
-            await client.get(LEASES, KEY)
-        assert 5 < len(server.requests) <= MAX_RETRIES + 1
-        assert now() < 30
+    with pytest.raises(TooManyRequests):
+        await server.get()
+    assert 5 < len(server.requests) <= MAX_RETRIES + 1
+    assert now() < 30
 
 
-async def test_a_server_error_is_returned_and_quotes_a_page_of_a_proxy(server: Server) -> None:
+async def test_a_server_error_is_returned_and_quotes_a_page_of_a_proxy(
+    server: Server,
+) -> None:
     server.default = answer(502, b"<html>\n  bad gateway </html>" + b"x" * 1000)
-    async with client_of(server) as client:
-        with pytest.raises(
-            ServerError, match=r"GET leases n/l: .*<html> bad gateway </html>x{174}$"
-        ):
-            await client.get(LEASES, KEY)
+    with pytest.raises(ServerError, match=r"GET leases n/l: .*<html> bad gateway </html>x{174}$"):
+        await server.get()
     assert len(server.requests) == 1
 
 
@@ -397,31 +404,15 @@ async def test_the_rate_of_requests_is_limited(
     assert server.times == pytest.approx(times)
 
 
-async def test_only_a_read_has_no_content_length(server: Server) -> None:
-    async with client_of(server) as client:
-        await client.get(LEASES, KEY)
-        await client.delete(LEASES, KEY)
-        await client.create(LEASES, b"{}", namespace="n")
-    lengths = [
-        [line for line in head.splitlines() if line.startswith("Content-Length")]
-        for _, head in server.requests
-    ]
-    assert lengths == [[], ["Content-Length: 0"], ["Content-Length: 2"]]
-
-
 async def test_a_fenced_write_is_not_sent_and_its_connection_is_kept(server: Server) -> None:
     def refuse() -> None:
         raise ApiError("fenced")
 
     async with client_of(server, before_send=refuse) as client:
         await client.get(LEASES, KEY)
-        for write in (
-            client.create(LEASES, b"{}", namespace="n"),
-            client.replace_for_metadata(LEASES, KEY, b"{}"),
-            client.delete(LEASES, KEY),
-        ):
+        for write in (create, replace_, delete):
             with pytest.raises(ApiError, match="fenced"):
-                await write
+                await write(client)
         await client.get(LEASES, KEY)
     assert [head.split()[0] for _, head in server.requests] == ["GET", "GET"]
     assert len(server.connections) == 1
@@ -442,14 +433,13 @@ async def test_success_with_a_body_of_something_else_is_an_error(
     server: Server, body: bytes
 ) -> None:
     server.default = answer(200, body)
-    async with client_of(server) as client:
-        failed = "leases n/l: the response is not that object"
-        with pytest.raises(ConnectionFailed, match=f"GET {failed}"):
-            await client.get(LEASES, KEY)
-        with pytest.raises(ConnectionFailed, match=f"PUT {failed}"):
-            await client.replace_for_metadata(LEASES, KEY, b"{}")
-        with pytest.raises(ConnectionFailed, match="GET leases: the response is not a list"):
-            await client.list_page(LEASES)
+    failed = "leases n/l: the response is not that object"
+    with pytest.raises(ConnectionFailed, match=f"GET {failed}"):
+        await server.get()
+    with pytest.raises(ConnectionFailed, match=f"PUT {failed}"):
+        await server.client.replace_for_metadata(LEASES, KEY, b"{}")
+    with pytest.raises(ConnectionFailed, match="GET leases: the response is not a list"):
+        await server.client.list_page(LEASES)
 
 
 @pytest.mark.parametrize(
@@ -466,37 +456,26 @@ async def test_success_with_a_body_of_something_else_is_an_error(
 )
 async def test_a_stream_of_a_pod_requires_a_websocket(server: Server, response: bytes) -> None:
     server.default = response
-    async with client_of(server) as client:
-        with pytest.raises(ConnectionFailed, match="instead of a WebSocket"):
-            async with open_stream(client, KEY, "exec", []):
-                pass
-        await asyncio.sleep(0)
-        switched = response.startswith(b"HTTP/1.1 101")
-        assert server.connections[0].lost == switched, "closed while the client is open"
+    with pytest.raises(ConnectionFailed, match="instead of a WebSocket"):
+        async with open_stream(server.client, KEY, "exec", []):
+            pass
+    await asyncio.sleep(0)
+    switched = response.startswith(b"HTTP/1.1 101")
+    assert server.connections[0].lost == switched, "closed while the client is open"
 
 
 async def test_a_watch_requires_a_stream(server: Server) -> None:
     server.default = answer(204)
-    async with client_of(server) as client:
-        with pytest.raises(ConnectionFailed, match="responded with status 204 instead of a stream"):
-            async with client.watch(LEASES, timeout_seconds=60):
-                pass
+    with pytest.raises(ConnectionFailed, match="responded with status 204 instead of a stream"):
+        async with server.client.watch(LEASES, timeout_seconds=60):
+            pass
     target = server.requests[0][1].split()[1]
     assert "sendInitialEvents" not in target
 
 
-@pytest.mark.parametrize(("method", "requests"), [("GET", 2), ("POST", 1), ("DELETE", 1)])
-async def test_of_raw_requests_only_a_get_is_repeated(
-    server: Server, method: str, requests: int
+async def test_lister_watcher_requests_only_what_it_selects(
+    server: Server,
 ) -> None:
-    server.script = [ConnectionResetError]
-    async with client_of(server) as client:
-        with suppress(ConnectionBroken):
-            await client.request_raw(method, "/version")
-    assert len(server.requests) == requests
-
-
-async def test_lister_watcher_requests_only_what_it_selects(server: Server) -> None:
     """A daemon may read the NodePodProbe of its own node only."""
     source: Callable[[RestClient], ResourceListerWatcher[Any]] = partial(
         ResourceListerWatcher,
@@ -505,12 +484,11 @@ async def test_lister_watcher_requests_only_what_it_selects(server: Server) -> N
         field_selector="metadata.name=l",
     )
     server.script = [answer(200, NO_LEASES), STREAM]
-    async with client_of(server) as client:
-        await source(client).list_page(limit=3, continue_token="", resource_version="5")
-        async with source(client).watch(
-            resource_version="7", timeout_seconds=60, send_initial_events=False
-        ):
-            pass
+    await source(server.client).list_page(limit=3, continue_token="", resource_version="5")
+    async with source(server.client).watch(
+        resource_version="7", timeout_seconds=60, send_initial_events=False
+    ):
+        pass
     selected = {"fieldSelector": ["metadata.name=l"]}
     urls = [urlsplit(head.split()[1]) for _, head in server.requests]
     assert [each.path for each in urls] == ["/apis/coordination.k8s.io/v1/namespaces/n/leases"] * 2
@@ -547,17 +525,11 @@ async def test_requests_are_counted_by_code_and_timed(server: Server) -> None:
     before = requests("200"), requests("<error>"), seconds()
     server.delay_seconds = 2.0
     server.script = [OSError, OK]
-    async with client_of(server) as client:
-        await client.get(LEASES, KEY)
+    await server.get()
 
     assert requests("200") == before[0] + 1
     assert requests("<error>") == before[1] + 1
     assert seconds() - before[2] == pytest.approx(2.0)
-
-
-def headers_of(head: str) -> dict[str, str]:
-    lines = head.partition("\r\n\r\n")[0].split("\r\n")[1:]
-    return dict(line.split(": ") for line in lines)
 
 
 async def test_request_has_the_expected_headers_and_no_others(server: Server) -> None:
@@ -575,21 +547,34 @@ async def test_request_has_the_expected_headers_and_no_others(server: Server) ->
     )
 
 
-async def test_only_lists_request_compression(server: Server) -> None:
-    page = answer(200, gzip.compress(NO_LEASES), Content_Encoding="gzip")
-    server.script = [page]
-    async with client_of(server) as client:
-        assert (await client.list_page(LEASES)).resource_version == "7"
-        await client.get(LEASES, KEY)
-    found = [headers_of(head).get("Accept-Encoding") for _, head in server.requests]
-    assert found == ["gzip", None]
+METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
 
 
-async def test_replace_for_metadata_requests_and_returns_only_metadata(server: Server) -> None:
-    async with client_of(server) as client:
-        written = await client.replace_for_metadata(LEASES, KEY, b"{}", subresource="status")
-    assert (written.name, written.resource_version) == ("l", "7")
-    assert "as=PartialObjectMetadata" in headers_of(server.requests[0][1])["Accept"]
+@pytest.mark.parametrize(
+    ("call", "response", "headers"),
+    [
+        pytest.param(get, OK, {}, id="read-without-a-length"),
+        pytest.param(delete, OK, {"Content-Length": "0"}, id="delete"),
+        pytest.param(create, OK, {"Content-Type": "application/json", "Content-Length": "2"}, id="create"),
+        pytest.param(
+            replace_, OK,
+            {"Accept": METADATA, "Content-Type": "application/json", "Content-Length": "2"}, id="only-the-metadata-is-returned",
+        ),
+        pytest.param(
+            lambda c: c.list_page(LEASES), answer(200, gzip.compress(NO_LEASES), Content_Encoding="gzip"),
+            {"Accept-Encoding": "gzip"}, id="only-lists-are-compressed",
+        ),
+    ],
+)  # fmt: skip
+async def test_headers_of_each_verb(
+    server: Server, call: Call, response: bytes, headers: dict[str, str]
+) -> None:
+    server.default = response
+    await call(server.client)
+    ((_, head),) = server.requests
+    sent = dict(line.split(": ") for line in head.partition("\r\n\r\n")[0].split("\r\n")[1:])
+    common = {"Host": "api", "Accept": "application/json", "User-Agent": "u/1"}
+    assert sent == {**common, **headers}
 
 
 @pytest.mark.parametrize(
@@ -605,13 +590,12 @@ async def test_only_the_servers_answer_to_a_delete_is_one(
     server: Server, body: bytes, deleted: bool
 ) -> None:
     server.default = answer(200, body)
-    async with client_of(server) as client:
-        try:
-            await client.delete(LEASES, KEY, uid="u")
-        except ConnectionFailed:
-            assert not deleted
-        else:
-            assert deleted
+    try:
+        await server.client.delete(LEASES, KEY, uid="u")
+    except ConnectionFailed:
+        assert not deleted
+    else:
+        assert deleted
     assert '"preconditions":{"uid":"u"}' in server.requests[0][1]
 
 
@@ -637,9 +621,8 @@ async def test_api_error_is_typed_and_names_the_request(
 ) -> None:
     body = json.dumps({"kind": "Status", "reason": reason, "message": "because"}).encode()
     server.default = answer(status, body)
-    async with client_of(server) as client:
-        with pytest.raises(kind, match=f"GET leases n/l: {status} {reason}: because") as raised:
-            await client.get(LEASES, KEY)
+    with pytest.raises(kind, match=f"GET leases n/l: {status} {reason}: because") as raised:
+        await server.get()
     assert (type(raised.value), raised.value.code) == (kind, status)
 
 
@@ -648,9 +631,8 @@ async def test_a_404_of_a_proxy_does_not_mean_that_the_object_is_gone(
     server: Server, body: bytes
 ) -> None:
     server.default = answer(404, body)
-    async with client_of(server) as client:
-        with pytest.raises(ApiError) as raised:
-            await client.get(LEASES, KEY)
+    with pytest.raises(ApiError) as raised:
+        await server.get()
     assert not isinstance(raised.value, NotFound)
     assert raised.value.code == 404
 
@@ -696,14 +678,13 @@ async def test_fence_is_checked_after_connecting(server: Server) -> None:
 async def test_idle_connections_are_closed_after_90_s_and_the_newest_is_used(
     server: Server,
 ) -> None:
-    async with client_of(server) as client:
-        await idle_connections(client, 3)
-        await asyncio.sleep(80)
-        await client.get(LEASES, KEY)
-        await asyncio.sleep(11)
-        await client.get(LEASES, KEY)
-        await asyncio.sleep(0)
-        assert sorted(connection.lost for connection in server.connections) == [False, True, True]
+    await idle_connections(server.client, 3)
+    await asyncio.sleep(80)
+    await server.get()
+    await asyncio.sleep(11)
+    await server.get()
+    await asyncio.sleep(0)
+    assert sorted(connection.lost for connection in server.connections) == [False, True, True]
 
 
 async def test_a_cancelled_request_is_no_longer_in_flight(server: Server) -> None:
@@ -734,7 +715,6 @@ async def test_watch_decodes_events_in_any_portions_and_detects_an_incomplete_on
 
 async def test_server_now_follows_the_date_header(server: Server) -> None:
     server.default = answer(200, LEASE, Date="Sat, 21 Nov 2026 10:00:00 GMT")
-    async with client_of(server) as client:
-        await client.get(LEASES, KEY)
-        await asyncio.sleep(60)
-        assert client.server_now().isoformat() == "2026-11-21T10:01:00+00:00"
+    await server.get()
+    await asyncio.sleep(60)
+    assert server.client.server_now().isoformat() == "2026-11-21T10:01:00+00:00"

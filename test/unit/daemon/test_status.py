@@ -216,40 +216,6 @@ def test_a39_a_status_over_the_limit_has_shorter_messages_and_every_state(
     assert fitted.shortened == shortened
 
 
-@pytest.mark.parametrize(
-    ("letter", "shortest"),
-    [
-        pytest.param("x", 100, id="as-sent"),
-        pytest.param("<", 10, id="escaped-where-it-is-stored"),
-    ],
-)
-def test_a39_two_thousand_messages_of_a_kibibyte_stay_below_a_mebibyte(
-    letter: str, shortest: int
-) -> None:
-    spec = crowd(250, 8)
-    results = {
-        key(f"web-{n}", f"m#{p}"): result(message=letter * 1024)
-        for n in range(250)
-        for p in range(8)
-    }
-    fitted = encode(status_of(spec, results), stored_bytes(spec))
-
-    whole = {"spec": spec, "status": fitted.status}
-    assert size_as_go_writes(whole) < MAX_OBJECT_BYTES
-    # All but the 8 KiB for metadata, to a 64th of the messages and one character of each.
-    stored = size_as_go_writes(letter * 1024)
-    rest = 2000 * (stored // 64 + size_as_go_writes(letter))
-    assert size_as_go_writes(whole) > MAX_OBJECT_BYTES - (8 << 10) - rest
-    assert len(states(fitted.status)) == 2000
-    assert fitted.shortened == 2000
-    lengths = {
-        len(s.message or "")
-        for pod in fitted.status.pod_probe_statuses or ()
-        for s in pod.probe_states or ()
-    }
-    assert min(lengths) > shortest
-
-
 def test_messages_are_cut_to_a_64th_of_their_length() -> None:
     """So that a result whose size changes by a few bytes does not change the messages of all others."""
     whole = of(message="x" * 640)

@@ -7,8 +7,12 @@ import struct
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
+from support.builders import entry_of
+from support.fake_runtime import ScriptedRuntime
 from support.patience import PATIENCE_SECONDS
+from support.probe_rows import LATE_SECONDS, ROWS, probe_of, verdict, verdicts
 from support.scripted_server import (
     ScriptedServer,
     answering,
@@ -19,7 +23,7 @@ from support.scripted_server import (
 )
 from support.sockets import time_waits
 
-from kruise_probe.api.core import HTTPGetAction, HTTPHeader
+from kruise_probe.api.core import HTTPGetAction, HTTPHeader, Probe
 from kruise_probe.daemon.probers.http import HttpProber
 from kruise_probe.daemon.probers.prober import (
     CouldNotProbe,
@@ -29,6 +33,7 @@ from kruise_probe.daemon.probers.prober import (
     failure,
     success,
 )
+from kruise_probe.daemon.probers.selection import prober_for
 from kruise_probe.daemon.probers.tls_dialing import unverified_tls
 
 pytestmark = pytest.mark.sockets
@@ -56,28 +61,23 @@ async def probe(
     return await prober.run(Target(server.host, ""))
 
 
-@pytest.mark.parametrize(
-    ("status", "result"),
-    [
-        *((status, success("body")) for status in (200, 206, 299)),
-        (204, success("")),
-        (101, failure("HTTP probe failed with statuscode: 101")),
-        *(
-            (
-                status,
-                success(ELSEWHERE),
-            )
-            for status in (300, 301, 302, 303, 305, 307, 308, 399)
-        ),
-        *(
-            (status, failure(f"HTTP probe failed with statuscode: {status}: body"))
-            for status in (400, 404, 500, 503, 999)
-        ),
-    ],
-)
-async def test_status_decides(status: int, result: ProbeResult) -> None:
-    async with serving(answering(response(status))) as server:
-        assert await probe(server) == result
+VERDICTS = verdicts()
+
+
+@pytest.mark.parametrize("name", [name for name, row in ROWS.items() if row.kind != "grpc"])
+async def test_verdicts_and_requests_are_those_of_the_kubelet(name: str) -> None:
+    row, expected = ROWS[name], VERDICTS[name]
+    async with serving(row.peer, host=row.host) as server:
+        entry = entry_of(msgspec.convert(probe_of(row, server), Probe))
+        prober = prober_for(entry, commands=ScriptedRuntime(), user_agent="kube-probe/.")
+        prober._timeout_seconds = 0.5 if row.timeout == LATE_SECONDS else 20.0  # type: ignore[attr-defined]
+        ours = await prober.run(Target(row.host, ""))
+        found = verdict("success" if ours.succeeded else "failure", ours.message, server)
+
+    assert found["result"] == (row.ours or expected["result"])
+    assert found["requests"] == expected["requests"]
+    if expected["message"]:
+        assert found["message"] == expected["message"] + row.first_line
 
 
 def unavailable(body: bytes, length: int | None = None) -> bytes:
@@ -126,17 +126,6 @@ async def test_a_failing_status_does_not_wait_for_the_rest(
     assert result == failure(f"HTTP probe failed with statuscode: 503{shown}")
 
 
-@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
-async def test_redirect_on_the_pod_is_followed(status: int) -> None:
-    def answer(request: str) -> bytes:
-        return OK if request.startswith("GET /next ") else response(status, "Location: next")
-
-    async with serving(answering(answer)) as server:
-        assert await probe(server) == success("ok")
-        assert len(server.requests) == 2
-        assert f"\r\nReferer: http://127.0.0.1:{server.port}/\r\n" in server.requests[1]
-
-
 @pytest.mark.parametrize("location", ["http://127.0.0.2:{port}/", "//127.0.0.2:{port}/x"])
 async def test_redirect_to_another_host_is_success_without_a_request(location: str) -> None:
     async with serving(answering(OK), host="127.0.0.2") as elsewhere:
@@ -146,24 +135,6 @@ async def test_redirect_to_another_host_is_success_without_a_request(location: s
 
     assert result == success(ELSEWHERE)
     assert elsewhere.connections == 0
-
-
-@pytest.mark.parametrize(
-    ("hops", "succeeds"),
-    [
-        pytest.param(9, True, id="nine-are-followed"),
-        pytest.param(10, False, id="ten-are-not"),
-        pytest.param(1000, False, id="nor-a-circle"),
-    ],
-)
-async def test_redirects_end(hops: int, succeeds: bool) -> None:
-    def answer(request: str) -> bytes:
-        hop = int(request.split()[1][1:] or 0)
-        return OK if hop == hops else response(302, f"Location: /{hop + 1}")
-
-    async with serving(answering(answer)) as server:
-        assert (await probe(server)).succeeded == succeeds
-        assert len(server.requests) == 10
 
 
 async def test_credentials_of_a_redirect_are_sent_and_not_shown() -> None:
@@ -256,152 +227,6 @@ async def test_too_slow_is_failure_in_time(script: Any, message: str) -> None:
 
     assert result == failure(message.format(port=server.port), timed_out=True)
     assert loop.time() - started_at < PATIENCE_SECONDS
-
-
-HEAD = b"HTTP/1.1 200 OK\r\n"
-CHUNKED = HEAD + b"Transfer-Encoding: chunked\r\n"
-
-RESPONSES: dict[str, tuple[bytes, str | None]] = {
-    "line-feeds-only": (b"HTTP/1.1 200 OK\nContent-Length: 2\n\nok", "ok"),
-    "no-reason": (b"HTTP/1.1 200\r\n\r\nok", "ok"),
-    "another-minor-version": (b"HTTP/1.7 200 OK\r\n\r\nok", "ok"),
-    "another-major-version": (b"HTTP/3.0 200 OK\r\n\r\nok", "ok"),
-    "folded": (HEAD + b"a: b\r\n c\r\n\r\nok", "ok"),
-    "folded-encoding": (HEAD + b"Transfer-Encoding:\r\n\tchunked\r\n\r\n2\r\nok\r\n0\r\n\r\n", "ok"),
-    "chunks": (CHUNKED + b"\r\n2;a=b\r\nok\r\n0\r\nA: b\r\n\r\n", "ok"),
-    "blank-after-a-chunk-length": (CHUNKED + b"\r\n2 \r\nok\r\n0\r\n\r\n", "ok"),
-    "length-beside-chunks": (CHUNKED + b"Content-Length: 9\r\n\r\n2\r\nok\r\n0\r\n\r\n", "ok"),
-    "length-with-zeros": (HEAD + b"Content-Length: %025d\r\n\r\nok" % 2, "ok"),
-    "informational": (b"HTTP/1.1 103 X\r\nLocation: /x\r\n\r\n" * 5 + OK, "ok"),
-    "more-than-the-length": (OK + OK, "ok"),
-    "body-until-the-end": (HEAD + b"\r\nall of it", "all of it"),
-    "not-ascii": (HEAD + b"a: \xff\r\n\r\nok", "ok"),
-    "bad-chunk-after-10-kib": (CHUNKED + b"\r\n2801\r\n" + b"x" * 10241 + b"zz\r\n", "x" * 1024),
-    "nothing": (b"", None),
-    "half-a-line": (b"HTTP/1.1 200", None),
-    "half-a-head": (HEAD + b"a: b\r\n", None),
-    "informational-only": (b"HTTP/1.1 103 X\r\n\r\n", None),
-    "garbage": (b"hello\r\n\r\n", None),
-    "another-protocol": (b"SSH-2.0-x\r\n", None),
-    "http-2": (b"\0\0\x12\4\0\0\0\0\0", None),
-    "another-version": (b"HTTX/1.1 200 OK\r\n\r\n", None),
-    "status-of-letters": (b"HTTP/1.1 abc OK\r\n\r\n", None),
-    "status-of-four-digits": (b"HTTP/1.1 2000 OK\r\n\r\n", None),
-    "no-colon": (HEAD + b"foo\r\n\r\n", None),
-    "blank-before-the-colon": (HEAD + b"X : y\r\n\r\nok", None),
-    "bad-length": (HEAD + b"Content-Length: x\r\n\r\nok", None),
-    "two-lengths": (HEAD + b"Content-Length: 2\r\nContent-Length: 3\r\n\r\nok", None),
-    "two-equal-lengths": (HEAD + b"Content-Length: 2\r\nContent-Length: 2\r\n\r\nok", None),
-    "huge-length": (HEAD + b"Content-Length: %d\r\n\r\nok" % 10**40, None),
-    "another-encoding": (HEAD + b"Transfer-Encoding: gzip\r\n\r\nok", None),
-    "two-encodings": (CHUNKED + b"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n", None),
-    "short-body": (HEAD + b"Content-Length: 9\r\n\r\nok", None),
-    "short-chunk": (CHUNKED + b"\r\n9\r\nok", None),
-    "bad-chunk": (CHUNKED + b"\r\nzz\r\n", None),
-    "head-above-64-kib": (HEAD + b"a: " + b"x" * (70 << 10) + b"\r\n\r\nok", None),
-}  # fmt: skip
-"""The bytes of a server, and the message of the success or None for a failure."""
-
-
-@pytest.mark.parametrize("name", RESPONSES)
-async def test_bytes_of_a_server_succeed_or_fail(name: str) -> None:
-    answer, message = RESPONSES[name]
-    async with serving(answering(answer)) as server:
-        result = await probe(server)
-
-    assert (result.succeeded, result.timed_out) == (message is not None, False)
-    if message is not None:
-        assert result.message == message
-
-
-FOLLOWED, WARNING, FAILURE = "followed", "warning", "failure"
-
-
-@pytest.mark.parametrize(
-    ("location", "verdict"),
-    [
-        *((path, FOLLOWED) for path in ("/x", "x", "../../x", "?q=1", "/a b", "/\xe4", "#top")),
-        *((url, FOLLOWED) for url in ("http://{}/x", "//{}/x", "HTTP://{}/x", "http://u:p@{}/x")),
-        *((url, WARNING) for url in ("", "http://localhost:1/", "//[::1]:80/", "http://127.0.0.2:1/x")),
-        *((url, WARNING) for url in ("javascript:alert(1)", "http://127.0.0.1.example/", "mailto:a@b")),
-        *((url, FAILURE) for url in ("ftp://127.0.0.1/x", "http://127.0.0.1:1/")),
-        *((url, FAILURE) for url in ("http://127.0.0.1:65536/", "http://127.0.0.1:abc/", "http://[::1/")),
-        pytest.param("http://127.0.0.1:" + "9" * 5000, FAILURE, id="huge-port"),
-        pytest.param("/%zz", FAILURE, id="broken-escape"),
-    ],
-)  # fmt: skip
-async def test_a_redirect_is_followed_ends_or_fails(location: str, verdict: str) -> None:
-    def answer(request: str) -> bytes:
-        if len(server.requests) > 1:
-            return OK
-        return response(302, "Location: " + location.format(f"127.0.0.1:{server.port}"))
-
-    async with serving(answering(answer)) as server:
-        result = await probe(server)
-
-    assert result.succeeded == (verdict != FAILURE)
-    assert (result.message == ELSEWHERE) == (verdict == WARNING)
-    assert len(server.requests) == (2 if verdict == FOLLOWED else 1)
-
-
-@pytest.mark.parametrize(
-    ("path", "target"),
-    [
-        ("", "/"),
-        ("foo", "/foo"),
-        ("/a?b=c&d=%zz", "/a?b=c&d=%zz"),
-        ("/a%2fb;c", "/a%2fb;c"),
-        ("/a b", "/a%20b"),
-        ("/a#b", "/a"),
-        ("?x=1", "/?x=1"),
-        ("//evil/x", "/x"),
-        ("http://evil/x?y", "/x?y"),
-        ("/50%", "/50%25"),
-    ],
-)
-async def test_path_never_names_another_host(path: str, target: str) -> None:
-    async with serving(answering(OK)) as server:
-        assert (await probe(server, path)).succeeded
-
-    assert server.requests[0].startswith(f"GET {target} HTTP/1.1\r\n")
-
-
-@pytest.mark.parametrize(
-    ("headers", "lines"),
-    [
-        pytest.param([], ["User-Agent: kruise-probe/1", "Accept: */*"], id="defaults-of-kubelet"),
-        pytest.param([("accept", ""), ("user-agent", "")], [], id="empty-defaults-are-omitted"),
-        pytest.param([("accept", "x"), ("user-agent", "y")], ["accept: x", "user-agent: y"], id="given"),
-        pytest.param(
-            [("x", " 1 "), ("x", "2"), ("accept", ""), ("user-agent", "")], ["x: 1", "x: 2"], id="twice"
-        ),
-        pytest.param(
-            [("content-length", "9"), ("Transfer-Encoding", "x"), ("accept", ""), ("user-agent", "")],
-            [],
-            id="no-body",
-        ),
-    ],
-)  # fmt: skip
-async def test_headers_are_those_of_kubelet(
-    headers: list[tuple[str, str]], lines: list[str]
-) -> None:
-    given = tuple(HTTPHeader(name=name, value=value) for name, value in headers)
-    async with serving(answering(OK)) as server:
-        assert (await probe(server, headers=given)).succeeded
-
-    assert server.requests[0].split("\r\n")[2:] == [*lines, "Connection: close", "", ""]
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [("A", "x\r\nB: y"), ("A", "x\x7f"), ("a b", "x"), ("", "x"), ("Host", "x\r\ny: z")],
-)
-async def test_header_that_cannot_be_sent_fails_without_a_request(name: str, value: str) -> None:
-    async with serving(answering(OK)) as server:
-        result = await probe(server, headers=(HTTPHeader(name=name, value=value),))
-
-    assert not result.succeeded
-    assert server.connections == 0
 
 
 async def test_a_redirect_keeps_the_given_host_only_while_it_is_relative() -> None:

@@ -52,23 +52,6 @@ def opening(kind: type[socket.socket]) -> OpenSocket:
     return open_socket
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.9", "::1"])
-async def test_success_is_a_connection(host: str) -> None:
-    async with serving(silent(), host=host) as server:
-        assert await prober(server.port).run(Target(host, "")) == success()
-        await server.until_ended(1)
-
-    assert server.connections == 1
-
-
-@pytest.mark.parametrize(("ip", "shown"), [("127.0.0.1", "127.0.0.1"), ("::1", "[::1]")])
-async def test_refused(ip: str, shown: str) -> None:
-    result = await prober(1).run(Target(ip, ""))
-
-    message = f"dial tcp {shown}:1: connect: connection refused"
-    assert result == failure(message)
-
-
 @pytest.fixture
 def full_port() -> Iterator[int]:
     with full_backlog() as port:
