@@ -97,27 +97,7 @@ OBJECTS: Cases = {
                 readinessProbe={"httpGet": {"port": 80}},
                 livenessProbe={"grpc": {"port": 1}, "periodSeconds": 7},
             ),
-            {
-                "spec.restartPolicy": "Always",
-                "spec.dnsPolicy": "ClusterFirst",
-                "spec.terminationGracePeriodSeconds": 30,
-                "spec.serviceAccountName": "default",
-                "spec.securityContext": {},
-                "spec.containers.0.imagePullPolicy": "IfNotPresent",
-                "spec.containers.0.resources": {},
-                "spec.containers.0.terminationMessagePolicy": "File",
-                "spec.containers.0.ports": [{"containerPort": 80, "protocol": "TCP"}],
-                "spec.containers.0.stdin": ABSENT,
-                "spec.containers.0.readinessProbe": {
-                    "httpGet": {"path": "/", "port": 80, "scheme": "HTTP"},
-                    "timeoutSeconds": 1,
-                    "periodSeconds": 10,
-                    "successThreshold": 1,
-                    "failureThreshold": 3,
-                },
-                "spec.containers.0.livenessProbe.periodSeconds": 7,
-                "spec.containers.0.livenessProbe.grpc": {"port": 1, "service": ""},
-            },
+            {"spec.restartPolicy": "Always", "spec.containers.0.imagePullPolicy": "IfNotPresent", "spec.containers.0.stdin": ABSENT},
         )
     ],
     "a-body-in-yaml": [
@@ -675,24 +655,7 @@ MANAGED: Cases = {
         made("pods", with_metadata({**pod(), "spec": {
             **container(command=["x"], ports=[{"containerPort": 80, "name": "http"}], env=[{"name": "A", "value": "b"}])["spec"],
             "volumes": [{"name": "v", "emptyDir": {}}], "readinessGates": [{"conditionType": HEALTHY}],
-        }}, labels={"app": "a"}, annotations={"x": "y"}, finalizers=["a.b/c"]), {"managed": {"author": {
-            "f:metadata": {
-                "f:annotations": {".": {}, "f:x": {}}, "f:finalizers": {".": {}, 'v:"a.b/c"': {}}, "f:labels": {".": {}, "f:app": {}},
-            },
-            "f:spec": {
-                "f:containers": {'k:{"name":"c"}': {
-                    ".": {}, "f:command": {}, "f:env": {".": {}, 'k:{"name":"A"}': {".": {}, "f:name": {}, "f:value": {}}},
-                    "f:ports": {".": {}, 'k:{"containerPort":80,"protocol":"TCP"}': {
-                        ".": {}, "f:containerPort": {}, "f:name": {}, "f:protocol": {}}},
-                    **{f"f:{each}": {} for each in ("image", "imagePullPolicy", "name", "resources",
-                                                    "terminationMessagePath", "terminationMessagePolicy")},
-                }},
-                "f:volumes": {".": {}, 'k:{"name":"v"}': {".": {}, "f:emptyDir": {}, "f:name": {}}},
-                **{f"f:{each}": {} for each in (
-                    "automountServiceAccountToken", "dnsPolicy", "enableServiceLinks", "nodeName", "readinessGates", "restartPolicy",
-                    "schedulerName", "securityContext", "terminationGracePeriodSeconds")},
-            },
-        }}}, fieldManager="author"),
+        }}, labels={"app": "a"}, annotations={"x": "y"}, finalizers=["a.b/c"]), fieldManager="author"),
         step("MERGE pods/p", {"metadata": {"finalizers": None}}),
     ],
     "what-a-status-patch-writes-is-its-managers": [
@@ -722,13 +685,9 @@ MANAGED: Cases = {
         step("MERGE pods/p", labelled(**{LABEL: None}), 200, {"metadata.managedFields.1": ABSENT}, fieldManager="admin"),
     ],
     "the-fields-of-a-marker": [
-        made("podprobemarkers", marker(), {"managed": {"author": {"f:spec": {".": {}, "f:probes": {}, "f:selector": {}}}}}, fieldManager="author"),
-        step("MERGE podprobemarkers/m", {"metadata": {"finalizers": [HELD]}, "spec": probe(name="x")["spec"]}, 200, {"managed": {
-            "author": {"f:spec": {".": {}, "f:selector": {}}},
-            "editor": {"f:metadata": {"f:finalizers": {".": {}, f'v:"{HELD}"': {}}}, "f:spec": {"f:probes": {}}},
-        }}, fieldManager="editor"),
-        step("MERGE podprobemarkers/m/status", {"status": {"matchedPods": 1, "observedGeneration": 1}}, 200,
-             {"metadata.managedFields.2.subresource": "status"}, fieldManager="editor"),
+        made("podprobemarkers", marker(), fieldManager="author"),
+        step("MERGE podprobemarkers/m", {"metadata": {"finalizers": [HELD]}, "spec": probe(name="x")["spec"]}, fieldManager="editor"),
+        step("MERGE podprobemarkers/m/status", {"status": {"matchedPods": 1, "observedGeneration": 1}}, fieldManager="editor"),
         END,
     ],
     "managed-fields-that-were-reset-stay-away": [
@@ -739,18 +698,16 @@ MANAGED: Cases = {
     ],
     "a-replacement-without-managed-fields-keeps-them": [
         made("leases", lease({"holderIdentity": "a", "leaseDurationSeconds": 5}), fieldManager="a"),
-        step("PUT leases/l", lease({"holderIdentity": "b", "leaseDurationSeconds": 5}, resourceVersion="{0:metadata.resourceVersion}"), 200,
-             {"managed": {"a": {"f:spec": {"f:leaseDurationSeconds": {}}}, "b": {"f:spec": {"f:holderIdentity": {}}}}}, fieldManager="b"),
+        step("PUT leases/l", lease({"holderIdentity": "b", "leaseDurationSeconds": 5}, resourceVersion="{0:metadata.resourceVersion}"), fieldManager="b"),
     ],
     "an-event-is-managed-without-the-fields-that-are-always-there": [
         made("events", {
             "metadata": {"name": "e"}, "involvedObject": {"kind": "Pod", "name": "p", "namespace": "{ns}"}, "reason": "R",
             "count": 1, "source": {"component": "c"}, "lastTimestamp": "2026-01-02T03:04:05Z",
-        }, {"managed": {"author": {
-            "f:count": {}, "f:involvedObject": {}, "f:lastTimestamp": {}, "f:reason": {}, "f:source": {"f:component": {}},
-        }}, "eventTime": None, "reportingComponent": ""}, fieldManager="author"),
+        }, fieldManager="author"),
     ],
 }  # fmt: skip
+"""Most of them say nothing of managedFields: the whole objects are compared below."""
 
 ROWS: Final = {
     f"{table}-{name}": steps
