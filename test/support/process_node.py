@@ -11,6 +11,7 @@ from support.background import background
 from support.embedded_cluster import EmbeddedCluster, embedded_cluster
 from support.fake_runtime import ExecCall, Script, ScriptedRuntime
 from support.health import HealthChecks
+from support.hollow import spec_entry
 from support.output import print_line
 from support.programs import Program
 from support.target import node_pod_probe_path, results_of
@@ -44,20 +45,11 @@ class ProcessNode:
         self.runtime.start(f"uid-{name}", ip=ADDRESS)
         if script:
             self.runtime.on_exec("check", name, script=script)
-        how = {"exec": {"command": ["check", name]}} if script else {}
-        self._entries[name] = {
-            "name": name,
-            "namespace": "default",
-            "uid": f"uid-{name}",
-            "IP": ADDRESS,
-            "probes": [
-                {
-                    "name": "marker#probe",
-                    "containerName": "main",
-                    "probe": {**how, "periodSeconds": 1, **(probe or {})},
-                }
-            ],
-        }
+        how: Json = {"exec": {"command": ["check", name]}} if script else {}
+        how = {**how, "periodSeconds": 1, **(probe or {})}
+        entry = {"name": "marker#probe", "containerName": "main", "probe": how}
+        uid = f"uid-{name}"
+        self._entries[name] = spec_entry(name, uid, [entry], namespace="default", ip=ADDRESS)
 
     async def write_spec(self) -> None:
         """Writes all probes to the NodePodProbe."""

@@ -66,21 +66,9 @@ def wall_clock() -> datetime:
 
 def exec_probe(
     command: str = "check",
-    *,
-    initial_delay_seconds: int | None = None,
-    timeout_seconds: int | None = None,
-    period_seconds: int | None = None,
-    success_threshold: int | None = None,
-    failure_threshold: int | None = None,
+    **numbers: int,
 ) -> Probe:
-    return Probe(
-        exec=ExecAction((command,)),
-        initial_delay_seconds=initial_delay_seconds,
-        timeout_seconds=timeout_seconds,
-        period_seconds=period_seconds,
-        success_threshold=success_threshold,
-        failure_threshold=failure_threshold,
-    )
+    return msgspec.structs.replace(Probe(exec=ExecAction((command,))), **numbers)
 
 
 def probe_of(probe: Probe, name: str = "marker#probe", container: str = "main") -> ContainerProbe:

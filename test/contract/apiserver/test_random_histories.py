@@ -17,7 +17,7 @@ import aiohttp
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from support.api_server import ApiServer
-from support.contract_api import Api, ServerAddress
+from support.contract_api import Api, ServerAddress, marker, node_pod_probe, pod
 from support.contract_rows import compared, normalised
 from support.histories import HistoryClient
 from support.history_steps import CLUSTER_SCOPED, SENTINELS, HistoryStep, histories
@@ -86,7 +86,7 @@ async def _compare(clients: Sequence[HistoryClient], history: Sequence[HistorySt
                 return [f"step {number}: {step}", *found]
         for client, kind in product(clients, sorted({each.kind for each in history})):
             for number, labels in enumerate(SENTINELS):
-                body = {**_least(kind), "metadata": {"labels": labels}}
+                body = {**LEAST[kind], "metadata": {"labels": labels}}
                 await client.send(HistoryStep("create", kind, f"zz{number}", body))
         heard = [
             [await _heard(client, each) for each in some]
@@ -126,36 +126,14 @@ async def _heard(client: HistoryClient, watch: Any) -> Any:
     return {"of": f"{kind} {selector}", "and order": order, "events": events}
 
 
-def _least(kind: str) -> dict[str, Any]:
-    containers = {
-        "containers": [{"name": "c", "image": "i"}],
-        "automountServiceAccountToken": False,
-    }
-    bodies: dict[str, dict[str, Any]] = {
-        "pods": {"spec": {**containers, "schedulerName": "nobody"}},
-        "events": {"involvedObject": {"namespace": "{ns}"}},
-        "podprobemarkers": {
-            "apiVersion": "apps.kruise.io/v1alpha1",
-            "kind": "PodProbeMarker",
-            "spec": {
-                "selector": {"matchLabels": {"a": "b"}},
-                "probes": [
-                    {
-                        "name": "p",
-                        "containerName": "c",
-                        "podConditionType": "a.b/c",
-                        "probe": {"exec": {"command": ["true"]}},
-                    }
-                ],
-            },
-        },
-        "nodepodprobes": {
-            "apiVersion": "apps.kruise.io/v1alpha1",
-            "kind": "NodePodProbe",
-            "spec": {},
-        },
-    }
-    return bodies.get(kind, {})
+LEAST: dict[str, dict[str, Any]] = {
+    "pods": pod(node=""),
+    "leases": {},
+    "events": {"involvedObject": {"namespace": "{ns}"}},
+    "podprobemarkers": marker(),
+    "nodepodprobes": node_pod_probe(""),
+}
+"""Valid objects, without what their metadata needs."""
 
 
 async def _end(client: HistoryClient) -> None:
