@@ -1,64 +1,63 @@
-"""After any mix of changes, dropped watches, silence, compactions and errors the cache equals the source.
+"""What an informer promises, over any history of changes, dropped watches, silence, compactions and errors.
 
-And at every moment: an object never goes back in time, handlers know exactly what the store holds, and
-no list is sent while the version is valid.
+- In the end the cache equals the source. At every moment handlers know exactly what the store holds, an object never
+  goes back in time, and an object that does not decode any more keeps its last good version.
+- Handlers get each change once and in order, as long as its version has not expired, and no list is sent meanwhile.
+  Those are the promises of an API server's watches: `support/watch_validation.py`.
 """
 
 import asyncio
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.background import background
 from support.fake_source import FakeSource, thing
+from support.watch_validation import BOOKMARK, WatchedChange, watch_problems
 
 from kruise_probe.api.errors import ConnectionFailed, Expired, ServerError, TooManyRequests
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.meta import ApiObject
 from kruise_probe.informers.shared_informer import SharedInformer
 
-errors = st.sampled_from(
+HISTORY = [
+    WatchedChange(1, "ADDED", "a"),
+    WatchedChange(2, "ADDED", "b"),
+    WatchedChange(4, "MODIFIED", "a"),
+    WatchedChange(5, "DELETED", "b"),
+]
+ONE, TWO, FOUR, FIVE = HISTORY
+
+
+@pytest.mark.parametrize(
+    ("events", "since", "until", "rules"),
     [
-        None,
-        ConnectionFailed("reset"),
-        Expired("too old"),
-        ServerError("etcd"),
-        TooManyRequests("later"),
-    ]
-)
-changes = st.tuples(
-    st.sampled_from(["put", "put", "put", "replace", "delete", "break"]), st.sampled_from("abc")
-)
-waits = st.tuples(st.just("wait"), st.sampled_from([0.0, 0.01, 2.0, 20.0, 100.0]))
-failures = st.one_of(
-    st.tuples(st.sampled_from(["drop", "refuse-watch", "refuse-list"]), errors),
-    st.tuples(st.sampled_from(["black-hole", "compact", "bookmark"]), st.none()),
-    st.tuples(st.just("gap"), st.sampled_from("abc")),
-)
-stories = st.lists(st.one_of(changes, waits, failures), min_size=12, max_size=40)
+        pytest.param(HISTORY, 0, 5, set(), id="all"),
+        pytest.param([FOUR, FIVE], 2, 5, set(), id="from-a-version"),
+        pytest.param([], 5, 5, set(), id="nothing-new"),
+        pytest.param([ONE], 0, 0, set(), id="ended-early"),
+        pytest.param([ONE, TWO, WatchedChange(3, BOOKMARK), FOUR, FIVE, WatchedChange(5, BOOKMARK)], 0, 5, set(), id="bookmarks"),
+        pytest.param([ONE, FOUR, TWO, FIVE], 0, 0, {"ordered"}, id="swapped"),
+        pytest.param([ONE, TWO, TWO, FOUR], 0, 0, {"unique"}, id="repeated"),
+        pytest.param([ONE, FOUR], 0, 0, {"resumable"}, id="left-out"),
+        pytest.param([ONE, TWO], 0, 5, {"resumable"}, id="left-out-at-the-end"),
+        pytest.param([TWO, FOUR, FIVE], 2, 0, {"resumable"}, id="from-before-its-version"),
+        pytest.param([FOUR, FIVE], 0, 0, {"resumable"}, id="begins-too-late"),
+        pytest.param([ONE, WatchedChange(3, BOOKMARK), TWO], 0, 0, {"bookmarkable", "ordered"}, id="bookmark-too-early"),
+        pytest.param([ONE, WatchedChange(2, BOOKMARK)], 0, 0, {"bookmarkable"}, id="bookmark-of-what-never-came"),
+        pytest.param([ONE, TWO, WatchedChange(3, "ADDED", "c")], 0, 0, {"true"}, id="invented"),
+        pytest.param([WatchedChange(1, "MODIFIED", "a")], 0, 0, {"true", "resumable"}, id="another-type"),
+    ],
+)  # fmt: skip
+def test_each_rule_is_noticed_on_a_broken_stream_and_nothing_on_a_correct_one(
+    events: list[WatchedChange], since: int, until: int, rules: set[str]
+) -> None:
+    problems = watch_problems(HISTORY, events, since=since, until=until)
+    assert {each.partition(":")[0] for each in problems} == rules
 
 
-class Mirror:
-    """A handler that keeps its own copy, and notes each notification that is not lawful."""
-
-    def __init__(self) -> None:
-        self.objects: dict[NamespacedName, ApiObject] = {}
-        self.unlawful: list[str] = []
-
-    def on_add(self, obj: ApiObject, is_initial: bool) -> None:
-        self._hold(obj.key not in self.objects, "added twice", obj)
-        self.objects[obj.key] = obj
-
-    def on_update(self, old: ApiObject, new: ApiObject) -> None:
-        self._hold(self.objects.get(new.key) is old, "old state differs from the last call", new)
-        self._hold(int(new.resource_version) > int(old.resource_version), "back in time", new)
-        self._hold(new.uid == old.uid, "another object", new)
-        self.objects[new.key] = new
-
-    def on_delete(self, last_known: ApiObject) -> None:
-        self._hold(self.objects.pop(last_known.key, None) is last_known, "unknown", last_known)
-
-    def _hold(self, lawful: bool, what: str, obj: ApiObject) -> None:
-        if not lawful:
-            self.unlawful.append(f"{what}: {obj}")
+RECOVERY_SECONDS = 200.0
+"""Until a watch is open again: a silent one ends after 70 s, and the longest pause after a refusal is about 30 s."""
 
 
 class Failure:
@@ -74,6 +73,14 @@ class Failure:
 
 
 class World:
+    """A source, what was written to it, an informer, and a handler with its own copy.
+
+    Attributes:
+        written: the changes of the source.
+        received: the changes that the handler got.
+        unlawful: notifications that contradict the handler's copy.
+    """
+
     def __init__(self, *, streams: bool, page_size: int) -> None:
         self.source: FakeSource[ApiObject] = FakeSource()
         self.source.streams = streams
@@ -81,15 +88,43 @@ class World:
         self.source.on_watch = self.watch_failure = Failure()
         self.source.on_list = self.list_failure = Failure()
         self.informer = SharedInformer(self.source, name="things")
-        self.mirror = Mirror()
-        self.informer.add_event_handler(self.mirror)
+        self.informer.add_event_handler(self)
+        self.objects: dict[NamespacedName, ApiObject] = {}
+        self.written: list[WatchedChange] = []
+        self.received: list[WatchedChange] = []
+        self.unlawful: list[str] = []
         self.generation = 0
+        self._deleted: dict[tuple[str, str], int] = {}
+        self._kept: set[NamespacedName] = set()
+
+    def on_add(self, obj: ApiObject, is_initial: bool) -> None:
+        self._hold(obj.key not in self.objects, "added twice", obj)
+        self.objects[obj.key] = obj
+        self.received.append(WatchedChange(int(obj.resource_version), "ADDED", obj.key.name))
+
+    def on_update(self, old: ApiObject, new: ApiObject) -> None:
+        self._hold(self.objects.get(new.key) is old, "old state differs from the last call", new)
+        self._hold(int(new.resource_version) > int(old.resource_version), "back in time", new)
+        self._hold(new.uid == old.uid, "another object", new)
+        self.objects[new.key] = new
+        self.received.append(WatchedChange(int(new.resource_version), "MODIFIED", new.key.name))
+
+    def on_delete(self, last_known: ApiObject) -> None:
+        """A handler gets the state before the deletion, which identifies it."""
+        self._hold(self.objects.pop(last_known.key, None) is last_known, "unknown", last_known)
+        name = last_known.key.name
+        version = self._deleted.get((name, last_known.resource_version), 0)
+        self.received.append(WatchedChange(version, "DELETED", name))
+
+    def _hold(self, lawful: bool, what: str, obj: ApiObject) -> None:
+        if not lawful:
+            self.unlawful.append(f"{what}: {obj}")
 
     async def step(self, what: str, argument: object) -> None:
         match what, argument:
             case "wait", float(seconds):
                 await asyncio.sleep(seconds)
-            case (("put" | "replace" | "delete" | "break"), str(name)):
+            case (("put" | "replace" | "delete" | "break" | "resend"), str(name)):
                 self.change(what, NamespacedName("ns", name))
             case "drop", error:
                 self.source.drop_watches(error)  # type: ignore[arg-type]
@@ -111,44 +146,114 @@ class World:
     def change(self, what: str, key: NamespacedName) -> None:
         current = self.source.objects.get(key)
         if what == "put":
-            self.source.put(thing(key.name, uid=current.uid if current else self.new_uid()))
+            self._put(key, current.uid if current else self._new_uid())
         elif current is not None and what == "break":
             self.source.put_broken(key)
+            self._kept |= {key} & self.objects.keys()
+        elif current is not None and what == "resend":
+            self._resend(current)
         elif current is not None:
             self.source.delete(key)
+            self._kept.discard(key)
+            version = int(self.source.resource_version)
+            self._deleted[key.name, current.resource_version] = version
+            self.written.append(WatchedChange(version, "DELETED", key.name))
             if what == "replace":
-                self.source.put(thing(key.name, uid=self.new_uid()))
+                self._put(key, self._new_uid())
 
-    def new_uid(self) -> str:
+    def _put(self, key: NamespacedName, uid: str) -> None:
+        type = "MODIFIED" if key in self.source.objects else "ADDED"
+        stored = self.source.put(thing(key.name, uid=uid))
+        self.written.append(WatchedChange(int(stored.resource_version), type, key.name))
+
+    def _resend(self, current: ApiObject) -> None:
+        """An API server that lags behind sends the older events of an object again."""
+        if self.objects.get(current.key) is current:
+            for version, event in list(self.source._history):
+                mine = event.object is not None and event.object.key == current.key
+                if mine and version < int(current.resource_version):
+                    self.source._send(event)
+
+    def _new_uid(self) -> str:
         self.generation += 1
         return f"uid-{self.generation}"
 
     def assert_handlers_know_the_store(self) -> None:
-        assert self.mirror.unlawful == []
-        assert self.mirror.objects == {each.key: each for each in self.informer.lister.list()}
+        assert self.unlawful == []
+        assert self.objects == {each.key: each for each in self.informer.lister.list()}
 
     def assert_settled(self) -> None:
         assert self.informer.has_synced
         broken = self.source.broken
-        mine = {key: obj for key, obj in self.mirror.objects.items() if key not in broken}
+        mine = {key: obj for key, obj in self.objects.items() if key not in broken}
         theirs = {key: obj for key, obj in self.source.objects.items() if key not in broken}
         assert mine == theirs
         # Of what does not decode the last good version is kept, where there was time to see one.
-        assert self.mirror.objects.keys() <= self.source.objects.keys()
+        assert self._kept <= self.objects.keys() <= self.source.objects.keys()
 
 
-@given(st.booleans(), st.sampled_from([0, 1, 3]), stories)
+Story = list[tuple[str, object]]
+
+names = st.sampled_from("abc")
+waits = st.tuples(st.just("wait"), st.sampled_from([0.0, 0.01, 2.0, 20.0, 100.0]))
+losses = [ConnectionFailed("reset"), TooManyRequests("later")]
+errors = st.sampled_from([None, *losses, Expired("too old"), ServerError("etcd")])
+changes = st.tuples(
+    st.sampled_from(["put", "put", "put", "replace", "delete", "break", "resend"]), names
+)
+failures = st.one_of(
+    st.tuples(st.sampled_from(["drop", "refuse-watch", "refuse-list"]), errors),
+    st.tuples(st.sampled_from(["black-hole", "compact", "bookmark"]), st.none()),
+    st.tuples(st.just("gap"), names),
+)
+
+
+@given(
+    st.booleans(),
+    st.sampled_from([0, 1, 3]),
+    st.lists(st.one_of(changes, waits, failures), min_size=12, max_size=40),
+)
 @settings(deadline=None, max_examples=200)
 async def test_the_cache_equals_the_source_after_any_failures(
-    streams: bool, page_size: int, story: list[tuple[str, object]]
+    streams: bool, page_size: int, story: Story
 ) -> None:
     world = World(streams=streams, page_size=page_size)
-    async with asyncio.TaskGroup() as group:
-        running = group.create_task(world.informer.run())
+    async with background(world.informer.run()):
         for what, argument in story:
             await world.step(what, argument)
             world.assert_handlers_know_the_store()
-        await asyncio.sleep(200)
+        await asyncio.sleep(RECOVERY_SECONDS)
         world.assert_settled()
         world.assert_handlers_know_the_store()
-        running.cancel()
+
+
+def after_a_bookmark(what: str) -> Story:
+    """From which the informer can resume: two silent watches in a row end in a list."""
+    return [("wait", RECOVERY_SECONDS), ("bookmark", None), ("wait", 0.01), (what, None)]
+
+
+recoverable = st.one_of(
+    st.tuples(st.sampled_from(["put", "put", "delete"]), names).map(lambda step: [step]),
+    st.sampled_from([None, *losses]).map(lambda error: [("drop", error)]),
+    st.sampled_from(losses).map(lambda error: [("refuse-watch", error), ("drop", None)]),
+    st.sampled_from(["black-hole", "compact"]).map(after_a_bookmark),
+    waits.map(lambda step: [step]),
+)
+
+
+@given(st.booleans(), st.lists(recoverable, min_size=8, max_size=30))
+@settings(deadline=None, max_examples=50)
+async def test_an_informer_passes_on_every_change_once_and_in_order(
+    streams: bool, stories: list[Story]
+) -> None:
+    world = World(streams=streams, page_size=0)
+    source = world.source
+    since = int(source.resource_version)
+    async with background(world.informer.run()):
+        await asyncio.sleep(1)
+        for what, argument in (step for story in stories for step in story):
+            await world.step(what, argument)
+        await asyncio.sleep(RECOVERY_SECONDS)
+    until = int(source.resource_version)
+    assert watch_problems(world.written, world.received, since=since, until=until) == []
+    assert source.lists == (1 if streams else 2), "a refused stream and its list"

@@ -7,113 +7,94 @@ import pytest
 from support.builders import pod
 
 from kruise_probe.api.pods import Pod
-from kruise_probe.informers.mutation_cache import MutationCache
+from kruise_probe.informers.mutation_cache import MAX_TOMBSTONES, MutationCache
 from kruise_probe.informers.store import Store
 
-
-def at(version: str, ip: str = "", *, uid: str = "uid") -> Pod:
-    return msgspec.structs.replace(pod(), resource_version=version, ip=ip, uid=uid)
+KEY = pod().key
 
 
-def caches() -> tuple[Store[Pod], MutationCache[Pod]]:
-    store: Store[Pod] = Store()
-    return store, MutationCache(store)
+def at(version: int, ip: str = "", *, uid: str = "uid", name: str = KEY.name) -> Pod:
+    fields = {"resource_version": str(version), "ip": ip, "uid": uid, "name": name}
+    return msgspec.structs.replace(pod(), **fields)
 
 
-async def test_the_newer_of_stored_and_written_is_returned() -> None:
-    store, cache = caches()
-    store.put(at("5"))
-    cache.record_write(at("7", "written"))
-    found = cache.get(pod().key)
-    assert found is not None
-    assert found.ip == "written"
-    store.put(at("9", "newer"))
-    found = cache.get(pod().key)
-    assert found is not None
-    assert found.ip == "newer"
+class Cached:
+    """A mutation cache over a store, driven by steps such as `("stored", at(5))`."""
 
+    def __init__(self) -> None:
+        self.store: Store[Pod] = Store()
+        self.store.add_index("ip", lambda found: [found.ip])
+        self.cache = MutationCache(self.store)
 
-async def test_indexes_contain_what_was_written() -> None:
-    store, cache = caches()
-    store.add_index("ip", lambda found: [found.ip])
-    store.put(at("5", "old"))
-    cache.record_write(at("7", "new"))
-    assert [found.ip for found in cache.by_index("ip", "new")] == ["new"]
-    assert not cache.by_index("ip", "old")
-
-
-async def test_a_written_object_that_is_not_stored_yet_is_returned() -> None:
-    _, cache = caches()
-    cache.record_write(at("7"))
-    assert cache.get(pod().key) == at("7")
-
-
-async def test_a_written_object_is_returned_and_unseen_for_a_minute() -> None:
-    store, cache = caches()
-    store.put(at("5"))
-    cache.record_write(at("7"))
-    await asyncio.sleep(60)
-    cache.record_write(msgspec.structs.replace(at("7"), name="another"))
-    assert (cache.get(pod().key), cache.unseen()) == (at("7"), [at("7")])
-    await asyncio.sleep(0.1)
-    assert (cache.get(pod().key), cache.unseen()) == (at("5"), [])
-
-
-async def test_the_event_of_our_own_write_is_recognised_once() -> None:
-    _, cache = caches()
-    cache.record_write(at("7"))
-    assert [cache.observe(at(version)) for version in ("6", "7", "7")] == [False, True, False]
-
-
-async def test_a_later_event_replaces_a_written_object() -> None:
-    _, cache = caches()
-    cache.record_write(at("7"))
-    assert not cache.observe(at("8"))
-    assert len(cache._written) == 0
+    async def play(self, *steps: tuple[str, Pod | float]) -> None:
+        for what, argument in steps:
+            match what, argument:
+                case "wait", int() | float():
+                    await asyncio.sleep(argument)
+                case "stored", Pod():
+                    self.store.put(argument)
+                case "written", Pod():
+                    self.cache.record_write(argument)
+                case "event", Pod():
+                    self.cache.observe(argument)
+                case _:
+                    assert isinstance(argument, Pod)
+                    self.store.remove(argument.key)
+                    self.cache.observe_deletion(argument)
 
 
 @pytest.mark.parametrize(
-    "late",
+    ("steps", "found"),
     [
-        pytest.param(at("7"), id="of-the-deleted-object"),
-        pytest.param(at("9"), id="of-the-deleted-object-if-a-list-reported-it"),
-        pytest.param(at("6", uid="former"), id="of-an-earlier-object-of-this-name"),
+        pytest.param([("stored", at(5)), ("written", at(7))], at(7), id="written-is-newer"),
+        pytest.param([("written", at(7)), ("stored", at(9))], at(9), id="stored-is-newer"),
+        pytest.param([("written", at(7))], at(7), id="not-stored-yet"),
+        pytest.param([("stored", at(5)), ("written", at(7)), ("wait", 60)], at(7), id="for-a-minute"),
+        pytest.param([("stored", at(5)), ("written", at(7)), ("wait", 60.1)], at(5), id="after-a-minute"),
+        pytest.param([("written", at(7)), ("event", at(8))], None, id="dropped-by-a-later-event"),
+        pytest.param([("written", at(7)), ("event", at(6))], at(7), id="kept-at-an-earlier-event"),
+        pytest.param([("written", at(7)), ("deleted", at(8))], None, id="dropped-by-a-deletion"),
+        pytest.param([("deleted", at(8)), ("written", at(7))], None, id="late-response"),
+        pytest.param([("deleted", at(8)), ("written", at(9))], None, id="late-response-if-a-list-reported-the-end"),
+        pytest.param([("deleted", at(8)), ("written", at(6, uid="former"))], None, id="late-response-of-an-earlier-object"),
+        pytest.param([("deleted", at(8)), ("written", at(9, uid="new"))], at(9, uid="new"), id="new-object-of-the-name"),
+        pytest.param([("deleted", at(8)), ("wait", 60), ("written", at(7))], None, id="late-for-a-minute"),
+        pytest.param([("deleted", at(8)), ("wait", 60.1), ("written", at(7))], at(7), id="tombstone-expired"),
     ],
-)
-async def test_a_late_response_to_a_write_is_ignored(late: Pod) -> None:
-    _, cache = caches()
-    cache.observe_deletion(at("8"))
-    cache.record_write(late)
-    assert cache.get(pod().key) is None
+)  # fmt: skip
+async def test_the_newer_of_stored_and_written_is_returned(
+    steps: list[tuple[str, Pod | float]], found: Pod | None
+) -> None:
+    cached = Cached()
+    await cached.play(*steps)
+    assert cached.cache.get(KEY) == found
+    assert list(cached.cache.by_index("ip", "")) == [found] * (found is not None)
+    stale = found is not None and (stored := cached.store.get(KEY)) is not None and stored != found
+    assert cached.cache.unseen() == [found] * stale
 
 
-async def test_a_new_object_of_the_same_name_is_returned() -> None:
-    _, cache = caches()
-    cache.observe_deletion(at("8"))
-    cache.record_write(at("9", uid="new"))
-    assert cache.get(pod().key) == at("9", uid="new")
+async def test_indexes_contain_what_was_written() -> None:
+    cached = Cached()
+    await cached.play(("stored", at(5, "old")), ("written", at(7, "new")))
+    assert list(cached.cache.by_index("ip", "new")) == [at(7, "new")]
+    assert not cached.cache.by_index("ip", "old")
 
 
-async def test_an_earlier_write_is_dropped() -> None:
-    _, cache = caches()
-    cache.record_write(at("7"))
-    cache.observe_deletion(at("8"))
-    assert cache.get(pod().key) is None
+async def test_the_event_of_our_own_write_is_recognised_once() -> None:
+    cache = Cached().cache
+    cache.record_write(at(7))
+    assert [cache.observe(at(version)) for version in (6, 7, 7)] == [False, True, False]
 
 
-async def test_a_late_response_to_a_write_is_ignored_for_a_minute() -> None:
-    _, cache = caches()
-    cache.observe_deletion(at("8"))
-    await asyncio.sleep(60)
-    cache.record_write(at("7"))
-    assert cache.get(pod().key) is None
-    await asyncio.sleep(0.1)
-    cache.record_write(at("7"))
-    assert cache.get(pod().key) == at("7")
-
-
-async def test_of_too_many_tombstones_the_oldest_are_dropped() -> None:
-    _, cache = caches()
-    for number in range(5000):
-        cache.observe_deletion(msgspec.structs.replace(at("7"), name=f"web-{number}"))
-    assert [key.name for key in cache._tombstones] == [f"web-{each}" for each in range(904, 5000)]
+async def test_of_too_many_tombstones_and_expired_writes_the_oldest_are_dropped() -> None:
+    cache = Cached().cache
+    for number in range(MAX_TOMBSTONES + 9):
+        cache.observe_deletion(at(7, name=f"web-{number}"))
+    assert [key.name for key in cache._tombstones][:: MAX_TOMBSTONES - 1] == [
+        "web-9",
+        f"web-{MAX_TOMBSTONES + 8}",
+    ]
+    cache.record_write(at(7))
+    await asyncio.sleep(61)
+    cache.record_write(at(7, name="another"))
+    assert [key.name for key in cache._written] == ["another"]

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
+from support.background import background
 from support.fake_source import FakeSource, thing
 
 from kruise_probe.api.errors import (
-    ApiError,
     BadRequest,
     ConnectionFailed,
     Expired,
@@ -26,6 +26,7 @@ from kruise_probe.api.errors import (
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.kinds import ListPage
 from kruise_probe.api.meta import ApiObject
+from kruise_probe.informers.reflector import LAST_INTERVAL_SECONDS, Backoff
 from kruise_probe.informers.shared_informer import SharedInformer
 
 Source = FakeSource[ApiObject]
@@ -44,12 +45,10 @@ def source() -> Source:
 async def running(source: Source, *, for_seconds: float = 0.1) -> AsyncIterator[Informer]:
     """Runs an informer for so long, then the body, then cancels it."""
     informer = SharedInformer(source, name="things")
-    async with asyncio.TaskGroup() as group:
-        task = group.create_task(informer.run())
+    async with background(informer.run()) as task:
         await asyncio.sleep(for_seconds)
         yield informer
         assert not task.done()
-        task.cancel()
 
 
 def assert_equal_to(source: Source, informer: Informer) -> None:
@@ -165,14 +164,12 @@ async def test_c9_changes_do_not_extend_a_streaming_list_that_never_completes(
     source.ends_initial_events = False
 
     async def churn() -> None:
-        for _ in range(35):
+        while True:
             source.put(thing("a"))
             await asyncio.sleep(1)
 
-    async with asyncio.TaskGroup() as group:
-        group.create_task(churn())
-        async with running(source, for_seconds=31) as informer:
-            assert informer.has_synced
+    async with background(churn()), running(source, for_seconds=31) as informer:
+        assert informer.has_synced
     assert sum(each.streamed for each in source.requests) == 1
 
 
@@ -184,11 +181,10 @@ async def test_c9_a_slow_streaming_list_with_events_is_not_cancelled(source: Sou
             await asyncio.sleep(2.5)
             source.put(thing("slow"))
         source._send(source._history[-1][1]._replace(initial_events_end=True))
+        await asyncio.sleep(100)
 
-    async with asyncio.TaskGroup() as group:
-        group.create_task(finish())
-        async with running(source, for_seconds=25) as informer:
-            assert informer.has_synced
+    async with background(finish()), running(source, for_seconds=25) as informer:
+        assert informer.has_synced
     assert len(source.requests) == 1
 
 
@@ -281,21 +277,7 @@ async def test_a_watch_that_ends_normally_continues_at_its_last_version(source: 
     assert all(300 <= gap <= 600 for gap in gaps)
 
 
-async def test_c1_a_connection_without_data_is_closed_within_75_s_and_loses_no_event(
-    source: Source,
-) -> None:
-    async with running(source, for_seconds=30) as informer:
-        source.black_hole()
-        source.put(thing("lost"))
-        source.delete(NamespacedName("ns", "a"))
-        await asyncio.sleep(75)
-        assert_equal_to(source, informer)
-    assert source.lists == 1
-
-
-async def test_a_version_from_the_future_is_dropped_after_a_silent_watch(
-    source: Source,
-) -> None:
+async def test_a_version_from_the_future_is_dropped_after_a_silent_watch(source: Source) -> None:
     async with running(source, for_seconds=61) as informer:
         source.restore(version=3)
         source.put(thing("restored"))
@@ -333,46 +315,71 @@ async def test_a_watch_that_exceeds_its_timeout_is_cancelled(
 
 
 @pytest.mark.parametrize("streams", [True, False], ids=["streamed", "paged"])
+@pytest.mark.parametrize("expired", [False, True], ids=["in-order", "with-410"])
 async def test_c3_a_server_that_ends_each_watch_at_once_gets_ten_requests_in_10_s(
-    source: Source, streams: bool
+    source: Source, expired: bool, streams: bool
 ) -> None:
     source.streams = streams
-    source.ends_watches_at_once = True
-    async with running(source, for_seconds=10) as informer:
-        assert len(source.requests) <= 10
-        assert informer.has_synced
-
-
-@pytest.mark.parametrize("streams", [True, False], ids=["streamed", "paged"])
-async def test_c4_a_server_that_returns_410_for_each_watch_gets_ten_requests_in_10_s(
-    source: Source, streams: bool
-) -> None:
-    source.streams = streams
-    source.on_watch = always(Expired("too old"))
+    if expired:
+        source.on_watch = always(Expired("too old"))
+    else:
+        source.ends_watches_at_once = True
     async with running(source, for_seconds=10) as informer:
         assert len(source.requests) <= 10
         assert informer.has_synced
         assert_equal_to(source, informer)
 
 
-async def test_c4_compaction_during_a_paused_watch_causes_one_list(source: Source) -> None:
-    async with running(source, for_seconds=90) as informer:
-        source.black_hole()
-        source.put(thing("a"))
+def outage(source: Source, error: Exception, *, times: int = 1) -> None:
+    """All watches end, and the next ones are refused."""
+    source.on_watch = failing(*[error] * times)
+    source.drop_watches(ConnectionFailed("reset"))
+
+
+TOO_LARGE = ServerError("Too large resource version: 99, current: 12", code=504)
+
+
+@pytest.mark.parametrize(
+    ("fault", "within_seconds", "compacted", "lists"),
+    [
+        pytest.param(lambda s: s.black_hole(), 75, False, 1, id="no-data"),
+        pytest.param(lambda s: s.black_hole(), 80, True, 2, id="no-data-and-compaction"),
+        pytest.param(lambda s: outage(s, ConnectionFailed("no"), times=6), 80, False, 1, id="outage"),
+        pytest.param(lambda s: outage(s, TOO_LARGE, times=3), 20, False, 2, id="version-never-accepted"),
+        pytest.param(lambda s: s.drop_watches(TimeoutError()), 10, False, 1, id="timeout"),
+        pytest.param(lambda s: s.drop_watches(Unauthorized("expired")), 10, False, 1, id="401"),
+        pytest.param(lambda s: s.drop_watches(TooManyRequests("later")), 10, False, 1, id="429"),
+        pytest.param(lambda s: s.drop_watches(ServerError("etcd")), 10, False, 1, id="500"),
+        pytest.param(lambda s: s.drop_watches(Expired("too old")), 10, False, 2, id="410"),
+        pytest.param(lambda s: s.drop_watches(BadRequest("invalid version")), 10, False, 2, id="400"),
+    ],
+)  # fmt: skip
+async def test_c1_changes_during_a_fault_are_not_lost_and_only_an_invalid_version_causes_a_list(
+    source: Source,
+    fault: Callable[[Source], None],
+    within_seconds: float,
+    compacted: bool,
+    lists: int,
+) -> None:
+    async with running(source, for_seconds=61) as informer:
+        fault(source)
+        source.put(thing("b"))
         source.put(thing("new"))
-        source.delete(NamespacedName("ns", "b"))
-        source.compact()
-        await asyncio.sleep(80)
+        source.delete(thing("a").key)
+        if compacted:
+            source.compact()
+        await asyncio.sleep(within_seconds)
         assert_equal_to(source, informer)
-    assert source.lists == 2
+    assert source.lists == lists
+    if lists == 1:
+        assert len({each.resource_version for each in source.requests[1:3]}) == 1
 
 
 async def test_c4_a_version_that_expired_in_an_outage_is_relisted_when_it_ends(
     source: Source,
 ) -> None:
     async with running(source, for_seconds=90) as informer:
-        source.on_watch = failing(*[ConnectionFailed("refused")] * 5)
-        source.drop_watches(ConnectionFailed("reset"))
+        outage(source, ConnectionFailed("refused"), times=5)
         source.put(thing("meanwhile"))
         source.compact()
         await asyncio.sleep(80)
@@ -380,18 +387,6 @@ async def test_c4_a_version_that_expired_in_an_outage_is_relisted_when_it_ends(
     refused, listed = source.requests[-2:]
     assert (refused.streamed, listed.streamed) == (False, True)
     assert listed.at == refused.at
-
-
-async def test_the_watch_continues_at_the_same_version_after_an_outage(source: Source) -> None:
-    async with running(source, for_seconds=100) as informer:
-        source.on_watch = failing(*[ConnectionFailed("refused")] * 6)
-        source.drop_watches(ConnectionFailed("reset"))
-        source.put(thing("meanwhile"))
-        await asyncio.sleep(80)
-        assert_equal_to(source, informer)
-    assert source.lists == 1
-    versions = [each.resource_version for each in source.requests[1:]]
-    assert len(set(versions)) == 1
 
 
 @pytest.mark.parametrize(
@@ -406,53 +401,6 @@ async def test_retry_after_of_the_server_is_the_minimum_delay(
         assert informer.has_synced
     refused, listed = source.requests
     assert least <= listed.at - refused.at <= 1.2 * least
-
-
-async def test_recovery_after_a_long_outage_takes_at_most_30_s(source: Source) -> None:
-    async with running(source) as informer:
-        source.on_watch = always(ConnectionFailed("refused"))
-        source.drop_watches(ConnectionFailed("reset"))
-        await asyncio.sleep(3600)
-        source.on_watch = lambda: None
-        source.put(thing("meanwhile"))
-        await asyncio.sleep(30.1)
-        assert_equal_to(source, informer)
-
-
-@pytest.mark.parametrize(
-    ("error", "lists"),
-    [
-        pytest.param(ConnectionFailed("reset"), 1, id="broken-connection"),
-        pytest.param(TimeoutError(), 1, id="timeout"),
-        pytest.param(Unauthorized("expired"), 1, id="401"),
-        pytest.param(TooManyRequests("later"), 1, id="429"),
-        pytest.param(ServerError("etcd"), 1, id="500"),
-        pytest.param(Expired("too old"), 2, id="410"),
-        pytest.param(BadRequest("invalid resource version"), 2, id="400"),
-    ],
-)
-async def test_only_an_error_about_the_version_causes_a_list(
-    source: Source,
-    error: ApiError | KubeError | TimeoutError,
-    lists: int,
-) -> None:
-    async with running(source) as informer:
-        source.drop_watches(error)
-        await asyncio.sleep(10)
-        source.put(thing("after"))
-        await asyncio.sleep(1)
-        assert_equal_to(source, informer)
-    assert source.lists == lists
-
-
-async def test_a_version_that_the_server_never_accepts_is_dropped(source: Source) -> None:
-    async with running(source, for_seconds=61) as informer:
-        too_large = ServerError("Too large resource version: 99, current: 12", code=504)
-        source.on_watch = failing(*[too_large] * 3)
-        source.drop_watches()
-        await asyncio.sleep(20)
-        assert_equal_to(source, informer)
-    assert source.lists == 2
 
 
 async def test_a_version_that_fails_after_each_acceptance_is_dropped(source: Source) -> None:
@@ -527,20 +475,18 @@ class HeldStreams(FakeSource[ApiObject]):
 
 
 async def test_everything_that_the_server_sends_is_activity(source: Source) -> None:
-    async with running(source, for_seconds=10) as informer:
-        assert informer.seconds_since_activity() == 10
-        source.bookmark()
-        await asyncio.sleep(1)
-        assert informer.seconds_since_activity() == 1
-
-
-async def test_each_page_and_initial_event_is_activity(source: Source) -> None:
     source.ends_initial_events = False
     async with running(source, for_seconds=5) as informer:
+        assert informer.seconds_since_activity() == 5
         source.put(thing("d"))
         await asyncio.sleep(1)
         assert informer.seconds_since_activity() == 1
+        source.bookmark(ends_initial_events=True)
+        await asyncio.sleep(2)
+        assert informer.seconds_since_activity() == 2
 
+
+async def test_each_page_is_activity() -> None:
     slow = Slow()
     slow.streams = False
     slow.page_size = 1
@@ -551,16 +497,18 @@ async def test_each_page_and_initial_event_is_activity(source: Source) -> None:
         assert paged.seconds_since_activity() == pytest.approx(2)
 
 
-async def test_an_outage_increases_inactivity_and_sets_last_error(source: Source) -> None:
+async def test_an_outage_is_reported_and_ends_at_most_30_s_after_its_cause(source: Source) -> None:
     async with running(source) as informer:
         source.on_watch = always(ConnectionFailed("connection refused"))
         source.drop_watches(ConnectionFailed("reset"))
-        await asyncio.sleep(200)
-        assert informer.seconds_since_activity() > 199
+        await asyncio.sleep(3600)
+        assert informer.seconds_since_activity() > 3599
         assert informer.last_error == "connection refused"
         assert informer.seconds_since_outage() == 0
         source.on_watch = lambda: None
-        await asyncio.sleep(31)
+        source.put(thing("meanwhile"))
+        await asyncio.sleep(30.1)
+        assert_equal_to(source, informer)
         assert informer.last_error == ""
         assert 0 < informer.seconds_since_outage() <= 31
 
@@ -682,3 +630,23 @@ async def test_the_kind_of_error_decides_how_it_is_logged(
     shown = [(entry["log_level"], entry["event"]) for entry in logs]
     assert (level, event) in shown
     assert informer.last_error == ""
+
+
+def delays(lasted_seconds: float, tries: int, backoff: Backoff | None = None) -> list[float]:
+    used = backoff or Backoff()
+    return [used.delay_after(lasted_seconds) for _ in range(tries)]
+
+
+def test_c3_delays_grow_from_under_2_s_to_at_most_30_s_with_jitter() -> None:
+    first, second, *_, last = delays(0, 10)
+    assert 0.8 <= first <= 1.6 <= second <= 3.2
+    assert 15 <= last <= LAST_INTERVAL_SECONDS
+    assert len({round(delays(0, 8)[-1], 3) for _ in range(20)}) > 10
+
+
+@pytest.mark.parametrize(("lasted", "healed"), [(60, True), (59, False)])
+def test_only_an_attempt_of_a_minute_resets_the_backoff(lasted: float, healed: bool) -> None:
+    backoff = Backoff()
+    delays(0, 10, backoff)
+    assert delays(lasted, 1, backoff) == [0]
+    assert (delays(0, 1, backoff)[0] <= 1.6) is healed

@@ -1,6 +1,7 @@
 import asyncio
 
 import pytest
+from support.background import background
 from support.fake_source import FakeSource, thing
 
 from kruise_probe.api.keys import NamespacedName
@@ -36,9 +37,10 @@ async def test_handlers_get_all_events_in_order_and_a_later_one_what_is_stored(
     informer = SharedInformer(source, name="things")
     recorder, later = Recorder(), Recorder()
     informer.add_event_handler(recorder)
-    async with asyncio.TaskGroup() as group:
-        running = group.create_task(informer.run())
+    assert not informer.has_synced
+    async with background(informer.run()):
         await informer.wait_for_sync()
+        assert recorder.calls == ["initial a", "initial b"]
         source.put(thing("c"))
         source.put(thing("a"))
         source.delete(NamespacedName("ns", "b"))
@@ -46,30 +48,8 @@ async def test_handlers_get_all_events_in_order_and_a_later_one_what_is_stored(
         informer.add_event_handler(later)
         source.put(thing("d"))
         await asyncio.sleep(1)
-        running.cancel()
     assert recorder.calls == ["initial a", "initial b", "add c", "update a", "delete b", "add d"]
     assert later.calls == ["initial a", "initial c", "add d"]
-
-
-async def test_it_has_synced_only_after_handlers_got_the_whole_list(
-    source: FakeSource[ApiObject],
-) -> None:
-    informer = SharedInformer(source, name="things")
-
-    class Early(Recorder):
-        def on_add(self, obj: ApiObject, is_initial: bool) -> None:
-            super().on_add(obj, is_initial)
-            assert not informer.has_synced
-
-    early = Early()
-    informer.add_event_handler(early)
-    assert not informer.has_synced
-    async with asyncio.TaskGroup() as group:
-        running = group.create_task(informer.run())
-        await informer.wait_for_sync()
-        assert informer.has_synced
-        assert len(early.calls) == 2
-        running.cancel()
 
 
 @pytest.mark.parametrize(
@@ -86,10 +66,8 @@ async def test_c14_a_resync_calls_handlers_for_every_object(
     informer = SharedInformer(source, name="things", resync_seconds=resync_seconds)
     recorder = Recorder()
     informer.add_event_handler(recorder)
-    async with asyncio.TaskGroup() as group:
-        running = group.create_task(informer.run())
+    async with background(informer.run()):
         await asyncio.sleep(1500)
-        running.cancel()
     assert sum(call.startswith("resync") for call in recorder.calls) == resyncs
 
 
@@ -99,8 +77,7 @@ async def test_a_resync_of_many_objects_yields_to_the_event_loop() -> None:
         source.put(thing(str(number)))
     informer = SharedInformer(source, name="things", resync_seconds=10)
     recorder = Recorder()
-    async with asyncio.TaskGroup() as group:
-        running = group.create_task(informer.run())
+    async with background(informer.run()):
         await informer.wait_for_sync()
         informer.add_event_handler(recorder)
         recorder.calls.clear()
@@ -109,6 +86,5 @@ async def test_a_resync_of_many_objects_yields_to_the_event_loop() -> None:
         while len(recorder.calls) < 1024:
             seen.append(len(recorder.calls))
             await asyncio.sleep(0)
-        running.cancel()
     assert len(set(seen)) >= 3
     assert asyncio.get_running_loop().time() == 10, "a yield takes no time"

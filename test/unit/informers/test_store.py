@@ -12,14 +12,6 @@ def by_label(obj: ApiObject) -> list[tuple[str, str]]:
     return list((obj.metadata.labels or {}).items())
 
 
-@pytest.fixture
-def store() -> Store[ApiObject]:
-    store: Store[ApiObject] = Store()
-    store.add_index("namespace", lambda obj: [obj.key.namespace])
-    store.add_index("label", by_label)
-    return store
-
-
 def names(found: object) -> set[str]:
     return {each.key.name for each in found}  # type: ignore[attr-defined]
 
