@@ -33,7 +33,6 @@ from kruise_probe.cli.options import (
     serving,
     user_agent,
 )
-from kruise_probe.client.recorder import EventRecorder
 from kruise_probe.client.rest import ResourceListerWatcher, RestClient
 from kruise_probe.daemon.agent import AgentOptions, run_agent
 from kruise_probe.daemon.cri.containers import ContainerWatcher
@@ -46,6 +45,7 @@ from kruise_probe.daemon.worker import WorkerContext
 from kruise_probe.informers.shared_informer import SharedInformer
 from kruise_probe.manager.cache_checks import add_cache_checks
 from kruise_probe.manager.process import run_until_signalled
+from kruise_probe.manager.recorder import EventRecorder
 from kruise_probe.serving.logs import configure_logs
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)

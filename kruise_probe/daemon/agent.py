@@ -18,7 +18,6 @@ from prometheus_client import REGISTRY
 from kruise_probe.api.keys import ProbeKey
 from kruise_probe.api.names import EVENT_FAILED, EVENT_SUCCEEDED, EVENT_UNKNOWN, SYSTEM_NAMESPACE
 from kruise_probe.api.v1alpha1 import ContainerProbeState, NodePodProbe, ProbeState
-from kruise_probe.client.recorder import EventRecorder, ObjectReference
 from kruise_probe.client.request import Writer
 from kruise_probe.daemon import metrics
 from kruise_probe.daemon.diff import DesiredProbe, Recorded, desired_probes, recorded_in
@@ -28,6 +27,7 @@ from kruise_probe.daemon.reporter import Reporter, StatusClient
 from kruise_probe.daemon.schedule import StartTime
 from kruise_probe.daemon.worker import Worker, WorkerContext
 from kruise_probe.informers.replica import EventHandler
+from kruise_probe.manager.recorder import EventRecorder, ObjectReference
 
 CLOCK_CHECK_SECONDS: Final = 1.0
 """How often the wall clock is compared with the loop's."""

@@ -26,12 +26,12 @@ from kruise_probe.api.errors import FatalError, first_of
 from kruise_probe.api.kinds import KubeObject, Resource
 from kruise_probe.api.times import utc_now
 from kruise_probe.client.config import ClusterConfig
-from kruise_probe.client.recorder import EventRecorder
 from kruise_probe.client.rest import ResourceListerWatcher, RestClient
 from kruise_probe.informers.reflector import ListerWatcher
 from kruise_probe.informers.shared_informer import SharedInformer
 from kruise_probe.manager.cache_checks import add_cache_checks
 from kruise_probe.manager.leader_election import LeaderElection, LeaderElector
+from kruise_probe.manager.recorder import EventRecorder
 from kruise_probe.serving.endpoints import Checks
 
 T = TypeVar("T", bound=KubeObject)

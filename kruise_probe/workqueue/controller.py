@@ -73,6 +73,7 @@ class Controller(Generic[K]):
         self._reconcile = reconcile
         self._workers = workers
         self._metrics = ReconcileMetrics(self.name)
+        queue.metrics.publish(self.name)
 
     async def run(self) -> None:
         """Run until cancelled."""

@@ -51,18 +51,21 @@ class QueueMetrics(Generic[K]):
         processing: keys being processed, with the loop time at which that began.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self) -> None:
         self.dirty: dict[K, Priority] = {}
         self.processing: dict[K, float] = {}
         self.adds = 0
         self.retries = 0
         self.queue_duration = DurationHistogram(QUEUE_BUCKETS)
         self.work_duration = DurationHistogram(QUEUE_BUCKETS)
+
+    def publish(self, name: str) -> None:
+        """Export the counters under the name of a controller."""
         _queues[name] = self
 
 
 class WorkQueueCollector(Collector):
-    """Collects samples of all live queues.
+    """Collects samples of the queues of all controllers.
 
     Scrape on the event loop: without it, the age of unfinished work is 0.
     """

@@ -41,13 +41,13 @@ class WorkQueue(Generic[K]):
     """Keys that need processing. Belongs to one event loop; needs no task. A cancelled `get` loses no key.
 
     Args:
-        name: of the controller; labels the metrics.
+        name: of the controller, which publishes the metrics under it.
         group_of: the group of a key; among ready keys of equal priority, groups take turns, one key each.
     """
 
     def __init__(self, *, name: str, group_of: GroupOf[K] = one_group) -> None:
         self.name = name
-        self.metrics: QueueMetrics[K] = QueueMetrics(name)
+        self.metrics: QueueMetrics[K] = QueueMetrics()
         self._failures: dict[K, int] = {}
         self._retries = TokenBucket(
             burst=OVERALL_BURST, interval_seconds=1.0 / OVERALL_RETRIES_PER_SECOND

@@ -11,10 +11,10 @@ from support.fake_api import FakeApi, FakeGetter
 
 from kruise_probe.api.names import MANAGER_FIELD_MANAGER
 from kruise_probe.client.config import ClusterConfig
-from kruise_probe.client.recorder import ObjectReference
 from kruise_probe.controllers.product import ManagerOptions, build
 from kruise_probe.manager.leader_election import LeaderElection
 from kruise_probe.manager.manager import Manager
+from kruise_probe.manager.recorder import ObjectReference
 from kruise_probe.serving.endpoints import Checks
 
 START = datetime(2026, 1, 1, tzinfo=UTC)

@@ -29,7 +29,6 @@ from kruise_probe.api.v1alpha1 import (
     NodePodProbeStatus,
     PodProbe,
 )
-from kruise_probe.client.recorder import EventRecorder, ObjectReference
 from kruise_probe.client.request import PatchType
 from kruise_probe.daemon.agent import AgentOptions, run_agent
 from kruise_probe.daemon.cri.containers import ContainerView, ContainerWatcher
@@ -45,6 +44,7 @@ from kruise_probe.daemon.probers.prober import (
 from kruise_probe.daemon.targets import NodeAddresses
 from kruise_probe.daemon.worker import WorkerContext
 from kruise_probe.informers.replica import EventHandler
+from kruise_probe.manager.recorder import EventRecorder, ObjectReference
 
 NODE = "node-1"
 EPOCH = datetime(2026, 11, 21, 12, 0, 0, 250_000, UTC)

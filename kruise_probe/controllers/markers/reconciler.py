@@ -20,7 +20,6 @@ from kruise_probe.api.names import MARKER_FINALIZER, REASON_DAEMON_STALE
 from kruise_probe.api.pods import Pod
 from kruise_probe.api.resources import MARKERS
 from kruise_probe.api.v1alpha1 import PodProbeMarker, PodProbeMarkerStatus
-from kruise_probe.client.recorder import ObjectReference
 from kruise_probe.client.request import Patcher, PatchType
 from kruise_probe.controllers.compiled import CompiledMarker
 from kruise_probe.controllers.limits import (
@@ -49,6 +48,7 @@ from kruise_probe.controllers.pods.values import invalid_values
 from kruise_probe.controllers.pods.writes import MARKS_INTERVAL_SECONDS
 from kruise_probe.controllers.queues import Queues
 from kruise_probe.controllers.state import State
+from kruise_probe.manager.recorder import ObjectReference
 from kruise_probe.workqueue.controller import Result
 
 CATCH_UP_SECONDS: Final = 0.2

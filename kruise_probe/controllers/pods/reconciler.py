@@ -14,7 +14,6 @@ from kruise_probe.api.errors import KubeError
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.pods import Pod
 from kruise_probe.api.resources import PODS
-from kruise_probe.client.recorder import ObjectReference
 from kruise_probe.client.request import Patcher, PatchType
 from kruise_probe.controllers.compiled import CompiledMarker
 from kruise_probe.controllers.pods.claims import Claims, claims_of
@@ -31,6 +30,7 @@ from kruise_probe.controllers.pods.writes import (
 )
 from kruise_probe.controllers.queues import Queues
 from kruise_probe.controllers.state import Refusals, State
+from kruise_probe.manager.recorder import ObjectReference
 from kruise_probe.workqueue.controller import Result
 
 CONTESTED_SECONDS: Final = 1.0

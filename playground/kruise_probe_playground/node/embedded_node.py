@@ -11,13 +11,13 @@ import msgspec
 
 from kruise_probe.api.resources import NODES
 from kruise_probe.api.times import format_time, utc_now
-from kruise_probe.client.recorder import EventRecorder
 from kruise_probe.client.rest import ResourceListerWatcher, RestClient
 from kruise_probe.daemon.cri._pb.cri_pb2_grpc import (
     RuntimeServiceServicer,
     add_RuntimeServiceServicer_to_server,
 )
 from kruise_probe.informers.shared_informer import SharedInformer
+from kruise_probe.manager.recorder import EventRecorder
 from kruise_probe_playground.node.addresses import AddressBlock, hold_block
 from kruise_probe_playground.node.cri_service import CriService
 from kruise_probe_playground.node.kubelet import Kubelet

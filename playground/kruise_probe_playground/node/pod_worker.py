@@ -15,8 +15,8 @@ import structlog
 from kruise_probe.api.core import Probe
 from kruise_probe.api.errors import Conflict, Invalid, KubeError, NotFound
 from kruise_probe.api.times import utc_now
-from kruise_probe.client.recorder import EventRecorder, ObjectReference
 from kruise_probe.client.rest import RestClient
+from kruise_probe.manager.recorder import EventRecorder, ObjectReference
 from kruise_probe_playground.node.addresses import AddressBlock, NoAddress
 from kruise_probe_playground.node.containers import (
     CannotStart,

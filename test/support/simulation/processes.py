@@ -30,7 +30,6 @@ from kruise_probe.api.names import (
     SYSTEM_NAMESPACE,
 )
 from kruise_probe.api.resources import NODE_POD_PROBES
-from kruise_probe.client.recorder import EventRecorder
 from kruise_probe.client.rest import ResourceListerWatcher
 from kruise_probe.controllers import product
 from kruise_probe.daemon import agent
@@ -43,6 +42,7 @@ from kruise_probe.daemon.worker import WorkerContext
 from kruise_probe.informers.shared_informer import SharedInformer
 from kruise_probe.manager.leader_election import LeaderElection, LeaderElector
 from kruise_probe.manager.manager import Manager
+from kruise_probe.manager.recorder import EventRecorder
 from kruise_probe.serving.endpoints import Checks
 
 RESTART_SECONDS = 1.0

@@ -54,7 +54,9 @@ def value(metric: str, queue: WorkQueue[Any], **labels: str) -> float | None:
 
 @pytest.fixture
 def queue(request: pytest.FixtureRequest) -> WorkQueue[str]:
-    return WorkQueue(name=request.node.name)
+    queue: WorkQueue[str] = WorkQueue(name=request.node.name)
+    queue.metrics.publish(queue.name)
+    return queue
 
 
 async def test_d3_names_and_labels_are_those_of_go(queue: WorkQueue[str]) -> None:
@@ -159,6 +161,7 @@ async def test_without_an_event_loop_unfinished_work_has_no_age(queue: WorkQueue
 
 async def test_series_end_with_their_queue() -> None:
     gone: WorkQueue[str] = WorkQueue(name="short-lived")
+    gone.metrics.publish(gone.name)
     gone.add("a")
     assert b'name="short-lived"' in generate_latest()
     del gone

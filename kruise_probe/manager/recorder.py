@@ -11,10 +11,7 @@ others.
 """
 
 import asyncio
-import contextlib
-import heapq
 import random
-from collections import deque
 from collections.abc import Callable
 from datetime import datetime
 from itertools import count
@@ -38,6 +35,7 @@ from kruise_probe.api.errors import (
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.times import CLOCK_SLACK_SECONDS, TokenBucket, format_time
 from kruise_probe.client.request import PatchType, Writer
+from kruise_probe.workqueue.queue import WorkQueue
 
 EVENTS_DROPPED = Counter(
     "kruise_probe_events_dropped_total",
@@ -89,11 +87,7 @@ class SeriesKey(NamedTuple):
 
 
 class EventSeries(msgspec.Struct, eq=False):
-    """Aggregated occurrences of one event.
-
-    `created` is True once the Event `name` exists on the server. `pending` is True while the series waits
-    to be written or is being written.
-    """
+    """Aggregated occurrences of one event. `created` is True once the Event `name` exists on the server."""
 
     key: SeriesKey
     involved: ObjectReference
@@ -106,7 +100,6 @@ class EventSeries(msgspec.Struct, eq=False):
     created: bool = False
     count: int = 0
     tries: int = 0
-    pending: bool = False
 
     def encode_event(self, component: str, host: str) -> bytes:
         """Encode the whole Event with its count, so that it can also replace an expired Event."""
@@ -162,10 +155,10 @@ class EventRecorder:
         self._now = now
         self._series: LRUCache[SeriesKey, EventSeries] = LRUCache(MAX_SERIES)
         self._budgets: LRUCache[SeriesKey, TokenBucket] = LRUCache(MAX_SERIES)
-        self._ready: deque[EventSeries] = deque()
-        self._later: list[tuple[float, int, EventSeries]] = []
+        self._pending: dict[SeriesKey, EventSeries] = {}
+        """The series that wait to be written, or are being written."""
+        self._queue: WorkQueue[SeriesKey] = WorkQueue(name="events")
         self._order = count()
-        self._wake = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
         self._logged: LRUCache[tuple[str, int], bool] = LRUCache(MAX_SERIES)
@@ -192,7 +185,7 @@ class EventRecorder:
         """
         now = self._now()
         key = SeriesKey(involved.uid, type, reason, message if probe is None else probe)
-        series = self._series.get(key)
+        series = self._pending.get(key) or self._series.get(key)
         if series is None:
             budget = self._budget(key._replace(series="") if probe is None else key)
             if budget.wait_seconds(_now()) > 0:
@@ -200,14 +193,17 @@ class EventRecorder:
                 return
             name = event_name(involved.name, now, next(self._order))
             series = EventSeries(key, involved, name, container, now, now, budget)
-        if not series.pending and self._pending >= MAX_PENDING:
-            EVENTS_DROPPED.labels("queue_full").inc()
-            return
+        if key not in self._pending:
+            if len(self._pending) >= MAX_PENDING:
+                EVENTS_DROPPED.labels("queue_full").inc()
+                return
+            self._pending[key] = series
+            self._queue.add(key)
+            self._idle.clear()
+            EVENTS_PENDING.set(len(self._pending))
         self._series[key] = series
         series.count += 1
         series.last_at, series.message = now, message
-        if not series.pending:
-            self._enqueue(series)
 
     def _budget(self, of: SeriesKey) -> TokenBucket:
         """The budget of a series, or of all messages of one object, type and reason."""
@@ -220,49 +216,23 @@ class EventRecorder:
     async def run(self) -> None:
         """Write events until cancelled."""
         while True:
-            await self._until_due()
-            series = self._ready.popleft()
-            await self._write(series)
-            EVENTS_PENDING.set(self._pending)
-            if not self._ready:
+            key, _ = await self._queue.get()
+            self._idle.clear()
+            await self._write(self._pending[key])
+            self._queue.done(key)
+            EVENTS_PENDING.set(len(self._pending))
+            if not len(self._queue):
                 self._idle.set()
 
     async def flush(self) -> None:
         """Wait until every ready series was tried once. Series that wait for a retry or budget are not included."""
         await self._idle.wait()
 
-    @property
-    def _pending(self) -> int:
-        return len(self._ready) + len(self._later)
-
-    def _enqueue(self, series: EventSeries) -> None:
-        series.pending = True
-        self._ready.append(series)
-        self._idle.clear()
-        self._wake.set()
-        EVENTS_PENDING.set(self._pending)
-
-    def _enqueue_after(self, series: EventSeries, seconds: float) -> None:
-        due = asyncio.get_running_loop().time() + seconds
-        heapq.heappush(self._later, (due, next(self._order), series))
-
-    async def _until_due(self) -> None:
-        time = asyncio.get_running_loop().time
-        while True:
-            while self._later and self._later[0][0] <= time() + CLOCK_SLACK_SECONDS:
-                self._enqueue(heapq.heappop(self._later)[2])
-            if self._ready:
-                return
-            self._wake.clear()
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout_at(self._later[0][0] if self._later else None):
-                    await self._wake.wait()
-
     async def _write(self, series: EventSeries) -> None:
         now = _now()
         wait = series.budget.wait_seconds(now)
         if wait > 0:
-            self._enqueue_after(series, wait)
+            self._queue.add_after(series.key, wait)
             return
         series.budget.take(now)
         written = series.count
@@ -272,9 +242,10 @@ class EventRecorder:
             self._handle_failure(series, error)
             return
         series.tries = 0
-        series.pending = False
         if series.count > written:
-            self._enqueue(series)
+            self._queue.add(series.key)
+        else:
+            del self._pending[series.key]
 
     async def _send(self, series: EventSeries) -> None:
         """Create or patch the Event. One that expired is created again; one that exists already is patched."""
@@ -304,10 +275,10 @@ class EventRecorder:
         series.tries += 1
         if transient and series.tries < MAX_TRIES:
             wait = max(RETRY_SECONDS * random.uniform(0.5, 1.0), retry_after_seconds(error))
-            self._enqueue_after(series, wait)
+            self._queue.add_after(series.key, wait)
             return
         series.tries = 0
-        series.pending = False
+        del self._pending[series.key]
         EVENTS_DROPPED.labels("no_answer" if transient else "refused").inc()
         failure = (series.involved.namespace, error.code if isinstance(error, ApiError) else 0)
         expected = failure in self._logged or "being terminated" in str(error)

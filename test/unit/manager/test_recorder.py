@@ -24,12 +24,12 @@ from kruise_probe.api.errors import (
 )
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.kinds import Resource
-from kruise_probe.client.recorder import (
+from kruise_probe.client.request import PatchType
+from kruise_probe.manager.recorder import (
     EventRecorder,
     ObjectReference,
     event_name,
 )
-from kruise_probe.client.request import PatchType
 
 BURST = 25
 REFILL_SECONDS = 60.0
