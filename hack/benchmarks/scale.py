@@ -15,6 +15,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 import structlog
+from support.fake_client import RefusingClient
 from support.hollow import ANNOTATION, LABEL, node_name, pod_ip, pod_name
 from support.hollow import pod_object as hollow_pod
 
@@ -78,7 +79,7 @@ class _Served(Generic[T]):
         self._events.put_nowait(WatchEvent(kind, obj, obj.resource_version))
 
 
-class _Writer:
+class _Client(RefusingClient):
     """Answers each write with the changed object."""
 
     def __init__(
@@ -138,10 +139,6 @@ class _Writer:
     def _stamp(self) -> dict[str, Any]:
         self._version += 1
         return {"resourceVersion": str(self._version), "generation": 1}
-
-
-class _NoEvents:
-    def event(self, pod: object, type: str, reason: str, message: str) -> None: ...
 
 
 def _stored_pod() -> dict[str, Any]:
@@ -220,14 +217,15 @@ async def _one_size(nodes: int, pods: int) -> Row:
     tune_garbage_collector()
     before = procfs.resident_mb(os.getpid())
 
-    writer = _Writer(pod_bytes, served[NODE_POD_PROBES], marker)
+    client: Any = _Client(pod_bytes, served[NODE_POD_PROBES], marker)
     manager = Manager(
         ClusterConfig(server="http://127.0.0.1:1"),
         name="benchmark",
         ready=Checks(),
         source=lambda resource, namespace: served[resource],
+        new_client=lambda **_: client,
     )
-    informers = build(manager, ManagerOptions("kruise-system"), writer=writer, recorder=_NoEvents())
+    informers = build(manager, ManagerOptions("kruise-system"))
     row: Row = {"benchmark": "scale", "nodes": nodes, "pods": pods}
     cpu, wall = time.process_time(), time.perf_counter()
     stalls = _Stalls()
@@ -238,16 +236,16 @@ async def _one_size(nodes: int, pods: int) -> Row:
         row["list_cpu_s"] = round(time.process_time() - cpu, 2)
         row["list_us_per_pod"] = round((time.process_time() - cpu) / pods * 1e6, 1)
         tasks += [group.create_task(each.run()) for each in manager.controllers]
-        await _until(lambda: writer.writes.get("nodepodprobes", 0) >= nodes)
+        await _until(lambda: client.writes.get("nodepodprobes", 0) >= nodes)
         row["planned_wall_s"] = round(time.perf_counter() - wall, 2)
         await _quiet()
         row["planned_cpu_s"] = round(time.process_time() - cpu, 2)
         row["us_per_pod"] = round((time.process_time() - cpu) / pods * 1e6, 1)
         row["mb"] = round(procfs.resident_mb(os.getpid()) - before, 1)
         row["kb_per_pod"] = round(row["mb"] * 1024 / pods, 2)
-        row["writes"] = dict(writer.writes)
+        row["writes"] = dict(client.writes)
         row["longest_stall_ms"] = round(stalls.longest_seconds * 1000, 1)
-        row |= await _one_flip(informers, writer, served[NODE_POD_PROBES])
+        row |= await _one_flip(informers, client, served[NODE_POD_PROBES])
         for task in tasks:
             task.cancel()
     row["python"] = interpreter()
@@ -284,14 +282,14 @@ async def _quiet() -> None:
         idle = time.process_time() - used < 0.03
 
 
-async def _one_flip(informers: Informers, writer: _Writer, probes: _Served[Any]) -> Row:
+async def _one_flip(informers: Informers, client: _Client, probes: _Served[Any]) -> Row:
     """Changes one result of one pod; returns the number of writes and the time until the write."""
     node = node_name(0)
     stored = informers.node_pod_probes.lister.get(NamespacedName("", node))
     assert stored is not None, "every node was planned"
     wire = msgspec.json.decode(msgspec.json.encode(stored))
     pods = [hollow.HollowPod(each["name"], each["uid"]) for each in wire["spec"]["podProbes"]]
-    writer.writes.clear()
+    client.writes.clear()
 
     def send(failed: set[str], version: str) -> None:
         status = msgspec.json.decode(hollow.results(node, pods, failed=failed).body)["status"]
@@ -303,10 +301,10 @@ async def _one_flip(informers: Informers, writer: _Writer, probes: _Served[Any])
     await _quiet()
     started_at = time.perf_counter()
     send({pods[0][0]}, "20000001")
-    await _until(lambda: bool(writer.writes.get("pods")))
+    await _until(lambda: bool(client.writes.get("pods")))
     took = time.perf_counter() - started_at
     await _quiet()
-    return {"flip_ms": round(took * 1000, 2), "pod_writes_per_flip": writer.writes["pods"]}
+    return {"flip_ms": round(took * 1000, 2), "pod_writes_per_flip": client.writes["pods"]}
 
 
 async def measure(sizes: tuple[tuple[int, int], ...]) -> list[Row]:

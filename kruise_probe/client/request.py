@@ -1,4 +1,4 @@
-"""A request to the API server, as a value: method, target and body. And what callers need: one protocol per verb.
+"""A request to the API server, as a value: method, target and body. And what callers need of a client.
 
 Source: client-go rest/request.go; controller-runtime pkg/client/interfaces.go (Reader, Writer).
 Differs: callers encode the bodies, as each kind of write has its own patch. Only the options that this project uses
@@ -6,11 +6,13 @@ exist.
 """
 
 import re
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager
 from enum import StrEnum
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from kruise_probe.api.keys import NamespacedName
-from kruise_probe.api.kinds import KubeObject, Resource
+from kruise_probe.api.kinds import KubeObject, Resource, WatchEvent
 from kruise_probe.api.meta import ObjectMeta
 
 T = TypeVar("T", bound=KubeObject)
@@ -72,25 +74,26 @@ class Request(NamedTuple):
         return f"{self.method} {resource} {NamespacedName(namespace, name)}"
 
 
-# A caller combines the verbs of `RestClient` that it uses, so a fake has no others. Each raises `KubeError` if the
-# request failed.
+class ApiClient(Protocol):
+    """What the product requests of the API server: the face of `RestClient`. Each method raises `KubeError`."""
 
-
-class Getter(Protocol):
     async def get(self, resource: Resource[T], key: NamespacedName) -> T: ...
 
+    def watch(
+        self,
+        resource: Resource[T],
+        *,
+        timeout_seconds: float,
+        namespace: str = "",
+        field_selector: str = "",
+    ) -> AbstractAsyncContextManager[AsyncIterator[WatchEvent[T]]]: ...
 
-class Creator(Protocol):
     async def create(self, resource: Resource[T], body: bytes, *, namespace: str = "") -> T: ...
 
-
-class Replacer(Protocol):
     async def replace_for_metadata(
         self, resource: Resource[Any], key: NamespacedName, body: bytes, *, subresource: str = ""
     ) -> ObjectMeta: ...
 
-
-class Patcher(Protocol):
     async def patch(
         self,
         resource: Resource[T],
@@ -101,12 +104,6 @@ class Patcher(Protocol):
         subresource: str = "",
     ) -> T: ...
 
-
-class Writer(Creator, Patcher, Protocol):
-    """Creates and patches, for Leases and Events."""
-
-
-class Deleter(Protocol):
     async def delete(
         self, resource: Resource[Any], key: NamespacedName, *, uid: str = ""
-    ) -> object: ...
+    ) -> None: ...

@@ -18,7 +18,7 @@ from kruise_probe.api.errors import KubeError, NotFound
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.names import daemon_lease_name
 from kruise_probe.api.resources import LEASES
-from kruise_probe.client.request import Getter
+from kruise_probe.client.request import ApiClient
 from kruise_probe.controllers.daemon_leases import Renewal, Verdict, newest_result_without_hash
 from kruise_probe.controllers.events import enqueue_pods_on
 from kruise_probe.controllers.queues import Queues
@@ -45,7 +45,7 @@ class DaemonReconciler:
     """
 
     def __init__(
-        self, state: State, queues: Queues, client: Getter, *, system_namespace: str
+        self, state: State, queues: Queues, client: ApiClient, *, system_namespace: str
     ) -> None:
         self._state, self._queues, self._client = state, queues, client
         self._leases = state.leases

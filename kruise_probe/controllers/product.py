@@ -4,12 +4,8 @@ Source: Kruise pkg/controller/controllers.go.
 Differs: the queues are shared, because an event or a reconcile enqueues keys of several controllers.
 """
 
-from collections.abc import Callable
-from datetime import datetime
 from typing import NamedTuple
 
-from kruise_probe.api.times import utc_now
-from kruise_probe.client.request import Getter
 from kruise_probe.controllers.daemon_reconciler import DaemonReconciler
 from kruise_probe.controllers.events import (
     LeaseEvents,
@@ -19,8 +15,8 @@ from kruise_probe.controllers.events import (
     PodEvents,
 )
 from kruise_probe.controllers.markers.reconciler import MarkerReconciler
-from kruise_probe.controllers.nodes.reconciler import NodeReconciler, Writer
-from kruise_probe.controllers.pods.reconciler import PodReconciler, Recorder
+from kruise_probe.controllers.nodes.reconciler import NodeReconciler
+from kruise_probe.controllers.pods.reconciler import PodReconciler
 from kruise_probe.controllers.queues import Queues
 from kruise_probe.controllers.state import Informers, State, informers_of
 from kruise_probe.manager.manager import Manager
@@ -47,21 +43,8 @@ class ManagerOptions(NamedTuple):
     message_update_interval_seconds: float = 10.0
 
 
-def build(
-    manager: Manager,
-    options: ManagerOptions,
-    *,
-    reader: Getter | None = None,
-    writer: Writer | None = None,
-    recorder: Recorder | None = None,
-    now: Callable[[], datetime] = utc_now,
-) -> Informers:
-    """Add the controllers to `manager`; start nothing. Tests may replace the reader, the writer and the recorder."""
-    reader, writer, recorder = (
-        reader or manager.rest,
-        writer or manager.rest,
-        recorder or manager.events,
-    )
+def build(manager: Manager, options: ManagerOptions) -> Informers:
+    """Add the controllers to `manager`; start nothing."""
     informers = informers_of(manager, system_namespace=options.system_namespace)
     state = State(
         informers,
@@ -69,7 +52,7 @@ def build(
         allowed_labels=options.allowed_labels,
         serverless=options.serverless,
         message_interval_seconds=options.message_update_interval_seconds,
-        now=now,
+        now=manager.now,
     )
     queues = Queues()
     informers.markers.add_event_handler(MarkerEvents(state, queues))
@@ -78,10 +61,11 @@ def build(
     informers.node_pod_probes.add_event_handler(NodePodProbeEvents(state, queues, manager.leads))
     informers.leases.add_event_handler(LeaseEvents(state, queues))
 
-    nodes = NodeReconciler(state, queues, writer)
-    pods = PodReconciler(state, queues, writer, recorder)
-    markers = MarkerReconciler(state, queues, writer, recorder)
-    daemons = DaemonReconciler(state, queues, reader, system_namespace=options.system_namespace)
+    client, recorder = manager.rest, manager.events
+    nodes = NodeReconciler(state, queues, client)
+    pods = PodReconciler(state, queues, client, recorder)
+    markers = MarkerReconciler(state, queues, client, recorder)
+    daemons = DaemonReconciler(state, queues, client, system_namespace=options.system_namespace)
     manager.controllers += (
         Controller(queue=queues.nodes, reconcile=nodes.reconcile, workers=options.node_workers),
         Controller(queue=queues.pods, reconcile=pods.reconcile, workers=options.pod_workers),

@@ -18,12 +18,12 @@ from prometheus_client import REGISTRY
 from kruise_probe.api.keys import ProbeKey
 from kruise_probe.api.names import EVENT_FAILED, EVENT_SUCCEEDED, EVENT_UNKNOWN, SYSTEM_NAMESPACE
 from kruise_probe.api.v1alpha1 import ContainerProbeState, NodePodProbe, ProbeState
-from kruise_probe.client.request import Writer
+from kruise_probe.client.request import ApiClient
 from kruise_probe.daemon import metrics
 from kruise_probe.daemon.diff import DesiredProbe, Recorded, desired_probes, recorded_in
 from kruise_probe.daemon.heartbeat import Heartbeat
 from kruise_probe.daemon.metrics import ProbeCollector
-from kruise_probe.daemon.reporter import Reporter, StatusClient
+from kruise_probe.daemon.reporter import Reporter
 from kruise_probe.daemon.schedule import StartTime
 from kruise_probe.daemon.worker import Worker, WorkerContext
 from kruise_probe.informers.replica import EventHandler
@@ -61,15 +61,11 @@ class Informer(Protocol):
     async def run(self) -> None: ...
 
 
-class AgentClient(StatusClient, Writer, Protocol):
-    """All requests of the daemon to the API server, except events."""
-
-
 async def run_agent(
     *,
     node_name: str,
     informer: Informer,
-    client: AgentClient,
+    client: ApiClient,
     context: WorkerContext,
     recorder: EventRecorder,
     options: AgentOptions,

@@ -24,7 +24,7 @@ from kruise_probe.api.meta import ObjectMeta, OwnerReference
 from kruise_probe.api.names import daemon_lease_name
 from kruise_probe.api.resources import LEASES
 from kruise_probe.api.times import format_micro_time
-from kruise_probe.client.request import PatchType, Writer
+from kruise_probe.client.request import ApiClient, PatchType
 from kruise_probe.daemon import metrics
 
 LEASE_SECONDS: Final = 60
@@ -41,7 +41,7 @@ class Heartbeat:
     def __init__(
         self,
         *,
-        client: Writer,
+        client: ApiClient,
         node_name: str,
         system_namespace: str,
         now: Callable[[], datetime],

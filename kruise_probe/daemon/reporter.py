@@ -11,7 +11,7 @@ import math
 import random
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Final, Protocol
+from typing import Final
 
 import structlog
 
@@ -26,7 +26,7 @@ from kruise_probe.api.v1alpha1 import (
     NodePodProbeStatus,
     stored_bytes,
 )
-from kruise_probe.client.request import Patcher, PatchType, Replacer
+from kruise_probe.client.request import ApiClient, PatchType
 from kruise_probe.daemon import metrics
 from kruise_probe.daemon.diff import DesiredProbe
 from kruise_probe.daemon.status import (
@@ -58,10 +58,6 @@ FIRST_REFRESH_SECONDS: Final = 60.0
 """Delay of the first refresh after a start, as the last daemon may have written long ago. Probes run first."""
 
 
-class StatusClient(Replacer, Patcher, Protocol):
-    """The requests of the reporter."""
-
-
 class Reporter:
     """Owns the results, and keeps the status of one NodePodProbe equal to those of the probes in its spec.
 
@@ -78,7 +74,7 @@ class Reporter:
     def __init__(
         self,
         *,
-        client: StatusClient,
+        client: ApiClient,
         node_name: str,
         message_sync_seconds: float,
         refresh_seconds: float,

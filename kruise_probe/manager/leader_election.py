@@ -12,10 +12,9 @@ when its renewal is sent; a lost Lease raises, so that the process ends.
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Awaitable, Callable
 from datetime import datetime
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import structlog
 from prometheus_client import Gauge
@@ -23,9 +22,9 @@ from prometheus_client import Gauge
 from kruise_probe.api.core import LEASES, Lease
 from kruise_probe.api.errors import Conflict, FatalError, KubeError, NotFound, first_of
 from kruise_probe.api.keys import NamespacedName
-from kruise_probe.api.kinds import EventType, Resource, WatchEvent
+from kruise_probe.api.kinds import EventType
 from kruise_probe.api.times import CLOCK_SLACK_SECONDS
-from kruise_probe.client.request import Creator, Getter, Patcher, PatchType
+from kruise_probe.client.request import ApiClient, PatchType
 from kruise_probe.manager.lease_record import Candidate, Observation, observe, release
 
 _log = structlog.get_logger(__name__)
@@ -68,28 +67,15 @@ class LeaderElection(NamedTuple):
     retry_period_seconds: float = 2.0
 
 
-class ElectionClient(Getter, Creator, Patcher, Protocol):
-    """The election's own client, which `check` does not fence."""
-
-    def watch(
-        self,
-        resource: Resource[Lease],
-        *,
-        timeout_seconds: float,
-        namespace: str = "",
-        field_selector: str = "",
-    ) -> AbstractAsyncContextManager[AsyncIterator[WatchEvent[Lease]]]: ...
-
-
 class LeaderElector:
     """One candidate: acquires the Lease, runs the work, and releases the Lease as its last call.
 
-    Not safe to run twice. Cancelling `run` cancels the work, renews the Lease until the work has ended, and then
+    `client` is its own one, which `check` does not fence. Not safe to run twice. Cancelling `run` cancels the work, renews the Lease until the work has ended, and then
     releases it.
     """
 
     def __init__(
-        self, client: ElectionClient, options: LeaderElection, *, now: Callable[[], datetime]
+        self, client: ApiClient, options: LeaderElection, *, now: Callable[[], datetime]
     ) -> None:
         self._client = client
         self._key = NamespacedName(options.namespace, options.lease)

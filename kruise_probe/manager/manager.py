@@ -86,6 +86,7 @@ class Manager:
     ) -> None:
         self.namespace: Final = namespace
         self.ready: Final = ready
+        self.now: Final = now
         rest_client = partial(
             new_client,
             config=config,

@@ -34,7 +34,7 @@ from kruise_probe.api.errors import (
 )
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.times import CLOCK_SLACK_SECONDS, TokenBucket, format_time
-from kruise_probe.client.request import PatchType, Writer
+from kruise_probe.client.request import ApiClient, PatchType
 from kruise_probe.workqueue.queue import WorkQueue
 
 EVENTS_DROPPED = Counter(
@@ -148,7 +148,7 @@ class EventRecorder:
     """
 
     def __init__(
-        self, client: Writer, *, component: str, host: str, now: Callable[[], datetime]
+        self, client: ApiClient, *, component: str, host: str, now: Callable[[], datetime]
     ) -> None:
         self._client = client
         self._source = (component, host)

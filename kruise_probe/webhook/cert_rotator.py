@@ -22,7 +22,7 @@ import binascii
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import ClassVar, Final, NamedTuple, Protocol
+from typing import ClassVar, Final, NamedTuple
 
 import msgspec
 import structlog
@@ -32,7 +32,7 @@ from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.kinds import Resource, as_is
 from kruise_probe.api.meta import ApiObject
 from kruise_probe.api.times import format_micro_time, parse_time
-from kruise_probe.client.request import Getter, Patcher, PatchType
+from kruise_probe.client.request import ApiClient, PatchType
 from kruise_probe.serving.certificates import IssuedCertificate, issue_certificate
 from kruise_probe.serving.sockets import ServerTls
 
@@ -165,15 +165,11 @@ VALIDATING: Final = _configurations("Validating")
 MUTATING: Final = _configurations("Mutating")
 
 
-class RotatorClient(Getter, Patcher, Protocol):
-    """The requests of the rotator."""
-
-
 @dataclass(kw_only=True)
 class CertRotator:
     """Rotates the certificate until cancelled; the last one then stays in use."""
 
-    client: RotatorClient
+    client: ApiClient
     tls: ServerTls
     secret: NamespacedName
     configuration: str

@@ -24,6 +24,7 @@ from kruise_probe.api.names import (
     WEBHOOK_SERVICE,
 )
 from kruise_probe.api.v1alpha1 import PodProbeMarker
+from kruise_probe.client.request import ApiClient
 from kruise_probe.serving.certificates import expires_at
 from kruise_probe.serving.http_messages import HttpRequest, HttpResponse
 from kruise_probe.serving.http_server import HttpHandler, HttpServer, Limits
@@ -37,7 +38,7 @@ from kruise_probe.webhook.admission import (
     encode_review,
     review_marker,
 )
-from kruise_probe.webhook.cert_rotator import CertRotator, RotatorClient
+from kruise_probe.webhook.cert_rotator import CertRotator
 from kruise_probe.webhook.mutating import annotate_pod
 
 FLAG: Final = "--webhook-addr"
@@ -138,7 +139,7 @@ def dns_names(namespace: str) -> list[str]:
 
 
 def build_webhook(
-    client: RotatorClient,
+    client: ApiClient,
     options: WebhookOptions,
     *,
     markers_of: MarkersOf,

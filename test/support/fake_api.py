@@ -16,8 +16,10 @@ from support.builders import (
     CREATED,
     Json,
 )
+from support.fake_client import RefusingClient
 from support.fake_source import FakeSource
 
+from kruise_probe.api.core import EVENTS
 from kruise_probe.api.errors import AlreadyExists, Conflict, Invalid, NotFound
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.kinds import KubeObject, Resource, WatchEvent
@@ -85,12 +87,28 @@ class LaggingSource(FakeSource[Any]):
             self._held.append(event)
 
 
-class FakeApi:
-    """Satisfies `Writer`; its `sources` feed informers.
+class RecordedEvent(NamedTuple):
+    about: str
+    type: str
+    reason: str
+    message: str
+
+
+def recorded_event(wire: Json) -> RecordedEvent:
+    involved = wire["involvedObject"]
+    about = f"{involved['kind']}/{involved['name']}"
+    return RecordedEvent(about, wire["type"], wire["reason"], wire["message"])
+
+
+class FakeApi(RefusingClient):
+    """Satisfies `ApiClient`; its `sources` feed informers.
 
     Attributes:
-        writes: what the manager wrote, in order, refused requests included.
+        writes: what the manager wrote, in order, refused requests included; without events.
+        events: what the manager recorded as events, each occurrence.
         before: called with each write before it is done; may raise its error.
+        before_read: called with each key before it is read; may raise its error.
+        read_seconds: how long the response to a read is in flight.
         latency_seconds: by kind, how long a write is in flight; `LATENCY_SECONDS` if not given.
         prune: called with each custom object before it is stored; removes the fields that a CRD prunes.
     """
@@ -100,7 +118,10 @@ class FakeApi:
             each.plural: LaggingSource() for each in (PODS, MARKERS, NODES, NODE_POD_PROBES, LEASES)
         }
         self.writes: list[Write] = []
+        self.events: list[RecordedEvent] = []
         self.before: Callable[[Write], None] = lambda write: None
+        self.before_read: Callable[[NamespacedName], None] = lambda key: None
+        self.read_seconds = 0.0
         self.prune: Callable[[Json], None] = lambda wire: None
         self.latency_seconds: dict[str, float] = {}
         self._wire: dict[tuple[str, NamespacedName], Json] = {}
@@ -111,7 +132,7 @@ class FakeApi:
         names = (f"{each.kind}/{each.subresource}".rstrip("/") for each in self.writes[since:])
         return Counter(each for each in names if not kind or each.partition("/")[0] == kind)
 
-    def get(self, resource: Resource[T], name: str, namespace: str = "default") -> Json | None:
+    def find(self, resource: Resource[T], name: str, namespace: str = "default") -> Json | None:
         """The object as JSON, or None."""
         return self._wire.get((resource.plural, _key(resource, name, namespace)))
 
@@ -161,8 +182,19 @@ class FakeApi:
         del self._wire[resource.plural, key]
         self.sources[resource.plural].delete(key)
 
+    async def get(self, resource: Resource[T], key: NamespacedName) -> T:
+        self.before_read(key)
+        wire = self.find(resource, key.name, key.namespace)
+        await asyncio.sleep(self.read_seconds)
+        if wire is None:
+            raise NotFound(f"{resource.plural} {key.name} not found")
+        return resource.decode(msgspec.json.encode(wire))
+
     async def create(self, resource: Resource[T], body: bytes, *, namespace: str = "") -> T:
         wire = msgspec.json.decode(body)
+        if resource.plural == EVENTS.plural:
+            self.events.append(recorded_event(wire))
+            return resource.decode(body)
         key = NamespacedName(namespace, wire["metadata"]["name"])
         await self._admit(Write("create", resource.kind, key, wire))
         if (resource.plural, key) in self._wire:
@@ -180,6 +212,8 @@ class FakeApi:
         patch_type: PatchType,
         subresource: str = "",
     ) -> T:
+        if resource.plural == EVENTS.plural:
+            raise NotFound("each occurrence is an event of its own here")
         patch = msgspec.json.decode(body)
         await self._admit(Write("patch", resource.kind, key, patch, subresource))
         live = self._wire.get((resource.plural, key))
@@ -230,28 +264,6 @@ class FakeApi:
         meta["resourceVersion"] = stored.resource_version
         self._wire[resource.plural, key] = wire
         return stored
-
-
-class FakeGetter:
-    """Satisfies `Getter`: the reads of a `FakeApi`.
-
-    Attributes:
-        before: called with each key before it is read; may raise its error.
-        latency_seconds: how long the response is in flight.
-    """
-
-    def __init__(self, api: FakeApi) -> None:
-        self.before: Callable[[NamespacedName], None] = lambda key: None
-        self.latency_seconds = 0.0
-        self._api = api
-
-    async def get(self, resource: Resource[T], key: NamespacedName) -> T:
-        self.before(key)
-        wire = self._api.get(resource, key.name, key.namespace)
-        await asyncio.sleep(self.latency_seconds)
-        if wire is None:
-            raise NotFound(f"{resource.plural} {key.name} not found")
-        return resource.decode(msgspec.json.encode(wire))
 
 
 def _key(resource: Resource[Any], name: str, namespace: str) -> NamespacedName:

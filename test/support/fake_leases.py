@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import msgspec
+from support.fake_client import RefusingClient
 
 from kruise_probe.api.core import Lease
 from kruise_probe.api.errors import AlreadyExists, Conflict, ConnectionFailed, NotFound, ServerError
@@ -83,8 +84,8 @@ class FakeLeases:
         self._watchers.discard(watcher)
 
 
-class FakeElectionClient:
-    """The connection of one manager to the server; satisfies `ElectionClient`.
+class FakeElectionClient(RefusingClient):
+    """The connection of one manager to the server; get, create, patch and watch of its Lease.
 
     Attributes:
         latency_seconds: each way; the server acts in between.
@@ -141,12 +142,12 @@ class FakeElectionClient:
     @asynccontextmanager
     async def watch(
         self,
-        resource: Resource[Lease],
+        resource: Resource[Any],
         *,
         timeout_seconds: float,
         namespace: str = "",
         field_selector: str = "",
-    ) -> AsyncIterator[AsyncIterator[WatchEvent[Lease]]]:
+    ) -> AsyncIterator[AsyncIterator[WatchEvent[Any]]]:
         await self._send()
         watcher = self._leases.subscribe()
         try:

@@ -4,37 +4,19 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
-from typing import NamedTuple
+from typing import Any
 
 from prometheus_client import REGISTRY
-from support.fake_api import FakeApi, FakeGetter
+from support.fake_api import FakeApi
 
 from kruise_probe.api.names import MANAGER_FIELD_MANAGER
 from kruise_probe.client.config import ClusterConfig
 from kruise_probe.controllers.product import ManagerOptions, build
 from kruise_probe.manager.leader_election import LeaderElection
 from kruise_probe.manager.manager import Manager
-from kruise_probe.manager.recorder import ObjectReference
 from kruise_probe.serving.endpoints import Checks
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
-
-
-class RecordedEvent(NamedTuple):
-    about: str
-    type: str
-    reason: str
-    message: str
-
-
-class RecordingRecorder:
-    """Records events."""
-
-    def __init__(self) -> None:
-        self.events: list[RecordedEvent] = []
-
-    def event(self, involved: ObjectReference, type: str, reason: str, message: str) -> None:
-        self.events.append(RecordedEvent(f"{involved.kind}/{involved.name}", type, reason, message))
 
 
 def loop_clock() -> datetime:
@@ -43,9 +25,15 @@ def loop_clock() -> datetime:
 
 
 def manager_over(
-    api: FakeApi, *, namespace: str = "", resync_seconds: float = 0.0, leads: bool = True
+    api: FakeApi,
+    *,
+    namespace: str = "",
+    resync_seconds: float = 0.0,
+    leads: bool = True,
+    now: Callable[[], datetime] = loop_clock,
 ) -> Manager:
-    """A manager whose informers read the fake API server. Its client has no server."""
+    """A manager whose informers and clients use the fake API server."""
+    client: Any = api
     return Manager(
         ClusterConfig(server="http://127.0.0.1:1"),
         name=MANAGER_FIELD_MANAGER,
@@ -53,7 +41,8 @@ def manager_over(
         namespace=namespace,
         resync_seconds=resync_seconds,
         source=lambda resource, namespace: api.sources[resource.plural],
-        now=loop_clock,
+        new_client=lambda **_: client,
+        now=now,
         leader_election=None
         if leads
         else LeaderElection("kruise-system", "kruise-probe", "standby"),
@@ -64,23 +53,15 @@ def manager_over(
 async def running_manager(
     api: FakeApi,
     *,
-    namespace: str = "",
     serverless: bool = False,
-    reader: FakeGetter | None = None,
-    resync_seconds: float = 0.0,
-    now: Callable[[], datetime] = loop_clock,
-    leads: bool = True,
-) -> AsyncIterator[RecordingRecorder]:
-    """Runs the controllers on the fake API server; yields the recorded events. No reconcile may fail unexpectedly."""
-    recorder = RecordingRecorder()
-    options = ManagerOptions("kruise-system", serverless=serverless)
-    manager = manager_over(api, namespace=namespace, resync_seconds=resync_seconds, leads=leads)
-    build(
-        manager, options, reader=reader or FakeGetter(api), writer=api, recorder=recorder, now=now
-    )
+    **options: Any,
+) -> AsyncIterator[None]:
+    """Runs the controllers on the fake API server. No reconcile may fail unexpectedly."""
+    manager = manager_over(api, **options)
+    build(manager, ManagerOptions("kruise-system", serverless=serverless))
     before = _panics()
     async with running(manager):
-        yield recorder
+        yield
     assert _panics() == before, "a reconcile failed with an error that a retry cannot fix"
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from support.builders import Json, marker_wire, node_wire, pod_status_wire, pod_wire, probe_wire
 from support.fake_api import FakeApi
-from support.running_manager import RecordingRecorder, running_manager, settle
+from support.running_manager import running_manager, settle
 
 from kruise_probe.api.kinds import Resource
 from kruise_probe.api.resources import MARKERS, NODE_POD_PROBES, NODES, PODS
@@ -30,13 +30,13 @@ class Scene(FakeApi):
         self.put(MARKERS, marker_wire(name, probes=probes, **more))
 
     @asynccontextmanager
-    async def running(self, *states: Json, **options: Any) -> AsyncIterator[RecordingRecorder]:
+    async def running(self, *states: Json, **options: Any) -> AsyncIterator[None]:
         """A manager that has handled what was there, and then these results of `web-0`."""
-        async with running_manager(self, **options) as recorder:
+        async with running_manager(self, **options):
             await settle()
             if states:
                 await self.report(*states)
-            yield recorder
+            yield
 
     async def run(self, *states: Json, seconds: float = 4.0, **options: Any) -> None:
         """Runs a manager for a while, which gets these results, and stops it."""

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 from support.background import no_failed_callback
+from support.fake_client import RefusingClient
 
 from kruise_probe.api.core import ExecAction, Probe
 from kruise_probe.api.errors import Conflict, NotFound
@@ -255,7 +256,7 @@ class StatusWrite(NamedTuple):
     status: NodePodProbeStatus
 
 
-class FakeNodeApi:
+class FakeNodeApi(RefusingClient):
     """One NodePodProbe and one Lease, as client and as informer.
 
     Attributes:
@@ -316,7 +317,7 @@ class FakeNodeApi:
         metadata = ObjectMeta(NODE, uid=uid, owner_references=(self.node,))
         self._store(NodePodProbe(metadata, spec, kept or None))
 
-    def delete(self) -> None:
+    def remove(self) -> None:
         before, self.object = self.object, None
         assert before is not None
         for handler in self._handlers:

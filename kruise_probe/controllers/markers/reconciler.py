@@ -20,7 +20,7 @@ from kruise_probe.api.names import MARKER_FINALIZER, REASON_DAEMON_STALE
 from kruise_probe.api.pods import Pod
 from kruise_probe.api.resources import MARKERS
 from kruise_probe.api.v1alpha1 import PodProbeMarker, PodProbeMarkerStatus
-from kruise_probe.client.request import Patcher, PatchType
+from kruise_probe.client.request import ApiClient, PatchType
 from kruise_probe.controllers.compiled import CompiledMarker
 from kruise_probe.controllers.limits import (
     ANNOTATIONS_FULL,
@@ -43,12 +43,11 @@ from kruise_probe.controllers.pods.claims import (
     unowned_marks,
 )
 from kruise_probe.controllers.pods.marking import states_of_conditions
-from kruise_probe.controllers.pods.reconciler import Recorder
 from kruise_probe.controllers.pods.values import invalid_values
 from kruise_probe.controllers.pods.writes import MARKS_INTERVAL_SECONDS
 from kruise_probe.controllers.queues import Queues
 from kruise_probe.controllers.state import State
-from kruise_probe.manager.recorder import ObjectReference
+from kruise_probe.manager.recorder import EventRecorder, ObjectReference
 from kruise_probe.workqueue.controller import Result
 
 CATCH_UP_SECONDS: Final = 0.2
@@ -67,7 +66,9 @@ PRUNED_CHECK_SECONDS: Final = 30.0
 class MarkerReconciler:
     """Writes a marker's finalizer, and its status at most once a second and only if it differs."""
 
-    def __init__(self, state: State, queues: Queues, client: Patcher, recorder: Recorder) -> None:
+    def __init__(
+        self, state: State, queues: Queues, client: ApiClient, recorder: EventRecorder
+    ) -> None:
         self._state, self._queues = state, queues
         self._client, self._recorder = client, recorder
         self._pruned: dict[NamespacedName, tuple[PodProbeMarkerStatus, PodProbeMarkerStatus]] = {}

@@ -11,7 +11,7 @@ Differs: checks that the Node exists before it creates anything; an error on one
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
 import msgspec
 from prometheus_client import Gauge
@@ -24,7 +24,7 @@ from kruise_probe.api.names import LEFT_OUT_REASONS, REASON_NO_ROOM
 from kruise_probe.api.pods import Pod
 from kruise_probe.api.resources import NODE_POD_PROBES
 from kruise_probe.api.v1alpha1 import NodePodProbe, PodProbe
-from kruise_probe.client.request import Creator, Deleter, Patcher, PatchType
+from kruise_probe.client.request import ApiClient, PatchType
 from kruise_probe.controllers.compiled import CompiledMarker
 from kruise_probe.controllers.limits import is_probed, is_virtual, left_out_of, may_leave_out
 from kruise_probe.controllers.nodes.budget import fit
@@ -39,10 +39,6 @@ _probes_left_out: Final = Gauge(
     "Probes of pods that are not probed because of a limit.",
     ["reason"],
 )
-
-
-class Writer(Creator, Patcher, Deleter, Protocol):
-    """What the reconcilers write with: a `RestClient`."""
 
 
 class _NodePlan(NamedTuple):
@@ -65,7 +61,7 @@ class NodeReconciler:
     NodePodProbe, or fit again.
     """
 
-    def __init__(self, state: State, queues: Queues, client: Writer) -> None:
+    def __init__(self, state: State, queues: Queues, client: ApiClient) -> None:
         self._state, self._queues, self._client = state, queues, client
 
     async def reconcile(self, name: str) -> None:

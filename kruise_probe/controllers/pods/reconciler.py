@@ -6,7 +6,7 @@ Differs: one pod per key instead of one node; a patch instead of an update of th
 
 import asyncio
 from collections.abc import Iterable
-from typing import Final, Protocol
+from typing import Final
 
 from prometheus_client import Counter, Histogram
 
@@ -14,7 +14,7 @@ from kruise_probe.api.errors import KubeError
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.pods import Pod
 from kruise_probe.api.resources import PODS
-from kruise_probe.client.request import Patcher, PatchType
+from kruise_probe.client.request import ApiClient, PatchType
 from kruise_probe.controllers.compiled import CompiledMarker
 from kruise_probe.controllers.pods.claims import Claims, claims_of
 from kruise_probe.controllers.pods.marking import Changes, marking
@@ -30,7 +30,7 @@ from kruise_probe.controllers.pods.writes import (
 )
 from kruise_probe.controllers.queues import Queues
 from kruise_probe.controllers.state import Refusals, State
-from kruise_probe.manager.recorder import ObjectReference
+from kruise_probe.manager.recorder import EventRecorder, ObjectReference
 from kruise_probe.workqueue.controller import Result
 
 CONTESTED_SECONDS: Final = 1.0
@@ -52,16 +52,12 @@ _writes_delayed: Final = Counter(
 )
 
 
-class Recorder(Protocol):
-    """Records events, such as `EventRecorder`."""
-
-    def event(self, involved: ObjectReference, type: str, reason: str, message: str) -> None: ...
-
-
 class PodReconciler:
     """Writes the marks of pods: one patch per pod and change, or one per part if the API server refuses that."""
 
-    def __init__(self, state: State, queues: Queues, client: Patcher, recorder: Recorder) -> None:
+    def __init__(
+        self, state: State, queues: Queues, client: ApiClient, recorder: EventRecorder
+    ) -> None:
         self._state, self._queues = state, queues
         self._client, self._recorder = client, recorder
         self._limits = state.limits

@@ -167,7 +167,7 @@ class SimulatedManager(SimulatedProcess):
             new_client=connection.client,
             now=self.now,
         )
-        product.build(manager, product.ManagerOptions(SYSTEM_NAMESPACE), now=self.now)
+        product.build(manager, product.ManagerOptions(SYSTEM_NAMESPACE))
         self.elector = manager.elector
         await manager.start()
 

@@ -98,12 +98,12 @@ async def test_with_room_again_the_real_state_is_written(crowded: Scene) -> None
 
 async def test_an_edit_over_the_limit_of_an_entry_is_reported(api: Scene) -> None:
     api.put_marker(large_probe(60_000))
-    async with api.running(state_wire()) as recorder:
+    async with api.running(state_wire()):
         for size, probed, shown in ((66_000, set(), "Unknown"), (60_000, {"web-0"}, "True")):
             await api.change_probes(large_probe(size))
             assert (set(api.probes()), api.condition()[0]) == (probed, shown)
             await api.report(state_wire())
-        assert [each.reason for each in recorder.events] == ["EntryTooLarge"]
+        assert [each.reason for each in api.events] == ["EntryTooLarge"]
 
 
 async def test_a_marker_over_the_limit_reports_it_and_follows_when_one_is_deleted(
@@ -112,13 +112,13 @@ async def test_a_marker_over_the_limit_reports_it_and_follows_when_one_is_delete
     for number in range(MARKERS_PER_POD + 2):
         created = f"2026-01-01T00:{number // 60:02}:{number % 60:02}Z"
         api.put_marker(probe_wire("p", condition=f"c/{number}"), name=f"m{number}", created=created)
-    async with api.running() as recorder:
+    async with api.running():
         last = MARKERS_PER_POD + 1
         assert api.condition(f"c/{last}") == ("Unknown", "TooManyMarkers")
         assert f"c/{MARKERS_PER_POD - 1}" not in api.conditions()
         assert api.says(marker=f"m{last}")[1] == "TooManyMarkers"
         assert api.says(marker=f"m{last}")[2].startswith("1 of 1 pods are not probed")
-        assert [each.reason for each in recorder.events] == ["TooManyMarkers"] * 2
+        assert [each.reason for each in api.events] == ["TooManyMarkers"] * 2
         assert left_out("TooManyMarkers") == 2
 
         api.edit(MARKERS, "m0", {"metadata": {"finalizers": None}})

@@ -161,7 +161,7 @@ async def test_a_marker_deleted_while_paused_leaves_nothing(api: Scene, where: A
     async with api.running(FINE):
         await pause(api, where)
         await api.drop(MARKERS, "web")
-        assert api.get(MARKERS, "web") is None
+        assert api.find(MARKERS, "web") is None
         assert (api.labels(), api.conditions()) == ({}, {})
 
 

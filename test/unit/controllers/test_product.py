@@ -3,7 +3,7 @@
 from typing import Any
 
 from support.builders import policy_wire, state_wire
-from support.running_manager import RecordingRecorder, loop_clock, manager_over, running, settle
+from support.running_manager import loop_clock, manager_over, running, settle
 from support.scene import Scene, scene
 
 from kruise_probe.api.names import MANAGER_FIELD_MANAGER
@@ -15,6 +15,7 @@ from kruise_probe.serving.endpoints import Checks
 
 async def test_leases_are_read_in_the_system_namespace_and_the_rest_in_ours() -> None:
     api = Scene()
+    client: Any = api
     read: dict[str, str] = {}
 
     def source(resource: Any, namespace: str) -> Any:
@@ -27,10 +28,11 @@ async def test_leases_are_read_in_the_system_namespace_and_the_rest_in_ours() ->
         ready=Checks(),
         namespace="team",
         source=source,
+        new_client=lambda **_: client,
         now=loop_clock,
     )
     options = ManagerOptions("the-system")
-    informers = build(manager, options, writer=api, recorder=RecordingRecorder())
+    informers = build(manager, options)
     assert set(informers) == set(manager.informers)
     async with running(manager):
         await settle()
@@ -44,7 +46,7 @@ async def test_a_reserved_label_is_written_if_it_is_allowed() -> None:
         api = scene(policy_wire(labels={key: "x"}))
         manager = manager_over(api)
         options = ManagerOptions("kruise-system", allowed_labels=allowed)
-        build(manager, options, writer=api, recorder=RecordingRecorder(), now=loop_clock)
+        build(manager, options)
         async with running(manager):
             await settle()
             await api.report(state_wire())

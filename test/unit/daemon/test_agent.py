@@ -150,7 +150,7 @@ async def test_the_lease_has_the_owner_of_the_node_pod_probe(node: ScriptedNode)
         node.api.put(one(exec_probe()))
         await asyncio.sleep(15)
         second = node.api.lease["metadata"]["ownerReferences"]
-        node.api.delete()
+        node.api.remove()
         node.api.lease = None
         await asyncio.sleep(15)
         assert node.api.lease, "made anew"
@@ -272,7 +272,7 @@ async def test_an_object_that_comes_after_the_start_is_not_read_back(node: Scrip
     await node.killed_daemon(50)
     assert node.api.state() == "Succeeded"
     kept = node.api.status
-    node.api.delete()
+    node.api.remove()
     node.probers.attempts.clear()
     async with node.daemon():
         await asyncio.sleep(50)
@@ -463,7 +463,7 @@ async def test_nothing_is_sent_for_an_object_that_was_deleted(node: ScriptedNode
     async with node.daemon():
         await asyncio.sleep(3)
         node.api.fail = count
-        node.api.delete()
+        node.api.remove()
         await asyncio.sleep(700)
         assert set(requests) == {"Lease"}
     assert set(requests) == {"Lease"}

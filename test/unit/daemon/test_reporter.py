@@ -331,13 +331,13 @@ Meanwhile = Callable[[ScriptedNode], Coroutine[Any, Any, None]]
 
 
 async def recreate(node: ScriptedNode) -> None:
-    node.api.delete()
+    node.api.remove()
     node.api.put(SPEC)
     node.api.forget_handlers()  # The watch has reported both already.
 
 
 async def delete_and_recreate_later(node: ScriptedNode) -> None:
-    node.api.delete()
+    node.api.remove()
     await asyncio.sleep(1)
     asyncio.get_running_loop().call_later(4, node.api.put, SPEC)
 

@@ -121,7 +121,7 @@ def free(node: ScriptedNode) -> None:
 
 
 def delete(node: ScriptedNode) -> None:
-    node.api.delete()
+    node.api.remove()
 
 
 OTHER = Tenant("other", "uid")

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 from prometheus_client import REGISTRY
 from structlog.testing import capture_logs
+from support.fake_client import RefusingClient
 
 from kruise_probe.api.core import Event
 from kruise_probe.api.errors import (
@@ -42,7 +43,7 @@ def clock() -> datetime:
     return START + timedelta(seconds=asyncio.get_running_loop().time())
 
 
-class FakeEvents:
+class FakeEvents(RefusingClient):
     """Stores events by name; `fault` may raise before anything is stored, `lose_response` after it."""
 
     def __init__(self) -> None:

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 from structlog.testing import capture_logs
 from support.background import background
+from support.fake_client import RefusingClient
 
 from kruise_probe.api.errors import Conflict, Forbidden, NotFound
 from kruise_probe.api.keys import NamespacedName
@@ -24,7 +25,7 @@ START = datetime(2026, 1, 1, tzinfo=UTC)
 TIMES = RotationTimes(timedelta(minutes=60), timedelta(minutes=50), timedelta(seconds=60))
 
 
-class Store:
+class Store(RefusingClient):
     """One Secret with resource versions, and webhook configurations by their kind.
 
     `forbidden` refuses all requests, `bare` has no Secret. The next `conflicts` writes of the Secret conflict. An install has both configurations, or one of the two.

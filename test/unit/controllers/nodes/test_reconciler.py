@@ -242,14 +242,14 @@ class TestNodes:
     async def test_the_nodepodprobe_is_deleted_with_its_node(self, api: Scene) -> None:
         async with api.running():
             await api.drop(NODES, "node-1")
-            assert api.get(NODE_POD_PROBES, "node-1") is None
+            assert api.find(NODE_POD_PROBES, "node-1") is None
             await api.change(PODS, "web-0", {"status": {"podIP": "127.9.9.9"}})
-            assert api.get(NODE_POD_PROBES, "node-1") is None
+            assert api.find(NODE_POD_PROBES, "node-1") is None
 
     async def test_a_nodepodprobe_without_a_node_is_deleted(self, api: Scene) -> None:
         api.put(NODE_POD_PROBES, npp_wire("long-gone"))
         await api.run()
-        assert api.get(NODE_POD_PROBES, "long-gone") is None
+        assert api.find(NODE_POD_PROBES, "long-gone") is None
 
     @pytest.mark.parametrize("former", [["former"], ["former", "uid-node-1"]])
     async def test_a_recreated_node_becomes_the_only_owner(
@@ -287,7 +287,7 @@ class TestNodes:
                 api.put_node("node-2", "web-2")
                 await settle(0.5)
                 await api.drop(NODES, "node-2", seconds=0.5)
-                assert api.get(NODE_POD_PROBES, "node-2") is None
+                assert api.find(NODE_POD_PROBES, "node-2") is None
                 api.put_node("node-2", uid="another")
                 await settle(1)
                 assert api.probes("node-2") == {"web-2": ["web#healthy"]}
@@ -313,7 +313,7 @@ class TestNodes:
     ) -> None:
         async with api.running():
             await api.change(NODES, "node-1", {"metadata": {"labels": {"type": "virtual-kubelet"}}})
-        assert api.get(NODE_POD_PROBES, "node-1") is None
+        assert api.find(NODE_POD_PROBES, "node-1") is None
 
     async def test_a_failing_node_delays_no_other_and_its_marker_reports_the_error(
         self, api: Scene

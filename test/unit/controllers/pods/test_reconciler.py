@@ -19,7 +19,7 @@ from support.builders import (
     probe_wire,
     state_wire,
 )
-from support.fake_api import LATENCY_SECONDS, FakeGetter, Write, refusing
+from support.fake_api import LATENCY_SECONDS, Write, refusing
 from support.running_manager import loop_clock, metric, running_manager, settle
 from support.scene import Scene, scene
 
@@ -377,7 +377,7 @@ async def test_a_key_that_kubectl_owns_causes_no_endless_writes_or_waits(
         await api.report(state_wire(), seconds=30)
         assert api.count("Pod") == {"Pod/status": 1}
         await api.drop(MARKERS, "web", seconds=30)
-        assert api.get(MARKERS, "web") is None
+        assert api.find(MARKERS, "web") is None
         assert api.labels() == {}
 
 
@@ -483,7 +483,7 @@ class TestAValueThatTheServerRefuses:
         async with api.running(state_wire()):
             await api.report(*self.BOTH, seconds=0)
             await api.drop(MARKERS, "web", seconds=10)
-            assert api.get(MARKERS, "web") is None
+            assert api.find(MARKERS, "web") is None
             assert api.marks() == ({}, {}, {"c/bad"})
 
     async def test_a_failure_between_two_parts_is_retried(self, api: Scene) -> None:
@@ -538,7 +538,7 @@ async def test_marks_stay_while_the_pod_is_not_probed_for_a_while(
         await settle()
         assert api.marks() == MARKED
         assert api.count("Pod", since=before) == {}
-        npp = api.get(NODE_POD_PROBES, "node-1")
+        npp = api.find(NODE_POD_PROBES, "node-1")
         assert npp is None or npp["spec"] == {}
 
 
@@ -588,10 +588,6 @@ class TestSilentAgents:
     def api(self, api: Scene) -> Scene:
         api.put(LEASES, lease_wire())
         return api
-
-    @pytest.fixture
-    def reader(self, api: Scene) -> FakeGetter:
-        return FakeGetter(api)
 
     async def test_stale_conditions_are_unknown_marks_stay_and_both_recover(
         self, api: Scene
@@ -684,12 +680,10 @@ class TestSilentAgents:
             await settle(70 if change is None else 20)
             assert api.condition() == STALE
 
-    async def test_a_lease_that_became_malformed_expires_and_is_read_once(
-        self, api: Scene, reader: FakeGetter
-    ) -> None:
+    async def test_a_lease_that_became_malformed_expires_and_is_read_once(self, api: Scene) -> None:
         read: list[NamespacedName] = []
-        reader.before = read.append
-        async with api.running(probed(), reader=reader):
+        api.before_read = read.append
+        async with api.running(probed()):
             api.put(LEASES, lease_wire(renewed="soon"))
             await settle(60)
             assert api.condition() == STALE
@@ -710,11 +704,11 @@ class TestSilentAgents:
 
     @pytest.mark.parametrize("away", ["reads", "hanging-reads", "watches"])
     async def test_after_an_outage_daemons_have_time_to_renew_their_leases(
-        self, api: Scene, reader: FakeGetter, away: str
+        self, api: Scene, away: str
     ) -> None:
         refuse = raising(ConnectionFailed("no connection"))
         api.put(LEASES, lease_wire("node-2"))
-        async with api.running(probed(), reader=reader):
+        async with api.running(probed()):
             before = len(api.writes)
             leases = api.sources["leases"]
             if away == "watches":
@@ -723,13 +717,13 @@ class TestSilentAgents:
             else:
                 leases.hold()
             if away == "reads":
-                reader.before = refuse
+                api.before_read = refuse
             elif away == "hanging-reads":
-                reader.latency_seconds = 3600.0
+                api.read_seconds = 3600.0
             for _ in range(20):
                 await settle(5)
                 await api.relabel(looked=str(loop_clock()), seconds=0)
-            reader.before, reader.latency_seconds = lambda _: None, 0.0
+            api.before_read, api.read_seconds = lambda _: None, 0.0
             leases.on_list = leases.on_watch = lambda: None
             await settle(20)
             renew(api)
@@ -739,20 +733,20 @@ class TestSilentAgents:
             assert api.condition() == STALE
 
     async def test_marks_without_an_owner_go_while_the_lease_cannot_be_read(
-        self, api: Scene, reader: FakeGetter
+        self, api: Scene
     ) -> None:
-        async with api.running(probed(), reader=reader):
-            reader.before = raising(ConnectionFailed("no connection"))
+        async with api.running(probed()):
+            api.before_read = raising(ConnectionFailed("no connection"))
             await settle(60)
             await api.relabel(app="other")
             assert api.marks() == BARE
 
     async def test_a_result_that_waits_for_a_lease_stays_a_change_of_state(
-        self, api: Scene, reader: FakeGetter
+        self, api: Scene
     ) -> None:
         """Its latency is measured, and it has no limit of writes."""
-        reader.before = raising(ConnectionFailed("no connection"))
-        async with api.running(probed(), reader=reader):
+        api.before_read = raising(ConnectionFailed("no connection"))
+        async with api.running(probed()):
             await settle(60)
             await api.report(probed("00:00:30", "Failed"), seconds=1)
             assert api.condition() == FRESH
@@ -762,9 +756,9 @@ class TestSilentAgents:
             assert api.condition() == ("False", "")
             assert latency()[0] == before + 1
 
-    async def test_a_resync_is_no_read_of_a_lease(self, api: Scene, reader: FakeGetter) -> None:
-        reader.before = raising(ConnectionFailed("no connection"))
-        async with api.running(probed(), reader=reader, resync_seconds=100):
+    async def test_a_resync_is_no_read_of_a_lease(self, api: Scene) -> None:
+        api.before_read = raising(ConnectionFailed("no connection"))
+        async with api.running(probed(), resync_seconds=100):
             await settle(150)
             assert api.condition() == FRESH
 
@@ -807,10 +801,10 @@ class TestSilentAgents:
             assert api.condition() == ("False", "")
 
     async def test_a_renewal_that_arrives_during_the_read_of_a_lease_counts(
-        self, api: Scene, reader: FakeGetter
+        self, api: Scene
     ) -> None:
-        reader.latency_seconds = 1.0
-        async with api.running(reader=reader):
+        api.read_seconds = 1.0
+        async with api.running():
             await api.report(probed(), seconds=56.5)
             before = len(api.writes)
             renew(api)
@@ -919,7 +913,7 @@ class TestEmptiedManagedFields:
         api.remove(MARKERS, "web")
         await api.run(seconds=15)
         assert api.marks() == ({"own": "true"}, {}, {"c/users"})
-        assert api.get(MARKERS, "web") is None
+        assert api.find(MARKERS, "web") is None
 
     async def test_values_that_another_manager_owns_stay(self, api: Scene) -> None:
         wire = api.read(PODS, "web-0")
@@ -955,7 +949,7 @@ class TestServerless:
                 await self.provider_reports(api, status)
                 assert api.labels() == {label: "true"}
             assert api.counts() == (1, 1, 0, 0, 0)
-        assert api.get(NODE_POD_PROBES, "node-1") is None
+        assert api.find(NODE_POD_PROBES, "node-1") is None
         assert all("status" not in each.body for each in api.writes if each.kind == "Pod")
 
     async def test_every_new_state_of_a_provider_is_applied_at_once(self, api: Scene) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from support.background import background
 from support.builders import Json, pod_status_wire, policy_wire, probe_wire, state_wire
-from support.running_manager import RecordingRecorder, metric, running_manager, settle
+from support.running_manager import metric, running_manager, settle
 from support.scene import Scene, scene
 
 from kruise_probe.api.resources import MARKERS, NODE_POD_PROBES
@@ -33,16 +33,16 @@ class Reported(Scene):
     message = "fine"
 
     @asynccontextmanager
-    async def reporting(self) -> AsyncIterator[RecordingRecorder]:
+    async def reporting(self) -> AsyncIterator[None]:
         """The manager and the daemon run, and the first results are written."""
-        async with running_manager(self) as recorder, background(self._report()):
+        async with running_manager(self), background(self._report()):
             await settle()
-            yield recorder
+            yield
 
     async def _report(self) -> None:
         last: Any = []
         while True:
-            found = self.get(NODE_POD_PROBES, "node-1")
+            found = self.find(NODE_POD_PROBES, "node-1")
             entries = (found or {"spec": {}})["spec"].get("podProbes") or ()
             statuses = [self._status_of(entry) for entry in entries]
             if found and statuses != last:
@@ -107,7 +107,7 @@ async def test_e5_deleting_a_marker_of_a_cycle_removes_its_marks_within_an_inter
         await settle(26)
         cycle.remove(MARKERS, "a")
         await cycle.drop(MARKERS, "b", seconds=21)
-        assert (cycle.get(MARKERS, "a"), cycle.get(MARKERS, "b")) == (None, None)
+        assert (cycle.find(MARKERS, "a"), cycle.find(MARKERS, "b")) == (None, None)
         assert cycle.labels() == {}
 
 
@@ -151,13 +151,13 @@ async def test_each_switch_of_a_role_is_written_at_once_with_one_event() -> None
     """Twenty switches, one each 12 s, while the output also has a counter in its second line."""
     api = reported(ROLE)
     api.message = "r0"
-    async with api.reporting() as recorder:
+    async with api.reporting():
         for number in range(1, 21):
             api.message = f"r{number}"
             await settle(0.05)
             assert api.labels() == {"role": f"r{number}"}
             await settle(12)
-    switches = [each for each in recorder.events if each.reason == "KruiseProbeLabelChanged"]
+    switches = [each for each in api.events if each.reason == "KruiseProbeLabelChanged"]
     assert [(each.about, each.type) for each in switches] == [("Pod/web-0", "Normal")] * 20
     assert switches[4].message == "web#healthy: role r4 → r5"
 
