@@ -282,6 +282,7 @@ def test_explanation_lists_markers_that_do_not_select_the_pod(
     there = snapshot(markers=[other, *([marker()] if selected else [])], pods=[healthy_pod()])
     text = explanation_text(explanation(there, there.pods[0], []), Terminal(0), wide=wide)
     assert ("other: it requires app=wbe" in text) is listed
+    assert ("no PodProbeMarker selects this pod" in text) is not selected
 
 
 def test_explanation_of_a_paused_probe_has_its_last_result_and_marks() -> None:

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import pytest
 import yaml
 from support.scripted_http import ScriptedHttpServer, answer
 
+from kruise_probe.api.times import utc_now
 from kruise_probe.client import config
 from kruise_probe.client.config import (
     ConfigError,
@@ -24,6 +26,8 @@ from kruise_probe.client.config import (
     load_config,
     proxy_from_environment,
 )
+from kruise_probe.client.credentials import COMPARE_SECONDS
+from kruise_probe.serving.certificates import issue_certificate
 
 POD_ENVIRON = {"KUBERNETES_SERVICE_HOST": "10.96.0.1", "KUBERNETES_SERVICE_PORT": "443"}
 CA = Path(__file__).parents[2] / "data" / "ca.crt"
@@ -188,20 +192,14 @@ async def test_context_without_a_namespace_is_in_the_default_namespace(tmp_path:
     assert load_config(path, {}).namespace == "default"
 
 
-@pytest.mark.parametrize("other", ["other", "missing", ""])
+@pytest.mark.parametrize("other", ["ctx", "missing", ""])
 async def test_first_current_context_takes_precedence(other: str, tmp_path: Path) -> None:
-    first, second = tmp_path / "first", tmp_path / "second"
-    for path, name, port in ((first, "one", 1), (second, "other", 2)):
-        content = {
-            "current-context": name if path == first else other,
-            "contexts": [{"name": name, "context": {"cluster": name, "namespace": name}}],
-            "clusters": [{"name": name, "cluster": {"server": f"http://127.0.0.1:{port}"}}],
-            "users": [],
-        }
-        path.write_text(yaml.safe_dump(content))
-    found = load_config(None, {"KUBECONFIG": os.pathsep.join([str(first), str(second)])})
+    first = kubeconfig(tmp_path / "first", cluster={"server": "http://first:1"})
+    second = kubeconfig(tmp_path / "second", cluster={"server": "http://second:1"}, current=other)
 
-    assert (found.server, found.namespace) == ("http://127.0.0.1:1", "one")
+    found = load_config(None, {"KUBECONFIG": os.pathsep.join([first, second])})
+
+    assert found.server == "http://first:1"
 
 
 def two_clusters(path: Path) -> str:
@@ -292,6 +290,32 @@ async def test_token_file_of_kubeconfig_is_reloaded_after_401(tmp_path: Path) ->
     assert before == "Bearer one"
     assert await credentials.renew(before, 0)
     assert credentials.authorization() == "Bearer two"
+
+
+async def test_replaced_client_certificate_of_kubeconfig_is_used_within_a_minute(
+    tmp_path: Path,
+) -> None:
+    """No request has to fail before. A new version replaces the connections."""
+    certificate, key = tmp_path / "tls.crt", tmp_path / "tls.key"
+
+    def issue() -> None:
+        issued = issue_certificate(["me"], now=utc_now(), lifetime=timedelta(hours=1))
+        certificate.write_bytes(issued.certificate)
+        key.write_bytes(issued.key)
+
+    issue()
+    cluster = {"server": "https://x", "insecure-skip-tls-verify": True}
+    user = {"client-certificate": str(certificate), "client-key": str(key)}
+    credentials = load_config(
+        kubeconfig(tmp_path / "k", cluster=cluster, user=user), {}
+    ).credentials
+    versions = []
+    for _ in range(2):
+        credentials.authorization()
+        versions.append(credentials.version)
+        issue()
+        await asyncio.sleep(COMPARE_SECONDS)
+    assert versions == [0, 1]
 
 
 def oidc_user(issuer: str) -> dict[str, object]:
@@ -398,16 +422,12 @@ def _config(**changes: object) -> Callable[[Path], tuple[str | None, dict[str, s
         ),
         pytest.param(lambda tmp_path: (str(tmp_path), {}), "cannot be read", id="folder"),
         pytest.param(_file(""), "is empty or not a mapping", id="empty-file"),
-        pytest.param(_file("- a\n- b\n"), "is empty or not a mapping", id="list"),
         pytest.param(_file("a: b: c"), "is not YAML", id="no-yaml"),
-        pytest.param(_file(b"\xff\xfe\x00"), "is not YAML", id="binary"),
         pytest.param(_file("kind: Config\n"), "no usable current context", id="no-contexts"),
-        pytest.param(_config(current=""), "no usable current context", id="no-current-context"),
         pytest.param(_config(current="other"), "other.*use-context", id="unknown-context"),
         pytest.param(
             _config(context={"cluster": "missing", "user": "u"}), "missing", id="unknown-cluster"
         ),
-        pytest.param(_config(cluster={}), "server '' is not an http", id="cluster-without-server"),
         pytest.param(
             _config(cluster={"server": "ftp://x"}),
             "not an http or https URL",

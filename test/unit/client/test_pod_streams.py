@@ -2,7 +2,8 @@
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from itertools import pairwise
 from typing import Any, cast
 
@@ -35,6 +36,7 @@ from kruise_probe.client.pod_streams import (
     TEXT,
     CommandNotStarted,
     CommandOutput,
+    ForwardedPort,
     ForwardRefused,
     Message,
     MessageParser,
@@ -196,30 +198,42 @@ async def shouting(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -
     writer.close()
 
 
+async def mute(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
+    await reader.read()
+
+
+@asynccontextmanager
+async def forwarded(serve: Serve, pod_port: int = 8080) -> AsyncIterator[ForwardedPort]:
+    """A forward of `pod_port` of a pod that serves 8080."""
+    async with (
+        listening(serve) as port,
+        serving_pod(ScriptedPod(pod_wire(), ports={8080: port})) as pod,
+        client_of(pod) as client,
+        forwarded_port(client, KEY, pod_port) as forwarded,
+    ):
+        yield forwarded
+
+
 async def test_forwarded_port_carries_bytes_both_ways_until_the_pod_ends() -> None:
-    async with listening(shouting) as port:
-        scripted = ScriptedPod(pod_wire(), ports={8080: port})
-        async with (
-            serving_pod(scripted) as pod,
-            client_of(pod) as client,
-            forwarded_port(client, KEY, 8080) as forwarded,
-        ):
-            forwarded.send(b"hello")
-            forwarded.send(b"o" * 20_000 + b"\n")
-            received = b""
-            while data := await forwarded.receive(deadline_seconds=PATIENCE_SECONDS):
-                received += data
+    async with forwarded(shouting) as port:
+        port.send(b"hello")
+        port.send(b"o" * 20_000 + b"\n")
+        received = b""
+        while data := await port.receive(deadline_seconds=PATIENCE_SECONDS):
+            received += data
     assert received == b"HELLO" + b"O" * 20_000 + b"\n"
 
 
 async def test_refused_port_is_reported_when_it_is_read() -> None:
-    async with (
-        serving_pod(ScriptedPod(pod_wire())) as pod,
-        client_of(pod) as client,
-        forwarded_port(client, KEY, 8081) as forwarded,
-    ):
+    async with forwarded(shouting, 8081) as port:
         with pytest.raises(ForwardRefused, match="connection refused"):
-            await forwarded.receive(deadline_seconds=PATIENCE_SECONDS)
+            await port.receive(deadline_seconds=PATIENCE_SECONDS)
+
+
+async def test_pod_that_sends_nothing_is_an_error_at_the_deadline() -> None:
+    async with forwarded(mute) as port, asyncio.timeout(PATIENCE_SECONDS):
+        with pytest.raises(ConnectionFailed, match=r"no data for 0\.2 s"):
+            await port.receive(deadline_seconds=0.2)
 
 
 def frame(opcode: int, payload: bytes, *, final: bool = True) -> bytes:

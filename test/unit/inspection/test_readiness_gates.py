@@ -12,9 +12,10 @@ from kruise_probe.inspection.traces import readiness_gates_of
 Json = dict[str, Any]
 
 
-def gate(name: str, *conditions: Json) -> Link:
+def gate(name: str, status: str | None) -> Link:
     """The gate `name` of a pod that marker `web` selects, whose probe writes example.com/healthy."""
-    pod = pod_wire("web-0", conditions=list(conditions), readiness_gates=[name])
+    conditions = [condition_wire(name, status)] if status else []
+    pod = pod_wire("web-0", conditions=conditions, readiness_gates=[name])
     other = marker(
         name="warm",
         selector={"matchLabels": {"app": "webb"}},
@@ -25,64 +26,30 @@ def gate(name: str, *conditions: Json) -> Link:
     return found
 
 
-@pytest.mark.parametrize(
-    ("name", "conditions", "state", "text"),
-    [
-        pytest.param(
-            "example.com/healthy",
-            [condition_wire("example.com/healthy", "True")],
-            "ok",
-            "example.com/healthy is True, written by web#healthy",
-            id="written",
-        ),
-        pytest.param(
-            "example.com/healthy",
-            [condition_wire("example.com/healthy", "False")],
-            "waiting",
-            "example.com/healthy is False, written by web#healthy",
-            id="closed",
-        ),
-        pytest.param(
-            "example.com/healthy",
-            [],
-            "waiting",
-            "is missing on the pod, written by",
-            id="to-be-written",
-        ),
-        pytest.param(
-            "example.com/helathy", [], "broken", "Did you mean 'example.com/healthy'?", id="typo"
-        ),
-        pytest.param(
-            "example.org/healthy", [], "waiting", "no probe of this pod", id="another-domain"
-        ),
-        pytest.param(
-            "balancer.example.com/in",
-            [condition_wire("balancer.example.com/in", "False")],
-            "waiting",
-            "is False; no probe of this pod",
-            id="of-another-component",
-        ),
-        pytest.param(
-            "example.com/warm",
-            [],
-            "broken",
-            "only PodProbeMarker warm writes it, but does not select the pod: it requires app=webb, but the pod has "
-            "app=web (did you mean 'web'?)",
-            id="of-a-marker-for-other-pods",
-        ),
-        pytest.param(
-            "example.com/warm",
-            [condition_wire("example.com/warm", "True")],
-            "ok",
-            "is True; no probe of this pod",
-            id="written-by-another-component",
-        ),
-    ],
+HEALTHY, WARM, OTHER = "example.com/healthy", "example.com/warm", "balancer.example.com/in"
+FOR_OTHER_PODS = (
+    "only PodProbeMarker warm writes it, but does not select the pod: it requires app=webb, but the pod has app=web "
+    "(did you mean 'web'?)"
 )
+
+
+@pytest.mark.parametrize(
+    ("name", "status", "state", "text"),
+    [
+        pytest.param(HEALTHY, "True", "ok", f"{HEALTHY} is True, written by web#healthy", id="written"),
+        pytest.param(HEALTHY, "False", "waiting", f"{HEALTHY} is False, written by web#healthy", id="closed"),
+        pytest.param(HEALTHY, None, "waiting", "is missing on the pod, written by", id="to-be-written"),
+        pytest.param("example.com/helathy", None, "broken", f"Did you mean '{HEALTHY}'?", id="typo"),
+        pytest.param("example.org/healthy", None, "waiting", "no probe of this pod", id="another-domain"),
+        pytest.param(OTHER, "False", "waiting", "is False; no probe of this pod", id="of-another-component"),
+        pytest.param(WARM, None, "broken", FOR_OTHER_PODS, id="of-a-marker-for-other-pods"),
+        pytest.param(WARM, "True", "ok", "is True; no probe of this pod", id="written-by-another-component"),
+    ],
+)  # fmt: skip
 def test_readiness_gate_names_the_writer_of_its_condition(
-    name: str, conditions: list[Json], state: str, text: str
+    name: str, status: str | None, state: str, text: str
 ) -> None:
-    found = gate(name, *conditions)
+    found = gate(name, status)
     assert found.state == state
     assert text in found.text
     assert bool(found.remedy) == (state != "ok")

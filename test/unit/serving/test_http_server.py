@@ -105,6 +105,13 @@ class Served:
         self.clients.append(client)
         return client
 
+    async def sent(self, data: bytes) -> Client:
+        """A client that has sent `data`, and what the server sends back has come."""
+        client = self.connect()
+        client.send(data)
+        await asyncio.sleep(MOMENT)
+        return client
+
 
 @asynccontextmanager
 async def serving(
@@ -157,9 +164,7 @@ def responses_in(data: bytes) -> list[tuple[int, bytes]]:
 
 async def test_one_connection_serves_requests_one_after_the_other() -> None:
     async with serving(echo) as served:
-        client = served.connect()
-        client.send(GET)
-        await asyncio.sleep(MOMENT)
+        client = await served.sent(GET)
         assert responses_in(client.take()) == [(200, b"GET /a ")]
         for part in (POST[:30], POST[30:-2], POST[-2:]):
             client.send(part)
@@ -173,9 +178,7 @@ async def test_one_connection_serves_requests_one_after_the_other() -> None:
 
 async def test_the_response_to_head_has_no_body() -> None:
     async with serving(echo) as served:
-        client = served.connect()
-        client.send(GET.replace(b"GET", b"HEAD"))
-        await asyncio.sleep(MOMENT)
+        client = await served.sent(GET.replace(b"GET", b"HEAD"))
 
         assert re.fullmatch(
             rb"HTTP/1.1 200 OK\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: 8\r\n"
@@ -185,17 +188,22 @@ async def test_the_response_to_head_has_no_body() -> None:
 
 
 @pytest.mark.parametrize(
-    ("sent", "seconds"),
+    ("sent", "tls", "seconds"),
     [
-        pytest.param(b"", IDLE_SECONDS, id="nothing"),
-        pytest.param(b"\r\n", READ_SECONDS, id="empty-line"),
-        pytest.param(GET[:10], READ_SECONDS, id="half-a-head"),
-        pytest.param(POST[:-1], READ_SECONDS, id="half-a-body"),
-        pytest.param(GET, IDLE_SECONDS, id="idle"),
+        pytest.param(b"", False, IDLE_SECONDS, id="nothing"),
+        pytest.param(b"\r\n", False, READ_SECONDS, id="empty-line"),
+        pytest.param(GET[:10], False, READ_SECONDS, id="half-a-head"),
+        pytest.param(POST[:-1], False, READ_SECONDS, id="half-a-body"),
+        pytest.param(GET, False, IDLE_SECONDS, id="idle"),
+        pytest.param(b"\x16", True, READ_SECONDS, id="one-byte-of-a-handshake"),
+        pytest.param(b"\x16\x03\x01\x02\x00\x01", True, READ_SECONDS, id="begins-a-hello"),
+        pytest.param(b"", True, READ_SECONDS, id="no-handshake"),
     ],
 )
-async def test_a_client_that_stops_sending_is_closed(sent: bytes, seconds: float) -> None:
-    async with serving(echo) as served:
+async def test_a_client_that_stops_sending_is_closed(
+    sent: bytes, tls: bool, seconds: float
+) -> None:
+    async with serving(echo, tls=server_tls() if tls else None) as served:
         client = served.connect()
         client.send(sent)
         await asyncio.sleep(seconds - MOMENT)
@@ -284,10 +292,10 @@ async def test_a_client_that_half_closes_gets_its_response() -> None:
 )  # fmt: skip
 async def test_after_a_refusal_the_rest_is_discarded_for_a_second(sent: bytes, status: int) -> None:
     async with serving(echo) as served:
-        client = served.connect()
-        client.send(sent)
-        await asyncio.sleep(MOMENT)
-        assert [each for each, _ in responses_in(client.take())] == [status]
+        client = await served.sent(sent)
+        answer = client.take()
+        assert [each for each, _ in responses_in(answer)] == [status]
+        assert b"Connection: close\r\n" in answer
         client.send(GET)
         await asyncio.sleep(LINGER_SECONDS)
         assert client.take() == b""
@@ -304,9 +312,7 @@ async def test_after_a_refusal_the_rest_is_discarded_for_a_second(sent: bytes, s
 )
 async def test_some_requests_close_the_connection(sent: bytes) -> None:
     async with serving(echo) as served:
-        client = served.connect()
-        client.send(sent)
-        await asyncio.sleep(MOMENT)
+        client = await served.sent(sent)
         data = client.take()
 
         assert responses_in(data) == [(200, b"GET /a ")]
@@ -317,9 +323,7 @@ async def test_some_requests_close_the_connection(sent: bytes) -> None:
 @pytest.mark.parametrize("sent", [GET * 1000, GET + GET[:5], POST + b"\r\n"])
 async def test_a_client_that_pipelines_gets_one_response_and_is_closed(sent: bytes) -> None:
     async with serving(echo) as served:
-        client = served.connect()
-        client.send(sent)
-        await asyncio.sleep(MOMENT)
+        client = await served.sent(sent)
         data = client.take()
 
         assert len(responses_in(data)) == 1
@@ -353,9 +357,7 @@ async def test_a_handler_is_selected_by_path_and_method(
         return await echo(request)
 
     async with serving(note, method=method) as served:
-        client = served.connect()
-        client.send(sent)
-        await asyncio.sleep(MOMENT)
+        client = await served.sent(sent)
         answer = client.take()
 
     assert answer.startswith(b"HTTP/1.1 %d " % status)
@@ -423,9 +425,7 @@ async def test_a_client_that_sends_its_request_at_once_is_answered(others: list[
         for each in others:
             served.connect().send(each)
         await asyncio.sleep(MOMENT)
-        client = served.connect()
-        client.send(GET)
-        await asyncio.sleep(MOMENT)
+        client = await served.sent(GET)
 
         assert responses_in(client.take()) == [(200, b"GET /a ")]
 
@@ -541,24 +541,6 @@ class TlsClient:
         self.client.send(self._outgoing.read())
         await asyncio.sleep(MOMENT)
         self._incoming.write(self.client.take())
-
-
-@pytest.mark.parametrize(
-    "sent",
-    [
-        pytest.param(b"\x16", id="one-byte"),
-        pytest.param(b"\x16\x03\x01\x02\x00\x01", id="begins-a-hello"),
-        pytest.param(b"", id="nothing"),
-    ],
-)
-async def test_a_handshake_has_a_deadline(sent: bytes) -> None:
-    async with serving(echo, tls=server_tls()) as served:
-        client = served.connect()
-        client.send(sent)
-        await asyncio.sleep(READ_SECONDS - MOMENT)
-        assert not client.closed
-        await asyncio.sleep(3 * MOMENT)
-        assert client.closed
 
 
 async def test_connections_wait_for_the_first_certificate_and_plain_ones_are_closed() -> None:
