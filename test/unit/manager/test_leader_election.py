@@ -2,9 +2,9 @@
 
 import asyncio
 import itertools
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from datetime import timedelta
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import looptime
 import pytest
@@ -51,7 +51,6 @@ class Process:
         self.led = 0
         self.ended: list[str] = []
         self.reason = ""
-        self.led_at: list[float] = []
         self.drain_seconds = 0.0
         options = LeaderElection("kruise-system", "manager", name, *durations)
         self.elector = LeaderElector(self.link, options, now=lambda: utc_now() + skew)
@@ -73,7 +72,6 @@ class Process:
 
     async def _lead(self) -> None:
         self.led += 1
-        self.led_at.append(asyncio.get_running_loop().time())
         try:
             await asyncio.get_running_loop().create_future()
         finally:
@@ -103,85 +101,105 @@ async def until(condition: Callable[[], bool], *, within_seconds: float) -> floa
     return time() - begun
 
 
-async def leading() -> tuple[FakeLeases, Process]:
-    """A Lease, and the process `one` that leads by it."""
-    leases = FakeLeases()
-    one = Process(leases, "one").start()
-    await until(lambda: one.leads, within_seconds=1)
-    return leases, one
+class Election:
+    """A Lease and its candidates.
+
+    Attributes:
+        leases: the server.
+        processes: all candidates that were started.
+    """
+
+    def __init__(self) -> None:
+        self.leases = FakeLeases()
+        self.processes: list[Process] = []
+
+    def start(self, name: str, **options: Any) -> Process:
+        self.processes.append(Process(self.leases, name, **options).start())
+        return self.processes[-1]
+
+    async def leader(self) -> Process:
+        """Start the process `one`, which leads."""
+        one = self.start("one")
+        await until(lambda: one.leads, within_seconds=1)
+        return one
+
+    async def renewal(self, *, within_seconds: float) -> None:
+        """Wait until a renewal is stored."""
+        writes = self.leases.writes
+        await until(lambda: self.leases.writes > writes, within_seconds=within_seconds)
+
+    async def end(self) -> None:
+        for each in self.processes:
+            await each.stop()
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        assert self.leases.stored
+        return dict(self.leases.stored["spec"])
 
 
-async def test_a_stopped_leader_releases_last_and_the_standby_leads_within_2_s() -> None:
-    leases, one = await leading()
-    two = Process(leases, "two").start()
+@pytest.fixture
+async def election() -> AsyncIterator[Election]:
+    made = Election()
+    yield made
+    await made.end()
+
+
+async def test_a_stopped_leader_releases_last_and_the_standby_leads_within_2_s(
+    election: Election,
+) -> None:
+    one, two = await election.leader(), election.start("two")
     await asyncio.sleep(30)
     one.drain_seconds = 3.0
     stopping = asyncio.create_task(one.stop())
     await asyncio.sleep(2.9)
-    still_held = leases.holder
+    assert election.leases.holder == "one"
     await stopping
-
-    assert still_held == "one"
     assert not one.leads
     assert await until(lambda: two.leads, within_seconds=2) < 2
     assert two.led == 1
-    await two.stop()
 
 
-async def test_a_leader_stopped_during_a_renewal_releases_the_lease() -> None:
+async def test_a_leader_stopped_during_a_renewal_releases_the_lease(election: Election) -> None:
     """The server has applied the renewal; the candidate no longer waits for the response."""
-    leases, one = await leading()
-    two = Process(leases, "two").start()
+    one, two = await election.leader(), election.start("two")
     await asyncio.sleep(10)
     one.link.latency_seconds = 0.2
-    writes = leases.writes
-    await until(lambda: leases.writes > writes, within_seconds=3)
+    await election.renewal(within_seconds=3)
     await one.stop()
-
     assert await until(lambda: two.leads, within_seconds=2) < 2
-    await two.stop()
 
 
-async def test_the_lease_of_a_killed_leader_is_acquired_when_it_expires() -> None:
-    leases, one = await leading()
-    two = Process(leases, "two").start()
+async def test_the_lease_of_a_killed_leader_is_acquired_when_it_expires(election: Election) -> None:
+    one, two = await election.leader(), election.start("two")
     await asyncio.sleep(30)
     one.link.reachable = False
-    took = await until(lambda: two.leads, within_seconds=17)
-
-    assert took >= 13
-    await one.stop()
-    await two.stop()
+    assert await until(lambda: two.leads, within_seconds=17) >= 13
 
 
-async def test_a_leader_that_cannot_renew_stops_before_another_may_lead() -> None:
-    leases, one = await leading()
+async def test_a_leader_that_cannot_renew_stops_before_another_may_lead(election: Election) -> None:
+    one = await election.leader()
     one.link.reachable = False
-    took = await until(lambda: not one.leads, within_seconds=11)
+    assert 7.9 <= await until(lambda: not one.leads, within_seconds=11) <= 10.1
     await until(lambda: one.ended == ["lost"], within_seconds=1)
-
-    assert 7.9 <= took <= 10.1
-    assert leases.holder == "one"
+    assert election.leases.holder == "one"
     assert "kruise-system/manager: not renewed for 10 s" in one.reason
-    await one.stop()
 
 
 @pytest.mark.parametrize("latency_seconds", [0.001, 0.5, 1.0])
-async def test_a_term_counts_from_the_sending_of_its_renewal(latency_seconds: float) -> None:
+async def test_a_term_counts_from_the_sending_of_its_renewal(
+    election: Election, latency_seconds: float
+) -> None:
     """Not from its response: others count from when the server stored it, which is before the response arrives."""
-    leases, one = await leading()
+    one = await election.leader()
     one.link.latency_seconds = latency_seconds
     await asyncio.sleep(20)
-    writes = leases.writes
-    await until(lambda: leases.writes > writes, within_seconds=12)
+    await election.renewal(within_seconds=12)
     sent_at = asyncio.get_running_loop().time() - latency_seconds
     await asyncio.sleep(latency_seconds + 0.1)
     one.link.reachable = False
     await until(lambda: not one.leads, within_seconds=11)
-    led_for = asyncio.get_running_loop().time() - sent_at
-    await one.stop()
-
-    assert 9.8 <= led_for <= 10.1
+    assert 9.8 <= asyncio.get_running_loop().time() - sent_at <= 10.1
 
 
 @st.composite
@@ -204,80 +222,73 @@ def test_with_any_legal_durations_and_latency_there_is_one_leader(
     """`share` is the latency each way, as a part of the renew deadline; a renewal and a retry have half of it."""
 
     async def play() -> None:
-        leases = FakeLeases()
-        old = Process(leases, "old", durations=durations)
-        new = Process(leases, "new", durations=durations)
+        election = Election()
+        old = election.start("old", durations=durations)
         old.link.latency_seconds = share * durations.renew_deadline
-        old.start()
         await until(lambda: old.leads, within_seconds=100)
-        new.start()
+        new = election.start("new", durations=durations)
         await asyncio.sleep(cut_after)
         # The next renewal is stored, and its response arrives. After that, nothing does.
-        writes = leases.writes
-        await until(lambda: leases.writes > writes or not old.leads, within_seconds=100)
+        writes = election.leases.writes
+        await until(lambda: election.leases.writes > writes or not old.leads, within_seconds=100)
         await asyncio.sleep(old.link.latency_seconds + 0.01)
         old.link.reachable = False
         await until(lambda: new.leads, within_seconds=durations.lease * 2 + 5)
         assert not old.leads, "two leaders"
-        await old.stop()
-        await new.stop()
+        await election.end()
 
     with asyncio.Runner(loop_factory=looptime.new_event_loop) as runner:
         runner.run(play())
 
 
-async def test_a_lost_response_is_not_taken_for_another_leader() -> None:
+async def test_a_lost_response_is_not_taken_for_another_leader(election: Election) -> None:
     """The renewal was stored, but its response was lost. The next renewal finds an unexpected version."""
-    _, one = await leading()
+    one = await election.leader()
     one.link.losing_answers = True
     await asyncio.sleep(2.5)
     one.link.losing_answers = False
     await asyncio.sleep(20)
-
     assert one.leads
-    await one.stop()
 
 
-async def test_a_lease_held_by_another_ends_the_leader_at_its_next_renewal() -> None:
-    leases, one = await leading()
-    assert leases.stored is not None
-    leases.stored["spec"]["holderIdentity"] = "thief"
-    leases.version += 1
-    leases.stored["metadata"]["resourceVersion"] = str(leases.version)
-
+async def test_a_lease_held_by_another_ends_the_leader_at_its_next_renewal(
+    election: Election,
+) -> None:
+    one = await election.leader()
+    stored = election.leases.stored
+    assert stored is not None
+    stored["spec"]["holderIdentity"] = "thief"
+    stored["metadata"]["resourceVersion"] = "99"
     assert await until(lambda: not one.leads, within_seconds=3) < 2.5
     await until(lambda: one.ended == ["lost"], within_seconds=1)
-    assert leases.holder == "thief"
+    assert election.leases.holder == "thief"
     assert one.reason == "lease kruise-system/manager: thief holds it now"
 
 
-async def test_a_deleted_lease_makes_no_second_leader() -> None:
-    leases, one = await leading()
-    two = Process(leases, "two").start()
+async def test_a_deleted_lease_makes_no_second_leader(election: Election) -> None:
+    one, two = await election.leader(), election.start("two")
     await asyncio.sleep(5)
-    leases.delete()
+    election.leases.delete()
     await asyncio.sleep(30)
-
     assert one.leads
     assert two.led == 0
-    await one.stop()
-    await two.stop()
 
 
-async def test_a_leader_whose_lease_was_deleted_stops_at_once(looptime: float) -> None:
-    leases = FakeLeases()
-    one = Process(leases, "one").start()
+async def test_a_leader_whose_lease_was_deleted_stops_at_once(
+    election: Election, looptime: float
+) -> None:
+    one = election.start("one")
     await asyncio.sleep(1)
-    leases.delete()
+    election.leases.delete()
     await one.stop()
-
     assert looptime < 1.1
-    assert leases.stored is None
+    assert election.leases.stored is None
 
 
-async def test_a_standby_with_a_working_watch_does_not_poll() -> None:
-    leases, one = await leading()
-    two = Process(leases, "two")
+async def test_a_standby_with_a_working_watch_does_not_poll(election: Election) -> None:
+    await election.leader()
+    two = Process(election.leases, "two")
+    election.processes.append(two)
     reads: list[float] = []
     get = two.link.get
 
@@ -292,26 +303,19 @@ async def test_a_standby_with_a_working_watch_does_not_poll() -> None:
     await asyncio.sleep(190)
     assert len(reads) == 2, "a watch ends after five minutes"
 
-    await one.stop()
-    await two.stop()
 
-
-async def test_a_standby_without_a_watch_acquires_the_lease_in_time() -> None:
-    leases, one = await leading()
-    two = Process(leases, "two").start()
+async def test_a_standby_without_a_watch_acquires_the_lease_in_time(election: Election) -> None:
+    one, two = await election.leader(), election.start("two")
     await asyncio.sleep(5)
     two.link.reachable = False
     await one.stop()
     await asyncio.sleep(3)
     two.link.reachable = True
-
-    assert await until(lambda: two.leads, within_seconds=17) < 17
-    await two.stop()
+    await until(lambda: two.leads, within_seconds=17)
 
 
-async def test_failed_attempts_are_repeated_once_per_retry_period() -> None:
-    leases = FakeLeases()
-    one = Process(leases, "one")
+async def test_failed_attempts_are_repeated_once_per_retry_period(election: Election) -> None:
+    """The same error again is logged at debug level."""
     requests = 0
 
     async def refuse(*_: object, **__: object) -> object:
@@ -319,115 +323,92 @@ async def test_failed_attempts_are_repeated_once_per_retry_period() -> None:
         requests += 1
         raise ConnectionFailed("refused")
 
-    one.link.create = one.link.get = refuse  # type: ignore[method-assign]  # a broken server
     with capture_logs() as logs:
-        one.start()
+        one = election.start("one")
+        one.link.create = one.link.get = refuse  # type: ignore[method-assign]  # a broken server
         await asyncio.sleep(60)
-        await one.stop()
-
     assert 25 <= requests <= 60
-    assert [each["event"] for each in logs if each["log_level"] == "warning"] == [
-        "lease cannot be watched"
-    ], "the same error again is logged at debug level"
+    warned = [each["event"] for each in logs if each["log_level"] == "warning"]
+    assert warned == ["lease cannot be watched"]
     assert {each["error"] for each in logs if "error" in each} == {"refused"}
 
 
 @pytest.mark.parametrize("method", ["get", "create", "patch"])
 async def test_a_request_without_response_is_repeated_after_half_the_renew_deadline(
-    method: str,
+    election: Election, method: str
 ) -> None:
     """That is 5 s, and the retry period of 2 s with its jitter."""
-    one = Process(FakeLeases(), "one")
     times: list[float] = []
 
     async def hang(*_: object, **__: object) -> None:
         times.append(asyncio.get_running_loop().time())
         await asyncio.get_running_loop().create_future()
 
-    setattr(one.link, method, hang)
-    one.start()
+    setattr(election.start("one").link, method, hang)
     await asyncio.sleep(9.5)
-    await one.stop()
-
-    first, second = times[:2]
-    assert 6.99 <= second - first <= 7.45
+    assert 6.99 <= times[1] - times[0] <= 7.45
 
 
-async def test_a_bookmark_is_no_deletion_of_the_lease() -> None:
-    leases = FakeLeases()
-    one, two = Process(leases, "one").start(), Process(leases, "two").start()
+async def test_a_bookmark_is_no_deletion_of_the_lease(election: Election) -> None:
+    await election.leader()
+    observed = election.start("two").elector
     await asyncio.sleep(5)
-    leases.bookmark()
+    election.leases.bookmark()
     await asyncio.sleep(0.1)
-
-    assert two.elector._observed
-    assert two.elector._observed.resource_version == str(leases.version)
-    await one.stop()
-    await two.stop()
+    assert observed._observed
+    assert observed._observed.resource_version == str(election.leases.version)
 
 
-async def test_a_lost_race_for_the_lease_is_no_warning() -> None:
-    leases = FakeLeases()
+async def test_a_lost_race_for_the_lease_is_no_warning(election: Election) -> None:
     with capture_logs() as logs:
-        candidates = [Process(leases, name).start() for name in ("one", "two", "three")]
+        for name in ("one", "two", "three"):
+            election.start(name)
         await asyncio.sleep(60)
-        changes = [each["holder"] for each in logs if each["event"] == "leader changed"]
-        for each in candidates:
-            await each.stop()
-
+    changes = [each["holder"] for each in logs if each["event"] == "leader changed"]
     assert not [each for each in logs if each["log_level"] == "warning"]
     assert len(changes) == 3, "each candidate logs the leader once"
     assert len(set(changes)) == 1
 
 
-async def test_renewals_keep_the_acquire_time_and_the_transitions() -> None:
-    leases, one = await leading()
-    assert leases.stored
-    acquired = dict(leases.stored["spec"])
+async def test_renewals_keep_the_acquire_time_and_the_transitions(election: Election) -> None:
+    await election.leader()
+    acquired = election.spec
     await asyncio.sleep(30)
-    renewed = leases.stored["spec"]
-    assert leases.writes > 10
-    assert renewed["leaseTransitions"] == acquired["leaseTransitions"] == 0
-    assert renewed["acquireTime"] == acquired["acquireTime"]
-    await one.stop()
+    assert election.leases.writes > 10
+    assert election.spec["leaseTransitions"] == acquired["leaseTransitions"] == 0
+    assert election.spec["acquireTime"] == acquired["acquireTime"]
 
 
-async def test_work_that_fails_releases_the_lease_and_raises_its_error() -> None:
-    leases = FakeLeases()
-
+async def test_work_that_fails_releases_the_lease_and_raises_its_error(election: Election) -> None:
     async def lead() -> None:
         raise ValueError("broken")
 
     with pytest.raises(ValueError, match="broken"):
-        await Process(leases, "one").elector.run(lead)
-    assert leases.holder == ""
+        await Process(election.leases, "one").elector.run(lead)
+    assert election.leases.holder == ""
 
 
-async def test_a_release_without_response_does_not_delay_the_end() -> None:
-    _, one = await leading()
+async def test_a_release_without_response_does_not_delay_the_end(
+    election: Election, looptime: float
+) -> None:
+    one = await election.leader()
     one.link.reachable = False
-    begun = asyncio.get_running_loop().time()
     with capture_logs() as logs:
         await one.stop()
-
-    assert asyncio.get_running_loop().time() - begun <= 2.1
+    assert looptime <= 2.2
     assert [each["error"] for each in logs] == ["no response in time"]
     assert one.ended == ["stopped"]
 
 
-async def test_the_gauge_shows_the_leader() -> None:
+async def test_the_gauge_shows_the_leader(election: Election) -> None:
     def gauge() -> float | None:
         return REGISTRY.get_sample_value("leader_election_master_status", {"name": "manager"})
 
-    leases = FakeLeases()
-    one = Process(leases, "one")
+    one = election.start("one")
     before = gauge()
-    one.start()
-    await until(lambda: one.leads, within_seconds=1)
-    await asyncio.sleep(0.1)
+    await asyncio.sleep(1)
     during = gauge()
     await one.stop()
-
     assert (before, during, gauge()) == (0, 1, 0)
 
 
@@ -459,36 +440,33 @@ def test_whatever_fails_there_are_never_two_leaders(steps: list[tuple[int, str, 
 
 async def _play(steps: list[tuple[int, str, float]]) -> list[tuple[float, float]]:
     """Runs the steps, checks every tenth of a second, and returns when each term began and ended."""
-    leases = FakeLeases()
-    processes = [
-        Process(leases, f"p{number}", skew=timedelta(hours=number)).start() for number in range(3)
-    ]
+    election = Election()
+    for number in range(3):
+        election.start(f"p{number}", skew=timedelta(hours=number))
     terms: list[tuple[float, float]] = []
     time = asyncio.get_running_loop().time
     leading = -1
     async with asyncio.TaskGroup() as tasks:
-        playing = tasks.create_task(_steps(leases, processes, steps))
+        playing = tasks.create_task(_steps(election, steps))
         while not playing.done():
             await asyncio.sleep(0.1)
-            now = [number for number, each in enumerate(processes) if each.leads]
+            now = [number for number, each in enumerate(election.processes) if each.leads]
             assert len(now) <= 1, f"two leaders: {now}"
             if now and now[0] != leading:
                 terms.append((time(), time()))
                 leading = now[0]
             elif now:
                 terms[-1] = (terms[-1][0], time())
-    for each in processes:
+    for each in election.processes:
         each.link.reachable = True
-        await each.stop()
+    await election.end()
     return terms
 
 
-async def _steps(
-    leases: FakeLeases, processes: list[Process], steps: list[tuple[int, str, float]]
-) -> None:
+async def _steps(election: Election, steps: list[tuple[int, str, float]]) -> None:
     for number, fault, seconds in steps:
         await asyncio.sleep(seconds)
-        process = processes[number]
+        process = election.processes[number]
         match fault:
             case "unreachable" | "reachable":
                 process.link.reachable = fault == "reachable"
@@ -502,23 +480,23 @@ async def _steps(
                 await process.stop()
             case _:
                 if process.task is None or process.task.done():
-                    processes[number] = Process(leases, f"{process.name}+").start()
+                    again = Process(election.leases, f"{process.name}+").start()
+                    election.processes[number] = again
 
 
 @settings(max_examples=20, deadline=None)
 @given(steps=STEPS)
 def test_after_failures_a_candidate_leads_again(steps: list[tuple[int, str, float]]) -> None:
     async def play() -> int:
-        leases = FakeLeases()
-        processes = [Process(leases, f"p{number}").start() for number in range(3)]
-        await _steps(leases, processes, steps)
-        for number, each in enumerate(processes):
-            await each.stop()
-            processes[number] = Process(leases, f"again{number}").start()
+        election = Election()
+        for number in range(3):
+            election.start(f"p{number}")
+        await _steps(election, steps)
+        await election.end()
+        again = [election.start(f"again{number}") for number in range(3)]
         await asyncio.sleep(40)
-        leaders = sum(each.leads for each in processes)
-        for each in processes:
-            await each.stop()
+        leaders = sum(each.leads for each in again)
+        await election.end()
         return leaders
 
     with asyncio.Runner(loop_factory=looptime.new_event_loop) as runner:

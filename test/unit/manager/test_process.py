@@ -36,23 +36,6 @@ process.run_until_signalled(main(), program="test")
 """
 
 
-SIGNALLED_TWICE = """
-import asyncio
-from kruise_probe.manager.process import run_until_signalled
-
-async def main():
-    print("ready", flush=True)
-    try:
-        await asyncio.sleep(3600)
-    finally:
-        print("releasing", flush=True)
-        await asyncio.to_thread(input)
-        print("released", flush=True)
-
-run_until_signalled(main(), program="test")
-"""
-
-
 FAILED_DURING_LOOKUP = """
 import asyncio
 from kruise_probe.api.errors import FatalError
@@ -82,29 +65,6 @@ def read_until(process: subprocess.Popen[str], line: str) -> None:
     assert process.stdout
     while process.stdout.readline() != f"{line}\n":
         assert process.poll() is None
-
-
-@pytest.mark.parametrize(
-    ("second", "code", "rest"),
-    [
-        pytest.param(signal.SIGTERM, 0, "released", id="sigterm"),
-        pytest.param(signal.SIGINT, 128 + signal.SIGINT, "", id="sigint"),
-    ],
-)
-def test_only_a_second_sigint_interrupts_the_release(
-    second: signal.Signals, code: int, rest: str
-) -> None:
-    with started(SIGNALLED_TWICE) as running:
-        read_until(running, "ready")
-        running.send_signal(signal.SIGTERM)
-        read_until(running, "releasing")
-        running.send_signal(second)
-        if second is signal.SIGTERM:
-            assert running.stdin
-            running.stdin.write("go on\n")
-            running.stdin.flush()
-        assert running.wait(timeout=20) == code
-        assert rest in running.communicate()[0]
 
 
 def test_c13_process_exits_after_the_grace_period_if_tasks_hang() -> None:
@@ -190,6 +150,37 @@ class TestInProcess:
             run_until_signalled(main(), program="test")
         assert [each["event"] for each in logs] == ["stopping", "stopped"]
         assert logs[0]["signal"] == number.name
+
+    @pytest.mark.parametrize(
+        ("first", "second", "code"),
+        [
+            pytest.param(signal.SIGTERM, signal.SIGTERM, None, id="sigterm-twice"),
+            pytest.param(signal.SIGINT, signal.SIGTERM, None, id="sigterm-after-sigint"),
+            pytest.param(signal.SIGTERM, signal.SIGINT, 130, id="sigint-after-sigterm"),
+            pytest.param(signal.SIGINT, signal.SIGINT, 130, id="sigint-twice"),
+        ],
+    )
+    def test_only_a_second_sigint_interrupts_the_release(
+        self, first: signal.Signals, second: signal.Signals, code: int | None
+    ) -> None:
+        released: list[str] = []
+
+        async def main() -> None:
+            signal.raise_signal(first)
+            try:
+                await asyncio.Event().wait()
+            finally:
+                signal.raise_signal(second)
+                await asyncio.sleep(0.05)
+                released.append("lease")
+
+        if code is None:
+            run_until_signalled(main(), program="test")
+        else:
+            with pytest.raises(SystemExit) as exited:
+                run_until_signalled(main(), program="test")
+            assert exited.value.code == code
+        assert released == ["lease"] * (code is None)
 
     def test_an_error_during_the_stop_is_logged(self) -> None:
         async def main() -> None:
