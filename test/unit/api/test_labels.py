@@ -21,11 +21,14 @@ EXPRESSIONS = st.builds(
 ) | st.builds(
     LabelSelectorRequirement, key=KEYS, operator=st.sampled_from(["Exists", "DoesNotExist"])
 )
-SELECTORS = st.builds(
-    LabelSelector,
-    match_labels=LABELS,
-    match_expressions=st.lists(EXPRESSIONS, max_size=3).map(tuple),
-)
+
+
+def selectors(
+    labels: st.SearchStrategy[dict[str, str]],
+    expressions: st.SearchStrategy[LabelSelectorRequirement],
+) -> st.SearchStrategy[LabelSelector]:
+    some = st.lists(expressions, max_size=3).map(tuple)
+    return st.builds(LabelSelector, match_labels=labels, match_expressions=some)
 
 
 def matches(selector: LabelSelector, labels: Mapping[str, str]) -> bool:
@@ -47,17 +50,12 @@ def matches(selector: LabelSelector, labels: Mapping[str, str]) -> bool:
     return all(held)
 
 
-@given(selector=SELECTORS, labels=LABELS)
-def test_compiled_selector_matches_as_documented(
+@given(selector=selectors(LABELS, EXPRESSIONS), labels=LABELS)
+def test_compiled_selector_matches_as_documented_and_matching_labels_have_its_anchor(
     selector: LabelSelector, labels: dict[str, str]
 ) -> None:
-    assert compile_selector(selector).matches(labels) is matches(selector, labels)
-
-
-@given(selector=SELECTORS, labels=LABELS)
-def test_matching_labels_have_the_anchor(selector: LabelSelector, labels: dict[str, str]) -> None:
     compiled = compile_selector(selector)
-
+    assert compiled.matches(labels) is matches(selector, labels)
     if compiled.anchor and compiled.matches(labels):
         key, values = compiled.anchor
         assert labels[key] in values
@@ -86,22 +84,15 @@ def test_invalid_requirement_names_its_key(requirement: LabelSelectorRequirement
 
 POOR_KEYS = KEYS | st.sampled_from(["", "-", "a/b/c"])
 POOR_VALUES = VALUES | st.sampled_from(["", "-", "x" * 64])
-POOR_SELECTORS = st.builds(
-    LabelSelector,
-    match_labels=st.dictionaries(POOR_KEYS, POOR_VALUES, max_size=2),
-    match_expressions=st.lists(
-        st.builds(
-            LabelSelectorRequirement,
-            key=POOR_KEYS,
-            operator=st.sampled_from(["In", "NotIn", "Exists", "DoesNotExist", "in"]),
-            values=st.lists(POOR_VALUES, max_size=2).map(tuple),
-        ),
-        max_size=2,
-    ).map(tuple),
+POOR_EXPRESSIONS = st.builds(
+    LabelSelectorRequirement,
+    key=POOR_KEYS,
+    operator=st.sampled_from(["In", "NotIn", "Exists", "DoesNotExist", "in"]),
+    values=st.lists(POOR_VALUES, max_size=2).map(tuple),
 )
 
 
-@given(selector=POOR_SELECTORS)
+@given(selectors(st.dictionaries(POOR_KEYS, POOR_VALUES, max_size=2), POOR_EXPRESSIONS))
 def test_selector_compiles_exactly_if_it_is_valid(selector: LabelSelector) -> None:
     errors = [
         each

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from support.builders import Json
 
 from kruise_probe.api.pods import SHARED_BYTES, Container, Owned, Pod
 from kruise_probe.api.resources import PODS
@@ -13,8 +14,8 @@ from kruise_probe.api.resources import PODS
 RECORDED = Path(__file__).parents[2] / "data" / "pod.json"
 
 
-def decoded(document: dict[str, Any]) -> Pod:
-    return PODS.decode(json.dumps(document).encode())
+def decoded(**metadata: Any) -> Pod:
+    return PODS.decode(json.dumps({"metadata": {"name": "a", **metadata}}).encode())
 
 
 def test_recorded_pod_is_projected_without_native_conditions() -> None:
@@ -47,84 +48,48 @@ def test_last_applied_configuration_is_dropped() -> None:
     """What the manager writes it has to see; a label of that name is one like others."""
     key = "kubectl.kubernetes.io/last-applied-configuration"
     marks = {key: "x", "kubernetes.io/config.mirror": "x"}
-    pod = decoded({"metadata": {"name": "a", "labels": marks, "annotations": marks}})
+    pod = decoded(labels=marks, annotations=marks)
     assert (pod.labels, pod.annotations) == (marks, {"kubernetes.io/config.mirror": "x"})
     assert pod.mirror
+
+
+def managed(manager: str, *labels: str, **more: Any) -> Json:
+    fields: Json = {"f:metadata": {"f:labels": {f"f:{each}": {} for each in labels}}}
+    return {"manager": manager, "fieldsV1": fields, **more}
 
 
 @pytest.mark.parametrize(
     "entry",
     [
-        pytest.param({"manager": "kubelet", "subresource": "status"}, id="another-manager"),
-        pytest.param({"manager": "kruise-probe-manager"}, id="not-the-status-subresource"),
+        pytest.param(managed("kubelet", "idle", subresource="status"), id="another-manager"),
+        pytest.param(managed("kruise-probe-manager", "idle"), id="not-the-status-subresource"),
+        pytest.param({"manager": "kruise-probe-manager", "subresource": "status"}, id="no-fields"),
+        pytest.param({"manager": None, "fieldsV1": None}, id="nulls"),
     ],
 )
-def test_entries_of_other_managers_are_not_owned(entry: dict[str, str]) -> None:
-    fields: dict[str, Any] = {"f:metadata": {"f:labels": {"f:idle": {}}}}
-
-    pod = decoded({"metadata": {"name": "a", "managedFields": [{**entry, "fieldsV1": fields}]}})
-
-    assert pod.owned == Owned()
+def test_other_entries_are_not_owned(entry: Json) -> None:
+    assert decoded(managedFields=[entry]).owned == Owned()
 
 
 @pytest.mark.parametrize(
     "document",
     [
-        pytest.param({"metadata": {"name": "a"}}, id="no-spec-no-status"),
+        pytest.param({"metadata": {"name": "a"}}, id="absent"),
         pytest.param(
             {
-                "metadata": {
-                    "name": "a",
-                    "labels": None,
-                    "annotations": None,
-                    "managedFields": None,
-                },
-                "spec": {"containers": None, "initContainers": None, "readinessGates": None},
-                "status": {"conditions": None, "containerStatuses": None, "podIP": None},
+                "metadata": dict.fromkeys(("labels", "annotations", "managedFields")),
+                "spec": dict.fromkeys(("containers", "initContainers", "readinessGates")),
+                "status": dict.fromkeys(("conditions", "containerStatuses", "podIP")),
             },
-            id="nulls-everywhere",
-        ),
-        pytest.param(
-            {
-                "metadata": {
-                    "name": "a",
-                    "managedFields": [
-                        {"manager": "kruise-probe-manager", "subresource": "status"},
-                        {"manager": None, "fieldsV1": None},
-                    ],
-                }
-            },
-            id="entries-without-fields",
+            id="null",
         ),
     ],
 )
-def test_absent_and_null_decode_alike(document: dict[str, Any]) -> None:
-    pod = decoded(document)
-
+def test_absent_and_null_decode_alike(document: Json) -> None:
+    pod = PODS.decode(json.dumps(document).encode())
     assert (pod.labels, pod.annotations, pod.ip, pod.node) == ({}, {}, "", "")
     assert (pod.containers, pod.conditions, pod.owned) == ((), (), Owned())
-    assert not pod.initialized
-    assert pod.active
-
-
-@pytest.mark.parametrize(
-    ("metadata", "phase", "active"),
-    [
-        pytest.param({}, "Running", True, id="running"),
-        pytest.param({}, "Pending", True, id="pending"),
-        pytest.param({}, "Succeeded", False, id="succeeded"),
-        pytest.param({}, "Failed", False, id="failed"),
-        pytest.param(
-            {"deletionTimestamp": "2026-01-01T00:00:00Z"}, "Running", False, id="terminating"
-        ),
-    ],
-)
-def test_active_pod_is_neither_terminating_nor_finished(
-    metadata: dict[str, str], phase: str, active: bool
-) -> None:
-    pod = decoded({"metadata": {"name": "a", **metadata}, "status": {"phase": phase}})
-
-    assert pod.active is active
+    assert (pod.initialized, pod.active) == (False, True)
 
 
 def test_pods_of_one_template_share_their_parts() -> None:
@@ -138,12 +103,9 @@ def test_pods_of_one_template_share_their_parts() -> None:
 
 def test_pods_with_other_owners_share_what_their_managers_own() -> None:
     def owned(uid: str) -> Owned:
-        metadata: dict[str, Any] = {
-            "f:labels": {"f:app": {}},
-            "f:ownerReferences": {f'k:{{"uid":"{uid}"}}': {}},
-        }
-        entry = {"manager": "jobs", "fieldsV1": {"f:metadata": metadata}}
-        return decoded({"metadata": {"name": "a", "managedFields": [entry]}}).owned_by_others
+        entry = managed("jobs", "app")
+        entry["fieldsV1"]["f:metadata"]["f:ownerReferences"] = {f'k:{{"uid":"{uid}"}}': {}}
+        return decoded(managedFields=[entry]).owned_by_others
 
     assert owned("1") is owned("2")
     assert owned("1").labels == {"app"}
@@ -151,16 +113,8 @@ def test_pods_with_other_owners_share_what_their_managers_own() -> None:
 
 def test_many_fields_of_two_managers_are_not_shared() -> None:
     def owned(count: int) -> Owned:
-        managed: list[Any] = [
-            {
-                "manager": manager,
-                "fieldsV1": {
-                    "f:metadata": {"f:labels": {f"f:{manager}-{n}": {} for n in range(count)}}
-                },
-            }
-            for manager in ("one", "two")
-        ]
-        return decoded({"metadata": {"name": "a", "managedFields": managed}}).owned_by_others
+        entries = [managed(each, *(f"{each}-{n}" for n in range(count))) for each in "ab"]
+        return decoded(managedFields=entries).owned_by_others
 
     assert owned(2) is owned(2)
     assert owned(500) is not owned(500)
@@ -168,13 +122,10 @@ def test_many_fields_of_two_managers_are_not_shared() -> None:
 
 
 def test_long_annotations_are_not_shared() -> None:
-    def annotated(text: str) -> Pod:
-        return decoded({"metadata": {"name": "a", "annotations": {"note": text}}})
-
-    assert annotated("short").annotations is annotated("short").annotations
-    long = "x" * SHARED_BYTES
-    assert annotated(long).annotations is not annotated(long).annotations
-    assert annotated(long).annotations == {"note": long}
+    for note, shared in (("short", True), ("x" * SHARED_BYTES, False)):
+        one, two = (decoded(annotations={"note": note}).annotations for _ in range(2))
+        assert (one is two) is shared
+        assert one == {"note": note}
 
 
 @pytest.mark.parametrize("data", [b"", b"[]", b'{"metadata": 1}', b"\xff"])

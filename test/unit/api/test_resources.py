@@ -1,64 +1,40 @@
 """REST paths, and lists with an invalid item."""
 
 import json
-from pathlib import Path
 
 import msgspec
 import pytest
 
-from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.resources import MARKERS, NODE_POD_PROBES, NODES, PODS
 
-DATA = Path(__file__).parents[2] / "data"
+OURS = "/apis/apps.kruise.io/v1alpha1"
 
 
 @pytest.mark.parametrize(
     ("path", "expected"),
     [
         pytest.param(PODS.path(), "/api/v1/pods", id="all-namespaces"),
-        pytest.param(
-            PODS.path("ns", "a", "status"), "/api/v1/namespaces/ns/pods/a/status", id="subresource"
-        ),
-        pytest.param(
-            NODES.path("ns", "n"), "/api/v1/nodes/n", id="cluster-scoped-has-no-namespace"
-        ),
-        pytest.param(
-            MARKERS.path("ns"),
-            "/apis/apps.kruise.io/v1alpha1/namespaces/ns/podprobemarkers",
-            id="custom-resource",
-        ),
-        pytest.param(
-            NODE_POD_PROBES.path(name="a/../b"),
-            "/apis/apps.kruise.io/v1alpha1/nodepodprobes/a%2F..%2Fb",
-            id="names-are-quoted",
-        ),
+        pytest.param(PODS.path("ns", "a", "status"), "/api/v1/namespaces/ns/pods/a/status", id="subresource"),
+        pytest.param(NODES.path("ns", "n"), "/api/v1/nodes/n", id="cluster-scoped-has-no-namespace"),
+        pytest.param(MARKERS.path("ns"), f"{OURS}/namespaces/ns/podprobemarkers", id="custom-resource"),
+        pytest.param(NODE_POD_PROBES.path(name="a/../b"), f"{OURS}/nodepodprobes/a%2F..%2Fb", id="names-are-quoted"),
     ],
-)
+)  # fmt: skip
 def test_paths(path: str, expected: str) -> None:
     assert path == expected
 
 
 def test_invalid_item_is_undecodable_alone() -> None:
-    page = PODS.decode_list(
-        json.dumps(
-            {
-                "kind": "PodList",
-                "metadata": {"resourceVersion": "7", "continue": "next"},
-                "items": [
-                    {"metadata": {"name": "good", "namespace": "ns"}},
-                    {
-                        "metadata": {"name": "bad", "namespace": "ns", "resourceVersion": "5"},
-                        "spec": {"nodeName": 12},
-                    },
-                ],
-            }
-        ).encode()
-    )
-
+    meta = {"resourceVersion": "7", "continue": "next"}
+    good = {"metadata": {"name": "good", "namespace": "ns"}}
+    bad = {"name": "bad", "namespace": "ns", "resourceVersion": "5"}
+    items = [good, {"metadata": bad, "spec": {"nodeName": 12}}]
+    wire = {"kind": "PodList", "metadata": meta, "items": items}
+    page = PODS.decode_list(json.dumps(wire).encode())
     assert [str(each.key) for each in page.items] == ["ns/good"]
-    assert page.undecodable[0].key == NamespacedName("ns", "bad")
-    assert page.undecodable[0].resource_version == "5"
-    assert "$.spec.nodeName" in page.undecodable[0].error
+    (undecodable,) = page.undecodable
+    assert (str(undecodable.key), undecodable.resource_version) == ("ns/bad", "5")
+    assert "$.spec.nodeName" in undecodable.error
     assert (page.resource_version, page.continue_token) == ("7", "next")
 
 

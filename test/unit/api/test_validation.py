@@ -68,19 +68,12 @@ def test_valid_path_is_sent_as_written(path: str) -> None:
 
 def test_at_most_twenty_errors_are_listed() -> None:
     labels = {f"-{n}": "x" for n in range(1000)}
-
     errors = errors_of(edited("probes.0.markerPolicy.0.labels", labels))
-
     assert len(errors) == MAX_ERRORS + 1
     assert "more errors are not listed" in errors[-1].message
-
-
-def test_all_errors_below_the_limit_are_listed() -> None:
-    labels = {f"-{n}": "x" for n in range(MAX_ERRORS)}
-
-    errors = errors_of(edited("probes.0.markerPolicy.0.labels", labels))
-
-    assert [error.value for error in errors] == list(labels)
+    few = dict(list(labels.items())[:MAX_ERRORS])
+    errors = errors_of(edited("probes.0.markerPolicy.0.labels", few))
+    assert [error.value for error in errors] == [*few]
 
 
 def test_long_value_is_shortened_in_the_error() -> None:
