@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from support.builders import Json
 from support.marker_table import GOOD, INVALID, VALID, Row, edited
 
 from kruise_probe.api.v1alpha1 import MAX_MARKS
@@ -20,16 +21,9 @@ from kruise_probe.webhook.admission import (
     review_marker,
 )
 
-Json = dict[str, Any]
-
 
 def marker(spec: Json, **metadata: Any) -> Json:
-    return {
-        "apiVersion": "apps.kruise.io/v1alpha1",
-        "kind": "PodProbeMarker",
-        "metadata": {"name": "m", "namespace": "n", **metadata},
-        "spec": spec,
-    }
+    return {"metadata": {"name": "m", "namespace": "n", **metadata}, "spec": spec}
 
 
 def review(
@@ -60,15 +54,13 @@ def test_an_invalid_marker_is_denied_and_the_field_named(row: Row) -> None:
 
     assert found["allowed"] is False
     assert found["status"]["code"] == 422
-    causes = found["status"]["details"]["causes"]
-    assert row.field in {cause["field"] for cause in causes}
-    assert all(cause["message"] for cause in causes)
+    assert row.field in {cause["field"] for cause in causes(found)}
+    assert all(cause["message"] for cause in causes(found))
 
 
 def test_b13_a_field_without_effect_gets_one_warning() -> None:
-    spec = edited("probes.0.probe.terminationGracePeriodSeconds", 5)
-    found = response(review("CREATE", marker(spec)))
-
+    field = "probes.0.probe.terminationGracePeriodSeconds"
+    found = response(review("CREATE", marker(edited(field, 5))))
     assert found["allowed"] is True
     (warning,) = found["warnings"]
     assert warning.startswith("spec.probes[0].probe.terminationGracePeriodSeconds has no effect")
@@ -100,27 +92,24 @@ def test_only_changed_parts_of_an_update_are_validated(new: Json, old: Json, all
     assert response(review("UPDATE", new, marker(old)))["allowed"] is allowed
 
 
+def causes(found: Json) -> list[Json]:
+    listed: list[Json] = found["status"]["details"]["causes"]
+    return listed
+
+
 def test_a_denial_with_very_many_errors_is_short() -> None:
     labels = {f"-{n}": "x" * 100 for n in range(MAX_MARKS)}
-    spec = edited("probes.0.markerPolicy.0.labels", labels)
-
-    found = response(review("CREATE", marker(spec)))
-
-    assert len(found["status"]["details"]["causes"]) == 21
+    found = response(review("CREATE", marker(edited("probes.0.markerPolicy.0.labels", labels))))
+    assert len(causes(found)) == 21
     assert len(json.dumps(found)) < 20_000
 
 
 def test_an_update_lists_new_errors_behind_many_old_ones() -> None:
     """Errors of the unchanged selector take none of the places."""
-    selector = {"matchLabels": {f"-{n}": "x" for n in range(100)}}
-    old = {**GOOD, "selector": selector}
-    new = {**edited("probes.0.name", "a#b"), "selector": selector}
-
+    selector = {"selector": {"matchLabels": {f"-{n}": "x" for n in range(100)}}}
+    new, old = edited("probes.0.name", "a#b") | selector, GOOD | selector
     found = response(review("UPDATE", marker(new), marker(old)))
-
-    assert [each["field"] for each in found["status"]["details"]["causes"]] == [
-        "spec.probes[0].name"
-    ]
+    assert [each["field"] for each in causes(found)] == ["spec.probes[0].name"]
 
 
 @pytest.mark.parametrize(
@@ -157,15 +146,15 @@ def test_an_object_of_too_many_values_is_not_decoded() -> None:
 
 def test_items_of_a_list_that_is_too_long_are_not_validated() -> None:
     selector = {"matchLabels": {f"-{n}": "x" for n in range(10_000)}}
-
-    found = response(review("CREATE", marker({**GOOD, "selector": selector})))
-
-    causes = found["status"]["details"]["causes"]
-    assert [each["field"] for each in causes] == ["spec.selector.matchLabels"] * 2
-    assert "there may be more errors" in causes[1]["message"]
+    found = causes(response(review("CREATE", marker({**GOOD, "selector": selector}))))
+    assert [each["field"] for each in found] == ["spec.selector.matchLabels"] * 2
+    assert "there may be more errors" in found[1]["message"]
 
 
-REQUEST = b'"request":{"uid":"u","operation":"CREATE"}'
+def envelope(version: str, kind: str) -> bytes:
+    request = {"uid": "u", "operation": "CREATE"}
+    wire = {"apiVersion": f"admission.k8s.io/{version}", "kind": kind, "request": request}
+    return json.dumps(wire).encode()
 
 
 @pytest.mark.parametrize(
@@ -175,14 +164,8 @@ REQUEST = b'"request":{"uid":"u","operation":"CREATE"}'
         b"{}",
         b"[1]",
         b'{"request":{"uid":1}}',
-        pytest.param(
-            b'{"apiVersion":"admission.k8s.io/v1beta1","kind":"AdmissionReview",%b}' % REQUEST,
-            id="another-version",
-        ),
-        pytest.param(
-            b'{"apiVersion":"admission.k8s.io/v1","kind":"TokenReview",%b}' % REQUEST,
-            id="another-kind",
-        ),
+        pytest.param(envelope("v1beta1", "AdmissionReview"), id="another-version"),
+        pytest.param(envelope("v1", "TokenReview"), id="another-kind"),
     ],
 )
 def test_a_body_that_is_not_a_review_is_an_error(body: bytes) -> None:
@@ -226,9 +209,7 @@ def test_a_denial_brackets_several_errors_and_not_one() -> None:
 
 def test_a_patch_is_a_json_patch_in_base64() -> None:
     patch = [{"op": "add", "path": "/metadata/annotations", "value": {"a": "b"}}]
-    found = json.loads(
-        encode_review(review("CREATE", marker(GOOD)), AdmissionResponse(patch=patch))
-    )
-
-    assert found["response"]["patchType"] == "JSONPatch"
-    assert json.loads(base64.b64decode(found["response"]["patch"])) == patch
+    encoded = encode_review(review("CREATE", marker(GOOD)), AdmissionResponse(patch=patch))
+    found = json.loads(encoded)["response"]
+    assert found["patchType"] == "JSONPatch"
+    assert json.loads(base64.b64decode(found["patch"])) == patch
