@@ -250,22 +250,17 @@ def test_kubeconfig_out_is_written_and_removed_at_the_end(
     assert not kubeconfig.exists()
 
 
-@pytest.mark.parametrize(
-    ("content", "complaint"),
-    [
-        pytest.param("a: [b", "line 1, column 6: not valid YAML", id="no-yaml"),
-        pytest.param(
-            "apiVersion: v1\nkind: Pod\nmetadata: {name: x}\nspec: {containers: []}",
-            "spec.containers: Required value",
-            id="invalid-object",
-        ),
-        pytest.param(
-            "apiVersion: v1\nkind: Pod\nmetadata: {name: x}\nspec: {containers: [{name: c, comand: [a]}]}",
-            'strict decoding error: unknown field "spec.containers[0].comand"',
-            id="misspelt-field",
-        ),
-    ],
-)
+INVALID_FILES = {
+    "no-yaml": ("a: [b", "line 1, column 6: not valid YAML"),
+    "invalid-object": ("apiVersion: v1\nkind: Pod\nmetadata: {name: x}\nspec: {containers: []}", "spec.containers: Required value"),
+    "misspelt-field": (
+        "apiVersion: v1\nkind: Pod\nmetadata: {name: x}\nspec: {containers: [{name: c, comand: [a]}]}",
+        'strict decoding error: unknown field "spec.containers[0].comand"',
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("content", "complaint"), INVALID_FILES.values(), ids=INVALID_FILES)
 def test_invalid_file_is_one_line_with_its_place(
     start: Callable[..., Command], short_folder: Path, content: str, complaint: str
 ) -> None:

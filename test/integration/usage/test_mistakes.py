@@ -69,86 +69,69 @@ SEVEN = {
 EXPLAIN, STATUS = "explain web", "status"
 
 
-@pytest.mark.parametrize(
-    ("objects", "command", "named"),
-    [
-        pytest.param(
-            [pod(), marker(app="wbe")], STATUS,
-            ["NoPods", "closest is pod web", "did you mean 'web'?", "; compare with:\n       kubectl get pods -n"],
-            id="selector",
-        ),
-        pytest.param(
-            [pod(), marker(container="mian")], EXPLAIN,
-            ["no container mian, only main. Did you mean 'main'? (ContainerNotFound)", "-> correct containerName"],
-            id="container",
-        ),
-        pytest.param(
-            [pod(), marker(tcpSocket={"port": "gme"})], EXPLAIN,
-            ["no port named gme, only game. Did you mean 'game'? (PortNameUnknown)", "-> give the container a port"],
-            id="port-name",
-        ),
-        pytest.param(
-            [pod(), marker(tcpSocket={"port": 7999})], EXPLAIN,
-            ["connect: connection refused (nothing listens on this port", "correct the port"],
-            id="port-nobody-serves",
-        ),
-        pytest.param(
-            [pod(), marker(exec={"command": ["idel.sh"]})], EXPLAIN,
-            ['"idel.sh": executable file not found', "(ExecImpossible)", "-> check that the program exists"],
-            id="program",
-        ),
-        pytest.param(
-            [pod(), marker(exec=script("idel.sh --now"))], EXPLAIN,
-            ["idel.sh: not found (usually exit code 127: the program is not in the container's image)"],
-            id="program-in-a-script",
-        ),
-        pytest.param(
-            [pod("sh", "-c", WRITE_CRLF), marker(exec={"command": ["./check.sh"]})], EXPLAIN,
-            ["exec ./check.sh: no such file", "-> the file exists, but not the interpreter", "CRLF line ends; write it with LF"],
-            id="crlf",
-        ),
-        pytest.param(
-            [pod("sh", "-c", WRITE_CRLF), marker(exec=script("./check.sh"))], EXPLAIN,
-            ["./check.sh: not found (usually exit code 127", "CRLF line ends"],
-            id="crlf-in-a-script",
-        ),
-        pytest.param(
-            [pod(), marker(exec=script("sleep 60"))], EXPLAIN,
-            ["command timed out after 1s", "make the command faster, or raise timeoutSeconds (default 1)"],
-            id="slow-script",
-        ),
-        pytest.param(
-            [pod(), marker(exec=script("echo players: seven"), policies=(SEVEN,))], EXPLAIN,
-            ["regex 'players: ([0-9]+)' finds no valid value in the message \"players: seven\" (ValueInvalid)", "-> correct regex"],
-            id="pattern",
-        ),
-        pytest.param(
-            [pod(), marker("a"), marker("b")], EXPLAIN,
-            ["belongs to probe 'checked' of PodProbeMarker", "(Conflict)", "-> use another name"],
-            id="two-claims",
-        ),
-        pytest.param(
-            [pod(), marker(paused=True)], STATUS,
-            ["ProbePaused", "this PodProbeMarker has the annotation", "-> remove the annotation to resume:\n       kubectl annotate podprobemarker marker -n"],
-            id="paused-marker",
-        ),
-        pytest.param(
-            [pod(paused=True), marker()], EXPLAIN,
-            ["(ProbePaused)", "kubectl annotate pod web -n"],
-            id="paused-pod",
-        ),
-        pytest.param(
-            [pod(gate=CONDITION), marker(exec=script("echo full; exit 1"))], EXPLAIN,
-            ["is False, written by marker#checked (GateClosed)", "the pod is not Ready until this probe succeeds", "Failed: full"],
-            id="gate-closed",
-        ),
-        pytest.param(
-            [pod("sh", "-c", "echo no config >&2; exit 3"), marker()], EXPLAIN,
-            ["container main is not running: CrashLoopBackOff", "exit code 3: no config", " kubectl logs web -n test-", " -c main --previous\n"],
-            id="crash-loop",
-        ),
-    ],
-)  # fmt: skip
+MISTAKES = {
+    "selector": (
+        [pod(), marker(app="wbe")],
+        STATUS, ["NoPods", "closest is pod web", "did you mean 'web'?", "; compare with:\n       kubectl get pods -n"],
+    ),
+    "container": (
+        [pod(), marker(container="mian")],
+        EXPLAIN, ["no container mian, only main. Did you mean 'main'? (ContainerNotFound)", "-> correct containerName"],
+    ),
+    "port-name": (
+        [pod(), marker(tcpSocket={"port": "gme"})],
+        EXPLAIN, ["no port named gme, only game. Did you mean 'game'? (PortNameUnknown)", "-> give the container a port"],
+    ),
+    "port-nobody-serves": (
+        [pod(), marker(tcpSocket={"port": 7999})],
+        EXPLAIN, ["connect: connection refused (nothing listens on this port", "correct the port"],
+    ),
+    "program": (
+        [pod(), marker(exec={"command": ["idel.sh"]})],
+        EXPLAIN, ['"idel.sh": executable file not found', "(ExecImpossible)", "-> check that the program exists"],
+    ),
+    "program-in-a-script": (
+        [pod(), marker(exec=script("idel.sh --now"))],
+        EXPLAIN, ["idel.sh: not found (usually exit code 127: the program is not in the container's image)"],
+    ),
+    "crlf": (
+        [pod("sh", "-c", WRITE_CRLF), marker(exec={"command": ["./check.sh"]})],
+        EXPLAIN, ["exec ./check.sh: no such file", "-> the file exists, but not the interpreter", "CRLF line ends; write it with LF"],
+    ),
+    "crlf-in-a-script": (
+        [pod("sh", "-c", WRITE_CRLF), marker(exec=script("./check.sh"))],
+        EXPLAIN, ["./check.sh: not found (usually exit code 127", "CRLF line ends"],
+    ),
+    "slow-script": (
+        [pod(), marker(exec=script("sleep 60"))],
+        EXPLAIN, ["command timed out after 1s", "make the command faster, or raise timeoutSeconds (default 1)"],
+    ),
+    "pattern": (
+        [pod(), marker(exec=script("echo players: seven"), policies=(SEVEN,))],
+        EXPLAIN, ["regex 'players: ([0-9]+)' finds no valid value in the message \"players: seven\" (ValueInvalid)", "-> correct regex"],
+    ),
+    "two-claims": (
+        [pod(), marker("a"), marker("b")],
+        EXPLAIN, ["belongs to probe 'checked' of PodProbeMarker", "(Conflict)", "-> use another name"],
+    ),
+    "paused-marker": (
+        [pod(), marker(paused=True)],
+        STATUS,
+        ["ProbePaused", "this PodProbeMarker has the annotation", "-> remove the annotation to resume:\n       kubectl annotate podprobemarker marker -n"],
+    ),
+    "paused-pod": ([pod(paused=True), marker()], EXPLAIN, ["(ProbePaused)", "kubectl annotate pod web -n"]),
+    "gate-closed": (
+        [pod(gate=CONDITION), marker(exec=script("echo full; exit 1"))],
+        EXPLAIN, ["is False, written by marker#checked (GateClosed)", "the pod is not Ready until this probe succeeds", "Failed: full"],
+    ),
+    "crash-loop": (
+        [pod("sh", "-c", "echo no config >&2; exit 3"), marker()],
+        EXPLAIN, ["container main is not running: CrashLoopBackOff", "exit code 3: no config", " kubectl logs web -n test-", " -c main --previous\n"],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("objects", "command", "named"), MISTAKES.values(), ids=MISTAKES)
 async def test_one_command_names_the_mistake(
     ns: UsageNamespace, tmp_path: Path, objects: list[Json], command: str, named: list[str]
 ) -> None:

@@ -72,23 +72,14 @@ async def test_output_for_programs_contains_the_newest_results(
     assert marker["problems"] == view["notes"] == []
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code", "text"),
-    [
-        pytest.param(
-            "status -n {} mraker",
-            1,
-            "mraker does not exist. Did you mean 'marker'?",
-            id="typo-in-marker",
-        ),
-        pytest.param(
-            "status -n {} marker mraker", 1, "mraker does not exist.", id="typo-in-one-of-two"
-        ),
-        pytest.param(
-            "explain -n {} wbe", 1, "wbe does not exist. Did you mean 'web'?", id="typo-in-pod"
-        ),
-    ],
-)
+ERRORS = {
+    "typo-in-marker": ("status -n {} mraker", 1, "mraker does not exist. Did you mean 'marker'?"),
+    "typo-in-one-of-two": ("status -n {} marker mraker", 1, "mraker does not exist."),
+    "typo-in-pod": ("explain -n {} wbe", 1, "wbe does not exist. Did you mean 'web'?"),
+}
+
+
+@pytest.mark.parametrize(("arguments", "code", "text"), ERRORS.values(), ids=ERRORS)
 async def test_error_is_one_line(
     shell: Shell, ns: UsageNamespace, arguments: str, code: int, text: str
 ) -> None:

@@ -147,43 +147,34 @@ INVALID = with_policies() | {"spec": {"selector": {"matchLabels": {"app": "web"}
 ]}}  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("arguments", "file", "code", "error"),
-    [
-        pytest.param("", None, 2, "Missing argument 'POD'", id="no-pod"),
-        pytest.param("deployment/web", None, 2, "try takes a pod", id="another-kind"),
-        pytest.param("web-0 -f missing.yaml", None, 1, "missing.yaml:1:1: the file cannot be read: No such file", id="no-file"),
-        pytest.param("web-0 -f marker.yaml", "a: [", 1, "marker.yaml:1:5: ", id="no-yaml"),
-        pytest.param("web-0 -f marker.yaml", "a: b", 1, "there is no PodProbeMarker", id="no-marker"),
-        pytest.param(
-            "web-0 wbe -f marker.yaml", with_policies(), 1, "no PodProbeMarker wbe. Did you mean 'web'?",
-            id="another-name",
-        ),
-        pytest.param(
-            "web-0 -f marker.yaml", yaml.safe_dump_all([with_policies("a"), with_policies("b")]), 1,
-            "several PodProbeMarkers; name one of a, b", id="several-markers",
-        ),
-        pytest.param(
-            "web-0 -f marker.yaml", INVALID, 1,
-            "spec.probes[0].probe.httpGet.host: Forbidden: may not be set", id="host-is-set",
-        ),
-        pytest.param(
-            "web-0 -f marker.yaml", with_policies() | {"spec": {"selector": {"matchLabels": {"app": "web"}}, "probes": 3}}, 1,
-            "spec.probes: must be a list, but is the number 3", id="wrong-type",
-        ),
-        pytest.param(
-            "web-0 -f marker.yaml -n games", with_policies(), 2, "in namespace default, and -n is games",
-            id="another-namespace",
-        ),
-        pytest.param("wbe-0", None, 1, "pod default/wbe-0 does not exist. Did you mean 'web-0'?", id="no-such-pod"),
-        pytest.param("web-0", None, 1, "no PodProbeMarker selects pod default/web-0", id="not-selected"),
-        pytest.param("web-0 web", None, 1, "PodProbeMarker default/web does not exist", id="no-such-marker"),
-        pytest.param(
-            "web-0 -f marker.yaml", with_policies(selector={"matchLabels": {"app": "api"}}), 1,
-            "does not select pod default/web-0: ", id="file-does-not-select",
-        ),
-    ],
-)  # fmt: skip
+REFUSED = {
+    "no-pod": ("", None, 2, "Missing argument 'POD'"),
+    "another-kind": ("deployment/web", None, 2, "try takes a pod"),
+    "no-file": ("web-0 -f missing.yaml", None, 1, "missing.yaml:1:1: the file cannot be read: No such file"),
+    "no-yaml": ("web-0 -f marker.yaml", "a: [", 1, "marker.yaml:1:5: "),
+    "no-marker": ("web-0 -f marker.yaml", "a: b", 1, "there is no PodProbeMarker"),
+    "another-name": ("web-0 wbe -f marker.yaml", with_policies(), 1, "no PodProbeMarker wbe. Did you mean 'web'?"),
+    "several-markers": (
+        "web-0 -f marker.yaml",
+        yaml.safe_dump_all([with_policies("a"), with_policies("b")]), 1, "several PodProbeMarkers; name one of a, b",
+    ),
+    "host-is-set": ("web-0 -f marker.yaml", INVALID, 1, "spec.probes[0].probe.httpGet.host: Forbidden: may not be set"),
+    "wrong-type": (
+        "web-0 -f marker.yaml",
+        with_policies() | {"spec": {"selector": {"matchLabels": {"app": "web"}}, "probes": 3}}, 1, "spec.probes: must be a list, but is the number 3",
+    ),
+    "another-namespace": ("web-0 -f marker.yaml -n games", with_policies(), 2, "in namespace default, and -n is games"),
+    "no-such-pod": ("wbe-0", None, 1, "pod default/wbe-0 does not exist. Did you mean 'web-0'?"),
+    "not-selected": ("web-0", None, 1, "no PodProbeMarker selects pod default/web-0"),
+    "no-such-marker": ("web-0 web", None, 1, "PodProbeMarker default/web does not exist"),
+    "file-does-not-select": (
+        "web-0 -f marker.yaml",
+        with_policies(selector={"matchLabels": {"app": "api"}}), 1, "does not select pod default/web-0: ",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("arguments", "file", "code", "error"), REFUSED.values(), ids=REFUSED)
 async def test_what_cannot_be_tried_is_one_sentence(
     tmp_path: Path, arguments: str, file: Json | str | None, code: int, error: str
 ) -> None:

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -17,136 +18,62 @@ from kruise_probe.cli.main import MODE_VARIABLE, run, with_mode
 WITHOUT_SERVERS = ["--metrics-addr=0", "--health-probe-addr=0"]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "text"),
-    [
-        pytest.param(
-            ["nothing"], "No such command 'nothing'. Choose from playground, ", id="unknown-command"
-        ),
-        pytest.param(
-            ["stauts"], "Did you mean 'status'? See 'kruise-probe --help'", id="command-misspelled"
-        ),
-        pytest.param(
-            ["manager", "--nothing"],
-            "No such option '--nothing'. See 'kruise-probe manager --help'",
-            id="unknown-option",
-        ),
-        pytest.param(["--mode", "nothing"], "choose manager or daemon", id="unknown-mode"),
-        pytest.param(["--mode=manager", "daemon"], "exclude each other", id="two-modes"),
-        pytest.param(
-            ["daemon"], "--node-name is missing; set it, or the variable NODE_NAME", id="no-node"
-        ),
-        pytest.param(
-            ["daemon", "--node-name=A_b"], "is not a valid Kubernetes name", id="node-name"
-        ),
-        pytest.param(
-            ["daemon", "--node-name=a", "--cri-endpoint=tcp://1"], "unix socket", id="cri-endpoint"
-        ),
-        pytest.param(
-            ["daemon", "--node-name=a", "--cri-endpoint=unix:///a,unix:///b"],
-            "'unix:///a,unix:///b' names several sockets; repeat --cri-endpoint for each socket",
-            id="endpoints-in-one-flag",
-        ),
-        pytest.param(
-            ["daemon", "--node-name=a", "--result-refresh-interval=0"],
-            "write 1s or longer",
-            id="refreshed-without-end",
-        ),
-        pytest.param(["manager", "--namespace=a.b"], "at most 63", id="namespace-with-a-dot"),
-        pytest.param(
-            ["manager", "--system-namespace="],
-            "is not a valid Kubernetes name",
-            id="no-system-namespace",
-        ),
-        pytest.param(
-            ["manager", "--leader-election-id=A b"],
-            "is not a valid Kubernetes name",
-            id="election-id",
-        ),
-        pytest.param(
-            ["manager", "--controller-cache-sync-timeout=0"],
-            "must be greater than 0",
-            id="no-time-for-caches",
-        ),
-        pytest.param(
-            ["status", "-n", "A_b"], "is not a valid Kubernetes name", id="status-namespace"
-        ),
-        pytest.param(["status", "-A", "-n", "a"], "-A excludes -n", id="all-and-one"),
-        pytest.param(
-            ["status", "-n"],
-            "Option '-n' requires an argument. See 'kruise-probe status --help'",
-            id="option-without-a-value",
-        ),
-        pytest.param(["status", "--watch=maybe"], "write true or false", id="value-of-a-flag"),
-        pytest.param(["explain"], "name pods, or select them with -l", id="no-pod"),
-        pytest.param(["explain", "a", "-l", "b"], "or select them with -l", id="pod-and-labels"),
-        pytest.param(
-            ["explain", "deploy/a"],
-            "'deploy/a': explain takes pods; for a marker run: kruise-probe status MARKER",
-            id="kind-that-is-not-explained",
-        ),
-        pytest.param(
-            ["status", "pods/a"],
-            "'pods/a': status takes markers; for a pod run: kruise-probe explain POD",
-            id="pod-in-status",
-        ),
-        pytest.param(
-            ["status", "--as-group", "a"], "--as-group needs --as", id="group-without-user"
-        ),
-        pytest.param(["status", "--as", "a\nb"], "printable ASCII", id="user-with-a-line-end"),
-        pytest.param(["status", "-l", "a=b=c"], "'a=b=c' is not a label selector", id="selector"),
-        pytest.param(
-            ["manifests", "--namespace=A_b"],
-            "is not a valid Kubernetes name",
-            id="install-namespace",
-        ),
-        pytest.param(["manifests", "--image="], "write a name and a tag", id="no-image"),
-        pytest.param(["manifests", "--cert-manager"], "--webhook", id="certificate-for-nothing"),
-        pytest.param(["manifests", "--cri-socket=run/x"], "absolute path", id="relative-socket"),
-        *(
-            pytest.param(
-                ["manifests", f"--cri-socket={path}"],
-                "write its absolute path, such as /run/containerd/containerd.sock",
-                id=f"socket-{path}",
-            )
-            for path in ("/run/containerd/", "/run/../x.sock", "/run/.", "//x.sock", "/x.sock", "/")
-        ),
-        pytest.param(["playground", "--nodes=0"], "whole number of 1 to 50", id="no-nodes"),
-        pytest.param(
-            ["playground", "--check", "--no-sample"], "add -f FILE", id="nothing-to-check"
-        ),
-        pytest.param(["playground", "--check-timeout=soon"], "write it as 15s", id="check-timeout"),
-        pytest.param(
-            ["manager", "--leader-election-lease-duration=5s"],
-            "must be greater than --leader-election-renew-deadline (10s): write 11s or more",
-            id="lease-shorter-than-deadline",
-        ),
-        pytest.param(
-            ["manager", "--leader-election-lease-duration=10.5s"],
-            "(10.5s) in whole seconds must be greater",
-            id="lease-longer-by-less-than-a-second",
-        ),
-        pytest.param(
-            ["manager", "--leader-election-retry-period=0"],
-            "must be greater than 0, such as 2s",
-            id="no-retry-period",
-        ),
-        pytest.param(
-            ["manager", "--leader-election-retry-period=9s"],
-            "must be greater than 1.2 times --leader-election-retry-period",
-            id="retries-slower-than-deadline",
-        ),
-    ],
-)
+USAGE_ERRORS = {
+    "nothing": "No such command 'nothing'. Choose from playground, ",
+    "stauts": "Did you mean 'status'? See 'kruise-probe --help'",
+    "manager --nothing": "No such option '--nothing'. See 'kruise-probe manager --help'",
+    "--mode nothing": "choose manager or daemon",
+    "--mode=manager daemon": "exclude each other",
+    "daemon": "--node-name is missing; set it, or the variable NODE_NAME",
+    "daemon --node-name=A_b": "is not a valid Kubernetes name",
+    "daemon --node-name=a --cri-endpoint=tcp://1": "unix socket",
+    "daemon --node-name=a --cri-endpoint=unix:///a,unix:///b": "'unix:///a,unix:///b' names several sockets; repeat --cri-endpoint for each socket",
+    "daemon --node-name=a --result-refresh-interval=0": "write 1s or longer",
+    "manager --namespace=a.b": "at most 63",
+    "manager --system-namespace=": "is not a valid Kubernetes name",
+    "manager '--leader-election-id=A b'": "is not a valid Kubernetes name",
+    "manager --controller-cache-sync-timeout=0": "must be greater than 0",
+    "status -n A_b": "is not a valid Kubernetes name",
+    "status -A -n a": "-A excludes -n",
+    "status -n": "Option '-n' requires an argument. See 'kruise-probe status --help'",
+    "status --watch=maybe": "write true or false",
+    "explain": "name pods, or select them with -l",
+    "explain a -l b": "or select them with -l",
+    "explain deploy/a": "'deploy/a': explain takes pods; for a marker run: kruise-probe status MARKER",
+    "status pods/a": "'pods/a': status takes markers; for a pod run: kruise-probe explain POD",
+    "status --as-group a": "--as-group needs --as",
+    "status --as 'a\nb'": "printable ASCII",
+    "status -l a=b=c": "'a=b=c' is not a label selector",
+    "manifests --namespace=A_b": "is not a valid Kubernetes name",
+    "manifests --image=": "write a name and a tag",
+    "manifests --cert-manager": "--webhook",
+    "manifests --cri-socket=run/x": "absolute path",
+    "playground --nodes=0": "whole number of 1 to 50",
+    "playground --check --no-sample": "add -f FILE",
+    "playground --check-timeout=soon": "write it as 15s",
+    "manager --leader-election-lease-duration=5s": "must be greater than --leader-election-renew-deadline (10s): write 11s or more",
+    "manager --leader-election-lease-duration=10.5s": "(10.5s) in whole seconds must be greater",
+    "manager --leader-election-retry-period=0": "must be greater than 0, such as 2s",
+    "manager --leader-election-retry-period=9s": "must be greater than 1.2 times --leader-election-retry-period",
+    "manifests --cri-socket=/run/containerd/": "write its absolute path, such as /run/containerd/containerd.sock",
+    "manifests --cri-socket=/run/../x.sock": "write its absolute path, such as /run/containerd/containerd.sock",
+    "manifests --cri-socket=/run/.": "write its absolute path, such as /run/containerd/containerd.sock",
+    "manifests --cri-socket=//x.sock": "write its absolute path, such as /run/containerd/containerd.sock",
+    "manifests --cri-socket=/x.sock": "write its absolute path, such as /run/containerd/containerd.sock",
+    "manifests --cri-socket=/": "write its absolute path, such as /run/containerd/containerd.sock",
+}
+
+
+@pytest.mark.parametrize("line", USAGE_ERRORS)
 def test_usage_error_is_one_line_and_exit_code_2(
-    arguments: list[str], text: str, capsys: pytest.CaptureFixture[str]
+    line: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code = run(arguments, {})
+    code = run(shlex.split(line), {})
 
     out, err = capsys.readouterr()
     assert (code, out) == (2, "")
     assert len(err.splitlines()) == 1
-    assert text in err
+    assert USAGE_ERRORS[line] in err
     assert "--help" in err
 
 
@@ -179,23 +106,19 @@ def test_wrong_kubeconfig_is_one_line_and_exit_code_1(
     assert text in line
 
 
-@pytest.mark.parametrize(
-    ("arguments", "environment", "expected"),
-    [
-        pytest.param(
-            ["--mode", "daemon", "--addr=:1"], {}, ["daemon", "--addr=:1"], id="two-words"
-        ),
-        pytest.param(["--mode=manager"], {}, ["manager"], id="one-word"),
-        pytest.param(["--addr=:1", "--mode=daemon"], {}, ["daemon", "--addr=:1"], id="after-flags"),
-        pytest.param([], {MODE_VARIABLE: "daemon"}, ["daemon"], id="environment"),
-        pytest.param(
-            ["playground"], {MODE_VARIABLE: "daemon"}, ["playground"], id="a-command-wins"
-        ),
-        pytest.param(["--help"], {MODE_VARIABLE: "daemon"}, ["--help"], id="help-is-help"),
-        pytest.param(["--mode=daemon", "daemon"], {}, ["daemon"], id="mode-and-command"),
-        pytest.param(["manager"], {}, ["manager"], id="no-mode"),
-    ],
-)
+MODES = {
+    "two-words": (["--mode", "daemon", "--addr=:1"], {}, ["daemon", "--addr=:1"]),
+    "one-word": (["--mode=manager"], {}, ["manager"]),
+    "after-flags": (["--addr=:1", "--mode=daemon"], {}, ["daemon", "--addr=:1"]),
+    "environment": ([], {MODE_VARIABLE: "daemon"}, ["daemon"]),
+    "a-command-wins": (["playground"], {MODE_VARIABLE: "daemon"}, ["playground"]),
+    "help-is-help": (["--help"], {MODE_VARIABLE: "daemon"}, ["--help"]),
+    "mode-and-command": (["--mode=daemon", "daemon"], {}, ["daemon"]),
+    "no-mode": (["manager"], {}, ["manager"]),
+}
+
+
+@pytest.mark.parametrize(("arguments", "environment", "expected"), MODES.values(), ids=MODES)
 def test_mode_is_replaced_by_its_command(
     arguments: list[str], environment: dict[str, str], expected: list[str]
 ) -> None:

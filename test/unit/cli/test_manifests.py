@@ -25,29 +25,18 @@ def test_default_install_has_no_webhook(capsys: pytest.CaptureFixture[str]) -> N
     assert not any("Webhook" in kind for kind in found)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "present", "absent"),
-    [
-        pytest.param(
-            ["--admission-policy=false"], set(), {"ValidatingAdmissionPolicy"}, id="old-cluster"
-        ),
-        pytest.param(
-            ["--webhook"],
-            {"ValidatingWebhookConfiguration", "Secret"},
-            {"MutatingWebhookConfiguration"},
-            id="webhook",
-        ),
-        pytest.param(
-            ["--webhook", "--feature-gates=EnablePodProbeMarkerOnServerless=true"],
-            {"MutatingWebhookConfiguration"},
-            set(),
-            id="webhook-for-serverless-pods",
-        ),
-        pytest.param(
-            ["--webhook", "--cert-manager"], {"Certificate"}, {"Secret"}, id="cert-manager"
-        ),
-    ],
-)
+OBJECTS = {
+    "old-cluster": (["--admission-policy=false"], set(), {"ValidatingAdmissionPolicy"}),
+    "webhook": (["--webhook"], {"ValidatingWebhookConfiguration", "Secret"}, {"MutatingWebhookConfiguration"}),
+    "webhook-for-serverless-pods": (
+        ["--webhook", "--feature-gates=EnablePodProbeMarkerOnServerless=true"],
+        {"MutatingWebhookConfiguration"}, set(),
+    ),
+    "cert-manager": (["--webhook", "--cert-manager"], {"Certificate"}, {"Secret"}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("arguments", "present", "absent"), OBJECTS.values(), ids=OBJECTS)
 def test_flags_select_the_objects(
     capsys: pytest.CaptureFixture[str], arguments: list[str], present: set[str], absent: set[str]
 ) -> None:

@@ -135,33 +135,18 @@ async def test_loading_leaves_no_file_that_a_signal_could_leave_behind(
     assert not list(folder.iterdir())
 
 
-@pytest.mark.parametrize(
-    ("present", "options", "server"),
-    [
-        pytest.param("flag variable account home", {}, "http://flag:1", id="flag"),
-        pytest.param("variable account home", {}, "http://variable:1", id="variable"),
-        pytest.param("account home", {}, "https://10.96.0.1:443", id="account"),
-        pytest.param("home", {}, "http://home:1", id="home"),
-        pytest.param(
-            "account home",
-            {"kubeconfig_first": True},
-            "http://home:1",
-            id="home-first-in-a-command",
-        ),
-        pytest.param(
-            "account",
-            {"kubeconfig_first": True},
-            "https://10.96.0.1:443",
-            id="command-without-home",
-        ),
-        pytest.param(
-            "account home",
-            {"overrides": ConfigOverrides(context="ctx")},
-            "http://home:1",
-            id="context",
-        ),
-    ],
-)
+SOURCES = {
+    "flag": ("flag variable account home", {}, "http://flag:1"),
+    "variable": ("variable account home", {}, "http://variable:1"),
+    "account": ("account home", {}, "https://10.96.0.1:443"),
+    "home": ("home", {}, "http://home:1"),
+    "home-first-in-a-command": ("account home", {"kubeconfig_first": True}, "http://home:1"),
+    "command-without-home": ("account", {"kubeconfig_first": True}, "https://10.96.0.1:443"),
+    "context": ("account home", {"overrides": ConfigOverrides(context="ctx")}, "http://home:1"),
+}
+
+
+@pytest.mark.parametrize(("present", "options", "server"), SOURCES.values(), ids=SOURCES)
 async def test_the_first_source_of_a_configuration_is_used(
     present: str, options: dict[str, Any], server: str, tmp_path: Path, account: Path
 ) -> None:
@@ -406,104 +391,51 @@ def _config(**changes: object) -> Callable[[Path], tuple[str | None, dict[str, s
     return lambda tmp_path: (kubeconfig(tmp_path / "k", **changes), {})
 
 
-@pytest.mark.parametrize(
-    ("make", "words"),
-    [
-        pytest.param(_no_service_account, "set --kubeconfig", id="no-configuration"),
-        pytest.param(
-            lambda tmp_path: (str(tmp_path / "no"), {}),
-            "does not exist; correct",
-            id="missing-file",
-        ),
-        pytest.param(
-            lambda tmp_path: (None, {"KUBECONFIG": str(tmp_path / "no")}),
-            r"\$KUBECONFIG .*no: does not exist",
-            id="missing-file-of-variable",
-        ),
-        pytest.param(lambda tmp_path: (str(tmp_path), {}), "cannot be read", id="folder"),
-        pytest.param(_file(""), "is empty or not a mapping", id="empty-file"),
-        pytest.param(_file("a: b: c"), "is not YAML", id="no-yaml"),
-        pytest.param(_file("kind: Config\n"), "no usable current context", id="no-contexts"),
-        pytest.param(_config(current="other"), "other.*use-context", id="unknown-context"),
-        pytest.param(
-            _config(context={"cluster": "missing", "user": "u"}), "missing", id="unknown-cluster"
-        ),
-        pytest.param(
-            _config(cluster={"server": "ftp://x"}),
-            "not an http or https URL",
-            id="server-of-other-kind",
-        ),
-        pytest.param(
-            _config(cluster={"server": "http://x", "proxy-url": "socks5://y"}),
-            "use an http or https proxy",
-            id="socks",
-        ),
-        pytest.param(
-            _config(cluster={"server": "https://x", "certificate-authority": "/no/ca"}),
-            "/no/ca",
-            id="missing-ca",
-        ),
-        pytest.param(
-            _config(cluster={"server": "https://x", "certificate-authority-data": "bm8="}),
-            "readable PEM",
-            id="ca-that-is-none",
-        ),
-        pytest.param(
-            _config(
-                cluster={"server": "https://x"},
-                user={"client-certificate-data": "bm8=", "client-key-data": "bm8="},
-            ),
-            "the key must match",
-            id="client-certificate-that-is-none",
-        ),
-        pytest.param(
-            _config(
-                cluster={"server": "https://x"},
-                user={"client-certificate": str(CA), "client-key": "/proc/self/mem"},
-            ),
-            r"ca.crt or /proc/self/mem cannot be read \(Input/output error\)",
-            id="client-key-that-cannot-be-read",
-        ),
-        pytest.param(
-            _config(user=oidc_user("http://127.0.0.1:1")),
-            r"auth provider returned no credentials .*Connection refused.*; log in again",
-            id="identity-provider-that-refuses",
-        ),
-        pytest.param(
-            _config(user={"tokenFile": "/no/token"}), "/no/token", id="missing-token-file"
-        ),
-        pytest.param(
-            lambda tmp_path: (
-                kubeconfig(
-                    tmp_path / "k", user=plugin(tmp_path / "p", "echo not today >&2; exit 3")
-                ),
-                {},
-            ),
-            "exec plugin .*returned 3. not today",
-            id="plugin-that-fails",
-        ),
-        pytest.param(
-            _config(
-                user={
-                    "exec": {
-                        "apiVersion": "v1",
-                        "command": "/no/such/plugin",
-                        "installHint": "get it:\n apt install it",
-                    }
-                }
-            ),
-            "exec plugin .*/no/such/plugin.*; get it: apt install it",
-            id="plugin-that-is-missing",
-        ),
-        pytest.param(_file("a: " + "[" * 5000), "is not YAML", id="deeply-nested"),
-        pytest.param(_file("a: 2001-99-99"), "is not YAML", id="invalid-date"),
-        pytest.param(
-            _config(user={"token": "t", "as": "jane", "as-groups": ["dev"]}),
-            r"impersonation \(as, as-groups\) is not supported; use the credentials",
-            id="impersonation",
-        ),
-    ],
-)
+ERRORS = {
+    "no-configuration": (_no_service_account, "set --kubeconfig"),
+    "missing-file": (lambda tmp_path: (str(tmp_path / "no"), {}), "does not exist; correct"),
+    "missing-file-of-variable": (lambda tmp_path: (None, {"KUBECONFIG": str(tmp_path / "no")}), r"\$KUBECONFIG .*no: does not exist"),
+    "folder": (lambda tmp_path: (str(tmp_path), {}), "cannot be read"),
+    "empty-file": (_file(""), "is empty or not a mapping"),
+    "no-yaml": (_file("a: b: c"), "is not YAML"),
+    "no-contexts": (_file("kind: Config\n"), "no usable current context"),
+    "unknown-context": (_config(current="other"), "other.*use-context"),
+    "unknown-cluster": (_config(context={"cluster": "missing", "user": "u"}), "missing"),
+    "server-of-other-kind": (_config(cluster={"server": "ftp://x"}), "not an http or https URL"),
+    "socks": (_config(cluster={"server": "http://x", "proxy-url": "socks5://y"}), "use an http or https proxy"),
+    "missing-ca": (_config(cluster={"server": "https://x", "certificate-authority": "/no/ca"}), "/no/ca"),
+    "ca-that-is-none": (_config(cluster={"server": "https://x", "certificate-authority-data": "bm8="}), "readable PEM"),
+    "client-certificate-that-is-none": (
+        _config(cluster={"server": "https://x"}, user={"client-certificate-data": "bm8=", "client-key-data": "bm8="}),
+        "the key must match",
+    ),
+    "client-key-that-cannot-be-read": (
+        _config(cluster={"server": "https://x"}, user={"client-certificate": str(CA), "client-key": "/proc/self/mem"}),
+        r"ca.crt or /proc/self/mem cannot be read \(Input/output error\)",
+    ),
+    "identity-provider-that-refuses": (
+        _config(user=oidc_user("http://127.0.0.1:1")),
+        r"auth provider returned no credentials .*Connection refused.*; log in again",
+    ),
+    "missing-token-file": (_config(user={"tokenFile": "/no/token"}), "/no/token"),
+    "plugin-that-fails": (
+        lambda tmp_path: (kubeconfig(tmp_path / "k", user=plugin(tmp_path / "p", "echo not today >&2; exit 3")), {}),
+        "exec plugin .*returned 3. not today",
+    ),
+    "plugin-that-is-missing": (
+        _config(user={"exec": {"apiVersion": "v1", "command": "/no/such/plugin", "installHint": "get it:\n apt install it"}}),
+        "exec plugin .*/no/such/plugin.*; get it: apt install it",
+    ),
+    "deeply-nested": (_file("a: " + "[" * 5000), "is not YAML"),
+    "invalid-date": (_file("a: 2001-99-99"), "is not YAML"),
+    "impersonation": (
+        _config(user={"token": "t", "as": "jane", "as-groups": ["dev"]}),
+        r"impersonation \(as, as-groups\) is not supported; use the credentials",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("make", "words"), ERRORS.values(), ids=ERRORS)
 async def test_config_error_is_one_line(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -533,24 +465,16 @@ def test_a_plugin_that_fails_on_a_terminal_is_named(
     assert (tmp_path / "terminal").read_text() == "no\n"
 
 
-@pytest.mark.parametrize(
-    ("damage", "words"),
-    [
-        pytest.param(lambda a: (a / "token").write_text(" "), "token is empty", id="empty-token"),
-        pytest.param(
-            lambda a: (a / "token").rename(a / "old") and (a / "token").mkdir(),
-            r"token cannot be read \(Is a directory\)",
-            id="unreadable-token",
-        ),
-        pytest.param(
-            lambda a: (a / "token").write_bytes(b"\xff"),
-            r"token cannot be read \('ascii' codec can't decode",
-            id="token-with-other-characters",
-        ),
-        pytest.param(lambda a: (a / "ca.crt").unlink(), "ca.crt cannot be used", id="no-ca"),
-        pytest.param(lambda a: (a / "ca.crt").write_text("x"), "readable PEM", id="bad-ca"),
-    ],
-)
+BROKEN_ACCOUNTS = {
+    "empty-token": (lambda a: (a / "token").write_text(" "), "token is empty"),
+    "unreadable-token": (lambda a: (a / "token").rename(a / "old") and (a / "token").mkdir(), r"token cannot be read \(Is a directory\)"),
+    "token-with-other-characters": (lambda a: (a / "token").write_bytes(b"\xff"), r"token cannot be read \('ascii' codec can't decode"),
+    "no-ca": (lambda a: (a / "ca.crt").unlink(), "ca.crt cannot be used"),
+    "bad-ca": (lambda a: (a / "ca.crt").write_text("x"), "readable PEM"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("damage", "words"), BROKEN_ACCOUNTS.values(), ids=BROKEN_ACCOUNTS)
 async def test_broken_service_account_names_its_file(
     account: Path, damage: Callable[[Path], object], words: str
 ) -> None:

@@ -83,63 +83,38 @@ async def run(
         )
 
 
-@pytest.mark.parametrize(
-    ("execute", "output"),
-    [
-        pytest.param(exited(0, b"fine"), CommandOutput(0, b"fine", b""), id="success"),
-        pytest.param(exited(3, b"out", b"bad"), CommandOutput(3, b"out", b"bad"), id="failure"),
-        pytest.param(
-            streaming(b"\x01a", b"\x02b", b"\x01c", b'\x03{"status":', b'\x03"Success"}'),
-            CommandOutput(0, b"ac", b"b"),
-            id="in-pieces",
-        ),
-        pytest.param(
-            streaming(failure("ExitCode", "1" * 5000)),
-            CommandOutput(111111111, b"", b""),
-            id="exit-code-of-a-hostile-node",
-        ),
-        pytest.param(
-            streaming(b"\x03" + b'{"status":"Success"}'.ljust(MAX_ERROR_BYTES)),
-            CommandOutput(0, b"", b""),
-            id="status-at-its-limit",
-        ),
-        pytest.param(
-            streaming(b"\x01" + b"x" * LIMIT, b'\x03{"status":"Success"}'),
-            CommandOutput(0, b"x" * LIMIT, b""),
-            id="output-at-its-limit",
-        ),
-        pytest.param(
-            streaming(b"\x07what", b"", b'\x03{"status":"Success"}'),
-            CommandOutput(0, b"", b""),
-            id="unknown-channel-and-empty-message",
-        ),
-    ],
-)
+OUTPUTS = {
+    "success": (exited(0, b"fine"), CommandOutput(0, b"fine", b"")),
+    "failure": (exited(3, b"out", b"bad"), CommandOutput(3, b"out", b"bad")),
+    "in-pieces": (streaming(b"\x01a", b"\x02b", b"\x01c", b'\x03{"status":', b'\x03"Success"}'), CommandOutput(0, b"ac", b"b")),
+    "exit-code-of-a-hostile-node": (streaming(failure("ExitCode", "1" * 5000)), CommandOutput(111111111, b"", b"")),
+    "status-at-its-limit": (streaming(b"\x03" + b'{"status":"Success"}'.ljust(MAX_ERROR_BYTES)), CommandOutput(0, b"", b"")),
+    "output-at-its-limit": (streaming(b"\x01" + b"x" * LIMIT, b'\x03{"status":"Success"}'), CommandOutput(0, b"x" * LIMIT, b"")),
+    "unknown-channel-and-empty-message": (streaming(b"\x07what", b"", b'\x03{"status":"Success"}'), CommandOutput(0, b"", b"")),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("execute", "output"), OUTPUTS.values(), ids=OUTPUTS)
 async def test_output_and_exit_code_of_a_command(execute: Exec, output: CommandOutput) -> None:
     assert await run(execute) == output
 
 
-@pytest.mark.parametrize(
-    ("execute", "error", "text"),
-    [
-        pytest.param(streaming(NO_PROGRAM), CommandNotStarted, "no such file", id="no-program"),
-        pytest.param(streaming(b"\x01a"), ConnectionFailed, "before the command's exit code", id="cut"),
-        pytest.param(streaming(b"\x03oops"), ConnectionFailed, "cannot be read", id="no-json"),
-        pytest.param(streaming(b"\x03[]"), ConnectionFailed, "cannot be read", id="no-status"),
-        pytest.param(streaming(b"\x03{}"), CommandNotStarted, "", id="empty-status"),
-        pytest.param(streaming(failure("Signal", "9")), CommandNotStarted, "killed", id="signal"),
-        pytest.param(streaming(failure("ExitCode", "IX")), CommandNotStarted, "killed", id="no-number"),
-        pytest.param(
-            streaming(b"\x01" + b"x" * (LIMIT // 2), b"\x02" + b"x" * (LIMIT // 2 + 1), b"\x03{}"),
-            OutputTooLarge, "", id="both-outputs-together",
-        ),
-        pytest.param(streaming(forever=b"\x01" + b"y\n" * 100), OutputTooLarge, "", id="endless"),
-        pytest.param(
-            streaming(forever=b"\x03" + b"x" * 5000), ConnectionFailed, "too long", id="endless-status"
-        ),
-        pytest.param(hanging, TimeoutError, "", id="hangs"),
-    ],
-)  # fmt: skip
+FAILURES = {
+    "no-program": (streaming(NO_PROGRAM), CommandNotStarted, "no such file"),
+    "cut": (streaming(b"\x01a"), ConnectionFailed, "before the command's exit code"),
+    "no-json": (streaming(b"\x03oops"), ConnectionFailed, "cannot be read"),
+    "no-status": (streaming(b"\x03[]"), ConnectionFailed, "cannot be read"),
+    "empty-status": (streaming(b"\x03{}"), CommandNotStarted, ""),
+    "signal": (streaming(failure("Signal", "9")), CommandNotStarted, "killed"),
+    "no-number": (streaming(failure("ExitCode", "IX")), CommandNotStarted, "killed"),
+    "both-outputs-together": (streaming(b"\x01" + b"x" * (LIMIT // 2), b"\x02" + b"x" * (LIMIT // 2 + 1), b"\x03{}"), OutputTooLarge, ""),
+    "endless": (streaming(forever=b"\x01" + b"y\n" * 100), OutputTooLarge, ""),
+    "endless-status": (streaming(forever=b"\x03" + b"x" * 5000), ConnectionFailed, "too long"),
+    "hangs": (hanging, TimeoutError, ""),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("execute", "error", "text"), FAILURES.values(), ids=FAILURES)
 async def test_command_without_a_result_has_a_reason(
     execute: Exec, error: type[Exception], text: str
 ) -> None:
@@ -275,26 +250,22 @@ def test_messages_are_parsed_in_any_portions(messages: list[Message], at: list[i
     assert parsed(data, at) == messages
 
 
-@pytest.mark.parametrize(
-    ("data", "reason"),
-    [
-        pytest.param(b"\x82\x81mask1", "masked", id="masked"),
-        pytest.param(b"\xc2\x00", "unknown type", id="extension"),
-        pytest.param(b"\x83\x00", "unknown type", id="reserved-opcode"),
-        pytest.param(b"\x80\x00", "out of order", id="continues-nothing"),
-        pytest.param(b"\x02\x00\x82\x00", "out of order", id="another-message-inside"),
-        pytest.param(b"\x09\x00", "control frame", id="fragmented-ping"),
-        pytest.param(b"\x89\x7e\x00\x7e", "control frame", id="long-ping"),
-        pytest.param(b"\x08\x00", "control frame", id="fragmented-close"),
-        pytest.param(b"\x88\x7e\x00\x7e", "control frame", id="long-close"),
-        pytest.param(b"\x82\x7f" + b"\xff" * 8, "exceeds 100 bytes", id="endless"),
-        pytest.param(
-            frame(BINARY, b"x" * 60, final=False) + frame(CONTINUATION, b"x" * 60),
-            "exceeds 100 bytes",
-            id="too-long-in-fragments",
-        ),
-    ],
-)
+MALFORMED = {
+    "masked": (b"\x82\x81mask1", "masked"),
+    "extension": (b"\xc2\x00", "unknown type"),
+    "reserved-opcode": (b"\x83\x00", "unknown type"),
+    "continues-nothing": (b"\x80\x00", "out of order"),
+    "another-message-inside": (b"\x02\x00\x82\x00", "out of order"),
+    "fragmented-ping": (b"\x09\x00", "control frame"),
+    "long-ping": (b"\x89\x7e\x00\x7e", "control frame"),
+    "fragmented-close": (b"\x08\x00", "control frame"),
+    "long-close": (b"\x88\x7e\x00\x7e", "control frame"),
+    "endless": (b"\x82\x7f" + b"\xff" * 8, "exceeds 100 bytes"),
+    "too-long-in-fragments": (frame(BINARY, b"x" * 60, final=False) + frame(CONTINUATION, b"x" * 60), "exceeds 100 bytes"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("data", "reason"), MALFORMED.values(), ids=MALFORMED)
 def test_malformed_frame_is_refused_before_its_payload_arrives(data: bytes, reason: str) -> None:
     with pytest.raises(ProtocolError, match=reason):
         parsed(data, [], max_message_bytes=100)

@@ -133,22 +133,15 @@ async def test_cancelled_attempt_gives_its_place_to_the_next(granted: bool) -> N
 MINE = Tenant("ns", "uid")
 
 
-@pytest.mark.parametrize(
-    ("hostile", "long", "text"),
-    [
-        pytest.param(
-            [MINE], True,
-            f"attempts with timeoutSeconds over {LONG_SECONDS:g} of this pod hold 2 of the 2 places", id="own-long",
-        ),
-        pytest.param([MINE], False, "attempts of this pod hold 3 of the 4 places", id="own"),
-        pytest.param(
-            [Tenant("ns", "x"), MINE], False, "attempts of namespace ns hold 3 of the 4 places", id="namespace"
-        ),
-        pytest.param(
-            [Tenant("x", "x"), Tenant("y", "y")], False, "attempts of other pods hold 4 of the 4 places", id="others"
-        ),
-    ],
-)  # fmt: skip
+HOLDERS = {
+    "own-long": ([MINE], True, f"attempts with timeoutSeconds over {LONG_SECONDS:g} of this pod hold 2 of the 2 places"),
+    "own": ([MINE], False, "attempts of this pod hold 3 of the 4 places"),
+    "namespace": ([Tenant("ns", "x"), MINE], False, "attempts of namespace ns hold 3 of the 4 places"),
+    "others": ([Tenant("x", "x"), Tenant("y", "y")], False, "attempts of other pods hold 4 of the 4 places"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("hostile", "long", "text"), HOLDERS.values(), ids=HOLDERS)
 async def test_message_names_the_holders_and_no_other_namespace(
     hostile: list[Tenant], long: bool, text: str
 ) -> None:

@@ -180,23 +180,16 @@ def test_probe_that_could_not_run_from_here_has_no_marks_and_no_note_on_its_valu
     assert found.notes == ["a note"]
 
 
-@pytest.mark.parametrize(
-    ("state", "message", "note"),
-    [
-        pytest.param(
-            ProbeState.SUCCEEDED,
-            "starting",
-            "label players is removed: regex '([0-9]+) players' finds no valid value in the message \"starting\"",
-            id="no-value",
-        ),
-        pytest.param(
-            ProbeState.FAILED,
-            "sh: pgrep: not found",
-            "usually exit code 127: the program is not in the container's image",
-            id="no-program",
-        ),
-    ],
-)
+NOTES = {
+    "no-value": (
+        ProbeState.SUCCEEDED,
+        "starting", "label players is removed: regex '([0-9]+) players' finds no valid value in the message \"starting\"",
+    ),
+    "no-program": (ProbeState.FAILED, "sh: pgrep: not found", "usually exit code 127: the program is not in the container's image"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("state", "message", "note"), NOTES.values(), ids=NOTES)
 def test_try_has_notes_on_values_and_programs_that_are_missing(
     state: ProbeState, message: str, note: str
 ) -> None:

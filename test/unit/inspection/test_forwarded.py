@@ -190,23 +190,19 @@ async def test_exit_of_a_command_equals_that_of_the_daemon(
     assert found.message == expected.message
 
 
-@pytest.mark.parametrize(
-    ("execute", "state", "message"),
-    [
-        pytest.param(hanging, "Failed", "command timed out after 1s", id="timeout"),
-        pytest.param(
-            streaming(forever=b"\x01" + b"y\n" * 4096), "Unknown", "ExecOutputTooLarge: ", id="endless-output"
-        ),
-        pytest.param(
-            streaming(
-                b'\x03{"status":"Failure","message":"Internal error occurred: error executing command in container: failed to start exec \\"'
-                + b"0a" * 32 + b'\\": no such file"}'
-            ),
-            "Unknown", "ExecImpossible: failed to start exec: no such file", id="no-program",
-        ),
-        pytest.param(streaming(), "Unknown", "StreamFailed: the stream ended before", id="cut"),
-    ],
-)  # fmt: skip
+NO_EXIT_CODE = {
+    "timeout": (hanging, "Failed", "command timed out after 1s"),
+    "endless-output": (streaming(forever=b"\x01" + b"y\n" * 4096), "Unknown", "ExecOutputTooLarge: "),
+    "no-program": (
+        streaming(b'\x03{"status":"Failure","message":"Internal error occurred: error executing command in container: failed to start exec \\"'
+            + b"0a" * 32 + b'\\": no such file"}' ),
+        "Unknown", "ExecImpossible: failed to start exec: no such file",
+    ),
+    "cut": (streaming(), "Unknown", "StreamFailed: the stream ended before"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("execute", "state", "message"), NO_EXIT_CODE.values(), ids=NO_EXIT_CODE)
 async def test_command_without_an_exit_code_has_the_reason_of_the_daemon(
     execute: Exec, state: str, message: str
 ) -> None:

@@ -61,40 +61,30 @@ def test_a_working_probe_has_every_link_in_the_order_of_the_data(there: Json, na
     assert not any(each.reason or each.remedy for each in found)
 
 
-@pytest.mark.parametrize(
-    ("there", "link", "text"),
-    [
-        pytest.param({"pods": [healthy_pod(ip="")]}, "pod", "Running on node-1, no address yet", id="no-ip"),
-        pytest.param({"led": RENEWED}, "manager", "manager-1 is the leader", id="leader"),
-        pytest.param(
-            {"led": EXPIRED},
-            "manager",
-            f"no manager has renewed its Lease since {EXPIRED} (last leader: manager-1); nothing is left to write",
-            id="no-leader-and-nothing-to-do",
-        ),
-        pytest.param({"forbidden": ["leases"]}, "manager", "unknown: no permission to list leases", id="manager-forbidden"),
-        pytest.param(
-            {"forbidden": ["nodepodprobes"]}, "NodePodProbe", "unknown: no permission to list nodepodprobes", id="entry-forbidden",
-        ),
-        pytest.param(
-            {
-                "markers": [marker(probes=[probe_wire(policies=[policy_wire("Failed", {"bad": "yes"})])])],
-            },
-            "marks",
-            "no marks in state Succeeded",
-            id="no-marks-in-this-state",
-        ),
-        pytest.param(
-            {
-                "markers": [marker(probes=[probe_wire(policies=[GOOD])])],
-                "pods": [healthy_pod(labels={"app": "web", "good": "yes"}, annotations={"note": "fine"})],
-            },
-            "marks",
-            "good=yes, note=fine",
-            id="marks",
-        ),
-    ],
-)  # fmt: skip
+TEXTS = {
+    "no-ip": ({"pods": [healthy_pod(ip="")]}, "pod", "Running on node-1, no address yet"),
+    "leader": ({"led": RENEWED}, "manager", "manager-1 is the leader"),
+    "no-leader-and-nothing-to-do": (
+        {"led": EXPIRED},
+        "manager", f"no manager has renewed its Lease since {EXPIRED} (last leader: manager-1); nothing is left to write",
+    ),
+    "manager-forbidden": ({"forbidden": ["leases"]}, "manager", "unknown: no permission to list leases"),
+    "entry-forbidden": ({"forbidden": ["nodepodprobes"]}, "NodePodProbe", "unknown: no permission to list nodepodprobes"),
+    "no-marks-in-this-state": (
+        {"markers": [marker(probes=[probe_wire(policies=[policy_wire("Failed", {"bad": "yes"})])])]},
+        "marks", "no marks in state Succeeded",
+    ),
+    "marks": (
+        {
+            "markers": [marker(probes=[probe_wire(policies=[GOOD])])],
+            "pods": [healthy_pod(labels={"app": "web", "good": "yes"}, annotations={"note": "fine"})],
+        },
+        "marks", "good=yes, note=fine",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("there", "link", "text"), TEXTS.values(), ids=TEXTS)
 def test_a_link_that_is_ok_says_what_it_found(there: Json, link: str, text: str) -> None:
     assert texts(**there)[link] == text
 

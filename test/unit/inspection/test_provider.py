@@ -55,21 +55,14 @@ def test_probe_of_the_annotation_is_injected() -> None:
     assert provider_link(created_with(before), before).text == "the provider has set the condition"
 
 
-@pytest.mark.parametrize(
-    ("now", "of", "probe"),
-    [
-        pytest.param([marker(probes=[HEALTHY, SECOND])], "web", 1, id="probe"),
-        pytest.param(
-            [marker(probes=[HEALTHY]), marker(name="new", probes=[SECOND])], "new", 0, id="marker"
-        ),
-        pytest.param(
-            [marker(probes=[HEALTHY]), marker(name="new", probes=[OTHER_CONTAINER])],
-            "new",
-            0,
-            id="same-name-of-another-container",
-        ),
-    ],
-)
+ADDED = {
+    "probe": ([marker(probes=[HEALTHY, SECOND])], "web", 1),
+    "marker": ([marker(probes=[HEALTHY]), marker(name="new", probes=[SECOND])], "new", 0),
+    "same-name-of-another-container": ([marker(probes=[HEALTHY]), marker(name="new", probes=[OTHER_CONTAINER])], "new", 0),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("now", "of", "probe"), ADDED.values(), ids=ADDED)
 def test_probe_added_after_the_pod_was_created_is_not_injected(
     now: list[Json], of: str, probe: int
 ) -> None:

@@ -81,27 +81,17 @@ STALE_MARKER = {
 }
 
 
-@pytest.mark.parametrize(
-    ("there", "stale"),
-    [
-        pytest.param({"renewed": SKEWED}, True, id="no-leader-only-the-stamp"),
-        pytest.param(
-            {"renewed": SKEWED, "states": [state_wire(probed="2026-01-01T00:01:25Z")]},
-            False,
-            id="result-of-kruises-daemon",
-        ),
-        pytest.param({"renewed": SKEWED, "led": FRESH}, False, id="leader-has-seen-renewals"),
-        pytest.param(
-            {"led": FRESH, "pods": [healthy_pod(conditions=[STALE])]}, True, id="condition-of-a-pod"
-        ),
-        pytest.param(
-            {"led": FRESH, "markers": [marker(status=STALE_MARKER)]},
-            True,
-            id="condition-of-a-marker",
-        ),
-        pytest.param({"pods": [healthy_pod(conditions=[STALE])]}, False, id="old-condition"),
-    ],
-)
+STALENESS = {
+    "no-leader-only-the-stamp": ({"renewed": SKEWED}, True),
+    "result-of-kruises-daemon": ({"renewed": SKEWED, "states": [state_wire(probed="2026-01-01T00:01:25Z")]}, False),
+    "leader-has-seen-renewals": ({"renewed": SKEWED, "led": FRESH}, False),
+    "condition-of-a-pod": ({"led": FRESH, "pods": [healthy_pod(conditions=[STALE])]}, True),
+    "condition-of-a-marker": ({"led": FRESH, "markers": [marker(status=STALE_MARKER)]}, True),
+    "old-condition": ({"pods": [healthy_pod(conditions=[STALE])]}, False),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("there", "stale"), STALENESS.values(), ids=STALENESS)
 def test_manager_that_leads_knows_better_than_a_stamp_whether_a_daemon_is_stale(
     there: Json, stale: bool
 ) -> None:

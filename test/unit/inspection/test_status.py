@@ -167,22 +167,20 @@ def test_condition_of_another_probe_is_no_result() -> None:
     assert [each.pods[0].results[0].state for each in views] == ["Succeeded", "Pending"]
 
 
-@pytest.mark.parametrize(
-    ("pods", "closest"),
-    [
-        pytest.param([], "the namespace has no pods", id="no-pods"),
-        pytest.param(
-            [healthy_pod("a", labels={}), healthy_pod("b", labels={"app": "shop"})],
-            "closest is pod b: it requires app=web, but the pod has app=shop",
-            id="another-value",
-        ),
-        pytest.param(
-            [healthy_pod("a", labels={"app": "shop"}), healthy_pod("b", labels={"ap": "web"})],
-            "closest is pod b: it requires app=web, but the pod has no label app (did you mean 'ap'?)",
-            id="typo",
-        ),
-    ],
-)
+CLOSEST = {
+    "no-pods": ([], "the namespace has no pods"),
+    "another-value": (
+        [healthy_pod("a", labels={}), healthy_pod("b", labels={"app": "shop"})],
+        "closest is pod b: it requires app=web, but the pod has app=shop",
+    ),
+    "typo": (
+        [healthy_pod("a", labels={"app": "shop"}), healthy_pod("b", labels={"ap": "web"})],
+        "closest is pod b: it requires app=web, but the pod has no label app (did you mean 'ap'?)",
+    ),
+}
+
+
+@pytest.mark.parametrize(("pods", "closest"), CLOSEST.values(), ids=CLOSEST)
 def test_marker_without_pods_shows_its_selector_and_the_closest_pod(
     pods: list[Json], closest: str
 ) -> None:
@@ -205,38 +203,26 @@ CROWDED = with_condition("Degraded", "True", "NoRoom", "their node is full: node
 BEHIND = with_condition("Synced", "False", "NodesBehind", "1 node is behind")
 
 
-@pytest.mark.parametrize(
-    ("there", "problem", "says"),
-    [
-        pytest.param(
-            {"pods": [healthy_pod(readiness_gates=["example.com/helathy", "balancer.example.com/in"])]},
-            "broken readiness gate GateUnwritten web-0 node-1",
-            "example.com/helathy is missing on the pod",
-            id="typo-in-a-gate-and-a-gate-of-others",
-        ),
-        pytest.param(
-            {"markers": [HOST], "pods": [healthy_pod("a"), healthy_pod("b")]},
-            "broken marker InvalidSpec  ",
-            "spec.probes[0].probe.tcpSocket.host",
-            id="invalid-field-once-for-all-pods",
-        ),
-        pytest.param({"markers": [HELD]}, "waiting marker MarkerDeleting  ", "check that a manager runs", id="deletion"),
-        pytest.param(
-            {"markers": [HELD], "pods": []}, "waiting marker MarkerDeleting  ", "kruise.io/node-pod-probe-cleanup", id="finalizer"
-        ),
-        pytest.param(
-            {"markers": [FOREIGN], "pods": []}, "waiting marker MarkerDeleting  ", "held by example.com/audit; ", id="foreign-finalizer"
-        ),
-        pytest.param({"markers": [FOREIGN]}, "waiting marker MarkerDeleting  ", "component that added it", id="its-remedy"),
-        pytest.param({"markers": [CROWDED]}, "broken marker NoRoom  ", "full: node-1 (1 pods).; use fewer probes", id="no-room"),
-        pytest.param(
-            {"markers": [CROWDED], "planned": False}, "broken NodePodProbe NoRoom web-0 node-1", "full: node-1", id="no-room-once"
-        ),
-        pytest.param(
-            {"markers": [BEHIND], "forbidden": ["nodepodprobes"]}, "broken marker NodesBehind  ", "1 node is behind", id="behind"
-        ),
-    ],
-)  # fmt: skip
+PROBLEMS = {
+    "typo-in-a-gate-and-a-gate-of-others": (
+        {"pods": [healthy_pod(readiness_gates=["example.com/helathy", "balancer.example.com/in"])]},
+        "broken readiness gate GateUnwritten web-0 node-1", "example.com/helathy is missing on the pod",
+    ),
+    "invalid-field-once-for-all-pods": (
+        {"markers": [HOST], "pods": [healthy_pod("a"), healthy_pod("b")]},
+        "broken marker InvalidSpec  ", "spec.probes[0].probe.tcpSocket.host",
+    ),
+    "deletion": ({"markers": [HELD]}, "waiting marker MarkerDeleting  ", "check that a manager runs"),
+    "finalizer": ({"markers": [HELD], "pods": []}, "waiting marker MarkerDeleting  ", "kruise.io/node-pod-probe-cleanup"),
+    "foreign-finalizer": ({"markers": [FOREIGN], "pods": []}, "waiting marker MarkerDeleting  ", "held by example.com/audit; "),
+    "its-remedy": ({"markers": [FOREIGN]}, "waiting marker MarkerDeleting  ", "component that added it"),
+    "no-room": ({"markers": [CROWDED]}, "broken marker NoRoom  ", "full: node-1 (1 pods).; use fewer probes"),
+    "no-room-once": ({"markers": [CROWDED], "planned": False}, "broken NodePodProbe NoRoom web-0 node-1", "full: node-1"),
+    "behind": ({"markers": [BEHIND], "forbidden": ["nodepodprobes"]}, "broken marker NodesBehind  ", "1 node is behind"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("there", "problem", "says"), PROBLEMS.values(), ids=PROBLEMS)
 def test_problem_is_reported_once_with_its_cause(there: Json, problem: str, says: str) -> None:
     view = only(snapshot(**{"markers": [marker()], "pods": [healthy_pod()], **there}))
     (found,) = view.problems
@@ -269,28 +255,18 @@ def test_view_has_the_documented_fields() -> None:
     assert msgspec.to_builtins(of_marker) == json.loads(documented.read_text())
 
 
-@pytest.mark.parametrize(
-    ("probe", "text"),
-    [
-        pytest.param({"exec": {"command": ["sh", "-c", "a b"]}}, "exec sh -c 'a b'", id="exec"),
-        pytest.param(
-            {"exec": {"command": ["sh", "-c", "echo 'ä'\n\\x"]}},
-            r"exec sh -c $'echo \'ä\'\n\\x'",
-            id="exec-of-several-lines",
-        ),
-        pytest.param({"httpGet": {"port": 80}}, "http-get http://:80/", id="http"),
-        pytest.param(
-            {"httpGet": {"port": "web", "path": "/x", "scheme": "HTTPS"}},
-            "http-get https://:web/x",
-            id="https",
-        ),
-        pytest.param({"tcpSocket": {"port": "game"}}, "tcp-socket :game", id="tcp"),
-        pytest.param(
-            {"grpc": {"port": 9, "service": "shop", "mode": "TLS"}}, "grpc :9 shop TLS", id="grpc"
-        ),
-        pytest.param({}, "none", id="nothing"),
-    ],
-)
+HANDLERS = {
+    "exec": ({"exec": {"command": ["sh", "-c", "a b"]}}, "exec sh -c 'a b'"),
+    "exec-of-several-lines": ({"exec": {"command": ["sh", "-c", "echo 'ä'\n\\x"]}}, r"exec sh -c $'echo \'ä\'\n\\x'"),
+    "http": ({"httpGet": {"port": 80}}, "http-get http://:80/"),
+    "https": ({"httpGet": {"port": "web", "path": "/x", "scheme": "HTTPS"}}, "http-get https://:web/x"),
+    "tcp": ({"tcpSocket": {"port": "game"}}, "tcp-socket :game"),
+    "grpc": ({"grpc": {"port": 9, "service": "shop", "mode": "TLS"}}, "grpc :9 shop TLS"),
+    "nothing": ({}, "none"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("probe", "text"), HANDLERS.values(), ids=HANDLERS)
 def test_handler_text_is_one_line_that_can_be_copied(probe: Json, text: str) -> None:
     assert handler_text(entry_of(msgspec.convert(probe, Probe))) == text
 

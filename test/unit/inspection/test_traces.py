@@ -66,6 +66,16 @@ def probing(**probe: Any) -> Json:
     return {"markers": [marker(probes=[probe_wire(**probe)])]}
 
 
+def of_pod(**more: Any) -> Json:
+    """A healthy pod with these differences."""
+    return {"pods": [healthy_pod(**more)]}
+
+
+def unplanned(**there: Any) -> Json:
+    """A probe that is not in the NodePodProbe."""
+    return {"planned": False, **there}
+
+
 def status_says(*conditions: Json, **more: Any) -> Json:
     """A marker whose status has these conditions."""
     return {"markers": [marker(status={"observedGeneration": 1, "conditions": conditions}, **more)]}
@@ -115,179 +125,91 @@ def test_working_probe_has_no_broken_link(there: Json) -> None:
     assert end_of(**there) is None
 
 
-@pytest.mark.parametrize(
-    ("there", "end", "says"),
-    [
-        pytest.param({"pods": [healthy_pod(deleting=True)]}, "pod PodTerminating broken", "replacement", id="terminating"),
-        pytest.param({"pods": [healthy_pod(phase="Failed")]}, "pod PodFinished broken", "not probed", id="finished"),
-        pytest.param({"pods": [healthy_pod(node="", conditions=[FULL])]}, "pod PodNotScheduled broken", "0/1 nodes are available", id="no-node"),
-        pytest.param({"pods": [healthy_pod(node="gone")]}, "pod NodeNotFound broken", "Node gone does not exist", id="node-gone"),
-        pytest.param({"pods": [healthy_pod(initialized=False)]}, "pod PodNotStarted broken", "kubectl describe pod web-0 -n default", id="not-started"),
-        pytest.param(
-            {"pods": [healthy_pod(initialized=False, init_containers=[container_wire("init")])]},
-            "pod PodNotInitialized broken",
-            "kubectl describe pod web-0 -n default",
-            id="not-initialised",
-        ),
-        pytest.param(
-            {"pods": [healthy_pod(annotations={"kubernetes.io/config.mirror": "x"})]}, "pod StaticPod broken", "DaemonSet", id="static"
-        ),
-        pytest.param(
-            {"pods": [healthy_pod(containers=[container_wire("other")])], "renewed": None},
-            "container ContainerNotFound broken",
-            "correct containerName",
-            id="no-such-container-before-no-daemon",
-        ),
-        pytest.param(
-            {"pods": [healthy_pod(containers=[container_wire("other")], init_containers=[container_wire("main")])]},
-            "container ContainerNotProbed broken",
-            "set containerName to",
-            id="an-init-container",
-        ),
-        pytest.param(
-            {"pods": [healthy_pod(containers=[container_wire(startup_probe=True)])]},
-            "container ContainerNotStarted waiting",
-            "startupProbe",
-            id="startup-probe",
-        ),
-        pytest.param(
-            probing(handler={"httpGet": {"port": "web"}}), "port PortNameUnknown broken", "it declares no ports with a name", id="no-port-names"
-        ),
-        pytest.param({"planned": False}, "NodePodProbe EntryMissing broken", "does not contain", id="no-entry"),
-        pytest.param(
-            {"planned": False, "markers": [marker(generation=2)]},
-            "NodePodProbe EntryMissing broken",
-            "processed generation 1 of the marker, the newest is 2",
-            id="the-manager-is-behind",
-        ),
-        pytest.param(
-            {"planned": False, "markers": [marker(created="2026-01-01T00:01:28Z")]},
-            "NodePodProbe MarkerNew waiting",
-            "a few seconds ago",
-            id="marker-of-seconds-ago",
-        ),
-        pytest.param(
-            {"planned": False, "markers": [marker(created="2026-01-01T00:01:00Z")]},
-            "NodePodProbe EntryMissing broken",
-            "does not contain",
-            id="marker-of-before",
-        ),
-        pytest.param(
-            {"planned": False, **status_says(BEHIND, crowded("node-1"))},
-            "NodePodProbe NoRoom broken",
-            "1 MiB: node-1 (49 pods)",
-            id="no-room-on-this-node",
-        ),
-        pytest.param(
-            {"planned": False, **status_says(BEHIND, crowded("other-node-1"))},
-            "NodePodProbe EntryMissing broken",
-            "does not contain",
-            id="no-room-on-another",
-        ),
-        pytest.param(
-            {
-                "planned": False,
-                "pods": [healthy_pod(conditions=[condition_wire("example.com/healthy", "Unknown", reason="NoRoom")])],
-            },
-            "NodePodProbe NoRoom broken",
-            "1 MiB",
-            id="no-room-in-the-pods-condition",
-        ),
-        pytest.param(
-            {"planned": False, "markers": [*OLDER, marker()]},
-            "NodePodProbe TooManyMarkers broken",
-            "64 older PodProbeMarkers select this pod",
-            id="too-many-markers",
-        ),
-        pytest.param(
-            {"planned": False, **probing(handler=LARGE)}, "NodePodProbe EntryTooLarge broken", "", id="too-large"
-        ),
-        pytest.param({"renewed": None, "states": []}, "daemon NoDaemon broken", "no daemon runs", id="no-daemon"),
-        pytest.param(
-            {"renewed": OLD, "states": []},
-            "daemon ProbeDaemonStale broken",
-            "has not renewed its Lease since",
-            id="silent",
-        ),
-        pytest.param(EARLY, "result NoResultYet waiting", "within 26 s", id="no-result"),
-        pytest.param({"states": []}, "result ResultOverdue broken", "No result 91 s after", id="overdue"),
-        pytest.param(
-            {"states": [], **probing(**LARGEST)}, "result NoResultYet waiting", "within 2147483", id="largest-numbers"
-        ),
-        pytest.param(
-            {"states": [], "forbidden": ["leases"]}, "result ResultOverdue broken", "No result", id="leases-forbidden"
-        ),
-        pytest.param(
-            {"states": [state_wire(probe_hash="0" * 16)]},
-            "result ResultOutdated waiting",
-            "before it was edited",
-            id="hash-of-another-probe",
-        ),
-        pytest.param(unknown("ExecQueued: full"), "result ExecQueued broken", "Unknown: ExecQueued: full; ", id="first-word"),
-        pytest.param(unknown("exec failed: full"), "result Unknown broken", "Unknown: exec failed: full; ", id="several-words"),
-        pytest.param(unknown("full"), "result Unknown broken", "Unknown: full; ", id="no-colon"),
-        pytest.param(unknown(": full"), "result Unknown broken", "Unknown: : full; ", id="nothing-before-the-colon"),
-        pytest.param(unknown(""), "result Unknown broken", "no reason", id="no-message"),
-        pytest.param(
-            unknown("ContainerRestarted: no result yet"),
-            "result ContainerRestarted waiting",
-            "no result yet",
-            id="ends-by-itself",
-        ),
-        pytest.param(
-            failed("command timed out (ExecStuck: it times out every time)"),
-            "result ExecStuck broken",
-            "raise timeoutSeconds (default 1); if it ends in time, end its child processes",
-            id="exec-stuck",
-        ),
-        pytest.param(
-            failed('exec: "cat /ready": no such file or directory', SPACED),
-            "result ExecImpossible broken",
-            SPLIT,
-            id="missing-program-as-failure",
-        ),
-        pytest.param(
-            {"states": [state_wire(state="Failed")]},
-            "condition ConditionBehind broken",
-            "is True, but the result is Failed",
-            id="condition-behind",
-        ),
-        pytest.param(JUST_NOW, "condition ResultNew waiting", "not written this result yet", id="result-new"),
-        pytest.param({**JUST_NOW, "led": RENEWED}, "condition ResultNew waiting", "", id="leader"),
-        pytest.param({**JUST_NOW, "led": EXPIRED}, "manager ManagerNotRunning broken", NO_MANAGER, id="no-leader"),
-        pytest.param(
-            {"planned": False, "led": EXPIRED},
-            "manager ManagerNotRunning broken",
-            "check that the manager runs",
-            id="no-leader-and-no-entry",
-        ),
-        pytest.param(
-            {"states": [], "led": EXPIRED}, "result ResultOverdue broken", "", id="not-the-managers-task"
-        ),
-        pytest.param(
-            {**VIRTUAL, "pods": [pod_wire(annotations=PROTOCOL)]},
-            "provider ProviderSilent broken",
-            "",
-            id="virtual-without-a-condition",
-        ),
-        pytest.param(
-            {**VIRTUAL, "pods": [healthy_pod(annotations=PROTOCOL, conditions=[condition_wire("x.com/a")])]},
-            "provider ProviderSilent broken",
-            "",
-            id="virtual-with-another-condition",
-        ),
-        pytest.param(
-            {
-                **VIRTUAL,
-                "pods": [healthy_pod(annotations=PROTOCOL)],
-                **probing(condition=None, policies=[policy_wire(labels={"good": "yes"})]),
-            },
-            "provider ConditionTypeMissing broken",
-            "",
-            id="virtual-without-a-condition-type",
-        ),
-    ],
-)  # fmt: skip
+ENDS = {
+    "terminating": (of_pod(deleting=True), "pod PodTerminating broken", "replacement"),
+    "finished": (of_pod(phase="Failed"), "pod PodFinished broken", "not probed"),
+    "no-node": (of_pod(node="", conditions=[FULL]), "pod PodNotScheduled broken", "0/1 nodes are available"),
+    "node-gone": (of_pod(node="gone"), "pod NodeNotFound broken", "Node gone does not exist"),
+    "not-started": (of_pod(initialized=False), "pod PodNotStarted broken", "kubectl describe pod web-0 -n default"),
+    "not-initialised": (
+        of_pod(initialized=False, init_containers=[container_wire("init")]),
+        "pod PodNotInitialized broken", "kubectl describe pod web-0 -n default",
+    ),
+    "static": (of_pod(annotations={"kubernetes.io/config.mirror": "x"}), "pod StaticPod broken", "DaemonSet"),
+    "no-such-container-before-no-daemon": (
+        {"pods": [healthy_pod(containers=[container_wire("other")])], "renewed": None},
+        "container ContainerNotFound broken", "correct containerName",
+    ),
+    "an-init-container": (
+        of_pod(containers=[container_wire("other")], init_containers=[container_wire("main")]),
+        "container ContainerNotProbed broken", "set containerName to",
+    ),
+    "startup-probe": (of_pod(containers=[container_wire(startup_probe=True)]), "container ContainerNotStarted waiting", "startupProbe"),
+    "no-port-names": (probing(handler={"httpGet": {"port": "web"}}), "port PortNameUnknown broken", "it declares no ports with a name"),
+    "no-entry": (unplanned(), "NodePodProbe EntryMissing broken", "does not contain"),
+    "the-manager-is-behind": (
+        unplanned(markers=[marker(generation=2)]),
+        "NodePodProbe EntryMissing broken", "processed generation 1 of the marker, the newest is 2",
+    ),
+    "marker-of-seconds-ago": (
+        unplanned(markers=[marker(created="2026-01-01T00:01:28Z")]),
+        "NodePodProbe MarkerNew waiting", "a few seconds ago",
+    ),
+    "marker-of-before": (
+        unplanned(markers=[marker(created="2026-01-01T00:01:00Z")]),
+        "NodePodProbe EntryMissing broken", "does not contain",
+    ),
+    "no-room-on-this-node": (unplanned(**status_says(BEHIND, crowded("node-1"))), "NodePodProbe NoRoom broken", "1 MiB: node-1 (49 pods)"),
+    "no-room-on-another": (
+        unplanned(**status_says(BEHIND, crowded("other-node-1"))),
+        "NodePodProbe EntryMissing broken", "does not contain",
+    ),
+    "no-room-in-the-pods-condition": (
+        unplanned(pods=[healthy_pod(conditions=[condition_wire("example.com/healthy", "Unknown", reason="NoRoom")])]),
+        "NodePodProbe NoRoom broken", "1 MiB",
+    ),
+    "too-many-markers": (
+        unplanned(markers=[*OLDER, marker()]),
+        "NodePodProbe TooManyMarkers broken", "64 older PodProbeMarkers select this pod",
+    ),
+    "too-large": (unplanned(**probing(handler=LARGE)), "NodePodProbe EntryTooLarge broken", ""),
+    "no-daemon": ({"renewed": None, "states": []}, "daemon NoDaemon broken", "no daemon runs"),
+    "silent": ({"renewed": OLD, "states": []}, "daemon ProbeDaemonStale broken", "has not renewed its Lease since"),
+    "no-result": (EARLY, "result NoResultYet waiting", "within 26 s"),
+    "overdue": ({"states": []}, "result ResultOverdue broken", "No result 91 s after"),
+    "largest-numbers": ({"states": [], **probing(**LARGEST)}, "result NoResultYet waiting", "within 2147483"),
+    "leases-forbidden": ({"states": [], "forbidden": ["leases"]}, "result ResultOverdue broken", "No result"),
+    "hash-of-another-probe": ({"states": [state_wire(probe_hash="0" * 16)]}, "result ResultOutdated waiting", "before it was edited"),
+    "first-word": (unknown("ExecQueued: full"), "result ExecQueued broken", "Unknown: ExecQueued: full; "),
+    "several-words": (unknown("exec failed: full"), "result Unknown broken", "Unknown: exec failed: full; "),
+    "no-colon": (unknown("full"), "result Unknown broken", "Unknown: full; "),
+    "nothing-before-the-colon": (unknown(": full"), "result Unknown broken", "Unknown: : full; "),
+    "no-message": (unknown(""), "result Unknown broken", "no reason"),
+    "ends-by-itself": (unknown("ContainerRestarted: no result yet"), "result ContainerRestarted waiting", "no result yet"),
+    "exec-stuck": (
+        failed("command timed out (ExecStuck: it times out every time)"),
+        "result ExecStuck broken", "raise timeoutSeconds (default 1); if it ends in time, end its child processes",
+    ),
+    "missing-program-as-failure": (failed('exec: "cat /ready": no such file or directory', SPACED), "result ExecImpossible broken", SPLIT),
+    "condition-behind": ({"states": [state_wire(state="Failed")]}, "condition ConditionBehind broken", "is True, but the result is Failed"),
+    "result-new": (JUST_NOW, "condition ResultNew waiting", "not written this result yet"),
+    "leader": ({**JUST_NOW, "led": RENEWED}, "condition ResultNew waiting", ""),
+    "no-leader": ({**JUST_NOW, "led": EXPIRED}, "manager ManagerNotRunning broken", NO_MANAGER),
+    "no-leader-and-no-entry": (unplanned(led=EXPIRED), "manager ManagerNotRunning broken", "check that the manager runs"),
+    "not-the-managers-task": ({"states": [], "led": EXPIRED}, "result ResultOverdue broken", ""),
+    "virtual-without-a-condition": ({**VIRTUAL, "pods": [pod_wire(annotations=PROTOCOL)]}, "provider ProviderSilent broken", ""),
+    "virtual-with-another-condition": (
+        {**VIRTUAL, "pods": [healthy_pod(annotations=PROTOCOL, conditions=[condition_wire("x.com/a")])]},
+        "provider ProviderSilent broken", "",
+    ),
+    "virtual-without-a-condition-type": (
+        {**VIRTUAL, "pods": [healthy_pod(annotations=PROTOCOL)], **probing(condition=None, policies=[policy_wire(labels={"good": "yes"})])},
+        "provider ConditionTypeMissing broken", "",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("there", "end", "says"), ENDS.values(), ids=ENDS)
 def test_trace_ends_at_the_first_link_that_is_not_ok(there: Json, end: str, says: str) -> None:
     found = end_of(**there)
 
@@ -347,22 +269,18 @@ VALUE = [policy_wire("Succeeded", {"n": "0"}, from_message=[{"label": "n", "rege
 STATIC = "n=0; label n has the static value 0: regex 'n=(.*)' finds no valid value in the message \"starting\""
 
 
-@pytest.mark.parametrize(
-    ("message", "probed", "label", "end", "text"),
-    [
-        pytest.param("n=1", OLD, "1", "", "", id="as-it-should-be"),
-        pytest.param("n=1", OLD, "2", "marks MarksBehind broken", "label n should be 1, but is 2", id="behind"),
-        pytest.param(
-            "n=1",
-            "2026-01-01T00:01:20Z",
-            "2",
-            "marks ValueNew waiting",
-            "label n should be 1, but is 2; the message is a few seconds old",
-            id="delayed",
-        ),
-        pytest.param("starting", OLD, "0", "marks ValueInvalid broken", STATIC, id="static-value"),
-    ],
-)  # fmt: skip
+VALUES = {
+    "as-it-should-be": ("n=1", OLD, "1", "", ""),
+    "behind": ("n=1", OLD, "2", "marks MarksBehind broken", "label n should be 1, but is 2"),
+    "delayed": (
+        "n=1",
+        "2026-01-01T00:01:20Z", "2", "marks ValueNew waiting", "label n should be 1, but is 2; the message is a few seconds old",
+    ),
+    "static-value": ("starting", OLD, "0", "marks ValueInvalid broken", STATIC),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("message", "probed", "label", "end", "text"), VALUES.values(), ids=VALUES)
 def test_values_must_be_those_of_the_newest_message(
     message: str, probed: str, label: str, end: str, text: str
 ) -> None:
@@ -380,27 +298,18 @@ SHOWN = "x" * SHOWN_MESSAGE
 PATTERN = {"annotation": "n", "regex": "n=.+"}
 
 
-@pytest.mark.parametrize(
-    ("value", "message", "says"),
-    [
-        pytest.param(
-            {"label": "n", "regex": "n=.+"}, "n=a/b", f'label n {INVALID} "n=a/b"', id="invalid-value"
-        ),
-        pytest.param(
-            {"label": "n"},
-            "a/b",
-            'label n is removed: no valid value in the first line of the message "a/b"',
-            id="first-line",
-        ),
-        pytest.param(PATTERN, "x" * 100, f'annotation n {INVALID} "{SHOWN}…"', id="long-message"),
-        pytest.param(
-            PATTERN,
-            "x" * 1021,
-            f'annotation n {INVALID} "{SHOWN}…" (only the first 1,024 bytes of the output are searched)',
-            id="message-that-was-cut",
-        ),
-    ],
-)  # fmt: skip
+INVALID_VALUES = {
+    "invalid-value": ({"label": "n", "regex": "n=.+"}, "n=a/b", f'label n {INVALID} "n=a/b"'),
+    "first-line": ({"label": "n"}, "a/b", 'label n is removed: no valid value in the first line of the message "a/b"'),
+    "long-message": (PATTERN, "x" * 100, f'annotation n {INVALID} "{SHOWN}…"'),
+    "message-that-was-cut": (
+        PATTERN,
+        "x" * 1021, f'annotation n {INVALID} "{SHOWN}…" (only the first 1,024 bytes of the output are searched)',
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("value", "message", "says"), INVALID_VALUES.values(), ids=INVALID_VALUES)
 def test_invalid_value_has_its_pattern_its_message_and_what_happens(
     value: Json, message: str, says: str
 ) -> None:

@@ -143,71 +143,44 @@ def test_what_may_be_right_is_not_reported(texts: list[str]) -> None:
     assert found == []
 
 
-@pytest.mark.parametrize(
-    ("texts", "file", "rule", "message"),
-    [
-        pytest.param(
-            [marker(selector="{matchLabels: {app: shop}}"), pods()],
-            "1.yaml",
-            Rule.NO_POD,
-            "the closest is Deployment game: it requires app=shop, but the pod has app=game; correct the selector",
-            id="no-pod",
-        ),
-        pytest.param(
-            [marker(selector="{matchExpressions: [{key: app, operator: NotIn, values: [game]}]}"), pods()],
-            "1.yaml",
-            Rule.NO_POD,
-            "it requires app!=game",
-            id="no-pod-by-expression",
-        ),
-        pytest.param(
-            [marker(container="x"), pods(), pods(containers="[{name: w}]")],
-            "1.yaml",
-            Rule.NO_CONTAINER,
-            "has no container 'x', only server; correct containerName",
-            id="container-in-no-workload",
-        ),
-        pytest.param(
-            [marker(probe="{tcpSocket: {port: game}}"), pods(containers="[{name: server}]")],
-            "1.yaml",
-            Rule.NO_PORT,
-            "has no port 'game', only ports without a name; write the name or the number",
-            id="container-without-ports",
-        ),
-        pytest.param(
-            [marker(selector="{matchLabels: {app: web}}"), WEB, pods(more=GATE % "game.example.com/idle")],
-            "3.yaml",
-            Rule.READINESS_GATE,
-            "only PodProbeMarker game writes game.example.com/idle, but it does not select these pods",
-            id="gate-of-a-marker-for-other-pods",
-        ),
-        pytest.param(
-            [marker(condition="warm"), pods(more=GATE % "wram")],
-            "2.yaml",
-            Rule.READINESS_GATE,
-            "Did you mean 'warm'?",
-            id="misspelled-gate",
-        ),
-        pytest.param(
-            [marker("a"), marker("b", selector="{matchLabels: {app: game, tier: x}}")],
-            "2.yaml",
-            Rule.CONFLICT,
-            "condition type 'game.example.com/idle' is also written by probe 'a' of PodProbeMarker a (1.yaml:8)",
-            id="selector-within-another",
-        ),
-        pytest.param(
-            [
-                marker("a", labels="{x: w}", condition="a/a"),
-                marker("b", selector="{matchLabels: {tier: x}}", labels="{x: z}", condition="a/b"),
-                pods(labels="{app: game, tier: x}"),
-            ],
-            "2.yaml",
-            Rule.CONFLICT,
-            "label 'x' is also written by probe 'a'",
-            id="two-selectors-of-one-template",
-        ),
-    ],
-)  # fmt: skip
+WRONG = {
+    "no-pod": (
+        [marker(selector="{matchLabels: {app: shop}}"), pods()],
+        "1.yaml", Rule.NO_POD, "the closest is Deployment game: it requires app=shop, but the pod has app=game; correct the selector",
+    ),
+    "no-pod-by-expression": (
+        [marker(selector="{matchExpressions: [{key: app, operator: NotIn, values: [game]}]}"), pods()],
+        "1.yaml", Rule.NO_POD, "it requires app!=game",
+    ),
+    "container-in-no-workload": (
+        [marker(container="x"), pods(), pods(containers="[{name: w}]")],
+        "1.yaml", Rule.NO_CONTAINER, "has no container 'x', only server; correct containerName",
+    ),
+    "container-without-ports": (
+        [marker(probe="{tcpSocket: {port: game}}"), pods(containers="[{name: server}]")],
+        "1.yaml", Rule.NO_PORT, "has no port 'game', only ports without a name; write the name or the number",
+    ),
+    "gate-of-a-marker-for-other-pods": (
+        [marker(selector="{matchLabels: {app: web}}"), WEB, pods(more=GATE % "game.example.com/idle")],
+        "3.yaml", Rule.READINESS_GATE, "only PodProbeMarker game writes game.example.com/idle, but it does not select these pods",
+    ),
+    "misspelled-gate": ([marker(condition="warm"), pods(more=GATE % "wram")], "2.yaml", Rule.READINESS_GATE, "Did you mean 'warm'?"),
+    "selector-within-another": (
+        [marker("a"), marker("b", selector="{matchLabels: {app: game, tier: x}}")],
+        "2.yaml", Rule.CONFLICT, "condition type 'game.example.com/idle' is also written by probe 'a' of PodProbeMarker a (1.yaml:8)",
+    ),
+    "two-selectors-of-one-template": (
+        [
+            marker("a", labels="{x: w}", condition="a/a"),
+            marker("b", selector="{matchLabels: {tier: x}}", labels="{x: z}", condition="a/b"),
+            pods(labels="{app: game, tier: x}"),
+        ],
+        "2.yaml", Rule.CONFLICT, "label 'x' is also written by probe 'a'",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("texts", "file", "rule", "message"), WRONG.values(), ids=WRONG)
 def test_what_is_certainly_wrong_is_reported_once(
     texts: list[str], file: str, rule: Rule, message: str
 ) -> None:
@@ -265,25 +238,19 @@ def test_two_probes_of_one_marker_that_write_one_label_are_reported() -> None:
     assert "label 'a' is also written by probe 'game'" in finding.message
 
 
-@pytest.mark.parametrize(
-    ("policy", "paths"),
-    [
-        pytest.param(
-            "labels: {a/b: c}, annotations: {a/b: c}",
-            [".podConditionType", ".markerPolicy[0].labels", ".markerPolicy[0].annotations"],
-            id="one-name-in-three-places",
-        ),
-        pytest.param(
-            "fromMessage: [{annotation: x}, {label: a/b}, {annotation: a/b}]",
-            [
-                ".podConditionType",
-                ".markerPolicy[0].fromMessage[1].label",
-                ".markerPolicy[0].fromMessage[2].annotation",
-            ],
-            id="from-message",
-        ),
-    ],
-)
+CONFLICTS = {
+    "one-name-in-three-places": (
+        "labels: {a/b: c}, annotations: {a/b: c}",
+        [".podConditionType", ".markerPolicy[0].labels", ".markerPolicy[0].annotations"],
+    ),
+    "from-message": (
+        "fromMessage: [{annotation: x}, {label: a/b}, {annotation: a/b}]",
+        [".podConditionType", ".markerPolicy[0].fromMessage[1].label", ".markerPolicy[0].fromMessage[2].annotation"],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("policy", "paths"), CONFLICTS.values(), ids=CONFLICTS)
 def test_a_conflict_is_at_the_field_that_names_it(policy: str, paths: list[str]) -> None:
     first, second = (
         marker(name, condition="a/b").replace(

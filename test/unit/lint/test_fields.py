@@ -21,30 +21,18 @@ def messages(in_probe: str = "", beside: str = "podConditionType: a/b") -> list[
     return [each.message for each in lint_text(PROBE % (in_probe, beside)).findings]
 
 
-@pytest.mark.parametrize(
-    ("in_probe", "beside", "message"),
-    [
-        pytest.param(
-            ", periodSecond: 1", "podConditionType: a/b", "Did you mean 'periodSeconds'?", id="typo"
-        ),
-        pytest.param(
-            ", timeoutseconds: 1", "podConditionType: a/b", "Did you mean 'timeoutSeconds'?", id="case"
-        ),
-        pytest.param(
-            ", period: 1", "podConditionType: a/b", "Did you mean 'periodSeconds'?", id="part"
-        ),
-        pytest.param("", "conditionType: a/b", "Did you mean 'podConditionType'?", id="end"),
-        pytest.param(
-            ", command: [a]", "podConditionType: a/b", "it belongs to spec.probes[].probe.exec", id="level"
-        ),
-        pytest.param(
-            ", podConditionType: a/b", "podConditionType: a/b", "it belongs to spec.probes[]", id="outer-level"
-        ),
-        pytest.param(
-            ", image: a", "podConditionType: a/b", "the fields here are exec, failureThreshold,", id="nothing-close"
-        ),
-    ],
-)  # fmt: skip
+UNKNOWN = {
+    "typo": (", periodSecond: 1", "podConditionType: a/b", "Did you mean 'periodSeconds'?"),
+    "case": (", timeoutseconds: 1", "podConditionType: a/b", "Did you mean 'timeoutSeconds'?"),
+    "part": (", period: 1", "podConditionType: a/b", "Did you mean 'periodSeconds'?"),
+    "end": ("", "conditionType: a/b", "Did you mean 'podConditionType'?"),
+    "level": (", command: [a]", "podConditionType: a/b", "it belongs to spec.probes[].probe.exec"),
+    "outer-level": (", podConditionType: a/b", "podConditionType: a/b", "it belongs to spec.probes[]"),
+    "nothing-close": (", image: a", "podConditionType: a/b", "the fields here are exec, failureThreshold,"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("in_probe", "beside", "message"), UNKNOWN.values(), ids=UNKNOWN)
 def test_an_unknown_field_has_one_finding_with_what_to_write(
     in_probe: str, beside: str, message: str
 ) -> None:

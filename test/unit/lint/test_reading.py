@@ -34,26 +34,21 @@ BILLION = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
 )
 
 
-@pytest.mark.parametrize(
-    ("text", "line", "message"),
-    [
-        pytest.param(BILLION, 1, "with aliases expanded", id="aliases-that-multiply"),
-        pytest.param("a: 1\nb: &b [*b]\n", 2, "levels deep", id="alias-of-itself"),
-        pytest.param("a: *b\n", 1, "undefined alias 'b'; define", id="alias-without-anchor"),
-        pytest.param("a: &x 1\n---\nb: *x\n", 3, "undefined", id="anchor-of-another-document"),
-        pytest.param("[" * 20_000, 1, "levels deep", id="deep-lists"),
-        pytest.param("a: " + "{a: " * 20_000, 1, "levels deep", id="deep-mappings"),
-        pytest.param('{"a":' * 20_000, 1, "levels deep", id="deep-json"),
-        pytest.param("- " * 20_000, 1, "levels deep", id="deep-block-lists"),
-        pytest.param(
-            "\n".join(["a0: &a0 [1]"] + [f"a{n}: &a{n} [*a{n - 1}]" for n in range(1, 100)]),
-            1,
-            "levels deep",
-            id="deep-aliases",
-        ),
-        pytest.param("a: {<<: 1}\n", 1, "the value of << is not a mapping", id="merged-number"),
-    ],
-)
+REFUSED = {
+    "aliases-that-multiply": (BILLION, 1, "with aliases expanded"),
+    "alias-of-itself": ("a: 1\nb: &b [*b]\n", 2, "levels deep"),
+    "alias-without-anchor": ("a: *b\n", 1, "undefined alias 'b'; define"),
+    "anchor-of-another-document": ("a: &x 1\n---\nb: *x\n", 3, "undefined"),
+    "deep-lists": ("[" * 20_000, 1, "levels deep"),
+    "deep-mappings": ("a: " + "{a: " * 20_000, 1, "levels deep"),
+    "deep-json": ('{"a":' * 20_000, 1, "levels deep"),
+    "deep-block-lists": ("- " * 20_000, 1, "levels deep"),
+    "deep-aliases": ("\n".join(["a0: &a0 [1]"] + [f"a{n}: &a{n} [*a{n - 1}]" for n in range(1, 100)]), 1, "levels deep"),
+    "merged-number": ("a: {<<: 1}\n", 1, "the value of << is not a mapping"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "line", "message"), REFUSED.values(), ids=REFUSED)
 def test_what_is_too_large_or_cyclic_is_refused_at_its_line(
     text: str, line: int, message: str
 ) -> None:

@@ -122,27 +122,22 @@ def test_in_a_folder_only_files_of_kubernetes_are_reported(
     assert lint_paths(tmp_path / name).findings
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        pytest.param("", id="empty"),
-        pytest.param("# comment\n---\n---\n", id="empty-documents"),
-        pytest.param("a: 1\na: 2\n", id="no-object"),
-        pytest.param("- 1\n", id="list"),
-        pytest.param("5", id="number"),
-        pytest.param("apiVersion: v1\nkind: List\nitems:\n", id="empty-list"),
-        pytest.param("apiVersion: v1\nkind: List\nitems: [1, {}]\n", id="list-of-no-objects"),
-        pytest.param('{\n\t"apiVersion": "v1",\n\t"kind": "Service"\n}\n', id="json-with-tabs"),
-        pytest.param("apiVersion: v1\nkind: Pod\nspec: {containers: [1]}\n", id="malformed-pod"),
-        pytest.param(
-            "apiVersion: v1\nkind: ConfigMap\ndata: {a: '{{ .x }}'}\n", id="braces-in-quotes"
-        ),
-        pytest.param(
-            "apiVersion: a.example/v1\nkind: A\nspec: {probes: [{containerName: a}]}\n",
-            id="similar-kind-of-another-group",
-        ),
-    ],
-)
+NO_MARKERS = {
+    "empty": "",
+    "empty-documents": "# comment\n---\n---\n",
+    "no-object": "a: 1\na: 2\n",
+    "list": "- 1\n",
+    "number": "5",
+    "empty-list": "apiVersion: v1\nkind: List\nitems:\n",
+    "list-of-no-objects": "apiVersion: v1\nkind: List\nitems: [1, {}]\n",
+    "json-with-tabs": '{\n\t"apiVersion": "v1",\n\t"kind": "Service"\n}\n',
+    "malformed-pod": "apiVersion: v1\nkind: Pod\nspec: {containers: [1]}\n",
+    "braces-in-quotes": "apiVersion: v1\nkind: ConfigMap\ndata: {a: '{{ .x }}'}\n",
+    "similar-kind-of-another-group": "apiVersion: a.example/v1\nkind: A\nspec: {probes: [{containerName: a}]}\n",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("text", NO_MARKERS.values(), ids=NO_MARKERS)
 def test_what_is_no_marker_has_no_findings(text: str) -> None:
     assert lint_text(text).findings == ()
 

@@ -82,24 +82,15 @@ def schema_at(crd: dict[str, Any], *path: str) -> dict[str, Any]:
     return at
 
 
-@pytest.mark.parametrize(
-    ("crd", "path", "required"),
-    [
-        pytest.param(marker_crd(), ("spec",), ["probes", "selector"], id="marker-spec"),
-        pytest.param(
-            marker_crd(), ("spec", "probes"), ["containerName", "name", "probe"], id="marker-probe"
-        ),
-        pytest.param(
-            marker_crd(), ("spec", "probes", "markerPolicy"), ["state"], id="marker-policy"
-        ),
-        pytest.param(
-            node_pod_probe_crd(),
-            ("spec", "podProbes"),
-            ["IP", "name", "namespace", "uid"],
-            id="node-entry",
-        ),
-    ],
-)
+REQUIRED = {
+    "marker-spec": (marker_crd(), ("spec",), ["probes", "selector"]),
+    "marker-probe": (marker_crd(), ("spec", "probes"), ["containerName", "name", "probe"]),
+    "marker-policy": (marker_crd(), ("spec", "probes", "markerPolicy"), ["state"]),
+    "node-entry": (node_pod_probe_crd(), ("spec", "podProbes"), ["IP", "name", "namespace", "uid"]),
+}
+
+
+@pytest.mark.parametrize(("crd", "path", "required"), REQUIRED.values(), ids=REQUIRED)
 def test_required_fields_are_those_of_kruise(
     crd: dict[str, Any], path: tuple[str, ...], required: list[str]
 ) -> None:

@@ -197,28 +197,16 @@ AWAITING = (
 READING = "context deadline exceeded (Client.Timeout or context cancellation while reading body)"
 
 
-@pytest.mark.parametrize(
-    ("script", "message"),
-    [
-        pytest.param(silent(), AWAITING, id="no-answer"),
-        pytest.param(
-            answering(*(bytes([byte]) for byte in OK), pause_seconds=0.05),
-            AWAITING,
-            id="slow-loris",
-        ),
-        pytest.param(answering(OK[:-1], stays_open=True), READING, id="body-without-end"),
-        pytest.param(
-            answering(b"HTTP/1.1 200 OK\r\n\r\n", *([b"x"] * 40), pause_seconds=0.05),
-            READING,
-            id="slow-body",
-        ),
-        pytest.param(
-            answering(*([b"HTTP/1.1 103 Early\r\n\r\n"] * 40), pause_seconds=0.05),
-            AWAITING,
-            id="informational-responses-only",
-        ),
-    ],
-)
+SLOW = {
+    "no-answer": (silent(), AWAITING),
+    "slow-loris": (answering(*(bytes([byte]) for byte in OK), pause_seconds=0.05), AWAITING),
+    "body-without-end": (answering(OK[:-1], stays_open=True), READING),
+    "slow-body": (answering(b"HTTP/1.1 200 OK\r\n\r\n", *([b"x"] * 40), pause_seconds=0.05), READING),
+    "informational-responses-only": (answering(*([b"HTTP/1.1 103 Early\r\n\r\n"] * 40), pause_seconds=0.05), AWAITING),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("script", "message"), SLOW.values(), ids=SLOW)
 async def test_too_slow_is_failure_in_time(script: Any, message: str) -> None:
     loop = asyncio.get_running_loop()
     async with serving(script) as server:
