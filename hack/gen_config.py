@@ -228,12 +228,13 @@ def _value_rows(
         where, kind = f"{path}{name}", schema["properties"][name]
         if isinstance(value, dict) and "properties" in kind and name not in WHOLE:
             if meanings.get(where):
-                yield f"| `{where}` | {meanings.get(where, '')} |\n"
+                yield f"| `{where}` | {meanings[where]} |\n"
             yield from _value_rows(value, kind, f"{where}.", meanings)
         else:
+            assert meanings.get(where), f"{where} has no comment in values.yaml"
             said = kind.get("type") or " or ".join(kind["enum"])
             default = f"<br>default `{json.dumps(value)}`" if value not in ("", {}, []) else ""
-            yield f"| `{where}`<br>{said}{default} | {meanings.get(where, '')} |\n"
+            yield f"| `{where}`<br>{said}{default} | {meanings[where]} |\n"
 
 
 def _alerts() -> str:
