@@ -92,15 +92,6 @@ def _value(answer: ApiResponse, key: str) -> Any:
             return sorted({field for _, field in answer.causes})
         case "names":
             return [each["metadata"]["name"] for each in answer.body["items"]]
-        case "cells":
-            names = [each["name"] for each in answer.body["columnDefinitions"]]
-            (row,) = answer.body["rows"]
-            return dict(zip(names, row["cells"], strict=True))
-        case "managed":
-            return {
-                f"{each['manager']} {each.get('subresource', '')}".strip(): each["fieldsV1"]
-                for each in answer.meta.get("managedFields", ())
-            }
         case _:
             return _at(answer.body, key)
 

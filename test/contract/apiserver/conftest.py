@@ -18,8 +18,10 @@ from support.playground import ControlledPlayground
 from kruise_probe.api.names import LEADER_ELECTION_ID, SYSTEM_NAMESPACE
 from kruise_probe.api.times import parse_time, utc_now
 
+NOT_STREAMED = "lists are not streamed by default (kubernetes/kubernetes#135583)"
 OLDER = (
-    (34, "streaming_list", "lists are not streamed by default (kubernetes/kubernetes#135583)"),
+    (34, "streaming_list", NOT_STREAMED),
+    (34, "selects[real-streaming-list", NOT_STREAMED),
     (34, "queries-that-cannot-be-read", "a watch with a continue token is accepted"),
     (34, "same[status-the-status-of-a-custom", "managedFields list what the write did not change"),
     (33, "malformed-versions", "a resourceVersion that is no number is an internal error"),

@@ -35,12 +35,6 @@ def bad(code: int, **query: Any) -> Step:
     )
 
 
-def cells(expected: Json, path: str = "pods", **query: Any) -> Step:
-    return step(
-        f"GET {path}", None, 200, {"kind": "Table", "cells": expected}, accept=TABLE, **query
-    )
-
-
 def status(state: Json, name: str = "c", **more: Any) -> Json:
     return {
         "name": name, "state": state, "ready": "running" in state, "restartCount": 0, "image": "i", "imageID": "i", **more,

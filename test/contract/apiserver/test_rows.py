@@ -676,7 +676,7 @@ MANAGED: Cases = {
     "a-field-stays-with-its-manager-until-another-changes-it": [
         made("pods", pod(labels={"a": "1"}), fieldManager="author"),
         step("STRATEGIC pods/p/status", labelled(**{LABEL: "1"}), fieldManager="prober"),
-        step("MERGE pods/p", labelled(**{LABEL: "1"}), 200, {"managed.user": ABSENT}, fieldManager="user"),
+        step("MERGE pods/p", labelled(**{LABEL: "1"}), 200, {"metadata.managedFields.2": ABSENT}, fieldManager="user"),
         step("MERGE pods/p", labelled(**{LABEL: "2"}), fieldManager="user"),
         step("GET pods/p", None, 200, {
             "metadata.managedFields.1.manager": "user",
