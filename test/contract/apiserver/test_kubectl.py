@@ -56,13 +56,6 @@ async def test_apply_of_a_marker(api: Api, kubectl: Run) -> None:
     assert "deleted" in await kubectl("delete", "-f", "-", stdin=text)
 
 
-async def test_apply_tells_of_unknown_fields(api: Api, kubectl: Run) -> None:
-    body = marker()
-    body["spec"]["nonsense"] = 1
-    with pytest.raises(KubectlError, match="unknown field"):
-        await kubectl("apply", "-f", "-", stdin=body)
-
-
 async def test_get_prints_tables_by_short_names(api: Api, kubectl: Run) -> None:
     await kubectl(
         "apply",

@@ -365,7 +365,7 @@ CUSTOM: Cases = {
     ],
     "patches-of-custom-resources": [
         made("podprobemarkers", marker()),
-        step("MERGE podprobemarkers/m", {"spec": {"selector": {"matchLabels": {"app": "b"}}}}, 422, {"fields": ["spec.selector"]}),
+        step("MERGE podprobemarkers/m", {"spec": {"selector": {"matchLabels": {"app": "b"}}}}, 422, {"fields": ["spec.selector"], "message": Part("immutable")}),
         step("MERGE podprobemarkers/m", {"apiVersion": "apps.kruise.io/v9"}, 422, {"fields": ["apiVersion"]}),
         step("MERGE podprobemarkers/m", {"kind": "Pod"}, 422),
         step("MERGE podprobemarkers/m", {"metadata": "x"}, 422),

@@ -110,14 +110,6 @@ async def test_a_namespace_hears_of_itself_only(api: Api) -> None:
     await api.delete(api.path("namespaces", other))
 
 
-async def test_a_watch_ends_at_its_timeout(api: Api) -> None:
-    listed = await api.get(api.path("pods"))
-    async with api.watch(
-        api.path("pods"), resourceVersion=listed.revision, timeoutSeconds=1
-    ) as stream:
-        assert await stream.ended()
-
-
 async def test_a_watch_with_bookmarks_ends_with_one(api: Api) -> None:
     listed = await api.get(api.path("pods"))
     events: list[Any] = []

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from support import programs
 from support.contract_api import COPIES, DEFINITIONS, Api, ApiResponse, in_own_group
-from support.marker_table import GOOD, INCOMPLETE, INVALID, VALID, Row, edited, policy
+from support.marker_table import INCOMPLETE, INVALID, VALID, Row, edited, policy
 
 from kruise_probe.api.labels import DELETION_COST
 from kruise_probe.api.problems import ErrorKind, Problem
@@ -103,22 +103,6 @@ def test_a_repeated_state_is_named_at_its_own_index(
             assert cause["field"] == f"spec.probes[0].markerPolicy[{index}].state"
 
     with_api(create)
-
-
-def test_the_selector_is_immutable_and_the_rest_is_not(with_api: Any) -> None:
-    async def change(api: Api) -> None:
-        await api.create("podprobemarkers", marker(GOOD))
-        path = api.path("podprobemarkers", "m")
-
-        other = await api.merge(path, {"spec": {"selector": {"matchLabels": {"app": "x"}}}})
-        same = await api.merge(path, {"spec": edited("probes.0.name", "Busy")})
-
-        assert other.code == 422, other
-        assert "immutable" in other.text
-        assert [each["field"] for each in other.body["details"]["causes"]] == ["spec.selector"]
-        assert same.code == 200, same
-
-    with_api(change)
 
 
 def test_http_get_is_completed_and_numbers_are_not(with_api: Any) -> None:
