@@ -275,12 +275,6 @@ def test_invalid_file_is_one_line_with_its_place(
     assert playground.leftovers() == []
 
 
-def test_pods_are_distributed_to_all_nodes(start: Callable[..., Command]) -> None:
-    code, out, err = start("--check", "--check-timeout=120s", "--nodes=2").end()
-    assert (code, err) == (0, "")
-    assert json.loads(out)["ok"] is True
-
-
 def test_playground_ends_when_its_pipe_is_closed(start: Callable[..., Command]) -> None:
     command = start()
     command.read_until("KUBECONFIG")

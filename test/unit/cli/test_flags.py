@@ -38,44 +38,44 @@ def test_durations_have_the_syntax_of_go(text: str, seconds: float) -> None:
     assert params(f"manager --sync-period={text}")["sync_period"] == pytest.approx(seconds)
 
 
-@pytest.mark.parametrize(
-    ("flag", "value"),
-    [
-        pytest.param("--enable-leader-election=T", True, id="true"),
-        pytest.param("--enable-leader-election=1", True, id="one"),
-        pytest.param("--enable-leader-election=FALSE", False, id="false"),
-        pytest.param("--enable-leader-election=0", False, id="zero"),
-        pytest.param("--metrics-addr=:8080", ":8080", id="any-host"),
-        pytest.param("--metrics-addr=[::1]:8080", "[::1]:8080", id="ipv6"),
-        pytest.param("--metrics-addr=[10.0.0.1]:8080", "[10.0.0.1]:8080", id="brackets"),
-        pytest.param("--metrics-addr=localhost:0", "localhost:0", id="any-port"),
-        pytest.param("--metrics-addr=0", "", id="disabled-by-0"),
-        pytest.param("--metrics-addr=", "", id="disabled"),
-        pytest.param("--rest-config-qps=0.5", 0.5, id="rate"),
-        pytest.param("--nodepodprobe-workers=7", 7, id="number"),
-        pytest.param("--allowed-label-keys=", set(), id="no-keys"),
-        pytest.param("--allowed-label-keys= a.example/b, c ,", {"a.example/b", "c"}, id="keys"),
-    ],
-)
+VALUES = {
+    "true": ("--enable-leader-election=T", True),
+    "one": ("--enable-leader-election=1", True),
+    "false": ("--enable-leader-election=FALSE", False),
+    "zero": ("--enable-leader-election=0", False),
+    "any-host": ("--metrics-addr=:8080", ":8080"),
+    "ipv6": ("--metrics-addr=[::1]:8080", "[::1]:8080"),
+    "brackets": ("--metrics-addr=[10.0.0.1]:8080", "[10.0.0.1]:8080"),
+    "any-port": ("--metrics-addr=localhost:0", "localhost:0"),
+    "disabled-by-0": ("--metrics-addr=0", ""),
+    "disabled": ("--metrics-addr=", ""),
+    "rate": ("--rest-config-qps=0.5", 0.5),
+    "number": ("--nodepodprobe-workers=7", 7),
+    "no-keys": ("--allowed-label-keys=", set()),
+    "keys": ("--allowed-label-keys= a.example/b, c ,", {"a.example/b", "c"}),
+}
+
+
+@pytest.mark.parametrize(("flag", "value"), VALUES.values(), ids=VALUES)
 def test_value_is_accepted(flag: str, value: object) -> None:
     name = flag.partition("=")[0].removeprefix("--").replace("-", "_")
     assert params("manager", flag)[name] == value
 
 
-@pytest.mark.parametrize(
-    ("flag", "values", "error"),
-    [
-        pytest.param("--sync-period", ["15", "", "s", "-1s", "1 s", "1d", "1s2", "nan"], "write it as 15s", id="duration"),
-        pytest.param("--enable-leader-election", ["yes", "on", "", "tRue"], "write true or false", id="boolean"),
-        pytest.param("--rest-config-qps", ["nan", "inf", "1e400", "-1", "many"], "write one such as 20", id="rate"),
-        pytest.param("--nodepodprobe-workers", ["many", "0", "1.5", "9" * 400, ""], "whole number of at least 1", id="number"),
-        pytest.param("--metrics-addr", ["8080", ":http", ":70000", "::1:8080", "a:b:1", "127.0.0.1"], "write :8080", id="address"),
-        pytest.param("--allowed-label-keys", ["a b", "topology.kubernetes.io/*"], "is not a label key", id="label-key"),
-        pytest.param("--allowed-label-keys", [",".join(f"k{n}" for n in range(33))], "33 keys are too many; write at most 32", id="label-keys"),
-        pytest.param("--feature-gates", ["Nope=true"], "choose from PodProbeMarkerGate, KruiseDaemon", id="unknown-gate"),
-        pytest.param("--feature-gates", ["KruiseDaemon", "KruiseDaemon=maybe"], "KruiseDaemon=true or KruiseDaemon=false", id="gate"),
-    ],
-)  # fmt: skip
+REFUSED = {
+    "duration": ("--sync-period", ["15", "", "s", "-1s", "1 s", "1d", "1s2", "nan"], "write it as 15s"),
+    "boolean": ("--enable-leader-election", ["yes", "on", "", "tRue"], "write true or false"),
+    "rate": ("--rest-config-qps", ["nan", "inf", "1e400", "-1", "many"], "write one such as 20"),
+    "number": ("--nodepodprobe-workers", ["many", "0", "1.5", "9" * 400, ""], "whole number of at least 1"),
+    "address": ("--metrics-addr", ["8080", ":http", ":70000", "::1:8080", "a:b:1", "127.0.0.1"], "write :8080"),
+    "label-key": ("--allowed-label-keys", ["a b", "topology.kubernetes.io/*"], "is not a label key"),
+    "label-keys": ("--allowed-label-keys", [",".join(f"k{n}" for n in range(33))], "33 keys are too many; write at most 32"),
+    "unknown-gate": ("--feature-gates", ["Nope=true"], "choose from PodProbeMarkerGate, KruiseDaemon"),
+    "gate": ("--feature-gates", ["KruiseDaemon", "KruiseDaemon=maybe"], "KruiseDaemon=true or KruiseDaemon=false"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("flag", "values", "error"), REFUSED.values(), ids=REFUSED)
 def test_other_values_are_refused_with_an_example(flag: str, values: list[str], error: str) -> None:
     for value in values:
         with pytest.raises(click.BadParameter) as raised:
@@ -84,20 +84,20 @@ def test_other_values_are_refused_with_an_example(flag: str, values: list[str], 
         assert flag in raised.value.format_message()
 
 
-@pytest.mark.parametrize(
-    ("text", "serverless", "daemon"),
-    [
-        pytest.param("", False, True, id="defaults"),
-        pytest.param("EnablePodProbeMarkerOnServerless=true", True, True, id="by-name"),
-        pytest.param("EnablePodProbeMarkerOnServerless=t,KruiseDaemon=F", True, False, id="of-go"),
-        pytest.param("AllAlpha=true", True, True, id="all-alpha"),
-        pytest.param("AllAlpha=false", False, True, id="alpha-is-not-beta"),
-        pytest.param("AllBeta=false", False, False, id="all-beta"),
-        pytest.param("AllBeta=false,KruiseDaemon=true", False, True, id="name-wins-over-stage"),
-        pytest.param("KruiseDaemon=true,AllBeta=false", False, True, id="in-any-order"),
-        pytest.param(" KruiseDaemon = False , ", False, False, id="spaces"),
-    ],
-)
+GATES = {
+    "defaults": ("", False, True),
+    "by-name": ("EnablePodProbeMarkerOnServerless=true", True, True),
+    "of-go": ("EnablePodProbeMarkerOnServerless=t,KruiseDaemon=F", True, False),
+    "all-alpha": ("AllAlpha=true", True, True),
+    "alpha-is-not-beta": ("AllAlpha=false", False, True),
+    "all-beta": ("AllBeta=false", False, False),
+    "name-wins-over-stage": ("AllBeta=false,KruiseDaemon=true", False, True),
+    "in-any-order": ("KruiseDaemon=true,AllBeta=false", False, True),
+    "spaces": (" KruiseDaemon = False , ", False, False),
+}
+
+
+@pytest.mark.parametrize(("text", "serverless", "daemon"), GATES.values(), ids=GATES)
 def test_gate_name_overrides_its_stage_and_the_default(
     text: str, serverless: bool, daemon: bool
 ) -> None:

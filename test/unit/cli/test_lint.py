@@ -19,19 +19,19 @@ MARKER = str(GOOD / "kruise-idle.yaml")
 HOST = str(BROKEN / "host.yaml")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code"),
-    [
-        pytest.param(["-f", MARKER], 0, id="clean"),
-        pytest.param([MARKER], 0, id="without-f"),
-        pytest.param(["-f", MARKER, HOST], 1, id="several-after-f"),
-        pytest.param(["-f", MARKER, "-f", HOST], 1, id="f-repeated"),
-        pytest.param(["-f", "missing.yaml"], 1, id="missing-file"),
-        pytest.param([], 2, id="no-file"),
-        pytest.param([MARKER, "-o", "xml"], 2, id="unknown-format"),
-        pytest.param([MARKER, "--allowed-label-keys=a b"], 2, id="invalid-key"),
-    ],
-)
+EXIT_CODES = {
+    "clean": (["-f", MARKER], 0),
+    "without-f": ([MARKER], 0),
+    "several-after-f": (["-f", MARKER, HOST], 1),
+    "f-repeated": (["-f", MARKER, "-f", HOST], 1),
+    "missing-file": (["-f", "missing.yaml"], 1),
+    "no-file": ([], 2),
+    "unknown-format": ([MARKER, "-o", "xml"], 2),
+    "invalid-key": ([MARKER, "--allowed-label-keys=a b"], 2),
+}
+
+
+@pytest.mark.parametrize(("arguments", "code"), EXIT_CODES.values(), ids=EXIT_CODES)
 def test_exit_codes(arguments: list[str], code: int) -> None:
     assert run(["lint", *arguments], {}) == code
 

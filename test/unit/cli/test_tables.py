@@ -201,6 +201,9 @@ def test_colours_follow_the_terminal_and_its_variables(
     assert ["\x1b[" in each for each in texts] == [escapes] * len(texts)
 
 
+SELECTED = ("  Running on node-1", "", "web selects it: app=web", "  healthy  exec true")
+
+
 @pytest.mark.parametrize(
     ("more", "wide", "lines"),
     [
@@ -209,10 +212,7 @@ def test_colours_follow_the_terminal_and_its_variables(
             False,
             [
                 "default/web-0: 1 of 1 probes works (1 Succeeded)",
-                "  Running on node-1",
-                "",
-                "web selects it: app=web",
-                "  healthy  exec true",
+                *SELECTED,
                 "    ok  7 links  Succeeded: fine; example.com/healthy is True",
             ],
             id="working-links-are-folded",
@@ -222,10 +222,7 @@ def test_colours_follow_the_terminal_and_its_variables(
             False,
             [
                 "default/web-0: 0 of 1 probes work",
-                "  Running on node-1",
-                "",
-                "web selects it: app=web",
-                "  healthy  exec true",
+                *SELECTED,
                 "    ok      3 links       marker, pod, container",
                 "    broken  NodePodProbe  NodePodProbe node-1 does not contain web#healthy of this pod (EntryMissing)",
                 "                          -> check that the manager runs with its feature gate PodProbeMarkerGate on, and read its log:",
@@ -240,10 +237,7 @@ def test_colours_follow_the_terminal_and_its_variables(
             True,
             [
                 "default/web-0: 1 of 1 probes works (1 Succeeded)",
-                "  Running on node-1",
-                "",
-                "web selects it: app=web",
-                "  healthy  exec true",
+                *SELECTED,
                 "    ok  marker        default/web selects app=web",
                 "    ok  pod           Running on node-1, 127.1.0.1",
                 "    ok  container     main is running",
@@ -313,18 +307,18 @@ def test_result_from_before_an_edit_is_marked_in_the_table() -> None:
     assert "(before the last edit) fine" in text
 
 
-@pytest.mark.parametrize(
-    ("stamp", "text"),
-    [
-        pytest.param("2026-01-01T00:00:00Z", "0s", id="now"),
-        pytest.param("2026-01-01T00:00:10Z", "0s", id="clock-ahead"),
-        pytest.param("2025-12-31T23:58:01Z", "119s", id="seconds"),
-        pytest.param("2025-12-31T23:58:00Z", "2m", id="minutes"),
-        pytest.param("2025-12-31T22:00:00Z", "2h", id="hours"),
-        pytest.param("2025-12-29T00:00:00Z", "3d", id="days"),
-        pytest.param("", "", id="never"),
-    ],
-)
+AGES = {
+    "now": ("2026-01-01T00:00:00Z", "0s"),
+    "clock-ahead": ("2026-01-01T00:00:10Z", "0s"),
+    "seconds": ("2025-12-31T23:58:01Z", "119s"),
+    "minutes": ("2025-12-31T23:58:00Z", "2m"),
+    "hours": ("2025-12-31T22:00:00Z", "2h"),
+    "days": ("2025-12-29T00:00:00Z", "3d"),
+    "never": ("", ""),
+}
+
+
+@pytest.mark.parametrize(("stamp", "text"), AGES.values(), ids=AGES)
 def test_ages_are_short(stamp: str, text: str) -> None:
     assert age(stamp, datetime(2026, 1, 1, tzinfo=UTC)) == text
 

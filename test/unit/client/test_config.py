@@ -203,19 +203,18 @@ def two_clusters(path: Path) -> str:
     return str(path)
 
 
+OVERRIDES = {
+    "none": (ConfigOverrides(), "one", "one", "ns-one"),
+    "context": (ConfigOverrides(context="two"), "two", "two", "ns-two"),
+    "cluster": (ConfigOverrides(cluster="two"), "two", "one", "ns-one"),
+    "user": (ConfigOverrides(user="two"), "one", "two", "ns-one"),
+    "all": (ConfigOverrides(context="two", cluster="one", user="one"), "one", "one", "ns-two"),
+}
+
+
 @pytest.mark.parametrize(
-    ("overrides", "server", "token", "namespace"),
-    [
-        pytest.param(ConfigOverrides(), "one", "one", "ns-one", id="none"),
-        pytest.param(ConfigOverrides(context="two"), "two", "two", "ns-two", id="context"),
-        pytest.param(ConfigOverrides(cluster="two"), "two", "one", "ns-one", id="cluster"),
-        pytest.param(ConfigOverrides(user="two"), "one", "two", "ns-one", id="user"),
-        pytest.param(
-            ConfigOverrides(context="two", cluster="one", user="one"), "one", "one", "ns-two",
-            id="all",
-        ),
-    ],
-)  # fmt: skip
+    ("overrides", "server", "token", "namespace"), OVERRIDES.values(), ids=OVERRIDES
+)
 async def test_context_cluster_and_user_can_be_overridden(
     overrides: ConfigOverrides,
     server: str,
@@ -535,31 +534,31 @@ def test_scheme_selects_the_proxy_variable(
     assert proxy_from_environment(server, environ) == proxy
 
 
-@pytest.mark.parametrize(
-    ("server", "no_proxy", "proxied"),
-    [
-        pytest.param("https://127.0.0.1:6443", "", False, id="loopback"),
-        pytest.param("https://[::1]:6443", "", False, id="loopback-v6"),
-        pytest.param("https://localhost:6443", "", False, id="localhost"),
-        pytest.param("https://10.96.0.1:443", "10.96.0.0/12", False, id="cidr"),
-        pytest.param("https://10.200.0.1:443", "10.96.0.0/12", True, id="outside-of-cidr"),
-        pytest.param("https://10.96.0.1:443", "10.96.0.1", False, id="address"),
-        pytest.param("https://[fd00::1]:443", "fd00::/8", False, id="cidr-v6"),
-        pytest.param("https://api.corp.com", "corp.com", False, id="domain-and-below"),
-        pytest.param("https://corp.com", "corp.com", False, id="domain-itself"),
-        pytest.param("https://api.corp.com", ".corp.com", False, id="dot-suffix"),
-        pytest.param("https://api.corp.com", "*.corp.com", False, id="star-suffix"),
-        pytest.param("https://notcorp.com", "corp.com", True, id="no-substring"),
-        pytest.param("https://API.corp.com", "api.CORP.com", False, id="case"),
-        pytest.param("https://api.x:6443", "api.x:6443", False, id="port"),
-        pytest.param("https://api.x:6443", "api.x:443", True, id="other-port"),
-        pytest.param("https://api.x", "api.x:443", False, id="default-port"),
-        pytest.param("https://[fd00::1]:6443", "[fd00::1]:6443", False, id="port-v6"),
-        pytest.param("https://[fd00::1]:6443", "[fd00::1]:443", True, id="other-port-v6"),
-        pytest.param("https://api.x", "a, b ,*", False, id="star"),
-        pytest.param("https://api.x", " , ,", True, id="empty-entries"),
-    ],
-)
+NO_PROXY = {
+    "loopback": ("https://127.0.0.1:6443", "", False),
+    "loopback-v6": ("https://[::1]:6443", "", False),
+    "localhost": ("https://localhost:6443", "", False),
+    "cidr": ("https://10.96.0.1:443", "10.96.0.0/12", False),
+    "outside-of-cidr": ("https://10.200.0.1:443", "10.96.0.0/12", True),
+    "address": ("https://10.96.0.1:443", "10.96.0.1", False),
+    "cidr-v6": ("https://[fd00::1]:443", "fd00::/8", False),
+    "domain-and-below": ("https://api.corp.com", "corp.com", False),
+    "domain-itself": ("https://corp.com", "corp.com", False),
+    "dot-suffix": ("https://api.corp.com", ".corp.com", False),
+    "star-suffix": ("https://api.corp.com", "*.corp.com", False),
+    "no-substring": ("https://notcorp.com", "corp.com", True),
+    "case": ("https://API.corp.com", "api.CORP.com", False),
+    "port": ("https://api.x:6443", "api.x:6443", False),
+    "other-port": ("https://api.x:6443", "api.x:443", True),
+    "default-port": ("https://api.x", "api.x:443", False),
+    "port-v6": ("https://[fd00::1]:6443", "[fd00::1]:6443", False),
+    "other-port-v6": ("https://[fd00::1]:6443", "[fd00::1]:443", True),
+    "star": ("https://api.x", "a, b ,*", False),
+    "empty-entries": ("https://api.x", " , ,", True),
+}
+
+
+@pytest.mark.parametrize(("server", "no_proxy", "proxied"), NO_PROXY.values(), ids=NO_PROXY)
 def test_no_proxy_excludes_servers(server: str, no_proxy: str, proxied: bool) -> None:
     found = proxy_from_environment(server, {"HTTPS_PROXY": PROXY, "no_proxy": no_proxy})
 

@@ -1,7 +1,6 @@
 """Responses on a connection: any portions of bytes, ends, and limits."""
 
 import asyncio
-import gc
 import gzip
 from collections.abc import Iterator
 from contextlib import suppress
@@ -126,19 +125,17 @@ def test_arbitrary_bytes_end_in_a_response_or_an_error(
             assert 101 <= parser.status <= 999
 
 
-@pytest.mark.parametrize(
-    ("data", "words"),
-    [
-        pytest.param(b"SSH-2.0-OpenSSH\r\n", "not valid HTTP", id="not-http"),
-        pytest.param(
-            b"HTTP/1.1 101 x\r\nUpgrade: h2c\r\nConnection: upgrade\r\n\r\n", "protocol", id="101"
-        ),
-        pytest.param(sized(BODY, b"Content-Encoding: br"), "'br' was not requested", id="brotli"),
-        pytest.param(sized(BODY, b"Content-Encoding: gzip"), "gzip body is invalid", id="no-gzip"),
-        pytest.param(sized(PACKED[:-3], b"Content-Encoding: gzip"), "truncated", id="half-gzip"),
-        pytest.param(sized(b"", b"Content-Length: 5"), "not valid HTTP", id="two-lengths"),
-    ],
-)
+UNUSABLE = {
+    "not-http": (b"SSH-2.0-OpenSSH\r\n", "not valid HTTP"),
+    "101": (b"HTTP/1.1 101 x\r\nUpgrade: h2c\r\nConnection: upgrade\r\n\r\n", "protocol"),
+    "brotli": (sized(BODY, b"Content-Encoding: br"), "'br' was not requested"),
+    "no-gzip": (sized(BODY, b"Content-Encoding: gzip"), "gzip body is invalid"),
+    "half-gzip": (sized(PACKED[:-3], b"Content-Encoding: gzip"), "truncated"),
+    "two-lengths": (sized(b"", b"Content-Length: 5"), "not valid HTTP"),
+}
+
+
+@pytest.mark.parametrize(("data", "words"), UNUSABLE.values(), ids=UNUSABLE)
 async def test_unusable_response_names_its_problem(data: bytes, words: str) -> None:
     connection, server = sent()
     server.receive(data)
@@ -260,29 +257,3 @@ async def test_early_response_prevents_reuse() -> None:
     server.receive(sized(BODY))
     assert await connection.read_body() == BODY
     assert not connection.usable
-
-
-async def test_closed_connection_is_not_usable_and_fails_a_request_at_once() -> None:
-    connection, server = sent()
-    server.receive(sized(BODY))
-    assert await connection.read_body() == BODY
-    server.receive_eof()
-    assert not connection.usable
-    connection.send(b"GET")
-    with pytest.raises(ConnectionLost, match="closed before the request was sent"):
-        await connection.read_body()
-
-
-@pytest.mark.parametrize("data", [sized(BODY), sized(BODY)[:-1], b"SSH\r\n"])
-def test_parser_is_freed_without_the_garbage_collector(data: bytes) -> None:
-    gc.collect()
-    gc.disable()
-    try:
-        parser = ResponseParser()
-        with suppress(InvalidResponse):
-            parser.feed(data)
-        parser.end()
-        del parser
-        assert not [found for found in gc.get_objects() if isinstance(found, ResponseParser)]
-    finally:
-        gc.enable()

@@ -14,21 +14,21 @@ MAX_RETRIES = 10
 AT = datetime(2026, 11, 21, 10, 0, 0, tzinfo=UTC)
 
 
-@pytest.mark.parametrize(
-    ("header", "seconds"),
-    [
-        pytest.param("3", 3.0, id="seconds"),
-        pytest.param("0", 0.0, id="at-once"),
-        pytest.param("-5", None, id="negative"),
-        pytest.param("Sat, 21 Nov 2026 10:00:07 GMT", 7.0, id="date"),
-        pytest.param("Sat, 21 Nov 2026 09:00:00 GMT", 0.0, id="date-that-has-passed"),
-        pytest.param("soon", None, id="unreadable"),
-        pytest.param("9" * 5000, 999999999.0, id="many-digits"),
-        pytest.param("Fri, 31 Dec 9999 23:59:59 -1200", None, id="date-beyond-calendars"),
-        pytest.param("", None, id="empty"),
-        pytest.param(None, None, id="absent"),
-    ],
-)
+HEADERS = {
+    "seconds": ("3", 3.0),
+    "at-once": ("0", 0.0),
+    "negative": ("-5", None),
+    "date": ("Sat, 21 Nov 2026 10:00:07 GMT", 7.0),
+    "date-that-has-passed": ("Sat, 21 Nov 2026 09:00:00 GMT", 0.0),
+    "unreadable": ("soon", None),
+    "many-digits": ("9" * 5000, 999999999.0),
+    "date-beyond-calendars": ("Fri, 31 Dec 9999 23:59:59 -1200", None),
+    "empty": ("", None),
+    "absent": (None, None),
+}
+
+
+@pytest.mark.parametrize(("header", "seconds"), HEADERS.values(), ids=HEADERS)
 def test_retry_after_is_seconds_or_a_date(header: str | None, seconds: float | None) -> None:
     assert parse_retry_after(header, AT) == seconds
 

@@ -257,18 +257,18 @@ async def watch(client: RestClient) -> None:
         pass
 
 
-@pytest.mark.parametrize(
-    ("call", "verb", "success"),
-    [
-        pytest.param(get, "GET", OK, id="get"),
-        pytest.param(create, "POST", OK, id="create"),
-        pytest.param(replace_, "PUT", OK, id="replace"),
-        pytest.param(patch, "PATCH", OK, id="patch"),
-        pytest.param(delete, "DELETE", OK, id="delete"),
-        pytest.param(lambda c: c.list_page(LEASES), "GET", answer(200, NO_LEASES), id="list"),
-        pytest.param(watch, "GET", STREAM, id="watch"),
-    ],
-)
+VERBS = {
+    "get": (get, "GET", OK),
+    "create": (create, "POST", OK),
+    "replace": (replace_, "PUT", OK),
+    "patch": (patch, "PATCH", OK),
+    "delete": (delete, "DELETE", OK),
+    "list": (lambda c: c.list_page(LEASES), "GET", answer(200, NO_LEASES)),
+    "watch": (watch, "GET", STREAM),
+}
+
+
+@pytest.mark.parametrize(("call", "verb", "success"), VERBS.values(), ids=VERBS)
 async def test_retry_after_is_waited_for_by_every_verb_and_counted(
     server: Server, call: Call, verb: str, success: bytes
 ) -> None:
@@ -418,17 +418,17 @@ async def test_a_fenced_write_is_not_sent_and_its_connection_is_kept(server: Ser
     assert len(server.connections) == 1
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        pytest.param(b"[]", id="no-object"),
-        pytest.param(b"{}", id="empty"),
-        pytest.param(b'{"message":"ok"}', id="of-a-proxy"),
-        pytest.param(b'{"kind":"Status","metadata":{},"status":"Success"}', id="status"),
-        pytest.param(LEASE.replace(b'"l"', b'"other"'), id="another-lease"),
-        pytest.param(b'{"metadata":{"name":"l","namespace":"n"}}', id="without-version"),
-    ],
-)
+OTHER_BODIES = {
+    "no-object": b"[]",
+    "empty": b"{}",
+    "of-a-proxy": b'{"message":"ok"}',
+    "status": b'{"kind":"Status","metadata":{},"status":"Success"}',
+    "another-lease": LEASE.replace(b'"l"', b'"other"'),
+    "without-version": b'{"metadata":{"name":"l","namespace":"n"}}',
+}
+
+
+@pytest.mark.parametrize("body", OTHER_BODIES.values(), ids=OTHER_BODIES)
 async def test_success_with_a_body_of_something_else_is_an_error(
     server: Server, body: bytes
 ) -> None:
@@ -550,22 +550,19 @@ async def test_request_has_the_expected_headers_and_no_others(server: Server) ->
 METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
 
 
-@pytest.mark.parametrize(
-    ("call", "response", "headers"),
-    [
-        pytest.param(get, OK, {}, id="read-without-a-length"),
-        pytest.param(delete, OK, {"Content-Length": "0"}, id="delete"),
-        pytest.param(create, OK, {"Content-Type": "application/json", "Content-Length": "2"}, id="create"),
-        pytest.param(
-            replace_, OK,
-            {"Accept": METADATA, "Content-Type": "application/json", "Content-Length": "2"}, id="only-the-metadata-is-returned",
-        ),
-        pytest.param(
-            lambda c: c.list_page(LEASES), answer(200, gzip.compress(NO_LEASES), Content_Encoding="gzip"),
-            {"Accept-Encoding": "gzip"}, id="only-lists-are-compressed",
-        ),
-    ],
-)  # fmt: skip
+HEADERS = {
+    "read-without-a-length": (get, OK, {}),
+    "delete": (delete, OK, {"Content-Length": "0"}),
+    "create": (create, OK, {"Content-Type": "application/json", "Content-Length": "2"}),
+    "only-the-metadata-is-returned": (replace_, OK, {"Accept": METADATA, "Content-Type": "application/json", "Content-Length": "2"}),
+    "only-lists-are-compressed": (
+        lambda c: c.list_page(LEASES),
+        answer(200, gzip.compress(NO_LEASES), Content_Encoding="gzip"), {"Accept-Encoding": "gzip"},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("call", "response", "headers"), HEADERS.values(), ids=HEADERS)
 async def test_headers_of_each_verb(
     server: Server, call: Call, response: bytes, headers: dict[str, str]
 ) -> None:
@@ -599,23 +596,23 @@ async def test_only_the_servers_answer_to_a_delete_is_one(
     assert '"preconditions":{"uid":"u"}' in server.requests[0][1]
 
 
-@pytest.mark.parametrize(
-    ("status", "reason", "kind"),
-    [
-        pytest.param(300, "Odd", ApiError, id="300"),
-        pytest.param(401, "Unauthorized", Unauthorized, id="401"),
-        pytest.param(404, "NotFound", NotFound, id="404"),
-        pytest.param(409, "Conflict", Conflict, id="409"),
-        pytest.param(409, "AlreadyExists", AlreadyExists, id="409-exists"),
-        pytest.param(410, "Gone", Expired, id="410"),
-        pytest.param(410, "Expired", Expired, id="410-expired"),
-        pytest.param(418, "Teapot", ApiError, id="418"),
-        pytest.param(422, "Invalid", Invalid, id="422"),
-        pytest.param(429, "TooManyRequests", TooManyRequests, id="429"),
-        pytest.param(500, "InternalError", ServerError, id="500"),
-        pytest.param(504, "Timeout", ServerError, id="504"),
-    ],
-)
+API_ERRORS = {
+    "300": (300, "Odd", ApiError),
+    "401": (401, "Unauthorized", Unauthorized),
+    "404": (404, "NotFound", NotFound),
+    "409": (409, "Conflict", Conflict),
+    "409-exists": (409, "AlreadyExists", AlreadyExists),
+    "410": (410, "Gone", Expired),
+    "410-expired": (410, "Expired", Expired),
+    "418": (418, "Teapot", ApiError),
+    "422": (422, "Invalid", Invalid),
+    "429": (429, "TooManyRequests", TooManyRequests),
+    "500": (500, "InternalError", ServerError),
+    "504": (504, "Timeout", ServerError),
+}
+
+
+@pytest.mark.parametrize(("status", "reason", "kind"), API_ERRORS.values(), ids=API_ERRORS)
 async def test_api_error_is_typed_and_names_the_request(
     server: Server, status: int, reason: str, kind: type[ApiError]
 ) -> None:

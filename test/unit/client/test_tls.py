@@ -217,18 +217,18 @@ def _serve_with_alerts(listener: socket.socket, tls: ssl.SSLContext) -> None:
                         pass
 
 
-@pytest.mark.parametrize(
-    ("user", "version", "alerts"),
-    [
-        pytest.param(_files, ssl.TLSVersion.TLSv1_2, True, id="files-1.2"),
-        pytest.param(_files, ssl.TLSVersion.TLSv1_3, True, id="files-1.3"),
-        pytest.param(_plugin, ssl.TLSVersion.TLSv1_2, True, id="plugin-1.2"),
-        pytest.param(_plugin, ssl.TLSVersion.TLSv1_3, True, id="plugin-1.3"),
-        pytest.param(_files, ssl.TLSVersion.TLSv1_2, False, id="files-1.2-closed"),
-        pytest.param(_files, ssl.TLSVersion.TLSv1_3, False, id="files-1.3-closed"),
-        pytest.param(_plugin, ssl.TLSVersion.TLSv1_2, False, id="plugin-1.2-closed"),
-    ],
-)
+RELOADED = {
+    "files-1.2": (_files, ssl.TLSVersion.TLSv1_2, True),
+    "files-1.3": (_files, ssl.TLSVersion.TLSv1_3, True),
+    "plugin-1.2": (_plugin, ssl.TLSVersion.TLSv1_2, True),
+    "plugin-1.3": (_plugin, ssl.TLSVersion.TLSv1_3, True),
+    "files-1.2-closed": (_files, ssl.TLSVersion.TLSv1_2, False),
+    "files-1.3-closed": (_files, ssl.TLSVersion.TLSv1_3, False),
+    "plugin-1.2-closed": (_plugin, ssl.TLSVersion.TLSv1_2, False),
+}
+
+
+@pytest.mark.parametrize(("user", "version", "alerts"), RELOADED.values(), ids=RELOADED)
 async def test_client_certificate_is_reloaded_after_a_failed_handshake(
     pki: Path,
     tmp_path: Path,

@@ -53,16 +53,16 @@ def test_bookmark_has_version_and_marks_the_end_of_the_initial_list(
     assert (event.resource_version, event.initial_events_end) == ("99", ends)
 
 
-@pytest.mark.parametrize(
-    ("code", "reason", "kind"),
-    [
-        pytest.param(410, "Expired", Expired, id="too-old"),
-        pytest.param(410, "Gone", Expired, id="gone"),
-        pytest.param(403, "Forbidden", Forbidden, id="forbidden"),
-        pytest.param(500, "InternalError", ServerError, id="server"),
-        pytest.param(None, None, ServerError, id="no-code"),
-    ],
-)
+ERROR_EVENTS = {
+    "too-old": (410, "Expired", Expired),
+    "gone": (410, "Gone", Expired),
+    "forbidden": (403, "Forbidden", Forbidden),
+    "server": (500, "InternalError", ServerError),
+    "no-code": (None, None, ServerError),
+}
+
+
+@pytest.mark.parametrize(("code", "reason", "kind"), ERROR_EVENTS.values(), ids=ERROR_EVENTS)
 def test_error_event_raises_the_typed_error(
     code: int | None, reason: str | None, kind: type[Exception]
 ) -> None:

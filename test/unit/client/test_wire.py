@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from support.connections import listening
 from support.patience import PATIENCE_SECONDS
-from support.scripted_http import ScriptedHttpServer, answer, silence, stream
+from support.scripted_http import Act, ScriptedHttpServer, answer, silence, stream
 from support.sockets import full_backlog
 
 from kruise_probe.api.errors import ConnectionFailed
@@ -55,6 +55,25 @@ def trusting(pair: IssuedCertificate) -> ssl.SSLContext:
     context = ssl.create_default_context(cadata=pair.authority.decode())
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     return context
+
+
+@asynccontextmanager
+async def serving(*script: Act) -> AsyncIterator[tuple[ScriptedHttpServer, RestClient]]:
+    """A server with a script, and its client."""
+    async with (
+        ScriptedHttpServer([*script]).running() as server,
+        client_of(server.url) as client,
+    ):
+        yield server, client
+
+
+async def version(client: RestClient) -> bytes:
+    return await client.request_raw("GET", "/version")
+
+
+async def fails(client: RestClient, words: str) -> None:
+    with pytest.raises(ConnectionFailed, match=words):
+        await version(client)
 
 
 def by_name(server: ScriptedHttpServer) -> str:
@@ -128,7 +147,7 @@ async def test_proxy_tunnels_tls(
         url = f"{scheme}://me:pass%20word@{proxy.url.replace('127.0.0.1', 'localhost')}"
         async with client_of(by_name(server), pair, url) as client:
             for _ in range(3):
-                assert b"major" in await client.request_raw("GET", "/version")
+                assert b"major" in await version(client)
 
     (head,) = proxy.heads
     assert head.startswith(f"CONNECT {by_name(server).removeprefix('https://')} HTTP/1.1\r\n")
@@ -142,8 +161,7 @@ async def test_proxy_that_is_not_trusted_gets_no_credentials(
     async with Proxy().running(server_tls) as proxy:
         url = f"https://me:word@{proxy.url}"  # the certificate is for another name
         async with client_of("https://localhost:6443", pair, url) as client:
-            with pytest.raises(ConnectionFailed, match=f"cannot connect to {proxy.url}: "):
-                await client.request_raw("GET", "/version")
+            await fails(client, f"cannot connect to {proxy.url}: ")
 
     assert proxy.heads == []
 
@@ -164,11 +182,9 @@ async def test_proxy_without_tunnel_is_named(
         Proxy(reply).running() as proxy,
         client_of("https://localhost:6443", pair, f"http://{proxy.url}") as client,
     ):
-        with pytest.raises(
-            ConnectionFailed,
-            match=rf"cannot connect to localhost:6443 through the proxy {proxy.url}: .*{words}",
-        ):
-            await client.request_raw("GET", "/version")
+        await fails(
+            client, rf"cannot connect to localhost:6443 through the proxy {proxy.url}: .*{words}"
+        )
 
 
 async def test_plain_http_request_to_a_proxy_has_an_absolute_url() -> None:
@@ -176,7 +192,7 @@ async def test_plain_http_request_to_a_proxy_has_an_absolute_url() -> None:
         ScriptedHttpServer([answer(200, {"major": "1"})]).running() as proxy,
         client_of("http://k8s.example/c", proxy=proxy.url.replace("//", "//me:pw@")) as client,
     ):
-        await client.request_raw("GET", "/version")
+        await version(client)
 
     (received,) = proxy.received
     assert received.target == "http://k8s.example/c/version"
@@ -195,7 +211,7 @@ async def test_reachable_address_of_several_is_used(
         port = int(server.url.rpartition(":")[2])
         addresses = [("127.0.0.2", 1), ("127.0.0.1", port)]
         resolve_to(monkeypatch, addresses)
-        assert b"major" in await client.request_raw("GET", "/version")
+        assert b"major" in await version(client)
 
 
 async def test_next_address_is_tried_while_the_first_one_does_not_respond(
@@ -209,7 +225,7 @@ async def test_next_address_is_tried_while_the_first_one_does_not_respond(
     ):
         port = int(server.url.rpartition(":")[2])
         resolve_to(monkeypatch, [("127.0.0.1", full_port), ("127.0.0.1", port)])
-        assert b"major" in await client.request_raw("GET", "/version")
+        assert b"major" in await version(client)
 
 
 async def test_refusals_of_several_addresses_are_reported_once(
@@ -217,10 +233,7 @@ async def test_refusals_of_several_addresses_are_reported_once(
 ) -> None:
     resolve_to(monkeypatch, [("127.0.0.2", 1), ("127.0.0.3", 1)])
     async with client_of("http://k8s.test:1") as client:
-        with pytest.raises(
-            ConnectionFailed, match=r"cannot connect to k8s.test:1: Connection refused$"
-        ):
-            await client.request_raw("GET", "/version")
+        await fails(client, r"cannot connect to k8s.test:1: Connection refused$")
 
 
 def resolve_to(monkeypatch: pytest.MonkeyPatch, addresses: list[tuple[str, int]]) -> None:
@@ -234,8 +247,7 @@ def resolve_to(monkeypatch: pytest.MonkeyPatch, addresses: list[tuple[str, int]]
 
 async def test_unknown_host_name_is_reported_in_words() -> None:
     async with client_of("http://k8s.invalid:1") as client:
-        with pytest.raises(ConnectionFailed, match=r"cannot connect to k8s.invalid:1: [A-Z]"):
-            await client.request_raw("GET", "/version")
+        await fails(client, r"cannot connect to k8s.invalid:1: [A-Z]")
 
 
 @asynccontextmanager
@@ -263,10 +275,7 @@ async def test_c15_unresponsive_address_ends_at_the_connect_timeout(
     time = asyncio.get_running_loop().time
     async with client_of(f"http://127.0.0.1:{full_port}") as client:
         started = time()
-        with pytest.raises(
-            ConnectionFailed, match=r"cannot connect to .*: no TCP connection within 0.2 s"
-        ):
-            await client.request_raw("GET", "/version")
+        await fails(client, r"cannot connect to .*: no TCP connection within 0.2 s")
         with pytest.raises(
             ConnectionFailed, match=r"cannot connect to .*: no TCP connection within 0.2 s"
         ):
@@ -282,8 +291,7 @@ async def test_missing_tls_handshake_ends_at_the_handshake_timeout(
     assert dialer.HANDSHAKE_SECONDS == 10
     monkeypatch.setattr(dialer, "HANDSHAKE_SECONDS", 0.2)
     async with mute() as port, client_of(f"https://localhost:{port}", pair) as client:
-        with pytest.raises(ConnectionFailed, match=r"no TLS handshake within 0.2 s"):
-            await client.request_raw("GET", "/version")
+        await fails(client, r"no TLS handshake within 0.2 s")
 
 
 async def test_connection_closed_during_the_tls_handshake_is_reported(
@@ -292,8 +300,7 @@ async def test_connection_closed_during_the_tls_handshake_is_reported(
     server = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     async with server, client_of(f"https://localhost:{port}", pair) as client:
-        with pytest.raises(ConnectionFailed, match=r"cannot connect to localhost:.*closed|reset"):
-            await client.request_raw("GET", "/version")
+        await fails(client, r"cannot connect to localhost:.*closed|reset")
 
 
 async def test_unresponsive_proxy_ends_at_the_handshake_timeout(
@@ -304,10 +311,7 @@ async def test_unresponsive_proxy_ends_at_the_handshake_timeout(
         mute() as port,
         client_of("https://k8s.test:6443", pair, f"http://127.0.0.1:{port}") as client,
     ):
-        with pytest.raises(
-            ConnectionFailed, match=r"through the proxy .*did not respond within 0.2 s"
-        ):
-            await client.request_raw("GET", "/version")
+        await fails(client, r"through the proxy .*did not respond within 0.2 s")
 
 
 async def test_no_descriptor_leaks_with_unresponsive_peers(
@@ -319,12 +323,12 @@ async def test_no_descriptor_leaks_with_unresponsive_peers(
         client = client_of(by_name(server), pair)
         hanging = client_of(f"https://localhost:{port}", pair)
         async with hanging, client:
-            await client.request_raw("GET", "/version")
+            await version(client)
             watch = client.watch(PODS, timeout_seconds=60)
             await watch.__aenter__()
             tasks = [
-                asyncio.create_task(client.request_raw("GET", "/version")),
-                asyncio.create_task(hanging.request_raw("GET", "/version")),
+                asyncio.create_task(version(client)),
+                asyncio.create_task(version(hanging)),
             ]
             await server.until_received(3)
             await asyncio.sleep(0.05)
@@ -340,10 +344,7 @@ async def test_no_descriptor_leaks_with_unresponsive_peers(
 
 
 async def test_connection_of_an_ended_watch_is_reused() -> None:
-    async with (
-        ScriptedHttpServer([answer(200, b"")]).running() as server,
-        client_of(server.url) as client,
-    ):
+    async with serving(answer(200, b"")) as (server, client):
         for _ in range(2):
             async with client.watch(PODS, timeout_seconds=60) as events:
                 assert [each async for each in events] == []
@@ -375,10 +376,7 @@ async def test_large_tls_stream_is_complete_for_a_slow_reader(
 
 @pytest.mark.parametrize("target", ["/a b", "/a\r\nHost: x", "", "/\u00e9"])
 async def test_invalid_target_is_not_sent(target: str) -> None:
-    async with (
-        ScriptedHttpServer([answer(200, b"{}")]).running() as server,
-        client_of(server.url) as client,
-    ):
+    async with serving(answer(200, b"{}")) as (server, client):
         with pytest.raises(ConnectionFailed, match="quote it"):
             await client.request_raw("GET", target)
 

@@ -44,16 +44,16 @@ def held(places: list[Place]) -> int:
     return sum(each.granted for each in places)
 
 
-@pytest.mark.parametrize(
-    ("namespaces", "pods", "left"),
-    [
-        pytest.param(1, 2, 4, id="one"),
-        pytest.param(1, 1, 7, id="one-pod"),
-        pytest.param(3, 2, 4, id="three"),
-        pytest.param(6, 2, 3, id="six"),
-        pytest.param(15, 2, 1, id="fifteen"),
-    ],
-)
+SHARES = {
+    "one": (1, 2, 4),
+    "one-pod": (1, 1, 7),
+    "three": (3, 2, 4),
+    "six": (6, 2, 3),
+    "fifteen": (15, 2, 1),
+}
+
+
+@pytest.mark.parametrize(("namespaces", "pods", "left"), SHARES.values(), ids=SHARES)
 async def test_tenants_leave_places_to_others_who_get_one_at_once(
     namespaces: int, pods: int, left: int
 ) -> None:

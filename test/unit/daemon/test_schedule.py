@@ -106,19 +106,19 @@ def test_ticks_that_passed_meanwhile_are_missed(served: float, missed: int) -> N
     assert missed == ticks_missed(10.0, served, 2.0)
 
 
-@pytest.mark.parametrize(
-    ("timeouts", "threshold", "factor"),
-    [
-        pytest.param(0, 1, 1, id="healthy"),
-        pytest.param(1, 1, 1, id="a-single-timeout"),
-        pytest.param(2, 1, 2, id="two-in-a-row"),
-        pytest.param(3, 1, 4, id="three"),
-        pytest.param(4, 1, 8, id="four"),
-        pytest.param(1000, 1, 8, id="never-more-than-eight"),
-        pytest.param(4, 5, 1, id="not-before-the-probe-has-failed"),
-        pytest.param(5, 5, 2, id="once-it-has-failed"),
-    ],
-)
+STRETCHED = {
+    "healthy": (0, 1, 1),
+    "a-single-timeout": (1, 1, 1),
+    "two-in-a-row": (2, 1, 2),
+    "three": (3, 1, 4),
+    "four": (4, 1, 8),
+    "never-more-than-eight": (1000, 1, 8),
+    "not-before-the-probe-has-failed": (4, 5, 1),
+    "once-it-has-failed": (5, 5, 2),
+}
+
+
+@pytest.mark.parametrize(("timeouts", "threshold", "factor"), STRETCHED.values(), ids=STRETCHED)
 def test_b3_exec_that_hangs_stretches_the_period(
     timeouts: int, threshold: int, factor: int
 ) -> None:

@@ -28,27 +28,27 @@ def test_addresses_of_the_node_are_allowed(ip: str) -> None:
     assert refusal_of(ip, OWN) == ""
 
 
-@pytest.mark.parametrize(
-    ("ip", "why"),
-    [
-        pytest.param("10.0.0.2", "not an address of this node", id="another-host"),
-        pytest.param("fd00::2", "not an address of this node", id="another-host-v6"),
-        pytest.param("::ffff:10.0.0.1", "not an address of this node", id="v4-in-v6"),
-        pytest.param("::ffff:169.254.169.254", "not an address of this node", id="metadata-in-v6"),
-        pytest.param("169.254.169.254", "a link-local address", id="metadata-service"),
-        pytest.param("169.254.7.7", "a link-local address", id="link-local-though-own"),
-        pytest.param("fe80::1", "a link-local address", id="link-local-v6"),
-        pytest.param("127.0.0.1", "a loopback address", id="loopback"),
-        pytest.param("::1", "a loopback address", id="loopback-v6"),
-        pytest.param("0.0.0.0", "an unspecified address", id="unspecified"),
-        pytest.param("::", "an unspecified address", id="unspecified-v6"),
-        pytest.param("224.0.0.1", "a multicast address", id="multicast"),
-        pytest.param("ff02::1", "a multicast address", id="multicast-v6"),
-        pytest.param("metadata.example", "not an IP address", id="a-name"),
-        pytest.param("010.0.0.1", "not an IP address", id="a-leading-zero"),
-        pytest.param("", "not an IP address", id="empty"),
-    ],
-)
+REFUSED = {
+    "another-host": ("10.0.0.2", "not an address of this node"),
+    "another-host-v6": ("fd00::2", "not an address of this node"),
+    "v4-in-v6": ("::ffff:10.0.0.1", "not an address of this node"),
+    "metadata-in-v6": ("::ffff:169.254.169.254", "not an address of this node"),
+    "metadata-service": ("169.254.169.254", "a link-local address"),
+    "link-local-though-own": ("169.254.7.7", "a link-local address"),
+    "link-local-v6": ("fe80::1", "a link-local address"),
+    "loopback": ("127.0.0.1", "a loopback address"),
+    "loopback-v6": ("::1", "a loopback address"),
+    "unspecified": ("0.0.0.0", "an unspecified address"),
+    "unspecified-v6": ("::", "an unspecified address"),
+    "multicast": ("224.0.0.1", "a multicast address"),
+    "multicast-v6": ("ff02::1", "a multicast address"),
+    "a-name": ("metadata.example", "not an IP address"),
+    "a-leading-zero": ("010.0.0.1", "not an IP address"),
+    "empty": ("", "not an IP address"),
+}
+
+
+@pytest.mark.parametrize(("ip", "why"), REFUSED.values(), ids=REFUSED)
 def test_every_other_address_is_refused_with_what_to_do(ip: str, why: str) -> None:
     refused = refusal_of(ip, OWN)
     assert why in refused

@@ -73,17 +73,17 @@ async def test_discarded_attempt_gives_no_result_and_is_cancelled(
     assert node.probers.most_in_flight == 1
 
 
-@pytest.mark.parametrize(
-    ("result", "stalls", "failures"),
-    [
-        pytest.param(HUNG, [True], 0, id="timeout-during-a-stall"),
-        pytest.param(HUNG, [False], 1, id="timeout"),
-        pytest.param(BAD, [True], 1, id="failure-during-a-stall"),
-        pytest.param(HUNG, [True, False], 1, id="timeout-after-an-ignored-one"),
-        pytest.param(HUNG, [True, True], 1, id="two-stalls"),
-        pytest.param(HUNG, [True, True, True], 1, id="three-stalls"),
-    ],
-)
+STALLS = {
+    "timeout-during-a-stall": (HUNG, [True], 0),
+    "timeout": (HUNG, [False], 1),
+    "failure-during-a-stall": (BAD, [True], 1),
+    "timeout-after-an-ignored-one": (HUNG, [True, False], 1),
+    "two-stalls": (HUNG, [True, True], 1),
+    "three-stalls": (HUNG, [True, True, True], 1),
+}
+
+
+@pytest.mark.parametrize(("result", "stalls", "failures"), STALLS.values(), ids=STALLS)
 async def test_timeout_during_a_stall_is_ignored_once(
     node: ScriptedNode, result: ProbeResult, stalls: list[bool], failures: int
 ) -> None:

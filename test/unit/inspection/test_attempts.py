@@ -98,27 +98,26 @@ LARGE = [
 CRASHED = {"terminated": {"reason": "Error", "exitCode": 1}}
 
 
-@pytest.mark.parametrize(
-    ("marker", "pod", "text"),
-    [
-        pytest.param(marker_wire(probes=[probe_wire(container="mian")]), pod_with(), "ContainerNotFound: ", id="no-container"),
-        pytest.param(marker_wire(), pod_with(state=CRASHED), "ContainerNotRunning: ", id="crashed"),
-        pytest.param(marker_wire(probes=[HOST]), pod_with(), "InvalidSpec: ", id="host-is-set"),
-        pytest.param(
-            marker_wire(probes=[NAMED_PORT]), pod_with(container_wire(ports={"http": 80})),
-            "PortNameUnknown: container main has no port named htpt, only http. Did you mean 'http'?; give",
-            id="unknown-port-name",
-        ),
-        pytest.param(marker_wire(probes=LARGE), pod_with(), "EntryTooLarge: ", id="too-large"),
-        pytest.param(marker_wire(deleting=True, finalizers=["x"]), pod_with(), "MarkerDeleting: ", id="deleted"),
-        pytest.param(marker_wire(), pod_with(phase="Succeeded"), "PodFinished: ", id="finished"),
-        pytest.param(marker_wire(), pod_with(node=""), "PodNotScheduled: ", id="not-scheduled"),
-        pytest.param(
-            marker_wire(probes=[probe_wire(container="init")]), pod_with(init_containers=[{"name": "init"}]),
-            "ContainerNotProbed: ", id="init-container",
-        ),
-    ],
-)  # fmt: skip
+BLOCKED = {
+    "no-container": (marker_wire(probes=[probe_wire(container="mian")]), pod_with(), "ContainerNotFound: "),
+    "crashed": (marker_wire(), pod_with(state=CRASHED), "ContainerNotRunning: "),
+    "host-is-set": (marker_wire(probes=[HOST]), pod_with(), "InvalidSpec: "),
+    "unknown-port-name": (
+        marker_wire(probes=[NAMED_PORT]),
+        pod_with(container_wire(ports={"http": 80})), "PortNameUnknown: container main has no port named htpt, only http. Did you mean 'http'?; give",
+    ),
+    "too-large": (marker_wire(probes=LARGE), pod_with(), "EntryTooLarge: "),
+    "deleted": (marker_wire(deleting=True, finalizers=["x"]), pod_with(), "MarkerDeleting: "),
+    "finished": (marker_wire(), pod_with(phase="Succeeded"), "PodFinished: "),
+    "not-scheduled": (marker_wire(), pod_with(node=""), "PodNotScheduled: "),
+    "init-container": (
+        marker_wire(probes=[probe_wire(container="init")]),
+        pod_with(init_containers=[{"name": "init"}]), "ContainerNotProbed: ",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("marker", "pod", "text"), BLOCKED.values(), ids=BLOCKED)
 def test_a_blocked_probe_has_the_broken_link_of_explain(
     marker: Json, pod: SeenPod, text: str
 ) -> None:

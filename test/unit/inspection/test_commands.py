@@ -41,20 +41,20 @@ def test_command_that_may_work_has_no_problem(command: list[str]) -> None:
     assert command_problem(command) is None
 
 
-@pytest.mark.parametrize(
-    ("command", "word", "message"),
-    [
-        pytest.param(["a b"], 0, 'its words: ["a", "b"]', id="one-word"),
-        pytest.param(["ps", "-ef", "|", "grep", "a"], 2, '["sh", "-c", "ps -ef | grep a"]', id="pipe"),
-        pytest.param(["a", ">/dev/null"], 1, "is an argument of a", id="redirection"),
-        pytest.param(["a", "2>&1"], 1, "is an argument of a", id="descriptor"),
-        pytest.param(["timeout", "1", "a", "&&", "b"], 3, "an argument of timeout", id="and"),
-        pytest.param(["a", "$(B)"], 1, '"$B"', id="variable"),
-        pytest.param(["cat", "~/a"], 1, "only a shell replaces ~", id="home"),
-        pytest.param(["bash", "-e", "pg_isready -q"], 2, "write -c before it", id="no-c"),
-        pytest.param(["sh", "-c", "a\r\nb"], 2, "CRLF", id="crlf"),
-    ],
-)  # fmt: skip
+NEEDS_A_SHELL = {
+    "one-word": (["a b"], 0, 'its words: ["a", "b"]'),
+    "pipe": (["ps", "-ef", "|", "grep", "a"], 2, '["sh", "-c", "ps -ef | grep a"]'),
+    "redirection": (["a", ">/dev/null"], 1, "is an argument of a"),
+    "descriptor": (["a", "2>&1"], 1, "is an argument of a"),
+    "and": (["timeout", "1", "a", "&&", "b"], 3, "an argument of timeout"),
+    "variable": (["a", "$(B)"], 1, '"$B"'),
+    "home": (["cat", "~/a"], 1, "only a shell replaces ~"),
+    "no-c": (["bash", "-e", "pg_isready -q"], 2, "write -c before it"),
+    "crlf": (["sh", "-c", "a\r\nb"], 2, "CRLF"),
+}
+
+
+@pytest.mark.parametrize(("command", "word", "message"), NEEDS_A_SHELL.values(), ids=NEEDS_A_SHELL)
 def test_command_that_needs_a_shell_names_the_word_and_what_to_write(
     command: list[str], word: int, message: str
 ) -> None:

@@ -93,24 +93,22 @@ STARTED = datetime(2026, 1, 1, tzinfo=UTC)
 """When the container started; by default the marker was created then, too."""
 
 
-@pytest.mark.parametrize(
-    ("seconds", "numbers", "created", "text"),
-    [
-        pytest.param(1, {}, 0, "expect a result or an error within 40 s", id="three-attempts-of-10-s"),
-        pytest.param(39, {}, 0, "expect a result or an error within 2 s", id="last-second"),
-        pytest.param(40, {}, 0, "No result 41 s after the first attempt was due", id="overdue"),
-        pytest.param(10, {"initialDelaySeconds": 20}, 0, "initialDelaySeconds ends in 11 s", id="delay"),
-        pytest.param(20, {"initialDelaySeconds": 20}, 0, "within 41 s", id="end-of-the-delay"),
-        pytest.param(0, {"periodSeconds": 20, "failureThreshold": 5}, 0, "within 111 s", id="failures"),
-        pytest.param(0, {"periodSeconds": 20, "successThreshold": 4}, 0, "within 91 s", id="successes"),
-        pytest.param(0, {"periodSeconds": 1, "failureThreshold": 1}, 0, "within 41 s", id="grace-period"),
-        pytest.param(
-            0, {"periodSeconds": 2**31 - 1, "failureThreshold": 9}, 0, "within 2147483658 s", id="endless"
-        ),
-        pytest.param(60, {}, 59, "expect a result or an error within 40 s", id="since-the-markers-creation"),
-        pytest.param(60, {"initialDelaySeconds": 20}, 59, "within 40 s", id="created-after-the-delay"),
-    ],
-)  # fmt: skip
+EXPECTED = {
+    "three-attempts-of-10-s": (1, {}, 0, "expect a result or an error within 40 s"),
+    "last-second": (39, {}, 0, "expect a result or an error within 2 s"),
+    "overdue": (40, {}, 0, "No result 41 s after the first attempt was due"),
+    "delay": (10, {"initialDelaySeconds": 20}, 0, "initialDelaySeconds ends in 11 s"),
+    "end-of-the-delay": (20, {"initialDelaySeconds": 20}, 0, "within 41 s"),
+    "failures": (0, {"periodSeconds": 20, "failureThreshold": 5}, 0, "within 111 s"),
+    "successes": (0, {"periodSeconds": 20, "successThreshold": 4}, 0, "within 91 s"),
+    "grace-period": (0, {"periodSeconds": 1, "failureThreshold": 1}, 0, "within 41 s"),
+    "endless": (0, {"periodSeconds": 2**31 - 1, "failureThreshold": 9}, 0, "within 2147483658 s"),
+    "since-the-markers-creation": (60, {}, 59, "expect a result or an error within 40 s"),
+    "created-after-the-delay": (60, {"initialDelaySeconds": 20}, 59, "within 40 s"),
+}
+
+
+@pytest.mark.parametrize(("seconds", "numbers", "created", "text"), EXPECTED.values(), ids=EXPECTED)
 def test_a_missing_result_is_expected_from_the_numbers_of_the_probe(
     seconds: int, numbers: Json, created: int, text: str
 ) -> None:

@@ -33,19 +33,19 @@ FOR_OTHER_PODS = (
 )
 
 
-@pytest.mark.parametrize(
-    ("name", "status", "state", "text"),
-    [
-        pytest.param(HEALTHY, "True", "ok", f"{HEALTHY} is True, written by web#healthy", id="written"),
-        pytest.param(HEALTHY, "False", "waiting", f"{HEALTHY} is False, written by web#healthy", id="closed"),
-        pytest.param(HEALTHY, None, "waiting", "is missing on the pod, written by", id="to-be-written"),
-        pytest.param("example.com/helathy", None, "broken", f"Did you mean '{HEALTHY}'?", id="typo"),
-        pytest.param("example.org/healthy", None, "waiting", "no probe of this pod", id="another-domain"),
-        pytest.param(OTHER, "False", "waiting", "is False; no probe of this pod", id="of-another-component"),
-        pytest.param(WARM, None, "broken", FOR_OTHER_PODS, id="of-a-marker-for-other-pods"),
-        pytest.param(WARM, "True", "ok", "is True; no probe of this pod", id="written-by-another-component"),
-    ],
-)  # fmt: skip
+GATES = {
+    "written": (HEALTHY, "True", "ok", f"{HEALTHY} is True, written by web#healthy"),
+    "closed": (HEALTHY, "False", "waiting", f"{HEALTHY} is False, written by web#healthy"),
+    "to-be-written": (HEALTHY, None, "waiting", "is missing on the pod, written by"),
+    "typo": ("example.com/helathy", None, "broken", f"Did you mean '{HEALTHY}'?"),
+    "another-domain": ("example.org/healthy", None, "waiting", "no probe of this pod"),
+    "of-another-component": (OTHER, "False", "waiting", "is False; no probe of this pod"),
+    "of-a-marker-for-other-pods": (WARM, None, "broken", FOR_OTHER_PODS),
+    "written-by-another-component": (WARM, "True", "ok", "is True; no probe of this pod"),
+}
+
+
+@pytest.mark.parametrize(("name", "status", "state", "text"), GATES.values(), ids=GATES)
 def test_readiness_gate_names_the_writer_of_its_condition(
     name: str, status: str | None, state: str, text: str
 ) -> None:

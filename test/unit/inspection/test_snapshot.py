@@ -36,24 +36,23 @@ WAITING: Json = {"waiting": {"reason": "CrashLoopBackOff"}}
 EXITED: Json = {"terminated": {"reason": "Error", "exitCode": 3, "message": "one\ntwo \n"}}
 
 
-@pytest.mark.parametrize(
-    ("state", "last", "text"),
-    [
-        pytest.param({}, {}, "not started yet", id="nothing"),
-        pytest.param({"waiting": {}}, {}, "not started yet", id="without-a-reason"),
-        pytest.param(WAITING, {}, "CrashLoopBackOff", id="reason"),
-        pytest.param({"waiting": {"reason": "R", "message": "m"}}, {}, "R: m", id="reason-and-message"),
-        pytest.param(
-            {"waiting": {"reason": "R", "message": f"failed container=main pod=web-0_default({UID})"}}, {}, "R: failed container=main", id="without-the-uid",
-        ),
-        pytest.param(WAITING, EXITED, "CrashLoopBackOff; last attempt: Error, exit code 3: two", id="last-attempt"),
-        pytest.param(EXITED, {}, "Error, exit code 3: two", id="ended"),
-        pytest.param({"terminated": {"exitCode": 0}}, {}, "Terminated, exit code 0", id="ended-without-a-reason"),
-        pytest.param(
-            {"terminated": {"exitCode": 1, "message": "x" * 3000}}, {}, f"Terminated, exit code 1: {'x' * MAX_MESSAGE}", id="long",
-        ),
-    ],
-)  # fmt: skip
+REASONS = {
+    "nothing": ({}, {}, "not started yet"),
+    "without-a-reason": ({"waiting": {}}, {}, "not started yet"),
+    "reason": (WAITING, {}, "CrashLoopBackOff"),
+    "reason-and-message": ({"waiting": {"reason": "R", "message": "m"}}, {}, "R: m"),
+    "without-the-uid": (
+        {"waiting": {"reason": "R", "message": f"failed container=main pod=web-0_default({UID})"}},
+        {}, "R: failed container=main",
+    ),
+    "last-attempt": (WAITING, EXITED, "CrashLoopBackOff; last attempt: Error, exit code 3: two"),
+    "ended": (EXITED, {}, "Error, exit code 3: two"),
+    "ended-without-a-reason": ({"terminated": {"exitCode": 0}}, {}, "Terminated, exit code 0"),
+    "long": ({"terminated": {"exitCode": 1, "message": "x" * 3000}}, {}, f"Terminated, exit code 1: {'x' * MAX_MESSAGE}"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("state", "last", "text"), REASONS.values(), ids=REASONS)
 def test_a_container_that_does_not_run_has_the_reason_of_the_kubelet(
     state: Json, last: Json, text: str
 ) -> None:

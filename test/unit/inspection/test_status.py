@@ -25,17 +25,17 @@ def only(there: Snapshot) -> MarkerView:
     return view
 
 
-@pytest.mark.parametrize(
-    ("state", "counted"),
-    [
-        pytest.param([state_wire()], (1, 0, 0), id="succeeded"),
-        pytest.param([state_wire(state="Failed")], (0, 1, 0), id="failed"),
-        pytest.param([state_wire(state="Unknown")], (0, 0, 1), id="unknown"),
-        pytest.param([], (0, 0, 1), id="pending"),
-        pytest.param([state_wire(probe_hash="0")], (0, 0, 1), id="succeeded-before-an-edit"),
-        pytest.param([state_wire(state="Failed", probe_hash="0")], (0, 0, 1), id="failed-before"),
-    ],
-)
+COUNTED = {
+    "succeeded": ([state_wire()], (1, 0, 0)),
+    "failed": ([state_wire(state="Failed")], (0, 1, 0)),
+    "unknown": ([state_wire(state="Unknown")], (0, 0, 1)),
+    "pending": ([], (0, 0, 1)),
+    "succeeded-before-an-edit": ([state_wire(probe_hash="0")], (0, 0, 1)),
+    "failed-before": ([state_wire(state="Failed", probe_hash="0")], (0, 0, 1)),
+}
+
+
+@pytest.mark.parametrize(("state", "counted"), COUNTED.values(), ids=COUNTED)
 def test_pods_are_counted_by_the_states_of_all_probes(
     state: list[Json], counted: tuple[int, int, int]
 ) -> None:
@@ -137,19 +137,19 @@ LEFT_OUT: Json = {"markers": [marker(probes=[probe_wire(handler=LARGE)])], "plan
 ENDED: Json = {"pods": [healthy_pod(phase="Succeeded", conditions=BAD)]}
 
 
-@pytest.mark.parametrize(
-    ("there", "shown"),
-    [
-        pytest.param({**STALE, "pods": [healthy_pod(conditions=UNKNOWN_SINCE)]}, ("Unknown", MINUTE), id="stale"),
-        pytest.param({**STALE, "pods": [healthy_pod(conditions=[])]}, ("Unknown", ""), id="stale-and-not-written-yet"),
-        pytest.param({"pods": [healthy_pod(conditions=BAD)], "forbidden": ["nodepodprobes"]}, ("Failed", OLD), id="nodepodprobes-forbidden"),
-        pytest.param({"states": [], **ENDED}, ("Failed", OLD), id="completed"),
-        pytest.param({"states": [], "pods": [healthy_pod(phase="Succeeded", conditions=[])]}, ("Pending", ""), id="never-probed"),
-        pytest.param({"states": [], "pods": [healthy_pod(conditions=BAD)]}, ("Pending", ""), id="running-without-a-result"),
-        pytest.param({**LEFT_OUT, "pods": [healthy_pod(conditions=UNKNOWN_SINCE)]}, ("Unknown", MINUTE), id="left-out"),
-        pytest.param(ENDED, ("Succeeded", MINUTE), id="completed-and-still-reported"),
-    ],
-)  # fmt: skip
+NEWEST = {
+    "stale": ({**STALE, "pods": [healthy_pod(conditions=UNKNOWN_SINCE)]}, ("Unknown", MINUTE)),
+    "stale-and-not-written-yet": ({**STALE, "pods": [healthy_pod(conditions=[])]}, ("Unknown", "")),
+    "nodepodprobes-forbidden": ({"pods": [healthy_pod(conditions=BAD)], "forbidden": ["nodepodprobes"]}, ("Failed", OLD)),
+    "completed": ({"states": [], **ENDED}, ("Failed", OLD)),
+    "never-probed": ({"states": [], "pods": [healthy_pod(phase="Succeeded", conditions=[])]}, ("Pending", "")),
+    "running-without-a-result": ({"states": [], "pods": [healthy_pod(conditions=BAD)]}, ("Pending", "")),
+    "left-out": ({**LEFT_OUT, "pods": [healthy_pod(conditions=UNKNOWN_SINCE)]}, ("Unknown", MINUTE)),
+    "completed-and-still-reported": (ENDED, ("Succeeded", MINUTE)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("there", "shown"), NEWEST.values(), ids=NEWEST)
 def test_result_is_the_newest_that_is_known(there: Json, shown: tuple[str, str]) -> None:
     (result,) = (
         only(snapshot(**{"markers": [marker()], "pods": [healthy_pod()], **there})).pods[0].results

@@ -107,20 +107,17 @@ LARGE: Json = {"httpGet": {"port": 80, "path": "/" + "x" * 70_000}}
 FULL = condition_wire("PodScheduled", "False", message="0/1 nodes are available")
 
 
-@pytest.mark.parametrize(
-    "there",
-    [
-        pytest.param({}, id="everything-is-there"),
-        pytest.param({"renewed": None}, id="no-lease-as-of-kruises-daemon-that-reports"),
-        pytest.param({"renewed": None, "forbidden": ALL_KINDS}, id="forbidden"),
-        pytest.param({"led": EXPIRED}, id="manager-without-leader-election"),
-        pytest.param({**VIRTUAL, "pods": [healthy_pod(annotations=PROTOCOL)]}, id="virtual"),
-        pytest.param(
-            {"states": [state_wire(probe_hash=entry_of(Probe(exec=ExecAction(command=("true",)))).hash)]},
-            id="hash-of-this-probe",
-        ),
-    ],
-)  # fmt: skip
+WORKING = {
+    "everything-is-there": {},
+    "no-lease-as-of-kruises-daemon-that-reports": {"renewed": None},
+    "forbidden": {"renewed": None, "forbidden": ALL_KINDS},
+    "manager-without-leader-election": {"led": EXPIRED},
+    "virtual": {**VIRTUAL, "pods": [healthy_pod(annotations=PROTOCOL)]},
+    "hash-of-this-probe": {"states": [state_wire(probe_hash=entry_of(Probe(exec=ExecAction(command=("true",)))).hash)]},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("there", WORKING.values(), ids=WORKING)
 def test_working_probe_has_no_broken_link(there: Json) -> None:
     assert end_of(**there) is None
 
@@ -244,19 +241,15 @@ def test_each_probe_of_a_marker_is_compared_with_its_own_entry() -> None:
     assert ends_of(there) == [None, None]
 
 
-@pytest.mark.parametrize(
-    ("labels", "ends"),
-    [
-        pytest.param({"good": "yes"}, None, id="as-it-should-be"),
-        pytest.param({}, "label good should be yes, but is absent", id="not-there"),
-        pytest.param({"good": "no"}, "label good should be yes, but is no", id="another-value"),
-        pytest.param(
-            {"good": "yes", "bad": "yes"},
-            "label bad should be absent, but is yes",
-            id="the-other-state",
-        ),
-    ],
-)
+MARKS = {
+    "as-it-should-be": ({"good": "yes"}, None),
+    "not-there": ({}, "label good should be yes, but is absent"),
+    "another-value": ({"good": "no"}, "label good should be yes, but is no"),
+    "the-other-state": ({"good": "yes", "bad": "yes"}, "label bad should be absent, but is yes"),
+}
+
+
+@pytest.mark.parametrize(("labels", "ends"), MARKS.values(), ids=MARKS)
 def test_marks_must_be_those_of_the_newest_state(labels: dict[str, str], ends: str | None) -> None:
     policies = [policy_wire("Succeeded", {"good": "yes"}), policy_wire("Failed", {"bad": "yes"})]
     pods = [healthy_pod(labels={"app": "web", **labels})]
@@ -350,36 +343,35 @@ SCRIPT: Json = {"exec": {"command": ["/check.sh"]}}
 IN_SHELL: Json = {"exec": {"command": ["sh", "-c", "pgrep x"]}}
 
 
+FAILED_COMMANDS = {
+    "dash": (IN_SHELL, "Failed", "sh: 1: pgrep: not found", NOT_FOUND),
+    "busybox": (IN_SHELL, "Failed", "sh: pgrep: not found", NOT_FOUND),
+    "bash": (IN_SHELL, "Failed", "/bin/bash: line 1: pgrep: command not found", NOT_FOUND),
+    "no-permission": (IN_SHELL, "Failed", "sh: 1: /check: Permission denied", NOT_EXECUTABLE),
+    "redirection": (IN_SHELL, "Failed", "sh: 1: cannot create /x: Permission denied", ""),
+    "of-the-application": (IN_SHELL, "Failed", "key not found", ""),
+    "success": (IN_SHELL, "Succeeded", "sh: pgrep: not found", ""),
+    "no-command": ({"tcpSocket": {"port": 80}}, "Failed", "sh: pgrep: not found", ""),
+    "refused": ({"tcpSocket": {"port": 80}}, "Failed", "connect: connection refused", "(nothing listens on this port at"),
+    "runc": (SCRIPT, "Unknown", "ExecImpossible: exec /check.sh: no such file or directory", "CRLF"),
+    "no-program": (SCRIPT, "Unknown", 'ExecImpossible: exec: "/x": stat /x: no such file or directory', "the program exists in"),
+    "no-interpreter": (SCRIPT, "Unknown", "ExecImpossible: exec /check.sh: exec format error", "#!/bin/sh"),
+    "shell": (SCRIPT, "Failed", "sh: /check.sh: /bin/bash^M: bad interpreter: No such file or directory", "CRLF"),
+    "env": (SCRIPT, "Failed", "env: 'bash\\r': No such file or directory", "CRLF"),
+    "no-file": (SCRIPT, "Failed", "sh: /check.sh: not found", NOT_FOUND),
+    "no-file-and-an-output": (SCRIPT, "Failed", "sh: 1: a: not found\nidle", NOT_FOUND),
+    "exit-code": (SCRIPT, "Failed", "exit code 127", "not in the container's image"),
+    "not-executable": (SCRIPT, "Failed", "sh: 1: /a: Permission denied\nidle", NOT_EXECUTABLE),
+    "needs-a-shell": (
+        {"exec": {"command": ["test", "-e", "$(DIR)/idle"]}},
+        "Failed", "exit code 1", "the kubelet replaces $(DIR) in a probe's command, kruise-probe does not",
+    ),
+}  # fmt: skip
+
+
 @pytest.mark.parametrize(
-    ("handler", "state", "message", "hint"),
-    [
-        pytest.param(IN_SHELL, "Failed", "sh: 1: pgrep: not found", NOT_FOUND, id="dash"),
-        pytest.param(IN_SHELL, "Failed", "sh: pgrep: not found", NOT_FOUND, id="busybox"),
-        pytest.param(IN_SHELL, "Failed", "/bin/bash: line 1: pgrep: command not found", NOT_FOUND, id="bash"),
-        pytest.param(IN_SHELL, "Failed", "sh: 1: /check: Permission denied", NOT_EXECUTABLE, id="no-permission"),
-        pytest.param(IN_SHELL, "Failed", "sh: 1: cannot create /x: Permission denied", "", id="redirection"),
-        pytest.param(IN_SHELL, "Failed", "key not found", "", id="of-the-application"),
-        pytest.param(IN_SHELL, "Succeeded", "sh: pgrep: not found", "", id="success"),
-        pytest.param({"tcpSocket": {"port": 80}}, "Failed", "sh: pgrep: not found", "", id="no-command"),
-        pytest.param({"tcpSocket": {"port": 80}}, "Failed", "connect: connection refused", "(nothing listens on this port at", id="refused"),
-        pytest.param(SCRIPT, "Unknown", "ExecImpossible: exec /check.sh: no such file or directory", "CRLF", id="runc"),
-        pytest.param(SCRIPT, "Unknown", 'ExecImpossible: exec: "/x": stat /x: no such file or directory', "the program exists in", id="no-program"),
-        pytest.param(SCRIPT, "Unknown", "ExecImpossible: exec /check.sh: exec format error", "#!/bin/sh", id="no-interpreter"),
-        pytest.param(SCRIPT, "Failed", "sh: /check.sh: /bin/bash^M: bad interpreter: No such file or directory", "CRLF", id="shell"),
-        pytest.param(SCRIPT, "Failed", "env: 'bash\\r': No such file or directory", "CRLF", id="env"),
-        pytest.param(SCRIPT, "Failed", "sh: /check.sh: not found", NOT_FOUND, id="no-file"),
-        pytest.param(SCRIPT, "Failed", "sh: 1: a: not found\nidle", NOT_FOUND, id="no-file-and-an-output"),
-        pytest.param(SCRIPT, "Failed", "exit code 127", "not in the container's image", id="exit-code"),
-        pytest.param(SCRIPT, "Failed", "sh: 1: /a: Permission denied\nidle", NOT_EXECUTABLE, id="not-executable"),
-        pytest.param(
-            {"exec": {"command": ["test", "-e", "$(DIR)/idle"]}},
-            "Failed",
-            "exit code 1",
-            "the kubelet replaces $(DIR) in a probe's command, kruise-probe does not",
-            id="needs-a-shell",
-        ),
-    ],
-)  # fmt: skip
+    ("handler", "state", "message", "hint"), FAILED_COMMANDS.values(), ids=FAILED_COMMANDS
+)
 def test_failed_command_that_cannot_work_has_its_cause(
     handler: Json, state: str, message: str, hint: str
 ) -> None:

@@ -190,17 +190,17 @@ def test_what_is_certainly_wrong_is_reported_once(
     assert message in finding.message
 
 
-@pytest.mark.parametrize(
-    ("kind", "version"),
-    [
-        pytest.param("Pod", "v1", id="pod"),
-        pytest.param("Deployment", "apps/v1", id="Deployment"),
-        pytest.param("CronJob", "batch/v1", id="CronJob"),
-        pytest.param("CloneSet", "apps.kruise.io/v1alpha1", id="CloneSet"),
-        pytest.param("UnitedDeployment", "apps.kruise.io/v1alpha1", id="UnitedDeployment"),
-        pytest.param("Rollout", "argoproj.io/v1alpha1", id="another-project"),
-    ],
-)
+KINDS = {
+    "pod": ("Pod", "v1"),
+    "Deployment": ("Deployment", "apps/v1"),
+    "CronJob": ("CronJob", "batch/v1"),
+    "CloneSet": ("CloneSet", "apps.kruise.io/v1alpha1"),
+    "UnitedDeployment": ("UnitedDeployment", "apps.kruise.io/v1alpha1"),
+    "another-project": ("Rollout", "argoproj.io/v1alpha1"),
+}
+
+
+@pytest.mark.parametrize(("kind", "version"), KINDS.values(), ids=KINDS)
 def test_pod_templates_of_every_kind_are_found(kind: str, version: str) -> None:
     good = lint_texts(marker(), pods(kind=kind, version=version))
     bad = lint_texts(marker(container="sever"), pods(kind=kind, version=version))

@@ -66,38 +66,38 @@ def test_a_file_of_many_values_is_refused() -> None:
     assert "split it" in finding.message
 
 
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [
-        pytest.param("y", True, id="y"),
-        pytest.param("No", False, id="no"),
-        pytest.param("off", False, id="off"),
-        pytest.param("'yes'", "yes", id="quoted"),
-        pytest.param("~", None, id="null"),
-        pytest.param("0777", 511, id="octal"),
-        pytest.param("0o17", 15, id="octal-with-letter"),
-        pytest.param("0b11", 3, id="binary"),
-        pytest.param("-0x1F", -31, id="hex"),
-        pytest.param("08", 8.0, id="not-octal"),
-        pytest.param("1_000", 1000, id="underscore"),
-        pytest.param("1e3", 1000.0, id="exponent"),
-        pytest.param("12:30", "12:30", id="no-sexagesimal-number"),
-        pytest.param("2001-12-14", "2001-12-14", id="date"),
-        pytest.param("!!str 5", "5", id="tagged"),
-        pytest.param("!!int '3'", 3, id="quoted-integer-with-a-tag"),
-        pytest.param("!!bool 'true'", True, id="quoted-boolean-with-a-tag"),
-        pytest.param("!!float 3", 3, id="tagged-float"),
-        pytest.param("!!int x", "x", id="text-that-contradicts-its-tag"),
-        pytest.param("! 5", "5", id="tagged-as-text"),
-        pytest.param("!own 5", "5", id="own-tag"),
-        pytest.param("0.1_0", 0.1, id="underscore-in-a-fraction"),
-        pytest.param(".5", 0.5, id="fraction-without-zero"),
-        pytest.param("0x", "0x", id="prefix-only"),
-        pytest.param("18446744073709551616", 18446744073709551616.0, id="more-than-64-bits"),
-        pytest.param("5s", "5s", id="duration"),
-        pytest.param("9" * 5000, float("inf"), id="too-many-digits"),
-    ],
-)
+SCALARS = {
+    "y": ("y", True),
+    "no": ("No", False),
+    "off": ("off", False),
+    "quoted": ("'yes'", "yes"),
+    "null": ("~", None),
+    "octal": ("0777", 511),
+    "octal-with-letter": ("0o17", 15),
+    "binary": ("0b11", 3),
+    "hex": ("-0x1F", -31),
+    "not-octal": ("08", 8.0),
+    "underscore": ("1_000", 1000),
+    "exponent": ("1e3", 1000.0),
+    "no-sexagesimal-number": ("12:30", "12:30"),
+    "date": ("2001-12-14", "2001-12-14"),
+    "tagged": ("!!str 5", "5"),
+    "quoted-integer-with-a-tag": ("!!int '3'", 3),
+    "quoted-boolean-with-a-tag": ("!!bool 'true'", True),
+    "tagged-float": ("!!float 3", 3),
+    "text-that-contradicts-its-tag": ("!!int x", "x"),
+    "tagged-as-text": ("! 5", "5"),
+    "own-tag": ("!own 5", "5"),
+    "underscore-in-a-fraction": ("0.1_0", 0.1),
+    "fraction-without-zero": (".5", 0.5),
+    "prefix-only": ("0x", "0x"),
+    "more-than-64-bits": ("18446744073709551616", 18446744073709551616.0),
+    "duration": ("5s", "5s"),
+    "too-many-digits": ("9" * 5000, float("inf")),
+}
+
+
+@pytest.mark.parametrize(("text", "value"), SCALARS.values(), ids=SCALARS)
 def test_scalars_have_the_types_that_kubectl_gives_them(text: str, value: object) -> None:
     assert parsed(f"a: {text}") == [{"a": value}]
 
@@ -105,41 +105,39 @@ def test_scalars_have_the_types_that_kubectl_gives_them(text: str, value: object
 POD = '{"kind":"Pod"}'
 
 
-@pytest.mark.parametrize(
-    ("text", "values"),
-    [
-        pytest.param(f"\n\n {POD}", [{"kind": "Pod"}], id="blank-first-lines"),
-        pytest.param(f"{POD}\n{POD}", [{"kind": "Pod"}] * 2, id="lines"),
-        pytest.param(POD + POD, [{"kind": "Pod"}] * 2, id="without-a-separator"),
-        pytest.param(json.dumps({"a": "😀"}), [{"a": "😀"}], id="surrogates"),
-        pytest.param(r'{"a":"\ud83d!"}', [{"a": "\ufffd!"}], id="surrogate-without-its-partner"),
-        pytest.param(r'{"a":"\/\u0000\u007f"}', [{"a": "/\0\x7f"}], id="escapes"),
-        pytest.param('{"a":"yes","b":-1.5e1}', [{"a": "yes", "b": -15.0}], id="scalars"),
-        pytest.param('{"a\u2028":"\x7f\u0085"}', [{"a\u2028": "\x7f\u0085"}], id="not-in-yaml"),
-        pytest.param('{"a":\t[],"b":{}}', [{"a": [], "b": {}}], id="empty"),
-    ],
-)
+STREAMS = {
+    "blank-first-lines": (f"\n\n {POD}", [{"kind": "Pod"}]),
+    "lines": (f"{POD}\n{POD}", [{"kind": "Pod"}] * 2),
+    "without-a-separator": (POD + POD, [{"kind": "Pod"}] * 2),
+    "surrogates": (json.dumps({"a": "😀"}), [{"a": "😀"}]),
+    "surrogate-without-its-partner": (r'{"a":"\ud83d!"}', [{"a": "\ufffd!"}]),
+    "escapes": (r'{"a":"\/\u0000\u007f"}', [{"a": "/\0\x7f"}]),
+    "scalars": ('{"a":"yes","b":-1.5e1}', [{"a": "yes", "b": -15.0}]),
+    "not-in-yaml": ('{"a\u2028":"\x7f\u0085"}', [{"a\u2028": "\x7f\u0085"}]),
+    "empty": ('{"a":\t[],"b":{}}', [{"a": [], "b": {}}]),
+}
+
+
+@pytest.mark.parametrize(("text", "values"), STREAMS.values(), ids=STREAMS)
 def test_text_that_begins_with_a_brace_is_a_stream_of_json(text: str, values: object) -> None:
     assert parsed(text) == values
 
 
-@pytest.mark.parametrize(
-    ("text", "position", "message"),
-    [
-        pytest.param("{a: 1}", (1, 2), "Expecting property name", id="yaml"),
-        pytest.param('{"a":\n 1,b}', (2, 4), "Expecting property name", id="no-quotes"),
-        pytest.param('{"a" 1}', (1, 6), "Expecting ':' delimiter", id="no-colon"),
-        pytest.param('{"a":[1 2]}', (1, 9), "Expecting ',' delimiter", id="no-comma"),
-        pytest.param('{"a":01}', (1, 7), "Expecting ',' delimiter", id="octal"),
-        pytest.param('{"a":', (1, 6), "Expecting value", id="end"),
-        pytest.param('{"a":"b', (1, 6), "Unterminated string", id="open-string"),
-        pytest.param('{"a":"b\n"}', (1, 8), "Invalid control character", id="line-break"),
-        pytest.param(f"{POD}\n---\n{POD}", (2, 1), "Expecting value", id="separator-of-yaml"),
-        pytest.param(
-            f"{POD}\n{POD}\n{{,}}\n{POD}", (3, 2), "Expecting property name", id="third-document"
-        ),
-    ],
-)
+INVALID_JSON = {
+    "yaml": ("{a: 1}", (1, 2), "Expecting property name"),
+    "no-quotes": ('{"a":\n 1,b}', (2, 4), "Expecting property name"),
+    "no-colon": ('{"a" 1}', (1, 6), "Expecting ':' delimiter"),
+    "no-comma": ('{"a":[1 2]}', (1, 9), "Expecting ',' delimiter"),
+    "octal": ('{"a":01}', (1, 7), "Expecting ',' delimiter"),
+    "end": ('{"a":', (1, 6), "Expecting value"),
+    "open-string": ('{"a":"b', (1, 6), "Unterminated string"),
+    "line-break": ('{"a":"b\n"}', (1, 8), "Invalid control character"),
+    "separator-of-yaml": (f"{POD}\n---\n{POD}", (2, 1), "Expecting value"),
+    "third-document": (f"{POD}\n{POD}\n{{,}}\n{POD}", (3, 2), "Expecting property name"),
+}
+
+
+@pytest.mark.parametrize(("text", "position", "message"), INVALID_JSON.values(), ids=INVALID_JSON)
 def test_json_that_is_not_valid_is_an_error_at_its_place(
     text: str, position: tuple[int, int], message: str
 ) -> None:

@@ -85,19 +85,19 @@ def scrape(authorization: str = "") -> HttpRequest:
     return HttpRequest("GET", "/metrics", headers=headers)
 
 
-@pytest.mark.parametrize(
-    ("authorization", "status", "says"),
-    [
-        pytest.param("Bearer good", 200, "metrics", id="may-read"),
-        pytest.param("bearer  good", 200, "metrics", id="scheme-in-lower-case"),
-        pytest.param("", 401, "requires a bearer token", id="without-a-token"),
-        pytest.param("Bearer ", 401, "requires a bearer token", id="empty-token"),
-        pytest.param("Basic good", 401, "requires a bearer token", id="another-scheme"),
-        pytest.param("Bearer wrong", 401, "rejected the bearer token", id="unknown-token"),
-        pytest.param("Bearer weak", 403, "kruise-probe-metrics-reader", id="may-not-read"),
-        pytest.param("Bearer barred", 403, "kruise-probe-metrics-reader", id="allowed-and-denied"),
-    ],
-)
+TOKENS = {
+    "may-read": ("Bearer good", 200, "metrics"),
+    "scheme-in-lower-case": ("bearer  good", 200, "metrics"),
+    "without-a-token": ("", 401, "requires a bearer token"),
+    "empty-token": ("Bearer ", 401, "requires a bearer token"),
+    "another-scheme": ("Basic good", 401, "requires a bearer token"),
+    "unknown-token": ("Bearer wrong", 401, "rejected the bearer token"),
+    "may-not-read": ("Bearer weak", 403, "kruise-probe-metrics-reader"),
+    "allowed-and-denied": ("Bearer barred", 403, "kruise-probe-metrics-reader"),
+}
+
+
+@pytest.mark.parametrize(("authorization", "status", "says"), TOKENS.values(), ids=TOKENS)
 async def test_only_tokens_of_users_who_may_read_metrics_pass(
     guard: MetricsGuard, authorization: str, status: int, says: str
 ) -> None:
@@ -140,18 +140,6 @@ async def test_decisions_are_cached_for_a_short_time(
         await asyncio.sleep(lifetime)
         await guard(scrape(authorization))
         assert len(reviewer.posts) == 2 * posts
-
-
-async def test_a_revoked_permission_ends_with_the_cached_decision(
-    guard: MetricsGuard, reviewer: Reviewer
-) -> None:
-    assert (await guard(scrape("Bearer good"))).status == 200
-    reviewer.readers.clear()
-    await asyncio.sleep(ALLOWED_SECONDS)
-    assert (await guard(scrape("Bearer good"))).status == 403
-    reviewer.readers.add(PROMETHEUS)
-    await asyncio.sleep(DENIED_SECONDS)
-    assert (await guard(scrape("Bearer good"))).status == 200
 
 
 async def test_without_a_review_no_token_is_accepted_and_the_failure_is_not_cached(

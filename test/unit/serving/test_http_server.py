@@ -187,19 +187,19 @@ async def test_the_response_to_head_has_no_body() -> None:
         )
 
 
-@pytest.mark.parametrize(
-    ("sent", "tls", "seconds"),
-    [
-        pytest.param(b"", False, IDLE_SECONDS, id="nothing"),
-        pytest.param(b"\r\n", False, READ_SECONDS, id="empty-line"),
-        pytest.param(GET[:10], False, READ_SECONDS, id="half-a-head"),
-        pytest.param(POST[:-1], False, READ_SECONDS, id="half-a-body"),
-        pytest.param(GET, False, IDLE_SECONDS, id="idle"),
-        pytest.param(b"\x16", True, READ_SECONDS, id="one-byte-of-a-handshake"),
-        pytest.param(b"\x16\x03\x01\x02\x00\x01", True, READ_SECONDS, id="begins-a-hello"),
-        pytest.param(b"", True, READ_SECONDS, id="no-handshake"),
-    ],
-)
+UNFINISHED = {
+    "nothing": (b"", False, IDLE_SECONDS),
+    "empty-line": (b"\r\n", False, READ_SECONDS),
+    "half-a-head": (GET[:10], False, READ_SECONDS),
+    "half-a-body": (POST[:-1], False, READ_SECONDS),
+    "idle": (GET, False, IDLE_SECONDS),
+    "one-byte-of-a-handshake": (b"\x16", True, READ_SECONDS),
+    "begins-a-hello": (b"\x16\x03\x01\x02\x00\x01", True, READ_SECONDS),
+    "no-handshake": (b"", True, READ_SECONDS),
+}
+
+
+@pytest.mark.parametrize(("sent", "tls", "seconds"), UNFINISHED.values(), ids=UNFINISHED)
 async def test_a_client_that_stops_sending_is_closed(
     sent: bytes, tls: bool, seconds: float
 ) -> None:
@@ -274,22 +274,22 @@ async def test_a_client_that_half_closes_gets_its_response() -> None:
         assert client.lost
 
 
-@pytest.mark.parametrize(
-    ("sent", "status"),
-    [
-        pytest.param(b"hello\r\n\r\n", 400, id="not-http"),
-        pytest.param(POST.replace(b" 5", b" 1001"), 413, id="too-large"),
-        pytest.param(GET[:-2] + b"A: " + b"a" * 40_000 + b"\r\n\r\n", 431, id="long-head"),
-        pytest.param(GET[:-2] + b"A: " + b"a" * 40_000, 431, id="endless-head"),
-        pytest.param(b"\r\n\r\n", 400, id="nothing"),
-        pytest.param(b"\x16\x03\x01\x02\x00\x01\x00\r\n\r\n", 400, id="tls"),
-        pytest.param(GET[:-2] + b"no field\r\n\r\n", 400, id="no-field"),
-        pytest.param(b"CONNECT a:1 HTTP/1.1\r\nHost: a\r\n\r\n", 400, id="connect"),
-        pytest.param(POST.replace(b" 5", b" 5000000000000000000"), 413, id="far-too-large"),
-        pytest.param(POST.replace(b"Content-Length: 5", b"Transfer-Encoding: chunked"), 411, id="chunked"),
-        pytest.param(POST.replace(b" 5", b" -5"), 400, id="negative"),
-    ],
-)  # fmt: skip
+REFUSED = {
+    "not-http": (b"hello\r\n\r\n", 400),
+    "too-large": (POST.replace(b" 5", b" 1001"), 413),
+    "long-head": (GET[:-2] + b"A: " + b"a" * 40_000 + b"\r\n\r\n", 431),
+    "endless-head": (GET[:-2] + b"A: " + b"a" * 40_000, 431),
+    "nothing": (b"\r\n\r\n", 400),
+    "tls": (b"\x16\x03\x01\x02\x00\x01\x00\r\n\r\n", 400),
+    "no-field": (GET[:-2] + b"no field\r\n\r\n", 400),
+    "connect": (b"CONNECT a:1 HTTP/1.1\r\nHost: a\r\n\r\n", 400),
+    "far-too-large": (POST.replace(b" 5", b" 5000000000000000000"), 413),
+    "chunked": (POST.replace(b"Content-Length: 5", b"Transfer-Encoding: chunked"), 411),
+    "negative": (POST.replace(b" 5", b" -5"), 400),
+}
+
+
+@pytest.mark.parametrize(("sent", "status"), REFUSED.values(), ids=REFUSED)
 async def test_after_a_refusal_the_rest_is_discarded_for_a_second(sent: bytes, status: int) -> None:
     async with serving(echo) as served:
         client = await served.sent(sent)
@@ -331,22 +331,22 @@ async def test_a_client_that_pipelines_gets_one_response_and_is_closed(sent: byt
         assert client.lost
 
 
-@pytest.mark.parametrize(
-    ("method", "sent", "status"),
-    [
-        pytest.param("GET", GET, 200, id="get"),
-        pytest.param("GET", GET.replace(b"GET", b"HEAD"), 200, id="head"),
-        pytest.param("GET", POST, 405, id="other-method"),
-        pytest.param("GET", GET.replace(b"/a", b"/a/"), 404, id="longer"),
-        pytest.param("GET", GET.replace(b"/a", b"//a"), 404, id="slashes"),
-        pytest.param("GET", GET.replace(b"/a", b"/%61?b"), 200, id="quoted"),
-        pytest.param("GET", GET.replace(b"/a", b"/a%ff"), 404, id="no-utf-8"),
-        pytest.param("GET", GET.replace(b"/a", b"http://host:1/a?b"), 200, id="whole-url"),
-        pytest.param("GET", GET.replace(b"/a", b"http://host"), 200, id="without-a-path"),
-        pytest.param("POST", POST, 200, id="post"),
-        pytest.param("POST", GET, 405, id="post-only"),
-    ],
-)
+SELECTED = {
+    "get": ("GET", GET, 200),
+    "head": ("GET", GET.replace(b"GET", b"HEAD"), 200),
+    "other-method": ("GET", POST, 405),
+    "longer": ("GET", GET.replace(b"/a", b"/a/"), 404),
+    "slashes": ("GET", GET.replace(b"/a", b"//a"), 404),
+    "quoted": ("GET", GET.replace(b"/a", b"/%61?b"), 200),
+    "no-utf-8": ("GET", GET.replace(b"/a", b"/a%ff"), 404),
+    "whole-url": ("GET", GET.replace(b"/a", b"http://host:1/a?b"), 200),
+    "without-a-path": ("GET", GET.replace(b"/a", b"http://host"), 200),
+    "post": ("POST", POST, 200),
+    "post-only": ("POST", GET, 405),
+}
+
+
+@pytest.mark.parametrize(("method", "sent", "status"), SELECTED.values(), ids=SELECTED)
 async def test_a_handler_is_selected_by_path_and_method(
     method: str, sent: bytes, status: int
 ) -> None:

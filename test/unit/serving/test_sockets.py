@@ -8,19 +8,18 @@ import pytest
 from kruise_probe.serving.http_server import HttpServer
 from kruise_probe.serving.sockets import BindAddress, BindError, listen
 
+ADDRESSES = {
+    "every-interface": (":8080", BindAddress("", 8080)),
+    "any-port": ("127.0.0.1:0", BindAddress("127.0.0.1", 0)),
+    "v6": ("[::1]:80", BindAddress("::1", 80)),
+    "v4-in-brackets": ("[10.0.0.1]:80", BindAddress("10.0.0.1", 80)),
+    "name": ("localhost:80", BindAddress("localhost", 80)),
+    "off": ("0", None),
+    "off-too": ("", None),
+}
 
-@pytest.mark.parametrize(
-    ("text", "address"),
-    [
-        pytest.param(":8080", BindAddress("", 8080), id="every-interface"),
-        pytest.param("127.0.0.1:0", BindAddress("127.0.0.1", 0), id="any-port"),
-        pytest.param("[::1]:80", BindAddress("::1", 80), id="v6"),
-        pytest.param("[10.0.0.1]:80", BindAddress("10.0.0.1", 80), id="v4-in-brackets"),
-        pytest.param("localhost:80", BindAddress("localhost", 80), id="name"),
-        pytest.param("0", None, id="off"),
-        pytest.param("", None, id="off-too"),
-    ],
-)
+
+@pytest.mark.parametrize(("text", "address"), ADDRESSES.values(), ids=ADDRESSES)
 def test_addresses_have_the_notation_of_go(text: str, address: BindAddress | None) -> None:
     assert BindAddress.parse(text) == address
 

@@ -208,19 +208,17 @@ async def test_result_of_a_timeout_comes_within_a_second(monkeypatch: pytest.Mon
     assert 2.5 < own <= 3.5 - ALIVE_SECONDS
 
 
-@pytest.mark.parametrize(
-    ("failure", "kind"),
-    [
-        pytest.param(ExecTimeout(5), RuntimeUnavailable, id="no-response-in-time"),
-        pytest.param(RuntimeUnavailable("away"), RuntimeUnavailable, id="no-connection"),
-        pytest.param(
-            RuntimeFailure("server is not initialized yet"), RuntimeUnavailable, id="starting"
-        ),
-        pytest.param(NotSupported("unknown method"), NotSupported, id="no-such-call"),
-        pytest.param(ContainerNotFound("none"), ContainerNotFound, id="no-such-container"),
-        pytest.param(RuntimeFailure("disk is full"), RuntimeFailure, id="another-error"),
-    ],
-)
+LIST_FAILURES = {
+    "no-response-in-time": (ExecTimeout(5), RuntimeUnavailable),
+    "no-connection": (RuntimeUnavailable("away"), RuntimeUnavailable),
+    "starting": (RuntimeFailure("server is not initialized yet"), RuntimeUnavailable),
+    "no-such-call": (NotSupported("unknown method"), NotSupported),
+    "no-such-container": (ContainerNotFound("none"), ContainerNotFound),
+    "another-error": (RuntimeFailure("disk is full"), RuntimeFailure),
+}
+
+
+@pytest.mark.parametrize(("failure", "kind"), LIST_FAILURES.values(), ids=LIST_FAILURES)
 async def test_failures_of_other_calls_are_distinguished(
     socket: Path, failure: RuntimeFailure, kind: type[RuntimeFailure]
 ) -> None:

@@ -85,24 +85,22 @@ def unavailable(body: bytes, length: int | None = None) -> bytes:
     return b"HTTP/1.1 503 X\r\nContent-Length: %d\r\n\r\n%s" % (size, body)
 
 
-@pytest.mark.parametrize(
-    ("answer", "shown"),
-    [
-        pytest.param(unavailable(b""), "", id="no-body"),
-        pytest.param(unavailable(b"warm-up 40%"), ": warm-up 40%", id="one-line"),
-        pytest.param(unavailable(b"warm-up 40%\r\nmore"), ": warm-up 40%", id="first-of-two-lines"),
-        pytest.param(unavailable(b"\r\n \t\n  warm-up \nmore"), ": warm-up", id="blank-lines-before"),
-        pytest.param(unavailable(b"\n \r\n"), "", id="blank-lines-only"),
-        pytest.param(unavailable(b"\x00\x07\x1b[1mhot\xff"), ": hot\ufffd", id="binary"),
-        pytest.param(unavailable(b"\x00\x01"), "", id="control-characters-only"),
-        pytest.param(unavailable(b"hot\nmore", 9), ": hot", id="line-of-a-short-body"),
-        pytest.param(unavailable(b"ho", 9), ": ho", id="short-line"),
-        pytest.param(unavailable("ä".encode() * 9000), ": " + "ä" * 492, id="long-line"),
-        pytest.param(
-            b"HTTP/1.1 503 X\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nhot\n\r\nzz", ": hot", id="broken-chunk"
-        ),
-    ],
-)  # fmt: skip
+FIRST_LINES = {
+    "no-body": (unavailable(b""), ""),
+    "one-line": (unavailable(b"warm-up 40%"), ": warm-up 40%"),
+    "first-of-two-lines": (unavailable(b"warm-up 40%\r\nmore"), ": warm-up 40%"),
+    "blank-lines-before": (unavailable(b"\r\n \t\n  warm-up \nmore"), ": warm-up"),
+    "blank-lines-only": (unavailable(b"\n \r\n"), ""),
+    "binary": (unavailable(b"\x00\x07\x1b[1mhot\xff"), ": hot\ufffd"),
+    "control-characters-only": (unavailable(b"\x00\x01"), ""),
+    "line-of-a-short-body": (unavailable(b"hot\nmore", 9), ": hot"),
+    "short-line": (unavailable(b"ho", 9), ": ho"),
+    "long-line": (unavailable("ä".encode() * 9000), ": " + "ä" * 492),
+    "broken-chunk": (b"HTTP/1.1 503 X\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nhot\n\r\nzz", ": hot"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("answer", "shown"), FIRST_LINES.values(), ids=FIRST_LINES)
 async def test_a_failing_status_shows_the_first_line_of_the_body(answer: bytes, shown: str) -> None:
     async with serving(answering(answer)) as server:
         assert await probe(server) == failure(f"HTTP probe failed with statuscode: 503{shown}")
