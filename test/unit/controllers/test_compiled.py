@@ -10,6 +10,13 @@ from kruise_probe.api.extraction import FromMessage
 from kruise_probe.controllers.compiled import compile_marker
 
 Json = dict[str, Any]
+RESERVED = (
+    "kruise.io/podprobe",
+    "kruise.io/podprobemarker-list",
+    "kubectl.kubernetes.io/last-applied-configuration",
+    "kubernetes.io/config.mirror",
+    "container.apparmor.security.beta.kubernetes.io/main",
+)
 COST = "controller.kubernetes.io/pod-deletion-cost"
 
 
@@ -55,111 +62,60 @@ def test_a_request_from_before_the_rules_is_sent_and_reported(action: Json) -> N
 
 
 @pytest.mark.parametrize(
-    ("policy", "labels", "annotations"),
+    ("labels", "annotations", "kept"),
     [
-        pytest.param(policy_wire("Succeeded", {"app": "x"}), {}, {}, id="own-selector-key"),
-        pytest.param(
-            policy_wire("Succeeded", {"-": "x", "ok": "1"}), {"ok": "1"}, {}, id="bad-key"
-        ),
-        pytest.param(policy_wire("Succeeded", {"a": "b c"}), {}, {}, id="bad-value"),
-        pytest.param(
-            policy_wire(
-                "Succeeded",
-                None,
-                {"kruise.io/podprobe": "[]", "kruise.io/podprobemarker-list": "a"},
-            ),
-            {},
-            {},
-            id="protocol-annotations",
-        ),
-        pytest.param(
-            policy_wire(
-                "Succeeded",
-                None,
-                {
-                    "kubectl.kubernetes.io/last-applied-configuration": "{}",
-                    "kubernetes.io/config.mirror": "a",
-                    "container.apparmor.security.beta.kubernetes.io/main": "unconfined",
-                },
-            ),
-            {},
-            {},
-            id="annotations-of-kubernetes-itself",
-        ),
-        pytest.param(
-            policy_wire("Succeeded", None, {COST: "low", "cost": "low"}),
-            {},
-            {"cost": "low"},
-            id="deletion-cost-that-is-no-number",
-        ),
-        pytest.param(
-            policy_wire("Succeeded", None, {COST: "-10"}), {}, {COST: "-10"}, id="deletion-cost"
-        ),
-        pytest.param(
-            policy_wire("Succeeded", None, {"any": "text of any kind"}),
-            {},
-            {"any": "text of any kind"},
-            id="annotation-values-are-free",
-        ),
+        pytest.param({"app": "x"}, {}, ({}, {}), id="own-selector-key"),
+        pytest.param({"-": "x", "ok": "1"}, {}, ({"ok": "1"}, {}), id="bad-key"),
+        pytest.param({"a": "b c"}, {}, ({}, {}), id="bad-value"),
+        pytest.param({}, dict.fromkeys(RESERVED, "x"), ({}, {}), id="reserved-annotations"),
+        pytest.param({}, {COST: "low", "cost": "low"}, ({}, {"cost": "low"}), id="deletion-cost-that-is-no-number"),
+        pytest.param({}, {COST: "-10"}, ({}, {COST: "-10"}), id="deletion-cost"),
+        pytest.param({}, {"any": "text of any kind"}, ({}, {"any": "text of any kind"}), id="annotation-values-are-free"),
     ],
-)
+)  # fmt: skip
 def test_reserved_and_invalid_policy_entries_are_ignored(
-    policy: Json, labels: Json, annotations: Json
+    labels: Json, annotations: Json, kept: tuple[Json, Json]
 ) -> None:
-    (probe,) = compile_marker(marker(probes=[probe_wire(policies=[policy])])).probes
-    assert probe.policies["Succeeded"] == (labels, annotations)
+    policies = [policy_wire("Succeeded", labels, annotations)]
+    (probe,) = compile_marker(marker(probes=[probe_wire(policies=policies)])).probes
+    assert probe.policies["Succeeded"] == kept
+
+
+STATIC = {"a": "static"}
 
 
 @pytest.mark.parametrize(
     ("values", "labels", "annotations"),
     [
         pytest.param([{"label": "a", "regex": "x"}], {"a": ("x", "static")}, {}, id="label"),
-        pytest.param([{"annotation": "a"}], {"a": "static"}, {"a": ("", None)}, id="annotation"),
-        pytest.param([{"label": "a", "regex": "("}], {"a": "static"}, {}, id="invalid-pattern"),
-        pytest.param([{"label": "a b"}], {"a": "static"}, {}, id="invalid-key"),
-        pytest.param([{"label": "app"}], {"a": "static"}, {}, id="own-selector-key"),
-        pytest.param([{"label": "job-name"}], {"a": "static"}, {}, id="reserved-label"),
-        pytest.param(
-            [{"label": "allowed.k8s.io/x"}],
-            {"a": "static", "allowed.k8s.io/x": ("", None)},
-            {},
-            id="allowed-label",
-        ),
-        pytest.param(
-            [{"annotation": "kruise.io/podprobe"}], {"a": "static"}, {}, id="reserved-annotation"
-        ),
-        pytest.param([{"label": "b", "annotation": "b"}], {"a": "static"}, {}, id="two-keys"),
-        pytest.param([{"regex": "x"}], {"a": "static"}, {}, id="no-key"),
-        pytest.param(
-            [{"label": "a", "regex": "x"}, {"label": "a"}],
-            {"a": ("x", "static")},
-            {},
-            id="key-twice",
-        ),
+        pytest.param([{"annotation": "a"}], STATIC, {"a": ("", None)}, id="annotation"),
+        pytest.param([{"label": "a", "regex": "("}], STATIC, {}, id="invalid-pattern"),
+        pytest.param([{"label": "a b"}], STATIC, {}, id="invalid-key"),
+        pytest.param([{"label": "app"}], STATIC, {}, id="own-selector-key"),
+        pytest.param([{"label": "job-name"}], STATIC, {}, id="reserved-label"),
+        pytest.param([{"label": "my.k8s.io/x"}], STATIC | {"my.k8s.io/x": ("", None)}, {}, id="allowed-label"),
+        pytest.param([{"annotation": "kruise.io/podprobe"}], STATIC, {}, id="reserved-annotation"),
+        pytest.param([{"label": "b", "annotation": "b"}], STATIC, {}, id="two-keys"),
+        pytest.param([{"regex": "x"}], STATIC, {}, id="no-key"),
+        pytest.param([{"label": "a", "regex": "x"}, {"label": "a"}], {"a": ("x", "static")}, {}, id="key-twice"),
     ],
-)
+)  # fmt: skip
 def test_values_from_messages_keep_their_static_value(
     values: list[Json], labels: Json, annotations: Json
 ) -> None:
-    policy = policy_wire("Succeeded", {"a": "static"}, from_message=values)
-    compiled = compile_marker(
-        marker(probes=[probe_wire(policies=[policy])]), allowed_labels=["allowed.k8s.io/x"]
-    )
+    policy = policy_wire("Succeeded", STATIC, from_message=values)
+    wire = marker(probes=[probe_wire(policies=[policy])])
+    compiled = compile_marker(wire, allowed_labels=["my.k8s.io/x"])
     marks = compiled.probes[0].policies["Succeeded"]
-    assert shown(marks.labels) == labels
-    assert shown(marks.annotations) == annotations
-    assert compiled.labels == frozenset(labels)
-    assert compiled.annotations == frozenset(annotations)
-    assert compiled.from_message is ((labels, annotations) != ({"a": "static"}, {}))
+    assert (shown(marks.labels), shown(marks.annotations)) == (labels, annotations)
+    assert (compiled.labels, compiled.annotations) == (frozenset(labels), frozenset(annotations))
+    assert compiled.from_message is ((labels, annotations) != (STATIC, {}))
 
 
 def shown(values: Mapping[str, str | FromMessage]) -> Json:
     return {
         key: value[:2] if isinstance(value, FromMessage) else value for key, value in values.items()
     }
-
-
-RESERVED = {"pod-template-hash": "x", "topology.kubernetes.io/zone": "x"}
 
 
 def test_a_timeout_over_the_maximum_is_clamped_and_reported() -> None:

@@ -7,6 +7,7 @@ import structlog
 from prometheus_client import REGISTRY
 from structlog.contextvars import merge_contextvars
 from structlog.testing import LogCapture
+from support.background import background
 
 from kruise_probe.api.errors import ConnectionFailed, ServerError, TooManyRequests
 from kruise_probe.workqueue import queue as queue_module
@@ -47,12 +48,6 @@ def counted(metric: str, **labels: str) -> Callable[[], float]:
     return lambda: sample(metric, **labels) - before
 
 
-def controller(
-    queue: WorkQueue[str], reconcile: Reconcile[str], *, workers: int = 1
-) -> Controller[str]:
-    return Controller(queue=queue, reconcile=reconcile, workers=workers)
-
-
 def problems(logged: LogCapture) -> list[dict[str, object]]:
     """The log entries of reconciles."""
     return [dict(each) for each in logged.entries if each["event"] != "starting workers"]
@@ -62,10 +57,8 @@ async def consume(
     queue: WorkQueue[str], reconcile: Reconcile[str], *, seconds: float, workers: int = 1
 ) -> None:
     """Runs a controller for `seconds`, then cancels it."""
-    async with asyncio.TaskGroup() as group:
-        running = group.create_task(controller(queue, reconcile, workers=workers).run())
+    async with background(Controller(queue=queue, reconcile=reconcile, workers=workers).run()):
         await asyncio.sleep(seconds)
-        running.cancel()
 
 
 class Recorded:
@@ -210,29 +203,6 @@ async def test_d4_a_reconcile_that_exceeds_its_timeout_is_counted_and_retried(
     assert [entry["event"] for entry in problems(logged)] == ["reconcile timed out"]
 
 
-async def test_a_key_is_never_reconciled_twice_at_once(queue: WorkQueue[str]) -> None:
-    running: set[str] = set()
-    overlaps: list[str] = []
-
-    async def reconcile(key: str) -> None:
-        if key in running:
-            overlaps.append(key)
-        running.add(key)
-        await asyncio.sleep(3)
-        running.remove(key)
-
-    async def keep_adding() -> None:
-        for _ in range(20):
-            for key in "abc":
-                queue.add(key)
-            await asyncio.sleep(1)
-
-    async with asyncio.TaskGroup() as group:
-        group.create_task(keep_adding())
-        group.create_task(consume(queue, reconcile, seconds=60, workers=8))
-    assert overlaps == []
-
-
 async def test_cancelled_workers_mark_their_keys_done(queue: WorkQueue[str]) -> None:
     async def hang(_key: str) -> None:
         await asyncio.sleep(1000)
@@ -242,31 +212,31 @@ async def test_cancelled_workers_mark_their_keys_done(queue: WorkQueue[str]) -> 
     assert queue.metrics.processing == {}
 
 
-async def test_reconciles_of_one_slice_do_not_yield_to_the_event_loop(
-    queue: WorkQueue[str],
-) -> None:
-    """No virtual time passes, so all of them are within one slice: a yield for each would double their cost."""
-    served = 0
-    seen: set[int] = set()
+async def served_at_each_yield(
+    queue: WorkQueue[str], busy: Callable[[], None] = lambda: None
+) -> list[int]:
+    """How many of 1,000 quick reconciles had ended, each time that another task could run."""
+    served, seen = 0, [0]
 
     async def reconcile(_key: str) -> None:
         nonlocal served
         served += 1
-
-    async def look() -> None:
-        while served < 1000:
-            seen.add(served)
-            await asyncio.sleep(0)
+        busy()
 
     for number in range(1000):
         queue.add(str(number))
-    async with asyncio.TaskGroup() as group:
-        running = group.create_task(controller(queue, reconcile).run())
-        group.create_task(look())
-        await asyncio.sleep(0.001)
-        running.cancel()
-    assert served == 1000
-    assert len(seen) < 10
+    async with background(Controller(queue=queue, reconcile=reconcile, workers=1).run()):
+        while served < 1000:
+            seen.append(served)
+            await asyncio.sleep(0)
+    return seen
+
+
+async def test_reconciles_of_one_slice_do_not_yield_to_the_event_loop(
+    queue: WorkQueue[str],
+) -> None:
+    """No virtual time passes, so all of them are within one slice: a yield for each would double their cost."""
+    assert len(set(await served_at_each_yield(queue))) < 10
 
 
 async def test_a_burst_of_quick_reconciles_yields_to_other_tasks_after_each_slice(
@@ -276,25 +246,12 @@ async def test_a_burst_of_quick_reconciles_yields_to_other_tasks_after_each_slic
     loop = asyncio.get_running_loop()
     virtual_time, busy_seconds = loop.time, 0.0
     monkeypatch.setattr(loop, "time", lambda: virtual_time() + busy_seconds)
-    served, seen = 0, [0]
 
-    async def reconcile(_key: str) -> None:
-        nonlocal served, busy_seconds
-        served += 1
+    def busy() -> None:
+        nonlocal busy_seconds
         busy_seconds += 0.005 / 4
 
-    async def look() -> None:
-        while served < 1000:
-            seen.append(served)
-            await asyncio.sleep(0)
-
-    for number in range(1000):
-        queue.add(str(number))
-    async with asyncio.TaskGroup() as group:
-        running = group.create_task(controller(queue, reconcile, workers=1).run())
-        await look()
-        running.cancel()
-    assert served == 1000
+    seen = await served_at_each_yield(queue, busy)
     assert max(after - before for before, after in pairwise(seen)) <= 5
     assert virtual_time() == 0
 
@@ -353,8 +310,7 @@ async def test_metrics_show_active_workers_and_their_maximum(queue: WorkQueue[st
 
     queue.add("a")
     queue.add("b")
-    async with asyncio.TaskGroup() as group:
-        group.create_task(consume(queue, look, seconds=5, workers=3))
+    async with background(consume(queue, look, seconds=5, workers=3)):
         await asyncio.sleep(0.5)
         assert sample("controller_runtime_active_workers") == 2
         assert sample("controller_runtime_max_concurrent_reconciles") == 3

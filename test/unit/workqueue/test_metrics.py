@@ -101,16 +101,15 @@ async def test_depth_is_by_priority_and_includes_keys_added_during_processing(
     assert depth == {"-100": 1, "0": 2, "100": 0}
 
 
-async def test_adds_count_a_ready_key_once(queue: WorkQueue[str]) -> None:
+async def test_adds_count_a_ready_key_once_and_delayed_adds_as_retries(
+    queue: WorkQueue[str],
+) -> None:
     for key in ("a", "b", "a"):
         queue.add(key)
     assert value("workqueue_adds_total", queue) == 2
-
-
-async def test_delayed_adds_count_as_retries(queue: WorkQueue[str]) -> None:
-    queue.add_after("a", 5)
-    queue.add_rate_limited("b")
-    queue.add_after("c", 0)
+    queue.add_after("c", 5)
+    queue.add_rate_limited("d")
+    queue.add_after("e", 0)
     assert value("workqueue_retries_total", queue) == 2
 
 

@@ -23,12 +23,6 @@ def drain(fifo: PriorityFifo[str], now: float = 0.0) -> list[str]:
     return [fifo.pop(now) for _ in range(len(fifo))]
 
 
-def test_a_touched_key_goes_to_the_end_of_its_new_band() -> None:
-    fifo = fifo_of(("late", LOW), ("low", LOW), ("n", NORMAL), ("first", HIGH), ("lower", LOW))
-    fifo.touch("late", LOW, HIGH)
-    assert drain(fifo) == ["first", "late", "n", "low", "lower"]
-
-
 def test_at_most_one_overdue_low_key_goes_before_a_high_key() -> None:
     fifo = fifo_of(*((f"low-{n}", LOW) for n in range(10_000)))
     now = 10 * OVERDUE_SECONDS
@@ -80,18 +74,23 @@ def test_a_group_without_ready_keys_uses_no_memory() -> None:
 
 
 @pytest.mark.parametrize("now", [0.0, 1e6])
-def test_lower_bands_get_every_eighth_turn_and_every_second_once_overdue(now: float) -> None:
+@pytest.mark.parametrize(
+    ("waited", "turns"),
+    [
+        pytest.param(0.0, "hhhhhhhl" * 3, id="fresh"),
+        pytest.param(OVERDUE_SECONDS - 0.1, "hhhhhhhl" * 3, id="almost-overdue"),
+        pytest.param(OVERDUE_SECONDS, "hl" * 12, id="overdue"),
+    ],
+)
+def test_lower_bands_get_every_eighth_turn_and_every_second_once_overdue(
+    waited: float, turns: str, now: float
+) -> None:
     """At any uptime: only how long a key has waited counts."""
-    keys = [(f"high-{n}", HIGH) for n in range(40)] + [(f"low-{n}", LOW) for n in range(40)]
-    fresh = "".join(key[0] for key in drain(fifo_of(*keys, now=now), now)[:24])
-    almost = "".join(
-        key[0] for key in drain(fifo_of(*keys, now=now), now + OVERDUE_SECONDS - 0.1)[:24]
-    )
-    overdue = "".join(key[0] for key in drain(fifo_of(*keys, now=now), now + OVERDUE_SECONDS)[:24])
-
-    assert (FAIR_TURN_AFTER, OVERDUE_SECONDS) == (7, 10), "the picture below"
-    assert fresh == almost == "hhhhhhhl" * 3
-    assert overdue == "hl" * 12
+    assert (FAIR_TURN_AFTER, OVERDUE_SECONDS) == (7, 10), "the picture"
+    keys = [
+        (f"{name}-{n}", each) for each, name in ((HIGH, "high"), (LOW, "low")) for n in range(40)
+    ]
+    assert "".join(key[0] for key in drain(fifo_of(*keys, now=now), now + waited)[:24]) == turns
 
 
 def test_turns_are_counted_anew_after_a_time_without_lower_keys() -> None:

@@ -31,6 +31,7 @@ from kruise_probe.controllers.nodes.plan import (
 )
 
 Entries = tuple[PodProbe, ...]
+MARK = owned_fields(labels=["l"])
 
 
 def planned(
@@ -112,14 +113,10 @@ def test_a_port_name_is_resolved_from_its_container(handler: str, of: Pod, port:
 def test_a_startup_probe_gates_its_own_container_only(
     started: list[str], expected: list[str]
 ) -> None:
-    of = pod(
-        containers=[container_wire(), container_wire("slow", startup_probe=True)], started=started
-    )
-    probes = [
-        probe_wire("gated", container="slow", condition="c/gated"),
-        probe_wire("plain"),
-    ]
-    assert names(planned([of], [marker(probes=probes)])) == {"web-0": expected}
+    containers = [container_wire(), container_wire("slow", startup_probe=True)]
+    probes = [probe_wire("gated", container="slow", condition="c/gated"), probe_wire("plain")]
+    entries = planned([pod(containers=containers, started=started)], [marker(probes=probes)])
+    assert names(entries) == {"web-0": expected}
 
 
 def test_entries_are_ordered_by_pod_then_marker_age_then_position() -> None:
@@ -137,34 +134,26 @@ def test_entries_are_ordered_by_pod_then_marker_age_then_position() -> None:
     assert names(entries)["web-0"] == ["c#healthy", "b#2", "b#1"]
 
 
-class TestDeletion:
-    """Entries of a deleted marker are removed with its last mark on the node."""
+ENDING = marker(
+    "way", deleting=True, probes=[probe_wire(policies=[policy_wire(labels={"l": "1"})])]
+)
+OTHER = marker("gateway", probes=[probe_wire("p", condition="c/other")])
 
-    ENDING = marker(
-        "way", deleting=True, probes=[probe_wire(policies=[policy_wire("Succeeded", {"l": "1"})])]
-    )
-    OTHER = marker("gateway", probes=[probe_wire("p", condition="c/other")])
 
-    def current(self, *pods: Pod) -> Entries:
-        return planned(list(pods), [marker("way"), self.OTHER])
-
-    def test_one_marked_pod_keeps_the_entries_of_all_pods_of_the_node(self) -> None:
-        marked = pod("web-1", labels={"app": "web", "l": "1"}, owned=owned_fields(labels=["l"]))
-        entries = planned([pod(), marked], [self.ENDING, self.OTHER], self.current(pod(), marked))
-        assert names(entries) == {
-            "web-0": ["gateway#p", "way#healthy"],
-            "web-1": ["gateway#p", "way#healthy"],
-        }
-
-    def test_marks_on_a_pod_that_no_longer_matches_keep_the_finalizer(self) -> None:
-        marked = pod("web-1", labels={"l": "1"}, owned=owned_fields(labels=["l"]))
-        entries = planned([pod(), marked], [self.ENDING, self.OTHER], self.current(pod()))
-        assert names(entries) == {"web-0": ["gateway#p", "way#healthy"]}
-
-    def test_marks_in_another_namespace_do_not_keep_entries(self) -> None:
-        marked = pod("x", namespace="other", labels={"l": "1"}, owned=owned_fields(labels=["l"]))
-        entries = planned([pod(), marked], [self.ENDING, self.OTHER], self.current(pod()))
-        assert names(entries) == {"web-0": ["gateway#p"]}
+@pytest.mark.parametrize(
+    ("marked", "kept"),
+    [
+        pytest.param(pod("web-1", labels={"app": "web", "l": "1"}, owned=MARK), True, id="one-that-matches"),
+        pytest.param(pod("web-1", labels={"l": "1"}, owned=MARK), True, id="one-that-no-longer-matches"),
+        pytest.param(pod("x", namespace="other", labels={"l": "1"}, owned=MARK), False, id="of-another-namespace"),
+    ],
+)  # fmt: skip
+def test_a_marked_pod_keeps_the_entries_of_a_deleted_marker_on_its_node(
+    marked: Pod, kept: bool
+) -> None:
+    current = planned([pod(), marked], [marker("way"), OTHER])
+    entries = names(planned([pod(), marked], [ENDING, OTHER], current))
+    assert entries["web-0"] == ["gateway#p", *["way#healthy"] * kept]
 
 
 def decoded_pods(wires: list[Json]) -> list[Pod]:
@@ -250,23 +239,3 @@ def test_the_same_entries_in_another_order_are_the_same() -> None:
     one, two = planned([pod("a"), pod("b")], [marker(probes=probes)])
     swapped = msgspec.structs.replace(two, probes=tuple(reversed(two.probes or ())))
     assert same_entries((one, two), (swapped, one))
-
-
-@pytest.mark.parametrize(
-    "others",
-    [
-        pytest.param([pod(ip="127.9.9.9")], id="another-ip"),
-        pytest.param([pod(uid="another")], id="another-uid"),
-        pytest.param([], id="none"),
-    ],
-)
-def test_different_entries_are_different(others: list[Pod]) -> None:
-    assert not same_entries(planned([pod()], [marker()]), planned(others, [marker()]))
-
-
-def test_duplicate_probes_make_entries_different() -> None:
-    (once,) = planned([pod()], [marker()])
-    (another,) = planned([pod()], [marker(probes=[probe_wire(periodSeconds=7)])])
-    twice = msgspec.structs.replace(once, probes=(another.probes or ()) + (once.probes or ()))
-    assert not same_entries((once,), (twice,))
-    assert not same_entries((twice,), (once,))

@@ -1,6 +1,7 @@
 """Which probe owns which condition type, label and annotation of a pod."""
 
 from itertools import permutations
+from typing import Any
 
 import msgspec
 import pytest
@@ -11,7 +12,6 @@ from support.builders import (
     condition_wire,
     container_wire,
     marker,
-    marker_wire,
     owned_fields,
     pod,
     pod_wire,
@@ -23,9 +23,7 @@ from kruise_probe.api.extraction import FromMessage
 from kruise_probe.api.resources import MARKERS, PODS
 from kruise_probe.controllers.compiled import CompiledMarker, compile_marker
 from kruise_probe.controllers.pods.claims import (
-    CLAIM_BYTES,
     _cache,
-    _estimated_bytes,
     claims_of,
     claims_with_container,
     conflicts_of,
@@ -33,8 +31,8 @@ from kruise_probe.controllers.pods.claims import (
 )
 
 
-def compiled(wire: Json) -> CompiledMarker:
-    return compile_marker(MARKERS.decode(msgspec.json.encode(wire)))
+def compiled(name: str, *probes: Json, **more: Any) -> CompiledMarker:
+    return compile_marker(marker(name, probes=probes, **more))
 
 
 def test_the_cache_of_claims_is_bounded_in_bytes() -> None:
@@ -42,49 +40,23 @@ def test_the_cache_of_claims_is_bounded_in_bytes() -> None:
     annotations = {f"example.com/{number}": "x" * 2_000 for number in range(32)}
     probes = [probe_wire(policies=[policy_wire("Succeeded", None, annotations)])]
     for number in range(300):
-        large = compile_marker(marker(f"m{number}", probes=probes))
-        assert len(claims_of((large,)).annotations) == len(annotations)
+        claims = claims_of((compiled(f"m{number}", *probes),))
+        assert len(claims.annotations) == len(annotations)
     assert _cache.currsize <= 16 * 1024 * 1024
     assert len(_cache) < 300
     _cache.clear()
 
 
-def test_the_claims_of_thousands_of_markers_are_computed_once() -> None:
-    probes = [probe_wire(policies=[policy_wire(labels={f"l{n}": "1" for n in range(8)})])]
-    many = [compile_marker(marker(f"m{number}", probes=probes)) for number in range(2_000)]
-    first, again = ([claims_of((each,)) for each in many] for _ in range(2))
-    assert all(a is b for a, b in zip(first, again, strict=True))
-
-
-def test_the_claims_of_one_marker_are_cached_once() -> None:
-    """As many entries as markers: twice as many would halve the markers that fit."""
-    _cache.clear()
-    found = compiled(marker_wire(probes=[probe_wire()]))
-    claims_of((found,))
-    assert len(_cache) == 1
-
-
 def test_a_key_from_the_message_is_owned_like_a_static_one() -> None:
-    value = [{"label": "l", "regex": "a"}, {"annotation": "a"}]
-    older = compiled(
-        marker_wire("older", probes=[probe_wire(policies=[policy_wire(from_message=value)])])
-    )
+    value = policy_wire(from_message=[{"label": "l", "regex": "a"}, {"annotation": "a"}])
     static = policy_wire("Failed", {"l": "x"}, {"a": "x", "b": "x"})
-    younger = compiled(
-        marker_wire(
-            "younger",
-            created="2027-01-01T00:00:00Z",
-            probes=[probe_wire(condition=None, policies=[static])],
-        )
-    )
+    older = compiled("older", probe_wire(policies=[value]))
+    younger = compiled("younger", probe_wire(condition=None, policies=[static]))
     claims = claims_of((older, younger))
-    assert claims.labels["l"].name == "older#healthy"
-    assert claims.annotations["a"].name == "older#healthy"
+    assert claims.labels["l"].name == claims.annotations["a"].name == "older#healthy"
     assert claims.annotations["b"].name == "younger#healthy"
-    assert [(each.kind, each.name) for each in conflicts_of(younger, claims)] == [
-        ("label", "l"),
-        ("annotation", "a"),
-    ]
+    conflicts = [(each.kind, each.name) for each in conflicts_of(younger, claims)]
+    assert conflicts == [("label", "l"), ("annotation", "a")]
 
 
 def test_patterns_beyond_the_limit_of_a_pod_are_not_matched() -> None:
@@ -93,7 +65,7 @@ def test_patterns_beyond_the_limit_of_a_pod_are_not_matched() -> None:
     def one(n: int) -> CompiledMarker:
         values = [{"label": f"l{n}", "regex": ".{1,150}"}, {"annotation": f"a{n}"}]
         probe = probe_wire(condition=None, policies=[policy_wire(from_message=values)])
-        return compiled(marker_wire(f"m{n}", created=f"2026-01-01T00:00:0{n}Z", probes=[probe]))
+        return compiled(f"m{n}", probe, created=f"2026-01-01T00:00:0{n}Z")
 
     over_limit = [
         [
@@ -118,10 +90,8 @@ def test_patterns_beyond_the_limit_of_a_pod_are_not_matched() -> None:
 )
 def test_the_first_marker_that_names_something_owns_it(first: Json, second: Json) -> None:
     policies = [policy_wire("Succeeded", {"l": "1"}, {"a": "1"})]
-    pair = [
-        compile_marker(marker(probes=[probe_wire("p", condition="c/x", policies=policies)], **each))
-        for each in (first, second)
-    ]
+    probe = probe_wire("p", condition="c/x", policies=policies)
+    pair = [compile_marker(marker(probes=[probe], **each)) for each in (first, second)]
     for order in permutations(pair):
         claims = claims_of(tuple(order))
         assert [each.condition_type for each in claims.claims] == ["c/x", ""]
@@ -138,7 +108,7 @@ def test_the_first_marker_that_names_something_owns_it(first: Json, second: Json
 
 @given(strategies.marker_sets(namespaces=("default",), min_size=1))
 def test_everything_that_a_marker_names_is_owned_by_exactly_one_probe(wires: list[Json]) -> None:
-    markers = [compiled(each) for each in wires]
+    markers = [compile_marker(MARKERS.decode(msgspec.json.encode(each))) for each in wires]
     claims = claims_of(tuple(markers))
     assert claims.labels.keys() == set().union(*(each.labels for each in markers))
     assert claims.annotations.keys() == set().union(*(each.annotations for each in markers))
@@ -168,16 +138,11 @@ def test_a_mark_is_stale_if_we_wrote_it_and_it_has_no_owner(
 ) -> None:
     """`rival` is the container of another marker's probe."""
     policies = [policy_wire("Succeeded", {"l": "1"}, {"a": "1"})]
-    ending = marker(
-        deleting=True,
-        probes=[
-            probe_wire("p", condition="c/x", policies=policies),
-            probe_wire("g", condition="c/gate"),
-            probe_wire("k", condition="c/kept"),
-        ],
-    )
-    other = marker("other", probes=[probe_wire(policies=policies, container=rival or "main")])
-    claims = claims_of((compile_marker(other),) if rival else ())
+    types = ["c/x", "c/gate", "c/kept"]
+    probes = [probe_wire(each, condition=each, policies=policies) for each in types]
+    ending = compiled("web", *probes, deleting=True)
+    other = compiled("other", probe_wire(policies=policies, container=rival or "main"))
+    claims = claims_of((other,) if rival else ())
     wire = pod_wire(
         labels={"l": "1"},
         annotations={"a": "1"},
@@ -189,44 +154,17 @@ def test_a_mark_is_stale_if_we_wrote_it_and_it_has_no_owner(
         ],
         readiness_gates=["c/gate", "c/kept"],
     )
-    users = owned_fields(
-        labels=["l"], annotations=["a"], conditions=["c/x", "c/gate", "c/kept"]
-    ) | {"manager": "user", "subresource": ""}
-    wire["metadata"]["managedFields"] = [owned_fields(**on_the_pod), users]
+    users = owned_fields(labels=["l"], annotations=["a"], conditions=types)
+    strange = users | {"manager": "user", "subresource": ""}
+    wire["metadata"]["managedFields"] = [owned_fields(**on_the_pod), strange]
     of = PODS.decode(msgspec.json.encode(wire))
-    assert has_stale_mark(of, compile_marker(ending), claims) is left
-
-
-BASE: Json = {"l": "v", "m": "s"}
-
-
-@pytest.mark.parametrize(
-    ("labels", "regex"),
-    [
-        pytest.param({**BASE, "l": "v" * 51}, "x", id="value"),
-        pytest.param({"l" * 51: "v", "m": "s"}, "x", id="key"),
-        pytest.param({**BASE, "m": "s" * 51}, "x", id="static-value-of-a-pattern"),
-        pytest.param(BASE, "x" * 51, id="pattern"),
-    ],
-)
-def test_each_text_of_a_claim_counts_as_memory(labels: dict[str, str], regex: str) -> None:
-    """The cache of claims is bounded in bytes, and the texts are those of tenants."""
-
-    def estimate(labels: dict[str, str], regex: str) -> int:
-        policy = policy_wire("Succeeded", labels, None, [{"label": "m", "regex": regex}])
-        wire = marker_wire(probes=[probe_wire(policies=[policy])])
-        return _estimated_bytes(claims_of((compiled(wire),)))
-
-    assert estimate(BASE, "x") > CLAIM_BYTES
-    assert estimate(labels, regex) - estimate(BASE, "x") >= 50
+    assert has_stale_mark(of, ending, claims) is left
 
 
 def test_an_owner_without_its_container_still_owns_its_keys() -> None:
     policies = [policy_wire("Succeeded", {"l": "1"}, {"a": "1"})]
-    owner, other = (
-        compile_marker(marker(name, probes=[probe_wire(policies=policies, container=container)]))
-        for name, container in (("a", "absent"), ("b", "main"))
-    )
+    owner = compiled("a", probe_wire(policies=policies, container="absent"))
+    other = compiled("b", probe_wire(policies=policies))
     claims = claims_of((owner, other))
     found = claims_with_container(pod(), claims)
     assert [(each.name, each.condition_type) for each in found.claims] == [("b#healthy", "")]
@@ -238,7 +176,6 @@ def test_an_owner_without_its_container_still_owns_its_keys() -> None:
 def test_a_mark_that_the_cache_does_not_show_is_not_stale() -> None:
     """It would never be removed, so a deletion would wait forever."""
     policies = [policy_wire("Succeeded", {"l": "1"}, {"a": "1"})]
-    ending = compile_marker(marker(deleting=True, probes=[probe_wire(policies=policies)]))
-    assert not has_stale_mark(
-        pod(owned=owned_fields(labels=["l"], annotations=["a"])), ending, claims_of(())
-    )
+    ending = compiled("web", probe_wire(policies=policies), deleting=True)
+    bare = pod(owned=owned_fields(labels=["l"], annotations=["a"]))
+    assert not has_stale_mark(bare, ending, claims_of(()))

@@ -44,33 +44,13 @@ def claims(*policies: Json, condition: str | None = C) -> Claims:
     return claims_of((compile_marker(marker(probes=[wire])),))
 
 
-def mark(
-    of: Pod,
-    by: Claims,
-    results: States,
-    stale: str = "",
-    writes_conditions: bool = True,
-) -> Changes | None:
-    return marking(of, by, results, stale=stale, writes_conditions=writes_conditions, now=NOW)
+def mark(of: Pod, by: Claims, results: States, stale: str = "") -> Changes | None:
+    return marking(of, by, results, stale=stale, now=NOW)
 
 
 def at(moved: str) -> Json:
     """A condition that became False at this time."""
     return condition_wire(C, "False", lastTransitionTime=moved)
-
-
-@pytest.mark.parametrize(
-    ("result", "status"), [("Succeeded", "True"), ("Failed", "False"), ("Unknown", "Unknown")]
-)
-def test_states_become_statuses(result: str, status: str) -> None:
-    changes = mark(pod(), claims(), states(state(state=result, message="why")))
-    assert changes is not None
-    (condition,) = changes.conditions
-    assert condition.status == status
-    assert condition.message == "why"
-    assert not condition.reason
-    assert condition.last_probe_time == "2026-01-01T00:01:00Z"
-    assert condition.last_transition_time == "2026-01-01T00:01:00Z"
 
 
 @pytest.mark.parametrize(
@@ -111,16 +91,17 @@ def test_the_transition_time_is(
     assert changes.conditions[0].last_transition_time == moved
 
 
-class TestStaleness:
-    def test_without_a_state_conditions_of_others_are_kept(self) -> None:
-        assert mark(pod(conditions=[condition_wire(C)]), claims(), {}, stale="expired") is None
+def test_without_a_state_conditions_of_others_are_kept() -> None:
+    assert mark(pod(conditions=[condition_wire(C)]), claims(), {}, stale="expired") is None
 
-    def test_an_unknown_result_replaces_the_reason(self) -> None:
-        there = pod(conditions=[condition_wire(C, "Unknown", reason="ProbeDaemonStale")])
-        changes = mark(there, claims(), states(state(state="Unknown")))
-        assert changes is not None
-        assert changes.conditions[0].reason == ""
-        assert changes.conditions[0].last_transition_time is None
+
+def test_an_unknown_result_replaces_the_reason() -> None:
+    there = pod(conditions=[condition_wire(C, "Unknown", reason="ProbeDaemonStale")])
+    changes = mark(there, claims(), states(state(state="Unknown")))
+    assert changes is not None
+    (condition,) = changes.conditions
+    assert (condition.status, condition.reason) == ("Unknown", "")
+    assert condition.last_transition_time is None
 
 
 def test_a_pod_without_labels_and_annotations_is_marked() -> None:
@@ -141,64 +122,55 @@ def test_values_of_a_probe_without_a_state_hide_no_invalid_value_of_another() ->
     ]
 
 
-class TestResidue:
-    def test_a_condition_that_the_pod_lacks_is_not_removed(self) -> None:
-        there = pod(
-            conditions=[condition_wire("c/y")], owned=owned_fields(conditions=["c/x", "c/y"])
-        )
-        assert mark(there, claims_of(()), {}) == Changes({}, {}, [], ["c/y"])
+def test_a_condition_that_the_pod_lacks_is_not_removed() -> None:
+    there = pod(conditions=[condition_wire("c/y")], owned=owned_fields(conditions=["c/x", "c/y"]))
+    assert mark(there, claims_of(()), {}) == Changes({}, {}, [], ["c/y"])
 
-    def test_keys_of_a_probe_without_its_container_have_no_owner(self) -> None:
-        """Whatever its recorded state is, as NodePodProbes can be edited."""
-        there = pod(
-            labels={"ok": "1"},
-            annotations={"cost": "10"},
-            conditions=[condition_wire(C)],
-            containers=[container_wire("another")],
-            owned=owned_fields(labels=["ok"], annotations=["cost"], conditions=[C]),
-        )
-        for results in ({}, states(state())):
-            changes = mark(there, claims(*BOTH), results)
-            assert changes == Changes({"ok": None}, {"cost": None}, [], [C])
 
-    def test_a_readiness_gate_keeps_its_status_with_reason_probe_removed(self) -> None:
-        there = pod(
-            conditions=[
-                condition_wire("c/x", message="fine", lastProbeTime="2026-01-01T00:00:00Z")
-            ],
-            readiness_gates=["c/x"],
-            owned=owned_fields(conditions=["c/x"]),
-        )
-        changes = mark(there, claims_of(()), {})
-        assert changes is not None
-        (condition,) = changes.conditions
-        assert (condition.status, condition.reason, condition.message) == (
-            "True",
-            "ProbeRemoved",
-            "fine",
-        )
-        assert condition.last_transition_time is None
-        assert changes.deleted == []
+def test_keys_of_a_probe_without_its_container_have_no_owner() -> None:
+    """Whatever its recorded state is, as NodePodProbes can be edited."""
+    there = pod(
+        labels={"ok": "1"},
+        annotations={"cost": "10"},
+        conditions=[condition_wire(C)],
+        containers=[container_wire("another")],
+        owned=owned_fields(labels=["ok"], annotations=["cost"], conditions=[C]),
+    )
+    for results in ({}, states(state())):
+        changes = mark(there, claims(*BOTH), results)
+        assert changes == Changes({"ok": None}, {"cost": None}, [], [C])
 
-    def test_a_condition_of_a_reserved_gate_is_not_written(self) -> None:
-        """Kruise writes it without a reason: each of our writes would cause one of its own, and so on."""
-        there = pod(
-            conditions=[condition_wire("InPlaceUpdateReady")],
-            readiness_gates=["InPlaceUpdateReady"],
-            owned=owned_fields(conditions=["InPlaceUpdateReady"]),
-        )
-        assert mark(there, claims_of(()), {}) is None
 
-    def test_a_gate_that_is_probed_again_loses_reason_probe_removed(self) -> None:
-        there = pod(
-            conditions=[condition_wire(C, reason="ProbeRemoved")],
-            readiness_gates=[C],
-            owned=owned_fields(conditions=[C]),
-        )
-        changes = mark(there, claims(), states(state()))
-        assert changes is not None
-        body = msgspec.json.decode(encode_patch(there, changes))
-        assert body["status"]["conditions"][0]["reason"] is None
+def gated(type: str, **condition: str) -> Pod:
+    """A pod whose readiness gate has a condition of ours."""
+    return pod(
+        conditions=[condition_wire(type, **condition)],
+        readiness_gates=[type],
+        owned=owned_fields(conditions=[type]),
+    )
+
+
+def test_a_readiness_gate_keeps_its_status_with_reason_probe_removed() -> None:
+    there = gated("c/x", message="fine", lastProbeTime="2026-01-01T00:00:00Z")
+    changes = mark(there, claims_of(()), {})
+    assert changes is not None
+    (condition,) = changes.conditions
+    assert (condition.status, condition.reason) == ("True", "ProbeRemoved")
+    assert (condition.message, condition.last_transition_time) == ("fine", None)
+    assert changes.deleted == []
+
+
+def test_a_condition_of_a_reserved_gate_is_not_written() -> None:
+    """Kruise writes it without a reason: each of our writes would cause one of its own, and so on."""
+    assert mark(gated("InPlaceUpdateReady"), claims_of(()), {}) is None
+
+
+def test_a_gate_that_is_probed_again_loses_reason_probe_removed() -> None:
+    there = gated(C, reason="ProbeRemoved")
+    changes = mark(there, claims(), states(state()))
+    assert changes is not None
+    body = msgspec.json.decode(encode_patch(there, changes))
+    assert body["status"]["conditions"][0]["reason"] is None
 
 
 @pytest.mark.parametrize(
