@@ -64,47 +64,27 @@ def test_state_needs_report_marks_and_event(looks: Any, seen: list[str]) -> None
     assert list(progress(*looks).seen().values()) == [seen]
 
 
+VALUE = policy_wire("Succeeded", {"role": "none"}, from_message=[{"label": "role"}])
+
+
 @pytest.mark.parametrize(
-    ("labels", "annotations", "seen"),
+    ("policies", "labels", "annotations", "seen"),
     [
-        pytest.param({"state": "idle"}, {"cost": "-1"}, ["Succeeded"], id="all"),
-        pytest.param({"state": "idle"}, {}, [], id="annotation-missing"),
-        pytest.param({"state": "busy"}, {"cost": "-1"}, [], id="wrong-value"),
-        pytest.param({"state": "idle"}, {"cost": "-1", "look": "here"}, [], id="key-of-the-other-state"),
+        pytest.param(POLICIES, {"state": "idle"}, {"cost": "-1"}, ["Succeeded"], id="all"),
+        pytest.param(POLICIES, {"state": "idle"}, {}, [], id="annotation-missing"),
+        pytest.param(POLICIES, {"state": "busy"}, {"cost": "-1"}, [], id="wrong-value"),
+        pytest.param(POLICIES, {"state": "idle"}, {"cost": "-1", "look": "here"}, [], id="key-of-the-other-state"),
+        pytest.param([VALUE], {"role": "main"}, {}, ["Succeeded"], id="value-from-the-message"),
+        pytest.param([VALUE], {"role": "old"}, {}, [], id="another-value"),
     ],
 )  # fmt: skip
-def test_state_needs_all_of_its_marks(labels: Any, annotations: Any, seen: list[str]) -> None:
-    pod = web("True", labels, annotations)
-    found = progress((pod, GOOD, EVENTS), probes=[probe_wire(policies=POLICIES)])
-    assert list(found.seen().values()) == [seen]
-
-
-@pytest.mark.parametrize(
-    ("role", "seen"),
-    [pytest.param("main", ["Succeeded"], id="value"), pytest.param("old", [], id="another-value")],
-)
-def test_state_needs_the_value_from_its_message(role: str, seen: list[str]) -> None:
-    policy = policy_wire("Succeeded", {"role": "none"}, from_message=[{"label": "role"}])
+def test_state_needs_all_of_its_marks(
+    policies: Any, labels: Any, annotations: Any, seen: list[str]
+) -> None:
     result = (state_wire(state="Succeeded", message="main"),)
-    found = progress(
-        (web("True", {"role": role}), result, EVENTS), probes=[probe_wire(policies=[policy])]
-    )
+    look = (web("True", labels, annotations), result, EVENTS)
+    found = progress(look, probes=[probe_wire(policies=policies)])
     assert list(found.seen().values()) == [seen]
-
-
-def test_each_reported_probe_needs_an_event() -> None:
-    probes = [probe_wire("a"), probe_wire("b", condition="example.com/b")]
-    conditions = [condition_wire(KIND), condition_wire("example.com/b")]
-    now = snapshot(
-        markers=[marker(probes=probes)],
-        pods=[healthy_pod("web", conditions=conditions)],
-        states=[state_wire("web#a"), state_wire("web#b")],
-    )
-    found = Progress(wanted=1)
-    found.observe(now, [event("KruiseProbeSucceeded", probe="web#a")])
-    assert not found.complete
-    found.observe(now, [event("KruiseProbeSucceeded", probe="web#b")])
-    assert found.complete
 
 
 def test_result_has_the_documented_fields() -> None:
@@ -137,25 +117,23 @@ def test_incomplete_check_lists_what_is_missing(looks: Any, why: str) -> None:
     assert found.missing() == why
 
 
-def test_probes_of_two_markers_with_one_name_are_listed_with_their_markers() -> None:
-    other = probe_wire(condition="example.com/other")
-    conditions = [condition_wire(KIND), condition_wire("example.com/other")]
-    found = Progress(wanted=1)
-    found.observe(
-        snapshot(
-            markers=[
-                marker(probes=[probe_wire(), probe_wire("alone", condition="example.com/alone")]),
-                marker(name="other", probes=[other]),
-            ],
-            pods=[healthy_pod("web", conditions=conditions)],
-            states=[state_wire("web#healthy"), state_wire("other#healthy")],
-        ),
-        [event("KruiseProbeSucceeded"), event("KruiseProbeSucceeded", probe="other#healthy")],
-    )
+OTHER = "example.com/other"
+ALONE = probe_wire("alone", condition="example.com/alone")
 
-    assert found.as_json(seconds=1)["seen"] == {
-        "web/other#healthy": ["Succeeded"],
-        "web/alone": [],
-        "web/web#healthy": ["Succeeded"],
-    }
+
+def test_probes_of_two_markers_with_one_name_are_listed_with_their_markers() -> None:
+    """Each needs an event of its own."""
+    markers = [
+        marker(probes=[probe_wire(), ALONE]),
+        marker(name="other", probes=[probe_wire(condition=OTHER)]),
+    ]
+    pod = healthy_pod("web", conditions=[condition_wire(KIND), condition_wire(OTHER)])
+    states = [state_wire("web#healthy"), state_wire("other#healthy")]
+    now = snapshot(markers=markers, pods=[pod], states=states)
+    found = Progress(wanted=1)
+    seen: dict[str, list[str]] = {"web/other#healthy": [], "web/alone": [], "web/web#healthy": []}
+    for name in ("web#healthy", "other#healthy"):
+        found.observe(now, [event("KruiseProbeSucceeded", probe=name)])
+        seen |= {f"web/{name}": ["Succeeded"]}
+        assert found.as_json(seconds=1)["seen"] == seen
     assert found.as_json(seconds=1)["probes"] == 3

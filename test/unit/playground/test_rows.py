@@ -29,13 +29,11 @@ def row(pod: Any = None, *, states: Sequence[Any] | None = None, **more: Any) ->
     return only
 
 
-def test_probe_shows_its_newest_result() -> None:
+def test_probe_shows_its_newest_result_its_check_and_its_gate() -> None:
     found = row(states=[state_wire(state="Failed", message="no")])
     name = ProbeName("web", "healthy")
     assert found.probes == (ProbeRow(name, "Failed", AT, "no", False, "1s exec true"),)
-
-
-def test_probe_without_a_result_has_no_state() -> None:
+    assert row(healthy_pod(readiness_gates=[KIND])).probes[0].gate
     assert row(healthy_pod(conditions=()), states=[]).probes[0].state == ""
 
 
@@ -69,11 +67,6 @@ def test_marks_are_those_that_the_probe_owns() -> None:
         Mark("label", "role", "main"),
         Mark("label", "state", "idle"),
     )
-
-
-def test_readiness_gate_is_marked() -> None:
-    gated = healthy_pod(readiness_gates=[KIND])
-    assert [row(pod).probes[0].gate for pod in (gated, healthy_pod())] == [True, False]
 
 
 def bare(pod: NodePod) -> PodRow:

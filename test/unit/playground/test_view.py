@@ -62,6 +62,7 @@ def test_view_fills_the_terminal_exactly(width: int, height: int) -> None:
     lines = drawn(width, height, pod("game-0"), pod("game-1"))
     assert len(lines) == height
     assert max(map(len, lines)) <= width
+    assert ("1s exec cat state" in lines[2]) is (width > 80), "a wide terminal shows the checks"
 
 
 def test_probes_of_one_name_are_shown_with_their_markers() -> None:
@@ -70,33 +71,16 @@ def test_probes_of_one_name_are_shown_with_their_markers() -> None:
     assert [each.split()[0] for each in lines[2:4]] == ["game#idle", "other#idle"]
 
 
-def test_80_columns_show_states_and_marks() -> None:
-    lines = drawn(80, 24, pod("game-0", ready="False"))
-    assert lines[1].split() == ["game-0", "not", "ready", "127.10.1.1"]
-    assert lines[2].split() == [
-        "idle", "Succeeded", "7s", "state=idle", "cost=-10", "fine",
-    ]  # fmt: skip
+def test_80_columns_show_states_marks_problems_newest_lines_and_hints() -> None:
+    lines = drawn(80, 24, pod("game-0", ready="False", restarts=2), problems=[TROUBLE] * 5)
+    assert lines[1].split() == ["game-0", "(restarted", "2x)", "not", "ready", "127.10.1.1"]
+    assert lines[2].split() == ["idle", "Succeeded", "7s", "state=idle", "cost=-10", "fine"]
     assert lines[3].split()[:4] == ["lobby", "(gate)", "Failed", "7s"]
-
-
-def test_wide_terminals_show_the_checks() -> None:
-    assert "1s exec cat state" in drawn(140, 24, pod("game-0"))[2]
-    assert "exec cat state" not in "".join(drawn(80, 24, pod("game-0")))
-
-
-def test_problems_follow_the_pods_with_remedies() -> None:
-    lines = drawn(80, 24, pod("game-0"), problems=[TROUBLE] * 5)
     assert lines[4] == "! game#idle on game-0: the pod has no container mian"
     assert lines[5] == "  -> correct containerName"
     assert "! 2 more: kruise-probe status" in lines
-    assert len(lines) == 24
     assert lines[-3].endswith("line 99")
-
-
-def test_newest_lines_and_hints_are_at_the_bottom() -> None:
-    lines = drawn(80, 24, pod("game-0"))
     assert lines[-1] == "hint"
-    assert lines[-3].endswith("line 99")
 
 
 def test_pods_that_do_not_fit_are_counted() -> None:
@@ -104,10 +88,6 @@ def test_pods_that_do_not_fit_are_counted() -> None:
     assert any(line.startswith("…") and "more" in line for line in lines)
     assert lines[-3].endswith("line 99")
     assert len(lines) == 24
-
-
-def test_restarts_are_shown() -> None:
-    assert "game-0 (restarted 2x)" in drawn(100, 24, pod("game-0", restarts=2))[1]
 
 
 def test_view_without_pods_says_so() -> None:

@@ -5,7 +5,15 @@ from typing import Any
 import pytest
 from support.node_records import node_pod, record, records, sidecar
 
-from kruise_probe_playground.node.lifecycle import Plan, final_phase, initialized, phase, plan
+from kruise_probe_playground.node.lifecycle import (
+    HEALTHY_SECONDS,
+    Plan,
+    backoff_seconds,
+    final_phase,
+    initialized,
+    phase,
+    plan,
+)
 
 
 @pytest.mark.parametrize(
@@ -46,10 +54,10 @@ def test_sidecar_that_has_not_started_blocks_later_containers() -> None:
 
 def test_container_in_backoff_has_a_wake_deadline() -> None:
     pod = node_pod("a", "b")
-    a, b = pod.spec.containers
+    deadlines = {"a": 105.0, "b": 103.0}
     known = {
-        "a": record(a, "1", restart_deadline=105.0),
-        "b": record(b, "1", restart_deadline=103.0),
+        each.name: record(each, "1", restart_deadline=deadlines[each.name])
+        for each in pod.spec.containers
     }
     assert plan(pod.spec, known, loop_time=104) == Plan(("b",), (), 105.0)
 
@@ -99,3 +107,23 @@ def test_phase_follows_the_containers(
         phase(pod.spec, known),
         initialized(pod.spec, known),
     )
+
+
+def test_backoff_grows_from_zero_to_its_maximum() -> None:
+    assert [backoff_seconds(ends) for ends in range(8)] == [0, 0, 1, 2, 4, 8, 10, 10]
+
+
+@pytest.mark.parametrize(
+    ("ran_seconds", "deadline"),
+    [
+        pytest.param(1.0, 100 + 1.0 + 2, id="short-runs-add-up"),
+        pytest.param(HEALTHY_SECONDS, 100 + HEALTHY_SECONDS, id="a-long-run-forgives"),
+    ],
+)
+def test_backoff_counts_consecutive_quick_ends(ran_seconds: float, deadline: float) -> None:
+    ended = record(node_pod("a").spec.containers[0], "1")
+    ended.quick_ends = 2
+    ended.began = 100.0
+    ended.note_end(loop_time=100 + ran_seconds)
+    assert ended.restart_deadline == deadline
+    assert not ended.started

@@ -4,6 +4,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from support.builders import condition_wire
 from support.node_records import AT, node_pod, record, records
 
 from kruise_probe_playground.node.lifecycle import ContainerRecord
@@ -24,41 +25,33 @@ def condition(found: Any, kind: str) -> tuple[str, str | None, str | None]:
     return each["status"], each["reason"], each["message"]
 
 
+UNREADY = ("False", "ContainersNotReady", "containers with unready status: [b c]")
+ABSENT = f'corresponding condition of pod readiness gate "{GATE}" does not exist.'
+FALSE = f'the status of pod readiness gate "{GATE}" is not "True", but False'
+READY = ("True", None, None)
+
+
+def gated(*conditions: Any) -> Any:
+    gates = [{"conditionType": GATE}]
+    return node_pod("a", readinessGates=gates, status={"conditions": list(conditions)})
+
+
 @pytest.mark.parametrize(
-    ("gate", "expected"),
+    ("pod", "how", "containers", "ready"),
     [
-        pytest.param(
-            None,
-            ("False", "ReadinessGatesNotReady", f'corresponding condition of pod readiness gate "{GATE}" does not exist.'),
-            id="absent",
-        ),
-        pytest.param(
-            "False",
-            ("False", "ReadinessGatesNotReady", f'the status of pod readiness gate "{GATE}" is not "True", but False'),
-            id="false",
-        ),
-        pytest.param("True", ("True", None, None), id="true"),
+        pytest.param(gated(), {"a": "running"}, READY, ("False", "ReadinessGatesNotReady", ABSENT), id="gate-absent"),
+        pytest.param(gated(condition_wire(GATE, "False")), {"a": "running"}, READY, ("False", "ReadinessGatesNotReady", FALSE), id="gate-false"),
+        pytest.param(gated(condition_wire(GATE)), {"a": "running"}, READY, READY, id="gate-true"),
+        pytest.param(node_pod("a", "b", "c"), {"a": "running"}, UNREADY, UNREADY, id="unready-containers-are-named"),
+        pytest.param(node_pod("a", restartPolicy="Never"), {"a": "0"}, None, ("False", "PodCompleted", ""), id="completed"),
     ],
 )  # fmt: skip
-def test_readiness_waits_for_the_gates(gate: str | None, expected: tuple[str, ...]) -> None:
-    conditions = [{"type": GATE, "status": gate}] if gate else []
-    pod = node_pod("a", readinessGates=[{"conditionType": GATE}], status={"conditions": conditions})
-    found = status(pod, records(pod, a="running"))
-    assert condition(found, "Ready") == expected
-    assert condition(found, "ContainersReady") == ("True", None, None)
-
-
-def test_unready_containers_are_named() -> None:
-    pod = node_pod("a", "b", "c")
-    found = status(pod, records(pod, a="running"))
-    message = "containers with unready status: [b c]"
-    assert condition(found, "ContainersReady") == ("False", "ContainersNotReady", message)
-    assert condition(found, "Ready") == ("False", "ContainersNotReady", message)
-
-
-def test_completed_pod_is_not_ready() -> None:
-    pod = node_pod("a", restartPolicy="Never")
-    assert condition(status(pod, records(pod, a="0")), "Ready") == ("False", "PodCompleted", "")
+def test_readiness_is_that_of_the_containers_and_waits_for_the_gates(
+    pod: Any, how: dict[str, str], containers: object, ready: object
+) -> None:
+    found = status(pod, records(pod, **how))
+    assert condition(found, "Ready") == ready
+    assert containers in (None, condition(found, "ContainersReady"))
 
 
 def test_transition_times_change_only_with_the_status() -> None:
@@ -66,15 +59,12 @@ def test_transition_times_change_only_with_the_status() -> None:
     first = status(pod, records(pod))
     second = status(pod, records(pod, a="running"), before=first, later=5)
     times = {each["type"]: each["lastTransitionTime"] for each in second["conditions"]}
-    assert times["Initialized"] == "2026-01-01T00:00:00Z"
-    assert times["Ready"] == "2026-01-01T00:00:05Z"
+    assert (times["Initialized"], times["Ready"]) == (
+        "2026-01-01T00:00:00Z",
+        "2026-01-01T00:00:05Z",
+    )
     assert second["startTime"] == "2026-01-01T00:00:00Z"
-
-
-def test_status_is_stable_without_changes() -> None:
-    pod = node_pod("a")
-    first = status(pod, records(pod, a="running"))
-    assert status(pod, records(pod, a="running"), before=first, later=60) == first
+    assert status(pod, records(pod, a="running"), before=second, later=60) == second
 
 
 @pytest.mark.parametrize(
@@ -97,20 +87,16 @@ def test_terminating_pod_shows_no_backoff() -> None:
     assert found["state"]["terminated"]["reason"] == "Error"
 
 
-def test_message_of_a_failed_container_is_the_last_line_of_its_log() -> None:
+@pytest.mark.parametrize(("exit_code", "has_message"), [("3", True), ("0", False)])
+def test_message_of_a_failed_container_is_the_last_line_of_its_log(
+    exit_code: str, has_message: bool
+) -> None:
     pod = node_pod("a", restartPolicy="Never")
-    failed = record(pod.spec.containers[0], "3")
-    assert failed.current
-    failed.current.log.take(b"Traceback\nValueError: " + "\u00e9".encode() * MESSAGE_BYTES + b"\n")
-    found = status(pod, {"a": failed})["containerStatuses"][0]["state"]["terminated"]["message"]
-    assert found.startswith("ValueError: \u00e9")
-    assert len(found.encode()) in (MESSAGE_BYTES - 1, MESSAGE_BYTES)
-
-
-def test_completed_container_has_no_message() -> None:
-    pod = node_pod("a", restartPolicy="Never")
-    completed = record(pod.spec.containers[0], "0")
-    assert completed.current
-    completed.current.log.take(b"bye\n")
-    found = status(pod, {"a": completed})["containerStatuses"][0]["state"]["terminated"]
-    assert "message" not in found
+    ended = record(pod.spec.containers[0], exit_code)
+    assert ended.current
+    ended.current.log.take(b"Traceback\nValueError: " + "é".encode() * MESSAGE_BYTES + b"\n")
+    found = status(pod, {"a": ended})["containerStatuses"][0]["state"]["terminated"]
+    assert ("message" in found) is has_message
+    if has_message:
+        assert found["message"].startswith("ValueError: é")
+        assert len(found["message"].encode()) in (MESSAGE_BYTES - 1, MESSAGE_BYTES)
