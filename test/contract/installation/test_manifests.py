@@ -85,10 +85,16 @@ def namespace(admin: Kubectl) -> Iterator[str]:
     admin.run("delete", "namespace", name, "--wait=false")
 
 
-def test_kustomize_makes_the_default_install(admin: Kubectl) -> None:
-    documents = parsed(admin.run("kustomize", str(CHECKOUT / "config" / "default")))
+@pytest.mark.parametrize("webhook", [False, True])
+def test_kustomize_makes_what_the_command_makes(
+    admin: Kubectl, tmp_path: Path, webhook: bool
+) -> None:
+    if webhook:
+        documents = built(admin, tmp_path, ["default"], ["webhook"])
+    else:
+        documents = parsed(admin.run("kustomize", str(CHECKOUT / "config" / "default")))
 
-    assert by_identity(documents) == by_identity(default_install(Install()))
+    assert by_identity(documents) == by_identity(default_install(Install(webhook=webhook)))
 
 
 GATE = "EnablePodProbeMarkerOnServerless"
@@ -148,6 +154,8 @@ def test_monitors_follow_metrics_secure(admin: Kubectl, secure: bool) -> None:
         assert (endpoint.get("scheme") == "https") is secure
     assert ("bearerTokenFile" in of_manager) is secure
     assert ("authorization" in of_daemon) is secure
+    # A probe's series have its namespace, pod and container; so have the operator's own labels, of the daemon's pod.
+    assert (of_daemon["port"], of_daemon["honorLabels"]) == ("metrics", True)
     monitors = parsed((CHECKOUT / "config/prometheus/monitor.yaml").read_text())
     for each in monitors if secure else ():
         assert rendered[each["kind"], each["metadata"]["name"]] == each
@@ -203,15 +211,6 @@ def test_the_chart_is_one_that_others_depend_on(
     assert bool(parsed(helm("template", "r", str(tmp_path), "--kube-version", NEWEST))) == enabled
 
 
-def test_a_probes_series_keep_the_name_of_their_pod(admin: Kubectl) -> None:
-    """They carry namespace, pod and container; so do the operator's own labels, of the daemon's pod."""
-    rendered = by_identity(template("daemon.listenOnNode=true", "daemon.podMonitor.enabled=true"))
-
-    monitor = rendered["PodMonitor", "kruise-probe-daemon"]
-    (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
-    assert (endpoint["port"], endpoint["honorLabels"]) == ("metrics", True)
-
-
 def test_the_chart_says_what_an_old_cluster_lacks(admin: Kubectl) -> None:
     with pytest.raises(AssertionError, match=r"requires Kubernetes 1\.30"):
         template(version="1.29.0")
@@ -235,32 +234,22 @@ NEEDS_MORE = ("monitoring.coreos.com", "cert-manager.io")
 """Groups of the Prometheus operator and of cert-manager, which this cluster has not."""
 
 
-def by_command(_admin: Kubectl, namespace: str, _folder: Path) -> list[Json]:
-    return default_install(Install(namespace=namespace))
+WAYS: dict[str, Way] = {
+    "command": lambda _, namespace, __: default_install(Install(namespace=namespace)),
+    "command-with-webhook": lambda _, namespace, __: default_install(
+        Install(namespace=namespace, webhook=True, serverless=True)
+    ),
+    "helm": lambda _, namespace, __: template(namespace=namespace),
+    "helm-with-everything": lambda _, namespace, __: template(*EVERYTHING, namespace=namespace),
+    "kustomize": lambda admin, namespace, folder: built(
+        admin, folder, ["default", "prometheus", "samples"], ["webhook"], namespace=namespace
+    ),
+}
 
 
-def by_command_with_webhook(_admin: Kubectl, namespace: str, _folder: Path) -> list[Json]:
-    return default_install(Install(namespace=namespace, webhook=True, serverless=True))
-
-
-def by_helm(_admin: Kubectl, namespace: str, _folder: Path) -> list[Json]:
-    return template(namespace=namespace)
-
-
-def by_helm_with_everything(_admin: Kubectl, namespace: str, _folder: Path) -> list[Json]:
-    return template(*EVERYTHING, namespace=namespace)
-
-
-def by_kustomize(admin: Kubectl, namespace: str, folder: Path) -> list[Json]:
-    bases, component = ["default", "prometheus", "samples"], "webhook"
-    return built(admin, folder, bases, [component], namespace=namespace)
-
-
-@pytest.mark.parametrize(
-    "way", [by_command, by_command_with_webhook, by_helm, by_helm_with_everything, by_kustomize]
-)
+@pytest.mark.parametrize("way", WAYS)
 def test_a_real_api_server_takes_all_of_it(
-    admin: Kubectl, namespace: str, tmp_path: Path, way: Way
+    admin: Kubectl, namespace: str, tmp_path: Path, way: str
 ) -> None:
     admin.run(
         "apply",
@@ -273,7 +262,7 @@ def test_a_real_api_server_takes_all_of_it(
     admin.until_established()
     documents = [
         each
-        for each in way(admin, namespace, tmp_path)
+        for each in WAYS[way](admin, namespace, tmp_path)
         if not each["apiVersion"].startswith(NEEDS_MORE)
     ]
 
@@ -352,9 +341,3 @@ def test_the_managers_pod_is_restricted_and_the_daemons_is_not(
     run(manager(install))
     with pytest.raises(KubectlError, match="violates PodSecurity"):
         run(daemon(install))
-
-
-def test_the_webhook_is_a_component_of_kustomize(admin: Kubectl, tmp_path: Path) -> None:
-    documents = built(admin, tmp_path, ["default"], ["webhook"])
-
-    assert by_identity(documents) == by_identity(default_install(Install(webhook=True)))
