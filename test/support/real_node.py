@@ -47,6 +47,18 @@ def install(admin: Kubectl) -> None:
     admin.until_established()
 
 
+def apart(documents: list[Object], unique: str) -> list[Object]:
+    """The same with other names of what is cluster-wide, so that it stands beside a real installation."""
+    for each in documents:
+        if each["kind"].startswith(("ClusterRole", "ValidatingAdmissionPolicy")):
+            each["metadata"]["name"] += f"-{unique}"
+        if each["kind"] == "ClusterRoleBinding":
+            each["roleRef"]["name"] += f"-{unique}"
+        if each["kind"] == "ValidatingAdmissionPolicyBinding":
+            each["spec"]["policyName"] += f"-{unique}"
+    return documents
+
+
 def kubeconfig_of(
     admin: Kubectl, account: str, folder: Path, *bound_to_node: str, namespace: str = SYSTEM
 ) -> str:

@@ -1,6 +1,5 @@
 """A daemon's token does its work on its own node, and nothing anywhere else."""
 
-import copy
 import json
 import time
 import uuid
@@ -11,6 +10,7 @@ import pytest
 from support.account import TextResponse, TokenClient
 from support.kubectl import Kubectl
 from support.patience import PATIENCE_SECONDS
+from support.real_node import apart
 
 from kruise_probe.manifests import objects_in
 from kruise_probe.manifests.install import DAEMON
@@ -18,12 +18,6 @@ from kruise_probe.manifests.install import DAEMON
 Json = dict[str, Any]
 GROUP = "apps.kruise.io/v1alpha1"
 NODE_POD_PROBES = f"/apis/{GROUP}/nodepodprobes"
-CLUSTER_WIDE = {
-    "ClusterRole",
-    "ClusterRoleBinding",
-    "ValidatingAdmissionPolicy",
-    "ValidatingAdmissionPolicyBinding",
-}
 
 
 class Installation(NamedTuple):
@@ -35,19 +29,6 @@ class Installation(NamedTuple):
     namespace: str
     own: str
     other: str
-
-
-def apart(documents: list[Json], unique: str) -> list[Json]:
-    """The same with other names of what is cluster-wide, so that it stands beside a real installation."""
-    documents = copy.deepcopy(documents)
-    for each in documents:
-        if each["kind"] in CLUSTER_WIDE:
-            each["metadata"]["name"] += f"-{unique}"
-        if each["kind"] == "ClusterRoleBinding":
-            each["roleRef"]["name"] += f"-{unique}"
-        if each["kind"] == "ValidatingAdmissionPolicyBinding":
-            each["spec"]["policyName"] += f"-{unique}"
-    return documents
 
 
 @pytest.fixture(scope="module")

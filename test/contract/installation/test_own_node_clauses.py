@@ -15,6 +15,7 @@ import pytest
 from support import programs
 from support.contract_api import MERGE, Api, ApiResponse, node_pod_probe, target_of
 from support.kubectl import Kubectl
+from support.real_node import apart
 
 from kruise_probe.api.names import LEADER_ELECTION_ID, LEADER_LEASE_NODE, daemon_lease_name
 from kruise_probe.manifests import objects_in
@@ -134,15 +135,10 @@ def in_namespace(body: Any, namespace: str) -> Any:
 @contextmanager
 def installed(admin: Kubectl, namespace: str) -> Iterator[None]:
     """The policy for daemons of the namespace, beside a real installation, and objects to change."""
-    policy, binding = objects_in("own_node_policy", namespace)
-    for each in (policy, binding):
-        each["metadata"]["name"] += f"-{namespace}"
-    binding["spec"]["policyName"] = policy["metadata"]["name"]
     cluster_wide = [
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}},
         *(node_pod_probe(name) for name in (NODE, OTHER)),
-        policy,
-        binding,
+        *apart(objects_in("own_node_policy", namespace), namespace),
     ]
     leases = (daemon_lease_name(NODE), daemon_lease_name(OTHER), SPECIAL, LEADER_ELECTION_ID)
     objects = [

@@ -10,7 +10,7 @@ from support import programs
 from support.fake_runtime import ScriptedRuntime
 from support.kubectl import Kubectl
 from support.programs import Program
-from support.real_node import kubeconfig_of, token_of
+from support.real_node import apart, kubeconfig_of, token_of
 
 from kruise_probe.api.names import LEADER_ELECTION_ID
 from kruise_probe.api.times import format_micro_time, utc_now
@@ -19,42 +19,6 @@ from kruise_probe.manifests.install import DAEMON, MANAGER
 
 Json = dict[str, Any]
 PROMETHEUS = "prometheus"
-
-
-def renamed(documents: list[Json], unique: str) -> list[Json]:
-    """The same with other names of what is cluster-wide, beside what other tests install."""
-    for each in documents:
-        if each["kind"].startswith("ClusterRole"):
-            each["metadata"] = {"name": f"{each['metadata']['name']}-{unique}"}
-        if each["kind"] == "ClusterRoleBinding":
-            each["roleRef"] = {**each["roleRef"], "name": f"{each['roleRef']['name']}-{unique}"}
-    return documents
-
-
-def scraper(namespace: str, unique: str) -> list[Json]:
-    """As the guide binds Prometheus."""
-    subject = {"kind": "ServiceAccount", "name": PROMETHEUS, "namespace": namespace}
-    role = {
-        "apiGroup": "rbac.authorization.k8s.io",
-        "kind": "ClusterRole",
-        "name": "kruise-probe-metrics-reader",
-    }
-    account = {"name": PROMETHEUS, "namespace": namespace}
-    return [
-        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": account},
-        *renamed(
-            [
-                {
-                    "apiVersion": "rbac.authorization.k8s.io/v1",
-                    "kind": "ClusterRoleBinding",
-                    "metadata": {"name": PROMETHEUS},
-                    "roleRef": role,
-                    "subjects": [subject],
-                }
-            ],
-            unique,
-        ),
-    ]
 
 
 def held_lease(namespace: str) -> Json:
@@ -75,20 +39,23 @@ def held_lease(namespace: str) -> Json:
 def namespace(admin: Kubectl) -> Iterator[str]:
     unique = uuid.uuid4().hex[:8]
     name = f"contract-{unique}"
-    roles = renamed(
-        [
-            *objects_in("manager_rbac", name),
-            *objects_in("daemon_rbac", name),
-            *objects_in("metrics_rbac", name),
-        ],
-        unique,
-    )
-    objects = [*roles, *scraper(name, unique)]
+    roles = [
+        each
+        for file in ("manager_rbac", "daemon_rbac", "metrics_rbac")
+        for each in apart(objects_in(file, name), unique)
+    ]
     admin.install_crds()
     admin.run("create", "namespace", name)
-    admin.apply(*objects, held_lease(name))
+    admin.apply(*roles, held_lease(name))
+    admin.run("create", "serviceaccount", PROMETHEUS, "--namespace", name)
+    binding = f"{PROMETHEUS}-{unique}"
+    reader = f"--clusterrole=kruise-probe-metrics-reader-{unique}"
+    admin.run(
+        "create", "clusterrolebinding", binding, reader, f"--serviceaccount={name}:{PROMETHEUS}"
+    )
     yield name
-    for each in objects:
+    admin.run("delete", "clusterrolebinding", binding, "--wait=false")
+    for each in roles:
         if each["kind"].startswith("ClusterRole"):
             admin.run("delete", each["kind"], each["metadata"]["name"], "--wait=false")
     admin.run("delete", "namespace", name, "--wait=false")
