@@ -8,7 +8,7 @@ from support.background import background
 from support.embedded_cluster import EmbeddedCluster
 from support.hollow import ANNOTATION, CONDITION, LABEL, node_name, pod_name, probe
 from support.patience import PATIENCE_SECONDS
-from support.target import annotations, condition, labels, node_pod_probe_path, pod_path
+from support.target import annotations, condition, labels, pod_path
 
 from kruise_probe.api.names import MARKER_FINALIZER
 
@@ -147,36 +147,3 @@ async def test_a38_fifty_label_edits_a_second_by_another_client_are_kept_and_so_
     assert others == {f"other/{each % 40}": str(each) for each in range(max(0, edits - 40), edits)}
     assert labels(pod)["app"] == "web"
     assert cluster.server.faults.count(code=409) == 0
-
-
-async def test_a31_a_node_deleted_while_its_key_waits_stays_without_a_report(
-    cluster: EmbeddedCluster,
-) -> None:
-    await cluster.hollow.add_nodes(3)
-    await cluster.hollow.add_pods(3, nodes=3)
-    doomed = node_name(1)
-    cluster.proxy.fail(500, when=lambda seen: seen.writes and seen.path.endswith(f"/{doomed}"))
-    async with cluster.manager():
-        await all_reports(cluster, 3)
-        await cluster.hollow.add_marker(probe())
-        await cluster.proxy.until(
-            "a write of its key has failed",
-            lambda: bool(cluster.proxy.count(lambda seen: seen.code == 500)),
-        )
-        await cluster.api.delete(f"/api/v1/nodes/{doomed}")
-        await cluster.api.node_pod_probes.until_gone(doomed)
-        cluster.proxy.heal()
-        healed = asyncio.get_running_loop().time()
-        await cluster.hollow.edit_marker(
-            probe(), probe("second", podConditionType="example.com/two")
-        )
-        for name in (node_name(0), node_name(2)):
-            await cluster.api.node_pod_probes.until(
-                "has both", lambda each: probes_of(each) == 2, name=name
-            )
-        made = [
-            each
-            for each in cluster.proxy.log
-            if each.at > healed and each.path == node_pod_probe_path(doomed)
-        ]
-        assert cluster.api.node_pod_probes.newest(doomed) is None, made

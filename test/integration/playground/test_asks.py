@@ -1,18 +1,16 @@
 """Rows of the table in test/README.md that only the whole product can show."""
 
-import asyncio
 from pathlib import Path
 from typing import Any
 
 from support import programs
 from support.playground import PlaygroundNamespace
 from support.proxy import faulty_proxy
-from support.target import condition, node_pod_probe_path
+from support.target import condition
 
 Json = dict[str, Any]
 
 KIND = "example.com/asked"
-ELSEWHERE = "127.0.0.99"
 
 
 def probe(how: Json, *, container: str = "main", name: str = "asked") -> Json:
@@ -21,53 +19,6 @@ def probe(how: Json, *, container: str = "main", name: str = "asked") -> Json:
 
 def is_status(status: str) -> Any:
     return lambda pod: condition(pod, KIND).get("status") == status
-
-
-async def test_a10_a_host_in_a_node_report_is_never_dialled(ns: PlaygroundNamespace) -> None:
-    """Whoever can write a NodePodProbe cannot make the node talk to somebody else."""
-    dialled = 0
-
-    async def take(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        nonlocal dialled
-        dialled += 1
-        writer.close()
-
-    pod = await ns.pod()
-    listener = await asyncio.start_server(take, ELSEWHERE, 0)
-    async with listener:
-        port = listener.sockets[0].getsockname()[1]
-        handlers = [
-            {"httpGet": {"host": ELSEWHERE, "port": port, "scheme": "HTTP", "path": "/"}},
-            {"tcpSocket": {"host": ELSEWHERE, "port": port}},
-        ]
-        entry = {
-            **{"name": "web", "namespace": ns.namespace, "uid": pod["metadata"]["uid"]},
-            "IP": pod["status"]["podIP"],
-            "probes": [
-                {"name": f"sent#{number}", "containerName": "main", "probe": how}
-                for number, how in enumerate(handlers)
-            ],
-        }
-        await ns.api.node_pod_probes.until("is there", bool, name="node-0")
-        await ns.playground.manager.kill()
-        try:
-            await ns.playground.api.merge(node_pod_probe_path(), {"spec": {"podProbes": [entry]}})
-
-            def refused(report: Json) -> bool:
-                told = [
-                    each
-                    for one in (report.get("status") or {}).get("podProbeStatuses") or ()
-                    if one["uid"] == pod["metadata"]["uid"]
-                    for each in one["probeStates"]
-                ]
-                return len(told) == 2 and all(
-                    each["state"] == "Failed" and "host" in each["message"] for each in told
-                )
-
-            await ns.api.node_pod_probes.until("both have failed", refused, name="node-0")
-        finally:
-            ns.playground.manager.start()
-    assert dialled == 0
 
 
 async def test_a29_a_daemon_watches_one_object_and_asks_for_no_pod(

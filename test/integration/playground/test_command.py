@@ -117,13 +117,6 @@ def test_check_observes_both_states_of_each_sample_probe(start: Callable[..., Co
     assert all(states == ["Succeeded", "Failed"] for states in result["seen"].values())
 
 
-def test_check_timeout_reports_what_is_missing(start: Callable[..., Command]) -> None:
-    code, out, err = start("--check", "--check-timeout=1500ms").end()
-    assert code == 1
-    assert json.loads(out)["ok"] is False
-    assert "incomplete after 1.5 s" in err
-
-
 def test_check_of_other_files_needs_one_result_of_each_probe(
     start: Callable[..., Command], short_folder: Path
 ) -> None:

@@ -51,23 +51,21 @@ def sent() -> tuple[HttpConnection, FakeTransport]:
     return connection, server
 
 
-RESPONSES = [
-    pytest.param(sized(BODY), BODY, True, id="content-length"),
-    pytest.param(sized(b""), b"", True, id="empty"),
-    pytest.param(CHUNKED + chunk(BODY) + chunk(b""), BODY, True, id="chunked"),
-    pytest.param(
-        CHUNKED + chunk(BODY) + b"0\r\nContent-Encoding: br\r\n\r\n", BODY, True, id="trailer"
-    ),
-    pytest.param(INTERIM + INTERIM + sized(BODY), BODY, True, id="interim"),
-    pytest.param(sized(BODY, b"Connection: close"), BODY, False, id="closes"),
-    pytest.param(sized(PACKED, b"content-encoding: GZIP"), BODY, True, id="gzip"),
-    pytest.param(sized(b"", b"Content-Encoding: gzip"), b"", True, id="gzip-of-nothing"),
-    pytest.param(sized(BODY, b"Content-Encoding: identity"), BODY, True, id="identity"),
-    pytest.param(BY_END + BODY, BODY, False, id="until-the-end"),
-]
+RESPONSES = {
+    "content-length": (sized(BODY), BODY, True),
+    "empty": (sized(b""), b"", True),
+    "chunked": (CHUNKED + chunk(BODY) + chunk(b""), BODY, True),
+    "trailer": (CHUNKED + chunk(BODY) + b"0\r\nContent-Encoding: br\r\n\r\n", BODY, True),
+    "interim": (INTERIM + INTERIM + sized(BODY), BODY, True),
+    "closes": (sized(BODY, b"Connection: close"), BODY, False),
+    "gzip": (sized(PACKED, b"content-encoding: GZIP"), BODY, True),
+    "gzip-of-nothing": (sized(b"", b"Content-Encoding: gzip"), b"", True),
+    "identity": (sized(BODY, b"Content-Encoding: identity"), BODY, True),
+    "until-the-end": (BY_END + BODY, BODY, False),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize(("data", "body", "reusable"), RESPONSES)
+@pytest.mark.parametrize(("data", "body", "reusable"), RESPONSES.values(), ids=RESPONSES)
 @given(at=st.lists(st.integers(min_value=0), max_size=8))
 def test_response_is_read_in_any_portions(
     data: bytes, body: bytes, reusable: bool, at: list[int]
@@ -86,7 +84,7 @@ def test_response_is_read_in_any_portions(
     asyncio.run(exchange())
 
 
-@pytest.mark.parametrize(("data", "body", "reusable"), RESPONSES)
+@pytest.mark.parametrize(("data", "body", "reusable"), RESPONSES.values(), ids=RESPONSES)
 def test_truncated_response_is_an_error(data: bytes, body: bytes, reusable: bool) -> None:
     async def exchange(part: bytes) -> None:
         connection, server = sent()

@@ -17,10 +17,12 @@ from support.scripted_http import Received, ScriptedHttpServer, answer, refusal
 
 from kruise_probe.api.errors import ConnectionFailed, Unauthorized
 from kruise_probe.api.resources import LEASES
-from kruise_probe.client.config import load_config
+from kruise_probe.client.config import ClusterConfig, load_config
 from kruise_probe.client.rest import RestClient
 
 pytestmark = pytest.mark.sockets
+
+Part = dict[str, object]
 
 
 @pytest.fixture(scope="module")
@@ -60,28 +62,44 @@ def server_tls(pki: Path, name: str, *, ask_for_client: bool = False) -> ssl.SSL
     return context
 
 
-def write_kubeconfig(
-    path: Path, server: str, cluster: dict[str, object], user: dict[str, object]
-) -> None:
+def config_of(folder: Path, server: str, cluster: Part, user: Part) -> ClusterConfig:
+    """What the client reads from a kubeconfig of these parts."""
     content = {
         "clusters": [{"name": "c", "cluster": {"server": server, **cluster}}],
         "users": [{"name": "u", "user": user}],
         "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
         "current-context": "x",
     }
-    path.write_text(yaml.safe_dump(content))
+    (folder / "kubeconfig").write_text(yaml.safe_dump(content))
+    return load_config(str(folder / "kubeconfig"), {})
 
 
-async def version_of(
-    tmp_path: Path, tls: ssl.SSLContext, cluster: dict[str, object], user: dict[str, object]
-) -> bytes:
+def client_of(config: ClusterConfig) -> RestClient:
+    return RestClient(config=config, field_manager="m", user_agent="u")
+
+
+def trusting(authority: Path) -> Part:
+    return {"certificate-authority": str(authority)}
+
+
+async def read_version(client: RestClient) -> bytes:
+    return await client.request_raw("GET", "/version")
+
+
+async def versions(client: RestClient) -> list[bytes]:
+    """Three requests at once, on connections of their own."""
+    async with asyncio.TaskGroup() as group:
+        requests = [group.create_task(read_version(client)) for _ in range(3)]
+    return [each.result() for each in requests]
+
+
+async def version_of(tmp_path: Path, tls: ssl.SSLContext, cluster: Part, user: Part) -> bytes:
     """What a client of such a kubeconfig reads from a server with such a certificate."""
-    async with ScriptedHttpServer([answer(200, {"major": "1"})]).running(tls) as server:
-        path = tmp_path / "kubeconfig"
-        write_kubeconfig(path, server.url, cluster, user)
-        config = load_config(str(path), {})
-        async with RestClient(config=config, field_manager="m", user_agent="u") as client:
-            return await client.request_raw("GET", "/version")
+    async with (
+        ScriptedHttpServer([answer(200, {"major": "1"})]).running(tls) as server,
+        client_of(config_of(tmp_path, server.url, cluster, user)) as client,
+    ):
+        return await read_version(client)
 
 
 @pytest.mark.parametrize(
@@ -97,7 +115,7 @@ async def version_of(
     ],
 )
 async def test_server_is_trusted_as_configured_in_the_kubeconfig(
-    pki: Path, tmp_path: Path, certificate: str, cluster: dict[str, object]
+    pki: Path, tmp_path: Path, certificate: str, cluster: Part
 ) -> None:
     if "certificate-authority" in cluster:
         cluster = {**cluster, "certificate-authority": str(pki / "ca.crt")}
@@ -115,24 +133,21 @@ async def test_server_is_trusted_as_configured_in_the_kubeconfig(
 async def test_untrusted_server_is_an_error_with_the_reason(
     pki: Path, tmp_path: Path, certificate: str, authority: str, words: str
 ) -> None:
-    cluster: dict[str, object] = (
-        {"certificate-authority": str(pki / authority)} if authority else {}
-    )
+    cluster = trusting(pki / authority) if authority else {}
     with pytest.raises(ConnectionFailed, match=words):
         await version_of(tmp_path, server_tls(pki, certificate), cluster, {})
 
 
 async def test_client_certificate_is_sent(pki: Path, tmp_path: Path) -> None:
     tls = server_tls(pki, "ip", ask_for_client=True)
-    cluster: dict[str, object] = {"certificate-authority": str(pki / "ca.crt")}
-    user: dict[str, object] = {
+    user: Part = {
         "client-certificate": str(pki / "client.crt"),
         "client-key": str(pki / "client.key"),
     }
 
-    assert b"major" in await version_of(tmp_path, tls, cluster, user)
+    assert b"major" in await version_of(tmp_path, tls, trusting(pki / "ca.crt"), user)
     with pytest.raises(ConnectionFailed):
-        await version_of(tmp_path, tls, cluster, {})
+        await version_of(tmp_path, tls, trusting(pki / "ca.crt"), {})
 
 
 class Accepting:
@@ -147,11 +162,11 @@ class Accepting:
         await (answer(200, {"major": "1"}) if allowed else refusal(401))(received, writer)
 
 
-def _files(pki: Path, folder: Path) -> dict[str, object]:
+def _files(pki: Path, folder: Path) -> Part:
     return {"client-certificate": str(folder / "now.pem")}
 
 
-def _plugin(pki: Path, folder: Path) -> dict[str, object]:
+def _plugin(pki: Path, folder: Path) -> Part:
     """A plugin that prints a file."""
     path = folder / "plugin"
     path.write_text(f"#!/bin/sh\ncat {folder}/credential\n")
@@ -173,32 +188,22 @@ def _issue(pki: Path, folder: Path, name: str) -> None:
 
 @pytest.mark.parametrize("user", [_files, _plugin])
 async def test_replaced_client_certificate_is_used_without_restart(
-    pki: Path, tmp_path: Path, user: Callable[[Path, Path], dict[str, object]]
+    pki: Path, tmp_path: Path, user: Callable[[Path, Path], Part]
 ) -> None:
     """On every connection: those that were kept presented the old one."""
     accepting = Accepting("client")
     _issue(pki, tmp_path, "client")
-    cluster: dict[str, object] = {"certificate-authority": str(pki / "ca.crt")}
     tls = server_tls(pki, "ip", ask_for_client=True)
     async with ScriptedHttpServer([accepting]).running(tls) as server:
-        write_kubeconfig(tmp_path / "kubeconfig", server.url, cluster, user(pki, tmp_path))
-        config = load_config(str(tmp_path / "kubeconfig"), {})
-        async with RestClient(config=config, field_manager="m", user_agent="u") as client:
-
-            async def ask() -> list[bytes]:
-                async with asyncio.TaskGroup() as group:
-                    requests = [
-                        group.create_task(client.request_raw("GET", "/version")) for _ in range(3)
-                    ]
-                return [each.result() for each in requests]
-
-            await ask()
+        config = config_of(tmp_path, server.url, trusting(pki / "ca.crt"), user(pki, tmp_path))
+        async with client_of(config) as client:
+            await versions(client)
             accepting.name = "renewed"
             with pytest.raises(Unauthorized):
-                await client.request_raw("GET", "/version")
+                await read_version(client)
             _issue(pki, tmp_path, "renewed")
-            assert await client.request_raw("GET", "/version")
-            assert len(await ask()) == 3
+            assert await read_version(client)
+            assert len(await versions(client)) == 3
 
 
 def _serve_with_alerts(listener: socket.socket, tls: ssl.SSLContext) -> None:
@@ -232,26 +237,24 @@ RELOADED = {
 async def test_client_certificate_is_reloaded_after_a_failed_handshake(
     pki: Path,
     tmp_path: Path,
-    user: Callable[[Path, Path], dict[str, object]],
+    user: Callable[[Path, Path], Part],
     version: ssl.TLSVersion,
     alerts: bool,
 ) -> None:
     """There is no 401. In TLS 1.3 the client learns of the failure only after the handshake."""
     _issue(pki, tmp_path, "stranger")
-    cluster: dict[str, object] = {"certificate-authority": str(pki / "ca.crt")}
     tls = server_tls(pki, "ip", ask_for_client=True)
     tls.maximum_version = version
     async with ScriptedHttpServer([answer(200, {})] * 2).running(tls) as server:
         with socket.create_server(("127.0.0.1", 0)) as listener:
             url = f"https://127.0.0.1:{listener.getsockname()[1]}" if alerts else server.url
             threading.Thread(target=_serve_with_alerts, args=(listener, tls), daemon=True).start()
-            write_kubeconfig(tmp_path / "kubeconfig", url, cluster, user(pki, tmp_path))
-            config = load_config(str(tmp_path / "kubeconfig"), {})
-            async with RestClient(config=config, field_manager="m", user_agent="u") as client:
+            config = config_of(tmp_path, url, trusting(pki / "ca.crt"), user(pki, tmp_path))
+            async with client_of(config) as client:
                 with pytest.raises(ConnectionFailed, match="(?i)alert" if alerts else "closed"):
                     await client.create(LEASES, b"{}", namespace="n")
                 _issue(pki, tmp_path, "client")
-                assert await client.request_raw("GET", "/version") == b"{}"
+                assert await read_version(client) == b"{}"
             listener.shutdown(socket.SHUT_RDWR)
 
 
@@ -260,11 +263,9 @@ async def test_unusable_new_client_certificate_is_not_used(
     pki: Path, tmp_path: Path, damage: str
 ) -> None:
     _issue(pki, tmp_path, "client")
-    cluster: dict[str, object] = {"certificate-authority": str(pki / "ca.crt")}
     tls = server_tls(pki, "ip", ask_for_client=True)
     async with ScriptedHttpServer([answer(200, {"major": "1"})] * 2).running(tls) as server:
-        write_kubeconfig(tmp_path / "kubeconfig", server.url, cluster, _files(pki, tmp_path))
-        config = load_config(str(tmp_path / "kubeconfig"), {})
+        config = config_of(tmp_path, server.url, trusting(pki / "ca.crt"), _files(pki, tmp_path))
         if damage == "gone":
             (tmp_path / "now.pem").unlink()
         elif damage == "no-pem":
@@ -273,8 +274,8 @@ async def test_unusable_new_client_certificate_is_not_used(
             key = (pki / "ca.key").read_bytes()
             (tmp_path / "now.pem").write_bytes((pki / "renewed.crt").read_bytes() + key)
         assert not await config.credentials.renew(None, config.credentials.version)
-        async with RestClient(config=config, field_manager="m", user_agent="u") as client:
-            assert await client.request_raw("GET", "/version")
+        async with client_of(config) as client:
+            assert await read_version(client)
 
 
 @pytest.mark.parametrize("broken_between", [False, True], ids=["valid", "invalid-between"])
@@ -282,24 +283,17 @@ async def test_replaced_ca_file_is_trusted_without_restart(
     pki: Path, tmp_path: Path, broken_between: bool
 ) -> None:
     """Its comments may have any characters."""
-    authority, kubeconfig = tmp_path / "ca.crt", tmp_path / "kubeconfig"
+    authority = tmp_path / "ca.crt"
     authority.write_bytes((pki / "client.crt").read_bytes())
-    cluster: dict[str, object] = {"certificate-authority": str(authority)}
     script = [answer(200, {"major": "1"})] * 3
     async with ScriptedHttpServer(script).running(server_tls(pki, "ip")) as server:
-        write_kubeconfig(kubeconfig, server.url, cluster, {})
-        config = load_config(str(kubeconfig), {})
-        async with RestClient(config=config, field_manager="m", user_agent="u") as client:
+        config = config_of(tmp_path, server.url, trusting(authority), {})
+        async with client_of(config) as client:
             with pytest.raises(ConnectionFailed, match="CERTIFICATE_VERIFY_FAILED"):
-                await client.request_raw("GET", "/version")
+                await read_version(client)
             if broken_between:
                 authority.write_text("not a certificate")
                 with pytest.raises(ConnectionFailed, match="CERTIFICATE_VERIFY_FAILED"):
-                    await client.request_raw("GET", "/version")
+                    await read_version(client)
             authority.write_bytes("# Zürich\n".encode() + (pki / "ca.crt").read_bytes())
-            async with asyncio.TaskGroup() as group:
-                requests = [
-                    group.create_task(client.request_raw("GET", "/version")) for _ in range(3)
-                ]
-
-    assert all(b"major" in request.result() for request in requests)
+            assert all(b"major" in each for each in await versions(client))

@@ -76,14 +76,8 @@ async def probe(
     [
         (None, success("service healthy")),
         ("", success("service healthy")),
-        (
-            "down",
-            failure('service unhealthy (responded with "NOT_SERVING")'),
-        ),
-        (
-            "unclear",
-            failure('service unhealthy (responded with "UNKNOWN")'),
-        ),
+        ("down", failure('service unhealthy (responded with "NOT_SERVING")')),
+        ("unclear", failure('service unhealthy (responded with "UNKNOWN")')),
     ],
 )
 async def test_the_state_of_the_service_decides(service: str | None, result: ProbeResult) -> None:
@@ -201,23 +195,11 @@ BEGUN = SETTINGS + headers(STATUS_200, GRPC)
 
 RESPONSES: dict[str, tuple[bytes, str | None]] = {
     "serving": (BEGUN + SERVING + OK, None),
-    "subtype": (
-        SETTINGS + headers(STATUS_200, (b"content-type", b"application/grpc+proto")) + SERVING + OK,
-        None,
-    ),
+    "subtype": (SETTINGS + headers(STATUS_200, (b"content-type", b"application/grpc+proto")) + SERVING + OK, None),
     "two-parts": (BEGUN + data(b"\0\0\0\0\2") + data(b"\x08\x01") + OK, None),
-    "header-that-http-2-forbids": (
-        SETTINGS + headers(STATUS_200, GRPC, (b"connection", b"keep-alive")) + SERVING + OK,
-        None,
-    ),
-    "goaway-that-includes-the-call": (
-        SETTINGS + goaway(last_stream=2**31 - 1, error=0) + BEGUN[9:] + SERVING + OK,
-        None,
-    ),
-    "goaway-after-the-response": (
-        BEGUN + SERVING + OK + goaway(last_stream=0, error=11) + PING,
-        None,
-    ),
+    "header-that-http-2-forbids": (SETTINGS + headers(STATUS_200, GRPC, (b"connection", b"keep-alive")) + SERVING + OK, None),
+    "goaway-that-includes-the-call": (SETTINGS + goaway(last_stream=2**31 - 1, error=0) + BEGUN[9:] + SERVING + OK, None),
+    "goaway-after-the-response": (BEGUN + SERVING + OK + goaway(last_stream=0, error=11) + PING, None),
     "pings-within-the-limit": (BEGUN + 90 * PING + SERVING + OK, None),
     "not-serving": (BEGUN + data(b"\0\0\0\0\2\x08\x02") + OK, "NOT_SERVING"),
     "unknown-state": (BEGUN + data(b"\0\0\0\0\2\x08\x09") + OK, '"9"'),
@@ -227,32 +209,20 @@ RESPONSES: dict[str, tuple[bytes, str | None]] = {
     "compressed": (BEGUN + data(b"\1\0\0\0\2\x08\x01") + OK, "one uncompressed message"),
     "another-length": (BEGUN + data(b"\0\0\0\0\3\x08\x01") + OK, "one uncompressed message"),
     "no-protobuf": (BEGUN + data(b"\0\0\0\0\2\x0f\0") + OK, "unmarshal"),
-    "trailers-only": (
-        SETTINGS + headers(STATUS_200, GRPC, (b"grpc-status", b"14"), ended=True),
-        "code = Unavailable",
-    ),
-    "unknown-code": (
-        BEGUN + headers((b"grpc-status", b"99"), ended=True),
-        "code = Code(99)",
-    ),
+    "trailers-only": (SETTINGS + headers(STATUS_200, GRPC, (b"grpc-status", b"14"), ended=True), "code = Unavailable"),
+    "unknown-code": (BEGUN + headers((b"grpc-status", b"99"), ended=True), "code = Code(99)"),
     "no-code": (BEGUN + SERVING + headers((b"a", b"b"), ended=True), "code = Code()"),
     "no-trailers": (BEGUN + frame(0, flags=1, stream=1), "without sending trailers"),
-    "another-content-type": (
-        SETTINGS + headers((b":status", b"502"), (b"content-type", b"text/html"), ended=True),
-        "unexpected HTTP status code received from server: 502",
-    ),
+    "another-content-type": (SETTINGS + headers((b":status", b"502"), (b"content-type", b"text/html"), ended=True), "unexpected HTTP status code received from server: 502"),
     "reset": (BEGUN + frame(3, (8).to_bytes(4), stream=1), "RST_STREAM"),
-    "goaway-before-the-call": (
-        SETTINGS + goaway(last_stream=0, error=0),
-        "draining",
-    ),
+    "goaway-before-the-call": (SETTINGS + goaway(last_stream=0, error=0), "draining"),
     "too-many-frames": (BEGUN + 101 * PING, "more than 100 HTTP/2 frames"),
     "bad-hpack": (SETTINGS + frame(1, b"\xff\xff\xff", flags=4, stream=1), "Unavailable"),
     "end-in-the-response": (BEGUN + SERVING, "EOF"),
     "no-settings": (PING + BEGUN, "does not speak HTTP/2"),
     "http-1": (b"HTTP/1.1 400 Bad Request\r\n\r\n", "does not speak HTTP/2"),
     "nothing": (b"", "EOF"),
-}
+}  # fmt: skip
 """The bytes of a server, and a part of the message of the failure or None for a success."""
 
 

@@ -162,6 +162,18 @@ async def test_host_header_is_sent_and_changes_nothing_else() -> None:
     assert elsewhere.connections == 0
 
 
+@pytest.mark.parametrize("kind", ["httpGet", "tcpSocket"])
+async def test_a10_a_host_in_the_probe_is_never_dialled(kind: str) -> None:
+    """Whoever can write a NodePodProbe cannot make the node connect to another host."""
+    async with serving(answering(OK), host="127.0.0.2") as elsewhere:
+        probe = {kind: {"host": "127.0.0.2", "port": elsewhere.port}}
+        entry = entry_of(msgspec.convert(probe, Probe))
+        prober = prober_for(entry, commands=ScriptedRuntime(), user_agent="x")
+        result = await prober.run(Target("127.0.0.1", ""))
+
+    assert (result.succeeded, elsewhere.connections) == (False, 0)
+
+
 async def test_compressed_body_is_not_unpacked() -> None:
     packed = b"\x1f\x8bpacked"
     head = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 8\r\n\r\n"

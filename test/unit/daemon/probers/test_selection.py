@@ -20,21 +20,20 @@ def selected(probe: Probe) -> Prober:
     return prober_for(entry_of(probe), commands=ScriptedRuntime(), user_agent="x")
 
 
+def http(host: str) -> Probe:
+    return Probe(http_get=HTTPGetAction(port=80, host=host))
+
+
+def tcp(port: int | str = 80, host: str | None = None) -> Probe:
+    return Probe(tcp_socket=TCPSocketAction(port=port, host=host))
+
+
 @pytest.mark.parametrize(
     ("probe", "reason"),
     [
-        (
-            Probe(http_get=HTTPGetAction(port=80, host="127.0.0.2")),
-            "HostNotAllowed: httpGet.host is ",
-        ),
-        (
-            Probe(tcp_socket=TCPSocketAction(port=80, host="evil.example")),
-            "HostNotAllowed: tcpSocket.host is ",
-        ),
-        (
-            Probe(http_get=HTTPGetAction(port=80, host="127.0.0.1")),
-            "HostNotAllowed: httpGet.host is ",
-        ),
+        (http("127.0.0.2"), "HostNotAllowed: httpGet.host is "),
+        (http("127.0.0.1"), "HostNotAllowed: httpGet.host is "),
+        (tcp(host="evil.example"), "HostNotAllowed: tcpSocket.host is "),
         (Probe(), "InvalidProbe: "),
     ],
 )
@@ -43,10 +42,6 @@ async def test_probe_that_must_not_run_fails_with_the_reason(probe: Probe, reaso
 
     assert not result.succeeded
     assert result.message.startswith(reason)
-
-
-def tcp(port: int | str = 80) -> Probe:
-    return Probe(tcp_socket=TCPSocketAction(port=port))
 
 
 REFUSED = Target("", "c", refusal="10.0.0.2 is not an address of this node")
