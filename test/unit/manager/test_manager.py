@@ -1,7 +1,7 @@
 """The manager on virtual time: what it runs, in which order, and how it ends."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, Self, cast
 
@@ -13,7 +13,6 @@ from kruise_probe.api.core import LEASES, NODES, Node
 from kruise_probe.api.errors import ConnectionFailed, FatalError
 from kruise_probe.api.meta import ObjectMeta
 from kruise_probe.client.config import ClusterConfig
-from kruise_probe.client.rest import RestClient
 from kruise_probe.informers.shared_informer import SharedInformer
 from kruise_probe.manager.leader_election import LeaderElection
 from kruise_probe.manager.manager import Manager
@@ -99,9 +98,6 @@ class Parts:
         self.manager.controllers = [Part("nodes", self.journal)]
         self.manager.informers.append(cast(SharedInformer[Any], self.cache))
 
-    def replace(self, group: str, **options: Any) -> None:
-        setattr(self.manager, group, [Part("other", self.journal, **options)])
-
 
 @asynccontextmanager
 async def running(manager: Manager, *, for_seconds: float = 1) -> AsyncIterator[None]:
@@ -151,55 +147,32 @@ async def test_a_stop_before_caches_have_synced_is_clean() -> None:
     assert sorted(parts.journal[2:]) == ["-pods", "-webhook"]
 
 
+MANY = ExceptionGroup("many", [OSError("first\nline"), OSError("second")])
+
+
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("group", "ends_after", "error", "message"),
     [
-        pytest.param(
-            lambda p: p.replace("services", error=OSError("port taken"), ends_after=0),
-            "other failed: port taken",
-            id="a-service-fails-before-the-caches-sync",
-        ),
-        pytest.param(
-            lambda p: p.replace("services", ends_after=50), "other ended", id="a-service-ends"
-        ),
-        pytest.param(
-            lambda p: p.replace("controllers", ends_after=50),
-            "other ended",
-            id="a-controller-ends",
-        ),
-        pytest.param(
-            lambda p: p.replace("controllers", error=KeyError("x"), ends_after=50),
-            "other failed: 'x'",
-            id="a-controller-fails",
-        ),
-        pytest.param(
-            lambda p: p.replace("controllers", error=TimeoutError(), ends_after=50),
-            "other failed: TimeoutError",
-            id="a-controller-fails-without-a-message",
-        ),
-        pytest.param(
-            lambda p: p.replace(
-                "services",
-                error=ExceptionGroup("many", [OSError("first\nline"), OSError("second")]),
-                ends_after=5,
-            ),
-            "other failed: first",
-            id="a-group-of-errors-is-reported-by-its-first-line",
-        ),
+        pytest.param("services", 0, OSError("port taken"), "failed: port taken", id="a-service-fails-before-the-caches-sync"),
+        pytest.param("services", 50, None, "ended", id="a-service-ends"),
+        pytest.param("controllers", 50, None, "ended", id="a-controller-ends"),
+        pytest.param("controllers", 50, KeyError("x"), "failed: 'x'", id="a-controller-fails"),
+        pytest.param("controllers", 50, TimeoutError(), "failed: TimeoutError", id="a-controller-fails-without-a-message"),
+        pytest.param("services", 5, MANY, "failed: first", id="a-group-of-errors-is-reported-by-its-first-line"),
     ],
-)
+)  # fmt: skip
 @pytest.mark.parametrize("elects", [True, False], ids=["elected", "without-election"])
 async def test_c1_the_end_of_a_core_task_ends_the_manager_with_one_line(
-    change: Callable[[Parts], None], message: str, elects: bool
+    group: str, ends_after: float, error: Exception | None, message: str, elects: bool
 ) -> None:
     parts = Parts(elects=elects)
-    change(parts)
+    other = Part("other", parts.journal, ends_after=ends_after, error=error)
+    setattr(parts.manager, group, [other])
     with pytest.raises(FatalError) as raised:
         await parts.manager.start()
-    assert str(raised.value) == message
-    starts = [each[1:] for each in parts.journal if each[0] == "+"]
-    ends = [each[1:] for each in parts.journal if each[0] == "-"]
-    assert sorted(starts) == sorted(ends), "everything that had started was stopped"
+    assert str(raised.value) == f"other {message}"
+    starts, ends = (sorted(x[1:] for x in parts.journal if x[0] == sign) for sign in "+-")
+    assert starts == ends, "everything that had started was stopped"
     assert parts.leases.holder == ""
 
 
@@ -238,30 +211,23 @@ async def test_a_source_that_refuses_is_the_reason_why_caches_do_not_sync() -> N
 
 
 async def test_clients_have_the_options_of_the_manager_and_only_one_is_fenced() -> None:
+    """Both are open while the manager runs."""
     made: list[dict[str, Any]] = []
-
-    def new_client(**given: Any) -> RestClient:
-        made.append({"before_send": None} | given)
-        return RestClient(**given)
-
-    manager = manager_of(
-        new_client=new_client, leader_election=ELECTION, user_agent="u/1", qps=5.0, burst=9
-    )
-    for each in made:
-        assert (each["field_manager"], each["user_agent"]) == ("operator", "u/1")
-        assert (each["qps"], each["burst"]) == (5.0, 9)
-    assert manager.elector
-    assert [each["before_send"] for each in made] == [None, manager.elector.check]
-
-
-async def test_both_clients_are_open_while_the_manager_runs() -> None:
     clients: list[LeaseClient] = []
 
-    def new_client(**_: object) -> LeaseClient:
+    def new_client(**given: Any) -> LeaseClient:
+        made.append({"before_send": None} | given)
         clients.append(LeaseClient(FakeLeases()))
         return clients[-1]
 
-    async with running(manager_of(new_client=new_client)):
+    options: dict[str, Any] = {"user_agent": "u/1", "qps": 5.0, "burst": 9}
+    manager = manager_of(new_client=new_client, leader_election=ELECTION, **options)
+    for each in made:
+        assert {key: each[key] for key in options} == options
+        assert each["field_manager"] == "operator"
+    assert manager.elector
+    assert [each["before_send"] for each in made] == [None, manager.elector.check]
+    async with running(manager):
         assert [each.entered for each in clients] == [1, 1]
     assert [each.entered for each in clients] == [0, 0]
 
