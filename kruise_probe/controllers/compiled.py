@@ -46,6 +46,7 @@ Invalid = frozenset[tuple[str, str | None]]
 
 MarkField = Literal["labels", "annotations"]
 """The two kinds of marks with keys: the name of their attribute."""
+MARK_FIELDS: Final[tuple[MarkField, MarkField]] = ("labels", "annotations")
 
 
 class Marks(NamedTuple):

@@ -1,7 +1,6 @@
 """The links from the daemon to the marks on the pod, one function for each. Pure."""
 
 import re
-from collections.abc import Mapping
 from datetime import timedelta
 from typing import Final
 
@@ -11,11 +10,9 @@ from kruise_probe.api.messages import searched_part
 from kruise_probe.api.names import REASON_DAEMON_STALE
 from kruise_probe.api.times import parse_time
 from kruise_probe.api.v1alpha1 import ContainerProbeState, ProbeState
-from kruise_probe.controllers.compiled import MarkField
 from kruise_probe.controllers.markers.conditions import VALUE_INVALID, listed
 from kruise_probe.controllers.pods.claims import Claim, WantedMarks
-from kruise_probe.controllers.pods.marking import CONDITION_STATUS
-from kruise_probe.controllers.pods.values import values_of
+from kruise_probe.controllers.pods.marking import CONDITION_STATUS, values_of
 from kruise_probe.inspection.commands import command_problem, split_hint, start_hint
 from kruise_probe.inspection.link import (
     Link,
@@ -198,33 +195,20 @@ def _values_link(
     context: ProbeContext, claim: Claim, result: ContainerProbeState, wanted: WantedMarks
 ) -> Link:
     pod, values = context.seen.pod, values_of(wanted, result)
-    marks: tuple[tuple[MarkField, Mapping[str, str | None], Mapping[str, str]], ...] = (
-        ("labels", values.labels, pod.labels),
-        ("annotations", values.annotations, pod.annotations),
-    )
-    wrong = [
-        (field, key, value, actual.get(key, "absent"))
-        for field, written, actual in marks
-        for key, value in written.items()
-        if actual.get(key) != value
-    ]
+    wrong = [each for each in values if getattr(pod, each.field).get(each.key) != each.value]
     if wrong:
         text = "; ".join(
-            f"{field.removesuffix('s')} {key} should be {'absent' if value is None else value}, but is {actual}"
-            for field, key, value, actual in wrong
+            f"{field.removesuffix('s')} {key} should be {'absent' if value is None else value}, "
+            f"but is {getattr(pod, field).get(key, 'absent')}"
+            for field, key, value, _ in wrong
         )
-        only_values = all(claim.is_from_message(field, key) for field, key, *_ in wrong)
+        only_values = all(claim.is_from_message(each.field, each.key) for each in wrong)
         if only_values and context.snapshot.is_recent(
             result.last_probe_time, within=MAX_VALUE_DELAY
         ):
             return waiting("marks", "ValueNew", f"{text}; the message is a few seconds old")
         return _behind_link(context, result, "marks", "MarksBehind", text)
-    shown = [
-        f"{key}={value}"
-        for key, value in (*values.labels.items(), *values.annotations.items())
-        if value is not None
-    ]
-    text = ", ".join(shown)
+    text = ", ".join([f"{each.key}={each.value}" for each in values if each.value is not None])
     if invalid := invalid_values(wanted, result):
         remedy = PRINT_LESS if _searched_part(result) else ""
         text = "; ".join(filter(None, (text, listed(invalid))))
@@ -234,18 +218,14 @@ def _values_link(
 
 def invalid_values(wanted: WantedMarks, result: ContainerProbeState) -> list[str]:
     """For each key without a valid value in the message: what the pod has instead, the pattern and the message."""
-    values, message = values_of(wanted, result), result.message or ""
+    message = result.message or ""
     searched = f" ({part})" if (part := _searched_part(result)) else ""
     if len(message) > SHOWN_MESSAGE:
         message = f"{message[:SHOWN_MESSAGE]}…"
     return [
-        f'{kind} {key} {_instead(source)}: {_why_invalid(source)} "{message}"{searched}'
-        for kind, items, invalid in (
-            ("label", wanted.labels, values.invalid_labels),
-            ("annotation", wanted.annotations, values.invalid_annotations),
-        )
-        for key, source in items
-        if key in invalid and isinstance(source, FromMessage)
+        f'{field.removesuffix("s")} {key} {_instead(source)}: {_why_invalid(source)} "{message}"{searched}'
+        for field, key, _, source in values_of(wanted, result)
+        if source
     ]
 
 

@@ -10,15 +10,30 @@ Differs: everything but the number of pods.
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from kruise_probe.api.keys import ProbeName
+from kruise_probe.api.messages import searched_part
 from kruise_probe.api.pods import Pod
 from kruise_probe.api.v1alpha1 import PodProbe, ProbeState
 from kruise_probe.controllers.compiled import CompiledMarker
 from kruise_probe.controllers.nodes.plan import probes_of_marker, unordered_probes
-from kruise_probe.controllers.pods.marking import States
-from kruise_probe.controllers.pods.values import InvalidValue
+from kruise_probe.controllers.pods.claims import Claims, claims_with_container
+from kruise_probe.controllers.pods.marking import States, values_of
+
+
+class InvalidValue(NamedTuple):
+    """A key for which the message of `probe` has no valid value.
+
+    Attributes:
+        kind: "label" or "annotation".
+        searched: what part of the output the message is; empty for a whole one.
+    """
+
+    probe: str
+    kind: str
+    key: str
+    searched: str = ""
 
 
 class StatusCounts:
@@ -64,6 +79,26 @@ class StatusCounts:
         """Compare the entry of a pod in the NodePodProbe of its node with the probes that it should have."""
         if not _is_current(self.compiled, pod, entry, paused):
             self.nodes_behind.add(pod.node)
+
+
+def invalid_values(
+    compiled: CompiledMarker, pod: Pod, claims: Claims, states: States
+) -> list[InvalidValue]:
+    """The keys of a marker for which the current messages of `pod` have no valid value."""
+    names = {each.name: each.probe for each in compiled.probes}
+    found: list[InvalidValue] = []
+    for claim in claims_with_container(pod, claims).claims:
+        state = states.get(claim.name)
+        wanted = claim.wanted.get(state.state) if state is not None else None
+        if claim.name not in names or state is None or wanted is None:
+            continue
+        searched = searched_part(state.message or "", failed=state.state == ProbeState.FAILED)
+        found += [
+            InvalidValue(names[claim.name], value.field.removesuffix("s"), value.key, searched)
+            for value in values_of(wanted, state)
+            if value.invalid
+        ]
+    return found
 
 
 def _state_of(compiled: CompiledMarker, states: States) -> ProbeState:

@@ -35,7 +35,7 @@ from kruise_probe.controllers.markers.conditions import (
     encode_status,
     marker_status,
 )
-from kruise_probe.controllers.markers.counts import StatusCounts
+from kruise_probe.controllers.markers.counts import StatusCounts, invalid_values
 from kruise_probe.controllers.pods.claims import (
     claims_of,
     conflicts_of,
@@ -43,7 +43,6 @@ from kruise_probe.controllers.pods.claims import (
     unowned_marks,
 )
 from kruise_probe.controllers.pods.marking import states_of_conditions
-from kruise_probe.controllers.pods.values import invalid_values
 from kruise_probe.controllers.pods.writes import MARKS_INTERVAL_SECONDS
 from kruise_probe.controllers.queues import Queues
 from kruise_probe.controllers.state import State

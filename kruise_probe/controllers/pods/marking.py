@@ -28,16 +28,23 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from kruise_probe.api.extraction import FromMessage, annotation_value, label_value
 from kruise_probe.api.keys import ProbeName
+from kruise_probe.api.messages import normalise_message
 from kruise_probe.api.names import REASON_DAEMON_STALE, REASON_PAUSED, REASON_PROBE_REMOVED
 from kruise_probe.api.pods import NOTHING_OWNED, Owned, Pod, PodCondition
 from kruise_probe.api.reserved import reserved_condition_error
 from kruise_probe.api.times import format_time, parse_time
 from kruise_probe.api.v1alpha1 import ContainerProbeState, ProbeState
-from kruise_probe.controllers.compiled import CompiledMarker, MarkField
+from kruise_probe.controllers.compiled import MARK_FIELDS, CompiledMarker, MarkField
 from kruise_probe.controllers.limits import NOTHING_LEFT_OUT, LeftOut
-from kruise_probe.controllers.pods.claims import Claim, Claims, claims_with_container, marks_of
-from kruise_probe.controllers.pods.values import Values, values_of
+from kruise_probe.controllers.pods.claims import (
+    Claim,
+    Claims,
+    WantedMarks,
+    claims_with_container,
+    marks_of,
+)
 
 CONDITION_STATUS: Final = {
     ProbeState.SUCCEEDED.value: "True",
@@ -112,18 +119,45 @@ def marking(
                 changes.conditions.append(condition)
         wanted = claim.wanted.get(ProbeState.UNKNOWN if why_unknown else state.state)
         if wanted is not None:
-            _apply_values(pod, values_of(wanted, None if why_unknown else state), changes)
+            _apply(values_of(wanted, None if why_unknown else state), pod, changes)
     _remove_stale_marks(pod, claims, ended, changes)
     return changes or None
 
 
-def _apply_values(pod: Pod, values: Values, changes: Changes) -> None:
-    for key, value in values.labels.items():
-        if pod.labels.get(key) != value:
-            changes.labels[key] = value
-    for key, value in values.annotations.items():
-        if pod.annotations.get(key) != value:
-            changes.annotations[key] = value
+class Value(NamedTuple):
+    """The value that a key should have, None if it must be absent. `invalid`: the message has no valid value for it."""
+
+    field: MarkField
+    key: str
+    value: str | None
+    invalid: FromMessage | None = None
+
+
+def values_of(wanted: WantedMarks, result: ContainerProbeState | None) -> list[Value]:
+    """The values of `wanted` for this result; None has no message."""
+    values: list[Value] = []
+    for field, items in zip(MARK_FIELDS, wanted, strict=True):
+        for key, source in items:
+            if not isinstance(source, FromMessage):
+                values.append(Value(field, key, source))
+                continue
+            # Providers and Kruise's daemon do not normalise their messages.
+            message = normalise_message(result.message or "") if result else ""
+            if field == "labels":
+                found = label_value(source, message)
+            else:
+                found = annotation_value(source, key, message)
+            if found is None:
+                values.append(Value(field, key, source.static, invalid=source))
+            else:
+                values.append(Value(field, key, found))
+    return values
+
+
+def _apply(values: Iterable[Value], pod: Pod, changes: Changes) -> None:
+    for field, key, value, _ in values:
+        if getattr(pod, field).get(key) != value:
+            getattr(changes, field)[key] = value
 
 
 def _state(pod: Pod, claim: Claim, states: States, stale: str) -> ContainerProbeState | None:
@@ -215,16 +249,19 @@ def _with_reason(current: PodCondition, reason: str) -> PodCondition:
 def _remove_stale_marks(
     pod: Pod, claims: Claims, ended: Iterable[CompiledMarker], changes: Changes
 ) -> None:
-    """Remove our marks that no live marker of the pod would write."""
-    owned = _with_unowned(pod, ended)
+    """Remove our marks, and those that we wrote for `ended`, that no live marker of the pod would write."""
+    owned = pod.owned
+    for marker in ended:
+        marks = marks_of(pod, marker)
+        owned = Owned(*(mine | found for mine, found in zip(owned, marks, strict=True)))
     if owned is NOTHING_OWNED:
         return
-    for key in owned.labels & pod.labels.keys() - changes.labels.keys():
-        if _is_stale(pod, claims.labels.get(key), "labels", key, pod.labels[key]):
-            changes.labels[key] = None
-    for key in owned.annotations & pod.annotations.keys() - changes.annotations.keys():
-        if _is_stale(pod, claims.annotations.get(key), "annotations", key, pod.annotations[key]):
-            changes.annotations[key] = None
+    for field in MARK_FIELDS:
+        current, changed = getattr(pod, field), getattr(changes, field)
+        for key in getattr(owned, field) & current.keys() - changed.keys():
+            owner = getattr(claims, field).get(key)
+            if _is_stale(pod, owner, field, key, current[key]):
+                changed[key] = None
     for condition_type in sorted(owned.condition_types - claims.condition_types.keys()):
         current = pod.condition(condition_type)
         if current is None:
@@ -235,15 +272,6 @@ def _remove_stale_marks(
             condition_type
         ):
             changes.conditions.append(_with_reason(current, REASON_PROBE_REMOVED))
-
-
-def _with_unowned(pod: Pod, ended: Iterable[CompiledMarker]) -> Owned:
-    """What we own, and what we wrote for the markers that have ended."""
-    owned = pod.owned
-    for marker in ended:
-        marks = marks_of(pod, marker)
-        owned = Owned(*(mine | found for mine, found in zip(owned, marks, strict=True)))
-    return owned
 
 
 def _is_stale(pod: Pod, owner: Claim | None, field: MarkField, key: str, value: str) -> bool:
