@@ -43,7 +43,6 @@ from kruise_probe.daemon.probers.selection import prober_for
 from kruise_probe.daemon.targets import NodeAddresses
 from kruise_probe.daemon.worker import WorkerContext
 from kruise_probe.informers.shared_informer import SharedInformer
-from kruise_probe.manager.cache_checks import add_cache_checks
 from kruise_probe.manager.process import run_until_signalled
 from kruise_probe.manager.recorder import EventRecorder
 from kruise_probe.serving.logs import configure_logs
@@ -150,7 +149,7 @@ async def _run_agent(flags: DaemonFlags, runtime: NodeRuntime, context: ProcessC
         sockets = Places(_socket_places(raise_open_files_limit()), SOCKETS)
         REGISTRY.register(PlacesCollector(execs=execs, sockets=sockets))
         ready.add("runtime", lambda: None if containers.available else containers.problem)
-        add_cache_checks(ready, informer)
+        ready.add_cache(informer)
         group.create_task(_warn_without_probes(informer, flags.node_name), name="no work")
         await run_agent(
             node_name=flags.node_name,

@@ -214,14 +214,14 @@ class HttpConnection(asyncio.Protocol):
         """
         assert self._response is not None, "no request was sent"
         while not self._response.status:
-            await self._wait_for_data()
+            await self._data()
         return self._response
 
     async def read_chunk(self) -> bytes:
         """Return the next bytes of the body; empty at its end. Raises: as `read_header`."""
         response = await self.read_header()
         while not response.body and not response.complete:
-            await self._wait_for_data()
+            await self._data()
         if self._paused:
             self._paused = False
             if self._transport is not None:
@@ -299,14 +299,12 @@ class HttpConnection(asyncio.Protocol):
         self.close()
         self._wake()
 
-    async def _wait_for_data(self) -> None:
+    def _data(self) -> asyncio.Future[None]:
+        """Return what ends when there is more of the response, or a problem. Raises that problem."""
         if self._problem is not None:
             raise self._problem
         self._waiter = asyncio.get_running_loop().create_future()
-        try:
-            await self._waiter
-        finally:
-            self._waiter = None
+        return self._waiter
 
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():

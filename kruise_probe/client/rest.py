@@ -109,7 +109,7 @@ class RestClient:
     async def get(self, resource: Resource[T], key: NamespacedName) -> T:
         """Get one object."""
         request = Request("GET", resource.path(*key))
-        return _checked(request, resource.decode, await self._send(request), key)
+        return _checked(request, resource.decode, await self.send(request), key)
 
     async def list_page(
         self,
@@ -133,7 +133,7 @@ class RestClient:
             fieldSelector=field_selector,
         )
         request = Request("GET", resource.path(namespace) + query, compressed=True)
-        body = await self._send(request)
+        body = (await self.send(request)).body
         try:
             return resource.decode_list(body)
         except DECODE_ERRORS as error:
@@ -180,7 +180,7 @@ class RestClient:
         """Create the object in `body`. Raises AlreadyExists if the name is taken."""
         target = resource.path(namespace) + self._query
         request = Request("POST", target, body, JSON, repeatable=False)
-        return _checked(request, resource.decode, await self._send(request))
+        return _checked(request, resource.decode, await self.send(request))
 
     async def replace_for_metadata(
         self, resource: Resource[Any], key: NamespacedName, body: bytes, *, subresource: str = ""
@@ -198,7 +198,7 @@ class RestClient:
             repeatable=False,
             metadata_only=True,
         )
-        return _checked(request, _metadata_decoder.decode, await self._send(request), key).metadata
+        return _checked(request, _metadata_decoder.decode, await self.send(request), key).metadata
 
     async def patch(
         self,
@@ -212,7 +212,7 @@ class RestClient:
         """Patch the object with a merge patch, which is idempotent."""
         target = resource.path(*key, subresource) + self._query
         request = Request("PATCH", target, body, patch_type)
-        return _checked(request, resource.decode, await self._send(request), key)
+        return _checked(request, resource.decode, await self.send(request), key)
 
     async def delete(self, resource: Resource[Any], key: NamespacedName, *, uid: str = "") -> None:
         """Delete the object. It may still exist afterwards, with finalizers or for a grace period.
@@ -223,9 +223,9 @@ class RestClient:
         options = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}}
         body = msgspec.json.encode(options) if uid else None
         request = Request("DELETE", resource.path(*key), body, JSON if uid else "")
-        response = await self._send(request)
+        response = await self.send(request)
         with suppress(*DECODE_ERRORS):
-            if _kind_decoder.decode(response).kind == "Status":
+            if _kind_decoder.decode(response.body).kind == "Status":
                 return
         _checked(request, _metadata_decoder.decode, response, key)
 
@@ -235,9 +235,6 @@ class RestClient:
         """Send any request and return the body. `target` is path and query. Only GET is retried after a broken connection."""
         content_type = content_type if body is not None else ""
         request = Request(method, target, body, content_type, repeatable=method == "GET")
-        return await self._send(request)
-
-    async def _send(self, request: Request) -> bytes:
         return (await self.send(request)).body
 
     async def send(self, request: Request) -> Response:
@@ -334,7 +331,7 @@ class ResourceListerWatcher(Generic[T]):
 def _checked(
     request: Request,
     decode: Callable[[bytes], T],
-    body: bytes,
+    response: Response,
     key: NamespacedName | None = None,
 ) -> T:
     """Decode a stored object. Other JSON may decode too, as an object whose fields are all absent.
@@ -342,7 +339,7 @@ def _checked(
     A proxy or gateway may respond with 200 and a body of its own.
     """
     try:
-        found = decode(body)
+        found = decode(response.body)
         if not found.resource_version or key not in (None, found.key):
             raise msgspec.ValidationError(
                 f"it is {found.key} with resourceVersion {found.resource_version!r}"

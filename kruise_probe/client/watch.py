@@ -60,7 +60,7 @@ class WatchStream(Generic[T]):
             self._events_in_a_row = 0
             await asyncio.sleep(0)
         while not self._lines:
-            await self._read()
+            self._split(await self._stream.read_chunk(deadline_seconds=READ_DEADLINE_SECONDS))
         self._events_in_a_row += 1
         try:
             return decode_event(self._resource, self._lines.popleft(), self._request)
@@ -69,8 +69,8 @@ class WatchStream(Generic[T]):
                 f"{self._request}: the server sent an invalid watch event: {error}"
             ) from error
 
-    async def _read(self) -> None:
-        chunk = await self._stream.read_chunk(deadline_seconds=READ_DEADLINE_SECONDS)
+    def _split(self, chunk: bytes) -> None:
+        """Add the lines that `chunk` completes; an empty chunk is the end."""
         if not chunk:
             if self._incomplete:
                 raise ConnectionBroken(

@@ -94,7 +94,7 @@ class MarkerEvents(_Events):
         if is_initial:
             self._queues.enqueue_marker_status(obj.key, initial=True)
         else:
-            self._queues.enqueue_marker(obj.key)
+            self._queues.markers.add(obj.key)
         self._enqueue_pods(marker, pods, initial=is_initial)
 
     def on_update(self, old: PodProbeMarker, new: PodProbeMarker) -> None:
@@ -112,7 +112,7 @@ class MarkerEvents(_Events):
                 self._queues.enqueue_marker_status(new.key)
             return
         before, after = self._state.index_marker(new)
-        self._queues.enqueue_marker(new.key)
+        self._queues.markers.add(new.key)
         if before is not None and before.pod_view == after.pod_view:
             self._enqueue_nodes(after, self._state.matching.pods_of(after))
             return
@@ -128,7 +128,7 @@ class MarkerEvents(_Events):
         marker, pods = self._state.remove_marker(last_known)
         for pod in pods:
             self._state.record_ended(pod, [marker])
-        self._queues.enqueue_marker(last_known.key)
+        self._queues.markers.add(last_known.key)
         self._enqueue_pods(marker, pods)
 
     def _enqueue_pods(
@@ -173,7 +173,7 @@ class NodeEvents(_Events):
 
     def _enqueue_all(self, node: Node) -> None:
         self._queues.enqueue_node(node.key.name)
-        self._queues.enqueue_daemon(node.key.name)
+        self._queues.daemons.add(node.key.name)
         enqueue_pods_on(node.key.name, self._state, self._queues)
 
 
@@ -218,12 +218,12 @@ class NodePodProbeEvents(_Events):
             if not ours or key.namespace == ours:
                 edited = change.edited[key] if leads else frozenset()
                 self._state.limits.record_change(key, PendingChange(kind, now, edited))
-                self._queues.enqueue_pod(key, Priority.HIGH)
+                self._queues.pods.add(key, Priority.HIGH)
         markers = self._state.matching.markers
         self._queues.enqueue_status_of([markers[key] for key in change.markers if key in markers])
         if node in self._state.leases.doubted:
             # Results without a hash prove that Kruise's daemon works.
-            self._queues.enqueue_daemon(node)
+            self._queues.daemons.add(node)
 
 
 class LeaseEvents(_Events):
@@ -233,7 +233,7 @@ class LeaseEvents(_Events):
         node = node_of_daemon_lease(obj.key.name)
         if node:
             self._state.leases.observe(node, obj, self._state.now())
-            self._queues.enqueue_daemon(node)
+            self._queues.daemons.add(node)
 
     def on_update(self, old: Lease, new: Lease) -> None:
         if old is not new:
@@ -243,7 +243,7 @@ class LeaseEvents(_Events):
         node = node_of_daemon_lease(last_known.key.name)
         if node:
             self._state.leases.forget(node)
-            self._queues.enqueue_daemon(node)
+            self._queues.daemons.add(node)
 
 
 def enqueue_pods_on(node: str, state: State, queues: Queues) -> None:

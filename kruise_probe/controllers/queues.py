@@ -47,14 +47,12 @@ class Queues:
         self._next_initial_at = -math.inf
         self._status_not_before: dict[NamespacedName, float] = {}
 
-    def enqueue_pod(
-        self, key: NamespacedName, priority: Priority = Priority.NORMAL, *, initial: bool = False
-    ) -> None:
+    def enqueue_pod(self, key: NamespacedName, *, initial: bool = False) -> None:
         """Enqueue a pod. Keys of an initial list or a resync are spread over time, at LOW priority."""
         if initial:
             self.pods.add_after(key, self._take_initial_delay(), Priority.LOW)
         else:
-            self.pods.add(key, priority)
+            self.pods.add(key)
 
     def enqueue_node(self, name: str, *, initial: bool = False) -> None:
         """Enqueue a node after GATHER_SECONDS; ignore an empty name."""
@@ -62,14 +60,6 @@ class Queues:
             self.nodes.add_after(name, self._take_initial_delay(), Priority.LOW)
         elif name:
             self.nodes.add_after(name, GATHER_SECONDS)
-
-    def enqueue_daemon(self, node: str) -> None:
-        """Enqueue the check whether the results of a node are stale."""
-        self.daemons.add(node)
-
-    def enqueue_marker(self, key: NamespacedName) -> None:
-        """Enqueue a marker without delay: after its creation, deletion or edit."""
-        self.markers.add(key)
 
     def enqueue_marker_status(self, key: NamespacedName, *, initial: bool = False) -> None:
         """Enqueue a status update, after the pause since the last one."""

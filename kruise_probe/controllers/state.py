@@ -195,17 +195,6 @@ class State:
     def spec(self, node: str) -> WrittenSpec:
         return self.specs.get(node, UNKNOWN_SPEC)
 
-    def no_room(self, pod: Pod) -> Collection[str]:
-        """The names of the markers whose probes of `pod` do not fit into the NodePodProbe of its node.
-
-        Until the first plan of the node after a restart, the pod's conditions provide them.
-        """
-        if pod.node in self.specs:
-            return self.specs[pod.node].no_room.get(pod.uid, ())
-        entry = self.node_index.view(pod.node).entries.get(pod.uid)
-        running = [probe.name for probe in (entry.probes if entry else None) or ()]
-        return reported_without_room(pod, self.matching.markers_of(pod), running)
-
     def results_of(self, pod: Pod, markers: tuple[CompiledMarker, ...]) -> PodResults:
         """The results of `pod`, which `markers` select; those of an inactive pod do not count any more."""
         node = self.node(pod.node)
@@ -214,14 +203,19 @@ class State:
         if is_virtual(node):
             states = states_of_conditions(pod, claims_of(markers)) if self.serverless else {}
             return PodResults(states, by_provider=True)
-        left_out, no_room = NOTHING_LEFT_OUT, self.no_room(pod)
+        left_out, spec = NOTHING_LEFT_OUT, self.specs.get(pod.node)
+        if spec is not None:
+            no_room: Collection[str] = spec.no_room.get(pod.uid, ())
+        else:  # Until the first plan of the node after a restart, the pod's conditions provide it.
+            entry = self.node_index.view(pod.node).entries.get(pod.uid)
+            running = [probe.name for probe in (entry.probes if entry else None) or ()]
+            no_room = reported_without_room(pod, markers, running)
         if (no_room or may_leave_out(markers)) and is_probed(pod):
             left_out = left_out_of(pod, markers, no_room)
         verdict = self.leases.doubted.get(pod.node)
         if verdict is Verdict.UNDECIDED:
             return PodResults(undecided=True, left_out=left_out)
         # Where the API server changes entries, the daemon reports hashes of the changed ones.
-        spec = self.specs.get(pod.node)
         states = self.node_index.states_of(pod, () if spec and spec.is_altered else markers)
         why_stale = self.leases.why_stale(pod.node) if verdict is Verdict.STALE else ""
         return PodResults(states, why_stale, left_out=left_out)

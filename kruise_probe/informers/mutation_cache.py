@@ -100,6 +100,8 @@ class MutationCache(Generic[T]):
 
     def observe(self, obj: T) -> bool:
         """Drop the written object that the event of `obj` reports or replaces; return whether it reports our own write."""
+        if not self._written:
+            return False
         written, _ = self._written.get(key := obj.key, (None, 0.0))
         if written is None or is_older(obj.resource_version, written.resource_version):
             return False

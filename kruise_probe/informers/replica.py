@@ -115,7 +115,7 @@ class Replica(Generic[T]):
             return
         key = obj.key
         stored = self.store.get(key)
-        if stored is not None and is_older(obj.resource_version, stored.resource_version):
+        if stored is not None and is_older(event.resource_version, stored.resource_version):
             return
         self._unconfirmed.discard(key)
         if event.type is EventType.DELETED:

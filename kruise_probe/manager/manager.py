@@ -29,7 +29,6 @@ from kruise_probe.client.config import ClusterConfig
 from kruise_probe.client.rest import ResourceListerWatcher, RestClient
 from kruise_probe.informers.reflector import ListerWatcher
 from kruise_probe.informers.shared_informer import SharedInformer
-from kruise_probe.manager.cache_checks import add_cache_checks
 from kruise_probe.manager.leader_election import LeaderElection, LeaderElector
 from kruise_probe.manager.recorder import EventRecorder
 from kruise_probe.serving.endpoints import Checks
@@ -121,7 +120,7 @@ class Manager:
             resync_seconds=self._resync_seconds,
         )
         self.informers.append(informer)
-        add_cache_checks(self.ready, informer)
+        self.ready.add_cache(informer)
         return informer
 
     async def start(self) -> None:

@@ -18,12 +18,14 @@ import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from prometheus_client import REGISTRY, CollectorRegistry, Gauge, Metric, disable_created_metrics
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
+from kruise_probe.client.watch import READ_DEADLINE_SECONDS
+from kruise_probe.informers.shared_informer import SharedInformer
 from kruise_probe.serving.http_messages import HttpRequest, HttpResponse
 from kruise_probe.serving.http_server import HttpHandler
 
@@ -46,6 +48,10 @@ CHECK_SECONDS: Final = 2.0
 """Deadline of an asynchronous check. Our manifests set probe timeouts above kubelet's default of one second."""
 
 
+MAX_INACTIVITY_SECONDS: Final = 2 * READ_DEADLINE_SECONDS
+"""A watch without activity for this long has failed to reconnect at least once; the process is not ready."""
+
+
 class Checks:
     """The checks of one endpoint, in the order they were added. Without checks it is healthy."""
 
@@ -55,6 +61,25 @@ class Checks:
     def add(self, name: str, check: Check) -> None:
         """Add a check, or replace the one with the same name."""
         self._checks[name] = check
+
+    def add_cache(self, informer: SharedInformer[Any]) -> None:
+        """Add two checks: the cache has synced, and its watch was active in the last `MAX_INACTIVITY_SECONDS`."""
+
+        def synced() -> str | None:
+            if informer.has_synced:
+                return None
+            return f"not synced: {informer.last_error or 'no response yet'}"
+
+        def active() -> str | None:
+            seconds = informer.seconds_since_activity()
+            if seconds <= MAX_INACTIVITY_SECONDS:
+                return None
+            return (
+                f"no activity for {seconds:.0f} s; at most {MAX_INACTIVITY_SECONDS:g} s are healthy"
+            )
+
+        self.add(f"cache {informer.name}", synced)
+        self.add(f"watch {informer.name}", active)
 
     async def run(self) -> dict[str, str | None]:
         """Run all checks concurrently. Return the problem of each; None if it passed. Never raises."""

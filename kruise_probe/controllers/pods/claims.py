@@ -96,9 +96,10 @@ Owners = Mapping[str, Claim]
 
 
 class Claims(NamedTuple):
-    """All claims on a pod, and the owner of each condition type and key."""
+    """All claims on a pod, their containers, and the owner of each condition type and key."""
 
     claims: tuple[Claim, ...]
+    containers: frozenset[str]
     condition_types: Owners
     labels: Owners
     annotations: Owners
@@ -179,7 +180,8 @@ def _resolved(claims_in_order: tuple[Claim, ...]) -> Claims:
         annotations.update({key: claim for key, _ in every_key.annotations})
         if claim.condition_type:
             condition_types[claim.condition_type] = claim
-    return Claims(tuple(claims), condition_types, labels, annotations)
+    containers = frozenset(claim.container for claim in claims)
+    return Claims(tuple(claims), containers, condition_types, labels, annotations)
 
 
 def _instructions(claim: Claim) -> int:
@@ -278,9 +280,10 @@ def claims_with_container(pod: Pod, claims: Claims) -> Claims:
 
     Ownership of the other claims does not change. Names of dropped claims have no owner, so their marks are removed.
     """
-    containers = {each.name for each in pod.containers}
-    kept = tuple([each for each in claims.claims if each.container in containers])
-    return claims if len(kept) == len(claims.claims) else _resolved(kept)
+    present = {container.name for container in pod.containers}
+    if claims.containers <= present:
+        return claims
+    return _resolved(tuple(claim for claim in claims.claims if claim.container in present))
 
 
 def marks_of(pod: Pod, marker: CompiledMarker) -> Owned:

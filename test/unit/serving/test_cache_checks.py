@@ -5,15 +5,14 @@ from support.fake_source import FakeSource
 from kruise_probe.api.errors import ConnectionFailed
 from kruise_probe.api.meta import ApiObject
 from kruise_probe.informers.shared_informer import SharedInformer
-from kruise_probe.manager.cache_checks import MAX_INACTIVITY_SECONDS, add_cache_checks
-from kruise_probe.serving.endpoints import Checks
+from kruise_probe.serving.endpoints import MAX_INACTIVITY_SECONDS, Checks
 
 
 async def test_a_cache_is_unready_until_it_syncs_and_after_a_long_time_without_activity() -> None:
     source: FakeSource[ApiObject] = FakeSource()
     informer = SharedInformer(source, name="things")
     ready = Checks()
-    add_cache_checks(ready, informer)
+    ready.add_cache(informer)
     assert [*(await ready.run()).values()] == ["not synced: no response yet", None]
 
     def refuse() -> None:
