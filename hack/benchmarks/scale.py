@@ -27,8 +27,8 @@ from kruise_probe.api.kinds import EventType, KubeObject, ListPage, Resource, Wa
 from kruise_probe.api.resources import LEASES, MARKERS, NODE_POD_PROBES, NODES, PODS
 from kruise_probe.client.config import ClusterConfig
 from kruise_probe.client.request import PatchType
-from kruise_probe.controllers.product import ManagerOptions, build
-from kruise_probe.controllers.state import Informers
+from kruise_probe.controllers.product import build
+from kruise_probe.controllers.state import Informers, ManagerOptions
 from kruise_probe.manager.manager import Manager
 from kruise_probe.manager.process import tune_garbage_collector
 from kruise_probe.serving.endpoints import Checks

@@ -26,7 +26,7 @@ from kruise_probe.cli.flag_types import (
 )
 from kruise_probe.cli.options import Port, SharedFlags, probing_enabled, serving, user_agent
 from kruise_probe.controllers import product
-from kruise_probe.controllers.state import Informers
+from kruise_probe.controllers.state import Informers, ManagerOptions
 from kruise_probe.manager.leader_election import JITTER_FACTOR, LeaderElection
 from kruise_probe.manager.manager import Manager, Runnable
 from kruise_probe.manager.process import run_until_signalled
@@ -213,8 +213,8 @@ def _leader_election(flags: ManagerFlags) -> LeaderElection:
     )
 
 
-def _options(flags: ManagerFlags) -> product.ManagerOptions:
-    return product.ManagerOptions(
+def _options(flags: ManagerFlags) -> ManagerOptions:
+    return ManagerOptions(
         system_namespace=flags.system_namespace,
         allowed_labels=flags.allowed_label_keys,
         serverless=flags.feature_gates.enabled(SERVERLESS),

@@ -21,7 +21,6 @@ from kruise_probe.api.resources import LEASES
 from kruise_probe.client.request import ApiClient
 from kruise_probe.controllers.daemon_leases import Renewal, Verdict, newest_result_without_hash
 from kruise_probe.controllers.events import enqueue_pods_on
-from kruise_probe.controllers.queues import Queues
 from kruise_probe.controllers.state import State
 from kruise_probe.workqueue.controller import Result
 
@@ -39,17 +38,11 @@ _stale_nodes: Final = Gauge(
 
 
 class DaemonReconciler:
-    """Decides on a node when the Lease of its daemon expires; enqueues the pods of the node if the verdict changed.
+    """Decides on a node when the Lease of its daemon expires; enqueues the pods of the node if the verdict changed."""
 
-    The Leases are in `system_namespace`.
-    """
-
-    def __init__(
-        self, state: State, queues: Queues, client: ApiClient, *, system_namespace: str
-    ) -> None:
-        self._state, self._queues, self._client = state, queues, client
+    def __init__(self, state: State, client: ApiClient) -> None:
+        self._state, self._client = state, client
         self._leases = state.leases
-        self._system_namespace = system_namespace
         self._reads_fail = False
         self._recovered_at = -math.inf
 
@@ -84,7 +77,7 @@ class DaemonReconciler:
         if self._leases.decide(node, verdict):
             _stale_nodes.set(self._leases.stale_nodes())
             if verdict is not Verdict.UNDECIDED:
-                enqueue_pods_on(node, self._state, self._queues)
+                enqueue_pods_on(node, self._state)
 
     def _seconds_to_wait(self, renewal: Renewal, now: datetime) -> float:
         """Seconds in which a daemon that works would renew the Lease; 0.0 or less if they are over.
@@ -105,7 +98,7 @@ class DaemonReconciler:
         Raises:
             KubeError, TimeoutError: it cannot be read.
         """
-        key = NamespacedName(self._system_namespace, daemon_lease_name(node))
+        key = NamespacedName(self._state.options.system_namespace, daemon_lease_name(node))
         try:
             async with asyncio.timeout(READ_SECONDS):
                 lease = await self._client.get(LEASES, key)

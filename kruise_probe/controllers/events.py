@@ -9,7 +9,7 @@ Differs: Kruise ignores changes of labels, deletions, phases and started contain
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from kruise_probe.api.core import Lease, Node
 from kruise_probe.api.names import node_of_daemon_lease
@@ -19,14 +19,13 @@ from kruise_probe.controllers.compiled import CompiledMarker
 from kruise_probe.controllers.limits import is_virtual
 from kruise_probe.controllers.node_index import PodResultChange, ProbesChange
 from kruise_probe.controllers.pods.writes import PendingChange
-from kruise_probe.controllers.queues import Queues
 from kruise_probe.controllers.state import State
 from kruise_probe.workqueue.priority import Priority
 
 
 class _Events:
-    def __init__(self, state: State, queues: Queues) -> None:
-        self._state, self._queues = state, queues
+    def __init__(self, state: State) -> None:
+        self._state, self._queues = state, state.queues
 
 
 class PodEvents(_Events):
@@ -174,18 +173,14 @@ class NodeEvents(_Events):
     def _enqueue_all(self, node: Node) -> None:
         self._queues.enqueue_node(node.key.name)
         self._queues.daemons.add(node.key.name)
-        enqueue_pods_on(node.key.name, self._state, self._queues)
+        enqueue_pods_on(node.key.name, self._state)
 
 
 class NodePodProbeEvents(_Events):
     """Enqueues pods with changed results, nodes whose spec others edited, and the markers of both.
 
-    A standby (`leads` is False) does not record which probes were edited: the leader writes their conditions.
+    A standby does not record which probes were edited: the leader writes their conditions.
     """
-
-    def __init__(self, state: State, queues: Queues, leads: Callable[[], bool]) -> None:
-        super().__init__(state, queues)
-        self._leads = leads
 
     def on_add(self, obj: NodePodProbe, is_initial: bool) -> None:
         own_write = self._state.node_pod_probes.observe(obj)
@@ -213,11 +208,15 @@ class NodePodProbeEvents(_Events):
         self._enqueue_changed(last_known.key.name, change)
 
     def _enqueue_changed(self, node: str, change: ProbesChange) -> None:
-        ours, leads, now = self._state.namespace, self._leads(), asyncio.get_running_loop().time()
-        for key, kind in change.pods.items():
+        ours, leads, now = (
+            self._state.namespace,
+            self._state.leads(),
+            asyncio.get_running_loop().time(),
+        )
+        for key, changed in change.pods.items():
             if not ours or key.namespace == ours:
-                edited = change.edited[key] if leads else frozenset()
-                self._state.limits.record_change(key, PendingChange(kind, now, edited))
+                edited = changed.edited if leads else frozenset()
+                self._state.limits.record_change(key, PendingChange(changed.kind, now, edited))
                 self._queues.pods.add(key, Priority.HIGH)
         markers = self._state.matching.markers
         self._queues.enqueue_status_of([markers[key] for key in change.markers if key in markers])
@@ -246,10 +245,10 @@ class LeaseEvents(_Events):
             self._queues.daemons.add(node)
 
 
-def enqueue_pods_on(node: str, state: State, queues: Queues) -> None:
+def enqueue_pods_on(node: str, state: State) -> None:
     """Enqueue all pods of a node and the status of their markers."""
     for pod in state.pods_on(node):
         markers = state.matching.markers_of(pod)
         if markers:
-            queues.enqueue_pod(pod.key)
-            queues.enqueue_status_of(markers)
+            state.queues.enqueue_pod(pod.key)
+            state.queues.enqueue_status_of(markers)

@@ -50,20 +50,26 @@ class PodResultChange(IntEnum):
     STATE = 2
 
 
+class ChangedResults(NamedTuple):
+    """The most important change of one pod's results; the probes with any, and those with a result of another handler."""
+
+    kind: PodResultChange
+    names: list[str]
+    edited: frozenset[str]
+
+
 class ProbesChange(NamedTuple):
     """What an event of a NodePodProbe changed.
 
     Attributes:
         spec: whether the entries changed.
-        pods: the pods of which a state or message changed, with the kind of change. A newer time alone is no change.
+        pods: the pods of which a state or message changed. A newer time alone is no change.
         markers: the markers of all changed results, and of all entries if the spec changed.
-        edited: by pod, the probes with the first result of another handler.
     """
 
     spec: bool
-    pods: Mapping[NamespacedName, PodResultChange]
+    pods: Mapping[NamespacedName, ChangedResults]
     markers: frozenset[NamespacedName]
-    edited: Mapping[NamespacedName, frozenset[str]] = {}
 
 
 class NodePodProbeIndex:
@@ -113,20 +119,20 @@ class NodePodProbeIndex:
         }
         self._views[name] = NodeView(entries, statuses)
         markers = self._index_entries(name, before.entries, entries) if spec else set()
-        pods: dict[NamespacedName, PodResultChange] = {}
-        edited: dict[NamespacedName, frozenset[str]] = {}
+        pods: dict[NamespacedName, ChangedResults] = {}
         for identity in {**before.statuses, **statuses}:
             old_status, status = before.statuses.get(identity), statuses.get(identity)
             if old_status == status:
                 continue
             changed = _changed_results(old_status, status)
+            if changed is None:
+                continue
             markers |= {
                 NamespacedName(identity[0], ProbeName.parse(name).marker) for name in changed.names
             }
-            if status is not None and changed.kind is not None:
-                key = NamespacedName(status.namespace, status.name)
-                pods[key], edited[key] = changed.kind, changed.edited
-        return ProbesChange(spec, pods, frozenset(markers), edited)
+            if status is not None:
+                pods[NamespacedName(status.namespace, status.name)] = changed
+        return ProbesChange(spec, pods, frozenset(markers))
 
     def remove(self, name: str) -> ProbesChange:
         """Remove the NodePodProbe of a node; return what changed."""
@@ -149,18 +155,10 @@ class NodePodProbeIndex:
         return old | new
 
 
-class _ChangedResults(NamedTuple):
-    """The most important change of one pod's results, None if only times changed; the probes with any, and the edited ones."""
-
-    kind: PodResultChange | None
-    names: list[str]
-    edited: frozenset[str]
-
-
 def _changed_results(
     before: PodProbeStatus | None, after: PodProbeStatus | None
-) -> _ChangedResults:
-    """Compare the results of one pod. A result of an edited handler is a change."""
+) -> ChangedResults | None:
+    """Compare the results of one pod; None if only times changed. A result of an edited handler is a change."""
     removed = {state.name: state for state in (before and before.probe_states) or ()}
     kinds: list[PodResultChange] = []
     names: list[str] = []
@@ -181,7 +179,7 @@ def _changed_results(
             edited.append(state.name)
     if removed:
         kinds.append(PodResultChange.MESSAGE)
-    return _ChangedResults(max(kinds, default=None), [*names, *removed], frozenset(edited))
+    return ChangedResults(max(kinds), [*names, *removed], frozenset(edited)) if kinds else None
 
 
 def _spec_differs(old: NodePodProbe, new: NodePodProbe) -> bool:

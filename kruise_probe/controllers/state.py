@@ -8,8 +8,7 @@ Source: controller-runtime pkg/cache; Kruise's listers.
 Differs: keeps derived indexes beside the stores; reads our own writes before their events arrive.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping
-from datetime import datetime
+from collections.abc import Collection, Iterable, Mapping
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
@@ -35,6 +34,7 @@ from kruise_probe.controllers.nodes.budget import NoRoom
 from kruise_probe.controllers.pods.claims import claims_of, unowned_marks
 from kruise_probe.controllers.pods.marking import States, states_of_conditions
 from kruise_probe.controllers.pods.writes import EVERY_MARKER, WriteLimits
+from kruise_probe.controllers.queues import Queues
 from kruise_probe.informers.mutation_cache import MutationCache
 from kruise_probe.informers.shared_informer import SharedInformer
 from kruise_probe.manager.manager import Manager
@@ -45,6 +45,26 @@ Refusals = Mapping[str, str]
 """By marker, why the API server refuses its changes of a pod."""
 
 
+class ManagerOptions(NamedTuple):
+    """Options of the command line.
+
+    Attributes:
+        allowed_labels: reserved label keys that policies may write.
+        serverless: gate `EnablePodProbeMarkerOnServerless`.
+        marker_workers, node_workers: concurrent reconciles of markers and of nodes.
+        pod_workers: concurrent reconciles of pods; they keep as many requests in flight as the client allows.
+        message_update_interval_seconds: between writes of one pod that change only messages, after a burst.
+    """
+
+    system_namespace: str
+    allowed_labels: frozenset[str] = frozenset()
+    serverless: bool = False
+    marker_workers: int = 4
+    node_workers: int = 48
+    pod_workers: int = 48
+    message_update_interval_seconds: float = 10.0
+
+
 class Informers(NamedTuple):
     """One informer per kind. Pods and markers may be limited to one namespace; Leases are from the system namespace."""
 
@@ -53,19 +73,6 @@ class Informers(NamedTuple):
     nodes: SharedInformer[Node]
     node_pod_probes: SharedInformer[NodePodProbe]
     leases: SharedInformer[Lease]
-
-
-def informers_of(manager: Manager, *, system_namespace: str) -> Informers:
-    """Return the informers; the manager owns them."""
-    informers = Informers(
-        markers=manager.add_informer(MARKERS, manager.namespace),
-        pods=manager.add_informer(PODS, manager.namespace),
-        nodes=manager.add_informer(NODES),
-        node_pod_probes=manager.add_informer(NODE_POD_PROBES),
-        leases=manager.add_informer(LEASES, system_namespace),
-    )
-    informers.pods.lister.add_index(BY_NODE, lambda pod: (pod.node,))
-    return informers
 
 
 class WrittenSpec(NamedTuple):
@@ -110,26 +117,26 @@ class PodResults(NamedTuple):
 
 
 class State:
-    """The informers' stores with our own writes, the indexes, and the results of writes.
+    """The informers' stores with our own writes, the indexes, the queues, and the results of writes.
 
-    A non-empty `namespace` is the only namespace that this manager manages. `allowed_labels` are reserved label keys
-    that policies may write. `serverless` is the gate of the serverless protocol.
+    A non-empty `namespace` is the only namespace that this manager manages. A manager that does not lead (`leads`)
+    does not write.
     """
 
-    def __init__(
-        self,
-        informers: Informers,
-        *,
-        namespace: str,
-        allowed_labels: Collection[str],
-        serverless: bool,
-        message_interval_seconds: float,
-        now: Callable[[], datetime],
-    ) -> None:
-        self.informers: Final = informers
-        self.namespace: Final = namespace
-        self.serverless: Final = serverless
-        self.now: Final = now
+    def __init__(self, manager: Manager, options: ManagerOptions) -> None:
+        self.options: Final = options
+        self.namespace: Final = manager.namespace
+        self.leads: Final = manager.leads
+        self.now: Final = manager.now
+        self.queues: Final = Queues()
+        self.informers = informers = Informers(
+            markers=manager.add_informer(MARKERS, manager.namespace),
+            pods=manager.add_informer(PODS, manager.namespace),
+            nodes=manager.add_informer(NODES),
+            node_pod_probes=manager.add_informer(NODE_POD_PROBES),
+            leases=manager.add_informer(LEASES, options.system_namespace),
+        )
+        informers.pods.lister.add_index(BY_NODE, lambda pod: (pod.node,))
         self.pods: Final = MutationCache(informers.pods.lister)
         self.markers: Final = MutationCache(informers.markers.lister)
         self.node_pod_probes: Final = MutationCache(informers.node_pod_probes.lister)
@@ -137,7 +144,9 @@ class State:
         self.marked: Final = MarkedPods(self.pods)
         self.leases: Final = DaemonLeases()
         self.node_index: Final = NodePodProbeIndex()
-        self.limits: Final = WriteLimits(message_interval_seconds=message_interval_seconds)
+        self.limits: Final = WriteLimits(
+            message_interval_seconds=options.message_update_interval_seconds
+        )
         self.ended: Final[dict[NamespacedName, tuple[CompiledMarker, ...]]] = {}
         """By pod, the markers as they were before they were edited, or did not select it any more, until it is reconciled.
         They tell which marks are ours if somebody emptied `managedFields`."""
@@ -148,7 +157,6 @@ class State:
         self.refusals: Final[dict[NamespacedName, Refusals]] = {}
         """By pod; its writes are retried."""
         self._nodes = informers.nodes.lister
-        self._allowed_labels = allowed_labels
 
     def node(self, name: str) -> Node | None:
         return self._nodes.get(NamespacedName("", name))
@@ -180,7 +188,7 @@ class State:
     def index_marker(self, marker: PodProbeMarker) -> tuple[CompiledMarker | None, CompiledMarker]:
         """Index a new marker, or one whose spec or deletion changed; return it before and after."""
         before = self.matching.markers.get(marker.key)
-        after = compile_marker(marker, allowed_labels=self._allowed_labels)
+        after = compile_marker(marker, allowed_labels=self.options.allowed_labels)
         self.matching.set_marker(after)
         return before, after
 
@@ -201,7 +209,9 @@ class State:
         if node is None or not pod.active:
             return PodResults()
         if is_virtual(node):
-            states = states_of_conditions(pod, claims_of(markers)) if self.serverless else {}
+            states = (
+                states_of_conditions(pod, claims_of(markers)) if self.options.serverless else {}
+            )
             return PodResults(states, by_provider=True)
         left_out, spec = NOTHING_LEFT_OUT, self.specs.get(pod.node)
         if spec is not None:

@@ -203,13 +203,22 @@ def listed(items: Sequence[str]) -> str:
 
 
 def stamped(
-    condition: Condition, previous: Condition | None, generation: int, now: datetime
-) -> Condition:
+    conditions: Iterable[Condition], marker: PodProbeMarker, generation: int, now: datetime
+) -> tuple[Condition, ...]:
     """Set lastTransitionTime, which changes only with the status, and observedGeneration."""
-    moved = previous is None or previous.status != condition.status
-    at = format_time(now) if moved or previous is None else previous.last_transition_time
-    return msgspec.structs.replace(
-        condition, last_transition_time=at, observed_generation=generation
+    previous = {each.type: each for each in (marker.status and marker.status.conditions) or ()}
+
+    def since(condition: Condition) -> str | None:
+        before = previous.get(condition.type)
+        if before is not None and before.status == condition.status:
+            return before.last_transition_time
+        return format_time(now)
+
+    return tuple(
+        msgspec.structs.replace(
+            each, last_transition_time=since(each), observed_generation=generation
+        )
+        for each in conditions
     )
 
 
@@ -234,7 +243,6 @@ def marker_status(
         conflict(conflicts),
         degraded(counts, refusals),
     )
-    previous = _conditions(marker)
     return PodProbeMarkerStatus(
         observed_generation=generation,
         matched_pods=counts.matched,
@@ -242,9 +250,7 @@ def marker_status(
         failed=by_state[ProbeState.FAILED],
         unknown=by_state[ProbeState.UNKNOWN],
         nodes_behind=len(counts.nodes_behind),
-        conditions=tuple(
-            stamped(each, previous.get(each.type), generation, now) for each in conditions
-        ),
+        conditions=stamped(conditions, marker, generation, now),
     )
 
 
@@ -261,22 +267,14 @@ def deleted_status(
     conditions = [deleting(nodes, pod)]
     if refusals:
         conditions.append(not_marked(refusals))
-    previous = _conditions(marker)
     return PodProbeMarkerStatus(
         observed_generation=generation,
         succeeded=0,
         failed=0,
         unknown=0,
         nodes_behind=len(nodes),
-        conditions=tuple(
-            stamped(condition, previous.get(condition.type), generation, now)
-            for condition in conditions
-        ),
+        conditions=stamped(conditions, marker, generation, now),
     )
-
-
-def _conditions(marker: PodProbeMarker) -> dict[str, Condition]:
-    return {each.type: each for each in (marker.status and marker.status.conditions) or ()}
 
 
 def encode_status(status: PodProbeMarkerStatus) -> bytes:

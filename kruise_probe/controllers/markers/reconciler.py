@@ -44,7 +44,6 @@ from kruise_probe.controllers.pods.claims import (
 )
 from kruise_probe.controllers.pods.marking import states_of_conditions
 from kruise_probe.controllers.pods.writes import MARKS_INTERVAL_SECONDS
-from kruise_probe.controllers.queues import Queues
 from kruise_probe.controllers.state import State
 from kruise_probe.manager.recorder import EventRecorder, ObjectReference
 from kruise_probe.workqueue.controller import Result
@@ -65,10 +64,8 @@ PRUNED_CHECK_SECONDS: Final = 30.0
 class MarkerReconciler:
     """Writes a marker's finalizer, and its status at most once a second and only if it differs."""
 
-    def __init__(
-        self, state: State, queues: Queues, client: ApiClient, recorder: EventRecorder
-    ) -> None:
-        self._state, self._queues = state, queues
+    def __init__(self, state: State, client: ApiClient, recorder: EventRecorder) -> None:
+        self._state, self._queues = state, state.queues
         self._client, self._recorder = client, recorder
         self._pruned: dict[NamespacedName, tuple[PodProbeMarkerStatus, PodProbeMarkerStatus]] = {}
         """The statuses as sent and as stored, if the installed CRD prunes fields. Dropped when the CRD may have changed."""
@@ -161,7 +158,11 @@ class MarkerReconciler:
         state, compiled, claims = self._state, counts.compiled, claims_of(markers)
         results = state.results_of(pod, markers)
         limit = results.left_out.get(compiled.key.name)
-        if results.by_provider and state.serverless and has_no_place_in_annotations(pod, compiled):
+        if (
+            results.by_provider
+            and state.options.serverless
+            and has_no_place_in_annotations(pod, compiled)
+        ):
             limit = ANNOTATIONS_FULL
         paused = not results.by_provider and (compiled.paused or pod.paused)
         if limit is not None and not paused:

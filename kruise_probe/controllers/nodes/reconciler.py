@@ -11,7 +11,7 @@ Differs: checks that the Node exists before it creates anything; an error on one
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import msgspec
 from prometheus_client import Gauge
@@ -29,7 +29,6 @@ from kruise_probe.controllers.compiled import CompiledMarker
 from kruise_probe.controllers.limits import is_probed, is_virtual, left_out_of, may_leave_out
 from kruise_probe.controllers.nodes.budget import fit
 from kruise_probe.controllers.nodes.plan import plan, same_entries
-from kruise_probe.controllers.queues import Queues
 from kruise_probe.controllers.state import UNKNOWN_SPEC, State, WrittenSpec
 
 _encoder = msgspec.json.Encoder()
@@ -41,19 +40,6 @@ _probes_left_out: Final = Gauge(
 )
 
 
-class _NodePlan(NamedTuple):
-    """What the spec of a node should be.
-
-    Attributes:
-        ranks: the order of the markers of the entries.
-        left_out: number of probes that the limits of a pod leave out, by reason.
-    """
-
-    entries: tuple[PodProbe, ...]
-    ranks: Mapping[NamespacedName, object]
-    left_out: Mapping[str, int]
-
-
 class NodeReconciler:
     """Writes the spec of NodePodProbes: one write per node and change, none if nothing differs.
 
@@ -61,8 +47,8 @@ class NodeReconciler:
     NodePodProbe, or fit again.
     """
 
-    def __init__(self, state: State, queues: Queues, client: ApiClient) -> None:
-        self._state, self._queues, self._client = state, queues, client
+    def __init__(self, state: State, client: ApiClient) -> None:
+        self._state, self._queues, self._client = state, state.queues, client
 
     async def reconcile(self, name: str) -> None:
         node = self._state.node(name)
@@ -72,20 +58,32 @@ class NodeReconciler:
             self._record(name, None, {})
             return
         current = (stored.spec.pod_probes or ()) if stored is not None else ()
-        node_plan = self._plan(name, current)
-        try:
-            written = await self._write(node, stored, current, node_plan)
-        except KubeError as error:
-            failed = self._state.spec(name)._replace(error=first_line(str(error)))
-            self._record(name, failed, node_plan.ranks)
-            raise
-        self._record(name, written, node_plan.ranks)
+        known = self._state.spec(name)
+        wanted, written, ranks = self._decide(name, known, current)
+        present = stored.metadata.owner_references if stored is not None else None
+        owners = with_node_owner(present or (), _owner(node))
+        if stored is None or owners is not None or not _is_current(known, wanted, current):
+            try:
+                kept = await self._write(node, stored, wanted, owners)
+            except KubeError as error:
+                self._record(name, known._replace(error=first_line(str(error))), ranks)
+                raise
+            # The server may prune or default fields. These are remembered, so that no write is repeated.
+            if not same_entries(kept, wanted):
+                written = written._replace(sent=wanted, stored=kept)
+        elif not same_entries(wanted, current):
+            written = written._replace(sent=known.sent, stored=known.stored)
+        self._record(name, written, ranks)
 
-    def _plan(self, node: str, current: tuple[PodProbe, ...]) -> _NodePlan:
-        pods = self._state.pods_on(node)
+    def _decide(
+        self, name: str, known: WrittenSpec, current: tuple[PodProbe, ...]
+    ) -> tuple[tuple[PodProbe, ...], WrittenSpec, Mapping[NamespacedName, object]]:
+        """The entries that the node should have, what is then known of them, and the order of their markers."""
+        pods = self._state.pods_on(name)
         matches: dict[str, tuple[CompiledMarker, ...]] = {
             pod.uid: self._state.matching.markers_of(pod) for pod in pods
         }
+        ranks = {marker.key: marker.order for of_pod in matches.values() for marker in of_pod}
         wanted = plan(
             pods,
             lambda pod: matches[pod.uid],
@@ -93,49 +91,28 @@ class NodeReconciler:
             deleting=self._state.matching.all_deleting,
             namespace=self._state.namespace,
         )
-        ranks = {marker.key: marker.order for of_pod in matches.values() for marker in of_pod}
-        return _NodePlan(wanted, ranks, _left_out(pods, matches))
+        written = WrittenSpec(left_out=_left_out(pods, matches))
+        if not _is_current(known, wanted, current):
+            wanted, no_room, count = fit(wanted, current, ranks)
+            if count:
+                left_out = {**written.left_out, REASON_NO_ROOM: count}
+                written = WrittenSpec(no_room=no_room, left_out=left_out)
+        return wanted, written, ranks
 
     async def _write(
         self,
         node: Node,
         stored: NodePodProbe | None,
-        current: tuple[PodProbe, ...],
-        node_plan: _NodePlan,
-    ) -> WrittenSpec:
-        """Write the plan if it differs from `current`; return what is known of it."""
-        known = self._state.spec(node.metadata.name)
-        present = stored.metadata.owner_references if stored is not None else None
-        owners = with_node_owner(present or (), _owner(node))
-        wanted, written = node_plan.entries, WrittenSpec(left_out=node_plan.left_out)
-        if not self._is_current(known, wanted, current):
-            wanted, no_room, count = fit(wanted, current, node_plan.ranks)
-            if count:
-                left_out = {**node_plan.left_out, REASON_NO_ROOM: count}
-                written = WrittenSpec(no_room=no_room, left_out=left_out)
-        if stored is not None and owners is None and self._is_current(known, wanted, current):
-            if same_entries(wanted, current):
-                return written
-            return written._replace(sent=known.sent, stored=known.stored)
-        response = (
-            await self._create(node, wanted)
-            if stored is None
-            else await self._patch(stored, wanted, owners)
-        )
+        wanted: tuple[PodProbe, ...],
+        owners: tuple[OwnerReference, ...] | None,
+    ) -> tuple[PodProbe, ...]:
+        """Create or patch the NodePodProbe; return the entries that the server has stored."""
+        if stored is None:
+            response = await self._create(node, wanted)
+        else:
+            response = await self._patch(stored, wanted, owners)
         self._state.node_pod_probes.record_write(response)
-        kept = response.spec.pod_probes or ()
-        # The server may prune or default fields. These are remembered, so that no write is repeated.
-        return written if same_entries(kept, wanted) else written._replace(sent=wanted, stored=kept)
-
-    def _is_current(
-        self, known: WrittenSpec, wanted: tuple[PodProbe, ...], current: tuple[PodProbe, ...]
-    ) -> bool:
-        """Whether the current entries are the wanted ones, or what the API server stored for them."""
-        return same_entries(wanted, current) or (
-            known.is_altered
-            and same_entries(wanted, known.sent)
-            and same_entries(current, known.stored)
-        )
+        return response.spec.pod_probes or ()
 
     async def _create(self, node: Node, wanted: tuple[PodProbe, ...]) -> NodePodProbe:
         body = {
@@ -193,6 +170,17 @@ class NodeReconciler:
         for pod in self._state.pods_on(name):
             if altered or before.no_room.get(pod.uid) != after.no_room.get(pod.uid):
                 self._queues.enqueue_pod(pod.key)
+
+
+def _is_current(
+    known: WrittenSpec, wanted: tuple[PodProbe, ...], current: tuple[PodProbe, ...]
+) -> bool:
+    """Whether the current entries are the wanted ones, or what the API server stored for them."""
+    return same_entries(wanted, current) or (
+        known.is_altered
+        and same_entries(wanted, known.sent)
+        and same_entries(current, known.stored)
+    )
 
 
 def _left_out(

@@ -28,7 +28,6 @@ from kruise_probe.controllers.pods.writes import (
     refusal,
     was_applied,
 )
-from kruise_probe.controllers.queues import Queues
 from kruise_probe.controllers.state import Refusals, State
 from kruise_probe.manager.recorder import EventRecorder, ObjectReference
 from kruise_probe.workqueue.controller import Result
@@ -55,10 +54,8 @@ _writes_delayed: Final = Counter(
 class PodReconciler:
     """Writes the marks of pods: one patch per pod and change, or one per part if the API server refuses that."""
 
-    def __init__(
-        self, state: State, queues: Queues, client: ApiClient, recorder: EventRecorder
-    ) -> None:
-        self._state, self._queues = state, queues
+    def __init__(self, state: State, client: ApiClient, recorder: EventRecorder) -> None:
+        self._state, self._queues = state, state.queues
         self._client, self._recorder = client, recorder
         self._limits = state.limits
 

@@ -32,6 +32,7 @@ from kruise_probe.api.names import (
 from kruise_probe.api.resources import NODE_POD_PROBES
 from kruise_probe.client.rest import ResourceListerWatcher
 from kruise_probe.controllers import product
+from kruise_probe.controllers.state import ManagerOptions
 from kruise_probe.daemon import agent
 from kruise_probe.daemon.agent import AgentOptions, run_agent
 from kruise_probe.daemon.cri.containers import ContainerWatcher
@@ -167,7 +168,7 @@ class SimulatedManager(SimulatedProcess):
             new_client=connection.client,
             now=self.now,
         )
-        product.build(manager, product.ManagerOptions(SYSTEM_NAMESPACE))
+        product.build(manager, ManagerOptions(SYSTEM_NAMESPACE))
         self.elector = manager.elector
         await manager.start()
 

@@ -8,7 +8,8 @@ from support.scene import Scene, scene
 
 from kruise_probe.api.names import MANAGER_FIELD_MANAGER
 from kruise_probe.client.config import ClusterConfig
-from kruise_probe.controllers.product import ManagerOptions, build
+from kruise_probe.controllers.product import build
+from kruise_probe.controllers.state import ManagerOptions
 from kruise_probe.manager.manager import Manager
 from kruise_probe.serving.endpoints import Checks
 
