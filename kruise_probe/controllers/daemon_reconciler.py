@@ -20,7 +20,6 @@ from kruise_probe.api.names import daemon_lease_name
 from kruise_probe.api.resources import LEASES
 from kruise_probe.client.request import ApiClient
 from kruise_probe.controllers.daemon_leases import Renewal, Verdict, newest_result_without_hash
-from kruise_probe.controllers.events import enqueue_pods_on
 from kruise_probe.controllers.state import State
 from kruise_probe.workqueue.controller import Result
 
@@ -77,7 +76,7 @@ class DaemonReconciler:
         if self._leases.decide(node, verdict):
             _stale_nodes.set(self._leases.stale_nodes())
             if verdict is not Verdict.UNDECIDED:
-                enqueue_pods_on(node, self._state)
+                self._state.enqueue_pods_on(node)
 
     def _seconds_to_wait(self, renewal: Renewal, now: datetime) -> float:
         """Seconds in which a daemon that works would renew the Lease; 0.0 or less if they are over.

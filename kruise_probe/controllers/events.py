@@ -173,7 +173,7 @@ class NodeEvents(_Events):
     def _enqueue_all(self, node: Node) -> None:
         self._queues.enqueue_node(node.key.name)
         self._queues.daemons.add(node.key.name)
-        enqueue_pods_on(node.key.name, self._state)
+        self._state.enqueue_pods_on(node.key.name)
 
 
 class NodePodProbeEvents(_Events):
@@ -219,7 +219,7 @@ class NodePodProbeEvents(_Events):
                 self._state.limits.record_change(key, PendingChange(changed.kind, now, edited))
                 self._queues.pods.add(key, Priority.HIGH)
         markers = self._state.matching.markers
-        self._queues.enqueue_status_of([markers[key] for key in change.markers if key in markers])
+        self._queues.enqueue_status_of(filter(None, map(markers.get, change.markers)))
         if node in self._state.leases.doubted:
             # Results without a hash prove that Kruise's daemon works.
             self._queues.daemons.add(node)
@@ -243,12 +243,3 @@ class LeaseEvents(_Events):
         if node:
             self._state.leases.forget(node)
             self._queues.daemons.add(node)
-
-
-def enqueue_pods_on(node: str, state: State) -> None:
-    """Enqueue all pods of a node and the status of their markers."""
-    for pod in state.pods_on(node):
-        markers = state.matching.markers_of(pod)
-        if markers:
-            state.queues.enqueue_pod(pod.key)
-            state.queues.enqueue_status_of(markers)

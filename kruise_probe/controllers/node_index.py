@@ -127,9 +127,8 @@ class NodePodProbeIndex:
             changed = _changed_results(old_status, status)
             if changed is None:
                 continue
-            markers |= {
-                NamespacedName(identity[0], ProbeName.parse(name).marker) for name in changed.names
-            }
+            for probe in changed.names:
+                markers.add(NamespacedName(identity[0], ProbeName.parse(probe).marker))
             if status is not None:
                 pods[NamespacedName(status.namespace, status.name)] = changed
         return ProbesChange(spec, pods, frozenset(markers))

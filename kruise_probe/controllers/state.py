@@ -165,6 +165,14 @@ class State:
         """The pods of a node, with our own writes."""
         return self.pods.by_index(BY_NODE, node)
 
+    def enqueue_pods_on(self, node: str) -> None:
+        """Enqueue all pods of a node and the status of their markers."""
+        for pod in self.pods_on(node):
+            markers = self.matching.markers_of(pod)
+            if markers:
+                self.queues.enqueue_pod(pod.key)
+                self.queues.enqueue_status_of(markers)
+
     def index_pod(self, old: Pod | None, new: Pod) -> bool:
         """Index a new or changed pod; return whether its event only reports our own write."""
         self.matching.set_pod(old, new)

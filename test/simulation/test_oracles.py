@@ -26,7 +26,7 @@ from kruise_probe.controllers import daemon_leases
 from kruise_probe.controllers.events import NodePodProbeEvents, PodEvents
 from kruise_probe.controllers.markers import reconciler as markers
 from kruise_probe.controllers.node_index import NodePodProbeIndex
-from kruise_probe.controllers.nodes.reconciler import NodeReconciler
+from kruise_probe.controllers.nodes import reconciler as nodes
 from kruise_probe.controllers.pods import marking
 from kruise_probe.daemon import agent
 from kruise_probe.informers.reflector import Reflector
@@ -94,7 +94,7 @@ CASES: dict[str, tuple[str, tuple[PlanStep, ...], Break]] = {
     "entries that are written at every resync": (
         "nothing is written at rest",
         EDITS,
-        replace(NodeReconciler, "_is_current", returning(False)),
+        replace(nodes, "_is_current", returning(False)),
     ),
     "daemons that read no results back": (
         "faults change nothing",
