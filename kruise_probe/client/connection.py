@@ -300,7 +300,7 @@ class HttpConnection(asyncio.Protocol):
         self._wake()
 
     def _data(self) -> asyncio.Future[None]:
-        """Return what ends when there is more of the response, or a problem. Raises that problem."""
+        """Return a future that is done with the next data or problem. Raises a problem that is there already."""
         if self._problem is not None:
             raise self._problem
         self._waiter = asyncio.get_running_loop().create_future()
