@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from prometheus_client import REGISTRY, generate_latest
 
+from kruise_probe.workqueue.controller import Controller
 from kruise_probe.workqueue.metrics import ReconcileMetrics
 from kruise_probe.workqueue.priority import Priority
 from kruise_probe.workqueue.queue import WorkQueue
@@ -52,10 +53,15 @@ def value(metric: str, queue: WorkQueue[Any], **labels: str) -> float | None:
     return REGISTRY.get_sample_value(metric, names | labels)
 
 
+async def nothing(_key: str) -> None:
+    raise AssertionError("it does not run")
+
+
 @pytest.fixture
 def queue(request: pytest.FixtureRequest) -> WorkQueue[str]:
+    """The queue of a controller that does not run."""
     queue: WorkQueue[str] = WorkQueue(name=request.node.name)
-    queue.metrics.publish(queue.name)
+    Controller(queue=queue, reconcile=nothing, workers=1)
     return queue
 
 

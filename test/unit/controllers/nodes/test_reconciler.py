@@ -363,7 +363,7 @@ async def test_entries_that_cannot_be_restored_are_reported(
 async def test_entries_that_the_crd_prunes_or_defaults_are_written_once(api: Scene) -> None:
     api.prune = prune_mode
     api.put_marker(probe_wire(handler=WITH_MODE))
-    async with api.running():
+    async with api.running(resync_seconds=100):
         await settle(700)
         assert api.count("NodePodProbe") == {"NodePodProbe": 1}
         assert api.status()["nodesBehind"] == 0
