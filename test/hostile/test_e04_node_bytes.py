@@ -1,18 +1,17 @@
 """E4: one namespace's markers want more than a NodePodProbe can hold. Other namespaces keep their probes."""
 
-import asyncio
-import sys
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from support.hollow import CONDITION, LABEL, probe
 from support.playground import ControlledPlayground, PlaygroundNamespace, new_namespace
+from support.shell import run
 from support.target import condition, labels
 
 Json = dict[str, Any]
 
 NODE = "node-0"
-KIND = "example.com/checked"
 MARKERS = 24
 PROBES = 8
 COMMAND_BYTES = 7_500
@@ -21,32 +20,20 @@ IDLE_SECONDS = 3600
 
 def check(path: str = "/") -> Json:
     """A probe that runs each second, with a condition and a label."""
-    return {
-        "name": "checked",
-        "containerName": "main",
-        "podConditionType": KIND,
-        "probe": {"exec": {"command": ["test", "-e", path]}, "periodSeconds": 1},
-        "markerPolicy": [
-            {"state": "Succeeded", "labels": {"checked": "yes"}},
-            {"state": "Failed", "labels": {"checked": "no"}},
-        ],
-    }
+    return probe(probe={"exec": {"command": ["test", "-e", path]}, "periodSeconds": 1})
 
 
-def large_probes(number: int, count: int = PROBES, size: int = COMMAND_BYTES) -> list[Json]:
+def large_probes(number: int, size: int = COMMAND_BYTES) -> list[Json]:
     """Large commands that never run: their initial delay is an hour."""
+    never = {"initialDelaySeconds": IDLE_SECONDS, "periodSeconds": IDLE_SECONDS}
     return [
-        {
-            "name": f"p{index}",
-            "containerName": "main",
-            "podConditionType": f"example.com/m{number}-p{index}",
-            "probe": {
-                "exec": {"command": ["true", "x" * size]},
-                "initialDelaySeconds": IDLE_SECONDS,
-                "periodSeconds": IDLE_SECONDS,
-            },
-        }
-        for index in range(count)
+        probe(
+            f"p{index}",
+            podConditionType=f"example.com/m{number}-p{index}",
+            probe={"exec": {"command": ["true", "x" * size]}, **never},
+            markerPolicy=None,
+        )
+        for index in range(PROBES)
     ]
 
 
@@ -59,10 +46,10 @@ async def victim(playground: ControlledPlayground) -> AsyncIterator[PlaygroundNa
 def held(report: Json, namespace: str) -> list[str]:
     """The probes that the node is to run for a namespace."""
     return [
-        probe["name"]
+        each["name"]
         for entry in report["spec"].get("podProbes") or ()
         if entry["namespace"] == namespace
-        for probe in entry["probes"]
+        for each in entry["probes"]
     ]
 
 
@@ -78,17 +65,10 @@ def is_degraded(marker: Json, reason: str) -> bool:
     return any((each["type"], each["reason"]) == ("Degraded", reason) for each in conditions)
 
 
-async def explain(ns: PlaygroundNamespace, pod: str = "web") -> str:
-    command = (sys.executable, "-m", "kruise_probe", "explain", pod, "-n", ns.namespace)
-    process = await asyncio.create_subprocess_exec(
-        *command,
-        "--kubeconfig",
-        str(ns.playground.kubeconfig),
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-    )
-    output, _ = await process.communicate()
-    return output.decode()
+async def explain(ns: PlaygroundNamespace) -> str:
+    command = f"kruise-probe explain web -n {ns.namespace}"
+    ran = await run(command, kubeconfig=ns.playground.kubeconfig, folder=ns.playground.folder)
+    return ran.out
 
 
 async def test_e4_old_markers_that_grow_displace_no_probe_of_another_namespace(
@@ -99,7 +79,7 @@ async def test_e4_old_markers_that_grow_displace_no_probe_of_another_namespace(
         await ns.marker(*large_probes(number, size=1), name=f"m{number:02}")
     await victim.pod()
     await victim.marker(check("/"))
-    await victim.until("succeeds", lambda pod: condition(pod, KIND).get("status") == "True")
+    await victim.until("succeeds", lambda pod: condition(pod, CONDITION).get("status") == "True")
 
     for number in range(MARKERS):
         change = {"spec": {"probes": large_probes(number)}}
@@ -111,9 +91,9 @@ async def test_e4_old_markers_that_grow_displace_no_probe_of_another_namespace(
     change = {"spec": {"probes": [check("/missing")]}}
     await victim.playground.api.merge(victim.marker_path(), change)
     pod = await victim.until(
-        "is still probed", lambda pod: condition(pod, KIND).get("status") == "False"
+        "is still probed", lambda pod: condition(pod, CONDITION).get("status") == "False"
     )
-    assert labels(pod)["checked"] == "no"
+    assert labels(pod)[LABEL] == "bad"
 
     def uncounted() -> int:
         attacker, report = (

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
-from support.hollow import marker_object
+from support.hollow import CONDITION, marker_object, probe
 from support.playground import ControlledPlayground, PlaygroundNamespace, new_namespace
 from support.target import condition, labels, marker_path
 
@@ -13,7 +13,6 @@ from kruise_probe.api.keys import NamespacedName
 
 Json = dict[str, Any]
 
-KIND = "example.com/victim"
 PODS = 4
 ATTACK_SECONDS = 15
 BURST, PROBES, INTERVAL_SECONDS = 10, 2, 10
@@ -21,31 +20,18 @@ OTHER_VERSIONS = 10
 """Of a pod's start: what node and scheduler write."""
 
 
-def without(key: str) -> Json:
-    return {"key": key, "operator": "DoesNotExist"}
-
-
-def having(key: str) -> Json:
-    return {"key": key, "operator": "Exists"}
-
-
-async def put_marker(ns: PlaygroundNamespace, name: str, writes: str, *selects: Json) -> None:
-    probe = {
-        "name": "p",
-        "containerName": "main",
-        "probe": {"exec": {"command": ["true"]}, "periodSeconds": 1},
-        "podConditionType": f"example.com/{name}",
-        "markerPolicy": [{"state": "Succeeded", "labels": {writes: "1"}}],
-    }
-    body = marker_object(probe, name=name)
-    body["spec"]["selector"] = {"matchExpressions": list(selects)}
+async def put_marker(ns: PlaygroundNamespace, name: str, writes: str, selects: Json) -> None:
+    policy = {"state": "Succeeded", "labels": {writes: "1"}}
+    one = probe(podConditionType=f"example.com/{name}", markerPolicy=[policy])
+    body = marker_object(one, name=name)
+    body["spec"]["selector"] = {"matchExpressions": [selects]}
     await ns.api.create(marker_path("", ns.namespace).rstrip("/"), body)
 
 
 async def entangle(ns: PlaygroundNamespace) -> None:
     """A writes `x` on pods without `y`, B writes `y` on pods with `x`."""
-    await put_marker(ns, "a", "x", without("y"))
-    await put_marker(ns, "b", "y", having("x"))
+    await put_marker(ns, "a", "x", {"key": "y", "operator": "DoesNotExist"})
+    await put_marker(ns, "b", "y", {"key": "x", "operator": "Exists"})
 
 
 def versions(ns: PlaygroundNamespace, pod: str) -> int:
@@ -65,14 +51,11 @@ async def test_pods_of_a_cycle_are_written_at_a_bounded_rate_and_victims_flip_me
 ) -> None:
     async with new_namespace(playground) as victim:
         await victim.pod()
-        probe = {
-            "name": "p",
-            "containerName": "main",
-            "podConditionType": KIND,
-            "probe": {"exec": {"command": ["test", "-e", "up"]}, "periodSeconds": 1},
-        }
-        await victim.marker(probe)
-        await victim.until("is down", lambda pod: condition(pod, KIND).get("status") == "False")
+        exists = {"exec": {"command": ["test", "-e", "up"]}, "periodSeconds": 1}
+        await victim.marker(probe(probe=exists))
+        await victim.until(
+            "is down", lambda pod: condition(pod, CONDITION).get("status") == "False"
+        )
         names = [f"web-{number}" for number in range(PODS)]
         for name in names:
             await ns.pod(name)
@@ -87,7 +70,7 @@ async def test_pods_of_a_cycle_are_written_at_a_bounded_rate_and_victims_flip_me
             file = victim.folder() / "up"
             file.touch() if status == "True" else file.unlink()
             await victim.until(
-                f"is {status}", lambda pod, to=status: condition(pod, KIND).get("status") == to
+                f"is {status}", lambda pod, to=status: condition(pod, CONDITION).get("status") == to
             )
             slowest = max(slowest, time.monotonic() - at)
         spent = time.monotonic() - begun
