@@ -23,8 +23,7 @@ OTHER_VERSIONS = 10
 async def put_marker(ns: PlaygroundNamespace, name: str, writes: str, selects: Json) -> None:
     policy = {"state": "Succeeded", "labels": {writes: "1"}}
     one = probe(podConditionType=f"example.com/{name}", markerPolicy=[policy])
-    body = marker_object(one, name=name)
-    body["spec"]["selector"] = {"matchExpressions": [selects]}
+    body = marker_object(one, name=name, selector={"matchExpressions": [selects]})
     await ns.api.create(marker_path("", ns.namespace).rstrip("/"), body)
 
 

@@ -12,6 +12,7 @@ import aiohttp
 import pytest
 from support.attacked import AttackedProgram, attacked_webhook
 from support.embedded_cluster import EmbeddedCluster
+from support.hollow import probe
 
 from kruise_probe.api.names import MUTATE_PODS, VALIDATE_MARKERS
 from kruise_probe.api.times import utc_now
@@ -41,13 +42,8 @@ def client_certificate(folder: Path, name: str) -> ClientCertificate:
 
 
 async def create_marker(cluster: EmbeddedCluster) -> None:
-    probe = {
-        "name": "checked",
-        "containerName": "main",
-        "podConditionType": "example.com/checked",
-        "probe": {"httpGet": {"port": 80, "httpHeaders": [SECRET]}},
-    }
-    await cluster.hollow.add_marker(probe, app="game")
+    handler = {"httpGet": {"port": 80, "httpHeaders": [SECRET]}}
+    await cluster.hollow.add_marker(probe(probe=handler), app="game")
 
 
 async def mutate(

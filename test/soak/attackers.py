@@ -5,7 +5,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
-from support.hollow import marker_object
+from support.hollow import marker_object, probe
 from support.real_node import busybox_pod
 
 Object = dict[str, Any]
@@ -62,18 +62,12 @@ def ballast_pod(number: int) -> Object:
 
 
 def _probe(name: str, handler: Object, **numbers: int) -> Object:
-    return {
-        "name": name,
-        "containerName": "main",
-        "probe": {**handler, **numbers},
-        "podConditionType": f"attack.example.com/{name}",
-    }
+    kind = f"attack.example.com/{name}"
+    return probe(name, probe={**handler, **numbers}, podConditionType=kind, markerPolicy=None)
 
 
 def _marker(name: str, selector: Object, probes: list[Object]) -> Object:
-    made = marker_object(*probes, name=name)
-    made["spec"]["selector"] = selector
-    return made
+    return marker_object(*probes, name=name, selector=selector)
 
 
 def markers(*, crowd: int) -> Iterator[Object]:
@@ -120,12 +114,10 @@ def markers(*, crowd: int) -> Iterator[Object]:
 
 
 def _cycle(name: str, requirement: Object, key: str) -> Object:
-    probe = {
-        **_probe(name, {"tcpSocket": {"port": DRIP_PORT}}),
-        "markerPolicy": [{"state": "Succeeded", "labels": {key: "1"}}],
-    }
+    policy = {"state": "Succeeded", "labels": {key: "1"}}
+    one = {**_probe(name, {"tcpSocket": {"port": DRIP_PORT}}), "markerPolicy": [policy]}
     return _marker(
-        name, {"matchLabels": {"attacker": "yes"}, "matchExpressions": [requirement]}, [probe]
+        name, {"matchLabels": {"attacker": "yes"}, "matchExpressions": [requirement]}, [one]
     )
 
 

@@ -60,8 +60,8 @@ def pod_ip(number: int) -> str:
 
 
 def probe(name: str = "healthy", **more: Any) -> Json:
-    """An exec probe with a condition, and labels and annotations for both states."""
-    return {
+    """An exec probe with a condition, and labels and annotations for both states; None removes a field."""
+    fields = {
         "name": name,
         "containerName": "main",
         "probe": {"exec": {"command": ["true"]}, "periodSeconds": 1},
@@ -72,14 +72,20 @@ def probe(name: str = "healthy", **more: Any) -> Json:
         ],
         **more,
     }
+    return {key: each for key, each in fields.items() if each is not None}
 
 
-def marker_object(*probes: Json, name: str = "marker", app: str = "web") -> Json:
+def marker_object(
+    *probes: Json, name: str = "marker", app: str = "web", selector: Json | None = None
+) -> Json:
     return {
         "apiVersion": "apps.kruise.io/v1alpha1",
         "kind": "PodProbeMarker",
         "metadata": {"name": name},
-        "spec": {"selector": {"matchLabels": {"app": app}}, "probes": list(probes or [probe()])},
+        "spec": {
+            "selector": selector or {"matchLabels": {"app": app}},
+            "probes": list(probes or [probe()]),
+        },
     }
 
 

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 import pytest
+from support.contract_api import node_pod_probe
 from support.control_plane import ControlPlane
 from support.embedded_runtime import EmbeddedRuntime, embedded_runtime
 from support.hollow import CONDITION, LABEL, Daemons, Hollow, probe
@@ -219,15 +220,6 @@ async def test_our_manager_beside_kruises_daemon_and_over_its_crds(cluster: Clus
         assert versions(cluster) == before
 
 
-def node_pod_probe(spec: Json) -> Json:
-    return {
-        "apiVersion": "apps.kruise.io/v1alpha1",
-        "kind": "NodePodProbe",
-        "metadata": {"name": NODE},
-        "spec": spec,
-    }
-
-
 async def test_our_crds_replace_kruises_and_give_way_to_them_again(cluster: Cluster) -> None:
     """Markers stay, and each side sees the fields that its definitions have."""
     await cluster.hollow.add_pod(0, node=NODE)
@@ -324,7 +316,7 @@ async def test_our_daemon_beside_kruises_manager_and_over_its_crds(
     probed = Probed(sandbox.config.uid, cluster.folder / "ticks")
     await cluster.api.create(
         node_pod_probe_path("").rstrip("/"),
-        node_pod_probe(as_kruises_manager_writes(probed, cluster.namespace)),
+        node_pod_probe(NODE, spec=as_kruises_manager_writes(probed, cluster.namespace)),
     )
     flags = (f"--node-name={NODE}", f"--cri-endpoint={runtime.endpoint}")
     kubeconfig = cluster.plane.kubeconfig

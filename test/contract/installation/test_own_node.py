@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from support.account import TextResponse, TokenClient
+from support.contract_api import node_pod_probe
 from support.kubectl import Kubectl
 from support.patience import PATIENCE_SECONDS
 from support.real_node import apart
@@ -52,19 +53,9 @@ def installation(admin: Kubectl) -> Iterator[Installation]:
     admin.install_crds()
     admin.apply(*objects)
     for name in (there.own, there.other):
-        metadata = {"name": name}
-        admin.apply(
-            {"apiVersion": GROUP, "kind": "NodePodProbe", "metadata": metadata, "spec": {}},
-            lease(name, there.namespace),
-        )
+        admin.apply(node_pod_probe(name), lease(name, there.namespace))
     yield there
-    documents = [
-        *objects,
-        *(
-            {"apiVersion": GROUP, "kind": "NodePodProbe", "metadata": {"name": name}}
-            for name in (there.own, there.other)
-        ),
-    ]
+    documents = [*objects, node_pod_probe(there.own), node_pod_probe(there.other)]
     listed = {"apiVersion": "v1", "kind": "List", "items": documents}
     admin.run("delete", "--wait=false", "--ignore-not-found", "-f", "-", stdin=json.dumps(listed))
 

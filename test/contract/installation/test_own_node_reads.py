@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import pytest
 import yaml
 from support.account import TokenClient
+from support.contract_api import node_pod_probe
 from support.control_plane import ControlPlane, second_api_server
 from support.kubectl import Kubectl, KubectlError
 from support.pages import block
@@ -81,15 +82,7 @@ def cluster(real_minor_version: int, tmp_path_factory: pytest.TempPathFactory) -
         first = Kubectl(str(plane.kubeconfig))
         first.install_crds()
         nodes = [{"apiVersion": "v1", "kind": "Node", "metadata": {"name": n}} for n in NODES]
-        reports = [
-            {
-                "apiVersion": "apps.kruise.io/v1alpha1",
-                "kind": "NodePodProbe",
-                "metadata": {"name": name},
-                "spec": {},
-            }
-            for name in NODES
-        ]
+        reports = [node_pod_probe(name) for name in NODES]
         namespace = {
             "apiVersion": "v1",
             "kind": "Namespace",

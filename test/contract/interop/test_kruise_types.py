@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 import pytest
 import pytest_asyncio
+from support.hollow import marker_object
 from support.kruise_corpus import CORPUS, corpus, written
 from support.playground import ControlledPlayground
 from support.target import Target, condition, marker_path
@@ -159,13 +160,7 @@ def _all(history: dict[Any, list[Json]]) -> list[Json]:
 async def _live_through(playground: ControlledPlayground) -> None:
     api = playground.api
     await api.create(f"/api/v1/namespaces/{NAMESPACE}/pods", POD)
-    marker = {
-        "apiVersion": "apps.kruise.io/v1alpha1",
-        "kind": "PodProbeMarker",
-        "metadata": {"name": "game"},
-        "spec": {"selector": {"matchLabels": {"app": "web"}}, "probes": PROBES},
-    }
-    await api.create(marker_path("", NAMESPACE).rstrip("/"), marker)
+    await api.create(marker_path("", NAMESPACE).rstrip("/"), marker_object(*PROBES, name="game"))
 
     async def shows(kind: str, status: str) -> None:
         await api.pods.until(

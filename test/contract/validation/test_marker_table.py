@@ -106,8 +106,11 @@ def test_a_repeated_state_is_named_at_its_own_index(
 
 
 def test_http_get_is_completed_and_numbers_are_not(with_api: Any) -> None:
+    """Null is as absent."""
+
     async def create(api: Api) -> None:
-        spec = edited("probes.0.probe", {"httpGet": {"port": 80}})
+        null = {"httpGet": {"port": 80, "scheme": None}, "periodSeconds": None}
+        spec = edited("probes.0.probe", null)
 
         created = await api.create("podprobemarkers", marker(spec))
 
