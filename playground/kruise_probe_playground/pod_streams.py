@@ -1,6 +1,5 @@
 """What the API server needs of a node: the options of a log, and why a log or a command is not there."""
 
-from datetime import datetime
 from typing import NamedTuple
 
 
@@ -9,10 +8,7 @@ class NotOnNode(Exception):
 
 
 class LogOptions(NamedTuple):
-    """core/v1 PodLogOptions without `container`; `since` is the time of sinceTime or sinceSeconds."""
+    """Some of core/v1 PodLogOptions."""
 
     follow: bool = False
-    timestamps: bool = False
     tail_lines: int | None = None
-    limit_bytes: int | None = None
-    since: datetime | None = None

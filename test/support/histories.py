@@ -32,12 +32,10 @@ class HistoryClient:
     async def send(self, step: HistoryStep) -> Any:
         """The answer, normalised."""
         query = dict(step.query)
-        if step.kind in CLUSTER_SCOPED and step.verb in ("list", "deletecollection"):
+        if step.kind in CLUSTER_SCOPED and step.verb == "list":
             query["labelSelector"] = ",".join(
                 filter(None, [f"contract={self.api.unique}", query.get("labelSelector")])
             )
-        if step.verb == "list" and step.pages:
-            return await self._pages(step, query)
         method, named, body_of = {
             "get": ("GET", True, _as_is),
             "list": ("GET", False, _as_is),
@@ -45,7 +43,6 @@ class HistoryClient:
             "update": ("PUT", True, self._updated),
             "patch": ("PATCH", True, self._preconditioned),
             "delete": ("DELETE", True, _as_is),
-            "deletecollection": ("DELETE", False, _as_is),
         }[step.verb]
         self.requests += 1
         answer = await self.api.send(
@@ -60,23 +57,6 @@ class HistoryClient:
         # The playground sends warnings with accepted objects only.
         warnings = sorted(answer.headers.getall("Warning", [])) if answer.code < 300 else []
         return normal_answer(answer, warnings, self.api)
-
-    async def _pages(self, step: HistoryStep, query: Json) -> Any:
-        found, token = [], ""
-        while True:
-            self.requests += 1
-            more = {"continue": token} if token else {}
-            answer = await self.api.get(
-                self.path(step, named=False), **query, limit=step.pages, **more
-            )
-            found.append(normal_answer(answer, [], self.api))
-            token = answer.body["metadata"].get("continue", "")
-            if not token:
-                break
-        if step.kind not in CLUSTER_SCOPED:
-            return found
-        # An object of another test that follows the last one of ours makes the server promise one more page.
-        return [item for page in found for item in page["body"].get("items", [page])]
 
     def _remember(self, step: HistoryStep, body: Json) -> None:
         if body.get("metadata", {}).get("uid"):

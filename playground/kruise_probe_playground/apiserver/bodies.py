@@ -1,13 +1,13 @@
 """Reads the bodies of requests.
 
 Source: apiserver pkg/endpoints/handlers/{create,update,patch}.go.
-Differs: no protobuf, no JSON patch, no server-side apply.
+Differs: JSON only; no JSON patch, no server-side apply, no dry run.
 """
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
-import yaml
 
 from kruise_probe.client.request import PatchType
 from kruise_probe_playground.apiserver.failures import (
@@ -20,7 +20,6 @@ from kruise_probe_playground.apiserver.kinds import Kind
 from kruise_probe_playground.apiserver.schema import Json
 from kruise_probe_playground.apiserver.strategic import strategic_merge_patch
 
-_YAML: Final = "application/yaml"
 _JSON: Final = "application/json"
 
 
@@ -45,30 +44,30 @@ def read_object(kind: Kind, body: bytes, content_type: str) -> Json:
 
 
 def read_json(body: bytes, content_type: str, kind: str) -> Json:
-    """Decode an object in JSON or YAML; `kind` is for messages."""
-    sent = _decode(body, content_type, kind)
-    if not isinstance(sent, dict):
-        raise unrecognized(kind, "json: cannot unmarshal into an object", body)
-    return sent
-
-
-def _decode(body: bytes, content_type: str, kind: str) -> Any:
+    """Decode an object; `kind` is for messages."""
     media = media_type(content_type)
-    try:
-        if media in (_JSON, ""):
-            return msgspec.json.decode(body)
-        if media == _YAML:
-            return msgspec.json.decode(msgspec.json.encode(yaml.safe_load(body)))
-    except (msgspec.DecodeError, yaml.YAMLError, TypeError, ValueError) as error:
-        raise unrecognized(
-            kind, f"couldn't get version/kind; json parse error: {error}", body
-        ) from error
     if media == "application/vnd.kubernetes.protobuf":
         raise unsupported_media_type(
             "this playground's API server reads no protobuf; use kubectl create -f or kubectl apply -f,"
             " which send JSON"
         )
-    raise _unknown_format(_JSON, _YAML)
+    if media not in (_JSON, ""):
+        raise _unknown_format(_JSON)
+    try:
+        sent: Json = msgspec.json.decode(body, type=dict)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise unrecognized(
+            kind, f"couldn't get version/kind; json parse error: {error}", body
+        ) from error
+    return sent
+
+
+def check_no_dry_run(options: Mapping[str, Any]) -> None:
+    """Refuse a dry run, instead of doing what it asks for."""
+    if options.get("dryRun"):
+        raise bad_request(
+            "this playground's API server has no dry run; leave out --dry-run=server, or use --dry-run=client"
+        )
 
 
 def _unknown_format(*accepted: str) -> Failure:

@@ -156,7 +156,6 @@ def builtin_kinds() -> list[Kind]:
             tables.EVENTS,
             short_names=("ev",),
             rules=EventRules(),
-            create_on_update=True,
             select_fields=_event_fields,
         ),
         _kind(
@@ -203,7 +202,6 @@ def builtin_kinds() -> list[Kind]:
             tables.LEASES,
             package="io.k8s.api.coordination.v1.",
             group="coordination.k8s.io",
-            create_on_update=True,
             unconditional_update=False,
         ),
         _kind(

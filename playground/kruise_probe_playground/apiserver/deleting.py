@@ -14,7 +14,7 @@ import msgspec
 
 from kruise_probe.api.times import format_time, parse_time
 from kruise_probe_playground.apiserver import failures
-from kruise_probe_playground.apiserver.bodies import read_json, unrecognized
+from kruise_probe_playground.apiserver.bodies import check_no_dry_run, read_json, unrecognized
 from kruise_probe_playground.apiserver.failures import FailureTarget
 from kruise_probe_playground.apiserver.kinds import Kind
 from kruise_probe_playground.apiserver.registry import Registry
@@ -37,22 +37,18 @@ class DeleteOptions(msgspec.Struct, frozen=True, rename="camel"):
     orphan_dependents: bool = False
     propagation_policy: str = "Background"
     preconditions: Preconditions = Preconditions()
-    dry_run: tuple[str, ...] = ()
 
 
 def read_delete_options(body: bytes, query: Mapping[str, str], content_type: str) -> DeleteOptions:
     """The options of the body; of the query only if there is no body."""
-    read: Mapping[str, Any] = (
-        read_json(body, content_type, "DeleteOptions")
-        if body
-        else {key: [each] if key == "dryRun" else each for key, each in query.items()}
-    )
+    read: Mapping[str, Any] = read_json(body, content_type, "DeleteOptions") if body else query
+    check_no_dry_run(read)
     given = {key: each for key, each in read.items() if each is not None}
     try:
         options = msgspec.convert(given, DeleteOptions, strict=bool(body))
     except msgspec.ValidationError as error:
         raise unrecognized("DeleteOptions", str(error), body) from error
-    policy, dry_run = options.propagation_policy, options.dry_run
+    policy = options.propagation_policy
     only_background = "this server deletes dependents with their owner"
     failures.check(
         FailureTarget("meta.k8s.io", "", "DeleteOptions"),
@@ -63,10 +59,6 @@ def read_delete_options(body: bytes, query: Mapping[str, str], content_type: str
         (
             policy != "Background",
             failures.unsupported("propagationPolicy", policy, ["Background", "nil"]),
-        ),
-        (
-            any(each != "All" for each in dry_run),
-            failures.unsupported("dryRun", dry_run, ["All"]),
         ),
     )
     return options
@@ -84,20 +76,20 @@ def delete(registry: Registry, kind: Kind, stored: Stored, options: DeleteOption
     _check_preconditions(kind, stored, options.preconditions)
     if kind.resource == "namespaces" and stored.key.name in _IMMORTAL_NAMESPACES:
         raise failures.forbidden(kind.target(stored.key.name), "this namespace may not be deleted")
-    new, now, dry_run = kind.decode(stored), registry.now(), bool(options.dry_run)
+    new, now = kind.decode(stored), registry.now()
     if kind.rules.terminate(new):
         if "deletionTimestamp" not in new["metadata"]:
             new["metadata"]["deletionTimestamp"] = format_time(now)
-            stored = registry.commit(kind, new, stored, dry_run=dry_run)
+            stored = registry.commit(kind, new, stored)
         return Deleted(stored, gone=False)
     changed, pending = _grace(kind, new, options.grace_period_seconds, now)
     if not pending and new["metadata"].get("finalizers"):
         changed = _mark(new["metadata"], now) or changed
         pending = True
     if changed:
-        stored = registry.commit(kind, new, stored, dry_run=dry_run)
+        stored = registry.commit(kind, new, stored)
     if not pending:
-        stored = registry.remove(kind, new, stored, dry_run=dry_run)
+        stored = registry.remove(kind, new, stored)
     return Deleted(stored, gone=not pending)
 
 

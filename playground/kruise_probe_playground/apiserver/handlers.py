@@ -12,15 +12,16 @@ import msgspec
 from kruise_probe_playground.apiserver import failures
 from kruise_probe_playground.apiserver.bodies import (
     apply_patch,
+    check_no_dry_run,
     patch_type_of,
     read_binding,
     read_json,
     read_object,
 )
 from kruise_probe_playground.apiserver.deleting import delete, read_delete_options
-from kruise_probe_playground.apiserver.failures import Failure, FailureTarget
+from kruise_probe_playground.apiserver.failures import FailureTarget
 from kruise_probe_playground.apiserver.kinds import SUBRESOURCE_VERBS, Kind
-from kruise_probe_playground.apiserver.listing import Page, list_page, scope_of
+from kruise_probe_playground.apiserver.listing import list_objects, scope_of
 from kruise_probe_playground.apiserver.presenting import Presenter, presenter_for
 from kruise_probe_playground.apiserver.registry import Registry
 from kruise_probe_playground.apiserver.replica_sets import scale_of, scaled
@@ -41,7 +42,7 @@ class Call(NamedTuple):
     """A request for objects of a kind.
 
     Attributes:
-        verb: as in roles: get, list, watch, create, update, patch, delete, deletecollection.
+        verb: as in roles: get, list, watch, create, update, patch, delete.
         headers: names in lower case.
     """
 
@@ -69,7 +70,6 @@ _VERBS: Final[Mapping[tuple[str, bool], str]] = {
     ("PUT", True): "update",
     ("PATCH", True): "patch",
     ("DELETE", True): "delete",
-    ("DELETE", False): "deletecollection",
 }
 """By method, and whether the path has the name of an object."""
 
@@ -111,7 +111,6 @@ class VerbHandlers:
             "update": self._update,
             "patch": self._patch,
             "delete": self._delete,
-            "deletecollection": self._delete_collection,
         }
 
     def respond(self, call: Call) -> VerbResponse:
@@ -139,15 +138,11 @@ class VerbHandlers:
         return VerbResponse(200, self._presenter(call).one(stored))
 
     def _list(self, call: Call) -> VerbResponse:
-        return VerbResponse(200, self._presenter(call).page(self._page(call)))
-
-    def _page(self, call: Call) -> Page:
-        try:
-            query = parse_list_query(call.query)
-        except Failure as failure:
-            raise failures.bad_request(failure.status["message"]) from failure
+        query = parse_list_query(call.query)
         scope = scope_of(call.kind, call.path.namespace, query)
-        return list_page(self._registry, call.kind, scope, query)
+        items = list_objects(self._registry, call.kind, scope, query)
+        revision = self._registry.store.revision
+        return VerbResponse(200, self._presenter(call).list(items, revision))
 
     def _create(self, call: Call) -> VerbResponse:
         if call.path.subresource == "binding":
@@ -219,28 +214,21 @@ class VerbHandlers:
         details = {**call.kind.target(call.path.name).details(), "uid": stored.uid}
         return VerbResponse(200, msgspec.json.encode(failures.success({"details": details})))
 
-    def _delete_collection(self, call: Call) -> VerbResponse:
-        options = read_delete_options(call.body, call.query, call.content_type)
-        page = self._page(call)
-        for each in page.items:
-            delete(self._registry, call.kind, each, options)
-        return VerbResponse(200, self._presenter(call).page(page))
-
 
 def _options(call: Call, kind: str) -> WriteOptions:
-    named, dry_run = call.query.get("fieldManager", ""), call.query.get("dryRun", "")
+    check_no_dry_run(call.query)
+    named = call.query.get("fieldManager", "")
     validation = call.query.get("fieldValidation") or "Warn"
     failures.check(
         FailureTarget("meta.k8s.io", "", kind),
         (len(named.encode()) > _MAX_MANAGER, failures.too_long("fieldManager", _MAX_MANAGER)),
-        (dry_run not in ("", "All"), failures.unsupported("dryRun", [dry_run], ["All"])),
         (
             validation not in _VALIDATIONS,
             failures.unsupported("fieldValidation", validation, ["", *_VALIDATIONS]),
         ),
     )
     manager = named or _from_user_agent(call.headers.get("user-agent", ""))
-    return WriteOptions(manager or "unknown", bool(dry_run), validation)
+    return WriteOptions(manager or "unknown", validation)
 
 
 def _from_user_agent(agent: str) -> str:

@@ -19,7 +19,6 @@ from kruise_probe_playground.apiserver.tables import Column
 ALL_VERBS: Final = (
     "create",
     "delete",
-    "deletecollection",
     "get",
     "list",
     "patch",
@@ -118,7 +117,6 @@ class Kind:
     custom: bool = False
     has_generation: bool = False
     unconditional_update: bool = True
-    create_on_update: bool = False
     returns_deleted: bool = False
     dns_label_name: bool = False
     verbs: Sequence[str] = ALL_VERBS
@@ -164,10 +162,9 @@ class Kind:
         return {"kind": self.kind, "apiVersion": self.api_version, **decoded}
 
     def encode(self, new: Json, revision: int) -> Stored:
-        """Set the resource version and encode the object. Revision 0 sets none: the object is not stored."""
+        """Set the resource version and encode the object."""
         metadata = new["metadata"]
-        if revision:
-            metadata["resourceVersion"] = str(revision)
+        metadata["resourceVersion"] = str(revision)
         omitted = () if self.custom else ("kind", "apiVersion")
         body = _encoder.encode({key: each for key, each in new.items() if key not in omitted})
         key = NamespacedName(metadata.get("namespace") or "", metadata["name"])

@@ -2,18 +2,16 @@
 
 Source: kubernetes pkg/registry/core/pod/rest/log.go, strategy.go (LogLocation), core/validation (ValidatePodLogOptions);
 kubelet pkg/kubelet/kubelet_pods.go (validateContainerLogStatus).
-Differs: finds the container in the status of the pod; a function replaces the kubelet's port.
+Differs: no times and no limitBytes; finds the container in the status of the pod; a function replaces the kubelet's port.
 """
 
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from datetime import datetime, timedelta
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Final
 
 from kruise_probe.api.keys import NamespacedName
-from kruise_probe.api.times import parse_time
 from kruise_probe_playground.apiserver import failures
-from kruise_probe_playground.apiserver.failures import Cause, FailureTarget, bad_request
-from kruise_probe_playground.apiserver.pods import CONTAINER_LISTS, MAX_SECONDS
+from kruise_probe_playground.apiserver.failures import FailureTarget, bad_request
+from kruise_probe_playground.apiserver.pods import CONTAINER_LISTS
 from kruise_probe_playground.apiserver.registry import Registry
 from kruise_probe_playground.apiserver.requests import is_true, number
 from kruise_probe_playground.apiserver.schema import Json
@@ -22,11 +20,7 @@ from kruise_probe_playground.pod_streams import LogOptions, NotOnNode
 OpenLog = Callable[[str, LogOptions], AsyncIterator[bytes]]
 """Opens the log of a container by its id. Raises NotOnNode."""
 
-_AT_LEAST: Final = (
-    ("tailLines", 0, "must be greater than or equal to 0"),
-    ("limitBytes", 1, "must be greater than 0"),
-    ("sinceSeconds", 1, "must be greater than 0"),
-)
+_MISSING: Final = ("timestamps", "limitBytes", "sinceSeconds", "sinceTime")
 
 
 def no_nodes(container: str, options: LogOptions) -> AsyncIterator[bytes]:
@@ -38,7 +32,7 @@ def open_log(
     registry: Registry, key: NamespacedName, query: Mapping[str, str], at_node: OpenLog
 ) -> AsyncIterator[bytes] | None:
     """Return the bytes of the log that `query` (core/v1 PodLogOptions) selects; None for a pod without a node."""
-    wanted = _options(key.name, query, registry.now())
+    wanted = _options(key.name, query)
     kinds = registry.kinds
     pod = kinds["pods"].decode(registry.get(kinds["pods"], key))
     container = _container(pod, query.get("container", ""))
@@ -86,29 +80,17 @@ def running_container(pod: Json, name: str) -> str:
     return str(found["containerID"]).partition("://")[2]
 
 
-def _options(pod: str, query: Mapping[str, str], now: datetime) -> LogOptions:
-    problems = list(_problems(query))
-    if problems:
-        raise failures.invalid(FailureTarget("", "", "PodLogOptions", pod), problems)
-    seconds = min(number(query, "sinceSeconds") or 0, MAX_SECONDS)
-    return LogOptions(
-        follow=is_true(query.get("follow")),
-        timestamps=is_true(query.get("timestamps")),
-        tail_lines=number(query, "tailLines"),
-        limit_bytes=number(query, "limitBytes"),
-        since=now - timedelta(seconds=seconds) if seconds else parse_time(query.get("sinceTime")),
-    )
-
-
-def _problems(query: Mapping[str, str]) -> Iterator[Cause]:
-    for name, least, message in _AT_LEAST:
-        value = number(query, name)
-        if value is not None and value < least:
-            yield failures.invalid_value(name, value, message)
-    if query.get("sinceTime") and query.get("sinceSeconds"):
-        yield failures.forbidden_field(
-            "[]", "at most one of `sinceTime` or `sinceSeconds` may be specified"
+def _options(pod: str, query: Mapping[str, str]) -> LogOptions:
+    if missing := [each for each in _MISSING if each in query]:
+        raise bad_request(
+            f"this playground's logs have no {missing[0]}; use container, follow, previous and tailLines"
         )
+    tail_lines = number(query, "tailLines")
+    if tail_lines is not None and tail_lines < 0:
+        why = "must be greater than or equal to 0"
+        problem = failures.invalid_value("tailLines", tail_lines, why)
+        raise failures.invalid(FailureTarget("", "", "PodLogOptions", pod), [problem])
+    return LogOptions(is_true(query.get("follow")), tail_lines)
 
 
 def _container(pod: Json, name: str) -> str:

@@ -1,7 +1,7 @@
-"""The forms of objects in responses: whole objects, tables for kubectl, or metadata only.
+"""The forms of objects in responses: whole objects, or tables for kubectl.
 
 Source: apiserver pkg/endpoints/handlers/{response,negotiation}; metav1.Table.
-Differs: JSON only.
+Differs: JSON only; no PartialObjectMetadata but in tables.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -12,19 +12,10 @@ import msgspec
 
 from kruise_probe_playground.apiserver.failures import Failure
 from kruise_probe_playground.apiserver.kinds import Kind
-from kruise_probe_playground.apiserver.listing import Page
 from kruise_probe_playground.apiserver.schema import Json
 from kruise_probe_playground.apiserver.store import Stored
 
 _JSON_TYPES: Final = ("application/json", "application/*", "*/*", "")
-
-
-def _list_metadata(page: Page) -> Json:
-    more = {"continue": page.continue_token, "remainingItemCount": page.remaining}
-    return {
-        "resourceVersion": str(page.revision),
-        **{key: each for key, each in more.items() if each not in ("", None)},
-    }
 
 
 class Presenter:
@@ -40,15 +31,15 @@ class Presenter:
     def bookmark(self, bare: Json) -> bytes:
         return msgspec.json.encode(bare)
 
-    def page(self, page: Page) -> bytes:
-        empty: Json = {"continue": ""} if self._kind.custom else {}
+    def list(self, items: Sequence[Stored], revision: int) -> bytes:
+        empty = {"continue": ""} if self._kind.custom else {}
         head = {
             "kind": self._kind.list_kind or f"{self._kind.kind}List",
             "apiVersion": self._kind.api_version,
-            "metadata": {**empty, **_list_metadata(page)},
+            "metadata": {**empty, "resourceVersion": str(revision)},
         }
-        items = b",".join([each.body for each in page.items])
-        return msgspec.json.encode(head)[:-1] + b',"items":[' + items + b"]}"
+        joined = b",".join([each.body for each in items])
+        return msgspec.json.encode(head)[:-1] + b',"items":[' + joined + b"]}"
 
 
 def _meta(kind: str, **fields: Any) -> Json:
@@ -57,19 +48,6 @@ def _meta(kind: str, **fields: Any) -> Json:
 
 def _partial(of: Json) -> Json:
     return _meta("PartialObjectMetadata", metadata=of["metadata"])
-
-
-class MetadataPresenter(Presenter):
-    def one(self, stored: Stored) -> bytes:
-        return msgspec.json.encode(_partial(self._kind.decode(stored)))
-
-    def bookmark(self, bare: Json) -> bytes:
-        return msgspec.json.encode(_partial(bare))
-
-    def page(self, page: Page) -> bytes:
-        items = [_partial(self._kind.decode(each)) for each in page.items]
-        listed = _meta("PartialObjectMetadataList", metadata=_list_metadata(page), items=items)
-        return msgspec.json.encode(listed)
 
 
 class TablePresenter(Presenter):
@@ -88,8 +66,8 @@ class TablePresenter(Presenter):
     def one(self, stored: Stored) -> bytes:
         return self._table({"resourceVersion": str(stored.revision)}, [self._row(stored)])
 
-    def page(self, page: Page) -> bytes:
-        return self._table(_list_metadata(page), [self._row(each) for each in page.items])
+    def list(self, items: Sequence[Stored], revision: int) -> bytes:
+        return self._table({"resourceVersion": str(revision)}, [self._row(each) for each in items])
 
     def bookmark(self, bare: Json) -> bytes:
         """A table whose only row contains the bookmark's object."""
@@ -121,7 +99,5 @@ def presenter_for(
             return Presenter(kind)
         if wanted == "Table":
             return TablePresenter(kind, query.get("includeObject") or "Metadata", now)
-        if wanted in ("PartialObjectMetadata", "PartialObjectMetadataList"):
-            return MetadataPresenter(kind)
     why = "only the following media types are accepted: application/json"
     raise Failure(406, "NotAcceptable", why)

@@ -59,10 +59,8 @@ class Registry:
             raise failures.not_found(kind.target(key.name))
         return stored
 
-    def commit(self, kind: Kind, new: Json, old: Stored | None, *, dry_run: bool = False) -> Stored:
-        """Store an object with the next revision and send the change to the watchers; a dry run only encodes it."""
-        if dry_run:
-            return kind.encode(new, old.revision if old else 0)
+    def commit(self, kind: Kind, new: Json, old: Stored | None) -> Stored:
+        """Store an object with the next revision and send the change to the watchers."""
         stored = kind.encode(new, self.store.revision + 1)
         if len(stored.body) > MAX_OBJECT_BYTES:
             raise failures.Failure(500, "", "etcdserver: request is too large")
@@ -72,10 +70,8 @@ class Registry:
             self.sweep_due.set()
         return stored
 
-    def remove(self, kind: Kind, last: Json, old: Stored, *, dry_run: bool = False) -> Stored:
-        """Remove an object; the watchers get `last`. A dry run only encodes it."""
-        if dry_run:
-            return kind.encode(last, old.revision)
+    def remove(self, kind: Kind, last: Json, old: Stored) -> Stored:
+        """Remove an object; the watchers get `last`."""
         stored = kind.encode(last, self.store.next_revision())
         self.collection(kind).record(Change(stored.revision, old, stored, removed=True))
         self.sweep_due.set()

@@ -35,13 +35,6 @@ class FieldFilter(NamedTuple):
     def matches(self, fields: Mapping[str, str]) -> bool:
         return all((fields.get(name, "") == value) == wanted for name, value, wanted in self.terms)
 
-    def pinned(self, name: str) -> str | None:
-        """The value that the field must have, or None."""
-        for each, value, wanted in self.terms:
-            if each == name and wanted:
-                return value
-        return None
-
 
 def parse_labels(text: str) -> LabelFilter:
     parts = _COMMA.split(text) if text.strip() else ()

@@ -61,20 +61,12 @@ class Scope(NamedTuple):
     labels: LabelFilter = LabelFilter()
     fields: FieldFilter = FieldFilter()
 
-    def covers(self, stored: Stored) -> bool:
-        """Whether the object is in the namespace, selected or not."""
-        return not self.namespace or stored.key.namespace == self.namespace
-
     def matches(self, stored: Stored) -> bool:
         return (
-            self.covers(stored)
+            (not self.namespace or stored.key.namespace == self.namespace)
             and (not self.labels.requirements or self.labels.matches(stored.labels))
             and (not self.fields.terms or self.fields.matches(stored.fields))
         )
-
-    @property
-    def selects(self) -> bool:
-        return bool(self.labels.requirements or self.fields.terms)
 
 
 class Watcher:
@@ -158,14 +150,6 @@ class Collection:
         """All objects in the order of lists."""
         return [self.objects[key] for key in sorted(self.objects, key=str)]
 
-    def ordered_at(self, revision: int, after: str) -> list[Stored]:
-        """The same at `revision`, which must not be below `floor`, after the key `after`."""
-        past: dict[NamespacedName, Stored | None] = {**self.objects}
-        for change in reversed(self.changes_after(revision)):
-            past[change.new.key] = change.old
-        found = (past[key] for key in sorted(past, key=str) if str(key) > after)
-        return [each for each in found if each is not None]
-
     def expire(self, revision: int) -> None:
         """Forget the history before `revision`."""
         self._history.clear()
@@ -190,7 +174,7 @@ class ObjectStore:
         self.collections: Final = defaultdict[str, Collection](Collection)
 
     def expire(self) -> None:
-        """Expire every revision and continue token, as etcd's compaction does."""
+        """Expire every revision, as etcd's compaction does."""
         revision = self.next_revision()
         for each in self.collections.values():
             each.expire(revision)

@@ -21,7 +21,7 @@ from kruise_probe_playground.apiserver.managed_fields import (
     track,
 )
 from kruise_probe_playground.apiserver.registry import Registry
-from kruise_probe_playground.apiserver.requests import parse_revision, revision_in
+from kruise_probe_playground.apiserver.requests import parse_revision
 from kruise_probe_playground.apiserver.schema import Json
 from kruise_probe_playground.apiserver.shaping import WrongType, apply_defaults, prune
 from kruise_probe_playground.apiserver.store import Stored
@@ -32,7 +32,6 @@ class WriteOptions(NamedTuple):
     """`field_validation` is Ignore, Warn or Strict."""
 
     manager: str = "unknown"
-    dry_run: bool = False
     field_validation: str = "Warn"
 
 
@@ -71,30 +70,28 @@ class Editor:
             new,
             [*meta.problems(metadata, kind), *_by_schema(kind, new, {}), *kind.rules.validate(new)],
         )
-        if revision_in(metadata.get("resourceVersion", "")) and not options.dry_run:
+        if parse_revision(metadata.get("resourceVersion", "")):
             why = "resourceVersion should not be set on objects to be created"
             raise Failure(500, "", why)
         key = NamespacedName(namespace, metadata["name"])
         if key in self._registry.collection(kind).objects:
             raise failures.already_exists(kind.target(key.name))
-        stored = self._registry.commit(kind, new, None, dry_run=options.dry_run)
+        stored = self._registry.commit(kind, new, None)
         return Written(stored, created=True, warnings=warnings)
 
     def replace(
         self, kind: Kind, key: NamespacedName, subresource: str, sent: Json, options: WriteOptions
     ) -> Written:
-        """Replace a stored object or its status. Some kinds are created if they do not exist."""
-        name = (sent.get("metadata") or {}).get("name")
-        if not name:
-            why = "the name of the object (based on metadata.name) was not specified"
-            raise failures.bad_request(why)
-        _check_name(name, key)
-        stored = self._registry.collection(kind).objects.get(key)
-        _check_replaceable(kind, key, subresource, stored, sent["metadata"])
-        if stored is None:
-            version = sent["metadata"].get("resourceVersion", "") if options.dry_run else ""
-            new = {**sent, "metadata": {**sent["metadata"], "resourceVersion": version}}
-            return self.create(kind, key.namespace, new, options)
+        """Replace a stored object or its status."""
+        metadata = sent.get("metadata") or {}
+        _check_name(metadata.get("name"), key)
+        stored = self._registry.get(kind, key)
+        uid = metadata.get("uid")
+        if uid and uid != stored.uid:
+            why = (
+                f"Precondition failed: UID in precondition: {uid}, UID in object meta: {stored.uid}"
+            )
+            raise failures.conflict(kind.target(key.name), why)
         return self.update(kind, stored, subresource, sent, options)
 
     def update(
@@ -130,7 +127,7 @@ class Editor:
             ended = "deletionTimestamp" in metadata and not metadata.get("finalizers")
             waits = metadata.get("deletionGracePeriodSeconds") or kind.plural == "namespaces"
             store = self._registry.remove if ended and not waits else self._registry.commit
-            stored = store(kind, new, stored, dry_run=options.dry_run)
+            stored = store(kind, new, stored)
         return Written(stored, warnings=warnings)
 
 
@@ -142,20 +139,6 @@ def _check_name(name: Any, key: NamespacedName) -> None:
         raise failures.bad_request(
             f"the name of the object ({name}) does not match the name on the URL ({key.name})"
         )
-
-
-def _check_replaceable(
-    kind: Kind, key: NamespacedName, subresource: str, stored: Stored | None, sent: Json
-) -> None:
-    """Fail if the object with the metadata `sent` may neither replace `stored` nor be created."""
-    if stored is None and (subresource or not kind.create_on_update):
-        raise failures.not_found(kind.target(key.name))
-    if stored is None:
-        parse_revision(str(sent.get("resourceVersion") or ""))
-    uid, current = sent.get("uid"), stored.uid if stored else ""
-    if uid and uid != current:
-        why = f"Precondition failed: UID in precondition: {uid}, UID in object meta: {current}"
-        raise failures.conflict(kind.target(key.name), why)
 
 
 def _check_revision(kind: Kind, sent: Json, stored: Stored) -> None:

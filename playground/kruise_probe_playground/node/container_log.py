@@ -1,4 +1,4 @@
-"""The log of one container: its newest lines in memory, with the time at which each arrived.
+"""The log of one container: its newest lines in memory.
 
 Source: kubelet pkg/kubelet/kuberuntime/logs (ReadLogs); containerd's CRI logger, which cuts long lines.
 Differs: no files and no rotation: the oldest lines are dropped; stdout and stderr are one stream.
@@ -6,12 +6,9 @@ Differs: no files and no rotation: the oldest lines are dropped; stdout and stde
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable
-from datetime import datetime
+from collections.abc import AsyncIterator
 from itertools import islice
-from typing import NamedTuple
 
-from kruise_probe.api.times import format_micro_time
 from kruise_probe_playground.node.processes import Output
 from kruise_probe_playground.pod_streams import LogOptions
 
@@ -23,18 +20,12 @@ MAX_LINE_BYTES = 16 * 1024
 """A longer line is stored in pieces, as in containerd."""
 
 
-class LogLine(NamedTuple):
-    at: datetime
-    text: bytes
-
-
 class ContainerLog(Output):
     """Bounded in bytes; the oldest lines are dropped."""
 
-    def __init__(self, now: Callable[[], datetime]) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self._now = now
-        self._lines: deque[LogLine] = deque()
+        self._lines: deque[bytes] = deque()
         self._bytes = 0
         self._dropped = 0
         self._unfinished = b""
@@ -58,10 +49,10 @@ class ContainerLog(Output):
     def _add(self, text: bytes) -> None:
         for start in range(0, len(text), MAX_LINE_BYTES):
             piece = text[start : start + MAX_LINE_BYTES]
-            self._lines.append(LogLine(self._now(), piece))
+            self._lines.append(piece)
             self._bytes += LINE_OVERHEAD_BYTES + len(piece)
         while self._bytes > MAX_LOG_BYTES:
-            self._bytes -= LINE_OVERHEAD_BYTES + len(self._lines.popleft().text)
+            self._bytes -= LINE_OVERHEAD_BYTES + len(self._lines.popleft())
             self._dropped += 1
 
     def _wake_readers(self) -> None:
@@ -71,7 +62,7 @@ class ContainerLog(Output):
     def last_line(self) -> str:
         """The last line that is not blank."""
         for line in reversed(self._lines):
-            if text := line.text.decode(errors="replace").strip():
+            if text := line.decode(errors="replace").strip():
                 return text
         return ""
 
@@ -79,23 +70,12 @@ class ContainerLog(Output):
         """The wanted lines; with `follow`, also new ones until the container has ended."""
         count = self._dropped + len(self._lines)
         position = 0 if wanted.tail_lines is None else count - wanted.tail_lines
-        room = wanted.limit_bytes
         while True:
             changed, ended = self._changed, self.finished.is_set()
-            lines = islice(self._lines, max(position - self._dropped, 0), None)
-            data = b"".join(_shown(each, wanted) for each in lines)[:room]
+            lines = list(islice(self._lines, max(position - self._dropped, 0), None))
             position = self._dropped + len(self._lines)
-            if data:
-                yield data
-            if room is not None:
-                room -= len(data)
-            if room == 0 or ended or not wanted.follow:
+            if lines:
+                yield b"".join(lines)
+            if ended or not wanted.follow:
                 return
             await changed.wait()
-
-
-def _shown(line: LogLine, wanted: LogOptions) -> bytes:
-    if wanted.since and line.at < wanted.since:
-        return b""
-    stamp = f"{format_micro_time(line.at)} ".encode() if wanted.timestamps else b""
-    return stamp + line.text

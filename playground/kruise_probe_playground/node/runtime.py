@@ -168,7 +168,7 @@ class LocalRuntime:
                 MARK_VARIABLE: f"{self._mark}/{container_id}",
             },
             created_at=self._now(),
-            log=ContainerLog(self._now),
+            log=ContainerLog(),
             ended=asyncio.Event(),
         )
         self._containers[container_id] = container

@@ -24,9 +24,6 @@ def two_containers(name: str = "p", **more: Any) -> Any:
         pytest.param({"container": "x"}, 400, "container x is not valid for pod p", id="unknown-container"),
         pytest.param({"container": "c"}, 404, 'pods "{node}" not found', id="unknown-node"),
         pytest.param({"tailLines": -1}, 422, 'PodLogOptions "p" is invalid: tailLines: Invalid value: -1: must be greater than or equal to 0', id="tail"),
-        pytest.param({"limitBytes": 0}, 422, 'PodLogOptions "p" is invalid: limitBytes: Invalid value: 0: must be greater than 0', id="limit"),
-        pytest.param({"sinceSeconds": 0}, 422, 'PodLogOptions "p" is invalid: sinceSeconds: Invalid value: 0: must be greater than 0', id="since"),
-        pytest.param({"sinceSeconds": 5, "sinceTime": "2026-01-01T00:00:00Z"}, 422, 'PodLogOptions "p" is invalid: []: Forbidden: at most one of `sinceTime` or `sinceSeconds` may be specified', id="two-times"),
     ],
 )  # fmt: skip
 async def test_a_log_that_cannot_be_read_is_refused(
@@ -78,11 +75,7 @@ async def test_kubectl_prints_and_follows_logs(node_kubectl: Run) -> None:
     assert await node_kubectl("logs", "p", "-c", "c1", "-f") == "one\ntwo\nthree\n"
     assert await node_kubectl("logs", "p", "-c", "c0", "--tail=1") == "three\n"
     assert await node_kubectl("logs", "p", "-c", "c0", "--tail=0") == ""
-    assert await node_kubectl("logs", "p", "-c", "c0", "--limit-bytes=5") == "one\nt"
-    assert await node_kubectl("logs", "p", "-c", "c0", "--since=1h", "--tail=2") == "two\nthree\n"
-    stamp, _, text = (await node_kubectl("logs", "p", "-c", "c0", "--timestamps")).partition(" ")
-    assert stamp.endswith("Z")
-    assert text.startswith("one\n")
+    assert await node_kubectl("logs", "p", "-c", "c0", "--tail=2") == "two\nthree\n"
     with pytest.raises(
         KubectlError, match='previous terminated container "c0" in pod "p" not found'
     ):

@@ -49,7 +49,8 @@ ROWS = {
             "spec.template.spec.restartPolicy": "Always", "spec.template.spec.dnsPolicy": "ClusterFirst",
             "spec.template.spec.enableServiceLinks": ABSENT,
             "spec.template.spec.containers.0.terminationMessagePolicy": "File",
-        }, dryRun="All"),
+        }),
+        step(f"DELETE {SETS}/game"),
     ],
     "refusals": [
         *(step(f"POST {SETS}", replica_set(**spec), 422, {"message": Part(message)}) for spec, message in (
@@ -67,7 +68,7 @@ ROWS = {
             "kind": "Scale", "apiVersion": "autoscaling/v1", "metadata.uid": "{0:metadata.uid}", "spec": {},
             "status": {"replicas": 0, "selector": "app=game"},
         }),
-        step(f"MERGE {SETS}/game/scale", {"spec": {"replicas": 7}}, 200, {"spec.replicas": 7}, dryRun="All"),
+        step(f"MERGE {SETS}/game/scale", {"spec": {"replicas": 0}}, 200, {"spec": {}}),
         step(f"MERGE {SETS}/game/scale", {"spec": {"replicas": -1}}, 422,
              {"message": Part('Scale.autoscaling "game" is invalid: spec.replicas: Invalid value: -1')}),
         step(f"PUT {SETS}/game/scale", {"kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": {"name": "game", "resourceVersion": "1"}}, 409),
