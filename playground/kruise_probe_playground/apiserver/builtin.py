@@ -1,6 +1,6 @@
 """The built-in kinds.
 
-Their structure is `core_schemas.json`, read once; their rules are small classes here and in `pods`.
+Their structure is `core_schemas.json` and `core_additions.yaml`, read once; their rules are small classes here and in `pods`.
 
 Source: kubernetes pkg/registry/core, pkg/registry/coordination.
 Differs: this server's garbage collector deletes namespaces, instead of a controller manager.
@@ -17,27 +17,11 @@ from kruise_probe_playground.apiserver import pods, tables
 from kruise_probe_playground.apiserver.failures import Cause, invalid_value
 from kruise_probe_playground.apiserver.kinds import Kind, Rules, fields
 from kruise_probe_playground.apiserver.replica_sets import ReplicaSetRules
-from kruise_probe_playground.apiserver.schema import ABSENT_VALUES, Compiler, Json, Schema
+from kruise_probe_playground.apiserver.schema import Compiler, Json, Schema, additions
 from kruise_probe_playground.apiserver.tables import Column
 
 _CORE: Final = "io.k8s.api.core.v1."
 _META: Final = "io.k8s.apimachinery.pkg.apis.meta.v1."
-_BLANKS: Final[Mapping[str, Json]] = {
-    "CustomResourceDefinition": {
-        "spec": {"group": "", "names": {"plural": "", "kind": ""}, "scope": "", "versions": None},
-        "status": {"conditions": None, "acceptedNames": {}, "storedVersions": None},
-    },
-    "Event": {"involvedObject": {}, **ABSENT_VALUES[f"{_CORE}Event"]},
-    "Lease": {"spec": {}},
-    "Namespace": {"spec": {}, "status": {}},
-    "Node": {"spec": {}, "status": ABSENT_VALUES[f"{_CORE}NodeStatus"]},
-    "ReplicaSet": {
-        "spec": {"selector": None, "template": {"metadata": {}, "spec": {"containers": None}}},
-        "status": {"replicas": 0},
-    },
-    "Pod": {"spec": {"containers": None}, "status": {}},
-}
-"""Objects with no field set, without their metadata."""
 
 
 @cache
@@ -141,7 +125,7 @@ def _kind(name: str, columns: Sequence[Column], *, package: str = _CORE, **more:
         "namespaced": True,
         "schema": _compiler().compile({"$ref": f"{package}{name}"}),
         "columns": columns,
-        "blank": {"metadata": {}, **_BLANKS.get(name, {})},
+        "blank": {"metadata": {}, **additions()["blank"][name]},
         "openapi": definitions()[f"{package}{name}"],
         "rules": Rules(),
     }

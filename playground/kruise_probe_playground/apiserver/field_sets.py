@@ -1,66 +1,45 @@
 """Sets of fields as `fieldsV1` writes them, and the comparison of two versions of an object that fills them.
 
-A set is nested maps, whose keys are path elements. `f:name` is a field, `k:{"type":"Ready"}` an item of a list of type
-map, `v:"x"` an item of a set. A member is `{}`, or contains "." if it also has members below it. A key that only leads to
-members below it has no ".".
+A field is a path. Of its elements, `f:name` is a field, `k:{"type":"Ready"}` an item of a list of type map, `v:"x"` an
+item of a set. In `fieldsV1`, which is nested maps, a member is `{}`, or contains "." if it also has members below it. A key
+that only leads to members below it has no ".".
 
 Source: structured-merge-diff fieldpath/{set,serialize}.go, typed/compare.go.
-Differs: sets are the JSON itself; operations do not change their operands. A comparison visits only changed parts, and
-adds new and changed fields to one set.
+Differs: a comparison visits only changed parts, and adds new and changed fields to one set.
 """
 
+from collections.abc import Iterator, Set
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from kruise_probe_playground.apiserver.schema import UNTYPED, Schema
 
-FieldSet = dict[str, Any]
+Path = tuple[str, ...]
 
 _encoder = msgspec.json.Encoder(order="sorted")
 
 
-def union(left: FieldSet, right: FieldSet) -> FieldSet:
-    """The members of either set."""
-    merged = dict(left)
-    for key, below in right.items():
-        merged[key] = _union_below(merged[key], below) if key in merged else below
-    return merged
+def decode(fields: dict[str, Any], path: Path = ()) -> Iterator[Path]:
+    """The members of a `fieldsV1`."""
+    for key, below in fields.items():
+        if key != ".":
+            if not below or "." in below:
+                yield (*path, key)
+            yield from decode(below, (*path, key))
 
 
-def _union_below(left: FieldSet, right: FieldSet) -> FieldSet:
-    if not left or not right:
-        rest = left or right
-        return {".": {}, **rest} if rest else {}
-    return union(left, right)
-
-
-def difference(left: FieldSet, right: FieldSet) -> FieldSet:
-    """The members of `left` that are not members of `right`. Members below a removed one stay."""
-    kept: FieldSet = {}
-    for key, below in left.items():
-        if key == ".":
-            if "." not in right:
-                kept["."] = {}
-            continue
-        other = right.get(key)
-        if other is None:
-            kept[key] = below
-            continue
-        rest = _difference_below(below, other)
-        if rest is not None:
-            kept[key] = rest
-    return kept
-
-
-def _difference_below(below: FieldSet, other: FieldSet) -> FieldSet | None:
-    """None when neither the element itself nor anything below it remains."""
-    is_member = not below or "." in below
-    taken = not other or "." in other
-    rest = difference({key: each for key, each in below.items() if key != "."}, other)
-    if is_member and not taken:
-        return {".": {}, **rest} if rest else {}
-    return rest or None
+def encode(fields: Set[Path]) -> dict[str, Any]:
+    """The `fieldsV1` of a set, with its keys in order."""
+    encoded: dict[str, Any] = {}
+    for path in sorted(fields):
+        node = encoded
+        for length, name in enumerate(path[:-1], start=1):
+            node = node.setdefault(name, {})
+            if path[:length] in fields:
+                node["."] = {}
+        node[path[-1]] = {}
+    return encoded
 
 
 _ABSENT: Final = object()
@@ -70,32 +49,34 @@ _ABSENT: Final = object()
 class Comparison(NamedTuple):
     """`changed` contains fields that were added or have another value; `removed` those that were removed."""
 
-    changed: FieldSet
-    removed: FieldSet
+    changed: set[Path]
+    removed: set[Path]
 
 
 def compare(old: Any, new: Any, schema: Schema) -> Comparison:
     """Compare two objects of the same kind."""
-    comparison = Comparison({}, {})
+    comparison = Comparison(set(), set())
     _walk(old, new, schema, comparison, ())
+    for fields in comparison:
+        fields.discard(())  # the whole object is never a member
     return comparison
 
 
-def _walk(old: Any, new: Any, schema: Schema, found: Comparison, path: tuple[str, ...]) -> None:
+def _walk(old: Any, new: Any, schema: Schema, found: Comparison, path: Path) -> None:
     if old is new or old == new:
         return
     kind = _container(old, new, schema)
     if kind is None:
-        _insert(found.removed if new is _ABSENT else found.changed, path)
+        (found.removed if new is _ABSENT else found.changed).add(path)
         return
     if kind is dict:
         _walk_map(old, new, schema, found, path)
     else:
         _walk_list(old, new, schema, found, path)
     if new is _ABSENT:
-        _insert(found.removed, path)
+        found.removed.add(path)
     elif old is _ABSENT:
-        _insert(found.changed, path)
+        found.changed.add(path)
 
 
 def _container(old: Any, new: Any, schema: Schema) -> type | None:
@@ -106,7 +87,7 @@ def _container(old: Any, new: Any, schema: Schema) -> type | None:
     return None
 
 
-def _walk_map(old: Any, new: Any, schema: Schema, found: Comparison, path: tuple[str, ...]) -> None:
+def _walk_map(old: Any, new: Any, schema: Schema, found: Comparison, path: Path) -> None:
     before = old if isinstance(old, dict) else {}
     after = new if isinstance(new, dict) else {}
     for key in before.keys() | after.keys():
@@ -119,9 +100,7 @@ def _walk_map(old: Any, new: Any, schema: Schema, found: Comparison, path: tuple
         )
 
 
-def _walk_list(
-    old: Any, new: Any, schema: Schema, found: Comparison, path: tuple[str, ...]
-) -> None:
+def _walk_list(old: Any, new: Any, schema: Schema, found: Comparison, path: Path) -> None:
     before = _by_element(old, schema)
     after = _by_element(new, schema)
     for key in before.keys() | after.keys():
@@ -136,7 +115,7 @@ def _walk_list(
                 where,
             )
         elif was != now:  # duplicates count as one leaf
-            _insert(found.changed if now else found.removed, where)
+            (found.changed if now else found.removed).add(where)
 
 
 def _by_element(values: Any, schema: Schema) -> dict[str, list[Any]]:
@@ -150,21 +129,3 @@ def _by_element(values: Any, schema: Schema) -> dict[str, list[Any]]:
             continue
         elements.setdefault(key, []).append(each)
     return elements
-
-
-def _insert(fields: FieldSet, path: tuple[str, ...]) -> None:
-    """Make `path` a member. The whole object is never a member."""
-    if not path:
-        return
-    for name in path[:-1]:
-        below = fields.get(name)
-        if below is None:
-            fields[name] = below = {}
-        elif not below:
-            below["."] = {}
-        fields = below
-    last = fields.get(path[-1])
-    if last is None:
-        fields[path[-1]] = {}
-    elif last:
-        last["."] = {}

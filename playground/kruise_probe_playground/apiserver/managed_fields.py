@@ -4,21 +4,21 @@ Source: apimachinery pkg/util/managedfields/internal; structured-merge-diff merg
 Differs: each kind has one version, so nothing is converted; there is no operation Apply; old entries are not merged.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from kruise_probe.api.times import format_time
-from kruise_probe_playground.apiserver.field_sets import FieldSet, compare, difference, union
+from kruise_probe_playground.apiserver.field_sets import Path, compare, decode, encode
 from kruise_probe_playground.apiserver.schema import Json, Schema, put
 
 _SET_BY_SERVER = (
     *("name", "namespace", "creationTimestamp", "selfLink", "uid", "clusterName"),
     *("generation", "managedFields", "resourceVersion"),
 )
-_NEVER_MANAGED: FieldSet = {
-    **{"f:apiVersion": {}, "f:kind": {}},
-    "f:metadata": {".": {}, **{f"f:{each}": {} for each in _SET_BY_SERVER}},
+_NEVER_MANAGED: Final[Set[Path]] = {
+    *(("f:apiVersion",), ("f:kind",), ("f:metadata",)),
+    *(("f:metadata", f"f:{each}") for each in _SET_BY_SERVER),
 }
 
 
@@ -32,7 +32,7 @@ class ManagerIdentifier(NamedTuple):
 
 
 class _Entry(NamedTuple):
-    fields: FieldSet
+    fields: Set[Path]
     time: str
 
 
@@ -61,17 +61,15 @@ def track(
         return
     comparison = compare(_untracked(live or blank or {}), _untracked(new), schema)
     for each in list(entries):
-        fields = difference(entries[each].fields, comparison.changed)
-        fields = difference(fields, comparison.removed)
+        fields = entries[each].fields - comparison.changed - comparison.removed
         if fields:
             entries[each] = entries[each]._replace(fields=fields)
         else:
             del entries[each]
-    mine = difference(comparison.changed, _NEVER_MANAGED)
+    mine = comparison.changed - _NEVER_MANAGED
     if mine:
-        before = entries.get(writer)
-        merged = union(mine, before.fields) if before else mine
-        entries[writer] = _Entry(_sorted(merged), format_time(now))
+        before = entries[writer].fields if writer in entries else set()
+        entries[writer] = _Entry(mine | before, format_time(now))
     _store(new, entries)
 
 
@@ -102,13 +100,13 @@ def _entries_before(
     stored = live.get("metadata", {}).get("managedFields") or []
     sent = new.get("metadata", {}).get("managedFields")
     if subresource or sent is None:
-        return _decode(stored)
+        return _entries_of(stored)
     if sent == [{}] or (sent == [] and typed):  # a client resets them
         return {}
-    return _decode(sent) or _decode(stored)
+    return _entries_of(sent) or _entries_of(stored)
 
 
-def _decode(entries: Iterable[Any]) -> dict[ManagerIdentifier, _Entry]:
+def _entries_of(entries: Iterable[Any]) -> dict[ManagerIdentifier, _Entry]:
     decoded = {}
     for each in entries:
         fields = each.get("fieldsV1")
@@ -116,7 +114,7 @@ def _decode(entries: Iterable[Any]) -> dict[ManagerIdentifier, _Entry]:
             return {}
         names = ("manager", "operation", "apiVersion", "subresource")
         writer = ManagerIdentifier(*(each.get(name, "") for name in names))
-        decoded[writer] = _Entry(fields, each.get("time", ""))
+        decoded[writer] = _Entry(set(decode(fields)), each.get("time", ""))
     return decoded
 
 
@@ -135,12 +133,8 @@ def _store(new: Json, entries: dict[ManagerIdentifier, _Entry]) -> None:
             "apiVersion": writer.api_version,
             "time": entry.time,
             "fieldsType": "FieldsV1",
-            "fieldsV1": entry.fields,
+            "fieldsV1": encode(entry.fields),
             "subresource": writer.subresource,
         }
         encoded.append({key: each for key, each in one.items() if each != ""})
     put(new["metadata"], "managedFields", encoded or None)
-
-
-def _sorted(fields: FieldSet) -> Any:
-    return {key: _sorted(fields[key]) for key in sorted(fields)}

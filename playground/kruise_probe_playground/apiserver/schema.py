@@ -9,7 +9,11 @@ Differs: no CEL, no x-kubernetes-embedded-resource; a value of unknown type coun
 import re
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
+from functools import cache
+from importlib.resources import files
 from typing import Any, Final, Literal
+
+import yaml
 
 Json = dict[str, Any]
 _TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)")
@@ -35,89 +39,13 @@ DECODERS: Final[Mapping[str, Callable[[Any], str]]] = {
 """Bring strings of built-in kinds into Go's form, by the name of a definition. They raise ValueError."""
 ListType = Literal["atomic", "set", "map"]
 
-_CORE: Final = "io.k8s.api.core.v1."
-_CRD: Final = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1."
-_CONTAINER: Final = {
-    "resources": {},
-    "terminationMessagePath": "/dev/termination-log",
-    "terminationMessagePolicy": "File",
-}
-ABSENT_VALUES: Final[Mapping[str, Json]] = {
-    f"{_CORE}PodCondition": {"lastProbeTime": None, "lastTransitionTime": None},
-    f"{_CORE}NodeCondition": {"lastHeartbeatTime": None, "lastTransitionTime": None},
-    f"{_CORE}Event": {
-        "source": {},
-        "firstTimestamp": None,
-        "lastTimestamp": None,
-        "eventTime": None,
-        "reportingComponent": "",
-        "reportingInstance": "",
-    },
-    f"{_CORE}Node": {"spec": {}, "status": {}},
-    f"{_CORE}NodeStatus": {"daemonEndpoints": {"kubeletEndpoint": {"Port": 0}}, "nodeInfo": {}},
-    f"{_CORE}ContainerStatus": {"state": {}, "lastState": {}},
-    "io.k8s.api.coordination.v1.Lease": {"spec": {}},
-    f"{_CORE}Pod": {"spec": {}},
-    f"{_CORE}PodSpec": {
-        "restartPolicy": "Always",
-        "terminationGracePeriodSeconds": 30,
-        "dnsPolicy": "ClusterFirst",
-        "securityContext": {},
-        "schedulerName": "default-scheduler",
-    },
-    f"{_CORE}Container": _CONTAINER,
-    f"{_CORE}EphemeralContainer": _CONTAINER,
-    f"{_CORE}ObjectFieldSelector": {"apiVersion": "v1"},
-    f"{_CORE}Probe": {
-        "timeoutSeconds": 1,
-        "periodSeconds": 10,
-        "successThreshold": 1,
-        "failureThreshold": 3,
-    },
-    f"{_CORE}HTTPGetAction": {"path": "/", "scheme": "HTTP"},
-    f"{_CORE}GRPCAction": {"service": ""},
-    "io.k8s.api.apps.v1.ReplicaSet": {"spec": {}},
-    "io.k8s.api.apps.v1.ReplicaSetSpec": {"replicas": 1, "template": {}},
-    f"{_CORE}PodTemplateSpec": {"metadata": {}, "spec": {}},
-    f"{_CRD}CustomResourceDefinitionSpec": {"conversion": {"strategy": "None"}},
-}
-"""The values of absent fields: defaults, and the zero values of fields without `omitempty`, which Go always writes."""
 
-
-_POINTER: Final = {"x-pointer": True}
-_OMITTED: Final = {"x-omitempty": True}
-_COUNT: Final = {"minimum": 0, **_OMITTED}
-_POSITIVE: Final = {"minimum": 1}
-LIMITS: Final[Mapping[str, Mapping[str, Json]]] = {
-    f"{_CORE}Probe": {
-        "initialDelaySeconds": _COUNT,
-        "timeoutSeconds": _COUNT,
-        "periodSeconds": _COUNT,
-        "successThreshold": _COUNT,
-        "failureThreshold": _COUNT,
-        "terminationGracePeriodSeconds": _POSITIVE,
-    },
-    f"{_CORE}PodSpec": {
-        "activeDeadlineSeconds": {"minimum": 1, "maximum": 2**31 - 1},
-        **dict.fromkeys(("hostNetwork", "hostPID", "hostIPC"), _OMITTED),
-    },
-    "io.k8s.api.coordination.v1.LeaseSpec": {
-        "leaseDurationSeconds": _POSITIVE,
-        "leaseTransitions": {"minimum": 0},
-        "acquireTime": _POINTER,
-        "holderIdentity": _POINTER,
-        "renewTime": _POINTER,
-    },
-    "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta": {"managedFields": _POINTER},
-    f"{_CRD}CustomResourceColumnDefinition": {"priority": _OMITTED},
-    f"{_CORE}Container": dict.fromkeys(("stdin", "stdinOnce", "tty"), _OMITTED),
-    f"{_CORE}ContainerPort": {"hostPort": _OMITTED},
-    f"{_CORE}Event": {"count": _OMITTED},
-    f"{_CORE}NodeSpec": {"unschedulable": _OMITTED},
-    f"{_CORE}VolumeMount": {"readOnly": _OMITTED},
-}
-"""What OpenAPI lacks about Go's fields: limits; pointers, whose zero values are stored; numbers with `omitempty`, whose
-zero values are not."""
+@cache
+def additions() -> Mapping[str, Mapping[str, Json]]:
+    """What OpenAPI lacks about the built-in kinds: `absent`, `fields` and `blank`, by the name of a definition or a kind."""
+    text = files(__package__).joinpath("core_additions.yaml").read_bytes()
+    loaded: Mapping[str, Mapping[str, Json]] = yaml.safe_load(text)
+    return loaded
 
 
 def put(of: Json, key: str, value: Any) -> None:
@@ -145,7 +73,7 @@ class Schema:
         extra: schema of keys that are not properties; None prunes them.
         keys: the keys of a list of type map.
         merge_key: the key for strategic merge patches; "" for lists of scalars.
-        absent: see `ABSENT_VALUES`.
+        absent: see `core_additions.yaml`.
         decode: brings a string of a built-in kind into its stored form; see `DECODERS`.
     """
 
@@ -220,10 +148,10 @@ class Compiler:
         node = Schema(rules, typed=self._typed)
         if rules is self._definitions.get(name):
             self._done[name] = node  # before its parts, which may refer to it
-        node.absent = ABSENT_VALUES.get(name, {})
+        node.absent = additions()["absent"].get(name, {})
         if self._typed:
             node.decode = DECODERS.get(name)
-        limits = LIMITS.get(name, {})
+        limits = additions()["fields"].get(name, {})
         for key, each in rules.get("properties", {}).items():
             node.properties[key] = self.compile({**each, **limits.get(key, {})})
         node.extra = self._extra(rules, node)
