@@ -115,16 +115,14 @@ class ObservedRegistry(Registry):
         lambda kind, old, new: None
     )
 
-    def commit(self, kind: Kind, new: Json, old: Stored | None, *, dry_run: bool = False) -> Stored:
-        stored = super().commit(kind, new, old, dry_run=dry_run)
-        if not dry_run:
-            self.observe(kind, old, stored)
+    def commit(self, kind: Kind, new: Json, old: Stored | None) -> Stored:
+        stored = super().commit(kind, new, old)
+        self.observe(kind, old, stored)
         return stored
 
-    def remove(self, kind: Kind, last: Json, old: Stored, *, dry_run: bool = False) -> Stored:
-        stored = super().remove(kind, last, old, dry_run=dry_run)
-        if not dry_run:
-            self.observe(kind, old, None)
+    def remove(self, kind: Kind, last: Json, old: Stored) -> Stored:
+        stored = super().remove(kind, last, old)
+        self.observe(kind, old, None)
         return stored
 
 
