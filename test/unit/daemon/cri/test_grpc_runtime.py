@@ -4,6 +4,7 @@ import asyncio
 import tempfile
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support import programs
@@ -62,23 +63,39 @@ async def output_of(
         return await runtime.exec_sync(container.id, ["check"], timeout_seconds=timeout)
 
 
-@pytest.mark.parametrize(
-    ("failure", "kind"),
-    [
-        (ExecImpossible("OCI runtime exec failed: no such file"), ExecImpossible),
-        (ContainerNotRunning("container is in CONTAINER_EXITED state"), ContainerNotRunning),
-        (ContainerNotRunning("cannot exec in a stopped container"), ContainerNotRunning),
-        (ContainerNotFound("an error occurred: not found"), ContainerNotFound),
-        (ExecTimeout(1), ExecTimeout),
-        (RuntimeUnavailable("server is going away"), RuntimeUnavailable),
-        (ExecImpossible("server is not initialized yet"), RuntimeUnavailable),
-    ],
-)
-async def test_failures_of_an_exec_are_distinguished(
-    socket: Path, failure: RuntimeFailure, kind: type[RuntimeFailure]
+FAILURES = {
+    "exec-no-such-program": ("exec", ExecImpossible("OCI runtime exec failed: no such file"), ExecImpossible),
+    "exec-exited": ("exec", ContainerNotRunning("container is in CONTAINER_EXITED state"), ContainerNotRunning),
+    "exec-stopped": ("exec", ContainerNotRunning("cannot exec in a stopped container"), ContainerNotRunning),
+    "exec-no-such-container": ("exec", ContainerNotFound("an error occurred: not found"), ContainerNotFound),
+    "exec-timeout": ("exec", ExecTimeout(1), ExecTimeout),
+    "exec-unavailable": ("exec", RuntimeUnavailable("server is going away"), RuntimeUnavailable),
+    "exec-starting": ("exec", ExecImpossible("server is not initialized yet"), RuntimeUnavailable),
+    "no-response-in-time": ("list", ExecTimeout(5), RuntimeUnavailable),
+    "no-connection": ("list", RuntimeUnavailable("away"), RuntimeUnavailable),
+    "starting": ("list", RuntimeFailure("server is not initialized yet"), RuntimeUnavailable),
+    "no-such-call": ("list", NotSupported("unknown method"), NotSupported),
+    "no-such-container": ("list", ContainerNotFound("none"), ContainerNotFound),
+    "another-error": ("list", RuntimeFailure("disk is full"), RuntimeFailure),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("call", "failure", "kind"), FAILURES.values(), ids=FAILURES)
+async def test_failures_of_calls_are_distinguished(
+    socket: Path, call: str, failure: RuntimeFailure, kind: type[RuntimeFailure]
 ) -> None:
-    with pytest.raises(RuntimeFailure) as caught:
-        await output_of(refuse(failure), socket)
+    scripted = ScriptedRuntime()
+    container = scripted.start()
+    scripted.on_exec("check", script=refuse(failure))
+    if call == "list":
+        scripted.failures["ListContainers"] = failure
+    async with served(scripted, socket) as endpoint, GrpcRuntime(endpoint) as runtime:
+        calls: dict[str, Callable[[], Awaitable[object]]] = {
+            "exec": lambda: runtime.exec_sync(container.id, ["check"], timeout_seconds=5),
+            "list": runtime.list_containers,
+        }
+        with pytest.raises(RuntimeFailure) as caught:
+            await calls[call]()
 
     assert type(caught.value) is kind
 
@@ -191,46 +208,6 @@ async def test_timeout_is_that_of_the_command_only_if_the_runtime_responds(
     assert type(caught.value) is kind
 
 
-async def test_result_of_a_timeout_comes_within_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the version request that follows."""
-    timeouts: list[tuple[int, float]] = []
-
-    class Calls:
-        async def ExecSync(self, request: pb.ExecSyncRequest, *, timeout: float) -> object:
-            timeouts.append((request.timeout, timeout))
-            return pb.ExecSyncResponse()
-
-    monkeypatch.setattr(GrpcRuntime, "_calls", Calls())
-    await GrpcRuntime("/run/x.sock").exec_sync("container-0", ["check"], timeout_seconds=2.5)
-
-    ((of_runtime, own),) = timeouts
-    assert of_runtime == 3
-    assert 2.5 < own <= 3.5 - ALIVE_SECONDS
-
-
-LIST_FAILURES = {
-    "no-response-in-time": (ExecTimeout(5), RuntimeUnavailable),
-    "no-connection": (RuntimeUnavailable("away"), RuntimeUnavailable),
-    "starting": (RuntimeFailure("server is not initialized yet"), RuntimeUnavailable),
-    "no-such-call": (NotSupported("unknown method"), NotSupported),
-    "no-such-container": (ContainerNotFound("none"), ContainerNotFound),
-    "another-error": (RuntimeFailure("disk is full"), RuntimeFailure),
-}
-
-
-@pytest.mark.parametrize(("failure", "kind"), LIST_FAILURES.values(), ids=LIST_FAILURES)
-async def test_failures_of_other_calls_are_distinguished(
-    socket: Path, failure: RuntimeFailure, kind: type[RuntimeFailure]
-) -> None:
-    scripted = ScriptedRuntime()
-    scripted.failures["ListContainers"] = failure
-    async with served(scripted, socket) as endpoint, GrpcRuntime(endpoint) as runtime:
-        with pytest.raises(RuntimeFailure) as caught:
-            await runtime.list_containers()
-
-    assert type(caught.value) is kind
-
-
 async def test_a_container_that_has_not_started_has_no_start(socket: Path) -> None:
     scripted = ScriptedRuntime()
     container = scripted.start(state=ContainerState.CREATED)
@@ -257,15 +234,17 @@ async def test_a_container_without_labels_of_kubelet_has_the_name_of_its_metadat
     assert [(each.name, each.pod_uid) for each in found] == [("registry", ""), ("main", "uid-1")]
 
 
-async def test_every_call_but_a_command_ends_after_five_seconds(
+async def test_calls_end_after_five_seconds_and_a_command_within_a_second_of_its_timeout(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    timeouts: list[float] = []
+    """With the version request that follows a timeout."""
+    timeouts: dict[str, float] = {}
 
     class Calls:
         def __getattr__(self, name: str) -> object:
-            async def call(_: object, *, timeout: float) -> object:
-                timeouts.append(timeout)
+            async def call(request: Any, *, timeout: float) -> object:
+                assert name != "ExecSync" or request.timeout == 3
+                timeouts[name] = timeout
                 raise RuntimeFailure(name)
 
             return call
@@ -273,6 +252,7 @@ async def test_every_call_but_a_command_ends_after_five_seconds(
     monkeypatch.setattr(GrpcRuntime, "_calls", Calls())
     runtime = GrpcRuntime("/run/x.sock")
     for call in (
+        runtime.exec_sync("c", ["check"], timeout_seconds=2.5),
         runtime.version(),
         runtime.list_containers(),
         runtime.container_status("c"),
@@ -280,7 +260,8 @@ async def test_every_call_but_a_command_ends_after_five_seconds(
     ):
         with pytest.raises(RuntimeFailure):
             await call
-    assert timeouts == [5.0] * 4
+    assert 2.5 < timeouts.pop("ExecSync") <= 3.5 - ALIVE_SECONDS
+    assert list(timeouts.values()) == [5.0] * 4
 
 
 async def test_cri_o_timeout_response_is_a_timeout(socket: Path) -> None:
