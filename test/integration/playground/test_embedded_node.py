@@ -59,9 +59,7 @@ async def test_init_containers_run_one_after_the_other_and_sidecars_stay(
     assert order.read_text().split()[:2] == ["first", "second"]
 
 
-async def test_a_failing_init_container_keeps_the_pod_from_starting(
-    ns: PlaygroundNamespace,
-) -> None:
+async def test_failing_init_container_keeps_the_pod_from_starting(ns: PlaygroundNamespace) -> None:
     await ns.pod(initContainers=[shell("broken", "exit 1")], containers=[shell("main", REST)])
     pod = await ns.until(
         "tries again", lambda it: status_of(it, "broken", init=True).get("restartCount", 0) >= 2
@@ -115,9 +113,7 @@ def processes_of(container_id: str) -> list[str]:
     return found
 
 
-async def test_a_pod_that_ignores_sigterm_is_killed_after_its_grace(
-    ns: PlaygroundNamespace,
-) -> None:
+async def test_pod_that_ignores_sigterm_is_killed_after_its_grace(ns: PlaygroundNamespace) -> None:
     command = ["sh", "-c", f"trap '' TERM; touch deaf; {REST}"]
     await ns.pod(command=command, terminationGracePeriodSeconds=1)
 

@@ -114,9 +114,7 @@ def test_flags_reach_the_workloads(capsys: pytest.CaptureFixture[str]) -> None:
     assert "--cri-endpoint=unix:///host/x/y.sock" in of_daemon["args"]
 
 
-def test_allowed_label_keys_reach_manager_and_crd(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_allowed_label_keys_reach_manager_and_crd(capsys: pytest.CaptureFixture[str]) -> None:
     keys = "pod-template-hash,topology.kubernetes.io/zone"
     (crd,) = [
         each

@@ -198,9 +198,7 @@ async def test_a_timeout_without_a_byte_closes_the_connections_that_worked_befor
     assert len(server.connections) == 4
 
 
-async def test_a_timeout_keeps_the_connections_that_worked_since(
-    server: Server,
-) -> None:
+async def test_a_timeout_keeps_the_connections_that_worked_since(server: Server) -> None:
     await idle_connections(server.client, 2)
     server.script = [None]
     hanging = asyncio.create_task(server.get())
@@ -211,9 +209,7 @@ async def test_a_timeout_keeps_the_connections_that_worked_since(
     assert sorted(each.closing for each in server.connections) == [False, True]
 
 
-async def test_a_watch_without_data_closes_the_idle_connections(
-    server: Server,
-) -> None:
+async def test_a_watch_without_data_closes_the_idle_connections(server: Server) -> None:
     server.script = [STREAM]
     async with server.client.watch(LEASES, timeout_seconds=300) as events:
         await idle_connections(server.client, 2)
@@ -295,9 +291,7 @@ async def test_a_server_that_always_asks_to_wait_gets_a_bounded_number_of_reques
     assert now() < 30
 
 
-async def test_a_server_error_is_returned_and_quotes_a_page_of_a_proxy(
-    server: Server,
-) -> None:
+async def test_a_server_error_is_returned_and_quotes_a_page_of_a_proxy(server: Server) -> None:
     server.default = answer(502, b"<html>\n  bad gateway </html>" + b"x" * 1000)
     with pytest.raises(ServerError, match=r"GET leases n/l: .*<html> bad gateway </html>x{174}$"):
         await server.get()
@@ -395,9 +389,7 @@ async def test_64_requests_are_in_flight_by_default(server: Server) -> None:
         pytest.param(3, [0, 0, 0, 0.5], id="burst"),
     ],
 )
-async def test_the_rate_of_requests_is_limited(
-    server: Server, burst: int, times: list[float]
-) -> None:
+async def test_rate_of_requests_is_limited(server: Server, burst: int, times: list[float]) -> None:
     async with client_of(server, qps=2.0, burst=burst) as client:
         for _ in range(4):
             await client.get(LEASES, KEY)
@@ -473,9 +465,7 @@ async def test_a_watch_requires_a_stream(server: Server) -> None:
     assert "sendInitialEvents" not in target
 
 
-async def test_lister_watcher_requests_only_what_it_selects(
-    server: Server,
-) -> None:
+async def test_lister_watcher_requests_only_what_it_selects(server: Server) -> None:
     """A daemon may read the NodePodProbe of its own node only."""
     source: Callable[[RestClient], ResourceListerWatcher[Any]] = partial(
         ResourceListerWatcher,

@@ -200,9 +200,7 @@ async def test_plain_http_request_to_a_proxy_has_an_absolute_url() -> None:
     assert received.headers["proxy-authorization"].startswith("Basic ")
 
 
-async def test_reachable_address_of_several_is_used(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_reachable_address_of_several_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     """As where a name has an IPv6 address that leads nowhere."""
     async with (
         ScriptedHttpServer([answer(200, {"major": "1"})]).running() as server,

@@ -241,9 +241,7 @@ async def test_a22_five_probes_of_one_container_have_five_results(node: Scripted
         }  # fmt: skip
 
 
-async def test_b8_daemon_restart_does_not_change_the_initial_delay(
-    node: ScriptedNode,
-) -> None:
+async def test_b8_daemon_restart_does_not_change_the_initial_delay(node: ScriptedNode) -> None:
     node.api.put(one(exec_probe(period_seconds=300, initial_delay_seconds=60)))
     node.containers.start(age=20)
     async with node.daemon():

@@ -44,9 +44,7 @@ def test_the_environment_has_no_debug_variables(workload: dict[str, Any]) -> Non
 
 
 @pytest.mark.parametrize("workload", WORKLOADS)
-def test_containers_have_no_capability_and_a_read_only_root(
-    workload: dict[str, Any],
-) -> None:
+def test_containers_have_no_capability_and_a_read_only_root(workload: dict[str, Any]) -> None:
     context = container(workload)["securityContext"]
 
     assert context == {
@@ -60,9 +58,7 @@ def test_containers_have_no_capability_and_a_read_only_root(
 
 
 @pytest.mark.parametrize("workload", WORKLOADS)
-def test_a_new_version_replaces_the_pods_and_selects_the_same_ones(
-    workload: dict[str, Any],
-) -> None:
+def test_new_version_replaces_the_pods_and_selects_the_same_ones(workload: dict[str, Any]) -> None:
     spec = workload["spec"]
     labels = dict(spec["template"]["metadata"]["labels"])
 

@@ -108,9 +108,7 @@ async def test_only_tokens_of_users_who_may_read_metrics_pass(
     assert ("WWW-Authenticate" in response.headers) == (status == 401)
 
 
-async def test_the_access_review_names_the_whole_user(
-    guard: MetricsGuard, reviewer: Reviewer
-) -> None:
+async def test_access_review_names_the_whole_user(guard: MetricsGuard, reviewer: Reviewer) -> None:
     await guard(scrape("Bearer good"))
 
     assert reviewer.posts == [

@@ -200,9 +200,7 @@ UNFINISHED = {
 
 
 @pytest.mark.parametrize(("sent", "tls", "seconds"), UNFINISHED.values(), ids=UNFINISHED)
-async def test_a_client_that_stops_sending_is_closed(
-    sent: bytes, tls: bool, seconds: float
-) -> None:
+async def test_client_that_stops_sending_is_closed(sent: bytes, tls: bool, seconds: float) -> None:
     async with serving(echo, tls=server_tls() if tls else None) as served:
         client = served.connect()
         client.send(sent)

@@ -65,9 +65,7 @@ async def test_command_that_hangs_fails_at_its_timeout(
         (RuntimeFailure("odd"), "ExecImpossible"),
     ],
 )
-async def test_a_command_that_cannot_run_gives_no_result(
-    error: RuntimeFailure, reason: str
-) -> None:
+async def test_command_that_cannot_run_gives_no_result(error: RuntimeFailure, reason: str) -> None:
     with pytest.raises(CouldNotProbe) as caught:
         await attempt_with(refuse(error))
 
