@@ -367,53 +367,29 @@ async def test_a_handler_is_selected_by_path_and_method(
 # Too many connections.
 
 
-async def test_a_new_connection_replaces_the_oldest_without_a_request() -> None:
-    async with serving(echo, max_connections=3) as served:
-        idle, oldest, younger = (served.connect() for _ in range(3))
-        idle.send(GET)
-        oldest.send(GET[:5])
-        await asyncio.sleep(GRACE_SECONDS)
-        fourth = served.connect()
-        await asyncio.sleep(MOMENT)
-
-        assert [each.closed for each in (idle, oldest, younger, fourth)] == [
-            False, True, False, False,
-        ]  # fmt: skip
+async def hangs_for_last(request: HttpRequest) -> HttpResponse:
+    return await (Hanging() if request.path == "/last" else echo)(request)
 
 
-async def test_without_one_a_new_connection_replaces_the_longest_idle() -> None:
-    handler = Hanging()
-
-    async def one_hangs(request: HttpRequest) -> HttpResponse:
-        return await (handler if request.path == "/last" else echo)(request)
-
-    async with serving(one_hangs, max_connections=3) as served:
-        busy, idle, longest = (served.connect() for _ in range(3))
-        busy.send(LAST)
-        longest.send(GET)
-        await asyncio.sleep(GRACE_SECONDS)
-        idle.send(GET)
-        await asyncio.sleep(MOMENT)
-        fourth = served.connect()
-        await asyncio.sleep(MOMENT)
-
-        assert [each.closed for each in (busy, longest, idle, fourth)] == [
-            False, True, False, False,
-        ]  # fmt: skip
+EVICTED: dict[str, tuple[list[tuple[int, bytes]], list[bool]]] = {
+    "the-oldest-without-a-request": ([(0, GET), (1, GET[:5])], [False, True, False]),
+    "else-the-longest-idle": ([(0, LAST), (2, GET), (1, GET)], [False, False, True]),
+    "else-the-oldest": ([(0, LAST), (1, LAST), (2, LAST)], [True, False, False]),
+}
 
 
-async def test_if_all_are_busy_a_new_connection_replaces_the_oldest() -> None:
-    handler = Hanging()
-    async with serving(handler, max_connections=3) as served:
-        busy = [served.connect() for _ in range(3)]
-        for each in busy:
-            each.send(GET)
+@pytest.mark.parametrize(("sent", "closed"), EVICTED.values(), ids=EVICTED)
+async def test_a_new_connection_replaces(sent: list[tuple[int, bytes]], closed: list[bool]) -> None:
+    async with serving(hangs_for_last, max_connections=3) as served:
+        clients = [served.connect() for _ in range(3)]
+        for number, data in sent:
+            clients[number].send(data)
             await asyncio.sleep(MOMENT)
+        await asyncio.sleep(GRACE_SECONDS)
         fourth = served.connect()
         await asyncio.sleep(MOMENT)
 
-        assert [each.closed for each in (*busy, fourth)] == [True, False, False, False]
-        assert handler.cancelled == 1
+        assert [each.closed for each in (*clients, fourth)] == [*closed, False]
 
 
 @given(st.lists(st.sampled_from([b"", b"G", GET[:-1], POST[:-1]]), max_size=30))
