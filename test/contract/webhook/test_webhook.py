@@ -17,6 +17,7 @@ from support import programs
 from support.background import background
 from support.builders import marker_wire, probe_wire
 from support.contract_api import COPIES, DEFINITIONS, Api, ApiResponse, in_own_group, pod, target_of
+from support.kruise_crds import kruise_crds
 from support.marker_table import GOOD
 from support.patience import PATIENCE_SECONDS
 
@@ -30,7 +31,6 @@ from kruise_probe.api.resources import MARKERS
 from kruise_probe.api.times import utc_now
 from kruise_probe.client.config import load_config
 from kruise_probe.client.rest import RestClient
-from kruise_probe.manifests.crds import marker_crd
 from kruise_probe.serving.http_server import HttpServer
 from kruise_probe.webhook.admission import review_marker
 from kruise_probe.webhook.cert_rotator import CertRotator, RotationTimes
@@ -41,16 +41,12 @@ Json = dict[str, Any]
 CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
 MUTATING_CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
 PATH = "/validate"
-ADDED = (
-    "x-kubernetes-validations", "maxLength", "minLength", "maxItems", "minItems", "maxProperties",
-    "minimum", "maximum", "pattern", "enum", "default", "format",
-)  # fmt: skip
 CALLS_A_SECOND = 100
 CERTIFICATES = 3
 
 
 class Plain(NamedTuple):
-    """Markers of a group of their own, with types and nothing else: nobody but the webhook refuses a value."""
+    """Markers of a group of their own, on Kruise's definition: nobody but the webhook refuses a value."""
 
     api: Api
     group: str
@@ -69,27 +65,14 @@ class Plain(NamedTuple):
         return await self.api.post(self.path, marker, dryRun="All")
 
 
-def plain_crd(group: str) -> Json:
-    crd: Json = bare(marker_crd())
-    return in_own_group(crd, group)
-
-
-def bare(schema: Any) -> Any:
-    """Without rules, bounds and defaults; what is required stays."""
-    if isinstance(schema, list):
-        return [bare(each) for each in schema]
-    if not isinstance(schema, dict):
-        return schema
-    return {key: bare(each) for key, each in schema.items() if key not in ADDED}
-
-
 @asynccontextmanager
 async def plain_cluster(real_kubeconfig: str) -> AsyncIterator[Plain]:
     async with aiohttp.ClientSession() as session:
         api = Api(session, target_of(Path(real_kubeconfig)))
         plain = Plain(api, f"{api.unique}.example.com")
         await api.post(api.path("namespaces"), {"metadata": {"name": api.namespace}})
-        created = await api.post(DEFINITIONS, plain_crd(plain.group))
+        marker_crd, _ = kruise_crds()
+        created = await api.post(DEFINITIONS, in_own_group(marker_crd, plain.group))
         assert created.code == 201, created
         try:
             await until(plain, GOOD, 201)
