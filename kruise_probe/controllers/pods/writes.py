@@ -31,8 +31,9 @@ from kruise_probe.api.keys import NamespacedName, ProbeName
 from kruise_probe.api.names import REASON_DAEMON_STALE
 from kruise_probe.api.pods import Pod, PodCondition
 from kruise_probe.api.times import CLOCK_SLACK_SECONDS, TokenBucket
+from kruise_probe.controllers.compiled import MARK_FIELDS
 from kruise_probe.controllers.node_index import PodResultChange
-from kruise_probe.controllers.pods.claims import Claims, WantedItems
+from kruise_probe.controllers.pods.claims import Claims, Owners
 from kruise_probe.controllers.pods.marking import Changes, same_condition
 
 MESSAGE_BURST: Final = 3
@@ -237,29 +238,18 @@ def parts_of(changes: Changes, claims: Claims) -> list[PatchPart]:
 
     So a value that the API server refuses only affects its own marker.
     """
-    left = Changes(dict(changes.labels), dict(changes.annotations), *changes[2:])
+    shared = Changes({}, {}, changes.conditions, changes.deleted)
     by_marker: dict[str, Changes] = {}
-    for claim in claims.claims:
-        marker = ProbeName.parse(claim.name).marker
-        part = by_marker.setdefault(marker, Changes({}, {}, [], []))
-        for wanted in claim.wanted.values():
-            _move(wanted.labels, left.labels, part.labels)
-            _move(wanted.annotations, left.annotations, part.annotations)
-    parts = [PatchPart(EVERY_MARKER, left), *(PatchPart(*each) for each in by_marker.items())]
+    for field in MARK_FIELDS:
+        owners: Owners = getattr(claims, field)
+        for key, value in getattr(changes, field).items():
+            part, owner = shared, owners.get(key)
+            if owner is not None and value is not None:
+                marker = ProbeName.parse(owner.name).marker
+                part = by_marker.setdefault(marker, Changes({}, {}, [], []))
+            getattr(part, field)[key] = value
+    parts = [PatchPart(EVERY_MARKER, shared), *(PatchPart(*each) for each in by_marker.items())]
     return [each for each in parts if each.changes]
-
-
-def _move(
-    wanted: WantedItems,
-    left: dict[str, str | None],
-    part: dict[str, str | None],
-) -> None:
-    """Move the values of the keys of `wanted` from `left` to `part`; removals stay in `left`."""
-    for key, _ in wanted:
-        value = left.get(key)
-        if value is not None:
-            part[key] = value
-            del left[key]
 
 
 def pod_is_gone(error: KubeError) -> bool:
