@@ -2,14 +2,24 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from typing import Any
 
-from support.builders import Json, marker_wire, node_wire, pod_status_wire, pod_wire, probe_wire
+from support.builders import (
+    Json,
+    lease_wire,
+    marker_wire,
+    node_wire,
+    pod_status_wire,
+    pod_wire,
+    probe_wire,
+)
 from support.fake_api import FakeApi
-from support.running_manager import running_manager, settle
+from support.running_manager import loop_clock, running_manager, settle
 
 from kruise_probe.api.kinds import Resource
-from kruise_probe.api.resources import MARKERS, NODE_POD_PROBES, NODES, PODS
+from kruise_probe.api.resources import LEASES, MARKERS, NODE_POD_PROBES, NODES, PODS
+from kruise_probe.api.times import format_micro_time
 
 
 class Scene(FakeApi):
@@ -75,6 +85,24 @@ class Scene(FakeApi):
         """Deletes an object as another client."""
         self.remove(resource, name)
         await settle(seconds)
+
+    async def recover(self, *, seconds: float = 60.0) -> None:
+        """The server refuses no writes any more, and retries have time."""
+        self.before = lambda write: None
+        await settle(seconds)
+
+    async def provider_reports(
+        self, status: str, message: str = "", *, seconds: float = 4.0
+    ) -> None:
+        """The provider of a virtual node sets the condition of its probe."""
+        condition = {"type": "example.com/healthy", "status": status, "message": message}
+        patch = {"status": {"conditions": [condition]}}
+        await self.change(PODS, "web-0", patch, manager="provider", seconds=seconds)
+
+    def renew(self, node: str = "node-1", *, ahead_seconds: float = 0.0) -> None:
+        """The daemon of the node renews its Lease; its clock is `ahead_seconds` ahead of ours."""
+        at = loop_clock() + timedelta(seconds=ahead_seconds)
+        self.put(LEASES, lease_wire(node, renewed=format_micro_time(at)))
 
     def labels(self, pod: str = "web-0") -> dict[str, str]:
         """Beside `app`."""

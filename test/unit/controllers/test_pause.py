@@ -1,24 +1,20 @@
 """Probes that an annotation on the marker or on the pod pauses. The whole product over a fake API server."""
 
-from datetime import timedelta
 from typing import Any, NamedTuple
 
 import pytest
 from support.builders import (
-    condition_wire,
-    lease_wire,
     node_wire,
     policy_wire,
     probe_wire,
     state_wire,
 )
-from support.running_manager import loop_clock, settle
+from support.running_manager import settle
 from support.scene import Scene, scene
 
 from kruise_probe.api.kinds import Resource
 from kruise_probe.api.names import PAUSED_ANNOTATION
-from kruise_probe.api.resources import LEASES, MARKERS, NODES, PODS
-from kruise_probe.api.times import format_micro_time
+from kruise_probe.api.resources import MARKERS, NODES, PODS
 
 C = "example.com/healthy"
 FINE = state_wire(message="fine")
@@ -57,11 +53,6 @@ async def pause(api: Scene, where: Annotated) -> None:
     if not api.probes():
         api.publish()
     await settle()
-
-
-def renew(api: Scene, seconds: int = 0) -> None:
-    at = loop_clock() + timedelta(seconds=seconds)
-    api.put(LEASES, lease_wire(renewed=format_micro_time(at)))
 
 
 @either
@@ -131,7 +122,7 @@ async def test_a_restart_while_paused_writes_nothing(api: Scene, where: Annotate
 
 @either
 async def test_a_paused_probe_does_not_become_stale(api: Scene, where: Annotated) -> None:
-    renew(api)
+    api.renew()
     async with api.running(FINE):
         await pause(api, where)
         writes = len(api.writes)
@@ -146,12 +137,12 @@ async def test_a_paused_probe_does_not_become_stale(api: Scene, where: Annotated
 async def test_a_pod_that_was_stale_before_the_pause_stays_unknown(
     api: Scene, where: Annotated
 ) -> None:
-    renew(api)
+    api.renew()
     async with api.running(FINE):
         await settle(120)
         await annotate(api, where)
         assert api.condition() == ("Unknown", "ProbePaused")
-        renew(api, seconds=1)
+        api.renew(ahead_seconds=1)
         await settle()
         assert api.condition() == ("Unknown", "ProbePaused")
 
@@ -195,14 +186,10 @@ async def test_the_marker_counts_paused_pods_by_their_conditions(
 async def test_marks_of_a_serverless_pod_stay_while_paused(api: Scene, where: Annotated) -> None:
     api.put(NODES, node_wire(labels={"type": "virtual-kubelet"}))
 
-    async def provider_reports(status: str) -> None:
-        patch = {"status": {"conditions": [condition_wire(C, status)]}}
-        await api.change(PODS, "web-0", patch, manager="provider")
-
     async with api.running(serverless=True):
-        await provider_reports("True")
+        await api.provider_reports("True")
         await annotate(api, where)
-        await provider_reports("False")
+        await api.provider_reports("False")
         assert api.labels() == {"healthy": "true"}
         await annotate(api, where, None)
         assert (api.labels(), api.condition()) == ({"sick": "true"}, ("False", ""))

@@ -23,7 +23,6 @@ from support.scene import Scene, scene
 from kruise_probe.api.errors import ConnectionFailed, Forbidden, ServerError
 from kruise_probe.api.names import MARKER_FINALIZER
 from kruise_probe.api.resources import LEASES, MARKERS, PODS
-from kruise_probe.api.times import format_micro_time
 from kruise_probe.controllers.markers import reconciler
 
 BOTH = (policy_wire("Succeeded", {"healthy": "true"}), policy_wire("Failed", {"sick": "true"}))
@@ -191,8 +190,7 @@ async def test_the_status_is_written_if_the_finalizer_is_refused(api: Scene) -> 
         assert api.status()["observedGeneration"] == 1
         await report(api, "Succeeded")
         assert api.counts() == (2, 1, 0, 1, 0)
-        api.before = lambda write: None
-        await settle(700)
+        await api.recover(seconds=700)
     assert api.read(MARKERS, "web")["metadata"]["finalizers"] == [MARKER_FINALIZER]
 
 
@@ -226,7 +224,7 @@ async def test_a_stale_daemon_sets_pods_unknown_and_the_marker_reports_it(api: S
         api.put(LEASES, lease_wire(f"node-{number}"))
     async with reported(api, "Succeeded", "Succeeded"):
         await settle(26)
-        api.put(LEASES, lease_wire("node-2", renewed=format_micro_time(loop_clock())))
+        api.renew("node-2")
         await settle(50)
         assert api.counts() == (2, 1, 0, 1, 0)
         assert api.says()[:2] == ("True", "ProbeDaemonStale")
@@ -342,8 +340,7 @@ class TestFinalizer:
             assert api.probes("node-2") == {}
             assert api.says()[:2] == ("True", "PodNotMarked")
             assert "default/web-1: 403 pods web-1 is forbidden" in api.says()[2]
-            api.before = lambda write: None
-            await settle(60)
+            await api.recover()
             self.assert_nothing_is_left(api)
 
     async def test_labels_that_changed_before_the_deletion_hide_no_mark(self, api: Scene) -> None:
@@ -360,8 +357,7 @@ class TestFinalizer:
             await api.relabel("web-1", app="other")
             await api.drop(MARKERS, "web", seconds=12)
             assert "Pod default/web-1" in api.says("Synced")[2]
-            api.before = lambda write: None
-            await settle(60)
+            await api.recover()
             self.assert_nothing_is_left(api)
 
     async def test_a_marker_kept_by_other_finalizers_reports_that_nothing_is_left(

@@ -327,8 +327,7 @@ class TestNodes:
             assert api.status()["observedGeneration"] == 1
             assert "node-1: " in message
             assert "etcd is on holiday" in message
-            api.before = lambda write: None
-            await settle(60)
+            await api.recover()
             assert api.probes() == {"web-0": ["web#healthy"]}
             assert api.status()["nodesBehind"] == 0
 

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 import pytest
 from support.builders import (
@@ -28,7 +28,7 @@ from kruise_probe.api.errors import ConnectionFailed, Invalid, ServerError
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.names import daemon_lease_name
 from kruise_probe.api.resources import LEASES, MARKERS, NODE_POD_PROBES, NODES, PODS
-from kruise_probe.api.times import format_micro_time
+from kruise_probe.api.times import format_time
 from kruise_probe.controllers.pods.reconciler import CONTESTED_SECONDS
 
 C = "example.com/healthy"
@@ -225,8 +225,7 @@ async def test_a_failed_write_is_part_of_the_time_from_result_to_condition(api: 
         api.before = refusing(ServerError("no"), kind="Pod")
         await api.report(state_wire(), seconds=1)
         assert latency()[1] == seconds
-        api.before = lambda write: None
-        await settle(60)
+        await api.recover()
         assert latency()[1] > seconds + 1
 
 
@@ -297,8 +296,7 @@ async def test_an_edited_probe_is_written_after_a_failure_and_a_result_of_anothe
         api.before = raising(ServerError("no"))
         await api.report(edited, seconds=1)
         await api.report(edited, state_wire("web#other", "Failed"), seconds=1)
-        api.before = lambda write: None
-        await settle(60)
+        await api.recover()
     assert api.conditions()[C]["lastProbeTime"] == "2026-01-01T00:00:09Z"
     assert api.condition("c/other") == ("False", "")
 
@@ -427,8 +425,7 @@ async def test_a_failing_pod_delays_no_other(api: Scene) -> None:
         api.publish(*(pod_status_wire(pod_wire(f"web-{n}"), state_wire()) for n in range(2)))
         await settle(0.2)
         assert (api.marks("web-0"), api.marks("web-1")) == (BARE, MARKED)
-        api.before = lambda write: None
-        await settle(60)
+        await api.recover()
         assert api.marks("web-0") == MARKED
 
 
@@ -472,8 +469,7 @@ class TestAValueThatTheServerRefuses:
             before, measured = len(api.writes), latency()[0]
             await settle(600)
             assert 1 <= api.count("Pod", since=before)["Pod/status"] <= 20
-            api.before = lambda write: None
-            await settle(2000)
+            await api.recover(seconds=2000)
             assert api.annotations() == {"cost": "10", "worse": "low"}
             assert latency()[0] == measured
 
@@ -570,10 +566,6 @@ async def test_a_static_pod_is_never_written(api: Scene) -> None:
     assert api.count("Pod") == {}
 
 
-def renew(api: Scene) -> None:
-    api.put(LEASES, lease_wire(renewed=format_micro_time(loop_clock())))
-
-
 def probed(at: str = "00:00:05", state: str = "Succeeded", **more: str) -> Json:
     """A result of this time of the first day."""
     return state_wire(state=state, probed=f"2026-01-01T{at}Z", **more)
@@ -581,6 +573,11 @@ def probed(at: str = "00:00:05", state: str = "Succeeded", **more: str) -> Json:
 
 STALE = ("Unknown", "ProbeDaemonStale")
 FRESH = ("True", "")
+
+
+EARLY, LATE = "2025-12-31T23:00:00Z", "2025-12-31T22:59:00Z"
+NOW, SOON = "2026-01-01T00:00:00Z", "2026-01-01T00:00:03Z"
+SET_BACK = pod_status_wire(pod_wire(), state_wire(probed="2025-12-31T23:00:05Z"))
 
 
 class TestSilentAgents:
@@ -614,7 +611,7 @@ class TestSilentAgents:
         async with running_manager(api):
             await settle(70)
             assert api.count(since=before) == {}
-            renew(api)
+            api.renew()
             await settle()
             assert api.count("Pod", since=before) == {}
             await api.report(probed("00:02:30"))
@@ -624,7 +621,7 @@ class TestSilentAgents:
         async with api.running(probed()):
             before, reconciled = len(api.writes), reconciles()
             for _ in range(29):
-                renew(api)
+                api.renew()
                 await settle(10)
             assert api.count(since=before) == {}
             assert reconciles() == reconciled
@@ -632,40 +629,13 @@ class TestSilentAgents:
     @pytest.mark.parametrize(
         ("renewed", "at", "change"),
         [
-            pytest.param(
-                "2026-01-01T00:00:00Z",
-                "2025-12-31T22:59:00Z",
-                lambda api: api.put(LEASES, lease_wire(renewed="2025-12-31T23:00:00Z")),
-                id="the-lease-is-set-back",
-            ),
-            pytest.param(
-                "2026-01-01T00:00:00Z",
-                "2025-12-31T22:59:00Z",
-                lambda api: api.put(LEASES, lease_wire(seconds=1)),
-                id="the-lease-is-shortened",
-            ),
+            pytest.param(NOW, LATE, lambda api: api.put(LEASES, lease_wire(renewed=EARLY)), id="the-lease-is-set-back"),
+            pytest.param(NOW, LATE, lambda api: api.put(LEASES, lease_wire(seconds=1)), id="the-lease-is-shortened"),
             pytest.param("2026-01-01T02:00:00Z", "2026-01-01T02:00:05Z", None, id="its-clock-is-ahead"),
-            pytest.param("2026-01-01T00:00:00Z", "2026-01-01T01:00:00Z", None, id="its-result-is-of-our-future"),
-            pytest.param(
-                "2025-12-31T23:00:00Z",
-                "2026-01-01T00:00:03Z",
-                lambda api: api.remove(NODE_POD_PROBES, "node-1"),
-                id="a-newer-result-goes-with-the-object",
-            ),
-            pytest.param(
-                "2025-12-31T23:00:00Z",
-                "2026-01-01T00:00:03Z",
-                lambda api: api.publish(),
-                id="a-newer-result-leaves-the-status",
-            ),
-            pytest.param(
-                "2025-12-31T23:00:00Z",
-                "2026-01-01T00:00:03Z",
-                lambda api: api.publish(
-                    pod_status_wire(pod_wire(), state_wire(probed="2025-12-31T23:00:05Z"))
-                ),
-                id="a-newer-result-is-set-back",
-            ),
+            pytest.param(NOW, "2026-01-01T01:00:00Z", None, id="its-result-is-of-our-future"),
+            pytest.param(EARLY, SOON, lambda api: api.remove(NODE_POD_PROBES, "node-1"), id="a-newer-result-goes-with-the-object"),
+            pytest.param(EARLY, SOON, lambda api: api.publish(), id="a-newer-result-leaves-the-status"),
+            pytest.param(EARLY, SOON, lambda api: api.publish(SET_BACK), id="a-newer-result-is-set-back"),
         ],
     )  # fmt: skip
     async def test_a_daemon_without_renewals_becomes_stale_also_if(
@@ -696,7 +666,7 @@ class TestSilentAgents:
             api.sources["leases"].hold()
             for _ in range(20):
                 await settle(10)
-                renew(api)
+                api.renew()
                 await api.relabel(looked=str(loop_clock()), seconds=0)
             assert api.count(since=before) == {}
             await settle(125)  # each read of a Lease counts as a renewal
@@ -726,7 +696,7 @@ class TestSilentAgents:
             api.before_read, api.read_seconds = lambda _: None, 0.0
             leases.on_list = leases.on_watch = lambda: None
             await settle(20)
-            renew(api)
+            api.renew()
             await settle(40)
             assert api.count("Pod", since=before) == {}
             await settle(60)
@@ -751,7 +721,7 @@ class TestSilentAgents:
             await api.report(probed("00:00:30", "Failed"), seconds=1)
             assert api.condition() == FRESH
             before = latency()[0]
-            renew(api)
+            api.renew()
             await settle(1)
             assert api.condition() == ("False", "")
             assert latency()[0] == before + 1
@@ -776,7 +746,7 @@ class TestSilentAgents:
         async with api.running(state_wire(probed="2025-12-31T23:00:00Z")):
             await settle(6)
             assert api.conditions() == {}
-            renew(api)
+            api.renew()
             await settle()
             assert api.condition() == FRESH
 
@@ -786,7 +756,7 @@ class TestSilentAgents:
             await settle(70)
             await api.report(probed("00:01:05"))
             assert api.condition() == FRESH
-            renew(api)
+            api.renew()
             await settle(65)
             assert api.condition() == STALE
 
@@ -807,7 +777,7 @@ class TestSilentAgents:
         async with api.running():
             await api.report(probed(), seconds=56.5)
             before = len(api.writes)
-            renew(api)
+            api.renew()
             await settle(30)
             assert api.count("Pod", since=before) == {}
 
@@ -837,29 +807,22 @@ class TestSilentAgents:
             before = len(api.writes)
             step = timedelta(seconds=seconds)
             for _ in range(12):
-                renew(api)
+                api.renew()
                 await settle(10)
             assert api.count("Pod", since=before) == {}
 
-    @pytest.mark.parametrize(
-        "stamp",
-        [
-            pytest.param("2025-12-31T23:58:30Z", id="90-s-behind"),
-            pytest.param("2025-12-31T22:00:00Z", id="two-hours-behind"),
-        ],
-    )
+    @pytest.mark.parametrize("behind_seconds", [90, 7200])
     async def test_a_clock_that_is_behind_makes_no_daemon_stale_at_the_start(
-        self, api: Scene, stamp: str
+        self, api: Scene, behind_seconds: float
     ) -> None:
         """The daemon renews its Lease each 10 s, with the time of its node."""
+        stamp = format_time(loop_clock() - timedelta(seconds=behind_seconds))
         await api.run(state_wire(probed=stamp, probe_hash=HASH))
-        before, at = len(api.writes), datetime.fromisoformat(stamp)
-        api.put(LEASES, lease_wire(renewed=format_micro_time(at)))
+        before = len(api.writes)
         async with running_manager(api):
             for _ in range(10):
-                await settle(9.5)
-                at += timedelta(seconds=10)
-                api.put(LEASES, lease_wire(renewed=format_micro_time(at)))
+                api.renew(ahead_seconds=-behind_seconds)
+                await settle(10)
         assert api.count("Pod", since=before) == {}
 
     async def test_a_result_with_a_hash_exempts_no_daemon(self, api: Scene) -> None:
@@ -931,13 +894,6 @@ class TestServerless:
         api.put(NODES, node_wire(labels={"type": "virtual-kubelet"}))
         return api
 
-    async def provider_reports(
-        self, api: Scene, status: str, message: str = "", seconds: float = 4.0
-    ) -> None:
-        conditions = [condition_wire(C, status, message=message)]
-        patch = {"status": {"conditions": conditions}}
-        await api.change(PODS, "web-0", patch, manager="provider", seconds=seconds)
-
     async def test_policies_follow_the_providers_conditions_both_ways(self, api: Scene) -> None:
         async with api.running(serverless=True):
             for status, label in (
@@ -946,7 +902,7 @@ class TestServerless:
                 ("Unknown", "sick"),
                 ("True", "healthy"),
             ):
-                await self.provider_reports(api, status)
+                await api.provider_reports(status)
                 assert api.labels() == {label: "true"}
             assert api.counts() == (1, 1, 0, 0, 0)
         assert api.find(NODE_POD_PROBES, "node-1") is None
@@ -956,7 +912,7 @@ class TestServerless:
         async with api.running(serverless=True):
             for number in range(40):
                 status, label = (("True", "healthy"), ("False", "sick"))[number % 2]
-                await self.provider_reports(api, status, seconds=0.1)
+                await api.provider_reports(status, seconds=0.1)
                 assert api.labels() == {label: "true"}
 
     async def test_messages_of_a_provider_are_normalised_and_have_the_limit_of_messages(
@@ -965,11 +921,11 @@ class TestServerless:
         policy = policy_wire("Succeeded", from_message=[{"annotation": "line", "regex": "^n.*$"}])
         api.put_marker(probe_wire(policies=[policy]))
         async with api.running(serverless=True):
-            await self.provider_reports(api, "True", "n0\n")
+            await api.provider_reports("True", "n0\n")
             assert api.annotations() == {"line": "n0"}
             before = len(api.writes)
             for number in range(1, 20):
-                await self.provider_reports(api, "True", f"n{number}\n", seconds=0.3)
+                await api.provider_reports("True", f"n{number}\n", seconds=0.3)
             assert api.count("Pod", since=before)["Pod/status"] <= 4
             await settle(11)
             assert api.annotations() == {"line": "n19"}
@@ -984,7 +940,7 @@ class TestServerless:
 
     async def test_without_the_gate_nothing_is_written(self, api: Scene) -> None:
         async with api.running(serverless=False):
-            await self.provider_reports(api, "True")
+            await api.provider_reports("True")
         assert api.count("Pod") == {}
 
 
