@@ -1,4 +1,3 @@
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.fake_source import thing
@@ -14,26 +13,6 @@ def by_label(obj: ApiObject) -> list[tuple[str, str]]:
 
 def names(found: object) -> set[str]:
     return {each.key.name for each in found}  # type: ignore[attr-defined]
-
-
-def test_an_index_is_added_once_before_the_first_object() -> None:
-    store: Store[ApiObject] = Store()
-
-    def initial(obj: ApiObject) -> list[str]:
-        return [obj.key.name[0]]
-
-    def last(obj: ApiObject) -> list[str]:
-        return [obj.key.name[-1]]
-
-    for _ in range(2):
-        store.add_index("letter", initial)
-    with pytest.raises(ValueError, match="index letter"):
-        store.add_index("letter", last)
-    store.put(thing("ab"))
-    assert names(store.by_index("letter", "a")) == {"ab"}
-    for name, index_func in (("letter", initial), ("last", last)):
-        with pytest.raises(ValueError, match=f"index {name}: .* before the informer runs"):
-            store.add_index(name, index_func)
 
 
 def test_an_object_whose_index_function_fails_is_missing_in_that_index_only() -> None:

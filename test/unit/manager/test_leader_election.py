@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import re
 from collections.abc import AsyncIterator, Callable
 from datetime import timedelta
 from typing import Any, NamedTuple
@@ -370,13 +371,30 @@ async def test_a_lost_race_for_the_lease_is_no_warning(election: Election) -> No
     assert len(set(changes)) == 1
 
 
-async def test_renewals_keep_the_acquire_time_and_the_transitions(election: Election) -> None:
-    await election.leader()
-    acquired = election.spec
+async def test_the_lease_has_the_record_that_other_clients_read(election: Election) -> None:
+    """Renewals keep the time of the acquisition. Each new holder is one transition."""
+
+    def record() -> dict[str, Any]:
+        return {key: each for key, each in election.spec.items() if not key.endswith("Time")}
+
+    one, two = await election.leader(), election.start("two")
+    mine = {"holderIdentity": "one", "leaseDurationSeconds": 15, "leaseTransitions": 0}
+    assert record() == mine
+    acquired = election.spec["acquireTime"]
+    assert election.spec["renewTime"] == acquired
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", acquired)
+    assert election.leases.stored
+    named = {"name": "manager", "namespace": "kruise-system"}
+    assert election.leases.stored["metadata"].items() >= named.items()
     await asyncio.sleep(30)
     assert election.leases.writes > 10
-    assert election.spec["leaseTransitions"] == acquired["leaseTransitions"] == 0
-    assert election.spec["acquireTime"] == acquired["acquireTime"]
+    assert (record(), election.spec["acquireTime"]) == (mine, acquired)
+    assert election.spec["renewTime"] > acquired
+    await one.stop()
+    await until(lambda: two.leads, within_seconds=2)
+    assert record() == mine | {"holderIdentity": "two", "leaseTransitions": 1}
+    await two.stop()
+    assert record() == {"holderIdentity": "", "leaseDurationSeconds": 1, "leaseTransitions": 1}
 
 
 async def test_work_that_fails_releases_the_lease_and_raises_its_error(election: Election) -> None:

@@ -2,13 +2,11 @@
 
 from datetime import UTC, datetime
 
-import msgspec
 import pytest
 
 from kruise_probe.api.core import Lease, LeaseSpec
-from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.meta import ObjectMeta
-from kruise_probe.manager.lease_record import Candidate, Observation, observe, release
+from kruise_probe.manager.lease_record import observe
 
 AT = datetime(2026, 11, 21, 10, 0, 0, 250_000, tzinfo=UTC)
 
@@ -43,46 +41,3 @@ def test_a_lease_is_held_for_its_duration_since_its_record_changed(
 
     assert (seen.holder, seen.free_at) == (holder, free_at)
     assert seen.resource_version == (second.metadata.resource_version if second else "")
-
-
-def test_transitions_are_counted_from_zero() -> None:
-    taken = Candidate("me", 15).acquisition(Observation(LeaseSpec(), "7", 100.0), AT)
-    assert msgspec.json.decode(taken)["spec"]["leaseTransitions"] == 1
-
-
-def test_writes_contain_the_spec_and_patches_the_observed_version() -> None:
-    seen = Observation(lease("a").spec or LeaseSpec(), "7", 100.0)
-    me = Candidate("me", 15)
-
-    created, taken, renewed, released = (
-        msgspec.json.decode(each)
-        for each in (
-            me.creation(NamespacedName("ns", "l"), AT),
-            me.acquisition(seen, AT),
-            me.renewal(seen, AT),
-            release(seen, AT),
-        )
-    )
-    stamp = "2026-11-21T10:00:00.250000Z"
-
-    assert {each["metadata"]["resourceVersion"] for each in (taken, renewed, released)} == {"7"}
-    assert created["metadata"] == {"name": "l", "namespace": "ns"}
-    assert created["spec"] == {**taken["spec"], "leaseTransitions": 0}
-    assert taken["spec"] == {
-        "holderIdentity": "me",
-        "leaseDurationSeconds": 15,
-        "acquireTime": stamp,
-        "renewTime": stamp,
-        "leaseTransitions": 4,
-    }
-    assert renewed["spec"] == {
-        "holderIdentity": "me",
-        "leaseDurationSeconds": 15,
-        "renewTime": stamp,
-    }
-    assert released["spec"] == {
-        "holderIdentity": "",
-        "leaseDurationSeconds": 1,
-        "acquireTime": stamp,
-        "renewTime": stamp,
-    }

@@ -351,7 +351,21 @@ class TestFinalizer:
         await api.run()
         self.assert_nothing_is_left(api)
 
-    async def test_a_mark_on_a_pod_that_is_not_probed_keeps_the_finalizer(self, api: Scene) -> None:
+    @pytest.mark.parametrize(
+        "probe",
+        [
+            pytest.param(probe_wire(condition=None, policies=BOTH), id="label"),
+            pytest.param(
+                probe_wire(condition=None, policies=[policy_wire(annotations={"a": "1"})]),
+                id="annotation",
+            ),
+            pytest.param(probe_wire(), id="condition"),
+        ],
+    )
+    async def test_a_mark_on_a_pod_that_is_not_probed_keeps_the_finalizer(
+        self, api: Scene, probe: Json
+    ) -> None:
+        api.put_marker(probe)
         async with reported(api, "Succeeded"):
             api.before = refusing(ConnectionFailed("reset"), name="web-1")
             await api.relabel("web-1", app="other")
@@ -444,13 +458,20 @@ class TestFinalizer:
             await settle(1.5)
         self.assert_nothing_is_left(api)
 
+    @pytest.mark.parametrize(
+        ("container", "owns"), [("absent", False), ("setup", False), ("main", True), ("side", True)]
+    )
     async def test_marks_are_removed_if_their_new_owner_cannot_probe_the_pod(
-        self, api: Scene
+        self, api: Scene, container: str, owns: bool
     ) -> None:
-        api.put_marker(probe_wire(container="absent", policies=BOTH), name="zz")
+        inits = [container_wire("setup"), container_wire("side", sidecar=True)]
+        api.put(PODS, pod_wire("web-1", init_containers=inits))
+        api.put_marker(probe_wire(container=container, policies=BOTH), name="zz")
         async with reported(api, "Succeeded"):
             await api.drop(MARKERS, "web")
-        self.assert_nothing_is_left(api)
+        assert api.find(MARKERS, "web") is None
+        assert api.labels("web-1") == ({"healthy": "true"} if owns else {})
+        assert len(api.conditions("web-1")) == owns
 
     async def test_a_marker_deleted_without_finalizer_is_cleaned_up(self, api: Scene) -> None:
         async with reported(api, "Succeeded"):

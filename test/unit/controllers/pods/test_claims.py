@@ -1,26 +1,21 @@
 """Which probe owns which condition type, label and annotation of a pod."""
 
-from itertools import permutations
 from typing import Any
 
 import msgspec
-import pytest
 from hypothesis import given
 from support import strategies
 from support.builders import (
     Json,
-    condition_wire,
-    container_wire,
     marker,
     owned_fields,
     pod,
-    pod_wire,
     policy_wire,
     probe_wire,
 )
 
 from kruise_probe.api.extraction import FromMessage
-from kruise_probe.api.resources import MARKERS, PODS
+from kruise_probe.api.resources import MARKERS
 from kruise_probe.controllers.compiled import CompiledMarker, compile_marker
 from kruise_probe.controllers.pods.claims import (
     _cache,
@@ -79,33 +74,6 @@ def test_patterns_beyond_the_limit_of_a_pod_are_not_matched() -> None:
     assert over_limit == [[False, False], [True, False], [True, False]]
 
 
-@pytest.mark.parametrize(
-    ("first", "second"),
-    [
-        pytest.param(
-            {"name": "zz", "created": "2025-01-01T00:00:00Z"}, {"name": "aa"}, id="older-marker"
-        ),
-        pytest.param({"name": "aa"}, {"name": "zz"}, id="same-age-by-name"),
-    ],
-)
-def test_the_first_marker_that_names_something_owns_it(first: Json, second: Json) -> None:
-    policies = [policy_wire("Succeeded", {"l": "1"}, {"a": "1"})]
-    probe = probe_wire("p", condition="c/x", policies=policies)
-    pair = [compile_marker(marker(probes=[probe], **each)) for each in (first, second)]
-    for order in permutations(pair):
-        claims = claims_of(tuple(order))
-        assert [each.condition_type for each in claims.claims] == ["c/x", ""]
-        assert claims.claims[1].wanted["Succeeded"] == ((), ())
-        conflicts = conflicts_of(pair[1], claims)
-        assert {(each.kind, each.name) for each in conflicts} == {
-            ("label", "l"),
-            ("annotation", "a"),
-            ("condition type", "c/x"),
-        }
-        assert {(each.marker, each.owner) for each in conflicts} == {(pair[1].key, pair[0].key)}
-        assert conflicts_of(pair[0], claims) == []
-
-
 @given(strategies.marker_sets(namespaces=("default",), min_size=1))
 def test_everything_that_a_marker_names_is_owned_by_exactly_one_probe(wires: list[Json]) -> None:
     markers = [compile_marker(MARKERS.decode(msgspec.json.encode(each))) for each in wires]
@@ -115,50 +83,6 @@ def test_everything_that_a_marker_names_is_owned_by_exactly_one_probe(wires: lis
     assert claims.condition_types.keys() == set().union(*(each.condition_types for each in markers))
     owners = [key for each in claims.claims for key, _ in each.wanted["Succeeded"].labels]
     assert len(owners) == len(set(owners))
-
-
-@pytest.mark.parametrize(
-    ("on_the_pod", "rival", "left"),
-    [
-        pytest.param({"labels": ["l"]}, "", True, id="our-label"),
-        pytest.param({"annotations": ["a"]}, "", True, id="our-annotation"),
-        pytest.param({"conditions": ["c/x"]}, "", True, id="our-condition"),
-        pytest.param({"conditions": ["c/gate"]}, "", True, id="a-gate-that-does-not-say-so-yet"),
-        pytest.param({"conditions": ["c/kept"]}, "", False, id="a-gate-stays-and-counts-not"),
-        pytest.param({"labels": ["other"]}, "", False, id="not-of-this-marker"),
-        pytest.param({"labels": ["l"]}, "main", False, id="claimed-by-another-by-now"),
-        pytest.param({"labels": ["l"]}, "side", False, id="claimed-for-a-sidecar"),
-        pytest.param({"labels": ["l"]}, "setup", True, id="claimed-for-a-plain-init-container"),
-        pytest.param({"labels": ["l"]}, "absent", True, id="claimed-for-no-container-of-this-pod"),
-        pytest.param({}, "", False, id="nothing-of-ours"),
-    ],
-)
-def test_a_mark_is_stale_if_we_wrote_it_and_it_has_no_owner(
-    on_the_pod: dict[str, list[str]], rival: str, left: bool
-) -> None:
-    """`rival` is the container of another marker's probe."""
-    policies = [policy_wire("Succeeded", {"l": "1"}, {"a": "1"})]
-    types = ["c/x", "c/gate", "c/kept"]
-    probes = [probe_wire(each, condition=each, policies=policies) for each in types]
-    ending = compiled("web", *probes, deleting=True)
-    other = compiled("other", probe_wire(policies=policies, container=rival or "main"))
-    claims = claims_of((other,) if rival else ())
-    wire = pod_wire(
-        labels={"l": "1"},
-        annotations={"a": "1"},
-        init_containers=[container_wire("setup"), container_wire("side", sidecar=True)],
-        conditions=[
-            condition_wire("c/x"),
-            condition_wire("c/gate"),
-            condition_wire("c/kept", reason="ProbeRemoved"),
-        ],
-        readiness_gates=["c/gate", "c/kept"],
-    )
-    users = owned_fields(labels=["l"], annotations=["a"], conditions=types)
-    strange = users | {"manager": "user", "subresource": ""}
-    wire["metadata"]["managedFields"] = [owned_fields(**on_the_pod), strange]
-    of = PODS.decode(msgspec.json.encode(wire))
-    assert has_stale_mark(of, ending, claims) is left
 
 
 def test_an_owner_without_its_container_still_owns_its_keys() -> None:

@@ -9,7 +9,6 @@ from support import strategies
 from support.builders import (
     Json,
     condition_wire,
-    container_wire,
     marker,
     owned_fields,
     pod,
@@ -125,20 +124,6 @@ def test_values_of_a_probe_without_a_state_hide_no_invalid_value_of_another() ->
 def test_a_condition_that_the_pod_lacks_is_not_removed() -> None:
     there = pod(conditions=[condition_wire("c/y")], owned=owned_fields(conditions=["c/x", "c/y"]))
     assert mark(there, claims_of(()), {}) == Changes({}, {}, [], ["c/y"])
-
-
-def test_keys_of_a_probe_without_its_container_have_no_owner() -> None:
-    """Whatever its recorded state is, as NodePodProbes can be edited."""
-    there = pod(
-        labels={"ok": "1"},
-        annotations={"cost": "10"},
-        conditions=[condition_wire(C)],
-        containers=[container_wire("another")],
-        owned=owned_fields(labels=["ok"], annotations=["cost"], conditions=[C]),
-    )
-    for results in ({}, states(state())):
-        changes = mark(there, claims(*BOTH), results)
-        assert changes == Changes({"ok": None}, {"cost": None}, [], [C])
 
 
 def gated(type: str, **condition: str) -> Pod:
