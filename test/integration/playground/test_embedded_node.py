@@ -59,16 +59,6 @@ async def test_init_containers_run_one_after_the_other_and_sidecars_stay(
     assert order.read_text().split()[:2] == ["first", "second"]
 
 
-async def test_failing_init_container_keeps_the_pod_from_starting(ns: PlaygroundNamespace) -> None:
-    await ns.pod(initContainers=[shell("broken", "exit 1")], containers=[shell("main", REST)])
-    pod = await ns.until(
-        "tries again", lambda it: status_of(it, "broken", init=True).get("restartCount", 0) >= 2
-    )
-    assert pod["status"]["phase"] == "Pending"
-    assert condition(pod, "Initialized")["status"] == "False"
-    assert status_of(pod)["state"]["waiting"]["reason"] == "PodInitializing"
-
-
 async def test_a_deleted_pod_is_asked_to_end_and_leaves_no_process_and_no_folder(
     ns: PlaygroundNamespace,
 ) -> None:

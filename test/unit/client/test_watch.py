@@ -8,7 +8,6 @@ import msgspec
 import pytest
 
 from kruise_probe.api.errors import ApiError, Expired, Forbidden, ServerError
-from kruise_probe.api.kinds import EventType
 from kruise_probe.api.resources import LEASES, PODS
 from kruise_probe.client.request import Request
 from kruise_probe.client.transport import ResponseStream
@@ -20,15 +19,6 @@ def _event(kind: str, body: object) -> bytes:
 
 
 LEASE = {"metadata": {"name": "l", "namespace": "n", "resourceVersion": "7"}, "spec": {}}
-
-
-@pytest.mark.parametrize("kind", ["ADDED", "MODIFIED", "DELETED"])
-def test_event_has_object_and_resource_version(kind: str) -> None:
-    event = decode_event(LEASES, _event(kind, LEASE), "r")
-
-    assert (event.type, event.resource_version) == (EventType(kind), "7")
-    assert event.object is not None
-    assert event.object.metadata.name == "l"
 
 
 @pytest.mark.parametrize(

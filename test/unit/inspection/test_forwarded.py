@@ -1,7 +1,6 @@
 """Through port-forward and exec of an API server, an attempt has the daemon's state and message, letter for letter."""
 
 import asyncio
-import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,23 +15,17 @@ from support.scripted_server import answering, flooding, self_signed, serving, s
 from support.sockets import closed_port
 
 from kruise_probe.api.core import Probe
-from kruise_probe.api.errors import ConnectionFailed, KubeError
 from kruise_probe.api.keys import HostPort, NamespacedName
 from kruise_probe.api.v1alpha1 import ProbeState
 from kruise_probe.client.config import ClusterConfig
-from kruise_probe.client.pod_streams import ForwardRefused
 from kruise_probe.client.rest import RestClient
 from kruise_probe.daemon.cri.runtime import ExecResult
-from kruise_probe.daemon.probers.dialing import ProbeConnectionFailed
 from kruise_probe.daemon.probers.exec import probe_result
 from kruise_probe.daemon.probers.prober import Target
 from kruise_probe.daemon.probers.selection import prober_for
 from kruise_probe.inspection.attempts import TrialResult
 from kruise_probe.inspection.trials import (
-    ForwardedSocket,
     Forwarder,
-    ForwardFailed,
-    _Tunnel,
     run_probe,
 )
 
@@ -231,29 +224,6 @@ async def test_api_server_without_streams_is_named() -> None:
         "StreamNotServed: this API server has no pods/exec; use one with real nodes, not the playground"
     )
     assert not found.ran
-
-
-@pytest.mark.parametrize(
-    ("failure", "error"),
-    [
-        pytest.param(ForwardRefused("connection refused"), ProbeConnectionFailed, id="refused"),
-        pytest.param(ForwardRefused("connection reset by peer"), ConnectionResetError, id="reset"),
-        pytest.param(ForwardRefused("no such pod"), ForwardFailed, id="of-the-port-forward"),
-        pytest.param(ConnectionFailed("cut"), ForwardFailed, id="of-the-api-server"),
-    ],
-)
-async def test_data_is_received_before_the_failure_that_ends_a_connection(
-    failure: KubeError, error: type[Exception]
-) -> None:
-    ours, theirs = socket.socketpair()
-    tunnel = _Tunnel(HostPort("127.0.0.1", 80))
-    with ForwardedSocket(theirs.detach(), tunnel) as forwarded, ours:
-        ours.send(b"data")
-        tunnel.failure = failure
-        assert forwarded.recv(100) == b"data"
-        ours.close()
-        with pytest.raises(error):
-            forwarded.recv(100)
 
 
 async def test_forwarder_that_ends_at_once_closes_its_sockets() -> None:
