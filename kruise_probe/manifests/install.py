@@ -23,7 +23,6 @@ PRODUCT: Final = "kruise-probe"
 NAME_LABEL: Final = "app.kubernetes.io/name"
 """With the value `PRODUCT`, a label of every object that an uninstall deletes: all but the namespace and the CRDs."""
 DEFAULT_IMAGE: Final = f"ghcr.io/kruise-probe/kruise-probe:{__version__}"
-METRICS_PORT: Final = 8080
 WEBHOOK_PORT: Final = 9443
 SOCKET_FOLDERS: Final = {
     "containerd": "/run/containerd",
