@@ -99,8 +99,8 @@ def not_started_note(probe: Probe, state: str, message: str) -> str:
         return "make the command faster, or raise timeoutSeconds (default 1)"
     if _FILE_NOT_FOUND.search(message):
         return (
-            "usually exit code 127: the file is not in the container, or the interpreter of its first line is not, "
-            "which CRLF line ends look like"
+            "usually exit code 127: the container has no such file, or no interpreter of the name in its first line; "
+            "CRLF line ends make that name wrong"
         )
     if _NOT_FOUND.search(message):
         return "usually exit code 127: the program is not in the container's image"

@@ -145,7 +145,7 @@ def test_lines_say_how_to_change_a_pod(start: Callable[..., Command], short_fold
     start("-f", str(file)).read_until("kubectl exec -it own -- sh  # change it")
 
 
-def test_commands_on_the_screen_fit_80_columns_and_work_when_pasted(
+def test_commands_on_the_screen_fit_60_columns_and_work_when_pasted(
     start: Callable[..., Command],
 ) -> None:
     playground = start()
@@ -159,7 +159,7 @@ def test_commands_on_the_screen_fit_80_columns_and_work_when_pasted(
         assert not os.listdir(home)
     assert "game-0" in done.stdout  # of explain
     folder = playground.folder / "kp/node-0/game-0/server"
-    assert max(map(len, commands)) <= 80
+    assert max(map(len, commands)) <= 60
     assert (folder / "hold").exists()
     assert (folder / "players").read_text() == "5\n"
 
