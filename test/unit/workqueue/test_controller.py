@@ -314,6 +314,7 @@ async def test_metrics_show_active_workers_and_their_maximum(queue: WorkQueue[st
         await asyncio.sleep(0.5)
         assert sample("controller_runtime_active_workers") == 2
         assert sample("controller_runtime_max_concurrent_reconciles") == 3
+        assert sample("workqueue_adds_total", name=NAME) == 2
         await asyncio.sleep(1)
         assert sample("controller_runtime_active_workers") == 0
     assert sample("controller_runtime_reconcile_time_seconds_count") >= 2

@@ -3,6 +3,7 @@
 from typing import Any
 
 import msgspec
+import pytest
 from hypothesis import given
 from support import strategies
 from support.builders import (
@@ -40,6 +41,27 @@ def test_the_cache_of_claims_is_bounded_in_bytes() -> None:
     assert _cache.currsize <= 16 * 1024 * 1024
     assert len(_cache) < 300
     _cache.clear()
+
+
+@pytest.mark.parametrize(
+    ("labels", "regex"),
+    [
+        pytest.param({"l": "v" * 51, "m": "s"}, "x", id="value"),
+        pytest.param({"l" * 51: "v", "m": "s"}, "x", id="key"),
+        pytest.param({"l": "v", "m": "s" * 51}, "x", id="static-value-of-a-pattern"),
+        pytest.param({"l": "v", "m": "s"}, "x" * 51, id="pattern"),
+    ],
+)
+def test_each_text_of_a_claim_counts_as_memory(labels: dict[str, str], regex: str) -> None:
+    """The texts are those of tenants."""
+
+    def size(labels: dict[str, str], regex: str) -> float:
+        _cache.clear()
+        policy = policy_wire("Succeeded", labels, None, [{"label": "m", "regex": regex}])
+        claims_of((compiled("web", probe_wire(policies=[policy])),))
+        return _cache.currsize
+
+    assert size(labels, regex) - size({"l": "v", "m": "s"}, "x") >= 50
 
 
 def test_a_key_from_the_message_is_owned_like_a_static_one() -> None:
