@@ -562,6 +562,7 @@ async def test_headers_of_each_verb(
     sent = dict(line.split(": ") for line in head.partition("\r\n\r\n")[0].split("\r\n")[1:])
     common = {"Host": "api", "Accept": "application/json", "User-Agent": "u/1"}
     assert sent == {**common, **headers}
+    assert head.endswith("\r\n\r\n{}" if headers.get("Content-Length") == "2" else "\r\n\r\n")
 
 
 @pytest.mark.parametrize(
