@@ -119,7 +119,7 @@ async def manager_calls(cluster: EmbeddedCluster, folder: Path) -> Path:
 
 
 async def daemon_calls(cluster: EmbeddedCluster, folder: Path) -> Path:
-    runtime = ScriptedRuntime(has_events=True)
+    runtime = ScriptedRuntime()
     await cluster.hollow.add_node_pod_probe("node-1", [probe("marker#healthy")])
     runtime.start("uid-1")
     async with served(runtime) as endpoint:

@@ -28,7 +28,6 @@ from kruise_probe.daemon.cri.runtime import (
     ExecImpossible,
     ExecResult,
     ExecTimeout,
-    NotSupported,
     PodSandboxStatus,
     RuntimeContainer,
     RuntimeContainerStatus,
@@ -72,7 +71,6 @@ class ScriptedRuntime:
         execs: every command that was started, in order.
         in_flight, most_in_flight: commands that run, now and at most.
         failures: by a call's name, the failure that it raises until the test removes it.
-        has_events: without it `events` raises NotSupported.
         default_script: for commands without a script; it prints nothing and succeeds.
     """
 
@@ -81,12 +79,10 @@ class ScriptedRuntime:
     in_flight: int = 0
     most_in_flight: int = 0
     failures: dict[str, RuntimeFailure] = field(default_factory=dict)
-    has_events: bool = False
     containers: dict[str, FakeContainer] = field(default_factory=dict)
     sandboxes: dict[str, PodSandboxStatus] = field(default_factory=dict)
     default_script: Script = field(default_factory=lambda: succeed())
     _scripts: dict[tuple[str, ...], Script] = field(default_factory=dict)
-    _streams: list[asyncio.Queue[str | None]] = field(default_factory=list)
     _started: int = 0
 
     def start(
@@ -99,9 +95,7 @@ class ScriptedRuntime:
         host_network: bool = False,
         sandbox_id: str = "",
         state: ContainerState = ContainerState.RUNNING,
-        silently: bool = False,
     ) -> FakeContainer:
-        """Start a new container; `silently`: without an event."""
         number = self._started
         self._started += 1
         sandbox_id = sandbox_id or f"sandbox-{pod_uid}"
@@ -114,25 +108,13 @@ class ScriptedRuntime:
         if state is ContainerState.RUNNING:
             container.started_at = created_at + timedelta(milliseconds=1)
         self.containers[container.id] = container
-        if not silently:
-            self.send_event(container.id)
         return container
 
     def stop(self, container: FakeContainer) -> None:
         container.state = ContainerState.EXITED
-        self.send_event(container.id)
 
     def remove(self, container: FakeContainer) -> None:
         del self.containers[container.id]
-        self.send_event(container.id)
-
-    def send_event(self, container_id: str) -> None:
-        for stream in self._streams:
-            stream.put_nowait(container_id)
-
-    def break_streams(self) -> None:
-        for stream in self._streams:
-            stream.put_nowait(None)
 
     def on_exec(self, *command: str, script: Script) -> None:
         """Sets the script of `command`."""
@@ -188,19 +170,6 @@ class ScriptedRuntime:
         finally:
             self.in_flight -= 1
 
-    async def events(self) -> AsyncIterator[str]:
-        self._called("GetContainerEvents")
-        if not self.has_events:
-            raise NotSupported("unknown method GetContainerEvents")
-        stream: asyncio.Queue[str | None] = asyncio.Queue()
-        self._streams.append(stream)
-        try:
-            while container_id := await stream.get():
-                yield container_id
-        finally:
-            self._streams.remove(stream)
-        raise RuntimeUnavailable("the stream broke")
-
     def _called(self, name: str) -> None:
         self.calls[name] += 1
         if failure := self.failures.get(name):
@@ -245,7 +214,6 @@ def refuse(failure: RuntimeFailure) -> Script:
 
 _CODES: dict[type[RuntimeFailure], grpc.StatusCode] = {
     RuntimeUnavailable: grpc.StatusCode.UNAVAILABLE,
-    NotSupported: grpc.StatusCode.UNIMPLEMENTED,
     ContainerNotFound: grpc.StatusCode.NOT_FOUND,
     ContainerNotRunning: grpc.StatusCode.UNKNOWN,
     ExecTimeout: grpc.StatusCode.DEADLINE_EXCEEDED,
@@ -309,15 +277,6 @@ class _Servicer(RuntimeServiceServicer):
             stdout=result.stdout, stderr=result.stderr, exit_code=result.exit_code
         )
 
-    async def GetContainerEvents(
-        self, request: pb.GetEventsRequest, context: Any
-    ) -> AsyncIterator[pb.ContainerEventResponse]:
-        try:
-            async for container_id in self._runtime.events():
-                yield pb.ContainerEventResponse(container_id=container_id)
-        except RuntimeFailure as failure:
-            await context.abort(_CODES[type(failure)], str(failure))
-
     async def _or_abort(self, call: Awaitable[Any], context: Any) -> Any:
         try:
             return await call
@@ -363,5 +322,4 @@ async def served(runtime: ScriptedRuntime, socket: Path | None = None) -> AsyncI
     try:
         yield f"unix://{socket}"
     finally:
-        runtime.break_streams()
         await server.stop(grace=None)

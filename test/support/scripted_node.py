@@ -94,14 +94,14 @@ class FakeContainers(ContainerWatcher):
     """What a `ContainerWatcher` shows, set by hand."""
 
     def __init__(self) -> None:
-        self.available = True
+        self.problem = ""
         self._shown: dict[tuple[str, str], ContainerView] = {}
         self._callbacks: list[Callable[[], None]] = []
         self.refreshes = 0
         self._count = 0
 
     def set_available(self, available: bool) -> None:
-        self.available = available
+        self.problem = "" if available else "unavailable"
         self._changed()
 
     def find(self, pod_uid: str, container_name: str) -> ContainerView | None:

@@ -1,19 +1,18 @@
 """Caches the state of this node's containers, so that probes need no calls to the runtime.
 
 Lists all containers once a second while there are subscribers. Calls for one status per new container and one per new
-sandbox. If the runtime has a trusted event stream, events cause the lists instead. A list every 15 s then finds missed
-events.
+sandbox.
 
-Source: kubelet pkg/kubelet/pleg/generic.go and evented.go, pkg/kubelet/kuberuntime (the last attempt is a container's status).
-Differs: only subscribed containers get status calls. The runtime is unavailable when a list fails; a failed status call
-affects its container alone. A stream is trusted after its first event, until a list shows a change without an event.
+Source: kubelet pkg/kubelet/pleg/generic.go, pkg/kubelet/kuberuntime (the last attempt is a container's status).
+Differs: only subscribed containers get status calls, in parallel; kubelet updates one pod after the other, so a call that
+hangs delays all pods. The runtime is unavailable when a list fails; a failed status call affects its container alone.
 """
 
 import asyncio
 import math
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from datetime import datetime
-from typing import Final, NamedTuple
+from typing import Final, Generic, NamedTuple, TypeVar
 
 import msgspec
 import structlog
@@ -21,31 +20,32 @@ import structlog
 from kruise_probe.daemon.cri.runtime import (
     ContainerNotFound,
     ContainerState,
-    NotSupported,
     Runtime,
     RuntimeContainer,
     RuntimeFailure,
 )
-from kruise_probe.daemon.cri.status_cache import StatusCache
 
 _log = structlog.get_logger(__name__)
 
 LIST_INTERVAL_SECONDS: Final = 1.0
-"""Between two lists while there are subscribers and no event stream is trusted."""
+"""Between two lists while there are subscribers. A failed status call is repeated after the next list."""
 
-RECONCILE_INTERVAL_SECONDS: Final = 15.0
-"""Between two lists otherwise."""
+IDLE_INTERVAL_SECONDS: Final = 15.0
+"""Between two lists without subscribers. They show whether the runtime is available."""
 
 REQUESTED_INTERVAL_SECONDS: Final = 0.2
-"""Between two lists that `request_list` requested. The first request causes a list at once."""
+"""Least time between two lists, if `request_list` requested the second one."""
 
 MAX_BACKOFF_SECONDS: Final = 2.0
 """Between two attempts while the runtime is unavailable. Short, because its socket is on the same machine."""
 
-STREAM_RETRY_SECONDS: Final = 600.0
-"""Until the event stream is tried again on a runtime without one: the runtime may have been upgraded."""
+_MAX_STATUS_CALLS: Final = 8
+"""In flight at once, of containers and of sandboxes."""
 
+_NOT_LISTED_YET: Final = "the containers of this node are not listed yet"
 _NO_STATUS_YET: Final = "the runtime has not returned the status of the new container yet"
+
+S = TypeVar("S")
 
 
 class ContainerKey(NamedTuple):
@@ -92,17 +92,6 @@ def _precedence(container: RuntimeContainer) -> tuple[bool, int, int]:
     return running, container.attempt, container.created_at_ns
 
 
-def ids_changed(
-    before: Collection[RuntimeContainer], after: Collection[RuntimeContainer]
-) -> set[str]:
-    """Ids of containers that were added or removed, or changed their state."""
-    states = {container.id: container.state for container in before}
-    changed = {
-        container.id for container in after if states.pop(container.id, None) != container.state
-    }
-    return changed | states.keys()
-
-
 Callback = Callable[[], None]
 
 
@@ -113,26 +102,27 @@ class ContainerWatcher:
     Cancelling `run` keeps the last views.
 
     Attributes:
-        available: whether the last list succeeded; False before the first.
         problem: why the runtime is not available; empty when it is.
     """
 
     def __init__(self, runtime: Runtime) -> None:
-        self.available = False
-        self.problem = "the containers of this node are not listed yet"
+        self.problem = _NOT_LISTED_YET
         self._runtime = runtime
         self._subscribers: dict[ContainerKey, list[Callback]] = {}
         self._newest: dict[ContainerKey, RuntimeContainer] = {}
-        self._statuses = StatusCache(runtime.container_status, on_change=self._on_status_change)
-        self._sandboxes = StatusCache(runtime.sandbox_status, on_change=self._on_status_change)
-        self._views: dict[ContainerKey, ContainerView] = {}
+        self._statuses = _StatusCache(runtime.container_status, self._on_status)
+        self._sandboxes = _StatusCache(runtime.sandbox_status, self._on_status)
+        self._views: dict[ContainerKey, ContainerView | None] = {}
+        self._status_calls = asyncio.TaskGroup()
         self._wake = asyncio.Event()
-        self._list_interval = RECONCILE_INTERVAL_SECONDS
         self._list_is_requested = False
-        self._requested_list_at = -math.inf
-        self._ids_with_events: set[str] = set()
-        self._stream_is_trusted = False
-        self._has_listed = False
+        self._listed_at = -math.inf
+        self._backoff_seconds = 0.0
+
+    @property
+    def available(self) -> bool:
+        """Whether the last list succeeded; False before the first."""
+        return not self.problem
 
     def find(self, pod_uid: str, container_name: str) -> ContainerView | None:
         """The newest container of this name; None if there is none, or it is the first of this name and has no status yet."""
@@ -142,13 +132,12 @@ class ContainerWatcher:
         """Call `callback` at every change of this container. Return a function that unsubscribes."""
         key = ContainerKey(pod_uid, container_name)
         self._subscribers.setdefault(key, []).append(callback)
-        container = self._newest.get(key)
-        if container is None:
+        if key in self._newest:
+            self._request_status(key)
+            self._views[key] = self._view(key)
+            self._wake.set()  # The list may be due earlier.
+        else:
             self.request_list()
-        elif self._lacks_status(container):
-            self._wake.set()
-        elif view := self._view(key):
-            self._views[key] = view
 
         def unsubscribe() -> None:
             callbacks = self._subscribers.get(key, [])
@@ -166,142 +155,88 @@ class ContainerWatcher:
         self._wake.set()
 
     async def run(self) -> None:
-        """Watch until cancelled."""
-        async with asyncio.TaskGroup() as group:
-            _ = group.create_task(self._keep_listing(group), name="containers: list")
-            _ = group.create_task(self._follow_events(), name="containers: events")
+        """Watch until cancelled; once only."""
+        async with self._status_calls:
+            while True:
+                await self._until_list_is_due()
+                await self._list()
 
-    async def _keep_listing(self, group: asyncio.TaskGroup) -> None:
-        loop = asyncio.get_running_loop()
-        backoff = REQUESTED_INTERVAL_SECONDS
-        listed_at = loop.time()
-        list_is_due = True
+    async def _until_list_is_due(self) -> None:
         while True:
-            if list_is_due:
-                listed_at = loop.time()
-                try:
-                    await self._list()
-                except RuntimeFailure as failure:
-                    self._set_available(False, str(failure))
-                    await asyncio.sleep(backoff)
-                    backoff = min(backoff * 2, MAX_BACKOFF_SECONDS)
-                    continue
-                backoff = REQUESTED_INTERVAL_SECONDS
-                self._publish(self._subscribers)
-                self._set_available(True, "")
-            for container in self._due_for_status():
-                self._statuses.request(container.id, group)
-                self._sandboxes.request(container.sandbox_id, group)
-            list_is_due = await self._wait_for_work(listed_at)
-
-    def _list_within(self, seconds: float) -> None:
-        """Make the next list due `seconds` after the last one."""
-        self._list_interval = min(self._list_interval, seconds)
-        self._wake.set()
-
-    def _due_at(self, listed_at: float) -> float:
-        interval = self._list_interval
-        if self._subscribers and not self._stream_is_trusted:
-            interval = min(interval, LIST_INTERVAL_SECONDS)
-        due = listed_at + interval
-        if self._list_is_requested:
-            due = min(due, self._requested_list_at + REQUESTED_INTERVAL_SECONDS)
-        return due
-
-    async def _wait_for_work(self, listed_at: float) -> bool:
-        """True when the next list is due, False when a status call is due."""
-        while not self._due_for_status():
             self._wake.clear()
             try:
-                async with asyncio.timeout_at(self._due_at(listed_at)):
+                async with asyncio.timeout_at(self._listed_at + self._interval()):
                     await self._wake.wait()
             except TimeoutError:
-                return True
-        return False
+                return
+
+    def _interval(self) -> float:
+        if self._backoff_seconds:
+            return self._backoff_seconds
+        if self._list_is_requested:
+            return REQUESTED_INTERVAL_SECONDS
+        return LIST_INTERVAL_SECONDS if self._subscribers else IDLE_INTERVAL_SECONDS
 
     async def _list(self) -> None:
-        self._list_interval = RECONCILE_INTERVAL_SECONDS
-        if self._list_is_requested:
-            self._list_is_requested = False
-            self._requested_list_at = asyncio.get_running_loop().time()
-        ids_with_events, self._ids_with_events = self._ids_with_events, set()
-        containers = await self._runtime.list_containers()
-        before, self._newest = self._newest, newest(containers)
-        if self._stream_is_trusted and not ids_with_events.issuperset(
-            ids_changed(before.values(), self._newest.values())
-        ):
-            _log.debug("the event stream missed a container; listing every second")
-            self._stream_is_trusted = False
+        self._list_is_requested, self._listed_at = False, _loop_time()
+        try:
+            self._newest = newest(await self._runtime.list_containers())
+        except RuntimeFailure as failure:
+            backoff = max(2 * self._backoff_seconds, REQUESTED_INTERVAL_SECONDS)
+            self._backoff_seconds = min(backoff, MAX_BACKOFF_SECONDS)
+            self._listed_at = _loop_time()
+            self._set_problem(str(failure))
+            return
+        self._backoff_seconds = 0.0
         self._statuses.forget_others({container.id for container in self._newest.values()})
         self._sandboxes.forget_others({container.sandbox_id for container in self._newest.values()})
+        self._publish(self._subscribers)
+        self._set_problem("")
+        for key in self._subscribers:
+            self._request_status(key)
 
-    def _due_for_status(self) -> list[RuntimeContainer]:
-        """Subscribed containers that run and whose status call is due."""
-        return [
-            container
-            for key in self._subscribers
-            if (container := self._newest.get(key)) is not None
-            and container.state is ContainerState.RUNNING
-            and (
-                self._statuses.is_due(container.id) or self._sandboxes.is_due(container.sandbox_id)
-            )
-        ]
+    def _request_status(self, key: ContainerKey) -> None:
+        """Call for the status of a running container and of its sandbox, unless they are known or in flight."""
+        container = self._newest.get(key)
+        if container is not None and container.state is ContainerState.RUNNING:
+            self._statuses.request(container.id, self._status_calls)
+            self._sandboxes.request(container.sandbox_id, self._status_calls)
 
-    def _on_status_change(self, id: str) -> None:
-        """Handle a response or failure for the id of a container or sandbox, or that the id is due again."""
-        if self._statuses.failure(id) or self._sandboxes.failure(id):
-            # The container may be gone, or the runtime unavailable. The next list shows which.
-            self._list_within(LIST_INTERVAL_SECONDS)
+    def _on_status(self, id: str) -> None:
+        """Handle a response or failure for the id of a container or sandbox."""
         self._publish(
             key
             for key in self._subscribers
             if (container := self._newest.get(key)) and id in (container.id, container.sandbox_id)
         )
 
-    def _lacks_status(self, container: RuntimeContainer) -> bool:
-        return container.state is ContainerState.RUNNING and not (
-            self._statuses.get(container.id) and self._sandboxes.get(container.sandbox_id)
-        )
-
-    def _failure(self, container: RuntimeContainer) -> RuntimeFailure | None:
-        return self._statuses.failure(container.id) or self._sandboxes.failure(container.sandbox_id)
-
     def _publish(self, keys: Iterable[ContainerKey]) -> None:
         changed: list[ContainerKey] = []
         for key in keys:
-            container = self._newest.get(key)
-            previous = self._views.get(key)
-            # Keep the view of the same container until there is a status. The address of a replaced container may
-            # belong to another pod by now.
-            if (
-                container
-                and (previous is None or previous.id == container.id)
-                and self._lacks_status(container)
-                and not self._failure(container)
-            ):
-                continue
             view = self._view(key)
-            if view == previous:
-                continue
-            if view is None:
-                del self._views[key]
-            else:
+            if view != self._views.get(key):
                 self._views[key] = view
-            changed.append(key)
+                changed.append(key)
         self._notify(changed)
 
     def _view(self, key: ContainerKey) -> ContainerView | None:
-        container = self._newest.get(key)
+        container, previous = self._newest.get(key), self._views.get(key)
         if container is None:
             return None
+        status = self._statuses.known.get(container.id)
+        sandbox = self._sandboxes.known.get(container.sandbox_id)
         state, problem = container.state, ""
-        if self._lacks_status(container):
-            failure = self._failure(container)
+        if state is ContainerState.RUNNING and not (status and sandbox):
+            failure = self._statuses.failures.get(container.id) or self._sandboxes.failures.get(
+                container.sandbox_id
+            )
             if isinstance(failure, ContainerNotFound):
                 return None
+            # Keep the view of the same container until there is a status. The address of a replaced container may
+            # belong to another pod by now.
+            if failure is None and (previous is None or previous.id == container.id):
+                return previous
             state, problem = ContainerState.UNKNOWN, str(failure or _NO_STATUS_YET)
-        status = self._statuses.get(container.id)
-        sandbox = self._sandboxes.get(container.sandbox_id)
         return ContainerView(
             id=container.id,
             state=state,
@@ -311,14 +246,12 @@ class ContainerWatcher:
             problem=problem,
         )
 
-    def _set_available(self, available: bool, problem: str) -> None:
-        changed, is_first = available != self.available, not self._has_listed
-        self.available, self.problem, self._has_listed = available, problem, True
-        if not changed and not is_first:
-            return
-        if available:
+    def _set_problem(self, problem: str) -> None:
+        before, self.problem = self.problem, problem
+        changed = bool(before) != bool(problem)
+        if changed and not problem:
             _log.info("container runtime is available")
-        else:
+        elif changed or before == _NOT_LISTED_YET:
             _log.warning("container runtime is unavailable; probes wait for it", error=problem)
         if changed:
             self._notify(list(self._subscribers))
@@ -328,18 +261,53 @@ class ContainerWatcher:
             for callback in tuple(self._subscribers.get(key, ())):
                 callback()
 
-    async def _follow_events(self) -> None:
-        while True:
-            pause = MAX_BACKOFF_SECONDS
-            try:
-                async for container_id in self._runtime.events():
-                    self._ids_with_events.add(container_id)
-                    self._stream_is_trusted = True
-                    self._list_within(LIST_INTERVAL_SECONDS)
-            except NotSupported:
-                pause = STREAM_RETRY_SECONDS
-            except RuntimeFailure as failure:
-                _log.debug("the event stream broke", error=str(failure))
-            self._stream_is_trusted = False
-            self._wake.set()
-            await asyncio.sleep(pause)
+
+class _StatusCache(Generic[S]):
+    """The status of containers or of sandboxes: one call per id, another after each list while there is no response.
+
+    A call that hangs or fails delays no other call. It does not make the runtime unavailable; only a failed list does.
+
+    Attributes:
+        known: the responses, by id.
+        failures: the errors of the last calls, by id.
+    """
+
+    def __init__(
+        self, call: Callable[[str], Awaitable[S]], on_change: Callable[[str], None]
+    ) -> None:
+        """`on_change` is called with the id after each response or failure."""
+        self.known: dict[str, S] = {}
+        self.failures: dict[str, RuntimeFailure] = {}
+        self._call = call
+        self._on_change = on_change
+        self._in_flight: set[str] = set()
+        self._places = asyncio.Semaphore(_MAX_STATUS_CALLS)
+
+    def request(self, id: str, calls: asyncio.TaskGroup) -> None:
+        """Start the call for the id, unless its response is known or a call is in flight."""
+        if id not in self.known and id not in self._in_flight:
+            self._in_flight.add(id)
+            _ = calls.create_task(self._call_for(id), name=f"status of {id}")
+
+    async def _call_for(self, id: str) -> None:
+        try:
+            async with self._places:
+                self.known[id] = await self._call(id)
+            self.failures.pop(id, None)
+        except RuntimeFailure as failure:
+            _log.debug("status call failed", id=id, error=str(failure))
+            # The first text stays, as in `state.attempt_blocked`.
+            if type(self.failures.get(id)) is not type(failure):
+                self.failures[id] = failure
+        finally:
+            self._in_flight.discard(id)
+        self._on_change(id)
+
+    def forget_others(self, ids: Collection[str]) -> None:
+        """Forget all ids but these."""
+        self.known = {id: status for id, status in self.known.items() if id in ids}
+        self.failures = {id: failure for id, failure in self.failures.items() if id in ids}
+
+
+def _loop_time() -> float:
+    return asyncio.get_running_loop().time()

@@ -7,7 +7,7 @@ Differs: an exec is cancelled 0.5 s after its timeout, where kubelet waits two m
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from math import ceil
@@ -30,7 +30,6 @@ from kruise_probe.daemon.cri.runtime import (
     ExecOutputTooLarge,
     ExecResult,
     ExecTimeout,
-    NotSupported,
     PodSandboxStatus,
     RuntimeContainer,
     RuntimeContainerStatus,
@@ -186,14 +185,6 @@ class GrpcRuntime:
         except RuntimeFailure:
             return
 
-    async def events(self) -> AsyncIterator[str]:
-        try:
-            with self._closing_is_unavailable():
-                async for event in self._calls.GetContainerEvents(pb.GetEventsRequest()):
-                    yield event.container_id
-        except grpc.aio.AioRpcError as error:
-            raise self._failure(error) from error
-
     @property
     def _calls(self) -> RuntimeServiceStub:
         if self._stub is None:
@@ -227,8 +218,6 @@ class GrpcRuntime:
                 f"the container runtime at {self.endpoint} did not respond "
                 f"within {CALL_TIMEOUT_SECONDS:g} s; check its service on the node"
             )
-        if code is grpc.StatusCode.UNIMPLEMENTED:
-            return NotSupported(details)
         if code is grpc.StatusCode.NOT_FOUND:
             return ContainerNotFound(details)
         if code in _UNAVAILABLE or _NOT_READY_TEXT.search(details):

@@ -2,7 +2,6 @@
 
     RuntimeFailure                 the call failed
     ├── RuntimeUnavailable         no response, or not in time
-    ├── NotSupported               the runtime does not have this call (events, before containerd 1.7)
     ├── ContainerNotFound          the container or sandbox does not exist
     ├── ContainerNotRunning        the container exists, but does not run
     ├── ExecTimeout                the command did not end within its deadline
@@ -15,7 +14,7 @@ Differs: only the calls that the daemon needs; errors have types, where Go's hav
 
 import enum
 import re
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Final, Protocol
 
@@ -91,10 +90,6 @@ class RuntimeUnavailable(RuntimeFailure):
     """The socket gives no response, or not in time."""
 
 
-class NotSupported(RuntimeFailure):
-    """The runtime does not have this call."""
-
-
 class ContainerNotFound(RuntimeFailure):
     """No container or sandbox has this id."""
 
@@ -149,13 +144,5 @@ class Runtime(Protocol):
             ExecOutputTooLarge: the command printed too much.
             ExecImpossible: the command could not be started.
             ContainerNotFound, ContainerNotRunning, RuntimeUnavailable: see these classes.
-        """
-        ...
-
-    def events(self) -> AsyncIterator[str]:
-        """Stream the ids of containers that change from now on, until the stream breaks.
-
-        Raises:
-            NotSupported: this runtime has no event stream.
         """
         ...

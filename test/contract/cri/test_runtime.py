@@ -20,7 +20,6 @@ from kruise_probe.daemon.cri.runtime import (
     ExecImpossible,
     ExecResult,
     ExecTimeout,
-    NotSupported,
 )
 
 UNKNOWN = "0" * 64
@@ -198,15 +197,6 @@ async def test_cancelled_exec_ends_its_command(subject: Subject) -> None:
     _ = await asyncio.wait([task])
 
     await until_gone(subject, "begun")
-
-
-async def test_events_stay_open_or_are_not_supported(subject: Subject) -> None:
-    events = subject.runtime.events()
-    try:
-        async with asyncio.timeout(1):
-            _ = await anext(aiter(events))
-    except (TimeoutError, NotSupported):
-        pass
 
 
 async def test_the_watcher_knows_the_container_soon(subject: Subject) -> None:

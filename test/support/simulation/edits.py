@@ -219,10 +219,9 @@ def _uid(world: World, pod: str) -> str:
 def _start_container(world: World, name: str, node: str, uid: str, *, attempt: int) -> None:
     runtime = world.runtimes[node]
     ip = f"127.1.0.{POD_NAMES.index(name) + 1}"
-    container = runtime.start(uid, attempt=attempt, ip=ip, silently=True)
+    container = runtime.start(uid, attempt=attempt, ip=ip)
     container.created_at = container.started_at = world.clock()
     world.containers[name] = container
-    runtime.send_event(container.id)
 
 
 def _start_again(world: World, name: str, container: FakeContainer) -> None:

@@ -71,7 +71,6 @@ def lose_runtime(world: World, node: str, seconds: float) -> None:
     failure = RuntimeUnavailable("simulated")
     calls = ("Version", "ListContainers", "ContainerStatus", "PodSandboxStatus", "ExecSync")
     runtime.failures.update(dict.fromkeys(calls, failure))
-    runtime.break_streams()
     world.begin_fault(f"runtime {node}", seconds, runtime.failures.clear)
 
 

@@ -166,7 +166,7 @@ class World:
             log=self.note,
             on_send=lambda sent: self.on_send(sent),
         )
-        self.runtimes = {each: ScriptedRuntime(has_events=True) for each in NODE_NAMES}
+        self.runtimes = {each: ScriptedRuntime() for each in NODE_NAMES}
         self.managers = [SimulatedManager(each, around) for each in MANAGERS[:managers]]
         self.daemons = [
             SimulatedDaemon(f"daemon-{node}", node, runtime, around)

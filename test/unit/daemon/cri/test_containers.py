@@ -113,13 +113,11 @@ def run(*numbers: int, **more: Any) -> Action:
     return lambda n: [n.runtime.start(f"uid-{number}", **more) for number in numbers]
 
 
-def change(number: int, state: ContainerState = ContainerState.EXITED, **more: Any) -> Action:
+def change(number: int, state: ContainerState = ContainerState.EXITED) -> Action:
     def act(node: Node) -> None:
         container = node.runtime.containers[f"container-{number}"]
         container.started_at = container.created_at
         container.state = state
-        if not more.get("silently"):
-            node.runtime.send_event(container.id)
 
     return act
 
@@ -228,33 +226,12 @@ TIMELINES: dict[str, list[Row]] = {
         (0, start(), None), (1.5, all_(fail("status"), start(2)), None), (1.8, fail("list"), is_(available=True)), (2.8, None, is_(available=False, p1=RUNS)),
         (32.8, all_(fail("status", None), fail("list", None)), is_(calls={"status": 0})), (34.9, None, is_(available=True, p1=RUNS, p2="container-1 Running 10.0.0.1")),
     ],
-    # With an event stream, if the name begins so.
-    "events-trusted-event-stream-replaces-the-list-per-second": [
-        (0, subscribe(), None), (5.5, None, None), (15.5, run(1), is_(calls={"list": 10})), (16.5, None, None),
-        (78.5, change(0), is_(calls={"list": 4, "status": 0})), (78.51, None, is_(p1="container-0 Exited 10.0.0.1")),
-    ],
-    "events-storm-of-events-is-one-list-a-second": [
-        (0, subscribe(), None), *((2 + n / 20, run(n), None) for n in range(2, 199)), (14, None, None),
-        (15, run(300), None), (15.1, run(301), None), (15.9, run(302), None), (16.2, None, is_(calls={"list": range(2)})),
-    ],
-    "events-event-stream-that-missed-a-change-is-not-trusted": [
-        (0, subscribe(), None), (0.1, run(1), None), (2, change(0, silently=True), None), (17, None, None), (27, None, is_(calls={"list": 10})),
-    ],
-    "events-stream-that-broke-is-not-trusted": [
-        (0, subscribe(), None), (0.1, run(1), None), (3, lambda n: n.runtime.break_streams(), None), (3.01, change(0), None),
-        (4.1, None, is_(p1="container-0 Exited 10.0.0.1")),
-    ],
-    "events-failed-status-causes-a-list-within-a-second": [
-        (0, all_(subscribe(1), subscribe(2)), None), (0.1, run(1), None), (3.1, None, None), (13.1, all_(fail("status", GONE), run(2)), is_(calls={"list": range(2)})),
-        (23.6, fail("status", None), is_(calls={"list": range(10, 13)})), (25.6, None, is_(p2="container-1 Running 10.0.0.1")), (35.6, None, is_(calls={"list": range(2)})),
-    ],
-    "missing-event-stream-is-tried-again-after-ten-minutes": [(0, None, None), (1500, None, is_(calls={"GetContainerEvents": 2}))],
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", TIMELINES)
 async def test_timeline_of_the_containers(name: str) -> None:
-    node, now = Node(PartlyDeaf(has_events=name.startswith("events-"))), 0.0
+    node, now = Node(PartlyDeaf()), 0.0
     with no_failed_callback():
         async with background(node.watcher.run()):
             await asyncio.sleep(0.001)

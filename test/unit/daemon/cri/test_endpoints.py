@@ -12,7 +12,7 @@ from support.fake_runtime import ScriptedRuntime, served
 
 from kruise_probe.daemon.cri.endpoints import KNOWN_ENDPOINTS, NodeRuntime
 from kruise_probe.daemon.cri.grpc_runtime import socket_path
-from kruise_probe.daemon.cri.runtime import NotSupported, RuntimeUnavailable
+from kruise_probe.daemon.cri.runtime import RuntimeFailure, RuntimeUnavailable
 
 pytestmark = pytest.mark.sockets
 
@@ -70,7 +70,7 @@ async def test_the_runtime_with_pods_is_used(
 
 async def test_endpoint_without_a_runtime_is_skipped(sockets: Sockets) -> None:
     docker = await sockets.add("a")
-    docker.failures["Version"] = NotSupported("unknown service runtime.v1.RuntimeService")
+    docker.failures["Version"] = RuntimeFailure("unknown service runtime.v1.RuntimeService")
     await sockets.add("b", pods=0)
     async with runtime_of(sockets, "a", "b") as runtime:
         await runtime.list_containers()

@@ -25,7 +25,6 @@ from kruise_probe.daemon.cri.runtime import (
     ExecOutputTooLarge,
     ExecResult,
     ExecTimeout,
-    NotSupported,
     RuntimeContainerStatus,
     RuntimeFailure,
     RuntimeUnavailable,
@@ -74,7 +73,6 @@ FAILURES = {
     "no-response-in-time": ("list", ExecTimeout(5), RuntimeUnavailable),
     "no-connection": ("list", RuntimeUnavailable("away"), RuntimeUnavailable),
     "starting": ("list", RuntimeFailure("server is not initialized yet"), RuntimeUnavailable),
-    "no-such-call": ("list", NotSupported("unknown method"), NotSupported),
     "no-such-container": ("list", ContainerNotFound("none"), ContainerNotFound),
     "another-error": ("list", RuntimeFailure("disk is full"), RuntimeFailure),
 }  # fmt: skip
@@ -273,7 +271,7 @@ async def test_cri_o_timeout_response_is_a_timeout(socket: Path) -> None:
 
 
 async def test_the_watcher_waits_for_a_runtime_and_survives_two_restarts(socket: Path) -> None:
-    scripted = ScriptedRuntime(has_events=True)
+    scripted = ScriptedRuntime()
     scripted.start()
     async with NodeRuntime([f"unix://{socket}"]) as runtime:
         watcher = ContainerWatcher(runtime)
@@ -288,11 +286,11 @@ async def test_the_watcher_waits_for_a_runtime_and_survives_two_restarts(socket:
                 await until("it is away", holds=lambda: not watcher.available)
 
 
-@pytest.mark.parametrize("call", ["exec", "status", "events"])
+@pytest.mark.parametrize("call", ["exec", "status"])
 async def test_call_in_flight_when_the_connection_is_closed_is_unavailable(
     socket: Path, call: str
 ) -> None:
-    scripted = HangingStatus(has_events=True)
+    scripted = HangingStatus()
     container = scripted.start()
     scripted.on_exec("check", script=hang())
     async with served(scripted, socket) as endpoint:
@@ -301,7 +299,6 @@ async def test_call_in_flight_when_the_connection_is_closed_is_unavailable(
             calls: dict[str, Callable[[], Awaitable[object]]] = {
                 "exec": lambda: runtime.exec_sync(container.id, ["check"], timeout_seconds=60),
                 "status": lambda: runtime.container_status(container.id),
-                "events": lambda: anext(runtime.events()),
             }
 
             async def wait() -> None:
@@ -320,9 +317,9 @@ class HangingStatus(ScriptedRuntime):
         raise AssertionError
 
 
-async def test_events_and_statuses_continue_after_a_switch_of_the_endpoint() -> None:
-    """The connection to the first runtime is closed below the event stream and a status call."""
-    first, second = HangingStatus(has_events=True), ScriptedRuntime(has_events=True)
+async def test_statuses_continue_after_a_switch_of_the_endpoint() -> None:
+    """The connection to the first runtime is closed below a status call."""
+    first, second = HangingStatus(), ScriptedRuntime()
     for each in (first, second):
         each.start()
     with tempfile.TemporaryDirectory(prefix="cri-") as folder:
@@ -332,10 +329,8 @@ async def test_events_and_statuses_continue_after_a_switch_of_the_endpoint() -> 
             _ = watcher.subscribe("uid-1", "main", lambda: None)
             async with served(first, old), background(watcher.run()):
                 await until("its status is requested", holds=lambda: first.calls["ContainerStatus"])
-                await until("its stream is open", holds=lambda: first.calls["GetContainerEvents"])
                 old.unlink()
                 await until("found", holds=lambda: watcher.find("uid-1", "main"))
-                await until("the stream is open", holds=lambda: second.calls["GetContainerEvents"])
 
 
 async def test_scripted_runtime_is_read_back(socket: Path) -> None:
