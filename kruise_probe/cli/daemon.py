@@ -37,10 +37,10 @@ from kruise_probe.client.rest import ResourceListerWatcher, RestClient
 from kruise_probe.daemon.agent import AgentOptions, run_agent
 from kruise_probe.daemon.cri.containers import ContainerWatcher
 from kruise_probe.daemon.cri.endpoints import NodeRuntime
+from kruise_probe.daemon.desired import NodeAddresses
 from kruise_probe.daemon.metrics import PlacesCollector
 from kruise_probe.daemon.places import EXECS, SOCKETS, Places
-from kruise_probe.daemon.probers.selection import prober_for
-from kruise_probe.daemon.targets import NodeAddresses
+from kruise_probe.daemon.probers import prober_for
 from kruise_probe.daemon.worker import WorkerContext
 from kruise_probe.informers.shared_informer import SharedInformer
 from kruise_probe.manager.process import run_until_signalled

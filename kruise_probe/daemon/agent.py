@@ -20,11 +20,12 @@ from kruise_probe.api.names import EVENT_FAILED, EVENT_SUCCEEDED, EVENT_UNKNOWN,
 from kruise_probe.api.v1alpha1 import ContainerProbeState, NodePodProbe, ProbeState
 from kruise_probe.client.request import ApiClient
 from kruise_probe.daemon import metrics
-from kruise_probe.daemon.diff import DesiredProbe, Recorded, desired_probes, recorded_in
+from kruise_probe.daemon.desired import DesiredProbe, desired_probes
 from kruise_probe.daemon.heartbeat import Heartbeat
 from kruise_probe.daemon.metrics import ProbeCollector
 from kruise_probe.daemon.reporter import Reporter
 from kruise_probe.daemon.schedule import StartTime
+from kruise_probe.daemon.status import recorded_in
 from kruise_probe.daemon.worker import Worker, WorkerContext
 from kruise_probe.informers.replica import EventHandler
 from kruise_probe.manager.recorder import EventRecorder, ObjectReference
@@ -155,8 +156,9 @@ class Supervisor(EventHandler[NodePodProbe]):
         self._started_at = StartTime(context.now().timestamp(), asyncio.get_running_loop().time())
         self._desired: dict[ProbeKey, DesiredProbe] = {}
         self._workers: dict[ProbeKey, Worker] = {}
-        self._kept_results: dict[ProbeKey, ContainerProbeState] = {}
-        self._keep_until = -math.inf
+        # Results from before, by pod uid and probe name, for new workers.
+        self._known: dict[tuple[str, str], ContainerProbeState] = {}
+        self._known_until = -math.inf
 
     async def run(self) -> None:
         """Watch for suspends of the node until cancelled; then halt the workers."""
@@ -204,32 +206,44 @@ class Supervisor(EventHandler[NodePodProbe]):
         if edited:
             before = self._desired
             self._desired = desired_probes(newest.spec if newest else None)
-            recorded = recorded_in(newest.status) if first and newest else {}
-            self._keep_results(newest)
+            self._update_known(newest, first=first)
             for key in [key for key in before if key not in self._desired]:
                 self._remove(key)
             for key, desired in self._desired.items():
                 if before.get(key) != desired:
-                    self._set_up(desired, recorded, first=first)
+                    self._set_up(desired, first=first)
         self._reporter.observe(newest, self._desired)
         if newest is not None:
             self._heartbeat.observe(newest.metadata)
 
-    def _keep_results(self, node_pod_probe: NodePodProbe | None) -> None:
+    def _update_known(self, newest: NodePodProbe | None, *, first: bool) -> None:
         now = asyncio.get_running_loop().time()
-        if node_pod_probe is None:
-            self._kept_results = dict(self._reporter.results)
-            self._keep_until = now + REPAIR_SECONDS
-        elif now > self._keep_until:
-            self._kept_results.clear()
+        if newest is None:
+            results = self._reporter.results
+            self._known = {(key.pod_uid, result.name): result for key, result in results.items()}
+            self._known_until = now + REPAIR_SECONDS
+        elif first:
+            self._known = recorded_in(newest.status)
+        elif now > self._known_until:
+            self._known = {}
 
-    def _set_up(self, desired: DesiredProbe, recorded: Recorded, *, first: bool) -> None:
+    def _set_up(self, desired: DesiredProbe, *, first: bool) -> None:
         """Add or edit a worker. One bad probe never stops another, so every exception is logged."""
         try:
             if worker := self._workers.get(desired.key):
                 worker.edit(desired)
-            else:
-                self._add(desired, recorded, first=first)
+                return
+            worker = Worker(
+                desired,
+                self._context,
+                self._reporter,
+                daemon_start=self._started_at,
+                spawn=self._spawn,
+                recorded=self._known.pop((desired.key.pod_uid, desired.entry.name), None),
+                from_start=first,
+            )
+            self._workers[desired.key] = worker
+            worker.start()
         except Exception:  # noqa: BLE001 - one bad probe never stops another
             metrics.WORKER_ERRORS.inc()
             self._log.exception(
@@ -238,20 +252,6 @@ class Supervisor(EventHandler[NodePodProbe]):
                 container=desired.key.container,
                 probe=str(desired.key.probe),
             )
-
-    def _add(self, desired: DesiredProbe, recorded: Recorded, *, first: bool) -> None:
-        known = recorded.get((desired.key.pod_uid, desired.entry.name))
-        worker = Worker(
-            desired,
-            self._context,
-            self._reporter,
-            daemon_start=self._started_at,
-            spawn=self._spawn,
-            recorded=known or self._kept_results.pop(desired.key, None),
-            from_start=first,
-        )
-        self._workers[desired.key] = worker
-        worker.start()
 
     def _remove(self, key: ProbeKey) -> None:
         if worker := self._workers.pop(key, None):

@@ -28,7 +28,7 @@ from kruise_probe.api.v1alpha1 import (
 )
 from kruise_probe.client.request import ApiClient, PatchType
 from kruise_probe.daemon import metrics
-from kruise_probe.daemon.diff import DesiredProbe
+from kruise_probe.daemon.desired import DesiredProbe
 from kruise_probe.daemon.status import (
     EncodedStatus,
     differs,

@@ -24,7 +24,7 @@ import msgspec
 from kruise_probe.api.core import Probe
 from kruise_probe.api.times import format_time
 from kruise_probe.api.v1alpha1 import ContainerProbeState, ProbeState
-from kruise_probe.daemon.diff import DesiredProbe
+from kruise_probe.daemon.desired import DesiredProbe
 from kruise_probe.daemon.metrics import ProbeSeries
 from kruise_probe.daemon.reporter import Reporter
 

@@ -1,10 +1,12 @@
-"""The status of a NodePodProbe as a pure function of its spec and the results, within the size limit.
+"""The status of a NodePodProbe as a pure function of its spec and the results, within the size limit; and its results.
 
 Invariants: pods and probes are in the order of the spec. Probes without a result and results without a probe are
 omitted. No state is dropped to save bytes; messages are shortened instead.
 
 Source: Kruise pkg/daemon/podprobe/pod_probe_controller.go (syncUpdateNodePodProbeStatus).
 Differs: compared by value. Kruise compares a struct with a pointer, which always differs, and so writes every time.
+States are read back at start, as a kubelet keeps the container states that it finds (KEP-4781). Container id and probe
+hash decide whether a state still applies. Kruise's CRD prunes both; then the start time of the container decides.
 """
 
 from collections.abc import Iterable, Mapping
@@ -20,8 +22,9 @@ from kruise_probe.api.v1alpha1 import (
     ContainerProbeState,
     NodePodProbeStatus,
     PodProbeStatus,
+    ProbeState,
 )
-from kruise_probe.daemon.diff import DesiredProbe
+from kruise_probe.daemon.desired import DesiredProbe
 
 METADATA_BYTES: Final = 8 << 10
 """Bytes reserved for the metadata of the object."""
@@ -37,6 +40,8 @@ _GO_ESCAPES: Final = (
 )
 """Characters that take more bytes where the API server stores them, and NULs for these bytes. Messages have no NUL."""
 _JSON_ESCAPES: Final = tuple((each, b"\0") for each in (b'"', b"\\", b"\n"))
+
+_STATES: Final = frozenset(each.value for each in ProbeState)
 
 _encode = msgspec.json.Encoder().encode
 _UPDATE: Final = (
@@ -180,3 +185,28 @@ def probe_times_differ(wanted: NodePodProbeStatus, stored: NodePodProbeStatus | 
         key not in theirs or state.last_probe_time != theirs[key].last_probe_time
         for key, state in _by_probe(wanted).items()
     )
+
+
+def recorded_in(
+    status: NodePodProbeStatus | None,
+) -> dict[tuple[str, str], ContainerProbeState]:
+    """The known states of `status`, by pod uid and probe name; of two with the same name the first counts."""
+    recorded: dict[tuple[str, str], ContainerProbeState] = {}
+    for pod in (status and status.pod_probe_statuses) or ():
+        for state in pod.probe_states or ():
+            if state.state in _STATES:
+                recorded.setdefault((pod.uid, state.name), state)
+    return recorded
+
+
+def is_of_container(
+    result: ContainerProbeState, container_id: str, started_at: float | None
+) -> bool:
+    """Whether `result` is of this container, which started at `started_at` (seconds since the epoch).
+
+    Wire times have whole seconds: a probe in the same second as the start counts as after it.
+    """
+    if result.container_id:
+        return result.container_id == container_id
+    probed_at = parse_time(result.last_probe_time)
+    return bool(started_at and probed_at and int(started_at) <= probed_at.timestamp())

@@ -1,6 +1,6 @@
 """The worker of one probe of one container: runs attempts on schedule and publishes the state.
 
-`schedule` decides when to probe, `targets` where, and `state` the state. An idle worker holds one timer. It has
+`schedule` decides when to probe, `desired` where, and `state` the state. An idle worker holds one timer. It has
 a task only while an attempt waits.
 
 Source: kubelet pkg/kubelet/prober/worker.go (run, doProbe).
@@ -20,7 +20,13 @@ from kruise_probe.api.v1alpha1 import ContainerProbe, ContainerProbeState, Probe
 from kruise_probe.daemon import metrics, schedule, state
 from kruise_probe.daemon.cri.containers import ContainerView, ContainerWatcher
 from kruise_probe.daemon.cri.runtime import ContainerState
-from kruise_probe.daemon.diff import DesiredProbe, edit_of, invalid_reason, is_of_container
+from kruise_probe.daemon.desired import (
+    DesiredProbe,
+    NodeAddresses,
+    edit_of,
+    invalid_reason,
+    target_of,
+)
 from kruise_probe.daemon.metrics import ProbeSeries
 from kruise_probe.daemon.places import LONG_SECONDS, Place, Places, Tenant
 from kruise_probe.daemon.probers.exec import stuck_message
@@ -28,7 +34,7 @@ from kruise_probe.daemon.probers.prober import CouldNotProbe, Prober, ProbeResul
 from kruise_probe.daemon.reporter import Reporter
 from kruise_probe.daemon.schedule import StartTime, Ticker
 from kruise_probe.daemon.state import StatePublisher
-from kruise_probe.daemon.targets import NodeAddresses, target_of
+from kruise_probe.daemon.status import is_of_container
 
 _REASONS_TO_LIST = frozenset(
     {Reason.CONTAINER_NOT_CREATED, Reason.CONTAINER_NOT_RUNNING, Reason.RUNTIME_UNAVAILABLE}

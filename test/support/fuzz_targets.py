@@ -48,7 +48,7 @@ from kruise_probe.client.watch import decode_event
 from kruise_probe.controllers.compiled import compile_marker
 from kruise_probe.daemon.cri import grpc_runtime
 from kruise_probe.daemon.cri._pb import cri_pb2 as pb
-from kruise_probe.daemon.diff import desired_probes, invalid_reason, recorded_in
+from kruise_probe.daemon.desired import desired_probes, invalid_reason
 from kruise_probe.daemon.probers.grpc import HealthCall
 from kruise_probe.daemon.probers.http_messages import (
     MAX_BODY_BYTES,
@@ -57,6 +57,7 @@ from kruise_probe.daemon.probers.http_messages import (
     url_of_action,
     url_of_redirect,
 )
+from kruise_probe.daemon.status import recorded_in
 from kruise_probe.lint.findings import Position, as_json, as_sarif, as_text
 from kruise_probe.lint.linter import Source, decoded, lint
 from kruise_probe.serving.http_messages import RefusedRequest, parse_head

@@ -34,6 +34,7 @@ from kruise_probe.client.request import PatchType
 from kruise_probe.daemon.agent import AgentOptions, run_agent
 from kruise_probe.daemon.cri.containers import ContainerView, ContainerWatcher
 from kruise_probe.daemon.cri.runtime import ContainerState
+from kruise_probe.daemon.desired import NodeAddresses
 from kruise_probe.daemon.places import EXECS, SOCKETS, Place, Places
 from kruise_probe.daemon.probers.prober import (
     Prober,
@@ -42,7 +43,6 @@ from kruise_probe.daemon.probers.prober import (
     failure,
     success,
 )
-from kruise_probe.daemon.targets import NodeAddresses
 from kruise_probe.daemon.worker import WorkerContext
 from kruise_probe.informers.replica import EventHandler
 from kruise_probe.manager.recorder import EventRecorder, ObjectReference

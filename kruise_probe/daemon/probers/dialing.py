@@ -1,9 +1,12 @@
-"""tcpSocket, and the TCP connections of all probes: one socket, few system calls, no TIME_WAIT.
+"""The connections of all probes, TCP and TLS: one socket, few system calls, no TIME_WAIT.
 
 Probes go to addresses on this machine, where the handshake ends before `connect` returns. So each step is tried without
 waiting first. This takes half the CPU of asyncio streams.
 
-Source: kubelet pkg/probe/tcp/tcp.go, pkg/probe/dialer_others.go; Go net.Dialer for self-connections and for the text of a refused connection.
+Certificates are not verified, as in kubelet.
+
+Source: kubelet pkg/probe/dialer_others.go, pkg/probe/http/http.go (InsecureSkipVerify); Go net.Dialer for
+self-connections and for the text of a refused connection.
 Differs: kubelet sets SO_LINGER to 1 s, which does not shorten TIME_WAIT on current kernels and makes close() block.
 Here close() sends a FIN, and the server reads a plain end of file. TCP_LINGER2 makes our kernel answer the server's ACK
 with a reset, so both kernels forget the connection. A FIN and a reset in two calls would leave a gap: a FIN from a fast
@@ -15,22 +18,14 @@ import contextlib
 import errno
 import os
 import socket
+import ssl
 import struct
 from collections.abc import Callable
-from functools import lru_cache
-from typing import Final
+from functools import cache, lru_cache
+from typing import Any, Final
 
 from kruise_probe.api.keys import HostPort
-from kruise_probe.daemon.probers.prober import (
-    CouldNotProbe,
-    Prober,
-    ProbeResult,
-    Reason,
-    Target,
-    address_of,
-    failure,
-    success,
-)
+from kruise_probe.daemon.probers.prober import CouldNotProbe, Reason
 
 MAX_ATTEMPT_BYTES: Final = 256 * 1024
 """How much one attempt reads over all of its connections, with TLS handshakes. Health checks use less than a tenth of it."""
@@ -50,7 +45,6 @@ _NODE_ERRORS: Final = frozenset(
     {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EADDRNOTAVAIL}
 )
 """Errors of this node. They say nothing about the pod."""
-_REACHED: Final = success()
 
 
 class ProbeConnectionFailed(Exception):
@@ -207,6 +201,73 @@ class Connection:
             timer.cancel()
 
 
+class TlsConnection(Connection):
+    """TLS over a TCP connection. OpenSSL gets only bytes that were read within the limit.
+
+    With its own socket, one call of OpenSSL would continue as long as a peer sends session tickets or key updates.
+    No server name is sent, because the destination is an IP.
+    """
+
+    def __init__(
+        self,
+        tcp: socket.socket,
+        address: HostPort,
+        deadline: float,
+        context: ssl.SSLContext,
+        max_bytes: int,
+    ) -> None:
+        super().__init__(tcp, address, deadline, max_bytes)
+        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._tls = context.wrap_bio(self._incoming, self._outgoing)
+
+    async def connect(self) -> None:
+        """Connect and do the TLS handshake. Raises: ProbeConnectionFailed, CouldNotProbe."""
+        await super().connect()
+        if await self._until_done(self._tls.do_handshake) == b"":
+            raise ProbeConnectionFailed(
+                "tls: the server closed the connection during the handshake"
+            )
+
+    @property
+    def protocol(self) -> str | None:
+        """The protocol that ALPN selected."""
+        return self._tls.selected_alpn_protocol()
+
+    async def send(self, data: bytes) -> None:
+        _ = await self._until_done(self._tls.write, data)
+
+    async def receive(self) -> bytes:
+        received: bytes = await self._until_done(self._tls.read, READ_BYTES)
+        return received
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):  # an SSLError is one too
+            self._tls.unwrap()
+        with contextlib.suppress(OSError):
+            _ = self._socket.send(self._outgoing.read())
+        super().close()
+
+    async def _until_done(self, step: Callable[..., Any], *arguments: Any) -> Any:
+        """Repeat `step` until it needs no more input; send its output. Empty bytes: the server closed the connection."""
+        while True:
+            try:
+                done = step(*arguments)
+            except ssl.SSLWantReadError:
+                await super().send(self._outgoing.read())
+            except ssl.SSLEOFError:
+                return b""
+            except ssl.SSLError as error:
+                reason = (error.reason or str(error)).replace("_", " ").lower()
+                raise ProbeConnectionFailed(f"tls: {reason}") from error
+            else:
+                await super().send(self._outgoing.read())
+                return done
+            if data := await super().receive():
+                _ = self._incoming.write(data)
+            else:
+                self._incoming.write_eof()
+
+
 OpenSocket = Callable[[HostPort], socket.socket]
 """Returns a socket that does not block and is to be connected to the address, see `new_socket`."""
 
@@ -235,41 +296,31 @@ def _end(future: asyncio.Future[None], error: TimeoutError | None = None) -> Non
             future.set_result(None)
 
 
-class TcpProber(Prober):
-    """Connects to a port of the pod and closes.
+def new_connection(
+    tcp: socket.socket,
+    address: HostPort,
+    deadline: float,
+    *,
+    alpn: str | None,
+    max_bytes: int = MAX_ATTEMPT_BYTES,
+) -> Connection:
+    """A connection that is not yet connected; with `alpn`, it uses TLS and offers this protocol."""
+    if alpn is None:
+        return Connection(tcp, address, deadline, max_bytes)
+    return TlsConnection(tcp, address, deadline, unverified_tls(alpn), max_bytes)
 
-    On this node the handshake usually ends inside `run_now`. Otherwise `run` connects again.
+
+@cache
+def unverified_tls(*protocols: str) -> ssl.SSLContext:
+    """A cached context: TLS 1.2 or newer, any certificate, any key that OpenSSL can read; ALPN offers `protocols`.
+
+    As in Go, without renegotiation and finite-field Diffie-Hellman. A server could choose a group so large that one
+    handshake takes a second.
     """
-
-    def __init__(
-        self, port: int | str, *, timeout_seconds: float, open_socket: OpenSocket = new_socket
-    ) -> None:
-        self._port = port
-        self._open_socket = open_socket
-        self._timeout_seconds = timeout_seconds
-
-    def run_now(self, target: Target) -> ProbeResult | None:
-        connection = self._connection(address_of(target, self._port))
-        try:
-            return _REACHED if connection.connect_nowait() else None
-        except ProbeConnectionFailed as error:
-            return failure(str(error))
-        finally:
-            connection.close()
-
-    async def run(self, target: Target) -> ProbeResult:
-        address = address_of(target, self._port)
-        connection = self._connection(address)
-        try:
-            await connection.connect()
-        except TimeoutError:
-            return failure(f"dial tcp {address}: i/o timeout", timed_out=True)
-        except ProbeConnectionFailed as error:
-            return failure(str(error))
-        finally:
-            connection.close()
-        return _REACHED
-
-    def _connection(self, address: HostPort) -> Connection:
-        deadline = asyncio.get_running_loop().time() + self._timeout_seconds
-        return Connection(self._open_socket(address), address, deadline)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    context.set_ciphers("DEFAULT:!kDHE:@SECLEVEL=0")
+    context.options |= ssl.OP_NO_RENEGOTIATION
+    context.set_alpn_protocols(list(protocols))
+    return context

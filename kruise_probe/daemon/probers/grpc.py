@@ -28,6 +28,8 @@ from kruise_probe.daemon.probers.dialing import (
     Connection,
     OpenSocket,
     ProbeConnectionFailed,
+    TlsConnection,
+    new_connection,
     new_socket,
 )
 from kruise_probe.daemon.probers.prober import (
@@ -38,7 +40,6 @@ from kruise_probe.daemon.probers.prober import (
     failure,
     success,
 )
-from kruise_probe.daemon.probers.tls_dialing import TlsConnection, new_connection
 
 TLS_MODE: Final = "TLS"
 

@@ -18,6 +18,7 @@ from kruise_probe.daemon.probers.dialing import (
     Connection,
     OpenSocket,
     ProbeConnectionFailed,
+    new_connection,
     new_socket,
 )
 from kruise_probe.daemon.probers.http_messages import (
@@ -36,7 +37,6 @@ from kruise_probe.daemon.probers.prober import (
     failure,
     success,
 )
-from kruise_probe.daemon.probers.tls_dialing import new_connection
 
 MAX_REQUESTS: Final = 10
 """Limit of one attempt: the first request and nine redirects."""

@@ -36,9 +36,9 @@ from kruise_probe.controllers.state import ManagerOptions
 from kruise_probe.daemon import agent
 from kruise_probe.daemon.agent import AgentOptions, run_agent
 from kruise_probe.daemon.cri.containers import ContainerWatcher
+from kruise_probe.daemon.desired import NodeAddresses
 from kruise_probe.daemon.places import EXECS, SOCKETS, Places
-from kruise_probe.daemon.probers.selection import prober_for
-from kruise_probe.daemon.targets import NodeAddresses
+from kruise_probe.daemon.probers import prober_for
 from kruise_probe.daemon.worker import WorkerContext
 from kruise_probe.informers.shared_informer import SharedInformer
 from kruise_probe.manager.leader_election import LeaderElection, LeaderElector

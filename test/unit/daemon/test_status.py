@@ -19,7 +19,7 @@ from kruise_probe.api.v1alpha1 import (
     ProbeState,
     stored_bytes,
 )
-from kruise_probe.daemon.diff import desired_probes
+from kruise_probe.daemon.desired import desired_probes
 from kruise_probe.daemon.status import (
     differs,
     encode,

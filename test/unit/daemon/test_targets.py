@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kruise_probe.daemon.targets import (
+from kruise_probe.daemon.desired import (
     IPAddress,
     NodeAddresses,
     read_addresses,

@@ -20,9 +20,9 @@ from kruise_probe.api.v1alpha1 import ProbeState
 from kruise_probe.client.config import ClusterConfig
 from kruise_probe.client.rest import RestClient
 from kruise_probe.daemon.cri.runtime import ExecResult
+from kruise_probe.daemon.probers import prober_for
 from kruise_probe.daemon.probers.exec import probe_result
 from kruise_probe.daemon.probers.prober import Target
-from kruise_probe.daemon.probers.selection import prober_for
 from kruise_probe.inspection.attempts import TrialResult
 from kruise_probe.inspection.trials import (
     Forwarder,

@@ -11,8 +11,8 @@ from kruise_probe.daemon.cri.runtime import (
     RuntimeFailure,
     RuntimeUnavailable,
 )
+from kruise_probe.daemon.probers import prober_for
 from kruise_probe.daemon.probers.prober import CouldNotProbe, ProbeResult, Target, failure, success
-from kruise_probe.daemon.probers.selection import prober_for
 
 
 async def attempt_with(script: Script, *, timeout: int | None = None) -> ProbeResult:

@@ -24,6 +24,8 @@ from support.scripted_server import (
 from support.sockets import time_waits
 
 from kruise_probe.api.core import HTTPGetAction, HTTPHeader, Probe
+from kruise_probe.daemon.probers import prober_for
+from kruise_probe.daemon.probers.dialing import unverified_tls
 from kruise_probe.daemon.probers.http import HttpProber
 from kruise_probe.daemon.probers.prober import (
     CouldNotProbe,
@@ -33,8 +35,6 @@ from kruise_probe.daemon.probers.prober import (
     failure,
     success,
 )
-from kruise_probe.daemon.probers.selection import prober_for
-from kruise_probe.daemon.probers.tls_dialing import unverified_tls
 
 pytestmark = pytest.mark.sockets
 

@@ -15,11 +15,11 @@ from support.sockets import full_backlog, time_waits
 
 from kruise_probe.api.core import HTTPGetAction
 from kruise_probe.api.keys import HostPort
+from kruise_probe.daemon.probers import TcpProber
 from kruise_probe.daemon.probers.dialing import (
     Connection,
     OpenSocket,
     ProbeConnectionFailed,
-    TcpProber,
     new_socket,
 )
 from kruise_probe.daemon.probers.http import HttpProber

@@ -4,13 +4,13 @@ from support.fake_runtime import ScriptedRuntime
 
 from kruise_probe.api.core import ExecAction, GRPCAction, HTTPGetAction, Probe, TCPSocketAction
 from kruise_probe.api.keys import HostPort
+from kruise_probe.daemon.probers import prober_for
 from kruise_probe.daemon.probers.prober import (
     CouldNotProbe,
     Prober,
     Target,
     address_of,
 )
-from kruise_probe.daemon.probers.selection import prober_for
 
 COMMAND = ExecAction(command=("true",))
 POD = Target("127.0.0.1", "container-0")
