@@ -153,7 +153,7 @@ class RestClient:
         """Open a watch with bookmarks; with `send_initial_events`, a streaming list (KEP-3157).
 
         The iterator ends when the server ends the watch, after `timeout_seconds`. Iterating raises Expired and other
-        ApiErrors for ERROR events. It raises ConnectionFailed after `watch.READ_DEADLINE_SECONDS` without data, or when
+        ApiErrors for ERROR events. It raises NoResponse after `watch.READ_DEADLINE_SECONDS` without data, and ConnectionFailed when
         the connection broke. Leaving the context closes the connection.
         """
         query = _query(

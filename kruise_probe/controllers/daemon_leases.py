@@ -1,4 +1,4 @@
-"""The Leases of the daemons: whether the results of a node are stale.
+"""The Leases of the daemons, by the manager's clock. `daemon_reconciler` decides whether the results of a node are stale.
 
 Each daemon renews a Lease. Its results are stale once the Lease has expired. Kruise's daemon has no Lease. If one of ours is
 left on its node, its newer results, which have no hash of their probe, prove that it works.

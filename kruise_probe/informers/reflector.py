@@ -2,7 +2,7 @@
 
 It first tries a streaming list: one request, without buffering. If the server refuses or does not
 complete it, the reflector lists in pages of 500. It then watches from the last version seen. It lists
-again only when that version has expired. It retries after every error and every end of a watch.
+again when that version has expired, or when a watch ended after 70 s without one event (`client/watch.py`). It retries after every error and every end of a watch.
 
 Source: client-go tools/cache/reflector.go; KEP-3157 (streaming lists), KEP-365 (paginated lists).
 Differs: fallback lists read the most recent version, so the store never goes back in time. A streaming
@@ -143,7 +143,7 @@ class Reflector(Generic[T]):
         self._backoff = Backoff()
         self._resource_version = ""
         self._unfinished_streams = self._server_errors = 0
-        self._was_silent = False
+        self._no_event_yet = False
         self._listed_at = 0.0
         self._active_at: float | None = None
         self._waiting_since: float | None = None
@@ -191,7 +191,7 @@ class Reflector(Generic[T]):
         in_pages = (
             self._unfinished_streams >= STREAM_ATTEMPTS
             or self._server_errors >= SERVER_ERRORS
-            or self._was_silent
+            or self._no_event_yet
         )
         try:
             if not self._resource_version and in_pages:
@@ -214,8 +214,8 @@ class Reflector(Generic[T]):
         """Drop the resource version if `error` shows that it is no longer valid."""
         # A server sends a bookmark each minute. A restored etcd sends nothing to a watch from its future, until its
         # versions arrive there; what happened before then is only in a list. Some proxies hold back the start of a stream.
-        self._was_silent = self._was_silent and isinstance(error, NoResponse)
-        if self._was_silent:
+        self._no_event_yet = self._no_event_yet and isinstance(error, NoResponse)
+        if self._no_event_yet:
             invalid = True
         elif isinstance(error, ServerError):
             self._server_errors += 1
@@ -285,13 +285,13 @@ class Reflector(Generic[T]):
         self._replica.finish_list()
         self._resource_version = resource_version or "0"
         self._server_errors = 0
-        self._was_silent = False
+        self._no_event_yet = False
         self._listed_at = _loop_time()
 
     async def _watch(self) -> None:
         """Apply changes from the last version on until the server ends the watch; without a version, list first."""
         timeout_seconds = random.randint(*WATCH_SECONDS)
-        self._was_silent = True
+        self._no_event_yet = True
         self._watches_total.inc()
         self.watches += 1
         async with (
@@ -308,7 +308,7 @@ class Reflector(Generic[T]):
             async for event in events:
                 self._record_activity()
                 self._server_errors = 0
-                self._was_silent = False
+                self._no_event_yet = False
                 self._replica.apply(event)
                 version = event.resource_version
                 if version and not is_older(version, self._resource_version):
@@ -331,7 +331,7 @@ class Reflector(Generic[T]):
             async with limit:
                 async for event in events:
                     self._record_activity()
-                    self._was_silent = False
+                    self._no_event_yet = False
                     if event.initial_events_end:
                         self._finish_list(event.resource_version)
                         self._unfinished_streams = 0

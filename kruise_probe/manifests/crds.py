@@ -101,7 +101,7 @@ def _closed(schema: Schema) -> Schema:
 def schema_of(shape: Shape, *, allowed_labels: str | None = None) -> Schema:
     """The schema of a type.
 
-    `allowed_labels` is the list in CEL that replaces `mark_rules.ALLOWED_LABELS`; None for a schema without CEL.
+    `allowed_labels` is the list in CEL that replaces `reserved.ALLOWED_LABELS`; None for a schema without CEL.
     """
     field = shape.field
     schema: Schema = {"description": shape.text} if shape.text else {}

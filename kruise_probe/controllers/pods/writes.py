@@ -64,7 +64,14 @@ class PendingChange(NamedTuple):
 
 
 class WriteCause(StrEnum):
-    """Why a pod is written; the value is a label of the metric."""
+    """Why a pod is written; the value is a label of the metric.
+
+    Attributes:
+        STATE: a probe's new state. No limit.
+        LABEL: a label's other value from a new message. 9 at once, then one per 10 s.
+        MESSAGE: messages and annotations from them. 3 at once, then one per `--message-update-interval`.
+        MARKS: all other writes. As LABEL, plus one for each probe of the pod.
+    """
 
     STATE = "state"
     LABEL = "label"
@@ -79,7 +86,9 @@ def cause_of(
     result_change = pending.change if pending else None
     if result_change is PodResultChange.STATE or _staleness_changed(pod, changes):
         return WriteCause.STATE
-    if result_change is PodResultChange.FIRST_RESULT or not _only_messages(pod, changes, claims):
+    if result_change is PodResultChange.FIRST_RESULT or not _only_values_from_messages(
+        pod, changes, claims
+    ):
         return WriteCause.MARKS
     return WriteCause.LABEL if changes.labels and result_change is not None else WriteCause.MESSAGE
 
@@ -93,7 +102,7 @@ def _staleness_changed(pod: Pod, changes: Changes) -> bool:
     )
 
 
-def _only_messages(pod: Pod, changes: Changes, claims: Claims) -> bool:
+def _only_values_from_messages(pod: Pod, changes: Changes, claims: Claims) -> bool:
     """Whether only messages, and labels and annotations with values from messages, change."""
     return (
         not changes.deleted
