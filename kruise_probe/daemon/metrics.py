@@ -16,8 +16,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from kruise_probe.api.keys import NamespacedName, ProbeKey
+from kruise_probe.api.times import DurationHistogram
 from kruise_probe.daemon.places import Places
-from kruise_probe.histogram import DurationHistogram
 
 PROBE_TYPE: Final = "custom"
 

@@ -16,8 +16,8 @@ import asyncio
 from collections import Counter, deque
 from typing import Final, NamedTuple
 
+from kruise_probe.api.times import DurationHistogram
 from kruise_probe.daemon.probers.prober import Reason
-from kruise_probe.histogram import DurationHistogram
 
 LONG_SECONDS: Final = 10.0
 """An attempt with a longer timeout is long: others cannot wait until it ends."""

@@ -22,7 +22,7 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
-from kruise_probe.histogram import DurationHistogram
+from kruise_probe.api.times import DurationHistogram
 from kruise_probe.workqueue.priority import Priority
 
 K = TypeVar("K", bound=Hashable)
