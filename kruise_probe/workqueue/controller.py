@@ -1,4 +1,4 @@
-"""Controller: workers that reconcile the keys of a queue. No other module calls get, forget and done.
+"""Controller: workers that reconcile the keys of a queue. Only the event recorder, which has one worker, calls get and done itself.
 
 The contract of a reconcile: it gets a key, reads the current state from caches, and acts on it. It may
 be called at any time, any number of times, but never twice at once for one key. It returns a `Result`
