@@ -1,6 +1,6 @@
-"""The credentials of a playground: a random token for each user, and the certificate of the API server.
+"""The credentials of a playground: a random token, and the certificate of the API server.
 
-The server uses TLS, because kubectl sends a token over TLS only. Tokens and certificate are valid for one session. The
+The server uses TLS, because kubectl sends a token over TLS only. Token and certificate are valid for one session. The
 key of the CA is discarded, so another user's program that gets the port later cannot impersonate the server.
 """
 
@@ -9,49 +9,28 @@ import ssl
 from datetime import timedelta
 from typing import Final, NamedTuple
 
-from kruise_probe.api.names import SYSTEM_NAMESPACE
 from kruise_probe.api.times import utc_now
 from kruise_probe.client.config import ClusterConfig
 from kruise_probe.client.credentials import AuthInfo, Credentials, load_certificate
-from kruise_probe.manifests import install
 from kruise_probe.serving.certificates import issue_certificate
 from kruise_probe.serving.sockets import server_context
-from kruise_probe_playground.apiserver.authentication import Tokens, User, groups_of
 from kruise_probe_playground.apiserver.server import Tls
 
 LIFETIME: Final = timedelta(days=365)
-
-
-def _service_account(name: str) -> User:
-    user = f"system:serviceaccount:{SYSTEM_NAMESPACE}:{name}"
-    return User(user, groups_of(user))
-
-
-ADMIN: Final = User("kubernetes-admin", ("system:masters",))
-MANAGER: Final = _service_account(install.MANAGER)
-DAEMON: Final = _service_account(install.DAEMON)
-KUBELETS: Final = User("system:node:all", ("system:nodes",))
-SCHEDULER: Final = User("system:kube-scheduler")
-CONTROLLERS: Final = User("system:kube-controller-manager")
-
-_USERS: Final = (ADMIN, MANAGER, DAEMON, KUBELETS, SCHEDULER, CONTROLLERS)
 
 
 class Access(NamedTuple):
     """The secrets of one session."""
 
     tls: Tls
-    tokens: Tokens
+    token: str
 
-    def token(self, user: User) -> str:
-        return next(token for token, named in self.tokens.items() if named == user)
-
-    def config(self, server: str, user: User) -> ClusterConfig:
-        """The configuration of a client in this process that is `user`."""
+    def config(self, server: str) -> ClusterConfig:
+        """The configuration of a client in this process."""
         return ClusterConfig(
             server=server,
             tls=ssl.create_default_context(cadata=self.tls.authority.decode()),
-            credentials=Credentials(AuthInfo(f"Bearer {self.token(user)}")),
+            credentials=Credentials(AuthInfo(f"Bearer {self.token}")),
         )
 
 
@@ -63,9 +42,5 @@ def new_tls() -> Tls:
     return Tls(context, issued.authority)
 
 
-def new_token() -> str:
-    return secrets.token_urlsafe(32)
-
-
 def new_access() -> Access:
-    return Access(new_tls(), {new_token(): user for user in _USERS})
+    return Access(new_tls(), secrets.token_urlsafe(32))

@@ -15,16 +15,8 @@ from kruise_probe.api.names import SYSTEM_NAMESPACE
 from kruise_probe.client.config import ClusterConfig
 from kruise_probe.client.rest import RestClient
 from kruise_probe.manifests.crds import all_crds
-from kruise_probe_playground.access import (
-    ADMIN,
-    CONTROLLERS,
-    DAEMON,
-    KUBELETS,
-    MANAGER,
-    SCHEDULER,
-    Access,
-    new_access,
-)
+from kruise_probe_playground.access import Access, new_access
+from kruise_probe_playground.apiserver.logs import NotOnNode
 from kruise_probe_playground.apiserver.server import EmbeddedApiServer
 from kruise_probe_playground.documents import Applier, LoadedObject
 from kruise_probe_playground.marker_rules import MARKER_VALIDATORS
@@ -37,20 +29,15 @@ from kruise_probe_playground.node.containers import (
 from kruise_probe_playground.node.embedded_node import EmbeddedNode
 from kruise_probe_playground.node.runtime import LocalRuntime
 from kruise_probe_playground.node.scheduler import Scheduler
-from kruise_probe_playground.pod_streams import LogOptions, NotOnNode
 from kruise_probe_playground.private_files import create_private, fill_private
 from kruise_probe_playground.programs import Child, daemon, manager
 from kruise_probe_playground.replicas import ReplicaSetController
 from kruise_probe_playground.workspace import NoWorkspace, Workspace, workspace
 
 USER_AGENT = "kruise-probe-playground"
-CLIENTS = (
-    (ADMIN, "kubectl"),
-    (KUBELETS, "kubelet"),
-    (SCHEDULER, "kube-scheduler"),
-    (CONTROLLERS, "kube-controller-manager"),
-)
-"""The users of this process, and their field managers."""
+USER = "kubernetes-admin"
+FIELD_MANAGERS = ("kubectl", "kubelet", "kube-scheduler", "kube-controller-manager")
+"""Of the clients of this process."""
 
 
 class Playground:
@@ -63,7 +50,7 @@ class Playground:
         on_note: called with a sentence when an object is skipped, or a program ends unexpectedly.
 
     Attributes:
-        kubeconfig: the administrator's, with the token of this session.
+        kubeconfig: the one with the token of this session.
         config: the same, for a client in this process.
     """
 
@@ -121,26 +108,26 @@ class Playground:
         access = new_access()
         place = stack.enter_context(self._place())
         server = await stack.enter_async_context(self._make_server(access))
-        self.config = access.config(server.url, ADMIN)
-        self._write_kubeconfigs(server, access, place.folder)
+        self.config = access.config(server.url)
+        self._write_kubeconfig(server, access, place.folder)
         self.client, kubelets, scheduler, controllers = [
             await stack.enter_async_context(
                 RestClient(
-                    config=access.config(server.url, user),
+                    config=access.config(server.url),
                     field_manager=name,
                     user_agent=USER_AGENT,
                 )
             )
-            for user, name in CLIENTS
+            for name in FIELD_MANAGERS
         ]
         applier = Applier(self.client, self._on_note)
         await applier.apply([_namespace(SYSTEM_NAMESPACE)])
         names = [f"node-{number}" for number in range(self._node_count)]
         self._nodes = [self._make_node(each, kubelets, place) for each in names]
-        managers, daemons = (_kubeconfig_of(name, place.folder) for name in ("manager", "daemon"))
-        self.manager = manager(managers, place, on_end=self._note_end)
+        self.manager = manager(self.kubeconfig, place, on_end=self._note_end)
         self.daemons = {
-            node.name: daemon(daemons, place, node, on_end=self._note_end) for node in self.nodes
+            node.name: daemon(self.kubeconfig, place, node, on_end=self._note_end)
+            for node in self.nodes
         }
 
         def spawn(group: asyncio.TaskGroup, name: str, work: Coroutine[Any, Any, None]) -> None:
@@ -163,14 +150,17 @@ class Playground:
         return EmbeddedApiServer(
             crds=all_crds(),
             validators=MARKER_VALIDATORS,
-            tokens=access.tokens,
+            tokens={access.token: USER},
             tls=access.tls,
             logs=self._open_log,
             commands=self._start_command,
         )
 
-    def _open_log(self, container_id: str, wanted: LogOptions) -> AsyncIterator[bytes]:
-        return self._container(container_id)[1].log.read(wanted)
+    def _open_log(
+        self, container_id: str, follow: bool, tail_lines: int | None
+    ) -> AsyncIterator[bytes]:
+        log = self._container(container_id)[1].log
+        return log.read(follow=follow, tail_lines=tail_lines)
 
     def _start_command(
         self, container_id: str, command: Sequence[str], files: Sequence[int]
@@ -205,23 +195,16 @@ class Playground:
                 path.unlink(missing_ok=True)
             raise
 
-    def _write_kubeconfigs(self, server: EmbeddedApiServer, access: Access, folder: Path) -> None:
+    def _write_kubeconfig(self, server: EmbeddedApiServer, access: Access, folder: Path) -> None:
         self.folder = folder
         self.kubeconfig = folder / "kubeconfig"
-        server.write_kubeconfig(self.kubeconfig, token=access.token(ADMIN))
-        for name, user in (("manager", MANAGER), ("daemon", DAEMON)):
-            server.write_kubeconfig(_kubeconfig_of(name, folder), token=access.token(user))
+        server.write_kubeconfig(self.kubeconfig, token=access.token)
         if self._kubeconfig_out:
-            text = server.kubeconfig(token=access.token(ADMIN))
-            fill_private(self._kubeconfig_out, text)
+            fill_private(self._kubeconfig_out, server.kubeconfig(token=access.token))
 
     def _note_end(self, name: str, exit_code: int) -> None:
         if self._on_note:
             self._on_note(f"the {name} ended with exit code {exit_code}; it is restarted")
-
-
-def _kubeconfig_of(program: str, folder: Path) -> Path:
-    return folder / f"{program}.kubeconfig"
 
 
 def _namespace(name: str) -> LoadedObject:

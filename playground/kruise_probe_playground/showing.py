@@ -40,7 +40,7 @@ def hints(playground: Playground) -> list[str]:
     if shutil.which("kruise-probe") is None:
         lines.append(f"export PATH={quote(str(Path(sys.executable).parent))}:$PATH")
     lines.append("kubectl get pods --show-labels -w  # watch")
-    sandboxes = [each.config for node in playground.nodes for each in node.runtime.sandboxes]
+    sandboxes = [each for node in playground.nodes for each in node.runtime.sandboxes]
     if sandboxes:
         pod = min(sandboxes, key=lambda each: each.name)
         where = "" if pod.namespace == "default" else f" -n {pod.namespace}"

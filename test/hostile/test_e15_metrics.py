@@ -15,10 +15,10 @@ from support.health import CHECK_SECONDS, HealthChecks
 from support.hollow import node_name
 from support.programs import Program
 
-from kruise_probe_playground.apiserver.authentication import ACCESS_REVIEWS, User
+from kruise_probe_playground.apiserver.authentication import ACCESS_REVIEWS
 
 PROMETHEUS, STRANGER, PRODUCT = "prometheus-token", "stranger-token", "product-token"
-TOKENS = {PROMETHEUS: User("prometheus"), STRANGER: User("stranger"), PRODUCT: User("product")}
+TOKENS = {PROMETHEUS: "prometheus", STRANGER: "stranger", PRODUCT: "product"}
 SECURE = "--metrics-secure"
 REVIEWS_A_SECOND = 2 * 8 + 1
 """Of both kinds; unknown tokens are reviewed at most eight times a second."""

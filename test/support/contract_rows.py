@@ -86,8 +86,6 @@ def _value(answer: ApiResponse, key: str) -> Any:
     match key:
         case "text":
             return answer.text
-        case "warning":
-            return answer.headers.get("Warning", ABSENT)
         case "fields":
             return sorted({field for _, field in answer.causes})
         case "names":

@@ -7,12 +7,10 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from kruise_probe.api.times import utc_now
 from kruise_probe_playground.node.containers import (
     ContainerConfig,
     LocalContainer,
     Sandbox,
-    SandboxConfig,
 )
 from kruise_probe_playground.node.cri_service import CriService
 from kruise_probe_playground.node.embedded_node import CriServer
@@ -33,7 +31,9 @@ class EmbeddedRuntime:
             "io.kubernetes.pod.namespace": namespace,
             "io.kubernetes.pod.uid": uid,
         }
-        return self.runtime.create_sandbox(SandboxConfig(namespace, pod, uid, "127.0.0.1", labels))
+        return self.runtime.create_sandbox(
+            namespace=namespace, name=pod, uid=uid, ip="127.0.0.1", labels=labels
+        )
 
     def start(
         self,
@@ -44,7 +44,7 @@ class EmbeddedRuntime:
         environment: Mapping[str, str] | None = None,
         attempt: int = 0,
     ) -> LocalContainer:
-        """A started container: `.id`, `.sandbox.id`, `.sandbox.config.uid`, `.folder`, `.state`."""
+        """A started container: `.id`, `.sandbox.id`, `.sandbox.uid`, `.folder`, `.state`."""
         config = ContainerConfig(name, "none", tuple(command), environment or {}, attempt)
         container = self.runtime.create_container(sandbox or self.sandbox(), config)
         self.runtime.start_container(container)
@@ -58,7 +58,6 @@ async def embedded_runtime(folder: Path) -> AsyncIterator[EmbeddedRuntime]:
         folder=folder / "pods",
         mark=f"test-{secrets.token_hex(8)}",
         base_environment={"PATH": os.environ.get("PATH", "/usr/bin:/bin")},
-        now=utc_now,
     )
     server = CriServer(CriService(runtime), socket=folder / "cri.sock")
     async with asyncio.TaskGroup() as group:

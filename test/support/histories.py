@@ -54,9 +54,7 @@ class HistoryClient:
         )
         if named or step.verb == "create":
             self._remember(step, answer.body)
-        # The playground sends warnings with accepted objects only.
-        warnings = sorted(answer.headers.getall("Warning", [])) if answer.code < 300 else []
-        return normal_answer(answer, warnings, self.api)
+        return normal_answer(answer, self.api)
 
     def _remember(self, step: HistoryStep, body: Json) -> None:
         if body.get("metadata", {}).get("uid"):
@@ -124,12 +122,11 @@ def _as_is(step: HistoryStep) -> Any:
     return step.body
 
 
-def normal_answer(answer: ApiResponse, warnings: list[str], api: Api) -> Json:
+def normal_answer(answer: ApiResponse, api: Api) -> Json:
     """Without what differs between any two servers, and without sentences."""
     return {
         "code": answer.code,
         "body": _body(answer.body, api),
-        "warnings": normalised(warnings, api),
     }
 
 

@@ -12,7 +12,6 @@ from kruise_probe_playground.node.containers import (
     ContainerConfig,
     LocalContainer,
     Sandbox,
-    SandboxConfig,
     State,
 )
 from kruise_probe_playground.node.lifecycle import ContainerRecord
@@ -44,9 +43,7 @@ def sidecar(name: str) -> dict[str, Any]:
 def container(name: str, state: State, *, exit_code: int = 0) -> LocalContainer:
     return LocalContainer(
         id=f"id-of-{name}",
-        sandbox=Sandbox(
-            "sandbox", SandboxConfig("default", "web", "uid-1", "127.10.1.1"), Path(), AT
-        ),
+        sandbox=Sandbox("sandbox", "default", "web", "uid-1", "127.10.1.1", {}, Path(), AT),
         config=ContainerConfig(name, "none", ("run",), {}),
         folder=Path(),
         environment={},

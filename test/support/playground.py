@@ -34,7 +34,7 @@ class ControlledPlayground(session.Playground):
 
     def _make_server(self, access: Access) -> ApiServer:
         self.server = ApiServer(
-            tokens=access.tokens,
+            tokens={access.token: session.USER},
             tls=access.tls,
             logs=self._open_log,
             commands=self._start_command,
@@ -45,7 +45,7 @@ class ControlledPlayground(session.Playground):
         """The node that runs a pod's containers."""
         for node in self.nodes:
             for sandbox in node.runtime.sandboxes:
-                if (sandbox.config.namespace, sandbox.config.name) == (namespace, pod):
+                if (sandbox.namespace, sandbox.name) == (namespace, pod):
                     return node
         raise AssertionError(f"{pod} runs on no node")
 
@@ -54,7 +54,7 @@ class ControlledPlayground(session.Playground):
         found = [
             each
             for each in self.node_of(pod, namespace).runtime.containers
-            if (each.sandbox.config.namespace, each.sandbox.config.name) == (namespace, pod)
+            if (each.sandbox.namespace, each.sandbox.name) == (namespace, pod)
             and (each.config.name == name if name else each.process)
         ]
         assert found, f"{pod} has no container {name}"

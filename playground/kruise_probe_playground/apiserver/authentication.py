@@ -2,14 +2,13 @@
 
 Source: apiserver pkg/authentication/token/tokenfile (`--token-auth-file`), kubernetes
 pkg/registry/authentication/tokenreview, pkg/registry/authorization/subjectaccessreview.
-Differs: the token table is fixed when the server is made; every user has all rights.
+Differs: the token table is fixed when the server is made; every user has all rights, and no group but
+system:authenticated.
 """
 
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from ipaddress import ip_address
-from types import MappingProxyType
-from typing import Final, NamedTuple
+from typing import Final
 from urllib.parse import urlsplit
 
 from kruise_probe_playground.apiserver.bodies import read_json
@@ -17,7 +16,6 @@ from kruise_probe_playground.apiserver.failures import Failure, bad_request
 from kruise_probe_playground.apiserver.schema import Json
 
 AUTHENTICATED: Final = "system:authenticated"
-_SERVICE_ACCOUNT: Final = re.compile("system:serviceaccount:([^:]+):[^:]+")
 TOKEN_REVIEWS: Final = "/apis/authentication.k8s.io/v1/tokenreviews"
 ACCESS_REVIEWS: Final = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 REVIEWS: Final = {
@@ -27,41 +25,15 @@ REVIEWS: Final = {
 """The kind of review by path."""
 
 
-class User(NamedTuple):
-    """A user as TokenReview describes one."""
-
-    name: str
-    groups: tuple[str, ...] = ()
-    uid: str = ""
-    extra: Mapping[str, Sequence[str]] = MappingProxyType({})
-
-    @property
-    def info(self) -> Json:
-        """UserInfo, with the group `system:authenticated`, which the API server adds."""
-        groups = list(dict.fromkeys((*self.groups, AUTHENTICATED)))
-        optional = {"uid": self.uid, "extra": dict(self.extra)}
-        set_ones = {key: each for key, each in optional.items() if each}
-        return {"username": self.name, "groups": groups, **set_ones}
+Tokens = Mapping[str, str]
+"""The token table: bearer token to the name of a user. An empty one accepts every request, without a token."""
 
 
-def groups_of(name: str) -> tuple[str, ...]:
-    """The groups that a service account has by its name."""
-    account = _SERVICE_ACCOUNT.fullmatch(name)
-    if account is None:
-        return ()
-    return ("system:serviceaccounts", f"system:serviceaccounts:{account[1]}")
-
-
-Tokens = Mapping[str, User]
-"""The token table: bearer token to user. An empty one accepts every request, without a token."""
-
-
-def user_of(authorization: str, tokens: Tokens) -> User:
-    """The user of an `Authorization` header; fails if its token is not in the table."""
+def check_token(authorization: str, tokens: Tokens) -> None:
+    """Fail if the token of an `Authorization` header is not in the table."""
     scheme, _, token = authorization.partition(" ")
     if tokens and (scheme.lower() != "bearer" or token.strip() not in tokens):
         raise Failure(401, "Unauthorized", "Unauthorized")
-    return tokens[token.strip()] if tokens else User("")
 
 
 def check_no_impersonation(headers: Mapping[str, str]) -> None:
@@ -109,7 +81,8 @@ def review_response(path: str, body: bytes, content_type: str, tokens: Tokens) -
     if not isinstance(spec, dict):
         raise bad_request("the body is not a review: it has no spec")
     if path == TOKEN_REVIEWS:
-        known = tokens.get(str(spec.get("token")))
+        name = tokens.get(str(spec.get("token")))
         refused = {"user": {}, "error": "invalid bearer token"}
-        return {**sent, "status": {"authenticated": True, "user": known.info} if known else refused}
+        accepted = {"authenticated": True, "user": {"username": name, "groups": [AUTHENTICATED]}}
+        return {**sent, "status": accepted if name else refused}
     return {**sent, "status": {"allowed": True}}

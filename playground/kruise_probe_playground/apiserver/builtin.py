@@ -14,7 +14,6 @@ from typing import Any, Final
 import msgspec
 
 from kruise_probe_playground.apiserver import pods, tables
-from kruise_probe_playground.apiserver.failures import Cause, invalid_value
 from kruise_probe_playground.apiserver.kinds import Kind, Rules, fields
 from kruise_probe_playground.apiserver.replica_sets import ReplicaSetRules
 from kruise_probe_playground.apiserver.schema import Compiler, Json, Schema, additions
@@ -87,17 +86,6 @@ class NodeRules(Rules):
         """A kubelet registers its node with the status."""
 
 
-class EventRules(Rules):
-    def validate(self, new: Json) -> Sequence[Cause]:
-        namespace = new["metadata"].get("namespace") or ""
-        involved = (new.get("involvedObject") or {}).get("namespace") or ""
-        # Events of cluster-scoped objects are in the namespace default.
-        if involved == namespace or (not involved and namespace == "default"):
-            return ()
-        why = "does not match event.namespace"
-        return [invalid_value("involvedObject.namespace", involved, why)]
-
-
 _INVOLVED: Final = (
     *("kind", "namespace", "name", "uid"),
     *("apiVersion", "resourceVersion", "fieldPath"),
@@ -139,7 +127,6 @@ def builtin_kinds() -> list[Kind]:
             "Event",
             tables.EVENTS,
             short_names=("ev",),
-            rules=EventRules(),
             select_fields=_event_fields,
         ),
         _kind(

@@ -18,9 +18,9 @@ from aiohttp import web
 
 from kruise_probe_playground.apiserver import failures
 from kruise_probe_playground.apiserver.failures import Failure
+from kruise_probe_playground.apiserver.logs import NotOnNode
 from kruise_probe_playground.apiserver.requests import is_true
 from kruise_probe_playground.apiserver.schema import Json
-from kruise_probe_playground.pod_streams import NotOnNode
 
 StartCommand = Callable[[str, Sequence[str], Sequence[int]], Coroutine[Any, Any, int]]
 """Starts a command in the container with this id, with these files as stdin, stdout and stderr. What it returns waits for

@@ -3,7 +3,8 @@
 Source: apiserver pkg/registry/rest/delete.go (BeforeDelete), pkg/registry/generic/registry/store.go (Delete),
 pkg/endpoints/handlers/delete.go, pkg/admission/plugin/namespace/lifecycle (namespaces that cannot be deleted);
 apimachinery pkg/apis/meta/v1/validation (ValidateDeleteOptions).
-Differs: dependents are deleted in the background only; no preconditions in the query.
+Differs: dependents are deleted in the background only; no preconditions in the query; a later deletion can end a grace
+period, but not shorten it.
 """
 
 from collections.abc import Mapping
@@ -12,7 +13,7 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from kruise_probe.api.times import format_time, parse_time
+from kruise_probe.api.times import format_time
 from kruise_probe_playground.apiserver import failures
 from kruise_probe_playground.apiserver.bodies import check_no_dry_run, read_json, unrecognized
 from kruise_probe_playground.apiserver.failures import FailureTarget
@@ -124,18 +125,14 @@ def _grace(kind: Kind, new: Json, requested: int | None, now: datetime) -> tuple
 
 
 def _shorten(metadata: Json, requested: int | None, now: datetime) -> tuple[bool, bool]:
-    current = metadata.get("deletionGracePeriodSeconds") or 0
-    if not current:
+    """End the grace period of a deletion, if the request says so."""
+    if not metadata.get("deletionGracePeriodSeconds"):
         return False, False
-    if requested is None or requested >= current:
+    if requested != 0:
         return False, True
-    at = parse_time(metadata["deletionTimestamp"]) or now
-    moved = max(at + timedelta(seconds=requested - current), now)
-    if moved == now and requested:
-        requested = 1
-    metadata["deletionTimestamp"] = format_time(moved)
-    metadata["deletionGracePeriodSeconds"] = requested
-    return True, requested > 0
+    metadata["deletionTimestamp"] = format_time(now)
+    metadata["deletionGracePeriodSeconds"] = 0
+    return True, False
 
 
 def _mark(metadata: Json, now: datetime) -> bool:

@@ -58,14 +58,13 @@ class Failure(Exception):
         message: str,
         *,
         details: Json | None = None,
-        metadata: Json | None = None,
     ) -> None:
         self.code = code
         self.retry_after_seconds: int | None = (details or {}).get("retryAfterSeconds")
         self.status: Json = {
             "kind": "Status",
             "apiVersion": "v1",
-            "metadata": metadata or {},
+            "metadata": {},
             "status": "Failure",
             "message": message,
             **({"reason": reason} if reason else {}),
@@ -133,15 +132,6 @@ def forbidden(target: FailureTarget, why: str, causes: Sequence[Cause] = ()) -> 
 
 def gone(message: str) -> Failure:
     return Failure(410, "Expired", message)
-
-
-def too_large_version(requested: int, current: int) -> Failure:
-    details = {
-        "causes": [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}],
-        "retryAfterSeconds": 1,
-    }
-    message = f"Too large resource version: {requested}, current: {current}"
-    return Failure(504, "Timeout", f"Timeout: {message}", details=details)
 
 
 def unsupported_media_type(message: str) -> Failure:

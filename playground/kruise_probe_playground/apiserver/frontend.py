@@ -19,8 +19,8 @@ from kruise_probe_playground.apiserver.authentication import (
     Tokens,
     check_no_impersonation,
     check_no_web_page,
+    check_token,
     review_response,
-    user_of,
 )
 from kruise_probe_playground.apiserver.commands import StartCommand, serve_command
 from kruise_probe_playground.apiserver.discovery import discovery
@@ -85,7 +85,7 @@ class Frontend:
             check_no_web_page(request.headers)
             if request.path.strip("/").partition("/")[0] in _HEALTH:
                 return web.Response(text="ok")
-            user_of(request.headers.get("Authorization", ""), self._tokens)
+            check_token(request.headers.get("Authorization", ""), self._tokens)
             check_no_impersonation(request.headers)
             if (document := self._document(request)) is not None:
                 return document
@@ -137,12 +137,8 @@ class Frontend:
         return web.json_response(review, status=201)
 
     def _respond(self, call: Call) -> web.Response:
-        code, body, warnings = self._handlers.respond(call)
-        response = web.Response(status=code, body=body, content_type=_JSON)
-        for each in warnings:
-            quoted = failures.show(each).replace("\x7f", "\\u007f")  # JSON escapes the others
-            response.headers.add("Warning", f"299 - {quoted}")
-        return response
+        code, body = self._handlers.respond(call)
+        return web.Response(status=code, body=body, content_type=_JSON)
 
     async def _watch(self, request: web.Request, call: Call) -> web.StreamResponse:
         watch = self._handlers.watch(call)

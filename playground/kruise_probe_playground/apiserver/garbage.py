@@ -1,21 +1,19 @@
 """The garbage collector: deletes dependents of deleted owners, contents of terminating namespaces and old events.
 
-Source: kubernetes pkg/controller/garbagecollector, pkg/controller/namespace, events' time to live.
+Source: kubernetes pkg/controller/garbagecollector, pkg/controller/namespace.
 Differs: a sweep after each deletion instead of a graph; owners are looked up by uid; no orphan and foreground deletion.
+References to one of several owners stay; events have a maximal number instead of a time to live.
 """
 
 import asyncio
 from collections.abc import Mapping
-from datetime import timedelta
 from typing import Final
 
-from kruise_probe.api.times import parse_time
 from kruise_probe_playground.apiserver.deleting import DeleteOptions, delete
 from kruise_probe_playground.apiserver.kinds import Kind
 from kruise_probe_playground.apiserver.registry import Registry
 from kruise_probe_playground.apiserver.store import Stored
 
-EVENT_LIFETIME: Final = timedelta(hours=1)
 MAX_EVENTS: Final = 20_000
 SETTLE_SECONDS: Final = 0.1
 """Delay between a deletion and the sweep, because deletions come in bursts."""
@@ -55,20 +53,13 @@ class GarbageCollector:
         self._expire_events()
 
     def _collect(self, kind: Kind, stored: Stored, present: Mapping[str, Stored]) -> None:
-        """Delete an object without owners, or remove its references to owners that are gone."""
-        kept = [each for each in stored.owners if _is_owner(present.get(each), stored)]
-        if len(kept) == len(stored.owners):
+        """Delete an object whose owners are gone."""
+        if not stored.owners or any(_is_owner(present.get(each), stored) for each in stored.owners):
             return
-        decoded = kind.decode(stored)
-        references = decoded["metadata"]["ownerReferences"]
+        references = kind.decode(stored)["metadata"]["ownerReferences"]
         served = {(each.api_version, each.kind) for each in self._registry.kinds.values()}
-        if not served.issuperset((each["apiVersion"], each["kind"]) for each in references):
-            return  # an owner of another kind may exist elsewhere
-        if kept:
-            owners = [each for each in references if each["uid"] in kept]
-            decoded["metadata"]["ownerReferences"] = owners
-            self._registry.commit(kind, decoded, stored)
-        else:
+        # An owner of another kind may exist elsewhere.
+        if served.issuperset((each["apiVersion"], each["kind"]) for each in references):
             delete(self._registry, kind, stored, DeleteOptions())
 
     def _empty_namespaces(self) -> None:
@@ -88,15 +79,9 @@ class GarbageCollector:
     def _expire_events(self) -> None:
         kind = self._registry.kinds["events"]
         objects = self._registry.collection(kind).objects
-        limit = self._registry.now() - EVENT_LIFETIME
-        for stored in sorted(objects.values(), key=lambda each: each.revision):
-            event = kind.decode(stored)
-            stamps = (event.get("lastTimestamp"), event["metadata"]["creationTimestamp"])
-            if len(objects) <= MAX_EVENTS and any(
-                at and at > limit for at in map(parse_time, stamps)
-            ):
-                return
-            self._registry.remove(kind, event, stored)
+        oldest = sorted(objects.values(), key=lambda each: each.revision)
+        for stored in oldest[: max(len(oldest) - MAX_EVENTS, 0)]:
+            self._registry.remove(kind, kind.decode(stored), stored)
 
 
 def _is_owner(owner: Stored | None, dependent: Stored) -> bool:

@@ -29,13 +29,11 @@ from kruise_probe_playground.apiserver.requests import (
     ResourcePath,
     is_true,
     parse_list_query,
-    parse_revision,
 )
 from kruise_probe_playground.apiserver.watching import Watch
 from kruise_probe_playground.apiserver.writing import Editor, WriteOptions, Written
 
 _MAX_MANAGER: Final = 128
-_VALIDATIONS: Final = ("Ignore", "Strict", "Warn")
 
 
 class Call(NamedTuple):
@@ -61,7 +59,6 @@ class Call(NamedTuple):
 class VerbResponse(NamedTuple):
     code: int
     body: bytes
-    warnings: tuple[str, ...] = ()
 
 
 _VERBS: Final[Mapping[tuple[str, bool], str]] = {
@@ -130,10 +127,6 @@ class VerbHandlers:
         return presenter_for(accept, call.query, call.kind, self._registry.now)
 
     def _get(self, call: Call) -> VerbResponse:
-        revision = parse_revision(call.query.get("resourceVersion", ""))
-        current = self._registry.store.revision
-        if revision is not None and revision > current:
-            raise failures.too_large_version(revision, current)
         stored = self._registry.get(call.kind, call.path.key)
         return VerbResponse(200, self._presenter(call).one(stored))
 
@@ -203,7 +196,7 @@ class VerbHandlers:
 
     def _written(self, call: Call, written: Written) -> VerbResponse:
         body = self._presenter(call).one(written.stored)
-        return VerbResponse(201 if written.created else 200, body, tuple(written.warnings))
+        return VerbResponse(201 if written.created else 200, body)
 
     def _delete(self, call: Call) -> VerbResponse:
         options = read_delete_options(call.body, call.query, call.content_type)
@@ -218,17 +211,11 @@ class VerbHandlers:
 def _options(call: Call, kind: str) -> WriteOptions:
     check_no_dry_run(call.query)
     named = call.query.get("fieldManager", "")
-    validation = call.query.get("fieldValidation") or "Warn"
-    failures.check(
-        FailureTarget("meta.k8s.io", "", kind),
-        (len(named.encode()) > _MAX_MANAGER, failures.too_long("fieldManager", _MAX_MANAGER)),
-        (
-            validation not in _VALIDATIONS,
-            failures.unsupported("fieldValidation", validation, ["", *_VALIDATIONS]),
-        ),
-    )
+    if len(named.encode()) > _MAX_MANAGER:
+        problem = failures.too_long("fieldManager", _MAX_MANAGER)
+        raise failures.invalid(FailureTarget("meta.k8s.io", "", kind), [problem])
     manager = named or _from_user_agent(call.headers.get("user-agent", ""))
-    return WriteOptions(manager or "unknown", validation)
+    return WriteOptions(manager or "unknown", call.query.get("fieldValidation") == "Strict")
 
 
 def _from_user_agent(agent: str) -> str:

@@ -4,7 +4,6 @@ Source: apiserver pkg/storage/{etcd3/store.go,continue.go}, pkg/apis/meta/intern
 Differs: a list is always whole: it ignores `limit`, as the API allows; no resourceVersionMatch=Exact.
 """
 
-from kruise_probe_playground.apiserver import failures
 from kruise_probe_playground.apiserver.failures import (
     FailureTarget,
     check,
@@ -33,23 +32,17 @@ def scope_of(kind: Kind, namespace: str, query: ListQuery, name: str = "") -> Sc
 def list_objects(registry: Registry, kind: Kind, scope: Scope, query: ListQuery) -> list[Stored]:
     """All selected objects, in order."""
     check_options(query, watch=False)
-    if query.revision and query.revision > registry.store.revision:
-        raise failures.too_large_version(query.revision, registry.store.revision)
     return [each for each in registry.collection(kind).ordered() if scope.matches(each)]
 
 
 def check_options(query: ListQuery, *, watch: bool) -> None:
-    """Fail for combinations of options that a list or a watch cannot have."""
+    """Fail for options that this server does not have."""
     match, initial = query.match, query.send_initial_events is not None
     check(
         FailureTarget("meta.k8s.io", "", "ListOptions"),
         (
             initial and not (watch and match == _NOT_OLDER),
             forbidden_field("sendInitialEvents", f"needs a watch with {_MATCH}={_NOT_OLDER}"),
-        ),
-        (
-            match and not initial and query.revision is None,
-            forbidden_field(_MATCH, "needs a resourceVersion"),
         ),
         (match not in ("", _NOT_OLDER), unsupported(_MATCH, match, [_NOT_OLDER])),
         (

@@ -15,15 +15,20 @@ from kruise_probe_playground.apiserver.pods import CONTAINER_LISTS
 from kruise_probe_playground.apiserver.registry import Registry
 from kruise_probe_playground.apiserver.requests import is_true, number
 from kruise_probe_playground.apiserver.schema import Json
-from kruise_probe_playground.pod_streams import LogOptions, NotOnNode
 
-OpenLog = Callable[[str, LogOptions], AsyncIterator[bytes]]
-"""Opens the log of a container by its id. Raises NotOnNode."""
+
+class NotOnNode(Exception):
+    """The container is gone, or its command cannot be started; the text says why."""
+
+
+OpenLog = Callable[[str, bool, int | None], AsyncIterator[bytes]]
+"""Opens the log of a container by its id, with follow and tailLines. Raises NotOnNode."""
+
 
 _MISSING: Final = ("timestamps", "limitBytes", "sinceSeconds", "sinceTime")
 
 
-def no_nodes(container: str, options: LogOptions) -> AsyncIterator[bytes]:
+def no_nodes(container: str, follow: bool, tail_lines: int | None) -> AsyncIterator[bytes]:
     """For a server without nodes."""
     raise NotOnNode(f"container {container} does not run")
 
@@ -32,7 +37,7 @@ def open_log(
     registry: Registry, key: NamespacedName, query: Mapping[str, str], at_node: OpenLog
 ) -> AsyncIterator[bytes] | None:
     """Return the bytes of the log that `query` (core/v1 PodLogOptions) selects; None for a pod without a node."""
-    wanted = _options(key.name, query)
+    tail_lines = _tail_lines(key.name, query)
     kinds = registry.kinds
     pod = kinds["pods"].decode(registry.get(kinds["pods"], key))
     container = _container(pod, query.get("container", ""))
@@ -44,7 +49,7 @@ def open_log(
     previous = is_true(query.get("previous"))
     found = container_id(pod, container, previous=previous)
     try:
-        return at_node(found, wanted)
+        return at_node(found, is_true(query.get("follow")), tail_lines)
     except NotOnNode as error:
         raise bad_request(str(error)) from error
 
@@ -80,7 +85,7 @@ def running_container(pod: Json, name: str) -> str:
     return str(found["containerID"]).partition("://")[2]
 
 
-def _options(pod: str, query: Mapping[str, str]) -> LogOptions:
+def _tail_lines(pod: str, query: Mapping[str, str]) -> int | None:
     if missing := [each for each in _MISSING if each in query]:
         raise bad_request(
             f"this playground's logs have no {missing[0]}; use container, follow, previous and tailLines"
@@ -90,7 +95,7 @@ def _options(pod: str, query: Mapping[str, str]) -> LogOptions:
         why = "must be greater than or equal to 0"
         problem = failures.invalid_value("tailLines", tail_lines, why)
         raise failures.invalid(FailureTarget("", "", "PodLogOptions", pod), [problem])
-    return LogOptions(is_true(query.get("follow")), tail_lines)
+    return tail_lines
 
 
 def _container(pod: Json, name: str) -> str:

@@ -2,16 +2,14 @@
 
 Source: kubernetes pkg/apis/core/v1/defaults.go, pkg/registry/core/pod/strategy.go,
 pkg/apis/core/validation/validation.go (ValidatePodSpec, ValidatePodUpdate).
-Differs: no admission plugins, so no priority, default tolerations or token volume. Only the names, images and ports of
-containers and the readiness gates are validated, beside types, enumerations and limits of numbers. Resources are stored
-as they are sent, and the class of service is BestEffort: the node has no limits.
+Differs: no admission plugins, so no priority, default tolerations or token volume. Only the names and images of
+containers are validated, beside types, enumerations and limits of numbers. Resources are stored as they are sent, and the class of service is BestEffort: the node has no limits.
 """
 
-import re
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from kruise_probe.api.labels import is_deletion_cost, label_key_error
+from kruise_probe.api.labels import is_deletion_cost
 from kruise_probe.api.names import DELETION_COST_ANNOTATION
 from kruise_probe_playground.apiserver import failures
 from kruise_probe_playground.apiserver.failures import Cause, forbidden_field, invalid_value
@@ -20,7 +18,6 @@ from kruise_probe_playground.apiserver.metadata import name_error
 from kruise_probe_playground.apiserver.schema import Json, put
 
 CONTAINER_LISTS: Final = ("initContainers", "containers", "ephemeralContainers")
-_PORT_NAME: Final = re.compile(r"(?=.{1,15}$)(?=.*[a-z])(?!.*--)[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 MAX_SECONDS: Final = 1 << 31  # Longer periods are clamped, because Python's time ends in 9999.
 select_fields: Final = fields(
     "spec.nodeName", "spec.restartPolicy", "spec.schedulerName", "status.phase", "status.podIP"
@@ -101,10 +98,6 @@ def spec_problems(spec: Json) -> Iterator[Cause]:
     for list_name in CONTAINER_LISTS:
         for index, each in enumerate(spec.get(list_name) or ()):
             yield from _container_problems(each, f"spec.{list_name}[{index}]", names)
-    for index, gate in enumerate(spec.get("readinessGates") or ()):
-        if wrong := label_key_error(gate.get("conditionType") or ""):
-            path = f"spec.readinessGates[{index}].conditionType"
-            yield invalid_value(path, gate.get("conditionType") or "", wrong)
 
 
 def _container_problems(container: Json, path: str, names: set[str]) -> Iterator[Cause]:
@@ -118,16 +111,6 @@ def _container_problems(container: Json, path: str, names: set[str]) -> Iterator
     names.add(name)
     if not container.get("image"):
         yield failures.required(f"{path}.image")
-    for index, port in enumerate(container.get("ports") or ()):
-        where, number = f"{path}.ports[{index}]", port.get("containerPort")
-        if port.get("name") and not _PORT_NAME.fullmatch(port["name"]):
-            yield invalid_value(f"{where}.name", port["name"], "must be an IANA_SVC_NAME")
-        if not number:
-            yield failures.required(f"{where}.containerPort")
-        elif not 1 <= number <= 65535:
-            yield invalid_value(
-                f"{where}.containerPort", number, "must be between 1 and 65535, inclusive"
-            )
 
 
 def _spec_changes(new: Json, old: Json) -> Iterator[Cause]:

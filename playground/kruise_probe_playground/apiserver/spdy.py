@@ -7,32 +7,24 @@ Differs: the frames of port-forwards only; no flow control, which spdystream doe
 import struct
 import zlib
 from collections.abc import Iterator, Mapping
+from importlib.resources import files
 from typing import Final, NamedTuple
 
 MAX_FRAME_BYTES: Final = 1 << 20
 DATA, SYN_STREAM, SYN_REPLY, RST_STREAM, PING = 0, 1, 2, 3, 6
 _FIN: Final = 1
-_WORDS: Final = (
-    "options,head,post,put,delete,trace,accept,accept-charset,accept-encoding,accept-language,accept-ranges,a"
-    "ge,allow,authorization,cache-control,connection,content-base,content-encoding,content-language,content-l"
-    "ength,content-location,content-md5,content-range,content-type,date,etag,expect,expires,from,host,if-matc"
-    "h,if-modified-since,if-none-match,if-range,if-unmodified-since,last-modified,location,max-forwards,pragm"
-    "a,proxy-authenticate,proxy-authorization,range,referer,retry-after,server,te,trailer,transfer-encoding,u"
-    "pgrade,user-agent,vary,via,warning,www-authenticate,method,get,status,200 OK,version,HTTP/1.1,url,public"
-    ",set-cookie,keep-alive,origin"
-)
-_REST: Final = (
-    "100101201202205206300302303304305306307402405406407408409410411412413414415416417502504505203 Non-Author"
-    "itative Information204 No Content301 Moved Permanently400 Bad Request401 Unauthorized403 Forbidden404 No"
-    "t Found500 Internal Server Error501 Not Implemented503 Service UnavailableJan Feb Mar Apr May Jun Jul Au"
-    "g Sept Oct Nov Dec 00:00:00 Mon, Tue, Wed, Thu, Fri, Sat, Sun, GMTchunked,text/html,image/png,image/jpg,"
-    "image/gif,application/xml,application/xhtml+xml,text/plain,text/javascript,publicprivatemax-age=gzip,def"
-    "late,sdchcharset=utf-8charset=iso-8859-1,utf-,*,enq=0."
-)
-_DICTIONARY: Final = (
-    b"".join(len(each).to_bytes(4, "big") + each.encode() for each in _WORDS.split(","))
-    + _REST.encode()
-)
+
+
+def _dictionary() -> bytes:
+    """The preset dictionary of the headers' compression: words with their lengths, then a text."""
+    words, _, text = (
+        files(__package__).joinpath("spdy_dictionary.txt").read_text().partition("\n\n")
+    )
+    with_lengths = (len(each).to_bytes(4, "big") + each.encode() for each in words.split("\n"))
+    return b"".join(with_lengths) + text.rstrip("\n").encode()
+
+
+_DICTIONARY: Final = _dictionary()
 
 
 class MalformedFrame(Exception):

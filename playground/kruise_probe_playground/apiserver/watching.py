@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from kruise_probe_playground.apiserver.failures import Failure, gone, too_large_version
+from kruise_probe_playground.apiserver.failures import Failure, gone
 from kruise_probe_playground.apiserver.kinds import Kind
 from kruise_probe_playground.apiserver.listing import check_options
 from kruise_probe_playground.apiserver.presenting import Presenter
@@ -21,9 +21,6 @@ from kruise_probe_playground.apiserver.schema import Json
 from kruise_probe_playground.apiserver.store import Change, Scope, Stored
 
 BOOKMARK_INTERVAL_SECONDS: Final = 30.0
-FRAME_BYTES: Final = 256 << 10
-"""Events are sent together up to this size."""
-
 _MINIMUM_TIMEOUT_SECONDS: Final = 1800.0
 _INITIAL_EVENTS_END: Final = "k8s.io/initial-events-end"
 
@@ -48,9 +45,7 @@ class Watch:
         self._failure: Failure | None = None
         self._initial: list[Stored] = []
         self._missed: list[Change] = []
-        if query.send_initial_events and (query.revision or 0) > current:
-            self._failure = too_large_version(query.revision or 0, current)
-        elif self._wants_initial:
+        if self._wants_initial:
             self._initial = [each for each in self._collection.ordered() if scope.matches(each)]
         elif query.revision and query.revision < self._collection.floor:
             floor = self._collection.floor
@@ -78,8 +73,8 @@ class Watch:
             or uniform(_MINIMUM_TIMEOUT_SECONDS, 2 * _MINIMUM_TIMEOUT_SECONDS)
         )
         bookmark_deadline = loop.time() + BOOKMARK_INTERVAL_SECONDS
-        for frame in joined(self._first_events()):
-            yield frame
+        if first := b"".join(self._first_events()):
+            yield first
         while not self.watcher.closed:
             idle = False
             try:
@@ -90,8 +85,8 @@ class Watch:
                 bookmark_deadline = loop.time() + BOOKMARK_INTERVAL_SECONDS
             # Read together, so that no bookmark precedes a change of its revision.
             changes, revision = self.watcher.take(), self._registry.store.revision
-            for frame in joined(self._later_events(changes)):
-                yield frame
+            if later := b"".join(self._later_events(changes)):
+                yield later
             if idle and self._query.bookmarks:
                 yield self._bookmark(revision)
             if loop.time() >= deadline:
@@ -139,17 +134,3 @@ class Watch:
 
 def _frame(kind: str, body: bytes) -> bytes:
     return b'{"type":"' + kind.encode() + b'","object":' + body + b"}\n"
-
-
-def joined(events: Iterable[bytes]) -> Iterable[bytes]:
-    """Join small frames into larger ones."""
-    waiting: list[bytes] = []
-    size = 0
-    for each in events:
-        waiting.append(each)
-        size += len(each)
-        if size >= FRAME_BYTES:
-            yield b"".join(waiting)
-            waiting, size = [], 0
-    if waiting:
-        yield b"".join(waiting)

@@ -4,7 +4,7 @@ The order is the same for all kinds: prune and default, restore what this endpoi
 that the server sets, validation, commit. There is no await, so a write is atomic.
 
 Source: apiserver pkg/endpoints/handlers/{create,update,patch}.go, pkg/registry/rest/{create,update}.go.
-Differs: no admission, no conversion.
+Differs: no admission, no conversion, no warnings.
 """
 
 from collections.abc import Iterator, Sequence
@@ -29,10 +29,10 @@ from kruise_probe_playground.apiserver.validation import validate
 
 
 class WriteOptions(NamedTuple):
-    """`field_validation` is Ignore, Warn or Strict."""
+    """`strict` refuses unknown fields, which are dropped otherwise."""
 
     manager: str = "unknown"
-    field_validation: str = "Warn"
+    strict: bool = False
 
 
 class Written(NamedTuple):
@@ -40,7 +40,6 @@ class Written(NamedTuple):
 
     stored: Stored
     created: bool = False
-    warnings: Sequence[str] = ()
 
 
 class Editor:
@@ -51,7 +50,7 @@ class Editor:
 
     def create(self, kind: Kind, namespace: str, sent: Json, options: WriteOptions) -> Written:
         """Store a new object."""
-        new, warnings = _pruned(kind, sent, options)
+        new = _pruned(kind, sent, options)
         metadata = new.setdefault("metadata", {})
         _set_namespace(kind, metadata, namespace)
         self._registry.check_namespace(kind, namespace)
@@ -77,7 +76,7 @@ class Editor:
         if key in self._registry.collection(kind).objects:
             raise failures.already_exists(kind.target(key.name))
         stored = self._registry.commit(kind, new, None)
-        return Written(stored, created=True, warnings=warnings)
+        return Written(stored, created=True)
 
     def replace(
         self, kind: Kind, key: NamespacedName, subresource: str, sent: Json, options: WriteOptions
@@ -106,7 +105,7 @@ class Editor:
     ) -> Written:
         """Store `sent`, a whole or patched object, in place of `stored`."""
         old = kind.decode(stored)
-        new, warnings = _pruned(kind, sent, options, old, patched=patched)
+        new = _pruned(kind, sent, options, old, patched=patched)
         metadata = new.setdefault("metadata", {})
         _check_name(metadata.get("name"), stored.key)
         _set_namespace(kind, metadata, stored.key.namespace)
@@ -128,7 +127,7 @@ class Editor:
             waits = metadata.get("deletionGracePeriodSeconds") or kind.plural == "namespaces"
             store = self._registry.remove if ended and not waits else self._registry.commit
             stored = store(kind, new, stored)
-        return Written(stored, warnings=warnings)
+        return Written(stored)
 
 
 def _check_name(name: Any, key: NamespacedName) -> None:
@@ -193,8 +192,8 @@ def _set_namespace(kind: Kind, metadata: Json, namespace: str) -> None:
 
 def _pruned(
     kind: Kind, sent: Json, options: WriteOptions, old: Json | None = None, *, patched: bool = False
-) -> tuple[Json, list[str]]:
-    """Prune and default; return or fail for unknown fields, as `field_validation` says.
+) -> Json:
+    """Prune and default.
 
     Parts that equal those of `old` are used as they are, because a patch usually changes one part.
     """
@@ -205,15 +204,15 @@ def _pruned(
         new: Json = prune(changed, kind.schema, unknown)
     except WrongType as error:
         raise _undecodable(kind, sent, str(error), patched=patched) from error
-    problems = [f'unknown field "{each}"' for each in unknown]
-    if problems and options.field_validation == "Strict":
-        why = f"strict decoding error: {', '.join(problems)}"
+    if unknown and options.strict:
+        why = ", ".join(f'unknown field "{each}"' for each in unknown)
+        why = f"strict decoding error: {why}"
         raise _undecodable(kind, sent, why, patched=patched)
     apply_defaults(new, kind.schema)
     new |= same
     new.setdefault("kind", kind.kind)
     new.setdefault("apiVersion", kind.api_version)
-    return new, problems if options.field_validation == "Warn" else []
+    return new
 
 
 def _undecodable(kind: Kind, sent: Json, why: str, *, patched: bool) -> Failure:

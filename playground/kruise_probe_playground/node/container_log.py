@@ -10,7 +10,6 @@ from collections.abc import AsyncIterator
 from itertools import islice
 
 from kruise_probe_playground.node.processes import Output
-from kruise_probe_playground.pod_streams import LogOptions
 
 MAX_LOG_BYTES = 512 * 1024
 LINE_OVERHEAD_BYTES = 128
@@ -66,16 +65,18 @@ class ContainerLog(Output):
                 return text
         return ""
 
-    async def read(self, wanted: LogOptions) -> AsyncIterator[bytes]:
-        """The wanted lines; with `follow`, also new ones until the container has ended."""
+    async def read(
+        self, *, follow: bool = False, tail_lines: int | None = None
+    ) -> AsyncIterator[bytes]:
+        """The last lines, or all; with `follow`, also new ones until the container has ended."""
         count = self._dropped + len(self._lines)
-        position = 0 if wanted.tail_lines is None else count - wanted.tail_lines
+        position = 0 if tail_lines is None else count - tail_lines
         while True:
             changed, ended = self._changed, self.finished.is_set()
             lines = list(islice(self._lines, max(position - self._dropped, 0), None))
             position = self._dropped + len(self._lines)
             if lines:
                 yield b"".join(lines)
-            if ended or not wanted.follow:
+            if ended or not follow:
                 return
             await changed.wait()

@@ -50,17 +50,6 @@ class ExecTimedOut(Exception):
     """The command was killed at its deadline."""
 
 
-class SandboxConfig(msgspec.Struct, frozen=True):
-    """The pod of a sandbox."""
-
-    namespace: str
-    name: str
-    uid: str
-    ip: str
-    labels: Mapping[str, str] = {}
-    annotations: Mapping[str, str] = {}
-
-
 class ContainerConfig(msgspec.Struct, frozen=True):
     """What to run. The runtime adds its own variables to `environment`."""
 
@@ -72,8 +61,14 @@ class ContainerConfig(msgspec.Struct, frozen=True):
 
 
 class Sandbox(msgspec.Struct, frozen=True, eq=False):
+    """The place of one pod."""
+
     id: str
-    config: SandboxConfig
+    namespace: str
+    name: str
+    uid: str
+    ip: str
+    labels: Mapping[str, str]
     folder: Path
     created_at: datetime
 

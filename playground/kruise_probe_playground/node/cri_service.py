@@ -1,7 +1,7 @@
 """The calls of the Container Runtime Interface, served by the embedded runtime.
 
 Source: containerd 1.6 pkg/cri/server (container_list, container_status, container_execsync, sandbox_status).
-Differs: only the calls that the daemon makes; the event stream is that of containerd 1.7.
+Differs: only the calls that the daemon makes, without filters; the event stream is that of containerd 1.7.
 """
 
 import asyncio
@@ -64,7 +64,6 @@ class CriService(RuntimeServiceServicer):
             containers=[
                 pb.Container(pod_sandbox_id=each.sandbox.id, **_common(each))
                 for each in self._runtime.containers
-                if _container_matches(each, request.filter)
             ]
         )
 
@@ -137,7 +136,7 @@ def _nanoseconds(at: datetime | None) -> int:
 
 def _labels(container: LocalContainer) -> dict[str, str]:
     return {
-        **container.sandbox.config.labels,
+        **container.sandbox.labels,
         "io.kubernetes.container.name": container.config.name,
     }
 
@@ -169,17 +168,15 @@ def _container_status(container: LocalContainer) -> pb.ContainerStatus:
 
 
 def _sandbox_status(sandbox: Sandbox) -> pb.PodSandboxStatus:
-    config = sandbox.config
     return pb.PodSandboxStatus(
         id=sandbox.id,
         metadata=pb.PodSandboxMetadata(
-            name=config.name, namespace=config.namespace, uid=config.uid
+            name=sandbox.name, namespace=sandbox.namespace, uid=sandbox.uid
         ),
         state=pb.SANDBOX_READY,
         created_at=_nanoseconds(sandbox.created_at),
-        network=pb.PodSandboxNetworkStatus(ip=config.ip),
-        labels=config.labels,
-        annotations=config.annotations,
+        network=pb.PodSandboxNetworkStatus(ip=sandbox.ip),
+        labels=sandbox.labels,
     )
 
 
@@ -192,13 +189,4 @@ def _event(change: ContainerChange, container: LocalContainer) -> pb.ContainerEv
         containers_statuses=[]
         if change is ContainerChange.DELETED
         else [_container_status(container)],
-    )
-
-
-def _container_matches(container: LocalContainer, wanted: pb.ContainerFilter) -> bool:
-    return (
-        container.id.startswith(wanted.id)
-        and container.sandbox.id.startswith(wanted.pod_sandbox_id)
-        and (not wanted.HasField("state") or wanted.state.state == container.state.value)
-        and _labels(container).items() >= wanted.label_selector.items()
     )

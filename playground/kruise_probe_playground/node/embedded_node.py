@@ -90,7 +90,6 @@ class EmbeddedNode:
             folder=folder / name,
             mark=mark,
             base_environment=_base_environment(folder / "bin"),
-            now=utc_now,
         )
         self._cri = CriServer(CriService(self.runtime), socket=folder / f"{name}.sock")
 

@@ -52,7 +52,7 @@ class Kubelet:
             worker.gone()
 
     def _container_changed(self, change: ContainerChange, container: LocalContainer) -> None:
-        if worker := self._workers.get(container.sandbox.config.uid):
+        if worker := self._workers.get(container.sandbox.uid):
             worker.container_changed(change, container)
 
 

@@ -10,11 +10,13 @@ from collections.abc import Coroutine
 from contextlib import suppress
 from typing import Any, NamedTuple
 
+import msgspec
 import structlog
 
 from kruise_probe.api.core import Probe
 from kruise_probe.api.errors import Conflict, Invalid, KubeError, NotFound
 from kruise_probe.api.times import utc_now
+from kruise_probe.client.request import PatchType
 from kruise_probe.client.rest import RestClient
 from kruise_probe.manager.recorder import EventRecorder, ObjectReference
 from kruise_probe_playground.node.addresses import AddressBlock, NoAddress
@@ -26,7 +28,6 @@ from kruise_probe_playground.node.containers import (
     LocalContainer,
     NotRunning,
     Sandbox,
-    SandboxConfig,
 )
 from kruise_probe_playground.node.environment import (
     Unsupported,
@@ -34,8 +35,7 @@ from kruise_probe_playground.node.environment import (
     container_environment,
 )
 from kruise_probe_playground.node.lifecycle import ContainerRecord, Plan, plan
-from kruise_probe_playground.node.node_api import delete_pod, write_pod_status
-from kruise_probe_playground.node.pods import NodePod
+from kruise_probe_playground.node.pods import NODE_PODS, NodePod
 from kruise_probe_playground.node.runtime import LocalRuntime
 from kruise_probe_playground.node.status import (
     Place,
@@ -156,18 +156,16 @@ class PodWorker:
         meta = self._pod.metadata
         namespace = meta.namespace or ""
         return self._context.runtime.create_sandbox(
-            SandboxConfig(
-                namespace,
-                meta.name,
-                meta.uid,
-                self._context.addresses.take(),
-                labels={
-                    **(meta.labels or {}),
-                    "io.kubernetes.pod.name": meta.name,
-                    "io.kubernetes.pod.namespace": namespace,
-                    "io.kubernetes.pod.uid": meta.uid,
-                },
-            )
+            namespace=namespace,
+            name=meta.name,
+            uid=meta.uid,
+            ip=self._context.addresses.take(),
+            labels={
+                **(meta.labels or {}),
+                "io.kubernetes.pod.name": meta.name,
+                "io.kubernetes.pod.namespace": namespace,
+                "io.kubernetes.pod.uid": meta.uid,
+            },
         )
 
     def _start(self, record: ContainerRecord, sandbox: Sandbox, group: asyncio.TaskGroup) -> None:
@@ -199,7 +197,7 @@ class PodWorker:
         environment = container_environment(
             self._pod,
             record.spec,
-            ip=sandbox.config.ip,
+            ip=sandbox.ip,
             node=self._context.node,
             node_ip=self._context.addresses.node_ip,
         )
@@ -227,7 +225,7 @@ class PodWorker:
         Raises:
             KubeError: the status could not be written. A deleted or replaced pod is not an error.
         """
-        ip = self._sandbox.config.ip if self._sandbox else ""
+        ip = self._sandbox.ip if self._sandbox else ""
         status = pod_status(
             self._pod,
             self._records,
@@ -238,7 +236,13 @@ class PodWorker:
         if status == self._written:
             return
         with suppress(NotFound, Invalid):  # the watch will report the deletion
-            await write_pod_status(self._context.client, self._pod.key, self._pod.uid, status)
+            await self._context.client.patch(
+                NODE_PODS,
+                self._pod.key,
+                msgspec.json.encode({"metadata": {"uid": self._pod.uid}, "status": status}),
+                patch_type=PatchType.STRATEGIC_MERGE,
+                subresource="status",
+            )
         self._written = status
 
     async def _end(self) -> None:
@@ -252,7 +256,7 @@ class PodWorker:
         await self._delete()
         if self._sandbox:
             self._context.runtime.remove_sandbox(self._sandbox)
-            self._context.addresses.give_back(self._sandbox.config.ip)
+            self._context.addresses.give_back(self._sandbox.ip)
 
     async def _stop_containers(self, grace_seconds: float) -> None:
         """Stop the containers, then the sidecars."""
@@ -267,11 +271,13 @@ class PodWorker:
 
     async def _delete(self) -> None:
         """Write the last status and delete the object; retry until it is deleted."""
-        failures = 0
+        failures, path = 0, NODE_PODS.path(*self._pod.key)
+        preconditions = {"uid": self._pod.uid}
+        options = msgspec.json.encode({"gracePeriodSeconds": 0, "preconditions": preconditions})
         while not self._gone.is_set():
             try:
                 await self._write_status()
-                await delete_pod(self._context.client, self._pod.key, self._pod.uid)
+                await self._context.client.request_raw("DELETE", path, options)
             except (NotFound, Conflict):
                 return
             except KubeError as error:

@@ -11,10 +11,10 @@ import secrets
 import shutil
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from kruise_probe.api.times import utc_now
 from kruise_probe_playground.guardian import MARK_VARIABLE, kill_survivors
 from kruise_probe_playground.node.container_log import ContainerLog
 from kruise_probe_playground.node.containers import (
@@ -27,7 +27,6 @@ from kruise_probe_playground.node.containers import (
     NoSuchContainer,
     NotRunning,
     Sandbox,
-    SandboxConfig,
     State,
     cannot_start,
 )
@@ -70,12 +69,10 @@ class LocalRuntime:
         folder: Path,
         mark: str,
         base_environment: Mapping[str, str],
-        now: Callable[[], datetime],
     ) -> None:
         self._folder = folder
         self._mark = mark
         self._base_environment = base_environment
-        self._now = now
         self._sandboxes: dict[str, Sandbox] = {}
         self._containers: dict[str, LocalContainer] = {}
         self._listeners: list[Listener] = []
@@ -130,19 +127,21 @@ class LocalRuntime:
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener)
 
-    def create_sandbox(self, config: SandboxConfig) -> Sandbox:
+    def create_sandbox(
+        self, *, namespace: str, name: str, uid: str, ip: str, labels: Mapping[str, str]
+    ) -> Sandbox:
         """Create the sandbox and its folder.
 
         Raises:
             OSError: the folder cannot be made.
         """
-        other = f"{config.namespace}_" if config.namespace != "default" else ""
-        folder = self._folder / f"{other}{config.name}"
+        folder = self._folder / (name if namespace == "default" else f"{namespace}_{name}")
         if folder.exists():  # the previous pod of this name is still terminating
-            folder = folder.with_name(f"{folder.name}_{config.uid}")
+            folder = folder.with_name(f"{folder.name}_{uid}")
         folder.mkdir(parents=True)
-        sandbox = Sandbox(secrets.token_hex(32), config, folder, self._now())
-        self._sandboxes[sandbox.id] = sandbox
+        sandbox_id = secrets.token_hex(32)
+        sandbox = Sandbox(sandbox_id, namespace, name, uid, ip, labels, folder, utc_now())
+        self._sandboxes[sandbox_id] = sandbox
         return sandbox
 
     def create_container(self, sandbox: Sandbox, config: ContainerConfig) -> LocalContainer:
@@ -167,7 +166,7 @@ class LocalRuntime:
                 **config.environment,
                 MARK_VARIABLE: f"{self._mark}/{container_id}",
             },
-            created_at=self._now(),
+            created_at=utc_now(),
             log=ContainerLog(),
             ended=asyncio.Event(),
         )
@@ -190,7 +189,7 @@ class LocalRuntime:
             why = cannot_start(container.config.command, error, container.folder)
             self._finish(container, START_FAILED_EXIT_CODE, "StartError", why)
             return
-        container.started_at = self._now()
+        container.started_at = utc_now()
         container.state = State.RUNNING
         self._watching.create_task(
             self._watch(container, container.process), name=f"container {container.id[:8]}"
@@ -298,7 +297,7 @@ class LocalRuntime:
 
     def _finish(self, container: LocalContainer, exit_code: int, reason: str, message: str) -> None:
         container.state = State.EXITED
-        container.finished_at = self._now()
+        container.finished_at = utc_now()
         container.exit_code = exit_code
         container.reason = reason
         container.message = message

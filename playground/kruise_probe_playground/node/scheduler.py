@@ -8,12 +8,12 @@ import asyncio
 from collections import Counter
 from collections.abc import Sequence
 
+import msgspec
 import structlog
 
 from kruise_probe.api.errors import Conflict, KubeError, NotFound
 from kruise_probe.client.rest import ResourceListerWatcher, RestClient
 from kruise_probe.informers.shared_informer import SharedInformer
-from kruise_probe_playground.node.node_api import bind_pod
 from kruise_probe_playground.node.pods import NODE_PODS, NodePod
 
 RETRY_SECONDS = 0.5
@@ -61,9 +61,11 @@ class Scheduler:
         return min(self._nodes, key=lambda node: pods[node])
 
     async def _bind(self, pod: NodePod, node: str) -> None:
+        binding = {"apiVersion": "v1", "kind": "Binding", "target": {"name": node}}
+        path, body = NODE_PODS.path(*pod.key, "binding"), msgspec.json.encode(binding)
         while pod.uid in self._bound:
             try:
-                await bind_pod(self._client, pod.key, node)
+                await self._client.request_raw("POST", path, body)
             except (NotFound, Conflict):
                 return
             except KubeError as error:

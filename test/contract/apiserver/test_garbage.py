@@ -2,7 +2,6 @@
 
 import pytest
 from support.contract_api import Api, Json, node_pod_probe, pod
-from support.programs import until
 
 NEVER = {"kind": "Pod", "name": "never", "uid": "3b7e1d0c-0000-0000-0000-000000000000"}
 
@@ -43,16 +42,6 @@ async def test_an_owner_of_an_unserved_kind_counts_as_there(
     await api.until_gone(api.path("pods", "z"))
     left = (await api.get(api.path("pods"))).body["items"]
     assert [each["metadata"]["name"] for each in left] == ["both", "one"]
-
-
-async def test_a_reference_to_one_of_two_owners_goes_with_it(api: Api) -> None:
-    await api.create("leases", lease("both", await owner(api, "a"), await owner(api, "b")))
-    await api.delete(api.path("leases", "a"))
-
-    async def has_one_owner() -> bool:
-        return len((await api.get(api.path("leases", "both"))).meta["ownerReferences"]) == 1
-
-    await until("the reference is removed", has_one_owner)
 
 
 async def test_an_owner_in_another_namespace_does_not_keep_its_dependent(api: Api) -> None:

@@ -153,13 +153,6 @@ async def test_a_pod_that_is_deleted_at_once_is_modified_first(
 FUTURE = {"resourceVersion": str(10**15)}
 
 
-async def test_a_streaming_list_from_the_future(api: Api) -> None:
-    async with api.watch(api.path("leases"), **STREAMING, **FUTURE) as stream:
-        event = await stream.line()
-    assert (event["type"], event["object"]["code"]) == ("ERROR", 504)
-    assert event["object"]["details"]["causes"][0]["reason"] == "ResourceVersionTooLarge"
-
-
 async def test_a_watch_from_the_future(api: Api) -> None:
     async with api.watch(api.path("leases"), **FUTURE, timeoutSeconds=2) as stream:
         await api.create("leases", {"metadata": {"name": "l"}})

@@ -106,7 +106,7 @@ async def subject(
             sandbox = embedded.sandbox(pod="contract")
             embedded.start(REST, sandbox=sandbox)
             embedded.start(END, sandbox=sandbox, name="ended")
-            yield Subject(runtime, sandbox.config.uid, "default")
+            yield Subject(runtime, sandbox.uid, "default")
 
 
 @pytest.fixture(scope="session")

@@ -313,7 +313,7 @@ async def test_our_daemon_beside_kruises_manager_and_over_its_crds(
     """What is pruned of its results is no reason to write them again, nor to forget them when it restarts."""
     sandbox = runtime.sandbox(pod="p", namespace=cluster.namespace)
     runtime.start(["sleep", "1000"], sandbox=sandbox)
-    probed = Probed(sandbox.config.uid, cluster.folder / "ticks")
+    probed = Probed(sandbox.uid, cluster.folder / "ticks")
     await cluster.api.create(
         node_pod_probe_path("").rstrip("/"),
         node_pod_probe(NODE, spec=as_kruises_manager_writes(probed, cluster.namespace)),

@@ -12,7 +12,6 @@ from kruise_probe_playground.node.container_log import (
     MAX_LOG_BYTES,
     ContainerLog,
 )
-from kruise_probe_playground.pod_streams import LogOptions
 
 
 def log_of(*chunks: bytes) -> ContainerLog:
@@ -23,7 +22,7 @@ def log_of(*chunks: bytes) -> ContainerLog:
 
 
 async def read(log: ContainerLog, **options: Any) -> bytes:
-    return b"".join([each async for each in log.read(LogOptions(**options))])
+    return b"".join([each async for each in log.read(**options)])
 
 
 async def test_unfinished_line_is_in_the_log_of_an_ended_container() -> None:
@@ -51,7 +50,7 @@ async def test_log_is_the_end_of_the_output_and_bounded(chunks: list[bytes]) -> 
 
 async def test_follower_that_falls_behind_misses_only_dropped_lines() -> None:
     log = log_of(b"old\n")
-    reading = log.read(LogOptions(follow=True))
+    reading = log.read(follow=True)
     assert await anext(reading) == b"old\n"
     log.take(b"x" * MAX_LOG_BYTES + b"\n")
     log.take(b"new\n")
