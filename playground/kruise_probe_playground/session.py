@@ -29,10 +29,15 @@ from kruise_probe_playground.node.containers import (
 from kruise_probe_playground.node.embedded_node import EmbeddedNode
 from kruise_probe_playground.node.runtime import LocalRuntime
 from kruise_probe_playground.node.scheduler import Scheduler
-from kruise_probe_playground.private_files import create_private, fill_private
 from kruise_probe_playground.programs import Child, daemon, manager
 from kruise_probe_playground.replicas import ReplicaSetController
-from kruise_probe_playground.workspace import NoWorkspace, Workspace, workspace
+from kruise_probe_playground.workspace import (
+    NoWorkspace,
+    Workspace,
+    create_private,
+    fill_private,
+    workspace,
+)
 
 USER_AGENT = "kruise-probe-playground"
 USER = "kubernetes-admin"
@@ -74,12 +79,8 @@ class Playground:
         self._node_count = nodes
         self._kubeconfig_out = kubeconfig_out
         self._on_note = on_note
-        self._nodes: list[EmbeddedNode] = []
+        self.nodes: list[EmbeddedNode] = []
         self._stack = AsyncExitStack()
-
-    @property
-    def nodes(self) -> Sequence[EmbeddedNode]:
-        return self._nodes
 
     async def __aenter__(self) -> Self:
         """Start everything.
@@ -123,7 +124,7 @@ class Playground:
         applier = Applier(self.client, self._on_note)
         await applier.apply([_namespace(SYSTEM_NAMESPACE)])
         names = [f"node-{number}" for number in range(self._node_count)]
-        self._nodes = [self._make_node(each, kubelets, place) for each in names]
+        self.nodes = [self._make_node(each, kubelets, place) for each in names]
         self.manager = manager(self.kubeconfig, place, on_end=self._note_end)
         self.daemons = {
             node.name: daemon(self.kubeconfig, place, node, on_end=self._note_end)

@@ -1,4 +1,4 @@
-"""The folder of a playground, the mark of its processes, and the guardian that cleans up both."""
+"""The folder of a playground, its files with secrets, the mark of its processes, and the guardian that cleans up."""
 
 import os
 import secrets
@@ -87,3 +87,28 @@ def _others_may_rename_in(folder: str) -> bool:
     """Whether it is writable for all users without the sticky bit that /tmp has."""
     mode = os.stat(folder).st_mode
     return bool(mode & stat.S_IWOTH) and not mode & stat.S_ISVTX
+
+
+def create_private(path: Path, text: str = "") -> None:
+    """Create a file with mode 0600.
+
+    Raises:
+        FileExistsError: the path exists, possibly as a dangling symlink.
+        OSError: it cannot be written.
+    """
+    _write(path, os.O_CREAT | os.O_EXCL, text)
+
+
+def fill_private(path: Path, text: str) -> None:
+    """Write to a file that `create_private` made.
+
+    Raises:
+        OSError: it was removed or replaced by a symlink.
+    """
+    _write(path, os.O_TRUNC, text)
+
+
+def _write(path: Path, flags: int, text: str) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC | flags, 0o600)
+    with os.fdopen(descriptor, "w") as file:
+        file.write(text)

@@ -26,9 +26,9 @@ from kruise_probe.api.kinds import KubeObject, Resource, WatchEvent
 from kruise_probe.api.names import MANAGER_FIELD_MANAGER
 from kruise_probe.api.resources import LEASES, MARKERS, NODE_POD_PROBES, NODES, PODS
 from kruise_probe.client.request import PatchType
-from kruise_probe_playground.apiserver.bodies import merge_patch
 from kruise_probe_playground.apiserver.builtin import builtin_kinds
 from kruise_probe_playground.apiserver.managed_fields import ManagerIdentifier, track
+from kruise_probe_playground.apiserver.requests import merge_patch
 from kruise_probe_playground.apiserver.strategic import strategic_merge_patch
 
 T = TypeVar("T", bound=KubeObject)

@@ -11,8 +11,8 @@ from ipaddress import ip_address
 from typing import Final
 from urllib.parse import urlsplit
 
-from kruise_probe_playground.apiserver.bodies import read_json
 from kruise_probe_playground.apiserver.failures import Failure, bad_request
+from kruise_probe_playground.apiserver.requests import read_json
 from kruise_probe_playground.apiserver.schema import Json
 
 AUTHENTICATED: Final = "system:authenticated"

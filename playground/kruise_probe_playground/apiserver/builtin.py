@@ -86,23 +86,6 @@ class NodeRules(Rules):
         """A kubelet registers its node with the status."""
 
 
-_INVOLVED: Final = (
-    *("kind", "namespace", "name", "uid"),
-    *("apiVersion", "resourceVersion", "fieldPath"),
-)
-_read_event_fields: Final = fields(
-    *(f"involvedObject.{each}" for each in _INVOLVED), "reason", "reportingComponent", "type"
-)
-
-
-def _event_fields(event: Json) -> Mapping[str, str]:
-    component = (event.get("source") or {}).get("component")
-    return {
-        **_read_event_fields(event),
-        "source": component or event.get("reportingComponent") or "",
-    }
-
-
 def _kind(name: str, columns: Sequence[Column], *, package: str = _CORE, **more: Any) -> Kind:
     values: dict[str, Any] = {
         "group": "",
@@ -127,7 +110,10 @@ def builtin_kinds() -> list[Kind]:
             "Event",
             tables.EVENTS,
             short_names=("ev",),
-            select_fields=_event_fields,
+            select_fields=fields(
+                *(f"involvedObject.{each}" for each in ("kind", "namespace", "name", "uid")),
+                *("reason", "type"),
+            ),
         ),
         _kind(
             "Namespace",
@@ -136,7 +122,6 @@ def builtin_kinds() -> list[Kind]:
             short_names=("ns",),
             rules=NamespaceRules(),
             subresources=("status",),
-            dns_label_name=True,
             returns_deleted=True,
             select_fields=fields("status.phase"),
         ),

@@ -23,12 +23,11 @@ from kruise_probe_playground.apiserver.authentication import (
     review_response,
 )
 from kruise_probe_playground.apiserver.commands import StartCommand, serve_command
-from kruise_probe_playground.apiserver.discovery import discovery
+from kruise_probe_playground.apiserver.discovery import OpenApi, discovery
 from kruise_probe_playground.apiserver.failures import Failure
 from kruise_probe_playground.apiserver.forwarding import serve_ports
 from kruise_probe_playground.apiserver.handlers import Call, VerbHandlers, check_route, verb_of
 from kruise_probe_playground.apiserver.logs import OpenLog, open_log, running_container
-from kruise_probe_playground.apiserver.openapi import OpenApi
 from kruise_probe_playground.apiserver.registry import Registry
 from kruise_probe_playground.apiserver.requests import parse_path
 from kruise_probe_playground.apiserver.watching import Watch

@@ -10,27 +10,24 @@ from typing import Final, NamedTuple
 import msgspec
 
 from kruise_probe_playground.apiserver import failures
-from kruise_probe_playground.apiserver.bodies import (
-    apply_patch,
-    check_no_dry_run,
-    patch_type_of,
-    read_binding,
-    read_json,
-    read_object,
-)
 from kruise_probe_playground.apiserver.deleting import delete, read_delete_options
 from kruise_probe_playground.apiserver.failures import FailureTarget
 from kruise_probe_playground.apiserver.kinds import SUBRESOURCE_VERBS, Kind
-from kruise_probe_playground.apiserver.listing import list_objects, scope_of
 from kruise_probe_playground.apiserver.presenting import Presenter, presenter_for
 from kruise_probe_playground.apiserver.registry import Registry
 from kruise_probe_playground.apiserver.replica_sets import scale_of, scaled
 from kruise_probe_playground.apiserver.requests import (
     ResourcePath,
+    apply_patch,
+    check_no_dry_run,
     is_true,
     parse_list_query,
+    patch_type_of,
+    read_binding,
+    read_json,
+    read_object,
 )
-from kruise_probe_playground.apiserver.watching import Watch
+from kruise_probe_playground.apiserver.watching import Watch, list_objects, scope_of
 from kruise_probe_playground.apiserver.writing import Editor, WriteOptions, Written
 
 _MAX_MANAGER: Final = 128
@@ -140,7 +137,7 @@ class VerbHandlers:
     def _create(self, call: Call) -> VerbResponse:
         if call.path.subresource == "binding":
             return self._bind(call)
-        options = _options(call, "CreateOptions")
+        options = _options(call)
         sent = read_object(call.kind, call.body, call.content_type)
         written = self._editor.create(call.kind, call.path.namespace, sent, options)
         return self._written(call, written)
@@ -161,7 +158,7 @@ class VerbHandlers:
         return VerbResponse(201, msgspec.json.encode(failures.success({"code": 201})))
 
     def _update(self, call: Call) -> VerbResponse:
-        options = _options(call, "UpdateOptions")
+        options = _options(call)
         sent = read_object(call.kind, call.body, call.content_type)
         subresource = call.path.subresource
         written = self._editor.replace(call.kind, call.path.key, subresource, sent, options)
@@ -170,7 +167,7 @@ class VerbHandlers:
     def _patch(self, call: Call) -> VerbResponse:
         kind, key = call.kind, call.path.key
         patch_type = patch_type_of(kind, call.content_type)
-        options = _options(call, "PatchOptions")
+        options = _options(call)
         stored = self._registry.get(kind, key)
         patched = apply_patch(kind, kind.decode(stored), call.body, patch_type)
         written = self._editor.update(
@@ -189,7 +186,7 @@ class VerbHandlers:
                 scale = apply_patch(call.kind, scale, call.body, form)
             else:
                 scale = read_json(call.body, call.content_type, "Scale")
-            options = _options(call, "UpdateOptions")
+            options = _options(call)
             written = self._editor.update(call.kind, stored, "scale", scaled(found, scale), options)
             scale = scale_of(call.kind.decode(written.stored))
         return VerbResponse(200, msgspec.json.encode(scale))
@@ -208,16 +205,8 @@ class VerbHandlers:
         return VerbResponse(200, msgspec.json.encode(failures.success({"details": details})))
 
 
-def _options(call: Call, kind: str) -> WriteOptions:
+def _options(call: Call) -> WriteOptions:
     check_no_dry_run(call.query)
-    named = call.query.get("fieldManager", "")
-    if len(named.encode()) > _MAX_MANAGER:
-        problem = failures.too_long("fieldManager", _MAX_MANAGER)
-        raise failures.invalid(FailureTarget("meta.k8s.io", "", kind), [problem])
-    manager = named or _from_user_agent(call.headers.get("user-agent", ""))
-    return WriteOptions(manager or "unknown", call.query.get("fieldValidation") == "Strict")
-
-
-def _from_user_agent(agent: str) -> str:
-    printable = "".join(letter for letter in agent.partition("/")[0] if letter.isprintable())
-    return printable.encode()[:_MAX_MANAGER].decode(errors="ignore")
+    manager = call.query.get("fieldManager") or call.headers.get("user-agent", "").partition("/")[0]
+    manager = manager[:_MAX_MANAGER] or "unknown"
+    return WriteOptions(manager, call.query.get("fieldValidation") == "Strict")

@@ -98,7 +98,6 @@ class Kind:
         select_fields: the values of the fields that field selectors support, besides name and namespace.
         custom: defined by a CustomResourceDefinition.
         returns_deleted: the response to an immediate deletion is the object, not a Status.
-        dns_label_name: names are DNS labels, not subdomains.
     """
 
     group: str
@@ -118,7 +117,6 @@ class Kind:
     has_generation: bool = False
     unconditional_update: bool = True
     returns_deleted: bool = False
-    dns_label_name: bool = False
     verbs: Sequence[str] = ALL_VERBS
     blank: Json = field(default_factory=dict)
     select_fields: Callable[[Json], Mapping[str, str]] = NO_FIELDS

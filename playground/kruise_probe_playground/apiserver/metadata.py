@@ -59,7 +59,7 @@ def problems(metadata: Json, kind: Kind) -> Iterator[Cause]:
     name = metadata.get("name") or ""
     if not name:
         yield failures.required("metadata.name", "name or generateName is required")
-    elif problem := name_error(name, label=kind.dns_label_name):
+    elif problem := name_error(name):
         yield failures.invalid_value("metadata.name", name, problem)
     if not kind.namespaced and metadata.get("namespace"):
         yield failures.forbidden_field("metadata.namespace", "not allowed on this type")

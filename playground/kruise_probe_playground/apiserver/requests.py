@@ -1,16 +1,27 @@
-"""Paths and queries of requests.
+"""Paths, queries and bodies of requests.
 
-Source: apiserver pkg/endpoints/request/requestinfo.go; metav1.ListOptions.
-Differs: only the options of this server.
+Source: apiserver pkg/endpoints/request/requestinfo.go, pkg/endpoints/handlers/{create,update,patch}.go; metav1.ListOptions.
+Differs: only the options of this server; JSON only; no JSON patch, no server-side apply, no dry run.
 """
 
 import re
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, Final, NamedTuple
 from urllib.parse import unquote
 
+import msgspec
+
 from kruise_probe.api.keys import NamespacedName
-from kruise_probe_playground.apiserver.failures import bad_request
+from kruise_probe.client.request import PatchType
+from kruise_probe_playground.apiserver.failures import (
+    Failure,
+    bad_request,
+    undecodable_patch,
+    unsupported_media_type,
+)
+from kruise_probe_playground.apiserver.kinds import Kind
+from kruise_probe_playground.apiserver.schema import Json
+from kruise_probe_playground.apiserver.strategic import strategic_merge_patch
 
 
 class ResourcePath(NamedTuple):
@@ -96,3 +107,125 @@ def number(query: Mapping[str, str], name: str) -> int | None:
     if text and not re.fullmatch("-?[0-9]{1,18}", text):
         raise bad_request(f'{name}: Invalid value: "{text[:64]}": must be a number')
     return int(text) if text else None
+
+
+_JSON: Final = "application/json"
+
+
+def media_type(content_type: str) -> str:
+    return content_type.partition(";")[0].strip().lower()
+
+
+def read_object(kind: Kind, body: bytes, content_type: str) -> Json:
+    """Decode the object of a create or an update."""
+    sent = read_json(body, content_type, kind.kind)
+    if not isinstance(sent.get("metadata") or {}, dict):
+        raise unrecognized(kind.kind, "json: cannot unmarshal metadata into an object", body)
+    version = sent.get("apiVersion") or ("" if kind.custom else kind.api_version)
+    name = sent.get("kind") or ("" if kind.custom else kind.kind)
+    # The rules of custom resources check the name.
+    if version != kind.api_version or not name or (name != kind.kind and not kind.custom):
+        raise bad_request(
+            f'{name} in version "{version}" cannot be handled as a {kind.kind}: expected'
+            f" {kind.kind} of version {kind.api_version}"
+        )
+    return sent
+
+
+def read_json(body: bytes, content_type: str, kind: str) -> Json:
+    """Decode an object; `kind` is for messages."""
+    media = media_type(content_type)
+    if media == "application/vnd.kubernetes.protobuf":
+        raise unsupported_media_type(
+            "this playground's API server reads no protobuf; use kubectl create -f or kubectl apply -f,"
+            " which send JSON"
+        )
+    if media not in (_JSON, ""):
+        raise _unknown_format(_JSON)
+    try:
+        sent: Json = msgspec.json.decode(body, type=dict)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise unrecognized(
+            kind, f"couldn't get version/kind; json parse error: {error}", body
+        ) from error
+    return sent
+
+
+def check_no_dry_run(options: Mapping[str, Any]) -> None:
+    """Refuse a dry run, instead of doing what it asks for."""
+    if options.get("dryRun"):
+        raise bad_request(
+            "this playground's API server has no dry run; leave out --dry-run=server, or use --dry-run=client"
+        )
+
+
+def _unknown_format(*accepted: str) -> Failure:
+    return unsupported_media_type(
+        "the body of the request was in an unknown format - accepted media types include:"
+        f" {', '.join(accepted)}"
+    )
+
+
+def unrecognized(kind: str, why: str, body: bytes) -> Failure:
+    shown = body[:1024].decode(errors="replace")
+    return bad_request(
+        f"the object provided is unrecognized (must be of type {kind}): {why} ({shown})"
+    )
+
+
+def apply_patch(kind: Kind, old: Json, body: bytes, patch_type: PatchType) -> Json:
+    """Apply a patch to a copy of `old`."""
+    try:
+        patch: Json = msgspec.json.decode(body, type=dict)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise bad_request(f"error decoding patch: {error}") from error
+    if patch_type is PatchType.STRATEGIC_MERGE:
+        patched = strategic_merge_patch(old, patch, kind.schema)
+    else:
+        patched = merge_patch(old, patch)
+    if not isinstance(patched.get("metadata") or {}, dict):
+        raise undecodable_patch(patched, "json: cannot unmarshal into an object")
+    return (
+        patched if kind.custom else {**patched, "kind": kind.kind, "apiVersion": kind.api_version}
+    )
+
+
+def patch_type_of(kind: Kind, content_type: str) -> PatchType:
+    """The patch type of a Content-Type. Checked before the object is looked up."""
+    accepted = [PatchType.MERGE]
+    if not kind.custom:
+        accepted.append(PatchType.STRATEGIC_MERGE)
+    media = media_type(content_type)
+    if media == "application/apply-patch+yaml":
+        raise unsupported_media_type(
+            "this playground's API server has no server-side apply; use kubectl apply without"
+            " --server-side"
+        )
+    if media == "application/json-patch+json":
+        raise unsupported_media_type(
+            "this playground's API server has no JSON patch; use kubectl patch --type=merge"
+        )
+    if media not in accepted:
+        raise _unknown_format(*accepted)
+    return PatchType(media)
+
+
+def read_binding(body: bytes, content_type: str) -> str:
+    """The node of a Binding."""
+    target = read_json(body, content_type, "Binding").get("target")
+    if not isinstance(target, dict) or not isinstance(target.get("name"), str):
+        raise unrecognized("Binding", "it has no target.name", body)
+    return str(target["name"])
+
+
+def merge_patch(target: Any, patch: Any) -> Any:
+    """Apply a JSON merge patch (RFC 7386). `target` does not change; parts are shared."""
+    if not isinstance(patch, dict):
+        return patch
+    merged = dict(target) if isinstance(target, dict) else {}
+    for key, value in patch.items():
+        if value is None:
+            merged.pop(key, None)
+        else:
+            merged[key] = merge_patch(merged.get(key), value)
+    return merged

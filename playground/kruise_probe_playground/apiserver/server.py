@@ -21,13 +21,13 @@ from kruise_probe_playground.apiserver.authentication import Tokens
 from kruise_probe_playground.apiserver.builtin import builtin_kinds
 from kruise_probe_playground.apiserver.commands import StartCommand, no_commands
 from kruise_probe_playground.apiserver.custom import Validator, custom_kind
+from kruise_probe_playground.apiserver.deleting import GarbageCollector
 from kruise_probe_playground.apiserver.frontend import MAX_BODY_BYTES, Frontend, abort
-from kruise_probe_playground.apiserver.garbage import GarbageCollector
 from kruise_probe_playground.apiserver.logs import OpenLog, no_nodes
 from kruise_probe_playground.apiserver.registry import Registry
 from kruise_probe_playground.apiserver.schema import Json
 from kruise_probe_playground.apiserver.writing import Editor, WriteOptions
-from kruise_probe_playground.private_files import create_private
+from kruise_probe_playground.workspace import create_private
 
 DEFINITIONS: Final = "customresourcedefinitions.apiextensions.k8s.io"
 NAMESPACES: Final = ("default", "kube-system", "kube-public", "kube-node-lease")

@@ -3,7 +3,7 @@
 Source: metav1.TableColumnDefinition; kubernetes pkg/printers/internalversion/printers.go; client-go util/jsonpath;
 apiextensions-apiserver pkg/registry/customresource/tableconvertor.
 Differs: shorter descriptions; only pods have the columns of `-o wide`; nodes have no roles; ages have one unit (`2m`);
-the states of pods are the common ones. JSONPath has only fields and `[?(@.type=="Ready")]`, which yields the first match.
+the states of pods are those of their containers, without init containers and sidecars. JSONPath has only fields and `[?(@.type=="Ready")]`, which yields the first match.
 """
 
 import re
@@ -114,33 +114,12 @@ def _is_true(pod: Json, condition: str) -> bool:
     )
 
 
-def _sidecars(pod: Json) -> set[str]:
-    containers = pod["spec"].get("initContainers") or ()
-    return {each["name"] for each in containers if each.get("restartPolicy") == "Always"}
-
-
 def _reason(status: Json) -> str:
     """Why a container does not run, or nothing."""
     state = status.get("state") or {}
     if ended := state.get("terminated"):
-        sent = f"Signal:{ended['signal']}" if ended.get("signal") else ""
-        return ended.get("reason") or sent or f"ExitCode:{ended.get('exitCode', 0)}"
+        return ended.get("reason") or f"ExitCode:{ended.get('exitCode', 0)}"
     return (state.get("waiting") or {}).get("reason") or ""
-
-
-def _initializing(pod: Json) -> str:
-    """The progress of the init containers, or nothing when all have completed."""
-    sidecars = _sidecars(pod)
-    for index, status in enumerate(_listed(pod, "initContainerStatuses")):
-        ended = (status.get("state") or {}).get("terminated")
-        started = status["name"] in sidecars and status.get("started")
-        if started or (ended and not ended.get("exitCode")):
-            continue
-        reason = _reason(status)
-        if reason in ("", "PodInitializing"):
-            reason = f"{index}/{len(pod['spec']['initContainers'])}"
-        return f"Init:{reason}"
-    return ""
 
 
 def _runs(status: Json) -> bool:
@@ -148,11 +127,9 @@ def _runs(status: Json) -> bool:
 
 
 def _ready(pod: Json, _: datetime) -> str:
-    """`1/2`: ready containers and sidecars, and all of them."""
-    sidecars = _sidecars(pod)
-    inits = [each for each in _listed(pod, "initContainerStatuses") if each["name"] in sidecars]
-    ready = sum(map(_runs, (*inits, *_listed(pod, "containerStatuses"))))
-    return f"{ready}/{len(pod['spec'].get('containers') or ()) + len(sidecars)}"
+    """`1/2`: ready containers, and all of them."""
+    ready = sum(map(_runs, _listed(pod, "containerStatuses")))
+    return f"{ready}/{len(pod['spec'].get('containers') or ())}"
 
 
 def _status(pod: Json, _: datetime) -> str:
@@ -161,9 +138,6 @@ def _status(pod: Json, _: datetime) -> str:
     phase = status.get("phase") or ""
     if "deletionTimestamp" in pod["metadata"] and phase not in ("Succeeded", "Failed"):
         return "Terminating"
-    initializing = _initializing(pod)
-    if initializing and not _is_true(pod, "Initialized"):
-        return initializing
     containers = _listed(pod, "containerStatuses")
     reasons = sorted(map(_reason, containers), key=lambda each: each == "Completed")
     reason: str = next(filter(None, (*reasons, status.get("reason"), phase)), "")
@@ -172,13 +146,8 @@ def _status(pod: Json, _: datetime) -> str:
     return reason
 
 
-def _restarts(pod: Json, now: datetime) -> str:
-    """`3 (5m ago)`: the number of restarts, and the time since the last one."""
-    counted = (*_listed(pod, "initContainerStatuses"), *_listed(pod, "containerStatuses"))
-    restarts = sum(each.get("restartCount", 0) for each in counted)
-    lasts = [(each.get("lastState") or {}).get("terminated") or {} for each in counted]
-    last = max((each.get("finishedAt") or "" for each in lasts), default="")
-    return f"{restarts} ({age(last, now)} ago)" if restarts and last else str(restarts)
+def _restarts(pod: Json, _: datetime) -> str:
+    return str(sum(each.get("restartCount", 0) for each in _listed(pod, "containerStatuses")))
 
 
 def _gates(pod: Json, _: datetime) -> str:

@@ -1,7 +1,9 @@
-"""Watches: initial events, changes, bookmarks and timeouts.
+"""Lists and watches: selection, initial events, changes, bookmarks and timeouts.
 
-Source: apiserver pkg/storage/cacher/{cacher,cache_watcher,watch_cache}.go, pkg/endpoints/handlers/watch.go.
-Differs: bookmarks have a fixed interval.
+Source: apiserver pkg/storage/cacher/{cacher,cache_watcher,watch_cache}.go, pkg/endpoints/handlers/watch.go,
+pkg/apis/meta/internalversion/validation.
+Differs: a list is always whole: it ignores `limit`, as the API allows; no resourceVersionMatch=Exact; bookmarks have a
+fixed interval.
 """
 
 import asyncio
@@ -11,14 +13,57 @@ from typing import Final
 
 import msgspec
 
-from kruise_probe_playground.apiserver.failures import Failure, gone
+from kruise_probe_playground.apiserver.failures import (
+    Failure,
+    FailureTarget,
+    check,
+    forbidden_field,
+    gone,
+    unsupported,
+)
 from kruise_probe_playground.apiserver.kinds import Kind
-from kruise_probe_playground.apiserver.listing import check_options
 from kruise_probe_playground.apiserver.presenting import Presenter
 from kruise_probe_playground.apiserver.registry import Registry
 from kruise_probe_playground.apiserver.requests import ListQuery
 from kruise_probe_playground.apiserver.schema import Json
+from kruise_probe_playground.apiserver.selecting import parse_fields, parse_labels
 from kruise_probe_playground.apiserver.store import Change, Scope, Stored
+
+_NOT_OLDER = "NotOlderThan"
+_MATCH = "resourceVersionMatch"
+
+
+def scope_of(kind: Kind, namespace: str, query: ListQuery, name: str = "") -> Scope:
+    selector = query.field_selector
+    if name:
+        selector = f"metadata.name={name},{selector}" if selector else f"metadata.name={name}"
+    return Scope(
+        namespace, parse_labels(query.label_selector), parse_fields(selector, kind.known_fields)
+    )
+
+
+def list_objects(registry: Registry, kind: Kind, scope: Scope, query: ListQuery) -> list[Stored]:
+    """All selected objects, in order."""
+    check_options(query, watch=False)
+    return [each for each in registry.collection(kind).ordered() if scope.matches(each)]
+
+
+def check_options(query: ListQuery, *, watch: bool) -> None:
+    """Fail for options that this server does not have."""
+    match, initial = query.match, query.send_initial_events is not None
+    check(
+        FailureTarget("meta.k8s.io", "", "ListOptions"),
+        (
+            initial and not (watch and match == _NOT_OLDER),
+            forbidden_field("sendInitialEvents", f"needs a watch with {_MATCH}={_NOT_OLDER}"),
+        ),
+        (match not in ("", _NOT_OLDER), unsupported(_MATCH, match, [_NOT_OLDER])),
+        (
+            query.continue_token,
+            forbidden_field("continue", "this playground's API server sends whole lists"),
+        ),
+    )
+
 
 BOOKMARK_INTERVAL_SECONDS: Final = 30.0
 _MINIMUM_TIMEOUT_SECONDS: Final = 1800.0

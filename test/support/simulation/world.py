@@ -33,8 +33,8 @@ from kruise_probe.daemon.cri.runtime import ExecResult
 from kruise_probe.manifests.crds import all_crds
 from kruise_probe_playground.apiserver.builtin import builtin_kinds
 from kruise_probe_playground.apiserver.custom import custom_kind
+from kruise_probe_playground.apiserver.deleting import GarbageCollector
 from kruise_probe_playground.apiserver.failures import Cause
-from kruise_probe_playground.apiserver.garbage import GarbageCollector
 from kruise_probe_playground.apiserver.kinds import Kind
 from kruise_probe_playground.apiserver.registry import Registry
 from kruise_probe_playground.apiserver.store import Stored
