@@ -83,7 +83,6 @@ def custom_kind(crd: Json, validator: Validator | None = None) -> Kind:
         plural=names["plural"],
         singular=names.get("singular") or names["kind"].lower(),
         kind=names["kind"],
-        list_kind=names.get("listKind") or "",
         namespaced=spec["scope"] == "Namespaced",
         short_names=tuple(names.get("shortNames") or ()),
         subresources=("status",) if has_status else (),

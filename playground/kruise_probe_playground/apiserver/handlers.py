@@ -28,7 +28,7 @@ from kruise_probe_playground.apiserver.requests import (
     read_object,
 )
 from kruise_probe_playground.apiserver.watching import Watch, list_objects, scope_of
-from kruise_probe_playground.apiserver.writing import Editor, WriteOptions, Written
+from kruise_probe_playground.apiserver.writing import Editor, WriteOptions
 
 _MAX_MANAGER: Final = 128
 
@@ -139,8 +139,8 @@ class VerbHandlers:
             return self._bind(call)
         options = _options(call)
         sent = read_object(call.kind, call.body, call.content_type)
-        written = self._editor.create(call.kind, call.path.namespace, sent, options)
-        return self._written(call, written)
+        stored = self._editor.create(call.kind, call.path.namespace, sent, options)
+        return VerbResponse(201, self._presenter(call).one(stored))
 
     def _bind(self, call: Call) -> VerbResponse:
         """Set a pod's node, for a scheduler."""
@@ -161,8 +161,8 @@ class VerbHandlers:
         options = _options(call)
         sent = read_object(call.kind, call.body, call.content_type)
         subresource = call.path.subresource
-        written = self._editor.replace(call.kind, call.path.key, subresource, sent, options)
-        return self._written(call, written)
+        stored = self._editor.replace(call.kind, call.path.key, subresource, sent, options)
+        return VerbResponse(200, self._presenter(call).one(stored))
 
     def _patch(self, call: Call) -> VerbResponse:
         kind, key = call.kind, call.path.key
@@ -170,10 +170,10 @@ class VerbHandlers:
         options = _options(call)
         stored = self._registry.get(kind, key)
         patched = apply_patch(kind, kind.decode(stored), call.body, patch_type)
-        written = self._editor.update(
+        stored = self._editor.update(
             kind, stored, call.path.subresource, patched, options, patched=True
         )
-        return self._written(call, written)
+        return VerbResponse(200, self._presenter(call).one(stored))
 
     def _scale(self, call: Call) -> VerbResponse:
         """Get, update or patch the Scale of a ReplicaSet."""
@@ -187,13 +187,9 @@ class VerbHandlers:
             else:
                 scale = read_json(call.body, call.content_type, "Scale")
             options = _options(call)
-            written = self._editor.update(call.kind, stored, "scale", scaled(found, scale), options)
-            scale = scale_of(call.kind.decode(written.stored))
+            stored = self._editor.update(call.kind, stored, "scale", scaled(found, scale), options)
+            scale = scale_of(call.kind.decode(stored))
         return VerbResponse(200, msgspec.json.encode(scale))
-
-    def _written(self, call: Call, written: Written) -> VerbResponse:
-        body = self._presenter(call).one(written.stored)
-        return VerbResponse(201 if written.created else 200, body)
 
     def _delete(self, call: Call) -> VerbResponse:
         options = read_delete_options(call.body, call.query, call.content_type)

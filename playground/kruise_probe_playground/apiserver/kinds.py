@@ -110,7 +110,6 @@ class Kind:
     openapi: Json
     columns: Sequence[Column]
     rules: Rules
-    list_kind: str = ""
     short_names: Sequence[str] = ()
     subresources: Sequence[str] = ()
     custom: bool = False

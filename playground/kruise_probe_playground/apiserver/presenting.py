@@ -34,7 +34,7 @@ class Presenter:
     def list(self, items: Sequence[Stored], revision: int) -> bytes:
         empty = {"continue": ""} if self._kind.custom else {}
         head = {
-            "kind": self._kind.list_kind or f"{self._kind.kind}List",
+            "kind": f"{self._kind.kind}List",
             "apiVersion": self._kind.api_version,
             "metadata": {**empty, "resourceVersion": str(revision)},
         }

@@ -35,20 +35,13 @@ class WriteOptions(NamedTuple):
     strict: bool = False
 
 
-class Written(NamedTuple):
-    """The object of the response; `created` makes it a 201."""
-
-    stored: Stored
-    created: bool = False
-
-
 class Editor:
     """Writes objects of all kinds to one registry."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
 
-    def create(self, kind: Kind, namespace: str, sent: Json, options: WriteOptions) -> Written:
+    def create(self, kind: Kind, namespace: str, sent: Json, options: WriteOptions) -> Stored:
         """Store a new object."""
         new = _pruned(kind, sent, options)
         metadata = new.setdefault("metadata", {})
@@ -75,12 +68,11 @@ class Editor:
         key = NamespacedName(namespace, metadata["name"])
         if key in self._registry.collection(kind).objects:
             raise failures.already_exists(kind.target(key.name))
-        stored = self._registry.commit(kind, new, None)
-        return Written(stored, created=True)
+        return self._registry.commit(kind, new, None)
 
     def replace(
         self, kind: Kind, key: NamespacedName, subresource: str, sent: Json, options: WriteOptions
-    ) -> Written:
+    ) -> Stored:
         """Replace a stored object or its status."""
         metadata = sent.get("metadata") or {}
         _check_name(metadata.get("name"), key)
@@ -102,7 +94,7 @@ class Editor:
         options: WriteOptions,
         *,
         patched: bool = False,
-    ) -> Written:
+    ) -> Stored:
         """Store `sent`, a whole or patched object, in place of `stored`."""
         old = kind.decode(stored)
         new = _pruned(kind, sent, options, old, patched=patched)
@@ -127,7 +119,7 @@ class Editor:
             waits = metadata.get("deletionGracePeriodSeconds") or kind.plural == "namespaces"
             store = self._registry.remove if ended and not waits else self._registry.commit
             stored = store(kind, new, stored)
-        return Written(stored)
+        return stored
 
 
 def _check_name(name: Any, key: NamespacedName) -> None:

@@ -112,15 +112,14 @@ class LocalRuntime:
         return self._sandboxes[sandbox_id]
 
     def container(self, container_id: str) -> LocalContainer:
-        """The container with this id or unique id prefix, as in containerd.
+        """The container with this id.
 
         Raises:
-            NoSuchContainer: none or several match.
+            NoSuchContainer: it does not exist.
         """
-        found = [each for each in self._containers.values() if each.id.startswith(container_id)]
-        if len(found) != 1 or not container_id:
+        if container_id not in self._containers:
             raise NoSuchContainer(container_id)
-        return found[0]
+        return self._containers[container_id]
 
     def add_listener(self, listener: Listener) -> Callable[[], None]:
         """Call `listener` on every change; return a function that removes it."""
