@@ -1,23 +1,19 @@
 """The calls of the Container Runtime Interface, served by the embedded runtime.
 
 Source: containerd 1.6 pkg/cri/server (container_list, container_status, container_execsync, sandbox_status).
-Differs: only the calls that the daemon makes, without filters; the event stream is that of containerd 1.7.
+Differs: only the calls that the daemon makes, without filters.
 """
 
-import asyncio
-from collections.abc import AsyncIterator
 from datetime import datetime
 from importlib.metadata import version
 from typing import Any, NoReturn
 
 import grpc
 
-from kruise_probe.api.times import utc_now
 from kruise_probe.daemon.cri._pb import cri_pb2 as pb
 from kruise_probe.daemon.cri._pb.cri_pb2_grpc import RuntimeServiceServicer
 from kruise_probe_playground.node.containers import (
     CannotStart,
-    ContainerChange,
     ExecTimedOut,
     LocalContainer,
     NoSuchContainer,
@@ -30,12 +26,9 @@ Context = grpc.aio.ServicerContext[Any, Any]
 
 RUNTIME_NAME = "kruise-probe-playground"
 
-WAITING_EVENTS = 1_000
-"""Bound of the backlog of an event stream; a slower reader loses its stream."""
-
 
 class CriService(RuntimeServiceServicer):
-    """Has no state but the readers of its event stream."""
+    """Has no state."""
 
     def __init__(self, runtime: LocalRuntime) -> None:
         self._runtime = runtime
@@ -102,26 +95,6 @@ class CriService(RuntimeServiceServicer):
             )
         await context.abort(code, f"failed to exec in container: {details}")
 
-    async def GetContainerEvents(
-        self, request: pb.GetEventsRequest, context: Context
-    ) -> AsyncIterator[pb.ContainerEventResponse]:
-        events: asyncio.Queue[pb.ContainerEventResponse] = asyncio.Queue(WAITING_EVENTS)
-        fell_behind = asyncio.Event()
-
-        def note(change: ContainerChange, container: LocalContainer) -> None:
-            if events.full():
-                fell_behind.set()
-            else:
-                events.put_nowait(_event(change, container))
-
-        stop_listening = self._runtime.add_listener(note)
-        try:
-            while not fell_behind.is_set():
-                yield await events.get()
-        finally:
-            stop_listening()
-        await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "the reader of events fell behind")
-
 
 async def _abort_not_found(context: Context, what: str, wanted: str) -> NoReturn:
     details = f'an error occurred when try to find {what} "{wanted}": not found'
@@ -177,16 +150,4 @@ def _sandbox_status(sandbox: Sandbox) -> pb.PodSandboxStatus:
         created_at=_nanoseconds(sandbox.created_at),
         network=pb.PodSandboxNetworkStatus(ip=sandbox.ip),
         labels=sandbox.labels,
-    )
-
-
-def _event(change: ContainerChange, container: LocalContainer) -> pb.ContainerEventResponse:
-    return pb.ContainerEventResponse(
-        container_id=container.id,
-        container_event_type=f"CONTAINER_{change.name}_EVENT",
-        created_at=_nanoseconds(utc_now()),
-        pod_sandbox_status=_sandbox_status(container.sandbox),
-        containers_statuses=[]
-        if change is ContainerChange.DELETED
-        else [_container_status(container)],
     )

@@ -74,11 +74,6 @@ class RuntimeServiceStub(object):
                 request_serializer=kruise__probe_dot_daemon_dot_cri_dot___pb_dot_cri__pb2.ExecSyncRequest.SerializeToString,
                 response_deserializer=kruise__probe_dot_daemon_dot_cri_dot___pb_dot_cri__pb2.ExecSyncResponse.FromString,
                 _registered_method=True)
-        self.GetContainerEvents = channel.unary_stream(
-                '/runtime.v1.RuntimeService/GetContainerEvents',
-                request_serializer=kruise__probe_dot_daemon_dot_cri_dot___pb_dot_cri__pb2.GetEventsRequest.SerializeToString,
-                response_deserializer=kruise__probe_dot_daemon_dot_cri_dot___pb_dot_cri__pb2.ContainerEventResponse.FromString,
-                _registered_method=True)
 
 
 class RuntimeServiceServicer(object):
@@ -132,13 +127,6 @@ class RuntimeServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def GetContainerEvents(self, request, context):
-        """Runtimes older than containerd 1.7 answer UNIMPLEMENTED.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
 
 def add_RuntimeServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -181,11 +169,6 @@ def add_RuntimeServiceServicer_to_server(servicer, server):
                     servicer.ExecSync,
                     request_deserializer=kruise__probe_dot_daemon_dot_cri_dot___pb_dot_cri__pb2.ExecSyncRequest.FromString,
                     response_serializer=kruise__probe_dot_daemon_dot_cri_dot___pb_dot_cri__pb2.ExecSyncResponse.SerializeToString,
-            ),
-            'GetContainerEvents': grpc.unary_stream_rpc_method_handler(
-                    servicer.GetContainerEvents,
-                    request_deserializer=kruise__probe_dot_daemon_dot_cri_dot___pb_dot_cri__pb2.GetEventsRequest.FromString,
-                    response_serializer=kruise__probe_dot_daemon_dot_cri_dot___pb_dot_cri__pb2.ContainerEventResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -404,33 +387,6 @@ class RuntimeService(object):
             '/runtime.v1.RuntimeService/ExecSync',
             kruise__probe_dot_daemon_dot_cri_dot___pb_dot_cri__pb2.ExecSyncRequest.SerializeToString,
             kruise__probe_dot_daemon_dot_cri_dot___pb_dot_cri__pb2.ExecSyncResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def GetContainerEvents(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_stream(
-            request,
-            target,
-            '/runtime.v1.RuntimeService/GetContainerEvents',
-            kruise__probe_dot_daemon_dot_cri_dot___pb_dot_cri__pb2.GetEventsRequest.SerializeToString,
-            kruise__probe_dot_daemon_dot_cri_dot___pb_dot_cri__pb2.ContainerEventResponse.FromString,
             options,
             channel_credentials,
             insecure,
