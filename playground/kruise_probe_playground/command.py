@@ -7,22 +7,8 @@ import click
 
 from kruise_probe.cli.flag_types import GO_BOOL, Flag, FlagCommand, duration, number
 
-_HELP = """Runs an API server, nodes, the manager and the daemons on this machine, without root and without a cluster.
 
-Applies sample game servers whose state changes every few seconds, and shows the results. When it ends, it deletes
-all of its files.
-
-\b
-kruise-probe playground                  the sample
-kruise-probe playground -f hello.yaml    pods and markers of your own
-kruise-probe playground --check          for scripts: one line of JSON
-"""
-
-
-@click.command(
-    cls=FlagCommand,
-    help=_HELP,
-)
+@click.command(cls=FlagCommand)
 @click.option(
     "-f",
     "--filename",
@@ -66,6 +52,16 @@ def playground(
     kubeconfig_out: Path | None,
     nodes: int,
 ) -> int:
+    """Runs an API server, nodes, the manager and the daemons on this machine, without root and without a cluster.
+
+    Applies sample game servers whose state changes every few seconds, and shows the results. When it ends, it deletes
+    all of its files.
+
+    \b
+    kruise-probe playground                  the sample
+    kruise-probe playground -f hello.yaml    pods and markers of your own
+    kruise-probe playground --check          for scripts: one line of JSON
+    """
     if not sys.platform.startswith("linux"):
         raise click.ClickException(
             "the playground needs Linux: it runs containers as processes with addresses of 127/8"
