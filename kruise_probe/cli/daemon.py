@@ -43,9 +43,8 @@ from kruise_probe.daemon.places import EXECS, SOCKETS, Places
 from kruise_probe.daemon.probers import prober_for
 from kruise_probe.daemon.worker import WorkerContext
 from kruise_probe.informers.shared_informer import SharedInformer
-from kruise_probe.manager.process import run_until_signalled
+from kruise_probe.manager.process import configure_logs, run_until_signalled
 from kruise_probe.manager.recorder import EventRecorder
-from kruise_probe.serving.logs import configure_logs
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 

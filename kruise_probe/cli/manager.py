@@ -29,8 +29,7 @@ from kruise_probe.controllers import product
 from kruise_probe.controllers.state import Informers, ManagerOptions
 from kruise_probe.manager.leader_election import JITTER_FACTOR, LeaderElection
 from kruise_probe.manager.manager import Manager, Runnable
-from kruise_probe.manager.process import run_until_signalled
-from kruise_probe.serving.logs import configure_logs
+from kruise_probe.manager.process import configure_logs, run_until_signalled
 
 _election = partial(flag, group="Leader election")
 _reconciling = partial(flag, group="Reconciling")

@@ -26,10 +26,10 @@ from kruise_probe.client.config import ClusterConfig, load_config
 from kruise_probe.client.credentials import run_in_daemon_thread
 from kruise_probe.client.rest import RestClient
 from kruise_probe.manager.manager import Runnable
+from kruise_probe.manager.process import FORMATS, LEVELS
 from kruise_probe.serving.authorization import MAX_REVIEWS, MetricsGuard
 from kruise_probe.serving.endpoints import Checks, MetricsHandler, StallDetector, health_handlers
 from kruise_probe.serving.http_server import HttpHandler, HttpServer
-from kruise_probe.serving.logs import FORMATS, LEVELS
 from kruise_probe.serving.sockets import ServerTls, self_signed_certificate
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 import structlog
 
-from kruise_probe.serving.logs import configure_logs
+from kruise_probe.manager.process import configure_logs
 
 
 class Terminal(io.StringIO):
