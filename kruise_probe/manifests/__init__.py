@@ -14,7 +14,7 @@ Manifest = dict[str, Any]
 
 
 def objects_in(file: str, namespace: str = "", **values: str) -> list[Manifest]:
-    """The objects of a file. `$name` in a text stands for the value of that name."""
+    """The objects of a file. Each `$name` in its texts is replaced by the value of that name."""
     text = files(__package__).joinpath(f"{file}.yaml").read_text(encoding="utf-8")
     documents = yaml.load_all(text, Loader=yaml.CSafeLoader)
     return [_filled(each, {"namespace": namespace, **values}) for each in documents]

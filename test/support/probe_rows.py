@@ -6,8 +6,9 @@ tests of our probers with ours. Messages are compared if users match them: a fai
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from support.scripted_server import Script, ScriptedServer, answering, silent
@@ -25,7 +26,7 @@ class Row(NamedTuple):
     """A server and a probe of it. `ours` is our verdict where it differs from the kubelet's, `first_line` what ours has more."""
 
     peer: Peer
-    action: dict[str, Any] = {}  # noqa: RUF012 - never written
+    action: Mapping[str, Any] = MappingProxyType({})
     kind: str = "httpGet"
     ours: str = ""
     first_line: str = ""

@@ -48,7 +48,7 @@ def install(admin: Kubectl) -> None:
 
 
 def apart(documents: list[Object], unique: str) -> list[Object]:
-    """The same with other names of what is cluster-wide, so that it stands beside a real installation."""
+    """The same objects with other names for cluster-scoped ones, so that a real installation keeps its own."""
     for each in documents:
         if each["kind"].startswith(("ClusterRole", "ValidatingAdmissionPolicy")):
             each["metadata"]["name"] += f"-{unique}"

@@ -46,7 +46,7 @@ CERTIFICATES = 3
 
 
 class Plain(NamedTuple):
-    """Markers of a group of their own, on Kruise's definition: nobody but the webhook refuses a value."""
+    """Markers of another group, with Kruise's definition: only the webhook refuses a value."""
 
     api: Api
     group: str

@@ -82,7 +82,7 @@ MISTAKES = {
         [pod(), marker(tcpSocket={"port": "gme"})],
         EXPLAIN, ["no port named gme, only game. Did you mean 'game'? (PortNameUnknown)", "-> give the container a port"],
     ),
-    "port-nobody-serves": (
+    "port-without-listener": (
         [pod(), marker(tcpSocket={"port": 7999})],
         EXPLAIN, ["connect: connection refused (nothing listens on this port", "correct the port"],
     ),
