@@ -13,7 +13,8 @@ kube-proxy in IPVS mode assigns every Service's cluster IP to an interface; a co
 import asyncio
 import math
 import socket
-from collections.abc import Callable, Container
+from collections.abc import Callable
+from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Final, NamedTuple
 
@@ -152,7 +153,8 @@ def read_addresses() -> frozenset[IPAddress]:
     )
 
 
-def refusal_of(ip: str, own: Container[IPAddress]) -> str:
+@lru_cache(maxsize=256)
+def refusal_of(ip: str, own: frozenset[IPAddress]) -> str:
     """Why `ip` must not be dialled, and what to do; empty when it may."""
     try:
         address = ip_address(ip)
