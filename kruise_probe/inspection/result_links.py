@@ -18,11 +18,10 @@ from kruise_probe.inspection.link import (
     Link,
     ProbeContext,
     broken,
-    manager_remedy,
     ok,
-    unknown_remedy,
     waiting,
 )
+from kruise_probe.inspection.reasons import reason_table
 
 MIN_GRACE_SECONDS: Final = 30
 """The daemon reports Unknown after a blocking reason has lasted this long; later for long periods."""
@@ -66,18 +65,13 @@ def result_link(context: ProbeContext) -> Link:
         return waiting("result", "ResultOutdated", text)
     if result.state == ProbeState.UNKNOWN:
         first, colon, _ = (result.message or "").partition(":")
-        reason = first if colon and first.isalnum() else "Unknown"
+        reason = first if colon and first in reason_table() else "Unknown"
         if not result.message:
             text = "Unknown: the daemon gave no reason"
         if reason == "ContainerRestarted":
             return waiting("result", reason, text)
         hint = _command_hint(context) or (start_hint(text) if probe.exec else "")
-        return broken(
-            "result",
-            reason,
-            text,
-            hint or unknown_remedy(reason, context.seen.key, context.probe.container_name),
-        )
+        return broken("result", reason, text, hint, **context.names)
     if EXEC_STUCK in (result.message or ""):
         return broken("result", EXEC_STUCK, f"{text.partition('; make it faster')[0]})")
     if _NO_PROGRAM.search(result.message or "") and (hint := _command_hint(context)):
@@ -259,4 +253,4 @@ def _behind_link(
     refusal = context.reported("PodNotMarked", f"{context.seen.key}: ")
     if refusal:
         return broken(name, "PodNotMarked", f"{text}; the marker's status says: {refusal}")
-    return broken(name, reason, text, manager_remedy(virtual=context.virtual))
+    return broken(name, reason, text, **context.names)

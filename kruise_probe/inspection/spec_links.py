@@ -16,10 +16,8 @@ from kruise_probe.inspection.link import (
     Link,
     ProbeContext,
     broken,
-    manager_remedy,
     ok,
     paused,
-    remedy_of,
     waiting,
 )
 from kruise_probe.inspection.selectors import selector_text
@@ -28,7 +26,8 @@ from kruise_probe.inspection.selectors import selector_text
 def marker_link(context: ProbeContext) -> Link:
     marker = context.marker
     if marker.deleting:
-        return broken("marker", "MarkerDeleting", f"PodProbeMarker {marker.key} is being deleted")
+        text = f"PodProbeMarker {marker.key} is being deleted"
+        return broken("marker", "MarkerDeleting", text, **context.names)
     if context.claim is None:
         errors = "; ".join(str(each) for each in marker.errors) or "its name is not unique"
         return broken("marker", "InvalidSpec", f"the probe is invalid and ignored: {errors}")
@@ -49,7 +48,7 @@ def pod_link(context: ProbeContext) -> Link:
         return broken("pod", "StaticPod", "a static pod; only its kubelet may update it")
     if not pod.node:
         why = f": {context.seen.unscheduled}" if context.seen.unscheduled else ""
-        return broken("pod", "PodNotScheduled", f"the pod is not scheduled{why}", about=pod.key)
+        return broken("pod", "PodNotScheduled", f"the pod is not scheduled{why}", **context.names)
     nodes = context.snapshot.nodes
     if nodes is not None and pod.node not in nodes:
         return broken("pod", "NodeNotFound", f"Node {pod.node} does not exist")
@@ -58,9 +57,9 @@ def pod_link(context: ProbeContext) -> Link:
         detail = f"; not running: {', '.join(stopped)}" if stopped else ""
         if not context.seen.not_probed:
             text = f"the kubelet has not started the pod{detail}"
-            return broken("pod", "PodNotStarted", text, about=pod.key)
+            return broken("pod", "PodNotStarted", text, **context.names)
         text = f"init containers of the pod have not completed{detail}"
-        return broken("pod", "PodNotInitialized", text, about=pod.key)
+        return broken("pod", "PodNotInitialized", text, **context.names)
     return ok("pod", f"{pod.phase} on {pod.node}, {pod.ip or 'no address yet'}")
 
 
@@ -99,8 +98,7 @@ def container_link(context: ProbeContext) -> Link:
         return ok("container", name)
     if name in context.seen.stopped:
         text = f"container {name} is not running: {context.seen.stopped[name]}"
-        remedy = remedy_of("ContainerNotRunning", pod.key, name)
-        return broken("container", "ContainerNotRunning", text, remedy)
+        return broken("container", "ContainerNotRunning", text, **context.names)
     if container.has_startup_probe and name not in pod.started:
         text = f"the startupProbe of container {name} has not succeeded yet"
         return waiting("container", "ContainerNotStarted", text)
@@ -187,7 +185,7 @@ def missing_manager_link(context: ProbeContext, end: Link) -> Link | None:
     if not problem or end.reason not in _WRITTEN_BY_MANAGER:
         return None
     text = f"{problem}; {end.name}: {end.text}"
-    return broken("manager", "ManagerNotRunning", text, manager_remedy(virtual=context.virtual))
+    return broken("manager", "ManagerNotRunning", text, **context.names)
 
 
 _WRITTEN_BY_MANAGER: Final = frozenset(
@@ -222,7 +220,7 @@ def node_pod_probe_link(context: ProbeContext) -> Link:
     else:
         reason = "EntryBehind"
         what = f"NodePodProbe {pod.node} still contains an earlier version of the probe"
-    return broken(link, reason, what + _why_behind(context), manager_remedy())
+    return broken(link, reason, what + _why_behind(context), **context.names)
 
 
 def _why_behind(context: ProbeContext) -> str:

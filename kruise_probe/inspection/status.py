@@ -18,7 +18,8 @@ from kruise_probe.controllers.compiled import CompiledMarker
 from kruise_probe.controllers.limits import is_probed
 from kruise_probe.controllers.markers.conditions import INVALID_SPEC, VALUE_INVALID
 from kruise_probe.inspection.commands import handler_text
-from kruise_probe.inspection.link import Link, LinkState, broken, paused, remedy_of, waiting
+from kruise_probe.inspection.link import Link, LinkState, broken, in_kubectl, paused, waiting
+from kruise_probe.inspection.reasons import remedy_of
 from kruise_probe.inspection.selectors import distance, selector_text, why_not
 from kruise_probe.inspection.snapshot import SeenPod, Snapshot, natural_order
 from kruise_probe.inspection.spec_links import pause_notes
@@ -87,7 +88,9 @@ def _marker_links(marker: PodProbeMarker, compiled: CompiledMarker) -> list[Link
         finalizers = marker.metadata.finalizers or ()
         text = f"is being deleted since {since}; held by {', '.join(finalizers) or 'nothing'}"
         held_by_us = not finalizers or MARKER_FINALIZER in finalizers
-        remedy = remedy_of("MarkerDeleting" if held_by_us else "MarkerHeld", marker.key)
+        remedy = remedy_of(
+            "MarkerDeleting" if held_by_us else "MarkerHeld", marker=in_kubectl(marker.key)
+        )
         return [waiting("marker", "MarkerDeleting", text, remedy)]
     links = [broken("marker", INVALID_SPEC, str(error)) for error in compiled.errors]
     if compiled.paused:
@@ -107,7 +110,7 @@ def _no_pods(snapshot: Snapshot, marker: CompiledMarker) -> Link:
         text += f"; closest is pod {closest.name}: {why_not(selector, closest.labels)}"
     else:
         text += "; the namespace has no pods"
-    return waiting("selector", "NoPods", text, remedy_of("NoPods", marker.key))
+    return waiting("selector", "NoPods", text, namespace=namespace)
 
 
 def _reported_links(snapshot: Snapshot, marker: PodProbeMarker, found: set[str]) -> Iterator[Link]:

@@ -19,7 +19,7 @@ PLAYGROUND = tomllib.loads((ROOT / "playground/pyproject.toml").read_text())["pr
 
 
 def wheel_of(project: Path, folder: Path) -> set[str]:
-    """Build a wheel without network; return its top-level names."""
+    """Build a wheel without network; return the paths in it."""
     options = "--quiet --no-deps --no-build-isolation --no-index --disable-pip-version-check"
     subprocess.run(
         [sys.executable, "-m", "pip", "wheel", *options.split(), "--wheel-dir", folder, project],
@@ -27,7 +27,7 @@ def wheel_of(project: Path, folder: Path) -> set[str]:
         timeout=60,
     )
     (wheel,) = folder.iterdir()
-    return {name.partition("/")[0] for name in zipfile.ZipFile(wheel).namelist()}
+    return set(zipfile.ZipFile(wheel).namelist())
 
 
 @pytest.mark.parametrize(
@@ -38,7 +38,11 @@ def wheel_of(project: Path, folder: Path) -> set[str]:
     ],
 )
 def test_a_wheel_contains_one_package(project: Path, package: str, tmp_path: Path) -> None:
-    assert wheel_of(project, tmp_path) == {package, f"{package}-{__version__}.dist-info"}
+    paths = wheel_of(project, tmp_path)
+    tops = {path.partition("/")[0] for path in paths}
+    assert tops == {package, f"{package}-{__version__}.dist-info"}
+    data = {str(path.relative_to(project)) for path in (project / package).rglob("*.yaml")}
+    assert data <= paths
 
 
 def test_the_playground_requires_the_product_of_its_own_version() -> None:

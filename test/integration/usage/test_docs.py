@@ -189,29 +189,6 @@ def test_every_metric_that_is_named_exists_and_every_one_that_exists_is_explaine
         assert page != "metrics.md" or there == named, "docs/metrics.md has every one"
 
 
-NO_REASONS = {"ContainersReady", "NodePodProbe", "PodProbeMarker", "PodProbeMarkerGate"} | {
-    "DisruptionTarget", "DoesNotExist", "EnablePodProbeMarkerOnServerless", "FailedPrecondition",
-    "NotIn", "PodReadyToStartContainers", "PodResizeInProgress", "PodResizePending", "PodScheduled",
-    "AllContainersRestarting", "SidecarSet", "ConfigMap", "InPlaceUpdateReady", "KruisePodReady",
-}  # fmt: skip
-"""Other names in the modules that have reasons."""
-
-
-def test_every_reason_has_a_part_of_the_page_of_reasons() -> None:
-    product = ROOT / "kruise_probe"
-    modules = [
-        *(product / "inspection").rglob("*.py"),
-        *(product / "controllers").rglob("*.py"),
-        product / "api/names.py",
-        product / "daemon/probers/prober.py",
-        product / "lint/findings.py",
-    ]
-    source = "\n".join(module.read_text() for module in modules)
-    reasons = set(re.findall(r'"([A-Z][a-z]+(?:[A-Z][A-Za-z]*)+)"', source)) - NO_REASONS
-    page = (ROOT / "docs/reasons.md").read_text()
-    assert reasons - set(re.findall(r"^### (\w+)$", page, re.MULTILINE)) == set()
-
-
 def test_every_alert_has_a_part_of_the_page_of_alerts() -> None:
     page = (ROOT / "docs/alerts.md").read_text()
     parts = re.findall(r"^## (\w+)$", page, re.MULTILINE)
