@@ -22,7 +22,6 @@ from kruise_probe.cli.reading import Reader
 from kruise_probe.cli.tables import explanation_text
 from kruise_probe.inspection.explanation import ExplanationsView, ExplanationView, explanation
 from kruise_probe.inspection.snapshot import SeenPod, Snapshot, natural_order
-from kruise_probe.inspection.views import JSON_VERSION
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +55,7 @@ def explain(flags: ExplainFlags) -> None:
     if bool(flags.pods) == bool(flags.selector):
         raise click.UsageError("name pods, or select them with -l")
     views, namespace = flags.run(partial(_explain, flags))
-    wide, several = flags.output == "wide", ExplanationsView(version=JSON_VERSION, items=views)
+    wide, several = flags.output == "wide", ExplanationsView(items=views)
     print_view(
         views[0] if len(flags.pods) == 1 else several,
         flags.output,

@@ -6,23 +6,19 @@ cannot run, its message is that of the broken link of `explain`.
 The structs are the format of `-o json`; the same rule of compatibility as in `status` applies.
 """
 
-from collections.abc import Mapping, Sequence
-from datetime import datetime
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-import msgspec
-
 from kruise_probe.api.names import REASON_NO_ROOM
-from kruise_probe.api.pods import NOTHING_OWNED
 from kruise_probe.api.times import format_time
 from kruise_probe.api.v1alpha1 import (
     ContainerProbe,
     ContainerProbeState,
     ProbeState,
 )
+from kruise_probe.controllers.compiled import MARK_FIELDS
 from kruise_probe.controllers.nodes.plan import probes_of_marker
-from kruise_probe.controllers.pods.claims import Claims, claims_of
-from kruise_probe.controllers.pods.marking import Changes, marking
+from kruise_probe.controllers.pods.marking import CONDITION_STATUS, values_of
 from kruise_probe.inspection.commands import handler_text
 from kruise_probe.inspection.link import Link, LinkState, ProbeContext, broken, paused_text
 from kruise_probe.inspection.result_links import invalid_values, not_started_note
@@ -33,13 +29,12 @@ from kruise_probe.inspection.spec_links import (
     pod_link,
     port_link,
 )
-from kruise_probe.inspection.views import JSON_VERSION, JsonView
+from kruise_probe.inspection.views import JsonView, SnapshotView
 
 HOST_NETWORK: Final = (
     "the pod uses the host's network: try connects to the loopback address of the node, "
     "where a process of another pod may listen"
 )
-NO_CHANGES: Final = Changes({}, {}, [], [])
 
 
 class AttemptView(JsonView, frozen=True):
@@ -65,12 +60,9 @@ class AttemptView(JsonView, frozen=True):
     annotations: dict[str, str | None]
 
 
-class AttemptsView(JsonView, frozen=True):
-    """`notes`: what is unknown, and where a result may differ from the daemon's."""
+class AttemptsView(SnapshotView, frozen=True, kw_only=True):
+    """`notes` also say where a result may differ from the daemon's."""
 
-    version: int
-    time: str
-    notes: list[str]
     namespace: str
     pod: str
     node: str
@@ -127,13 +119,21 @@ def blocking_text(link: Link) -> str:
     return f"{link.reason}: {link.text}{remedy}"
 
 
-def _attempt_view(
-    context: ProbeContext, result: TrialResult, claims: Claims, now: datetime
-) -> AttemptView:
-    """The view of one attempt. `claims` are those of all markers that select the pod."""
-    writes = result.ran and not context.seen.pod.paused
-    marks = _marks(context, result, claims, now) if writes else NO_CHANGES
-    condition = marks.conditions[0] if marks.conditions else None
+def _attempt_view(context: ProbeContext, result: TrialResult) -> AttemptView:
+    claim, pod = context.claim, context.seen.pod
+    if claim is None or not result.ran or claim.paused or pod.paused:
+        condition_type, values = "", []
+    else:
+        wanted, condition_type = claim.wanted.get(result.state), claim.condition_type
+        values = values_of(wanted, _state_of(context, result)) if wanted else []
+    labels, annotations = (
+        {
+            each.key: each.value
+            for each in values
+            if each.field == field and (each.value is not None or each.key in getattr(pod, field))
+        }
+        for field in MARK_FIELDS
+    )
     return AttemptView(
         marker=context.marker.key.name,
         probe=context.probe.name,
@@ -142,23 +142,10 @@ def _attempt_view(
         state=result.state,
         message=result.message,
         duration_seconds=result.duration_seconds,
-        pod_condition_type=condition.type if condition else "",
-        condition_status=condition.status if condition else "",
-        labels=marks.labels,
-        annotations=marks.annotations,
-    )
-
-
-def _marks(context: ProbeContext, result: TrialResult, claims: Claims, now: datetime) -> Changes:
-    """All marks of the result, also those that the pod has already, and the keys that are removed from the pod."""
-    states = {context.name: _state_of(context, result)}
-    pod = msgspec.structs.replace(context.seen.pod, owned=NOTHING_OWNED)
-    bare = msgspec.structs.replace(pod, labels={}, annotations={}, conditions=())
-    written = marking(bare, claims, states, now=now) or NO_CHANGES
-    changed = marking(pod, claims, states, now=now) or NO_CHANGES
-    return written._replace(
-        labels=written.labels | _removed(changed.labels),
-        annotations=written.annotations | _removed(changed.annotations),
+        pod_condition_type=condition_type,
+        condition_status=CONDITION_STATUS[result.state] if condition_type else "",
+        labels=labels,
+        annotations=annotations,
     )
 
 
@@ -175,10 +162,6 @@ def _notes_on(context: ProbeContext, result: TrialResult) -> list[str]:
     return [*invalid, *filter(None, [not_started])]
 
 
-def _removed(marks: Mapping[str, str | None]) -> dict[str, str | None]:
-    return {key: None for key, value in marks.items() if value is None}
-
-
 def attempts_view(
     snapshot: Snapshot,
     seen: SeenPod,
@@ -187,7 +170,6 @@ def attempts_view(
 ) -> AttemptsView:
     """The view of all attempts, in the order of `results`."""
     pod = seen.pod
-    claims = claims_of(snapshot.matching.markers_of(pod))
     conflicts = [
         f"{each}; that probe writes it" for context, _ in results for each in context.conflicts
     ]
@@ -206,13 +188,10 @@ def attempts_view(
     if pod.paused:
         paused = [f"{paused_text('the pod')}, and no marks are shown"]
     return AttemptsView(
-        version=JSON_VERSION,
         time=format_time(snapshot.now),
         notes=[*notes, *network, *paused, *conflicts, *about_results],
         namespace=pod.namespace,
         pod=pod.name,
         node=pod.node,
-        attempts=[
-            _attempt_view(context, result, claims, snapshot.now) for context, result in results
-        ],
+        attempts=[_attempt_view(context, result) for context, result in results],
     )

@@ -3,7 +3,7 @@
 import json
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Final, NamedTuple
 
@@ -26,20 +26,28 @@ _CONSTANT: Final = re.compile(r"(?<!\$)\$\([A-Z_][A-Z0-9_]*\)")
 _WITH_VALUE: Final = ("-o", "-O", "+o", "+O", "--rcfile", "--init-file")
 
 
-_CAUSES: Final = (
-    (
-        re.compile("exec format error", re.IGNORECASE),
-        "begin the script with a line such as #!/bin/sh; a program must be built for the CPU of the node",
-    ),
-    (
-        re.compile(
-            r"\^M:|\w\\r\W{1,3}No such|bad interpreter|\bexec \S*/\S+: no such file or directory"
-        ),
+_NOT_STARTED: Final = {
+    r"(?i:exec format error)": "begin the script with a line such as #!/bin/sh; a program must be built for the CPU of the node",
+    r"\^M:|\w\\r\W{1,3}No such|bad interpreter|\bexec \S*/\S+: no such file or directory": (
         "the file exists, but not the interpreter that its first line names: often it has CRLF line ends; write it with LF, "
-        "or name an interpreter of the image",
+        "or name an interpreter of the image"
     ),
-)
-"""In the messages of runc, crun, shells and env."""
+}
+"""By a pattern in messages of runc, crun, shells and env: what to do about a script that did not start."""
+_FAILURES: Final = _NOT_STARTED | {
+    r"\Acommand timed out after ": "make the command faster, or raise timeoutSeconds (default 1)",
+    r"^\S*sh: .*/\S*: not found$": (  # of dash and busybox, also if only the interpreter is missing
+        "usually exit code 127: the container has no such file, or no interpreter of the name in its first line; "
+        "CRLF line ends make that name wrong"
+    ),
+    r"^\S*sh: .*not found$|executable file not found|^exit code 127$": (
+        "usually exit code 127: the program is not in the container's image"
+    ),
+    r"^\S*sh: (?!.*can(?:not|'t) (?:create|open)).*(?:Permission denied|cannot execute.*)$|^exit code 126$": (
+        "usually exit code 126: the file is not executable in the container"
+    ),
+}
+"""Also what dash, busybox, bash and CRI-O print. The message has the exit code of a command without output only."""
 
 
 class CommandProblem(NamedTuple):
@@ -78,7 +86,17 @@ def command_problem(command: Sequence[str]) -> CommandProblem | None:
 
 def start_hint(message: str) -> str:
     """What to do about a script that a runtime or a shell could not start; empty if the message has no cause."""
-    return next((hint for pattern, hint in _CAUSES if pattern.search(message)), "")
+    return _hint(_NOT_STARTED, message)
+
+
+def failure_hint(message: str) -> str:
+    """What to do about a command that failed; empty if the message has no cause."""
+    return _hint(_FAILURES, message)
+
+
+def _hint(hints: Mapping[str, str], message: str) -> str:
+    found = (hint for pattern, hint in hints.items() if re.search(pattern, message, re.MULTILINE))
+    return next(found, "")
 
 
 def split_hint(command: Sequence[str]) -> str:

@@ -20,7 +20,7 @@ from kruise_probe.inspection.snapshot import SeenPod, Snapshot
 from kruise_probe.inspection.spec_links import pause_notes
 from kruise_probe.inspection.status import result_view
 from kruise_probe.inspection.traces import ProbeTrace, readiness_gates_of, traces_of
-from kruise_probe.inspection.views import JSON_VERSION, JsonView, ResultView
+from kruise_probe.inspection.views import JSON_VERSION, JsonView, ResultView, SnapshotView
 
 MAX_UNMATCHED: Final = 10
 """Maximum listed markers that do not select the pod, closest first."""
@@ -52,12 +52,9 @@ class UnmatchedView(JsonView, frozen=True):
     why: str
 
 
-class ExplanationView(JsonView, frozen=True):
+class ExplanationView(SnapshotView, frozen=True, kw_only=True):
     """`summary` is the answer in one line; `other_namespaces` are markers of other namespaces that would select the pod."""
 
-    version: int
-    time: str
-    notes: list[str]
     namespace: str
     pod: str
     node: str
@@ -70,10 +67,10 @@ class ExplanationView(JsonView, frozen=True):
     other_namespaces: list[str]
 
 
-class ExplanationsView(JsonView, frozen=True):
+class ExplanationsView(JsonView, frozen=True, kw_only=True):
     """The format of -o json for several pods."""
 
-    version: int
+    version: int = JSON_VERSION
     items: list[ExplanationView]
 
 
@@ -97,7 +94,6 @@ def explanation(
         key=lambda each: (distance(each.selector, pod.labels), each.key),
     )
     return ExplanationView(
-        version=JSON_VERSION,
         time=format_time(snapshot.now),
         notes=[*notes, *pause_notes([snapshot.sources[each.key] for each in matching], [pod])],
         namespace=pod.namespace,

@@ -50,7 +50,8 @@ class Link(JsonView, frozen=True):
 class ProbeContext(NamedTuple):
     """One probe of one pod, with everything that its links are computed from.
 
-    `entry` is the pod's entry in NodePodProbe.spec, `current` the probe in it, and `result` what the node reported.
+    `entry` is the pod's entry in NodePodProbe.spec, `current` the probe in it, `result` what the node reported, and
+    `of_condition` the result that the pod's condition shows.
     """
 
     snapshot: Snapshot
@@ -63,6 +64,7 @@ class ProbeContext(NamedTuple):
     virtual: bool
     entry: PodProbe | None
     result: ContainerProbeState | None
+    of_condition: ContainerProbeState | None
     left_out: LeftOut | None
 
     @property

@@ -13,7 +13,7 @@ from kruise_probe.api.v1alpha1 import ContainerProbeState, ProbeState
 from kruise_probe.controllers.markers.conditions import VALUE_INVALID, listed
 from kruise_probe.controllers.pods.claims import Claim, WantedMarks
 from kruise_probe.controllers.pods.marking import CONDITION_STATUS, values_of
-from kruise_probe.inspection.commands import command_problem, split_hint, start_hint
+from kruise_probe.inspection.commands import command_problem, failure_hint, split_hint, start_hint
 from kruise_probe.inspection.link import (
     Link,
     ProbeContext,
@@ -42,8 +42,7 @@ EXEC_STUCK: Final = "ExecStuck"
 
 def daemon_link(context: ProbeContext) -> Link:
     node, snapshot = context.seen.pod.node, context.snapshot
-    stale = snapshot.stale_reason(node)
-    if stale:
+    if stale := snapshot.stale_reasons.get(node):
         return broken("daemon", REASON_DAEMON_STALE, stale)
     if snapshot.has_no_daemon(node):
         text = f"no daemon runs on {node}: it has neither a Lease nor results"
@@ -87,34 +86,11 @@ def not_started_note(probe: Probe, state: str, message: str) -> str:
         return ""
     if probe.exec is None:
         return NOTHING_LISTENS if "connection refused" in message else ""
-    if hint := start_hint(message):
+    if hint := failure_hint(message):
         return hint
-    if _TIMED_OUT.match(message):
-        return "make the command faster, or raise timeoutSeconds (default 1)"
-    if _FILE_NOT_FOUND.search(message):
-        return (
-            "usually exit code 127: the container has no such file, or no interpreter of the name in its first line; "
-            "CRLF line ends make that name wrong"
-        )
-    if _NOT_FOUND.search(message):
-        return "usually exit code 127: the program is not in the container's image"
-    if _NOT_EXECUTABLE.search(message):
-        return "usually exit code 126: the file is not executable in the container"
     problem = command_problem(probe.exec.command or ())
     return problem.message if problem else ""
 
-
-_NOT_FOUND: Final = re.compile(
-    r"^\S*sh: .*not found$|executable file not found|^exit code 127$", re.MULTILINE
-)
-_FILE_NOT_FOUND: Final = re.compile(r"^\S*sh: .*/\S*: not found$", re.MULTILINE)
-"""What dash and busybox print also about a script whose interpreter does not exist."""
-_TIMED_OUT: Final = re.compile(r"command timed out after ")
-_NOT_EXECUTABLE: Final = re.compile(
-    r"^\S*sh: (?!.*can(?:not|'t) (?:create|open)).*(?:Permission denied|cannot execute.*)$|^exit code 126$",
-    re.MULTILINE,
-)
-"""What dash, busybox and bash print, and CRI-O. The message has the exit code of a command without output only."""
 
 _NO_PROGRAM: Final = re.compile("no such file|not found", re.IGNORECASE)
 """In the message of runtimes that report a missing program as a failed command."""

@@ -72,19 +72,16 @@ def why_not(selector: Selector, labels: Mapping[str, str]) -> str:
 
 
 def _actual(requirement: Requirement, labels: Mapping[str, str]) -> str:
-    key, values, negated = requirement
-    if key not in labels:
-        close = closest_name(key, labels)
-        return f"no label {key} (did you mean {close!r}?)" if close else f"no label {key}"
-    actual = f"{key}={labels[key]}"
-    typo = not negated and closest_name(labels[key], values or ())
-    return f"{actual} (did you mean {labels[key]!r}?)" if typo else actual
+    key = requirement.key
+    actual = f"{key}={labels[key]}" if key in labels else f"no label {key}"
+    typo = _typo(requirement, labels)
+    return f"{actual} (did you mean {typo!r}?)" if typo else actual
 
 
 def misses_by_typos(selector: Selector, labels: Mapping[str, str]) -> bool:
     """Whether `labels` miss `selector` only by typos in keys or values."""
     missing = unmet(selector, labels)
-    return bool(missing) and all(_has_typo(each, labels) for each in missing)
+    return bool(missing) and all(_typo(each, labels) for each in missing)
 
 
 def distance(selector: Selector, labels: Mapping[str, str]) -> tuple[bool, int, int]:
@@ -93,10 +90,9 @@ def distance(selector: Selector, labels: Mapping[str, str]) -> tuple[bool, int, 
     return (not misses_by_typos(selector, labels), -known, len(unmet(selector, labels)))
 
 
-def _has_typo(requirement: Requirement, labels: Mapping[str, str]) -> bool:
+def _typo(requirement: Requirement, labels: Mapping[str, str]) -> str:
+    """The key or value in `labels` that an unmet requirement misses only by a typing error; empty if there is none."""
     key, values, negated = requirement
-    if negated:
-        return False
     if key not in labels:
-        return bool(closest_name(key, labels))
-    return bool(closest_name(labels[key], values or ()))
+        return closest_name(key, labels)
+    return labels[key] if not negated and closest_name(labels[key], values or ()) else ""

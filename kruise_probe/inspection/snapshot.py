@@ -119,11 +119,9 @@ def _project(raw: msgspec.Raw) -> SeenPod:
     probed = {each.name for each in pod.containers}
     others = (*(details.spec.init_containers or ()), *(details.spec.ephemeral_containers or ()))
     conditions = details.status.conditions or ()
-    unscheduled = [
-        each.message or ""
-        for each in conditions
-        if (each.type, each.status) == ("PodScheduled", "False")
-    ]
+    unscheduled = (
+        each for each in conditions if (each.type, each.status) == ("PodScheduled", "False")
+    )
     running = {each.name: state for each in statuses if (state := each.state.get("running"))}
     return SeenPod(
         pod=pod,
@@ -132,7 +130,7 @@ def _project(raw: msgspec.Raw) -> SeenPod:
             name: at for name, state in running.items() if (at := parse_time(state.started_at))
         },
         not_probed=frozenset(each.name for each in others) - probed,
-        unscheduled="".join(unscheduled[:1]),
+        unscheduled=next((each.message or "" for each in unscheduled), ""),
         host_network=bool(details.spec.host_network),
     )
 
@@ -237,13 +235,12 @@ class Snapshot:
         found = [self.pods_by_key[pod.key] for pod in self.matching.pods_of(marker)]
         return sorted(found, key=lambda each: natural_order(each.pod.name))
 
-    def stale_reason(self, node: str) -> str:
-        """Why the results of `node` are stale, or the empty string."""
-        return self._stale_reasons.get(node, "")
-
     @cached_property
-    def _stale_reasons(self) -> Mapping[str, str]:
-        """By node. A manager that leads has seen the renewals. A stamp alone proves nothing if the node's clock is behind."""
+    def stale_reasons(self) -> Mapping[str, str]:
+        """Why the results of a node are stale, by node.
+
+        A manager that leads has seen the renewals. A stamp alone proves nothing if the node's clock is behind.
+        """
         found: dict[str, str] = {}
         leads = bool(self.leader and not self.manager_problem)
         for node in {each.pod.node for each in self.pods}:

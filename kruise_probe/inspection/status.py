@@ -25,7 +25,6 @@ from kruise_probe.inspection.snapshot import SeenPod, Snapshot, natural_order
 from kruise_probe.inspection.spec_links import pause_notes
 from kruise_probe.inspection.traces import ProbeTrace, readiness_gates_of, traces_of
 from kruise_probe.inspection.views import (
-    JSON_VERSION,
     PENDING,
     CountsView,
     MarkerView,
@@ -44,7 +43,6 @@ def status_view(
     shown = sorted(markers, key=lambda marker: marker.key)
     selected = [seen.pod for seen in snapshot.pods if snapshot.matching.markers_of(seen.pod)]
     return StatusView(
-        version=JSON_VERSION,
         time=format_time(snapshot.now),
         notes=[*notes, *pause_notes(shown, selected)],
         markers=[_marker_view(snapshot, marker) for marker in shown],
@@ -193,38 +191,29 @@ def result_view(trace: ProbeTrace) -> ResultView:
     is that of the pod's condition, if this probe owns it.
     """
     context, reason = trace.context, trace.end.reason if trace.end else ""
-    pod, claim, result = context.seen.pod, context.claim, context.result
-    state, since, at, message = PENDING, "", "", ""
-    condition = pod.condition(claim.condition_type if claim else "")
-    if result is not None and reason != REASON_PAUSED:
-        state, message = result.state, result.message or ""
-        since, at = result.last_transition_time or "", result.last_probe_time or ""
-    elif condition is not None and (
-        reason == REASON_PAUSED or context.snapshot.node_pod_probes is None or not pod.active
-    ):
-        state = _STATE_OF_CONDITION.get(condition.status, ProbeState.UNKNOWN)
-        message = condition.message or ""
-        since, at = condition.last_transition_time or "", condition.last_probe_time or ""
-    stale = reason == REASON_DAEMON_STALE and result is not None
+    pod, claim, shown = context.seen.pod, context.claim, context.result
+    unreadable = context.snapshot.node_pod_probes is None
+    if reason == REASON_PAUSED or (shown is None and (unreadable or not pod.active)):
+        shown = context.of_condition
+    state, since = (shown.state, shown.last_transition_time) if shown else (PENDING, "")
+    message = shown.message if shown else ""
+    stale = reason == REASON_DAEMON_STALE and context.result is not None
     if trace.end and (stale or reason in LEFT_OUT_REASONS):
         state, message = ProbeState.UNKNOWN, trace.end.text
-        since = (condition and condition.last_transition_time) or ""
+        since = context.of_condition.last_transition_time if context.of_condition else ""
     wanted = tuple(claim.wanted.values()) if claim else ()
     return ResultView(
         probe=context.probe.name,
         state=state,
-        since=since,
-        last_probe_time=at,
-        message=message,
+        since=since or "",
+        last_probe_time=(shown and shown.last_probe_time) or "",
+        message=message or "",
         labels=_select(pod.labels, {key for marks in wanted for key, _ in marks.labels}),
         annotations=_select(
             pod.annotations, {key for marks in wanted for key, _ in marks.annotations}
         ),
         outdated=context.is_outdated,
     )
-
-
-_STATE_OF_CONDITION: Final = {"True": ProbeState.SUCCEEDED, "False": ProbeState.FAILED}
 
 
 def _counts(pods: Sequence[PodView]) -> CountsView:

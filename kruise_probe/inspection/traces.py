@@ -47,9 +47,8 @@ def contexts_of(snapshot: Snapshot, seen: SeenPod, marker: CompiledMarker) -> li
     markers = snapshot.matching.markers_of(pod)
     claims = claims_of(markers)
     virtual = is_virtual((snapshot.nodes or {}).get(pod.node))
-    results = (
-        states_of_conditions(pod, claims) if virtual else snapshot.node_index.states_of(pod, ())
-    )
+    of_conditions = states_of_conditions(pod, claims)
+    results = of_conditions if virtual else snapshot.node_index.states_of(pod, ())
     entry = snapshot.node_index.view(pod.node).entries.get(pod.uid)
     planned = [probe.name for probe in (entry and entry.probes) or ()]
     left_out = left_out_of(pod, markers, reported_without_room(pod, markers, planned))
@@ -67,6 +66,7 @@ def contexts_of(snapshot: Snapshot, seen: SeenPod, marker: CompiledMarker) -> li
             virtual=virtual,
             entry=entry,
             result=results.get(name),
+            of_condition=of_conditions.get(name),
             left_out=None if virtual else left_out.get(marker.key.name),
         )
         for probe in source.spec.probes or ()

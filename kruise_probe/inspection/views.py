@@ -18,6 +18,14 @@ class JsonView(msgspec.Struct, frozen=True, rename="camel"):
     """Base of the structs for `-o json`: every field is always printed."""
 
 
+class SnapshotView(JsonView, frozen=True, kw_only=True):
+    """Base of the formats: what the objects of one time show. `notes` say what is unknown, or has no effect."""
+
+    version: int = JSON_VERSION
+    time: str
+    notes: list[str]
+
+
 class ProblemView(JsonView, frozen=True):
     """`severity` is `broken` or `waiting`; `link` is the link of the trace; pod and probe may be empty."""
 
@@ -92,10 +100,5 @@ class MarkerView(JsonView, frozen=True):
     problems: list[ProblemView]
 
 
-class StatusView(JsonView, frozen=True):
-    """`notes` name the kinds that could not be read, and annotations without effect."""
-
-    version: int
-    time: str
-    notes: list[str]
+class StatusView(SnapshotView, frozen=True, kw_only=True):
     markers: list[MarkerView]
