@@ -44,11 +44,9 @@ class EmbeddedRuntime:
         environment: Mapping[str, str] | None = None,
         attempt: int = 0,
     ) -> LocalContainer:
-        """A started container: `.id`, `.sandbox.id`, `.sandbox.uid`, `.folder`, `.state`."""
+        """A started container: `.id`, `.sandbox.id`, `.sandbox.uid`, `.folder`, `.running`."""
         config = ContainerConfig(name, "none", tuple(command), environment or {}, attempt)
-        container = self.runtime.create_container(sandbox or self.sandbox(), config)
-        self.runtime.start_container(container)
-        return container
+        return self.runtime.start_container(sandbox or self.sandbox(), config, lambda _: None)
 
 
 @asynccontextmanager

@@ -12,7 +12,6 @@ from kruise_probe_playground.node.containers import (
     ContainerConfig,
     LocalContainer,
     Sandbox,
-    State,
 )
 from kruise_probe_playground.node.lifecycle import ContainerRecord
 from kruise_probe_playground.node.pods import NODE_PODS, NodePod, PodContainer
@@ -40,8 +39,9 @@ def sidecar(name: str) -> dict[str, Any]:
     return {"name": name, "command": ["run"], "restartPolicy": "Always"}
 
 
-def container(name: str, state: State, *, exit_code: int = 0) -> LocalContainer:
-    return LocalContainer(
+def container(name: str, exit_code: int | None = None) -> LocalContainer:
+    """One that runs, or has ended with this code."""
+    found = LocalContainer(
         id=f"id-of-{name}",
         sandbox=Sandbox("sandbox", "default", "web", "uid-1", "127.10.1.1", {}, Path(), AT),
         config=ContainerConfig(name, "none", ("run",), {}),
@@ -50,12 +50,14 @@ def container(name: str, state: State, *, exit_code: int = 0) -> LocalContainer:
         created_at=AT,
         log=ContainerLog(),
         ended=asyncio.Event(),
-        state=state,
+        on_end=lambda _: None,
         started_at=AT,
-        finished_at=AT if state is State.EXITED else None,
-        exit_code=exit_code,
-        reason="Completed" if exit_code == 0 else "Error",
     )
+    if exit_code is not None:
+        found.finished_at, found.exit_code = AT, exit_code
+        found.reason = "Completed" if exit_code == 0 else "Error"
+        found.ended.set()
+    return found
 
 
 def record(
@@ -64,10 +66,10 @@ def record(
     """A record: `none` (never created), `running`, or the exit code of its end, as text."""
     made = ContainerRecord(spec, restart_deadline=restart_deadline)
     if how == "running":
-        made.current = container(spec.name, State.RUNNING)
+        made.current = container(spec.name)
         made.started = started
     elif how != "none":
-        made.current = container(spec.name, State.EXITED, exit_code=int(how))
+        made.current = container(spec.name, int(how))
     return made
 
 

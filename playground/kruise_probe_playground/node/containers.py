@@ -5,8 +5,7 @@ Differs: no images, no snapshots; a container's file system is a folder.
 """
 
 import asyncio
-import enum
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
@@ -17,29 +16,12 @@ from kruise_probe_playground.node.container_log import ContainerLog
 from kruise_probe_playground.node.processes import LocalProcess
 
 
-class State(enum.Enum):
-    """The values are those of the CRI's ContainerState."""
-
-    CREATED = 0
-    RUNNING = 1
-    EXITED = 2
-
-
-class ContainerChange(enum.Enum):
-    """Named as in the CRI's ContainerEventType."""
-
-    CREATED = enum.auto()
-    STARTED = enum.auto()
-    STOPPED = enum.auto()
-    DELETED = enum.auto()
-
-
 class NoSuchContainer(Exception):
     """No container or sandbox has this id."""
 
 
 class NotRunning(Exception):
-    """The container exists, but does not run."""
+    """The container exists, but does not run; the text is the runtime's message."""
 
 
 class CannotStart(Exception):
@@ -76,7 +58,7 @@ class Sandbox(msgspec.Struct, frozen=True, eq=False):
 class LocalContainer(msgspec.Struct, eq=False):
     """One attempt of a container. Only the runtime changes it.
 
-    `message` is the reason if it could not be started.
+    `message` is the reason if it could not be started. `on_end` is called when it has ended.
     """
 
     id: str
@@ -87,13 +69,17 @@ class LocalContainer(msgspec.Struct, eq=False):
     created_at: datetime
     log: ContainerLog
     ended: asyncio.Event
-    state: State = State.CREATED
+    on_end: "Callable[[LocalContainer], None]"
     started_at: datetime | None = None
     finished_at: datetime | None = None
     exit_code: int = 0
     reason: str = ""
     message: str = ""
     process: LocalProcess | None = None
+
+    @property
+    def running(self) -> bool:
+        return not self.ended.is_set()
 
 
 class ExecOutput(NamedTuple):

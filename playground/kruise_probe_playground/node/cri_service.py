@@ -84,7 +84,7 @@ class CriService(RuntimeServiceServicer):
             code = grpc.StatusCode.NOT_FOUND
             details = f'failed to find container "{request.container_id}" in store: not found'
         except NotRunning as error:
-            details = f"container is in CONTAINER_{error} state"
+            details = str(error)
         except ExecTimedOut:
             code = grpc.StatusCode.DEADLINE_EXCEEDED
             details = f"timeout {request.timeout}s exceeded: context deadline exceeded"
@@ -122,7 +122,7 @@ def _common(container: LocalContainer) -> dict[str, Any]:
         "metadata": pb.ContainerMetadata(name=config.name, attempt=config.attempt),
         "image": pb.ImageSpec(image=config.image),
         "image_ref": config.image,
-        "state": container.state.value,
+        "state": pb.CONTAINER_RUNNING if container.running else pb.CONTAINER_EXITED,
         "created_at": _nanoseconds(container.created_at),
         "labels": _labels(container),
         "annotations": {"io.kubernetes.container.restartCount": str(config.attempt)},

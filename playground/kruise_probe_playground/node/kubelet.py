@@ -1,4 +1,4 @@
-"""The pods of one node: one worker for each, woken by the watch of pods and by the runtime.
+"""The pods of one node: one worker for each, woken by the watch of pods and by the ends of its containers.
 
 Source: kubelet pkg/kubelet/kubelet.go (syncLoop), pod_workers.go.
 Differs: no static pods, no admission, no eviction.
@@ -9,7 +9,6 @@ import asyncio
 import structlog
 
 from kruise_probe.informers.shared_informer import SharedInformer
-from kruise_probe_playground.node.containers import ContainerChange, LocalContainer
 from kruise_probe_playground.node.pod_worker import NodeContext, PodWorker
 from kruise_probe_playground.node.pods import NodePod
 
@@ -27,13 +26,9 @@ class Kubelet:
 
     async def run(self) -> None:
         """Run until cancelled. Call it once."""
-        stop_listening = self._context.runtime.add_listener(self._container_changed)
-        try:
-            async with asyncio.TaskGroup() as self._group:
-                self._pods.add_event_handler(self)
-                await self._pods.run()
-        finally:
-            stop_listening()
+        async with asyncio.TaskGroup() as self._group:
+            self._pods.add_event_handler(self)
+            await self._pods.run()
 
     def on_add(self, obj: NodePod, is_initial: bool) -> None:
         worker = self._workers[obj.uid] = PodWorker(obj, self._context)
@@ -50,10 +45,6 @@ class Kubelet:
     def on_delete(self, last_known: NodePod) -> None:
         if worker := self._workers.pop(last_known.uid, None):
             worker.gone()
-
-    def _container_changed(self, change: ContainerChange, container: LocalContainer) -> None:
-        if worker := self._workers.get(container.sandbox.uid):
-            worker.container_changed(change, container)
 
 
 async def _guarded(worker: PodWorker, pod: NodePod) -> None:

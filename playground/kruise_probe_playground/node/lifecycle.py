@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from kruise_probe_playground.node.containers import LocalContainer, State
+from kruise_probe_playground.node.containers import LocalContainer
 from kruise_probe_playground.node.pods import PodContainer, PodSpec
 
 FIRST_BACKOFF_SECONDS = 1.0
@@ -44,14 +44,12 @@ class ContainerRecord(msgspec.Struct, eq=False):
 
     @property
     def running(self) -> bool:
-        return self.current is not None and self.current.state is State.RUNNING
+        return self.current is not None and self.current.running
 
     @property
     def exit_code(self) -> int | None:
         """Of the newest attempt; None if it has not ended."""
-        if self.current is None or self.current.state is not State.EXITED:
-            return None
-        return self.current.exit_code
+        return None if self.current is None or self.current.running else self.current.exit_code
 
     @property
     def ready(self) -> bool:

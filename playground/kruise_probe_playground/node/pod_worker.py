@@ -22,7 +22,6 @@ from kruise_probe.manager.recorder import EventRecorder, ObjectReference
 from kruise_probe_playground.node.addresses import AddressBlock, NoAddress
 from kruise_probe_playground.node.containers import (
     CannotStart,
-    ContainerChange,
     ContainerConfig,
     ExecTimedOut,
     LocalContainer,
@@ -90,18 +89,18 @@ class PodWorker:
         self._gone.set()
         self._changed.set()
 
-    def container_changed(self, change: ContainerChange, container: LocalContainer) -> None:
-        """Handle a change of a container. Changes of old attempts are ignored."""
-        record = self._records.get(container.config.name)
-        if record is None or record.current is not container:
+    def _note_end(self, container: LocalContainer) -> None:
+        """Handle the end of the newest attempt of a container."""
+        record = self._records[container.config.name]
+        record.current = container
+        record.note_end(loop_time=asyncio.get_running_loop().time())
+        if self._gone.is_set():
             return
-        if change is ContainerChange.STOPPED:
-            record.note_end(loop_time=asyncio.get_running_loop().time())
-            if container.started_at is None:
-                self._warn(record, "Failed", f"Error: {container.message}")
-            if backs_off(self._pod, record, self._records):
-                what = f"failed container {record.spec.name} in pod {pod_full_name(self._pod)}"
-                self._warn(record, "BackOff", f"Back-off restarting {what}")
+        if container.started_at is None:
+            self._warn(record, "Failed", f"Error: {container.message}")
+        if backs_off(self._pod, record, self._records):
+            what = f"failed container {record.spec.name} in pod {pod_full_name(self._pod)}"
+            self._warn(record, "BackOff", f"Back-off restarting {what}")
         self._changed.set()
 
     def _warn(self, record: ContainerRecord, reason: str, message: str) -> None:
@@ -182,9 +181,8 @@ class PodWorker:
                 runtime.remove_container(record.previous)
             record.previous = record.current
             record.restarts += 1
-        record.current = runtime.create_container(sandbox, config)
         record.began = asyncio.get_running_loop().time()
-        runtime.start_container(record.current)
+        record.current = runtime.start_container(sandbox, config, self._note_end)
         if not record.running:
             return
         if record.spec.startup_probe is None:

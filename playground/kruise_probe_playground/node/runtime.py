@@ -19,7 +19,6 @@ from kruise_probe_playground.guardian import MARK_VARIABLE, kill_survivors
 from kruise_probe_playground.node.container_log import ContainerLog
 from kruise_probe_playground.node.containers import (
     CannotStart,
-    ContainerChange,
     ContainerConfig,
     ExecOutput,
     ExecTimedOut,
@@ -27,7 +26,6 @@ from kruise_probe_playground.node.containers import (
     NoSuchContainer,
     NotRunning,
     Sandbox,
-    State,
     cannot_start,
 )
 from kruise_probe_playground.node.processes import FirstBytes, LocalProcess, spawn
@@ -40,9 +38,6 @@ LAST_OUTPUT_SECONDS = 1.0
 
 START_FAILED_EXIT_CODE = 128
 """Exit code of a container whose command cannot be started, as in containerd."""
-
-
-Listener = Callable[[ContainerChange, LocalContainer], None]
 
 
 @asynccontextmanager
@@ -75,7 +70,6 @@ class LocalRuntime:
         self._base_environment = base_environment
         self._sandboxes: dict[str, Sandbox] = {}
         self._containers: dict[str, LocalContainer] = {}
-        self._listeners: list[Listener] = []
         self._watching: asyncio.TaskGroup | None = None
 
     async def run(self) -> None:
@@ -121,11 +115,6 @@ class LocalRuntime:
             raise NoSuchContainer(container_id)
         return self._containers[container_id]
 
-    def add_listener(self, listener: Listener) -> Callable[[], None]:
-        """Call `listener` on every change; return a function that removes it."""
-        self._listeners.append(listener)
-        return lambda: self._listeners.remove(listener)
-
     def create_sandbox(
         self, *, namespace: str, name: str, uid: str, ip: str, labels: Mapping[str, str]
     ) -> Sandbox:
@@ -143,12 +132,20 @@ class LocalRuntime:
         self._sandboxes[sandbox_id] = sandbox
         return sandbox
 
-    def create_container(self, sandbox: Sandbox, config: ContainerConfig) -> LocalContainer:
-        """Create the container with an empty folder; earlier attempts must have ended.
+    def start_container(
+        self,
+        sandbox: Sandbox,
+        config: ContainerConfig,
+        on_end: Callable[[LocalContainer], None],
+    ) -> LocalContainer:
+        """Start the process of a new container with an empty folder; earlier attempts must have ended.
+
+        If the command cannot be started, the container has exited with the reason.
 
         Raises:
             OSError: the folder cannot be made.
         """
+        assert self._watching, "start_container needs a running runtime"
         container_id = secrets.token_hex(32)
         folder = sandbox.folder / config.name
         shutil.rmtree(folder, ignore_errors=True)
@@ -168,14 +165,9 @@ class LocalRuntime:
             created_at=utc_now(),
             log=ContainerLog(),
             ended=asyncio.Event(),
+            on_end=on_end,
         )
         self._containers[container_id] = container
-        self._notify(ContainerChange.CREATED, container)
-        return container
-
-    def start_container(self, container: LocalContainer) -> None:
-        """Start its process. If the command cannot be started, the container becomes exited with the reason."""
-        assert self._watching, "start_container needs a running runtime"
         try:
             container.process = spawn(
                 container.config.command,
@@ -187,28 +179,23 @@ class LocalRuntime:
             container.log.close()
             why = cannot_start(container.config.command, error, container.folder)
             self._finish(container, START_FAILED_EXIT_CODE, "StartError", why)
-            return
+            return container
         container.started_at = utc_now()
-        container.state = State.RUNNING
         self._watching.create_task(
             self._watch(container, container.process), name=f"container {container.id[:8]}"
         )
-        self._notify(ContainerChange.STARTED, container)
+        return container
 
     async def stop_container(self, container: LocalContainer, grace_seconds: float) -> None:
         """Send SIGTERM, and SIGKILL after the grace period; return when the container has exited."""
-        if container.process is None:
-            if container.state is State.CREATED:
-                self._finish(container, 137, "Error", "")
-            return
-        await container.process.end(grace_seconds)
-        await container.ended.wait()
+        if container.process:
+            await container.process.end(grace_seconds)
+            await container.ended.wait()
 
     def remove_container(self, container: LocalContainer) -> None:
         """Remove an exited container. Its folder stays until the next attempt, or with the sandbox."""
         if self._containers.pop(container.id, None):
             container.log.close()
-            self._notify(ContainerChange.DELETED, container)
 
     def remove_sandbox(self, sandbox: Sandbox) -> None:
         """Remove the sandbox, its exited containers and its folder."""
@@ -267,8 +254,8 @@ class LocalRuntime:
         self, container: LocalContainer, command: Sequence[str], **streams: Any
     ) -> tuple[LocalProcess, str]:
         """Start a command of an exec; return its process and its mark."""
-        if container.state is not State.RUNNING:
-            raise NotRunning(container.state.name)
+        if not container.running:
+            raise NotRunning("container is in CONTAINER_EXITED state")
         mark = f"{self._mark}/{container.id}/{secrets.token_hex(8)}"
         environment = {**container.environment, MARK_VARIABLE: mark}
         try:
@@ -295,14 +282,9 @@ class LocalRuntime:
         self._finish(container, exit_code, "Completed" if exit_code == 0 else "Error", "")
 
     def _finish(self, container: LocalContainer, exit_code: int, reason: str, message: str) -> None:
-        container.state = State.EXITED
         container.finished_at = utc_now()
         container.exit_code = exit_code
         container.reason = reason
         container.message = message
         container.ended.set()
-        self._notify(ContainerChange.STOPPED, container)
-
-    def _notify(self, change: ContainerChange, container: LocalContainer) -> None:
-        for listener in tuple(self._listeners):
-            listener(change, container)
+        container.on_end(container)

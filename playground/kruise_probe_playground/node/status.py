@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from kruise_probe.api.times import format_time
-from kruise_probe_playground.node.containers import LocalContainer, State
+from kruise_probe_playground.node.containers import LocalContainer
 from kruise_probe_playground.node.lifecycle import (
     ContainerRecord,
     Records,
@@ -167,10 +167,10 @@ def _state(pod: NodePod, record: ContainerRecord, records: Records) -> Json:
     current = record.current
     if record.problem:
         return _waiting("CreateContainerConfigError", record.problem)
-    if current is None or current.state is State.CREATED:
+    if current is None:
         waits_for_init = record.spec in pod.spec.containers and not initialized(pod.spec, records)
         return _waiting("PodInitializing" if waits_for_init else "ContainerCreating")
-    if current.state is State.RUNNING:
+    if current.running:
         return {"running": {"startedAt": _stamp(current.started_at)}}
     if backs_off(pod, record, records):
         wait = backoff_seconds(record.quick_ends)

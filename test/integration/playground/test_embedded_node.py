@@ -10,8 +10,6 @@ from support.playground import PlaygroundNamespace
 from support.programs import until
 from support.target import condition
 
-from kruise_probe_playground.node.containers import ContainerChange, LocalContainer
-
 Json = dict[str, Any]
 
 
@@ -62,33 +60,19 @@ async def test_init_containers_run_one_after_the_other_and_sidecars_stay(
 async def test_a_deleted_pod_is_asked_to_end_and_leaves_no_process_and_no_folder(
     ns: PlaygroundNamespace,
 ) -> None:
-    trap = "trap 'echo asked > ../asked; exit 0' TERM"
+    trap = "trap 'echo asked; exit 0' TERM"
     await ns.pod(command=["sh", "-c", f"{trap}; (setsid sleep 1000 &); touch ready; {REST}"])
     await has_made(ns, "ready")
-    node = ns.playground.nodes[0]
     container = ns.playground.container(ns.namespace, "web", "main")
-    removed, asked = asyncio.Event(), []
-
-    def note(change: ContainerChange, changed: LocalContainer) -> None:
-        if changed is container and change is ContainerChange.STOPPED:
-            asked.append((container.folder.parent / "asked").exists())
-        if changed is container and change is ContainerChange.DELETED:
-            removed.set()
-
-    stop_listening = node.runtime.add_listener(note)
     await ns.playground.api.delete(ns.pod_path())
     await ns.api.pods.until_gone("web", ns.namespace)
-    await removed.wait()
-    stop_listening()
 
-    assert asked == [True]
-
-    async def all_ended() -> bool:
+    async def nothing_is_left() -> bool:
         """A process that is killed takes a moment to die."""
-        return processes_of(container.id) == []
+        return not container.folder.parent.exists() and processes_of(container.id) == []
 
-    await until("what it had started has ended", all_ended)
-    assert not container.folder.parent.exists()
+    await until("its folder is removed and what it had started has ended", nothing_is_left)
+    assert (container.exit_code, container.log.last_line()) == (0, "asked")
 
 
 def processes_of(container_id: str) -> list[str]:
