@@ -51,6 +51,18 @@ def parse_time(text: str | None) -> datetime | None:
         return None
 
 
+def age(stamp: str | None, now: datetime) -> str:
+    """An age such as `7s`, `3m`, `2h`, `4d`; empty without a valid stamp."""
+    at = parse_time(stamp)
+    if at is None:
+        return ""
+    seconds = max(int((now - at).total_seconds()), 0)
+    for unit, name in ((86400, "d"), (3600, "h"), (60, "m")):
+        if seconds >= 2 * unit:
+            return f"{seconds // unit}{name}"
+    return f"{seconds}s"
+
+
 def parse_duration(text: str) -> float | None:
     """Parse a Go duration into seconds; None if it is invalid."""
     text = text.removeprefix("+")

@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from kruise_probe.api.times import parse_time
+from kruise_probe.api.times import age, parse_time
 from kruise_probe.cli.terminal import Cell, Terminal
 from kruise_probe.inspection.attempts import AttemptsView, AttemptView
 from kruise_probe.inspection.explanation import ExplanationView, TraceView
@@ -25,18 +25,6 @@ MAX_PROBLEMS: Final = 8
 MAX_NAMES: Final = 3
 LAST_RESULT: Final = "last result"
 """Instead of the name of a link; it has no state of its own."""
-
-
-def age(stamp: str, now: datetime) -> str:
-    """An age such as `7s`, `3m`, `2h`, `4d`; empty without a valid stamp."""
-    at = parse_time(stamp)
-    if at is None:
-        return ""
-    seconds = max(int((now - at).total_seconds()), 0)
-    for unit, name in ((86400, "d"), (3600, "h"), (60, "m")):
-        if seconds >= 2 * unit:
-            return f"{seconds // unit}{name}"
-    return f"{seconds}s"
 
 
 def plural(count: int, noun: str) -> str:

@@ -185,7 +185,7 @@ def _objects(place: str, value: Any) -> Iterator[LoadedObject]:
 class Applier:
     """Applies documents as `kubectl apply` does: creates objects, or patches existing ones."""
 
-    def __init__(self, client: RestClient, on_note: Callable[[str], None] | None = None) -> None:
+    def __init__(self, client: RestClient, on_note: Callable[[str], None] = lambda _: None) -> None:
         self._client = client
         self._on_note = on_note
         kinds = [*builtin_kinds(), *map(custom_kind, all_crds())]
@@ -208,8 +208,7 @@ class Applier:
         wanted = document.object
         kind = self._served.get((wanted["apiVersion"], wanted["kind"]))
         if kind is None:
-            if self._on_note:
-                self._on_note(f"{document.place}: skipped: the playground has no {wanted['kind']}")
+            self._on_note(f"{document.place}: skipped: the playground has no {wanted['kind']}")
             return
         namespace = wanted["metadata"].get("namespace") or "default"
         scope = f"/namespaces/{namespace}" if kind.namespaced else ""

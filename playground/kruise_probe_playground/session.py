@@ -16,7 +16,7 @@ from kruise_probe.client.config import ClusterConfig
 from kruise_probe.client.rest import RestClient
 from kruise_probe.manifests.crds import all_crds
 from kruise_probe_playground.access import Access, new_access
-from kruise_probe_playground.apiserver.logs import NotOnNode
+from kruise_probe_playground.apiserver.logs import Containers, NotOnNode
 from kruise_probe_playground.apiserver.server import EmbeddedApiServer
 from kruise_probe_playground.documents import Applier, LoadedObject
 from kruise_probe_playground.marker_rules import MARKER_VALIDATORS
@@ -43,6 +43,33 @@ USER_AGENT = "kruise-probe-playground"
 USER = "kubernetes-admin"
 FIELD_MANAGERS = ("kubectl", "kubelet", "kube-scheduler", "kube-controller-manager")
 """Of the clients of this process."""
+
+
+class NodeContainers(Containers):
+    """The containers of these nodes."""
+
+    def __init__(self, nodes: Sequence[EmbeddedNode]) -> None:
+        self._nodes = nodes
+
+    def read_log(
+        self, container: str, *, follow: bool, tail_lines: int | None
+    ) -> AsyncIterator[bytes]:
+        return self._find(container)[1].log.read(follow=follow, tail_lines=tail_lines)
+
+    def start_command(
+        self, container: str, command: Sequence[str], files: Sequence[int]
+    ) -> Coroutine[Any, Any, int]:
+        runtime, found = self._find(container)
+        try:
+            return runtime.exec(found, command, files)
+        except (NotRunning, CannotStart) as error:
+            raise NotOnNode(f"OCI runtime exec failed: exec failed: {error}: unknown") from error
+
+    def _find(self, container: str) -> tuple[LocalRuntime, LocalContainer]:
+        for node in self._nodes:
+            with suppress(NoSuchContainer):
+                return node.runtime, node.runtime.container(container)
+        raise NotOnNode(f"container {container} was removed")
 
 
 class Playground:
@@ -72,7 +99,7 @@ class Playground:
         documents: Sequence[LoadedObject] = (),
         nodes: int = 1,
         kubeconfig_out: Path | None = None,
-        on_note: Callable[[str], None] | None = None,
+        on_note: Callable[[str], None] = lambda _: None,
     ) -> None:
         self.ready = asyncio.Event()
         self._documents = documents
@@ -124,7 +151,7 @@ class Playground:
         applier = Applier(self.client, self._on_note)
         await applier.apply([_namespace(SYSTEM_NAMESPACE)])
         names = [f"node-{number}" for number in range(self._node_count)]
-        self.nodes = [self._make_node(each, kubelets, place) for each in names]
+        self.nodes += [self._make_node(each, kubelets, place) for each in names]
         self.manager = manager(self.kubeconfig, place, on_end=self._note_end)
         self.daemons = {
             node.name: daemon(self.kubeconfig, place, node, on_end=self._note_end)
@@ -153,30 +180,8 @@ class Playground:
             validators=MARKER_VALIDATORS,
             tokens={access.token: USER},
             tls=access.tls,
-            logs=self._open_log,
-            commands=self._start_command,
+            containers=NodeContainers(self.nodes),
         )
-
-    def _open_log(
-        self, container_id: str, follow: bool, tail_lines: int | None
-    ) -> AsyncIterator[bytes]:
-        log = self._container(container_id)[1].log
-        return log.read(follow=follow, tail_lines=tail_lines)
-
-    def _start_command(
-        self, container_id: str, command: Sequence[str], files: Sequence[int]
-    ) -> Coroutine[Any, Any, int]:
-        runtime, container = self._container(container_id)
-        try:
-            return runtime.exec(container, command, files)
-        except (NotRunning, CannotStart) as error:
-            raise NotOnNode(f"OCI runtime exec failed: exec failed: {error}: unknown") from error
-
-    def _container(self, container_id: str) -> tuple[LocalRuntime, LocalContainer]:
-        for node in self.nodes:
-            with suppress(NoSuchContainer):
-                return node.runtime, node.runtime.container(container_id)
-        raise NotOnNode(f"container {container_id} was removed")
 
     def _make_node(self, name: str, client: RestClient, place: Workspace) -> EmbeddedNode:
         mark = f"{place.mark}/{name}"
@@ -204,8 +209,7 @@ class Playground:
             fill_private(self._kubeconfig_out, server.kubeconfig(token=access.token))
 
     def _note_end(self, name: str, exit_code: int) -> None:
-        if self._on_note:
-            self._on_note(f"the {name} ended with exit code {exit_code}; it is restarted")
+        self._on_note(f"the {name} ended with exit code {exit_code}; it is restarted")
 
 
 def _namespace(name: str) -> LoadedObject:

@@ -17,6 +17,7 @@ from kruise_probe_playground.apiserver.handlers import verb_of
 from kruise_probe_playground.apiserver.requests import parse_path
 from kruise_probe_playground.apiserver.schema import Json
 from kruise_probe_playground.apiserver.server import EmbeddedApiServer
+from kruise_probe_playground.apiserver.store import ObjectStore
 from kruise_probe_playground.marker_rules import MARKER_VALIDATORS
 
 NO_TOKENS: Final[Tokens] = {}
@@ -93,5 +94,12 @@ class ApiServer(EmbeddedApiServer):
         return None if stored is None else kind.decode(stored)
 
     def expire(self) -> None:
-        """Make every resource version and continue token so far too old (410)."""
-        self.registry.store.expire()
+        """Make every resource version so far too old (410)."""
+        expire_store(self.registry.store)
+
+
+def expire_store(store: ObjectStore) -> None:
+    """Expire every revision, as etcd's compaction does."""
+    revision = store.next_revision()
+    for each in store.collections.values():
+        each.floor = revision

@@ -121,6 +121,11 @@ def normalised(value: Any, api: Api) -> Any:
     if isinstance(value, dict):
         if value.get("managedFields"):  # ordered by whole seconds, so by when the requests came
             value = {**value, "managedFields": sorted(value["managedFields"], key=_writer)}
+        if value.get("conditions"):  # a real server puts new ones first
+            value = {
+                **value,
+                "conditions": sorted(value["conditions"], key=lambda each: each["type"]),
+            }
         return {
             normalised(key, api): key if key in _OF_A_SERVER and each else normalised(each, api)
             for key, each in value.items()

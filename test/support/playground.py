@@ -36,8 +36,7 @@ class ControlledPlayground(session.Playground):
         self.server = ApiServer(
             tokens={access.token: session.USER},
             tls=access.tls,
-            logs=self._open_log,
-            commands=self._start_command,
+            containers=session.NodeContainers(self.nodes),
         )
         return self.server
 

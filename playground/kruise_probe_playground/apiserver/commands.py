@@ -9,36 +9,36 @@ import fcntl
 import os
 import struct
 import termios
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
-from typing import Any, Final
+from io import FileIO
+from typing import Final
 
 import msgspec
 from aiohttp import web
 
 from kruise_probe_playground.apiserver import failures
 from kruise_probe_playground.apiserver.failures import Failure
-from kruise_probe_playground.apiserver.logs import NotOnNode
-from kruise_probe_playground.apiserver.requests import is_true
+from kruise_probe_playground.apiserver.logs import Containers, NotOnNode
+from kruise_probe_playground.apiserver.requests import read_query
 from kruise_probe_playground.apiserver.schema import Json
 
-StartCommand = Callable[[str, Sequence[str], Sequence[int]], Coroutine[Any, Any, int]]
-"""Starts a command in the container with this id, with these files as stdin, stdout and stderr. What it returns waits for
-the exit code; cancelling kills the command. Raises NotOnNode."""
+
+class ExecOptions(msgspec.Struct, frozen=True):
+    """core/v1 PodExecOptions, without the command, which is repeated."""
+
+    container: str = ""
+    stdin: bool = False
+    tty: bool = False
+
 
 PROTOCOLS: Final = ("v5.channel.k8s.io", "v4.channel.k8s.io")
 MAX_MESSAGE_BYTES: Final = 1 << 20
 LAST_OUTPUT_SECONDS: Final = 1.0
 """How long the end of a command waits for the end of its output: a child process may keep it open."""
 _READ_BYTES: Final = 32 << 10
-_STDIN, _STDOUT, _STDERR, _STATUS, _RESIZE, _CLOSE = 0, 1, 2, 3, 4, 255
-
-
-def no_commands(
-    container: str, command: Sequence[str], files: Sequence[int]
-) -> Coroutine[Any, Any, int]:
-    """For a server without nodes."""
-    raise NotOnNode(f"container {container} does not run")
+_STDOUT, _STDERR, _STATUS = 1, 2, 3
+_STDIN, _RESIZE, _CLOSE = b"\0", b"\4", b"\xff"
 
 
 async def upgraded(request: web.Request, protocols: Sequence[str]) -> web.WebSocketResponse:
@@ -54,24 +54,24 @@ async def upgraded(request: web.Request, protocols: Sequence[str]) -> web.WebSoc
 
 
 async def serve_command(
-    request: web.Request, container: str, start: StartCommand
+    request: web.Request, container: str, containers: Containers
 ) -> web.WebSocketResponse:
     """Run the command of the query, and send its output and its status. A client that leaves ends it."""
-    query = request.query
-    command = query.getall("command", [])
+    command = request.query.getall("command", [])
     if not command:
         raise failures.bad_request("you must specify at least 1 command for the pod")
+    options = read_query(request.query, ExecOptions)
     socket = await upgraded(request, PROTOCOLS)
     with ExitStack() as ours, ExitStack() as of_command:
-        files, outputs, stdin = _open_files(query, ours, of_command)
+        files, outputs, stdin = _open_files(options, ours, of_command)
         try:
-            running = asyncio.create_task(start(container, command, files))
+            running = asyncio.create_task(containers.start_command(container, command, files))
         except NotOnNode as error:
             await _send_status(socket, _not_started(str(error)))
             return socket
         of_command.close()
         copying = [asyncio.create_task(_copy(socket, *each)) for each in outputs]
-        feeding = asyncio.create_task(_feed(socket, stdin, tty=is_true(query.get("tty"))))
+        feeding = asyncio.create_task(_feed(socket, stdin, tty=options.tty))
         try:
             await asyncio.wait((running, feeding), return_when=asyncio.FIRST_COMPLETED)
             if running.done():
@@ -85,83 +85,70 @@ async def serve_command(
 
 
 def _open_files(
-    query: Mapping[str, str], ours: ExitStack, of_command: ExitStack
-) -> tuple[list[int], list[tuple[int, int]], int | None]:
+    options: ExecOptions, ours: ExitStack, of_command: ExitStack
+) -> tuple[list[int], list[tuple[int, FileIO]], FileIO]:
     """The files of the command; the channels of its outputs with our ends; our end of its stdin."""
 
-    def kept(by: ExitStack, descriptor: int) -> int:
-        by.callback(os.close, descriptor)
-        return descriptor
+    def end(descriptor: int) -> FileIO:
+        os.set_blocking(descriptor, False)
+        return ours.enter_context(FileIO(descriptor, "r+"))
 
-    if is_true(query.get("tty")):
+    if options.tty:
         main, terminal = os.openpty()
-        kept(ours, main)
-        return [kept(of_command, terminal)] * 3, [(_STDOUT, main)], main
-    reading, writing = os.pipe()
-    files, outputs = [kept(of_command, reading)], []
-    for channel in (_STDOUT, _STDERR):
-        read, write = os.pipe()
-        outputs.append((channel, kept(ours, read)))
-        files.append(kept(of_command, write))
-    if is_true(query.get("stdin")):
-        return files, outputs, writing  # `_feed` closes it
-    os.close(writing)
-    return files, outputs, None
+        of_command.callback(os.close, terminal)
+        screen = end(main)
+        return [terminal] * 3, [(_STDOUT, screen)], screen
+    reading, writing = zip(os.pipe(), os.pipe(), os.pipe(), strict=True)
+    files = [reading[0], *writing[1:]]
+    for each in files:
+        of_command.callback(os.close, each)
+    stdin, *outputs = map(end, (writing[0], *reading[1:]))
+    if not options.stdin:
+        stdin.close()
+    return files, list(zip((_STDOUT, _STDERR), outputs, strict=True)), stdin
 
 
-async def _copy(socket: web.WebSocketResponse, channel: int, descriptor: int) -> None:
+async def _copy(socket: web.WebSocketResponse, channel: int, output: FileIO) -> None:
     loop = asyncio.get_running_loop()
-    readable = asyncio.Event()
-    os.set_blocking(descriptor, False)
-    loop.add_reader(descriptor, readable.set)
-    try:
-        with suppress(OSError):  # of a terminal without processes, or a client that has left
-            while True:
-                await readable.wait()
-                readable.clear()
-                with suppress(BlockingIOError):
-                    if not (data := os.read(descriptor, _READ_BYTES)):
-                        return
-                    await socket.send_bytes(bytes((channel,)) + data)
-    finally:
-        loop.remove_reader(descriptor)
+    with suppress(OSError):  # of a terminal without processes, or a client that has left
+        while True:
+            await _wait(output, loop.add_reader, loop.remove_reader)
+            if not (data := output.read(_READ_BYTES)):
+                return
+            await socket.send_bytes(bytes((channel,)) + data)
 
 
-async def _feed(socket: web.WebSocketResponse, stdin: int | None, *, tty: bool) -> None:
+async def _feed(socket: web.WebSocketResponse, stdin: FileIO, *, tty: bool) -> None:
     """Write what the client sends to the command's stdin, until the client leaves."""
-    closes = not tty
-    try:
-        async for message in socket:
-            channel, data = (message.data[0], message.data[1:]) if message.data else (None, b"")
-            if channel == _STDIN and stdin is not None:
-                with suppress(OSError):  # the command has closed its stdin
-                    await _write(stdin, data)
-            elif channel == _RESIZE and stdin is not None and tty:
-                with suppress(msgspec.DecodeError, struct.error, KeyError):
-                    size = msgspec.json.decode(data, type=dict[str, int])
-                    packed = struct.pack("HHHH", size["Height"], size["Width"], 0, 0)
-                    fcntl.ioctl(stdin, termios.TIOCSWINSZ, packed)
-            elif channel == _CLOSE and stdin is not None and closes:
-                os.close(stdin)
-                stdin = None
-    finally:
-        if stdin is not None and closes:
-            os.close(stdin)
+    async for message in socket:
+        channel, data = message.data[:1], message.data[1:]
+        if channel == _STDIN:
+            with suppress(OSError, ValueError):  # the command has closed its stdin, or has none
+                await _write(stdin, data)
+        elif channel == _RESIZE and tty:
+            with suppress(msgspec.DecodeError, struct.error, KeyError):
+                size = msgspec.json.decode(data, type=dict[str, int])
+                packed = struct.pack("HHHH", size["Height"], size["Width"], 0, 0)
+                fcntl.ioctl(stdin, termios.TIOCSWINSZ, packed)
+        elif channel == _CLOSE and not tty:
+            stdin.close()
 
 
-async def _write(descriptor: int, data: bytes) -> None:
+async def _write(stdin: FileIO, data: bytes) -> None:
     loop = asyncio.get_running_loop()
-    writable = asyncio.Event()
-    os.set_blocking(descriptor, False)
-    loop.add_writer(descriptor, writable.set)
+    while data:
+        await _wait(stdin, loop.add_writer, loop.remove_writer)
+        data = data[stdin.write(data) :]
+
+
+async def _wait(file: FileIO, add: Callable[..., None], remove: Callable[[FileIO], bool]) -> None:
+    """Wait until the file can be read or written."""
+    ready = asyncio.Event()
+    add(file, ready.set)
     try:
-        while data:
-            await writable.wait()
-            writable.clear()
-            with suppress(BlockingIOError):
-                data = data[os.write(descriptor, data) :]
+        await ready.wait()
     finally:
-        loop.remove_writer(descriptor)
+        remove(file)
 
 
 async def _send_status(socket: web.WebSocketResponse, status: Json) -> None:

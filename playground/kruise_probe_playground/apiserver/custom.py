@@ -21,17 +21,12 @@ Validator = Callable[[Json, Json | None], Sequence[Cause]]
 
 @dataclass(frozen=True)
 class CustomRules(Rules):
-    """Separate status; validation by schema, then by `validator`."""
+    """Validation by schema, then by `validator`; a write of the status changes nothing else."""
 
     schema: Schema
     api_version: str
     kind: str
     validator: Validator | None
-    has_status: bool
-
-    def reset_for_create(self, new: Json) -> None:
-        if self.has_status:
-            new.pop("status", None)
 
     def reset_for_update(self, new: Json, old: Json, subresource: str) -> None:
         if subresource == "status":
@@ -39,7 +34,7 @@ class CustomRules(Rules):
             new.clear()
             new.update({**old, "metadata": dict(old["metadata"])})
             put(new, "status", status)
-        elif self.has_status:
+        else:
             super().reset_for_update(new, old, subresource)
 
     def validate(self, new: Json) -> Sequence[Cause]:
@@ -67,50 +62,35 @@ _BLOCKING: Final = frozenset(
 
 
 def custom_kind(crd: Json, validator: Validator | None = None) -> Kind:
-    """The kind that a CustomResourceDefinition (v1) defines."""
+    """The kind that a CustomResourceDefinition (v1) defines, with one version and the subresource status."""
     spec = crd["spec"]
     names = spec["names"]
-    version: Json = next(each for each in spec["versions"] if each["storage"])
+    (version,) = spec["versions"]
     openapi: Json = version["schema"]["openAPIV3Schema"]
     schema = Compiler().compile(openapi)
     schema.properties["metadata"] = builtin.object_meta()
     for key in ("apiVersion", "kind"):
         schema.properties.setdefault(key, UNTYPED)
-    has_status = "status" in (version.get("subresources") or {})
     return Kind(
         group=spec["group"],
         version=version["name"],
         plural=names["plural"],
-        singular=names.get("singular") or names["kind"].lower(),
+        singular=names["singular"],
         kind=names["kind"],
         namespaced=spec["scope"] == "Namespaced",
-        short_names=tuple(names.get("shortNames") or ()),
-        subresources=("status",) if has_status else (),
+        short_names=tuple(names.get("shortNames", ())),
+        subresources=("status",),
         schema=schema,
         openapi=openapi,
-        columns=_columns(version),
-        rules=CustomRules(
-            schema,
-            f"{spec['group']}/{version['name']}",
-            names["kind"],
-            validator,
-            has_status=has_status,
-        ),
+        columns=(NAME, *map(_column, version.get("additionalPrinterColumns", ()))),
+        rules=CustomRules(schema, f"{spec['group']}/{version['name']}", names["kind"], validator),
         custom=True,
         has_generation=True,
         unconditional_update=False,
     )
 
 
-def _columns(version: Json) -> Sequence[Column]:
-    declared = version.get("additionalPrinterColumns") or [
-        {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}
-    ]
-    return (NAME, *map(_column, declared))
-
-
 def _column(declared: Json) -> Column:
-    cell = cell_of(declared["jsonPath"], declared["type"])
-    optional = {key: declared.get(key, "") for key in ("format", "description")}
-    wide = declared.get("priority", 0) > 0
-    return Column(declared["name"], cell, declared["type"], wide, **optional)
+    return Column(
+        declared["name"], cell_of(declared["jsonPath"], declared["type"]), declared["type"]
+    )

@@ -24,7 +24,6 @@ _VERSION: Final = {
     **dict.fromkeys(("gitCommit", "gitTreeState", "buildDate", "goVersion", "compiler"), ""),
 }
 _API: Final = {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []}
-_PATHS: Final = {"paths": ["/api", "/api/v1", "/apis", "/healthz", "/openapi/v3", "/version"]}
 _SUBRESOURCE_KINDS: Final[Mapping[str, Json]] = {
     "binding": {"kind": "Binding"},
     "exec": {"kind": "PodExecOptions"},
@@ -35,7 +34,7 @@ _SUBRESOURCE_KINDS: Final[Mapping[str, Json]] = {
 
 def discovery(kinds: Iterable[Kind]) -> Mapping[str, Json]:
     """The documents by path, without slashes at its ends."""
-    documents: dict[str, Json] = {"": _PATHS, "version": _VERSION, "api": _API}
+    documents: dict[str, Json] = {"version": _VERSION, "api": _API}
     groups = {}
     for kind in kinds:
         resources = documents.setdefault(kind.root, _resource_list(kind))["resources"]
@@ -74,23 +73,23 @@ def _resource_entries(kind: Kind) -> Iterator[Json]:
 
 
 _INFO = {"title": "Kubernetes", "version": GIT_VERSION}
-_EMPTY_V2 = {"swagger": "2.0", "info": _INFO, "paths": {}, "definitions": {}}
 _PROTOBUF = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 _REFERENCE = "#/components/schemas/"
 _FIELD_VALIDATION = {"name": "fieldValidation", "in": "query", "schema": {"type": "string"}}
 
 
-class OpenApi:
-    """The documents, encoded on first use."""
+class Documents:
+    """The documents; those of OpenAPI v3 are encoded on first use."""
 
     def __init__(self, kinds: Iterable[Kind]) -> None:
-        self._kinds: dict[str, list[Kind]] = {}
+        self._discovery = discovery(kinds)
+        self._by_root: dict[str, list[Kind]] = {}
         for kind in kinds:
-            self._kinds.setdefault(f"openapi/v3/{kind.root}", []).append(kind)
+            self._by_root.setdefault(f"openapi/v3/{kind.root}", []).append(kind)
 
     @cached_property
-    def _encoded(self) -> dict[str, bytes]:
-        found = {path: msgspec.json.encode(_document(each)) for path, each in self._kinds.items()}
+    def _openapi(self) -> dict[str, bytes]:
+        found = {path: msgspec.json.encode(_document(each)) for path, each in self._by_root.items()}
         urls = {
             path.removeprefix("openapi/v3/"): {
                 "serverRelativeURL": f"/{path}?hash={sha256(body).hexdigest().upper()}"
@@ -100,16 +99,17 @@ class OpenApi:
         return {**found, "openapi/v3": msgspec.json.encode({"paths": urls})}
 
     def respond(self, request: web.Request) -> web.Response | None:
-        """Serve `/openapi/v2`, `/openapi/v3` and its documents; None for other paths."""
+        """Respond to a request for version, discovery or OpenAPI; None for other paths."""
         path = request.path.strip("/")
+        if path in self._discovery:
+            return web.json_response(self._discovery[path])
         if (
             path == "openapi/v2"
         ):  # kubectl reads it before it applies a List, and then validates less
-            if "proto-openapi.spec.v2" in request.headers.get("Accept", ""):
-                return web.Response(body=b"", content_type=_PROTOBUF)
-            return web.json_response(_EMPTY_V2)
-        body = self._encoded.get(path)
-        return web.Response(body=body, content_type="application/json") if body else None
+            return web.Response(body=b"", content_type=_PROTOBUF)
+        if path.startswith("openapi/") and (body := self._openapi.get(path)):
+            return web.Response(body=body, content_type="application/json")
+        return None
 
 
 def _document(kinds: list[Kind]) -> Json:

@@ -60,7 +60,6 @@ class Failure(Exception):
         details: Json | None = None,
     ) -> None:
         self.code = code
-        self.retry_after_seconds: int | None = (details or {}).get("retryAfterSeconds")
         self.status: Json = {
             "kind": "Status",
             "apiVersion": "v1",
@@ -150,13 +149,6 @@ def invalid(target: FailureTarget, causes: Sequence[Cause]) -> Failure:
     details = target.details(kind=target.kind)
     details["causes"] = [each._asdict() for each in causes]
     return Failure(422, "Invalid", message, details=details)
-
-
-def check(target: FailureTarget, *problems: tuple[object, Cause]) -> None:
-    """Fail with the causes whose condition is true."""
-    causes = [cause for applies, cause in problems if applies]
-    if causes:
-        raise invalid(target, causes)
 
 
 def required(field: str, detail: str = "") -> Cause:

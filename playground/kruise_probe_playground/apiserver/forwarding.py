@@ -19,15 +19,10 @@ from kruise_probe_playground.apiserver.spdy import Frame, Framer, MalformedFrame
 
 TUNNEL: Final = "SPDY/3.1+portforward.k8s.io"
 CHANNELS: Final = "v4.channel.k8s.io"
-CONNECT_SECONDS: Final = 10.0
 MAX_CONNECTIONS: Final = 100
-WAITING_CHUNKS: Final = 64
-"""Bound of what a connection has received from the client and not yet sent to the pod."""
 _READ_BYTES: Final = 32 << 10
 
 Send = Callable[[bytes], Awaitable[None]]
-Incoming = asyncio.Queue[bytes]
-"""What the client sends to one connection; empty at its end."""
 
 
 async def serve_ports(request: web.Request, pod: str, ip: str) -> web.WebSocketResponse:
@@ -42,33 +37,39 @@ async def serve_ports(request: web.Request, pod: str, ip: str) -> web.WebSocketR
     return socket
 
 
-async def _forward(pod: str, ip: str, port: int, incoming: Incoming, send: Send) -> str:
-    """Copy both ways until the pod ends the connection. Return why it failed, or nothing."""
-    try:
-        async with asyncio.timeout(CONNECT_SECONDS):
-            reader, writer = await asyncio.open_connection(ip, port)
-        sending = asyncio.create_task(_write(writer, incoming))
+class _Connection:
+    """A connection to a port of the pod."""
+
+    def __init__(self, pod: str, ip: str, port: int, send: Send) -> None:
+        self._name = f"port {port} to pod {pod}: dial tcp {ip}:{port}"
+        self._opening = asyncio.create_task(asyncio.open_connection(ip, port))
+        self._send = send
+
+    async def run(self) -> str:
+        """Send what the pod sends, until it ends the connection. Return why there is no connection, or nothing."""
         try:
-            while data := await reader.read(_READ_BYTES):
-                await send(data)
+            reader, writer = await self._opening
+        except OSError as error:
+            why = os.strerror(error.errno or 0).lower()
+            return f"error forwarding {self._name}: connect: {why}"
+        try:
+            with suppress(OSError):
+                while data := await reader.read(_READ_BYTES):
+                    await self._send(data)
         finally:
-            sending.cancel()
             writer.close()
-    except OSError as error:
-        why = os.strerror(error.errno).lower() if error.errno else "i/o timeout"
-        return f"error forwarding port {port} to pod {pod}: dial tcp {ip}:{port}: connect: {why}"
-    return ""
+        return ""
 
-
-async def _write(writer: asyncio.StreamWriter, incoming: Incoming) -> None:
-    with suppress(OSError):  # the pod has closed the connection
-        while data := await incoming.get():
+    async def write(self, data: bytes, *, final: bool) -> None:
+        with suppress(OSError):  # the pod has closed the connection
+            _, writer = await self._opening
             writer.write(data)
             await writer.drain()
-        writer.write_eof()
+            if final:
+                writer.write_eof()
 
 
-async def _end(*tasks: "asyncio.Task[None] | asyncio.Task[str]") -> None:
+async def _end(*tasks: "asyncio.Task[None]") -> None:
     for each in tasks:
         each.cancel()
     if tasks:
@@ -81,24 +82,20 @@ async def _serve_channels(socket: web.WebSocketResponse, pod: str, ip: str, port
         return
     for channel in (b"\0", b"\1"):
         await socket.send_bytes(channel + int(ports).to_bytes(2, "little"))
-    incoming = Incoming(WAITING_CHUNKS)
+    connection = _Connection(pod, ip, int(ports), lambda data: socket.send_bytes(b"\0" + data))
 
-    async def send(data: bytes) -> None:
-        await socket.send_bytes(b"\0" + data)
-
-    async def receive() -> None:
-        async for message in socket:
-            if message.type is WSMsgType.BINARY and message.data[:1] == b"\0" != message.data:
-                await incoming.put(message.data[1:])
-
-    receiving = asyncio.create_task(receive())
-    forwarding = asyncio.create_task(_forward(pod, ip, int(ports), incoming, send))
-    try:
-        await asyncio.wait((receiving, forwarding), return_when=asyncio.FIRST_COMPLETED)
-        if forwarding.done() and (why := forwarding.result()) and not socket.closed:
+    async def run() -> None:
+        if why := await connection.run():
             await socket.send_bytes(b"\1" + why.encode())
+        await socket.close()
+
+    running = asyncio.create_task(run())
+    try:
+        async for message in socket:
+            if message.type is WSMsgType.BINARY and message.data[:1] == b"\0":
+                await connection.write(message.data[1:], final=False)
     finally:
-        await _end(receiving, forwarding)
+        await _end(running)
 
 
 class _Tunnel:
@@ -110,7 +107,7 @@ class _Tunnel:
         self._ip = ip
         self._framer = Framer()
         self._error_streams: dict[str, int] = {}
-        self._incoming: dict[int, Incoming] = {}
+        self._connections: dict[int, _Connection] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def run(self) -> None:
@@ -132,36 +129,33 @@ class _Tunnel:
             await self._socket.send_bytes(self._framer.pong(frame.payload))
         elif frame.kind == spdy.SYN_STREAM:
             await self._open(frame)
-        elif incoming := self._incoming.get(frame.stream):
-            if frame.payload:
-                await incoming.put(frame.payload)
-            if frame.final or frame.kind == spdy.RST_STREAM:
-                await incoming.put(b"")
+        elif connection := self._connections.get(frame.stream):
+            final = frame.final or frame.kind == spdy.RST_STREAM
+            await connection.write(frame.payload, final=final)
 
     async def _open(self, frame: Frame) -> None:
         await self._socket.send_bytes(self._framer.reply(frame.stream))
         request, port = frame.headers.get("requestid", ""), frame.headers.get("port", "")
-        if len(self._tasks) + len(self._error_streams) >= 2 * MAX_CONNECTIONS:
+        if len(self._connections) + len(self._error_streams) >= 2 * MAX_CONNECTIONS:
             raise MalformedFrame("too many connections")
         if frame.headers.get("streamtype") == "error":
             self._error_streams[request] = frame.stream
         elif port.isdecimal() and request in self._error_streams:
-            self._incoming[frame.stream] = Incoming(WAITING_CHUNKS)
-            error_stream = self._error_streams.pop(request)
-            task = asyncio.create_task(self._connect(frame.stream, error_stream, int(port[:6])))
+            stream = frame.stream
+            connection = self._connections[stream] = _Connection(
+                self._pod,
+                self._ip,
+                int(port[:5]),
+                lambda data: self._socket.send_bytes(self._framer.data(stream, data)),
+            )
+            run = self._run(connection, stream, self._error_streams.pop(request))
+            task = asyncio.create_task(run)
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
-    async def _connect(self, stream: int, error_stream: int, port: int) -> None:
-        incoming = self._incoming[stream]
-
-        async def send(data: bytes) -> None:
-            await self._socket.send_bytes(self._framer.data(stream, data))
-
-        why = await _forward(self._pod, self._ip, port, incoming, send)
-        del self._incoming[stream]
-        while not incoming.empty():  # so that nothing waits for room in it
-            incoming.get_nowait()
+    async def _run(self, connection: _Connection, stream: int, error_stream: int) -> None:
+        why = await connection.run()
+        del self._connections[stream]
         with suppress(ConnectionError):
             error = self._framer.data(error_stream, why.encode(), final=True)
             await self._socket.send_bytes(error)

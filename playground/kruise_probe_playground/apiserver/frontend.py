@@ -22,14 +22,13 @@ from kruise_probe_playground.apiserver.authentication import (
     check_token,
     review_response,
 )
-from kruise_probe_playground.apiserver.commands import StartCommand, serve_command
-from kruise_probe_playground.apiserver.discovery import OpenApi, discovery
+from kruise_probe_playground.apiserver.commands import serve_command
+from kruise_probe_playground.apiserver.discovery import Documents
 from kruise_probe_playground.apiserver.failures import Failure
 from kruise_probe_playground.apiserver.forwarding import serve_ports
-from kruise_probe_playground.apiserver.handlers import Call, VerbHandlers, check_route, verb_of
-from kruise_probe_playground.apiserver.logs import OpenLog, open_log, running_container
+from kruise_probe_playground.apiserver.handlers import Call, VerbHandlers, call_for
+from kruise_probe_playground.apiserver.logs import Containers, open_log, running_container
 from kruise_probe_playground.apiserver.registry import Registry
-from kruise_probe_playground.apiserver.requests import parse_path
 from kruise_probe_playground.apiserver.watching import Watch
 
 _JSON: Final = "application/json"
@@ -57,20 +56,15 @@ class Frontend:
 
     Args:
         tokens: every request but health checks needs one of them; without any, every request is accepted.
-        logs: the logs of containers.
-        commands: starts a command in a container.
+        containers: for logs and commands.
     """
 
-    def __init__(
-        self, registry: Registry, *, tokens: Tokens, logs: OpenLog, commands: StartCommand
-    ) -> None:
+    def __init__(self, registry: Registry, *, tokens: Tokens, containers: Containers) -> None:
         self._registry = registry
         self._tokens = tokens
-        self._logs = logs
-        self._commands = commands
+        self._containers = containers
         self._handlers = VerbHandlers(registry)
-        self._discovery = discovery(registry.kinds.values())
-        self._openapi = OpenApi(registry.kinds.values())
+        self._documents = Documents(registry.kinds.values())
         self._watches: set[Watch] = set()
 
     def close_watches(self) -> None:
@@ -86,7 +80,7 @@ class Frontend:
                 return web.Response(text="ok")
             check_token(request.headers.get("Authorization", ""), self._tokens)
             check_no_impersonation(request.headers)
-            if (document := self._document(request)) is not None:
+            if document := self._documents.respond(request):
                 return document
             if request.method == "POST" and request.path in REVIEWS:
                 return await self._review(request)
@@ -107,27 +101,11 @@ class Frontend:
             why = f"Internal error occurred: {type(error).__name__}: {error}"
             return failure_response(Failure(500, "InternalError", why))
 
-    def _document(self, request: web.Request) -> web.Response | None:
-        """Respond to a request for version, discovery or OpenAPI; None for requests about objects."""
-        path = request.path.strip("/")
-        if path.startswith("openapi/"):
-            return self._openapi.respond(request)
-        found = self._discovery.get(path)
-        return None if found is None else web.json_response(found)
-
     async def _call(self, request: web.Request) -> Call:
-        path = parse_path(request.rel_url.raw_path)
-        kind = path and self._registry.kind_at(path.group, path.version, path.plural)
-        if path is None:
-            raise failures.no_such_path()
-        if kind is None:
-            raise failures.not_offered(path.group, path.version, path.plural, self._registry.kinds)
-        query = dict(request.query)
-        verb = verb_of(request.method, path, query)
-        check_route(kind, path, verb)
+        path, query = request.rel_url.raw_path, dict(request.query)
         headers = {name.lower(): value for name, value in request.headers.items()}
-        body = await _body_of(request)
-        return Call(verb, kind, path, query, headers, body)
+        call = call_for(self._registry, request.method, path, query, headers)
+        return call._replace(body=await _body_of(request))
 
     async def _review(self, request: web.Request) -> web.Response:
         content_type = request.headers.get("Content-Type", "")
@@ -151,13 +129,13 @@ class Frontend:
     async def _pod_stream(self, request: web.Request, call: Call) -> web.StreamResponse:
         kind, key = call.kind, call.path.key
         if call.path.subresource == "log":
-            log = open_log(self._registry, key, call.query, self._logs)
+            log = open_log(self._registry, key, call.query, self._containers)
             empty = web.Response(status=204)
             return await self._stream(request, log, "text/plain") if log else empty
         pod = kind.decode(self._registry.get(kind, key))
         if call.path.subresource == "exec":
             container = running_container(pod, call.query.get("container", ""))
-            return await serve_command(request, container, self._commands)
+            return await serve_command(request, container, self._containers)
         if not (ip := pod["status"].get("podIP")):
             raise failures.bad_request(f"pod {key.name} has no address yet")
         return await serve_ports(request, key.name, ip)
@@ -193,7 +171,4 @@ async def _body_of(request: web.Request) -> bytes:
 def failure_response(failure: Failure) -> web.Response:
     """The failure's metav1.Status with its code."""
     body = msgspec.json.encode(failure.status)
-    response = web.Response(status=failure.code, body=body, content_type=_JSON)
-    if failure.retry_after_seconds is not None:
-        response.headers["Retry-After"] = str(failure.retry_after_seconds)
-    return response
+    return web.Response(status=failure.code, body=body, content_type=_JSON)

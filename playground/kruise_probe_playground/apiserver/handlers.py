@@ -17,15 +17,16 @@ from kruise_probe_playground.apiserver.presenting import Presenter, presenter_fo
 from kruise_probe_playground.apiserver.registry import Registry
 from kruise_probe_playground.apiserver.replica_sets import scale_of, scaled
 from kruise_probe_playground.apiserver.requests import (
+    ListOptions,
     ResourcePath,
     apply_patch,
     check_no_dry_run,
-    is_true,
-    parse_list_query,
+    parse_path,
     patch_type_of,
     read_binding,
     read_json,
     read_object,
+    read_query,
 )
 from kruise_probe_playground.apiserver.watching import Watch, list_objects, scope_of
 from kruise_probe_playground.apiserver.writing import Editor, WriteOptions
@@ -70,7 +71,7 @@ _VERBS: Final[Mapping[tuple[str, bool], str]] = {
 
 def verb_of(method: str, path: ResourcePath, query: Mapping[str, str]) -> str:
     if method == "GET" and not path.name:
-        return "watch" if is_true(query.get("watch")) else "list"
+        return "watch" if read_query(query, ListOptions).watch else "list"
     if method == "POST" and path.subresource:
         return "create"
     verb = _VERBS.get((method, bool(path.name)))
@@ -79,8 +80,7 @@ def verb_of(method: str, path: ResourcePath, query: Mapping[str, str]) -> str:
     return verb
 
 
-def check_route(kind: Kind, path: ResourcePath, verb: str) -> None:
-    """Fail for paths and verbs that the kind does not have."""
+def _check_route(kind: Kind, path: ResourcePath, verb: str) -> None:
     if path.subresource and path.subresource not in kind.subresources:
         raise failures.no_such_path()
     if bool(path.namespace) and not kind.namespaced:
@@ -90,6 +90,25 @@ def check_route(kind: Kind, path: ResourcePath, verb: str) -> None:
     allowed = SUBRESOURCE_VERBS[path.subresource] if path.subresource else kind.verbs
     if verb not in allowed:
         raise failures.method_not_allowed()
+
+
+def call_for(
+    registry: Registry,
+    method: str,
+    raw_path: str,
+    query: Mapping[str, str],
+    headers: Mapping[str, str],
+) -> Call:
+    """The call of a request, without its body; fails for paths and verbs that the server does not have."""
+    path = parse_path(raw_path)
+    if path is None:
+        raise failures.no_such_path()
+    kind = registry.kinds.get(f"{path.plural}.{path.group}" if path.group else path.plural)
+    if kind is None or kind.version != path.version:
+        raise failures.not_offered(path.group, path.version, path.plural, registry.kinds)
+    verb = verb_of(method, path, query)
+    _check_route(kind, path, verb)
+    return Call(verb, kind, path, query, headers)
 
 
 class VerbHandlers:
@@ -115,20 +134,19 @@ class VerbHandlers:
 
     def watch(self, call: Call) -> Watch:
         """Open a watch; the caller closes it."""
-        query = parse_list_query(call.query)
-        scope = scope_of(call.kind, call.path.namespace, query, call.path.name)
+        query = read_query(call.query, ListOptions)
+        scope = scope_of(call.kind, call.path.namespace, query)
         return Watch(self._registry, call.kind, scope, query, self._presenter(call))
 
     def _presenter(self, call: Call) -> Presenter:
-        accept = call.headers.get("accept", "")
-        return presenter_for(accept, call.query, call.kind, self._registry.now)
+        return presenter_for(call.kind, call.headers.get("accept", ""), self._registry.now)
 
     def _get(self, call: Call) -> VerbResponse:
         stored = self._registry.get(call.kind, call.path.key)
         return VerbResponse(200, self._presenter(call).one(stored))
 
     def _list(self, call: Call) -> VerbResponse:
-        query = parse_list_query(call.query)
+        query = read_query(call.query, ListOptions)
         scope = scope_of(call.kind, call.path.namespace, query)
         items = list_objects(self._registry, call.kind, scope, query)
         revision = self._registry.store.revision

@@ -5,15 +5,17 @@ kubelet pkg/kubelet/kubelet_pods.go (validateContainerLogStatus).
 Differs: no times and no limitBytes; finds the container in the status of the pod; a function replaces the kubelet's port.
 """
 
-from collections.abc import AsyncIterator, Callable, Mapping
-from typing import Final
+from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
 
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe_playground.apiserver import failures
-from kruise_probe_playground.apiserver.failures import FailureTarget, bad_request
+from kruise_probe_playground.apiserver.failures import bad_request
 from kruise_probe_playground.apiserver.pods import CONTAINER_LISTS
 from kruise_probe_playground.apiserver.registry import Registry
-from kruise_probe_playground.apiserver.requests import is_true, number
+from kruise_probe_playground.apiserver.requests import read_query
 from kruise_probe_playground.apiserver.schema import Json
 
 
@@ -21,35 +23,64 @@ class NotOnNode(Exception):
     """The container is gone, or its command cannot be started; the text says why."""
 
 
-OpenLog = Callable[[str, bool, int | None], AsyncIterator[bytes]]
-"""Opens the log of a container by its id, with follow and tailLines. Raises NotOnNode."""
+class Containers:
+    """The containers of the nodes, by their ids. This base class is for a server without nodes."""
+
+    def read_log(
+        self, container: str, *, follow: bool, tail_lines: int | None
+    ) -> AsyncIterator[bytes]:
+        """Read a log.
+
+        Raises:
+            NotOnNode
+        """
+        raise NotOnNode(f"container {container} does not run")
+
+    def start_command(
+        self, container: str, command: Sequence[str], files: Sequence[int]
+    ) -> Coroutine[Any, Any, int]:
+        """Start a command with these files as stdin, stdout and stderr.
+
+        What is returned waits for the exit code; cancelling it kills the command.
+
+        Raises:
+            NotOnNode
+        """
+        raise NotOnNode(f"container {container} does not run")
 
 
-_MISSING: Final = ("timestamps", "limitBytes", "sinceSeconds", "sinceTime")
+_REFUSED: Final = ("timestamps", "limitBytes", "sinceSeconds", "sinceTime")
 
 
-def no_nodes(container: str, follow: bool, tail_lines: int | None) -> AsyncIterator[bytes]:
-    """For a server without nodes."""
-    raise NotOnNode(f"container {container} does not run")
+class LogOptions(msgspec.Struct, frozen=True, rename="camel"):
+    """core/v1 PodLogOptions."""
+
+    container: str = ""
+    follow: bool = False
+    previous: bool = False
+    tail_lines: int | None = None
 
 
 def open_log(
-    registry: Registry, key: NamespacedName, query: Mapping[str, str], at_node: OpenLog
+    registry: Registry, key: NamespacedName, query: Mapping[str, str], containers: Containers
 ) -> AsyncIterator[bytes] | None:
     """Return the bytes of the log that `query` (core/v1 PodLogOptions) selects; None for a pod without a node."""
-    tail_lines = _tail_lines(key.name, query)
+    if refused := [each for each in _REFUSED if each in query]:
+        raise bad_request(
+            f"this playground's logs have no {refused[0]}; use container, follow, previous and tailLines"
+        )
+    options = read_query(query, LogOptions)
     kinds = registry.kinds
     pod = kinds["pods"].decode(registry.get(kinds["pods"], key))
-    container = _container(pod, query.get("container", ""))
+    container = _container(pod, options.container)
     node = pod["spec"].get("nodeName")
     if not node:
         return None
     if NamespacedName("", node) not in registry.collection(kinds["nodes"]).objects:
         raise failures.not_found(kinds["pods"].target(node))  # the real server's words
-    previous = is_true(query.get("previous"))
-    found = container_id(pod, container, previous=previous)
+    found = container_id(pod, container, previous=options.previous)
     try:
-        return at_node(found, is_true(query.get("follow")), tail_lines)
+        return containers.read_log(found, follow=options.follow, tail_lines=options.tail_lines)
     except NotOnNode as error:
         raise bad_request(str(error)) from error
 
@@ -83,19 +114,6 @@ def running_container(pod: Json, name: str) -> str:
     if "running" not in found.get("state", {}):
         raise bad_request(f'container not found ("{container}")')
     return str(found["containerID"]).partition("://")[2]
-
-
-def _tail_lines(pod: str, query: Mapping[str, str]) -> int | None:
-    if missing := [each for each in _MISSING if each in query]:
-        raise bad_request(
-            f"this playground's logs have no {missing[0]}; use container, follow, previous and tailLines"
-        )
-    tail_lines = number(query, "tailLines")
-    if tail_lines is not None and tail_lines < 0:
-        why = "must be greater than or equal to 0"
-        problem = failures.invalid_value("tailLines", tail_lines, why)
-        raise failures.invalid(FailureTarget("", "", "PodLogOptions", pod), [problem])
-    return tail_lines
 
 
 def _container(pod: Json, name: str) -> str:

@@ -119,16 +119,12 @@ def _spec_changes(new: Json, old: Json) -> Iterator[Cause]:
         if len(new.get(name) or ()) != len(old.get(name) or ()):
             yield forbidden_field(f"spec.{name}", "pod updates may not add or remove containers")
             return
-    grace = "terminationGracePeriodSeconds"
-    if old[grace] < 0 and new[grace] == 1:
-        new = {**new, grace: old[grace]}
     if _frozen_part(new) != _frozen_part(old):
         yield forbidden_field(
             "spec",
             "pod updates may not change fields other than `spec.containers[*].image`,"
             "`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations`"
-            " (only additions to existing tolerations),`spec.terminationGracePeriodSeconds`"
-            " (allow it to be set to 1 if it was previously negative)",
+            " (only additions to existing tolerations)",
         )
 
 

@@ -1,12 +1,12 @@
 """The forms of objects in responses: whole objects, or tables for kubectl.
 
 Source: apiserver pkg/endpoints/handlers/{response,negotiation}; metav1.Table.
-Differs: JSON only; no PartialObjectMetadata but in tables.
+Differs: JSON only; no PartialObjectMetadata: rows of tables have the whole object.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -28,9 +28,6 @@ class Presenter:
         """A single object, also the object of a watch event."""
         return self._kind.whole(stored)
 
-    def bookmark(self, bare: Json) -> bytes:
-        return msgspec.json.encode(bare)
-
     def list(self, items: Sequence[Stored], revision: int) -> bytes:
         empty = {"continue": ""} if self._kind.custom else {}
         head = {
@@ -42,62 +39,40 @@ class Presenter:
         return msgspec.json.encode(head)[:-1] + b',"items":[' + joined + b"]}"
 
 
-def _meta(kind: str, **fields: Any) -> Json:
-    return {"kind": kind, "apiVersion": "meta.k8s.io/v1", **fields}
-
-
-def _partial(of: Json) -> Json:
-    return _meta("PartialObjectMetadata", metadata=of["metadata"])
-
-
 class TablePresenter(Presenter):
-    """metav1.Table: the cells that kubectl prints. In a watch, only the first event has column definitions.
+    """metav1.Table: the cells that kubectl prints, with the whole object in each row."""
 
-    Args:
-        include: None, Metadata or Object: the part of the object in each row.
-    """
-
-    def __init__(self, kind: Kind, include: str, now: Callable[[], datetime]) -> None:
+    def __init__(self, kind: Kind, now: Callable[[], datetime]) -> None:
         super().__init__(kind)
-        self._include = include
         self._now = now
-        self._columns: list[Json] | None = [each.definition for each in kind.columns]
 
     def one(self, stored: Stored) -> bytes:
-        return self._table({"resourceVersion": str(stored.revision)}, [self._row(stored)])
+        return self.list([stored], stored.revision)
 
     def list(self, items: Sequence[Stored], revision: int) -> bytes:
-        return self._table({"resourceVersion": str(revision)}, [self._row(each) for each in items])
-
-    def bookmark(self, bare: Json) -> bytes:
-        """A table whose only row contains the bookmark's object."""
-        self._columns = None
-        metadata = {"resourceVersion": bare["metadata"]["resourceVersion"]}
-        return self._table(metadata, [{"cells": None, "object": _partial(bare)}])
-
-    def _table(self, metadata: Json, rows: Sequence[Json]) -> bytes:
-        columns, self._columns = self._columns, None
-        table = _meta("Table", metadata=metadata, columnDefinitions=columns, rows=rows)
+        table = {
+            "kind": "Table",
+            "apiVersion": "meta.k8s.io/v1",
+            "metadata": {"resourceVersion": str(revision)},
+            "columnDefinitions": [each.definition for each in self._kind.columns],
+            "rows": list(map(self._row, items)),
+        }
         return msgspec.json.encode(table)
 
     def _row(self, stored: Stored) -> Json:
         decoded, now = self._kind.decode(stored), self._now()
-        shown = {"Object": decoded, "Metadata": _partial(decoded)}
         cells = [each.cell(decoded, now) for each in self._kind.columns]
-        return {"cells": cells, "object": shown.get(self._include)}
+        return {"cells": cells, "object": decoded}
 
 
-def presenter_for(
-    accept: str, query: Mapping[str, str], kind: Kind, now: Callable[[], datetime]
-) -> Presenter:
+def presenter_for(kind: Kind, accept: str, now: Callable[[], datetime]) -> Presenter:
     for media in accept.split(","):
         name, *parameters = (part.strip() for part in media.split(";"))
-        if name not in _JSON_TYPES:
-            continue
-        wanted = dict(each.split("=", 1) for each in parameters if "=" in each).get("as", "")
-        if not wanted:
-            return Presenter(kind)
-        if wanted == "Table":
-            return TablePresenter(kind, query.get("includeObject") or "Metadata", now)
+        if name in _JSON_TYPES:
+            wanted = next((each for each in parameters if each.startswith("as=")), "")
+            if not wanted:
+                return Presenter(kind)
+            if wanted == "as=Table":
+                return TablePresenter(kind, now)
     why = "only the following media types are accepted: application/json"
     raise Failure(406, "NotAcceptable", why)

@@ -45,10 +45,6 @@ class Registry:
         self.sweep_due: Final = asyncio.Event()
         self.kinds: Final = {each.resource: each for each in kinds}
 
-    def kind_at(self, group: str, version: str, plural: str) -> Kind | None:
-        kind = self.kinds.get(f"{plural}.{group}" if group else plural)
-        return kind if kind and kind.version == version else None
-
     def collection(self, kind: Kind) -> Collection:
         return self.store.collections[kind.resource]
 

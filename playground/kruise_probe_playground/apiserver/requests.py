@@ -4,9 +4,8 @@ Source: apiserver pkg/endpoints/request/requestinfo.go, pkg/endpoints/handlers/{
 Differs: only the options of this server; JSON only; no JSON patch, no server-side apply, no dry run.
 """
 
-import re
 from collections.abc import Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple, TypeVar
 from urllib.parse import unquote
 
 import msgspec
@@ -62,51 +61,31 @@ def parse_path(raw_path: str) -> ResourcePath | None:
     return ResourcePath(group, version, namespace, plural, name, subresource)
 
 
-class ListQuery(NamedTuple):
-    """metav1.ListOptions. `revision` is None without a resourceVersion."""
+class ListOptions(msgspec.Struct, frozen=True, rename="camel"):
+    """metav1.ListOptions; other values of its fields are refused."""
 
-    revision: int | None
-    match: str
-    continue_token: str
-    label_selector: str
-    field_selector: str
-    bookmarks: bool
-    send_initial_events: bool | None
-    timeout_seconds: float | None
-
-
-def parse_list_query(query: Mapping[str, str]) -> ListQuery:
-    initial = query.get("sendInitialEvents")
-    timeout = number(query, "timeoutSeconds")
-    return ListQuery(
-        revision=parse_revision(query.get("resourceVersion", "")),
-        match=query.get("resourceVersionMatch", ""),
-        continue_token=query.get("continue", ""),
-        label_selector=query.get("labelSelector", ""),
-        field_selector=query.get("fieldSelector", ""),
-        bookmarks=is_true(query.get("allowWatchBookmarks")),
-        send_initial_events=None if initial is None else is_true(initial),
-        timeout_seconds=None if timeout is None else float(timeout),
-    )
+    watch: bool = False
+    resource_version: int = 0
+    resource_version_match: Literal["NotOlderThan"] | None = None
+    continue_token: str = msgspec.field(default="", name="continue")
+    label_selector: str = ""
+    field_selector: str = ""
+    allow_watch_bookmarks: bool = False
+    send_initial_events: bool | None = None
+    timeout_seconds: int = 0
 
 
-def parse_revision(text: str) -> int | None:
-    """Parse a resource version; None if it is empty."""
-    if text and not re.fullmatch("[0-9]{1,19}", text):
-        raise bad_request(f'resourceVersion: Invalid value: "{text[:64]}": must be a number')
-    return int(text) if text else None
+Options = TypeVar("Options")
 
 
-def is_true(text: str | None) -> bool:
-    """Parse a boolean of a query as Go does; a name without a value is true."""
-    return text is not None and text.lower() not in ("false", "0")
-
-
-def number(query: Mapping[str, str], name: str) -> int | None:
-    text = query.get(name, "")
-    if text and not re.fullmatch("-?[0-9]{1,18}", text):
-        raise bad_request(f'{name}: Invalid value: "{text[:64]}": must be a number')
-    return int(text) if text else None
+def read_query(query: Mapping[str, str], options: type[Options]) -> Options:
+    """Decode the options of a query; empty ones count as absent."""
+    try:
+        return msgspec.convert(
+            {key: each for key, each in query.items() if each}, options, strict=False
+        )
+    except msgspec.ValidationError as error:
+        raise bad_request(f"the query is invalid: {error}") from error
 
 
 _JSON: Final = "application/json"

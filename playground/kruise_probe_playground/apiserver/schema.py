@@ -86,7 +86,6 @@ class Schema:
         self.extra: Schema | None = None
         self.items: Schema | None = None
         self.required: frozenset[str] = frozenset(rules.get("required", ()))
-        self.nullable: bool = rules.get("nullable", False)
         self.preserve: bool = rules.get("x-kubernetes-preserve-unknown-fields", False)
         self.default: Any = rules.get("default")
         self.merges = "merge" in strategy

@@ -19,11 +19,10 @@ from aiohttp.typedefs import Middleware
 from kruise_probe.api.times import utc_now
 from kruise_probe_playground.apiserver.authentication import Tokens
 from kruise_probe_playground.apiserver.builtin import builtin_kinds
-from kruise_probe_playground.apiserver.commands import StartCommand, no_commands
 from kruise_probe_playground.apiserver.custom import Validator, custom_kind
 from kruise_probe_playground.apiserver.deleting import GarbageCollector
 from kruise_probe_playground.apiserver.frontend import MAX_BODY_BYTES, Frontend, abort
-from kruise_probe_playground.apiserver.logs import OpenLog, no_nodes
+from kruise_probe_playground.apiserver.logs import Containers
 from kruise_probe_playground.apiserver.registry import Registry
 from kruise_probe_playground.apiserver.schema import Json
 from kruise_probe_playground.apiserver.writing import Editor, WriteOptions
@@ -48,7 +47,7 @@ class EmbeddedApiServer:
     Args:
         crds: the CustomResourceDefinitions, as dictionaries. Clients only read them.
         validators: rules beyond the CRDs' schemas, by qualified resource.
-        tokens, logs, commands: see `Frontend`.
+        tokens, containers: see `Frontend`.
         tls: None serves plain HTTP.
         middlewares: of aiohttp, around every request.
     """
@@ -59,8 +58,7 @@ class EmbeddedApiServer:
         crds: Iterable[Json],
         validators: Mapping[str, Validator],
         tokens: Tokens,
-        logs: OpenLog = no_nodes,
-        commands: StartCommand = no_commands,
+        containers: Containers | None = None,
         tls: Tls | None = None,
         middlewares: Sequence[Middleware] = (),
     ) -> None:
@@ -75,7 +73,9 @@ class EmbeddedApiServer:
             ],
             now=utc_now,
         )
-        self._frontend = Frontend(self.registry, tokens=tokens, logs=logs, commands=commands)
+        self._frontend = Frontend(
+            self.registry, tokens=tokens, containers=containers or Containers()
+        )
         self._stack = AsyncExitStack()
         self._seed(definitions)
 

@@ -22,11 +22,7 @@ _GO_NAMES = {"integer": "number", "boolean": "bool"}
 
 
 class WrongType(Exception):
-    """A field of a built-in kind has a value that Go cannot decode; `path` is dotted."""
-
-    def __init__(self, path: str, why: str) -> None:
-        self.path = path
-        super().__init__(why)
+    """A field of a built-in kind has a value that Go cannot decode."""
 
 
 def type_name(value: Any) -> str:
@@ -62,12 +58,12 @@ def prune(value: Any, schema: Schema, unknown: list[str], path: str = "") -> Any
         found = _GO_NAMES.get(found, found)
         wanted = "/".join(schema.types)
         why = f"json: cannot unmarshal {found} into Go struct field {path} of type {wanted}"
-        raise WrongType(path, why)
+        raise WrongType(why)
     if schema.decode is not None and value:
         try:
             return schema.decode(value)
         except ValueError as error:
-            raise WrongType(path, str(error)) from error
+            raise WrongType(str(error)) from error
     if isinstance(value, dict):
         return _prune_map(value, schema, unknown, path)
     if isinstance(value, list) and schema.items is not None:
@@ -98,9 +94,7 @@ def _prune_map(value: dict[str, Any], schema: Schema, unknown: list[str], path: 
 
 def _drops_null(child: Schema, parent: Schema) -> bool:
     """Whether null means absent, as in `periodSeconds:` without a value. A default then replaces it."""
-    if parent.typed:
-        return True
-    return child is not UNTYPED and not child.nullable and child.default is None
+    return parent.typed or (child is not UNTYPED and child.default is None)
 
 
 def _is_omitted(value: Any, key: str, child: Schema, parent: Schema) -> bool:
@@ -140,7 +134,7 @@ def _default_map(value: dict[str, Any], schema: Schema) -> None:
 
 def _default_field(value: dict[str, Any], key: str, schema: Schema) -> None:
     present = value.get(key)
-    if present is None and schema.default is not None and not (key in value and schema.nullable):
+    if present is None and schema.default is not None:
         value[key] = present = deepcopy(schema.default)
     if present is not None:
         apply_defaults(present, schema)

@@ -150,12 +150,6 @@ class Collection:
         """All objects in the order of lists."""
         return [self.objects[key] for key in sorted(self.objects, key=str)]
 
-    def expire(self, revision: int) -> None:
-        """Forget the history before `revision`."""
-        self._history.clear()
-        self._history_bytes = 0
-        self.floor = revision
-
     def watch(self, scope: Scope) -> Watcher:
         """Register a watcher; `unwatch` removes it."""
         watcher = Watcher(scope)
@@ -172,12 +166,6 @@ class ObjectStore:
     def __init__(self) -> None:
         self.revision = 1
         self.collections: Final = defaultdict[str, Collection](Collection)
-
-    def expire(self) -> None:
-        """Expire every revision, as etcd's compaction does."""
-        revision = self.next_revision()
-        for each in self.collections.values():
-            each.expire(revision)
 
     def next_revision(self) -> int:
         self.revision += 1

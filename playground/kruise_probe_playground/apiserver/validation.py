@@ -24,8 +24,6 @@ _RANGES: Final = {"int32": 2**31, "int64": 2**63}
 
 def validate(value: Any, schema: Schema, path: str) -> Iterator[Cause]:
     """Yield the errors of a pruned and defaulted value at `path`."""
-    if value is None and schema.nullable:
-        return
     if not is_of(value, schema.types):
         found = type_name(value)
         why = f'{path} in body must be of type {schema.types[0]}: "{found}"'

@@ -13,56 +13,29 @@ from typing import Final
 
 import msgspec
 
-from kruise_probe_playground.apiserver.failures import (
-    Failure,
-    FailureTarget,
-    check,
-    forbidden_field,
-    gone,
-    unsupported,
-)
+from kruise_probe_playground.apiserver import failures
+from kruise_probe_playground.apiserver.failures import Failure
 from kruise_probe_playground.apiserver.kinds import Kind
 from kruise_probe_playground.apiserver.presenting import Presenter
 from kruise_probe_playground.apiserver.registry import Registry
-from kruise_probe_playground.apiserver.requests import ListQuery
+from kruise_probe_playground.apiserver.requests import ListOptions
 from kruise_probe_playground.apiserver.schema import Json
 from kruise_probe_playground.apiserver.selecting import parse_fields, parse_labels
 from kruise_probe_playground.apiserver.store import Change, Scope, Stored
 
-_NOT_OLDER = "NotOlderThan"
-_MATCH = "resourceVersionMatch"
+
+def scope_of(kind: Kind, namespace: str, query: ListOptions) -> Scope:
+    fields = parse_fields(query.field_selector, kind.known_fields)
+    return Scope(namespace, parse_labels(query.label_selector), fields)
 
 
-def scope_of(kind: Kind, namespace: str, query: ListQuery, name: str = "") -> Scope:
-    selector = query.field_selector
-    if name:
-        selector = f"metadata.name={name},{selector}" if selector else f"metadata.name={name}"
-    return Scope(
-        namespace, parse_labels(query.label_selector), parse_fields(selector, kind.known_fields)
-    )
-
-
-def list_objects(registry: Registry, kind: Kind, scope: Scope, query: ListQuery) -> list[Stored]:
+def list_objects(registry: Registry, kind: Kind, scope: Scope, query: ListOptions) -> list[Stored]:
     """All selected objects, in order."""
-    check_options(query, watch=False)
+    if query.continue_token:
+        raise failures.bad_request(
+            "this playground's API server sends whole lists; leave out continue"
+        )
     return [each for each in registry.collection(kind).ordered() if scope.matches(each)]
-
-
-def check_options(query: ListQuery, *, watch: bool) -> None:
-    """Fail for options that this server does not have."""
-    match, initial = query.match, query.send_initial_events is not None
-    check(
-        FailureTarget("meta.k8s.io", "", "ListOptions"),
-        (
-            initial and not (watch and match == _NOT_OLDER),
-            forbidden_field("sendInitialEvents", f"needs a watch with {_MATCH}={_NOT_OLDER}"),
-        ),
-        (match not in ("", _NOT_OLDER), unsupported(_MATCH, match, [_NOT_OLDER])),
-        (
-            query.continue_token,
-            forbidden_field("continue", "this playground's API server sends whole lists"),
-        ),
-    )
 
 
 BOOKMARK_INTERVAL_SECONDS: Final = 30.0
@@ -77,32 +50,33 @@ class Watch:
     """
 
     def __init__(
-        self, registry: Registry, kind: Kind, scope: Scope, query: ListQuery, presenter: Presenter
+        self, registry: Registry, kind: Kind, scope: Scope, query: ListOptions, presenter: Presenter
     ) -> None:
-        check_options(query, watch=True)
         current = registry.store.revision
         self._registry = registry
         self._kind = kind
         self._query = query
         self._presenter = presenter
         self._collection = registry.collection(kind)
-        self._started_at = max(current, query.revision or 0)
+        self._started_at = max(current, query.resource_version)
         self._failure: Failure | None = None
         self._initial: list[Stored] = []
         self._missed: list[Change] = []
         if self._wants_initial:
             self._initial = [each for each in self._collection.ordered() if scope.matches(each)]
-        elif query.revision and query.revision < self._collection.floor:
+        elif 0 < query.resource_version < self._collection.floor:
             floor = self._collection.floor
-            self._failure = gone(f"too old resource version: {query.revision} ({floor})")
-        elif query.revision:
-            self._missed = self._collection.changes_after(query.revision)
+            self._failure = failures.gone(
+                f"too old resource version: {query.resource_version} ({floor})"
+            )
+        elif query.resource_version:
+            self._missed = self._collection.changes_after(query.resource_version)
         self.watcher: Final = self._collection.watch(scope)
 
     @property
     def _wants_initial(self) -> bool:
         wanted = self._query.send_initial_events
-        return not self._query.revision if wanted is None else wanted
+        return not self._query.resource_version if wanted is None else wanted
 
     def close(self) -> None:
         self._collection.unwatch(self.watcher)
@@ -132,7 +106,7 @@ class Watch:
             changes, revision = self.watcher.take(), self._registry.store.revision
             if later := b"".join(self._later_events(changes)):
                 yield later
-            if idle and self._query.bookmarks:
+            if idle and self._query.allow_watch_bookmarks:
                 yield self._bookmark(revision)
             if loop.time() >= deadline:
                 return
@@ -141,7 +115,7 @@ class Watch:
         for stored in self._initial:
             yield _frame("ADDED", self._presenter.one(stored))
         self._initial = []
-        if self._query.send_initial_events and self._query.bookmarks:
+        if self._query.send_initial_events and self._query.allow_watch_bookmarks:
             yield self._bookmark(self._started_at, end_of_initial=True)
         yield from filter(None, map(self._event, self._missed))
         self._missed = []
@@ -174,7 +148,7 @@ class Watch:
             **self._kind.blank,
             "metadata": metadata,
         }
-        return _frame("BOOKMARK", self._presenter.bookmark(bare))
+        return _frame("BOOKMARK", msgspec.json.encode(bare))
 
 
 def _frame(kind: str, body: bytes) -> bytes:

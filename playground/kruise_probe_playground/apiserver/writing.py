@@ -8,7 +8,7 @@ Differs: no admission, no conversion, no warnings.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe_playground.apiserver import failures
@@ -21,11 +21,12 @@ from kruise_probe_playground.apiserver.managed_fields import (
     track,
 )
 from kruise_probe_playground.apiserver.registry import Registry
-from kruise_probe_playground.apiserver.requests import parse_revision
 from kruise_probe_playground.apiserver.schema import Json
 from kruise_probe_playground.apiserver.shaping import WrongType, apply_defaults, prune
 from kruise_probe_playground.apiserver.store import Stored
 from kruise_probe_playground.apiserver.validation import validate
+
+_NO_VERSION: Final = (None, "", "0")
 
 
 class WriteOptions(NamedTuple):
@@ -62,7 +63,7 @@ class Editor:
             new,
             [*meta.problems(metadata, kind), *_by_schema(kind, new, {}), *kind.rules.validate(new)],
         )
-        if parse_revision(metadata.get("resourceVersion", "")):
+        if metadata.get("resourceVersion") not in _NO_VERSION:
             why = "resourceVersion should not be set on objects to be created"
             raise Failure(500, "", why)
         key = NamespacedName(namespace, metadata["name"])
@@ -134,13 +135,13 @@ def _check_name(name: Any, key: NamespacedName) -> None:
 
 def _check_revision(kind: Kind, sent: Json, stored: Stored) -> None:
     """Fail if an update with the metadata `sent` is of an older version of the object."""
-    revision = parse_revision(sent.get("resourceVersion", ""))
+    version = sent.get("resourceVersion")
     target = kind.target(stored.key.name)
-    if not revision and not kind.unconditional_update:
+    if version in _NO_VERSION and not kind.unconditional_update:
         why = "must be specified for an update"
         cause = failures.invalid_value("metadata.resourceVersion", 0, why)
         raise failures.invalid(target._replace(kind=kind.plural), [cause])
-    if revision and revision != stored.revision:
+    if version not in (*_NO_VERSION, str(stored.revision)):
         raise failures.conflict(target)
 
 

@@ -23,7 +23,6 @@ def two_containers(name: str = "p", **more: Any) -> Any:
         pytest.param({}, 400, "a container name must be specified for pod p, choose one of: [first c d]", id="several-containers"),
         pytest.param({"container": "x"}, 400, "container x is not valid for pod p", id="unknown-container"),
         pytest.param({"container": "c"}, 404, 'pods "{node}" not found', id="unknown-node"),
-        pytest.param({"tailLines": -1}, 422, 'PodLogOptions "p" is invalid: tailLines: Invalid value: -1: must be greater than or equal to 0', id="tail"),
     ],
 )  # fmt: skip
 async def test_a_log_that_cannot_be_read_is_refused(

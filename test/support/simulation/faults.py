@@ -1,5 +1,6 @@
 """Faults of a simulated cluster. A fault that has a duration ends by itself."""
 
+from support.api_server import expire_store
 from support.simulation.network import QUIET, Chances
 from support.simulation.world import World
 
@@ -76,4 +77,4 @@ def lose_runtime(world: World, node: str, seconds: float) -> None:
 
 def expire(world: World) -> None:
     """Make every resource version too old."""
-    world.registry.store.expire()
+    expire_store(world.registry.store)

@@ -10,10 +10,9 @@ import msgspec
 
 from kruise_probe.client.request import METADATA_ONLY, Request
 from kruise_probe.client.transport import Response
-from kruise_probe_playground.apiserver.failures import Failure, no_such_path
-from kruise_probe_playground.apiserver.handlers import Call, VerbHandlers, check_route, verb_of
+from kruise_probe_playground.apiserver.failures import Failure
+from kruise_probe_playground.apiserver.handlers import Call, VerbHandlers, call_for
 from kruise_probe_playground.apiserver.registry import Registry
-from kruise_probe_playground.apiserver.requests import parse_path
 from kruise_probe_playground.apiserver.watching import Watch
 
 T = TypeVar("T")
@@ -51,19 +50,14 @@ class ApiServers:
     def call(self, request: Request, user_agent: str) -> Call:
         """Parse a request; raises Failure for paths and verbs that do not exist."""
         url = urlsplit(request.target)
-        path = parse_path(url.path)
-        kind = path and self.registry.kind_at(path.group, path.version, path.plural)
-        if path is None or kind is None:
-            raise no_such_path()
         query = dict(parse_qsl(url.query, keep_blank_values=True))
-        verb = verb_of(request.method, path, query)
-        check_route(kind, path, verb)
         headers = {
             "accept": METADATA_ONLY if request.metadata_only else "application/json",
             "content-type": request.content_type,
             "user-agent": user_agent,
         }
-        return Call(verb, kind, path, query, headers, request.body or b"")
+        call = call_for(self.registry, request.method, url.path, query, headers)
+        return call._replace(body=request.body or b"")
 
     def respond(self, request: Request, user_agent: str) -> Response:
         self.caller = user_agent
@@ -81,8 +75,4 @@ class ApiServers:
 
 
 def refusal(failure: Failure) -> Response:
-    after = failure.retry_after_seconds
-    body = msgspec.json.encode(failure.status)
-    return Response(
-        failure.code, body, headers={} if after is None else {"retry-after": str(after)}
-    )
+    return Response(failure.code, msgspec.json.encode(failure.status))

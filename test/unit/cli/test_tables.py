@@ -9,8 +9,9 @@ from support.builders import condition_wire, container_wire, policy_wire, probe_
 from support.linting import BROKEN
 from support.snapshots import healthy_pod, marker, seen_pod, snapshot
 
+from kruise_probe.api.times import age
 from kruise_probe.cli.main import run
-from kruise_probe.cli.tables import age, attempts_text, explanation_text, screen_text, status_text
+from kruise_probe.cli.tables import attempts_text, explanation_text, screen_text, status_text
 from kruise_probe.cli.terminal import Terminal, cells
 from kruise_probe.inspection.attempts import AttemptsView, AttemptView
 from kruise_probe.inspection.explanation import explanation
