@@ -7,7 +7,6 @@ Source: apimachinery pkg/watch and metav1.WatchEvent.
 Differs: there is no ERROR event; the client raises it as a typed error.
 """
 
-import re
 from collections.abc import Callable
 from enum import StrEnum
 from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
@@ -36,7 +35,6 @@ Encoded = bytes | msgspec.Raw
 
 
 _NO_KEY: Final = NamespacedName("", "?")
-_PLAIN: Final = re.compile(r"[a-z0-9.-]*")
 
 
 class Undecodable(NamedTuple):
@@ -142,10 +140,10 @@ class Resource(Generic[T]):
         """`/apis/apps.kruise.io/v1alpha1/namespaces/ns/podprobemarkers/name/status`, quoted."""
         parts = [f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"]
         if self.namespaced and namespace:
-            parts.append(f"namespaces/{_quoted(namespace)}")
+            parts.append(f"namespaces/{quote(namespace, safe='')}")
         parts.append(self.plural)
         if name:
-            parts.append(_quoted(name))
+            parts.append(quote(name, safe=""))
         if subresource:
             parts.append(subresource)
         return "/".join(parts)
@@ -186,11 +184,6 @@ class Resource(Generic[T]):
             wire.metadata.resource_version,
             wire.metadata.continue_token or "",
         )
-
-
-def _quoted(text: str) -> str:
-    """A segment of a path. Almost every name needs no quoting, and finding that out by a pattern is faster."""
-    return text if _PLAIN.fullmatch(text) else quote(text, safe="")
 
 
 def undecodable_of(raw: Encoded, error: Exception) -> Undecodable:

@@ -14,9 +14,9 @@ from typing import Annotated, Any, ClassVar, Final, NamedTuple
 import msgspec
 from cachetools import LRUCache, cached
 
-from kruise_probe.api.fields import Field, Rule, each_key, literal, rule
+from kruise_probe.api.fields import Field, Rule, each_key, errors_in, literal, rule, shape_of
 from kruise_probe.api.names import DELETION_COST_ANNOTATION
-from kruise_probe.api.problems import ErrorKind, Problem, violation
+from kruise_probe.api.problems import CEL_BOUNDS, ErrorKind, Problem, violation
 
 MAX_NAME_PART: Final = 63
 MAX_PREFIX: Final = 253
@@ -280,20 +280,13 @@ def _compile(
 
 
 def _requirement(key: str, operator: str, values: tuple[str, ...]) -> Requirement:
-    problem = label_key_error(key) or next(filter(None, map(label_value_error, values)), None)
-    if problem is None:
-        match operator:
-            case "Exists" | "DoesNotExist":
-                if not values:
-                    return Requirement(key, None, negated=operator == "DoesNotExist")
-                problem = f"operator {operator} takes no values"
-            case "In" | "NotIn":
-                if values:
-                    return Requirement(key, frozenset(values), negated=operator == "NotIn")
-                problem = f"operator {operator} needs at least one value"
-            case _:
-                problem = f"unknown operator {operator!r}; use In, NotIn, Exists or DoesNotExist"
-    raise ValueError(f"selector requirement on {key!r}: {problem}")
+    written = LabelSelectorRequirement(key, operator, values)
+    for error in errors_in(written, shape_of(LabelSelectorRequirement), ""):
+        if error.reason not in CEL_BOUNDS:
+            raise ValueError(f"selector requirement on {key!r}: {error.message}")
+    is_in = operator in ("In", "NotIn")
+    negated = operator in ("NotIn", "DoesNotExist")
+    return Requirement(key, frozenset(values) if is_in else None, negated)
 
 
 MAX_ANNOTATION_BYTES: Final = 256 * 1024

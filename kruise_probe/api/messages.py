@@ -1,8 +1,8 @@
-"""Messages of results: output of programs as a status holds it, and values formatted as in Go. Pure functions.
+"""Messages of results: output of programs as a status holds it, and durations formatted as in Go. Pure functions.
 
 The daemon, the manager and `kruise-probe try` normalise with the same function, so all three give the same message.
 
-Source: kubelet pkg/kubelet/prober; ECMA-48 for terminal sequences; Go strconv.Quote and time.Duration.String.
+Source: kubelet pkg/kubelet/prober; ECMA-48 for terminal sequences; Go time.Duration.String.
 Differs: Kruise cuts a message at a byte and lets control characters through.
 """
 
@@ -94,33 +94,6 @@ def _both_ends(text: str, size: int) -> str:
     head = (size - _CUT_BYTES) // 2
     tail = size - _CUT_BYTES - head
     return f"{_head(text, head)}{_CUT}{encoded[-tail:].decode(errors='ignore')}"
-
-
-_ESCAPES: Final = {
-    '"': '\\"', "\\": "\\\\", "\a": "\\a", "\b": "\\b", "\f": "\\f",
-    "\n": "\\n", "\r": "\\r", "\t": "\\t", "\v": "\\v",
-}  # fmt: skip
-
-
-def quote(text: bytes | str) -> str:
-    """`text` in double quotes with unprintable characters escaped, as Go's `%q`; truncated to the size of a message."""
-    text = text[:MAX_MESSAGE_BYTES]
-    if isinstance(text, bytes):
-        text = text.decode(errors="surrogateescape")
-    return f'"{"".join(map(_escaped, text))}"'
-
-
-def _escaped(character: str) -> str:
-    if escape := _ESCAPES.get(character):
-        return escape
-    if character.isprintable():
-        return character
-    code = ord(character)
-    if 0xDC80 <= code <= 0xDCFF:  # an invalid UTF-8 byte, as surrogateescape encodes it
-        return f"\\x{code - 0xDC00:02x}"
-    if code < 0x80:
-        return f"\\x{code:02x}"
-    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
 def duration(seconds: float) -> str:

@@ -6,7 +6,7 @@ Differs: long values are shortened.
 """
 
 import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from enum import StrEnum
 from itertools import islice
 from typing import Any, Final, NamedTuple
@@ -28,17 +28,14 @@ class ErrorKind(StrEnum):
     TOO_MANY = "Too many"
     TOO_LONG = "Too long"
 
+    @property
+    def cause(self) -> str:
+        """Reason in `Status.details.causes`, such as `FieldValueTooMany`."""
+        return f"FieldValue{self.name.title().replace('_', '')}"
 
-CAUSES: Final[Mapping[StrEnum, str]] = {
-    ErrorKind.REQUIRED: "FieldValueRequired",
-    ErrorKind.INVALID: "FieldValueInvalid",
-    ErrorKind.NOT_SUPPORTED: "FieldValueNotSupported",
-    ErrorKind.DUPLICATE: "FieldValueDuplicate",
-    ErrorKind.FORBIDDEN: "FieldValueForbidden",
-    ErrorKind.TOO_MANY: "FieldValueTooMany",
-    ErrorKind.TOO_LONG: "FieldValueTooLong",
-}
-"""Reasons in `Status.details.causes`."""
+
+CEL_BOUNDS: Final = frozenset({ErrorKind.TOO_MANY, ErrorKind.TOO_LONG})
+"""These limits exist for CEL's cost budget only; a larger marker that was stored earlier still works."""
 
 
 class Problem(NamedTuple):
@@ -64,7 +61,7 @@ class Problem(NamedTuple):
     @property
     def cause(self) -> dict[str, str]:
         """Entry for `Status.details.causes`, if the problem is a broken rule."""
-        return {"reason": CAUSES[self.reason], "message": self.message, "field": self.path}
+        return {"reason": ErrorKind(self.reason).cause, "message": self.message, "field": self.path}
 
 
 def violation(

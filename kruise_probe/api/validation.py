@@ -6,7 +6,6 @@ not write its own marker's selector keys. Lists are bounded for CEL's cost budge
 """
 
 from collections.abc import Collection, Iterator
-from typing import Final
 
 import msgspec
 
@@ -14,7 +13,7 @@ from kruise_probe.api.core import MAX_TIMEOUT_SECONDS
 from kruise_probe.api.extraction import PatternBudget, PatternError
 from kruise_probe.api.fields import errors_in, key_error, shape_of
 from kruise_probe.api.labels import SELECTOR_IMMUTABLE
-from kruise_probe.api.problems import ErrorKind, Problem, violation
+from kruise_probe.api.problems import CEL_BOUNDS, ErrorKind, Problem, violation
 from kruise_probe.api.reserved import reserved_label_error
 from kruise_probe.api.v1alpha1 import (
     OWN_SELECTOR_KEY,
@@ -23,9 +22,6 @@ from kruise_probe.api.v1alpha1 import (
     PodContainerProbe,
     PodProbeMarkerSpec,
 )
-
-CEL_BOUNDS: Final = frozenset({ErrorKind.TOO_MANY, ErrorKind.TOO_LONG})
-"""These limits exist for CEL's cost budget only; a larger marker that was stored earlier still works."""
 
 
 def marker_errors(

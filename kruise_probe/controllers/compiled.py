@@ -16,7 +16,7 @@ from kruise_probe.api.extraction import FromMessage, PatternBudget
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.labels import Selector, compile_selector
 from kruise_probe.api.pods import Container, Pod
-from kruise_probe.api.problems import Problem, first_errors
+from kruise_probe.api.problems import CEL_BOUNDS, Problem, first_errors
 from kruise_probe.api.v1alpha1 import (
     ContainerProbe,
     MarkerPolicy,
@@ -25,7 +25,6 @@ from kruise_probe.api.v1alpha1 import (
     stored_bytes,
 )
 from kruise_probe.api.validation import (
-    CEL_BOUNDS,
     clamp_timeout,
     fields_without_effect,
     is_valid_probe,

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from kruise_probe.api.fields import Rule, Shape, literal, shape_of
 from kruise_probe.api.meta import ObjectMeta
-from kruise_probe.api.problems import CAUSES, ErrorKind
+from kruise_probe.api.problems import ErrorKind
 from kruise_probe.api.reserved import ALLOWED_LABELS
 from kruise_probe.api.resources import MARKERS
 from kruise_probe.api.v1alpha1 import NodePodProbe, PodProbeMarker
@@ -155,7 +155,7 @@ def _rule(rule: Rule, allowed_labels: str) -> Schema:
         schema["messageExpression"] = f"{item} + {literal(rule.message)}"
     # Not of duplicates: the API server omits the message of such a rule.
     if rule.kind in (ErrorKind.REQUIRED, ErrorKind.FORBIDDEN):
-        schema["reason"] = CAUSES[rule.kind]
+        schema["reason"] = rule.kind.cause
     if rule.field:
         schema["fieldPath"] = f".{rule.field}"
     return schema

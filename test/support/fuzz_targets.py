@@ -34,7 +34,6 @@ from kruise_probe.api.messages import (
     MAX_MESSAGE_BYTES,
     command_message,
     normalise_message,
-    quote,
 )
 from kruise_probe.api.meta import DECODE_ERRORS
 from kruise_probe.api.problems import first_errors
@@ -134,7 +133,6 @@ def command_output(data: bytes) -> None:
         assert len(message.encode()) <= MAX_MESSAGE_BYTES
         assert normalise_message(message) == message
         json.loads(msgspec.json.encode(message))
-    quote(data).encode()
 
 
 def cri_answer(data: bytes) -> None:

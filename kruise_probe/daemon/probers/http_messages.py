@@ -9,6 +9,7 @@ hides only the password, and not in all messages. A blank before the colon of a 
 on a folded line, are errors; Go accepts them. The head is limited to 64 KiB, in Go to 10 MiB.
 """
 
+import json
 import re
 from base64 import b64encode
 from collections.abc import Sequence
@@ -17,7 +18,6 @@ from urllib.parse import quote, unquote_to_bytes, urljoin, urlsplit
 
 import httptools
 
-from kruise_probe.api import messages
 from kruise_probe.api.core import HEADER_VALUE_CONTROL, HTTPHeader
 from kruise_probe.api.keys import HostPort
 
@@ -146,9 +146,9 @@ class Headers:
 
 def _problem(header: HTTPHeader) -> str | None:
     if not _TOKEN.fullmatch(header.name):
-        return f"net/http: invalid header field name {messages.quote(header.name)}"
+        return f"net/http: invalid header field name {json.dumps(header.name)}"
     if HEADER_VALUE_CONTROL.search(header.value):
-        return f"net/http: invalid header field value for {messages.quote(header.name)}"
+        return f"net/http: invalid header field value for {json.dumps(header.name)}"
     return None
 
 

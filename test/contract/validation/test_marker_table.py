@@ -10,10 +10,10 @@ from support.contract_api import COPIES, DEFINITIONS, Api, ApiResponse, in_own_g
 from support.marker_table import INCOMPLETE, INVALID, VALID, Row, edited, policy
 
 from kruise_probe.api.labels import DELETION_COST
-from kruise_probe.api.problems import ErrorKind, Problem
+from kruise_probe.api.problems import CEL_BOUNDS, ErrorKind, Problem
 from kruise_probe.api.reserved import MAX_ALLOWED_LABELS
 from kruise_probe.api.v1alpha1 import PodProbeMarkerSpec
-from kruise_probe.api.validation import CEL_BOUNDS, marker_errors
+from kruise_probe.api.validation import marker_errors
 from kruise_probe.manifests.crds import marker_crd
 
 Answers = dict[str, ApiResponse]

@@ -10,7 +10,6 @@ from kruise_probe.api.messages import (
     command_message,
     duration,
     normalise_message,
-    quote,
     searched_part,
 )
 
@@ -109,28 +108,6 @@ def test_last_line_of_a_megabyte_of_output_stays() -> None:
     message = command_message(1, trace, trace)
     assert message.startswith("Traceback\n")
     assert message.count("ValueError: gr\u00fcn") == 2
-
-
-@pytest.mark.parametrize(
-    ("text", "quoted"),
-    [
-        pytest.param(b"ok", '"ok"', id="plain"),
-        pytest.param(b'a"b\\', r'"a\"b\\"', id="quote-and-backslash"),
-        pytest.param(b"A: \x00", r'"A: \x00"', id="control"),
-        pytest.param(b"\r\n", r'"\r\n"', id="line-end"),
-        pytest.param(b"\xff", r'"\xff"', id="no-utf-8"),
-        pytest.param("ü", '"ü"', id="printable"),
-        pytest.param("\u200b", r'"\u200b"', id="invisible"),
-        pytest.param(b"\x80\xfe", r'"\x80\xfe"', id="no-utf-8-from-0x80-on"),
-        pytest.param(b"\x1f\x7f", r'"\x1f\x7f"', id="ascii-controls"),
-        pytest.param("\x80\x9f", r'"\u0080\u009f"', id="controls-above-ascii"),
-        pytest.param("\uffff", r'"\uffff"', id="last-of-four-digits"),
-        pytest.param("\U0001d173", r'"\U0001d173"', id="eight-digits"),
-        pytest.param("x" * 2000, f'"{"x" * 1024}"', id="truncated"),
-    ],
-)
-def test_quote_is_as_in_go(text: bytes | str, quoted: str) -> None:
-    assert quote(text) == quoted
 
 
 @pytest.mark.parametrize(
