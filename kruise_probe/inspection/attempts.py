@@ -129,7 +129,7 @@ def _attempt_view(context: ProbeContext, result: TrialResult) -> AttemptView:
     labels, annotations = (
         {
             each.key: each.value
-            for each in values
+            for each in sorted(values, key=lambda each: each.value is None)
             if each.field == field and (each.value is not None or each.key in getattr(pod, field))
         }
         for field in MARK_FIELDS
