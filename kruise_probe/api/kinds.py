@@ -148,6 +148,10 @@ class Resource(Generic[T]):
             parts.append(subresource)
         return "/".join(parts)
 
+    def encode(self, **parts: object) -> bytes:
+        """An object to create: its kind, and what is given, such as `metadata` and `spec`."""
+        return msgspec.json.encode({"apiVersion": self.api_version, "kind": self.kind, **parts})
+
     def decode_list(self, data: bytes) -> ListPage[T]:
         """Decode one page; invalid items are returned as `undecodable`.
 

@@ -17,7 +17,7 @@ from typing import Final
 import msgspec
 import structlog
 
-from kruise_probe.api.core import Lease, LeaseSpec
+from kruise_probe.api.core import LeaseSpec
 from kruise_probe.api.errors import AlreadyExists, Forbidden, KubeError, NotFound
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.meta import ObjectMeta, OwnerReference
@@ -125,12 +125,8 @@ class Heartbeat:
         )
         spec = self._spec()
         spec = msgspec.structs.replace(spec, acquire_time=spec.renew_time)
-        lease = {
-            "apiVersion": LEASES.api_version,
-            "kind": LEASES.kind,
-            **msgspec.to_builtins(Lease(metadata, spec)),
-        }
-        await self._client.create(LEASES, msgspec.json.encode(lease), namespace=self._key.namespace)
+        body = LEASES.encode(metadata=metadata, spec=spec)
+        await self._client.create(LEASES, body, namespace=self._key.namespace)
 
     def _spec(self) -> LeaseSpec:
         return LeaseSpec(

@@ -16,16 +16,18 @@ from collections.abc import Awaitable, Callable
 from datetime import datetime
 from typing import NamedTuple
 
+import msgspec
 import structlog
 from prometheus_client import Gauge
 
-from kruise_probe.api.core import LEASES, Lease
+from kruise_probe.api.core import LEASES, Lease, LeaseSpec
 from kruise_probe.api.errors import Conflict, FatalError, KubeError, NotFound, first_of
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.kinds import EventType
+from kruise_probe.api.meta import ObjectMeta
 from kruise_probe.api.times import CLOCK_SLACK_SECONDS
 from kruise_probe.client.request import ApiClient, PatchType
-from kruise_probe.manager.lease_record import Candidate, Observation, observe, release
+from kruise_probe.manager.lease_record import Candidate, Observation, observe, released
 
 _log = structlog.get_logger(__name__)
 
@@ -209,17 +211,20 @@ class LeaderElector:
     async def _write_term(self) -> None:
         """Create, acquire or renew the Lease, and begin a term. It counts from when the request is sent."""
         observed, sent_at = self._known(), asyncio.get_running_loop().time()
-        if not observed.resource_version:
-            body = self._candidate.creation(self._key, self._now())
-            lease = await self._client.create(LEASES, body, namespace=self._key.namespace)
-        elif self._is_holder:
-            lease = await self._patch(self._candidate.renewal(observed, self._now()))
+        spec = self._candidate.term(observed, self._now())
+        if observed.resource_version:
+            lease = await self._patch(observed, spec)
         else:
-            lease = await self._patch(self._candidate.acquisition(observed, self._now()))
+            metadata = ObjectMeta(name=self._key.name, namespace=self._key.namespace)
+            body = LEASES.encode(metadata=metadata, spec=spec)
+            lease = await self._client.create(LEASES, body, namespace=self._key.namespace)
         self._observe(lease)
         self._term_ends_at = sent_at + self._renew_deadline_seconds
 
-    async def _patch(self, body: bytes) -> Lease:
+    async def _patch(self, observed: Observation, spec: LeaseSpec) -> Lease:
+        """Patch the Lease unless it has changed since it was observed."""
+        patch = {"metadata": {"resourceVersion": observed.resource_version}, "spec": spec}
+        body = msgspec.json.encode(patch)
         return await self._client.patch(LEASES, self._key, body, patch_type=PatchType.MERGE)
 
     async def _renew_until_lost(self) -> None:
@@ -278,7 +283,7 @@ class LeaderElector:
     async def _write_release(self) -> None:
         observed = self._known()
         if observed.resource_version:
-            await self._patch(release(observed, self._now()))
+            await self._patch(observed, released(self._now()))
 
     def _log_failure(self, event: str, error: Exception) -> None:
         """Log a new error as a warning; log a repeated error, or a lost race, at debug level."""

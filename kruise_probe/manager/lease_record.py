@@ -8,10 +8,7 @@ counts as held until its last observed term has ended.
 from datetime import datetime
 from typing import NamedTuple
 
-import msgspec
-
 from kruise_probe.api.core import Lease, LeaseSpec
-from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.times import format_micro_time
 
 _EMPTY = LeaseSpec()
@@ -59,55 +56,21 @@ class Candidate(NamedTuple):
     identity: str
     duration_seconds: int
 
-    def creation(self, key: NamespacedName, at: datetime) -> bytes:
-        """The body that creates the Lease."""
-        return msgspec.json.encode(
-            {
-                "apiVersion": "coordination.k8s.io/v1",
-                "kind": "Lease",
-                "metadata": {"name": key.name, "namespace": key.namespace},
-                "spec": self._spec(acquired_at=at, renewed_at=at, transitions=0),
-            }
-        )
-
-    def acquisition(self, observed: Observation, at: datetime) -> bytes:
-        """A patch that acquires the Lease if it has not changed since it was observed."""
-        transitions = (observed.spec.lease_transitions or 0) + 1
-        return _patch(observed, self._spec(acquired_at=at, renewed_at=at, transitions=transitions))
-
-    def renewal(self, observed: Observation, at: datetime) -> bytes:
-        """A patch that renews our own term."""
-        return _patch(observed, self._spec(renewed_at=at))
-
-    def _spec(
-        self,
-        *,
-        renewed_at: datetime,
-        acquired_at: datetime | None = None,
-        transitions: int | None = None,
-    ) -> LeaseSpec:
+    def term(self, observed: Observation, at: datetime) -> LeaseSpec:
+        """A new term; if we hold the Lease, its renewal, which keeps the time at which it was acquired."""
+        spec, now = observed.spec, format_micro_time(at)
+        renews = observed.holder == self.identity
+        transitions = spec.lease_transitions
         return LeaseSpec(
             holder_identity=self.identity,
             lease_duration_seconds=self.duration_seconds,
-            acquire_time=format_micro_time(acquired_at) if acquired_at else None,
-            renew_time=format_micro_time(renewed_at),
-            lease_transitions=transitions,
+            acquire_time=spec.acquire_time if renews else now,
+            renew_time=now,
+            lease_transitions=0 if transitions is None else transitions + (not renews),
         )
 
 
-def release(observed: Observation, at: datetime) -> bytes:
-    """A patch that clears the holder, so that any candidate may acquire the Lease."""
-    stamp = format_micro_time(at)
-    return _patch(
-        observed,
-        LeaseSpec(
-            holder_identity="", lease_duration_seconds=1, acquire_time=stamp, renew_time=stamp
-        ),
-    )
-
-
-def _patch(observed: Observation, spec: LeaseSpec) -> bytes:
-    """Build a patch with the observed resourceVersion, so that it conflicts with any write in between."""
-    return msgspec.json.encode(
-        {"metadata": {"resourceVersion": observed.resource_version}, "spec": spec}
-    )
+def released(at: datetime) -> LeaseSpec:
+    """No holder, so that any candidate may acquire the Lease."""
+    now = format_micro_time(at)
+    return LeaseSpec("", lease_duration_seconds=1, acquire_time=now, renew_time=now)

@@ -112,22 +112,18 @@ class EventSeries(msgspec.Struct, eq=False):
         }
         if self.container:
             involved["fieldPath"] = f"spec.containers{{{self.container}}}"
-        return msgspec.json.encode(
-            {
-                "apiVersion": "v1",
-                "kind": "Event",
-                "metadata": {"name": self.name, "namespace": self.involved.event_namespace},
-                "involvedObject": involved,
-                "reason": self.key.reason,
-                "type": self.key.type,
-                "message": self.message,
-                "source": {"component": component, "host": host},
-                "reportingComponent": component,
-                "reportingInstance": host,
-                "count": self.count,
-                "firstTimestamp": format_time(self.first_at),
-                "lastTimestamp": format_time(self.last_at),
-            }
+        return EVENTS.encode(
+            metadata={"name": self.name, "namespace": self.involved.event_namespace},
+            involvedObject=involved,
+            reason=self.key.reason,
+            type=self.key.type,
+            message=self.message,
+            source={"component": component, "host": host},
+            reportingComponent=component,
+            reportingInstance=host,
+            count=self.count,
+            firstTimestamp=format_time(self.first_at),
+            lastTimestamp=format_time(self.last_at),
         )
 
     def encode_patch(self) -> bytes:

@@ -31,16 +31,14 @@ class IssuedCertificate(NamedTuple):
     certificate: bytes
     key: bytes
 
-    @classmethod
-    def parse(cls, authority: bytes, certificate: bytes, key: bytes) -> "IssuedCertificate":
-        """Check and combine the parts.
+    def check(self) -> None:
+        """Check the parts.
 
         Raises:
             ValueError: the certificate or its key is malformed.
         """
-        serialization.load_pem_private_key(key, None)
-        expires_at(certificate)
-        return cls(authority, certificate, key)
+        serialization.load_pem_private_key(self.key, None)
+        expires_at(self.certificate)
 
     @property
     def expires_at(self) -> datetime:

@@ -18,7 +18,6 @@ separate steps. The sources replace both at once, and calls fail meanwhile.
 
 import asyncio
 import base64
-import binascii
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -30,13 +29,10 @@ import structlog
 from kruise_probe.api.errors import Conflict, KubeError, NotFound
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.kinds import Resource, as_is
-from kruise_probe.api.meta import ApiObject
-from kruise_probe.api.times import format_micro_time, parse_time
+from kruise_probe.api.meta import DECODE_ERRORS, ApiObject
 from kruise_probe.client.request import ApiClient, PatchType
 from kruise_probe.serving.certificates import IssuedCertificate, issue_certificate
 from kruise_probe.serving.sockets import ServerTls
-
-_SINCE: Final = "since"
 
 
 class RotationTimes(NamedTuple):
@@ -81,43 +77,29 @@ def next_state(
     return None
 
 
-def to_data(state: RotationState) -> dict[str, str | None]:
-    """Encode the Secret's data as a merge patch; removed keys are null."""
-    following = state.following or IssuedCertificate(b"", b"", b"")
-    texts = {
+_STATE: Final = "state.json"
+
+
+def to_data(state: RotationState) -> dict[str, str]:
+    """Encode the Secret's data: the state, and what of it is served, for people."""
+    parts = {
         "ca.crt": state.bundle,
         "tls.crt": state.current.certificate,
-        "tls.key": state.current.key,
-        "own-ca.crt": state.current.authority,
-        "following-ca.crt": following.authority,
-        "following.crt": following.certificate,
-        "following.key": following.key,
-        "previous-ca.crt": state.previous_authority,
-        _SINCE: format_micro_time(state.changed_at).encode(),
+        _STATE: msgspec.json.encode(state),
     }
-    return {name: base64.b64encode(text).decode() if text else None for name, text in texts.items()}
+    return {name: base64.b64encode(part).decode() for name, part in parts.items()}
 
 
 def from_data(data: Mapping[str, str] | None) -> RotationState | None:
     """Decode the Secret's data; None if it is empty or invalid."""
     try:
-        texts = {name: base64.b64decode(text) for name, text in (data or {}).items()}
-        changed_at = parse_time(texts[_SINCE].decode())
-        if changed_at is None:
-            return None
-        following = None
-        if texts.get("following.crt"):
-            following = IssuedCertificate.parse(
-                texts["following-ca.crt"], texts["following.crt"], texts["following.key"]
-            )
-        return RotationState(
-            IssuedCertificate.parse(texts["own-ca.crt"], texts["tls.crt"], texts["tls.key"]),
-            changed_at,
-            following,
-            texts.get("previous-ca.crt", b""),
-        )
-    except (KeyError, ValueError, binascii.Error):
+        encoded = base64.b64decode((data or {}).get(_STATE, ""))
+        state = msgspec.json.decode(encoded, type=RotationState)
+        for issued in filter(None, (state.current, state.following)):
+            issued.check()
+    except (ValueError, *DECODE_ERRORS):
         return None
+    return state
 
 
 POLL_SECONDS: Final = 10.0

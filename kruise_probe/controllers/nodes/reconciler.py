@@ -31,8 +31,6 @@ from kruise_probe.controllers.nodes.budget import fit
 from kruise_probe.controllers.nodes.plan import plan, same_entries
 from kruise_probe.controllers.state import UNKNOWN_SPEC, State, WrittenSpec
 
-_encoder = msgspec.json.Encoder()
-
 _probes_left_out: Final = Gauge(
     "kruise_probe_probes_left_out",
     "Probes of pods that are not probed because of a limit.",
@@ -115,13 +113,11 @@ class NodeReconciler:
         return response.spec.pod_probes or ()
 
     async def _create(self, node: Node, wanted: tuple[PodProbe, ...]) -> NodePodProbe:
-        body = {
-            "apiVersion": NODE_POD_PROBES.api_version,
-            "kind": NODE_POD_PROBES.kind,
-            "metadata": {"name": node.metadata.name, "ownerReferences": [_owner(node)]},
-            "spec": {"podProbes": wanted} if wanted else {},
-        }
-        return await self._client.create(NODE_POD_PROBES, _encoder.encode(body))
+        body = NODE_POD_PROBES.encode(
+            metadata={"name": node.metadata.name, "ownerReferences": [_owner(node)]},
+            spec={"podProbes": wanted} if wanted else {},
+        )
+        return await self._client.create(NODE_POD_PROBES, body)
 
     async def _patch(
         self,
@@ -139,7 +135,7 @@ class NodeReconciler:
             body["metadata"] = metadata
         try:
             return await self._client.patch(
-                NODE_POD_PROBES, stored.key, _encoder.encode(body), patch_type=PatchType.MERGE
+                NODE_POD_PROBES, stored.key, msgspec.json.encode(body), patch_type=PatchType.MERGE
             )
         except (NotFound, Conflict):
             self._state.node_pod_probes.forget(stored.key)

@@ -18,7 +18,14 @@ from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.kinds import Resource
 from kruise_probe.client.request import PatchType
 from kruise_probe.serving.sockets import ServerTls
-from kruise_probe.webhook.cert_rotator import MUTATING, VALIDATING, CertRotator, RotationTimes
+from kruise_probe.webhook.cert_rotator import (
+    MUTATING,
+    VALIDATING,
+    CertRotator,
+    RotationState,
+    RotationTimes,
+    from_data,
+)
 
 SECRET = NamespacedName("kruise-system", "certs")
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -112,8 +119,15 @@ def store() -> Store:
     return Store()
 
 
+def stored(store: Store) -> RotationState:
+    state = from_data(store.data)
+    assert state is not None
+    return state
+
+
 def stored_pem(store: Store) -> bytes:
-    return base64.b64decode(store.data["tls.crt"]) + base64.b64decode(store.data["tls.key"])
+    current = stored(store).current
+    return current.certificate + current.key
 
 
 async def test_two_replicas_agree_on_one_certificate(store: Store) -> None:
@@ -132,18 +146,17 @@ async def test_a_ca_is_published_before_its_certificate_is_served(store: Store) 
     made, tls = rotator(store)
     async with background(made.run()):
         await asyncio.sleep(timedelta(minutes=10, seconds=30).total_seconds())
-        assert "following.crt" in store.data
+        following = stored(store).following
+        assert following is not None
         old = tls._loaded_pem
         published = base64.b64decode(store.bundle)
-        following = base64.b64decode(store.data["following-ca.crt"])
 
-        assert following in published
+        assert following.authority in published
         await asyncio.sleep(120)
         assert tls._loaded_pem != old
         await asyncio.sleep(120)
-        assert base64.b64decode(store.bundle) == following
-        assert "following.crt" not in store.data
-        assert "previous-ca.crt" not in store.data
+        assert base64.b64decode(store.bundle) == following.authority
+        assert stored(store).following is None
 
 
 async def test_the_error_of_a_missing_secret_has_the_command_that_creates_it(store: Store) -> None:
