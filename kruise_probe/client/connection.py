@@ -106,12 +106,6 @@ class ResponseParser:
         self.complete = self.complete or self._until_close
         return self.complete
 
-    def take(self) -> bytes:
-        """Return the body bytes received since the last call."""
-        data = bytes(self.body)
-        self.body.clear()
-        return data
-
     # Callbacks of httptools. They ignore data after a complete response, except that its connection is not reusable.
 
     def on_message_begin(self) -> None:
@@ -218,15 +212,18 @@ class HttpConnection(asyncio.Protocol):
         return self._response
 
     async def read_chunk(self) -> bytes:
-        """Return the next bytes of the body; empty at its end. Raises: as `read_header`."""
-        response = await self.read_header()
+        """Return the next bytes of the body, after the header; empty at its end. Raises: as `read_header`."""
+        response = self._response
+        assert response is not None, "no request was sent"
         while not response.body and not response.complete:
             await self._data()
         if self._paused:
             self._paused = False
             if self._transport is not None:
                 self._transport.resume_reading()
-        return response.take()
+        data = bytes(response.body)
+        response.body.clear()
+        return data
 
     async def read_body(self, *, compressed: bool = False) -> bytes:
         """Return the whole body. `compressed`: it may have the encoding gzip.

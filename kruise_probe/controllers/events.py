@@ -20,7 +20,7 @@ from kruise_probe.controllers.limits import is_virtual
 from kruise_probe.controllers.node_index import PodResultChange, ProbesChange
 from kruise_probe.controllers.pods.writes import PendingChange
 from kruise_probe.controllers.state import State
-from kruise_probe.workqueue.priority import Priority
+from kruise_probe.workqueue.queue import Priority
 
 
 class _Events:

@@ -109,7 +109,7 @@ class NodePodProbeIndex:
         """Index a new or changed NodePodProbe; return what changed."""
         name = new.metadata.name
         before = self._views.get(name, _EMPTY_VIEW)
-        spec = old is None or _spec_differs(old, new)
+        spec = old is None or old.spec != new.spec
         entries = (
             {entry.uid: entry for entry in new.spec.pod_probes or ()} if spec else before.entries
         )
@@ -179,13 +179,6 @@ def _changed_results(
     if removed:
         kinds.append(PodResultChange.MESSAGE)
     return ChangedResults(max(kinds), [*names, *removed], frozenset(edited)) if kinds else None
-
-
-def _spec_differs(old: NodePodProbe, new: NodePodProbe) -> bool:
-    generation = new.metadata.generation
-    if generation is not None and generation == old.metadata.generation:
-        return False
-    return old.spec != new.spec
 
 
 def _markers_of_entries(entries: Mapping[str, PodProbe]) -> set[NamespacedName]:

@@ -13,8 +13,7 @@ from typing import Final
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.times import CLOCK_SLACK_SECONDS
 from kruise_probe.controllers.compiled import CompiledMarker
-from kruise_probe.workqueue.priority import Priority
-from kruise_probe.workqueue.queue import WorkQueue
+from kruise_probe.workqueue.queue import Priority, WorkQueue
 
 INITIAL_KEYS_PER_SECOND: Final = 5000.0
 """Rate at which keys of the initial lists are enqueued, so that workers with many ready keys do not block the event loop."""

@@ -38,7 +38,7 @@ from kruise_probe.daemon.status import (
     status_of,
     update_of,
 )
-from kruise_probe.informers.store import is_older
+from kruise_probe.informers.replica import is_older
 
 GATHER_SECONDS: Final = 0.1
 """Least time between the starts of two writes; changes in between are written together."""

@@ -16,7 +16,7 @@ from typing import Final, Generic, NamedTuple, TypeVar
 
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.kinds import KubeObject
-from kruise_probe.informers.store import Indexer, is_older
+from kruise_probe.informers.replica import Indexer, is_older
 
 T = TypeVar("T", bound=KubeObject)
 V = TypeVar("V")

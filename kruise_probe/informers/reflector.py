@@ -35,8 +35,7 @@ from kruise_probe.api.errors import (
     retry_after_seconds,
 )
 from kruise_probe.api.kinds import EventType, KubeObject, ListPage, WatchEvent
-from kruise_probe.informers.replica import Replica
-from kruise_probe.informers.store import is_older
+from kruise_probe.informers.replica import Replica, is_older
 
 T = TypeVar("T", bound=KubeObject)
 

@@ -1,21 +1,21 @@
-"""Replica: applies lists and watch events to the store, and calls the event handlers.
+"""Replica: the objects of an informer, by key and by index. It applies lists and watch events, and calls the event handlers.
 
-A list arrives in pieces: pages, or the initial events of a stream. Each piece is applied to the store at
-once, so a list of any size needs no second copy. Objects that are missing from the list are deleted when
-it is complete. An unfinished list deletes nothing.
+A list arrives in pieces: pages, or the initial events of a stream. Each piece is applied at once, so a list of any size needs
+no second copy. Objects that are missing from the list are deleted when it is complete. An unfinished list deletes nothing.
 
 An object that does not decode keeps its last good version, and is absent if there is none. It still
 exists on the server, so nothing that depends on it may be cleaned up.
 
-Source: client-go tools/cache/delta_fifo.go (Replace), reflector.go (syncWith), controller.go
-(ResourceEventHandler), shared_informer.go (sharedProcessor).
-Differs: no second copy and no queue: handlers run synchronously on the event loop. An object that was
-replaced under its name is a delete and an add. client-go skips an object that does not decode, or drops the
-whole list.
+Source: client-go tools/cache/store.go, thread_safe_store.go, listers.go, delta_fifo.go (Replace), reflector.go (syncWith),
+controller.go (ResourceEventHandler), shared_informer.go (sharedProcessor); apimachinery pkg/util/resourceversion.
+Differs: no second copy and no queue: handlers run synchronously on the event loop. An object that was replaced under its name
+is a delete and an add. client-go skips an object that does not decode, or drops the whole list. Keys and index values are
+typed, not strings. Returned collections are snapshots. If an index function fails for an object, only that index omits the
+object. A resource version that is not a number is never older, instead of an error.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Hashable, Iterable
 from typing import Final, Generic, Protocol, TypeVar, TypeVarTuple
 
 import structlog
@@ -23,11 +23,13 @@ from prometheus_client import Counter
 
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.kinds import EventType, KubeObject, Undecodable, WatchEvent
-from kruise_probe.informers.store import Store, is_older
 
 T = TypeVar("T", bound=KubeObject)
 T_contra = TypeVar("T_contra", contravariant=True)
 Ts = TypeVarTuple("Ts")
+
+IndexFunc = Callable[[T], Iterable[Hashable]]
+"""Returns the index values of an object. Must be fast, and depend only on the object."""
 
 _undecodable_total: Final = Counter(
     "kruise_probe_informer_undecodable_total",
@@ -36,6 +38,17 @@ _undecodable_total: Final = Counter(
 )
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
+
+
+def is_older(version: str, than: str) -> bool:
+    """Return True if both resource versions are numbers and `version` is lower than `than`.
+
+    They are comparable since Kubernetes 1.35, and numbers of one sequence in every release before.
+    """
+    try:
+        return int(version) < int(than)
+    except ValueError:
+        return False
 
 
 class EventHandler(Protocol[T_contra]):
@@ -51,16 +64,63 @@ class EventHandler(Protocol[T_contra]):
         """`last_known`: the state of the object that was in the store before the deletion."""
 
 
-class Replica(Generic[T]):
+class Indexer(Generic[T]):
+    """Read side of the store, like a lister in client-go. Objects are shared and frozen."""
+
+    def __init__(self) -> None:
+        self._objects: dict[NamespacedName, T] = {}
+        self._indexers: dict[str, IndexFunc[T]] = {}
+        self._indices: dict[str, dict[Hashable, dict[NamespacedName, T]]] = {}
+
+    def __len__(self) -> int:
+        return len(self._objects)
+
+    def get(self, key: NamespacedName) -> T | None:
+        return self._objects.get(key)
+
+    def list(self) -> Collection[T]:
+        return tuple(self._objects.values())
+
+    def add_index(self, name: str, index_func: IndexFunc[T]) -> None:
+        """Add an index.
+
+        Raises:
+            ValueError: the store has objects, or another index of this name.
+        """
+        if self._objects or self._indexers.get(name, index_func) is not index_func:
+            raise ValueError(f"index {name}: add each index once, before the informer runs")
+        self._indexers[name] = index_func
+        self._indices[name] = {}
+
+    def index_values(self, name: str, obj: T | None) -> frozenset[Hashable]:
+        """Return the values of `obj` in index `name`; none for None, or if the index function fails for it."""
+        if obj is None:
+            return frozenset()
+        try:
+            return frozenset(self._indexers[name](obj))
+        except Exception:  # noqa: BLE001 - one bad object must not stop the informer
+            _log.exception("index function failed", index=name, object=str(obj.key))
+            return frozenset()
+
+    def by_index(self, name: str, value: Hashable) -> Collection[T]:
+        """Return the objects with `value` in index `name`.
+
+        Raises:
+            KeyError: the index does not exist.
+        """
+        found = self._indices[name].get(value)
+        return tuple(found.values()) if found else ()
+
+
+class Replica(Indexer[T]):
     """One informer's copy of the server's state, and its handlers.
 
     Attributes:
-        store: the objects. Handlers are called after it has a change.
-        synced: set once the store and the handlers have received a complete list.
+        synced: set once the replica and the handlers have received a complete list.
     """
 
     def __init__(self, *, name: str) -> None:
-        self.store: Store[T] = Store()
+        super().__init__()
         self.synced = asyncio.Event()
         self._handlers: tuple[EventHandler[T], ...] = ()
         self._name = name
@@ -70,7 +130,7 @@ class Replica(Generic[T]):
 
     def add_event_handler(self, handler: EventHandler[T]) -> None:
         """Add `handler`. It first gets every stored object as an initial add, then all changes."""
-        for obj in self.store.list():
+        for obj in self.list():
             self._call(handler.on_add, obj, True)
         self._handlers = (*self._handlers, handler)
 
@@ -82,13 +142,13 @@ class Replica(Generic[T]):
 
     def begin_list(self) -> None:
         """Start a list, and discard an unfinished one before it."""
-        self._unconfirmed = set(self.store.keys())
+        self._unconfirmed = set(self._objects)
 
     def listed(self, obj: T) -> None:
         """Apply an object of a list or of initial events, even if it is older than the stored one."""
         key = obj.key
         self._unconfirmed.discard(key)
-        self._put(key, self.store.get(key), obj)
+        self._put(key, self._objects.get(key), obj)
 
     def listed_undecodable(self, item: Undecodable) -> None:
         self._report_undecodable(item)
@@ -114,7 +174,7 @@ class Replica(Generic[T]):
         if obj is None:
             return
         key = obj.key
-        stored = self.store.get(key)
+        stored = self._objects.get(key)
         if stored is not None and is_older(event.resource_version, stored.resource_version):
             return
         self._unconfirmed.discard(key)
@@ -125,7 +185,7 @@ class Replica(Generic[T]):
 
     def resync(self, obj: T) -> None:
         """Call the handlers with `obj` again if it is still the stored object."""
-        if self.store.get(obj.key) is obj:
+        if self._objects.get(obj.key) is obj:
             self._updated(obj, obj)
 
     def _updated(self, old: T, new: T) -> None:
@@ -138,18 +198,33 @@ class Replica(Generic[T]):
         if old is not None and old.uid != obj.uid:
             self._remove(key)
             old = None
-        if old is None:
-            self.store.put(obj)
-            for handler in self._handlers:
-                self._call(handler.on_add, obj, not self.synced.is_set())
-        elif old.resource_version != obj.resource_version:
-            self.store.put(obj)
+        elif old is not None and old.resource_version == obj.resource_version:
+            return
+        self._objects[key] = obj
+        self._index(key, old, obj)
+        if old is not None:
             self._updated(old, obj)
+            return
+        for handler in self._handlers:
+            self._call(handler.on_add, obj, not self.synced.is_set())
+
+    def _index(self, key: NamespacedName, old: T | None, new: T | None) -> None:
+        """Replace `old` by `new` in the indexes."""
+        for name, index in self._indices.items():
+            before, after = self.index_values(name, old), self.index_values(name, new)
+            for value in before - after:
+                del index[value][key]
+                if not index[value]:
+                    del index[value]
+            if new is not None:
+                for value in after:
+                    index.setdefault(value, {})[key] = new
 
     def _remove(self, key: NamespacedName) -> None:
         self._undecodable.pop(key, None)
-        last_known = self.store.remove(key)
+        last_known = self._objects.pop(key, None)
         if last_known is not None:
+            self._index(key, last_known, None)
             for handler in self._handlers:
                 self._call(handler.on_delete, last_known)
 
@@ -165,5 +240,5 @@ class Replica(Generic[T]):
             object=str(item.key),
             resource_version=item.resource_version,
             error=item.error,
-            had_good_version=item.key in self.store,
+            had_good_version=item.key in self._objects,
         )

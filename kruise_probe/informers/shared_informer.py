@@ -14,8 +14,7 @@ from typing import Final, TypeVar
 
 from kruise_probe.api.kinds import KubeObject
 from kruise_probe.informers.reflector import ListerWatcher, Reflector
-from kruise_probe.informers.replica import EventHandler, Replica
-from kruise_probe.informers.store import Indexer
+from kruise_probe.informers.replica import EventHandler, Indexer, Replica
 
 T = TypeVar("T", bound=KubeObject)
 
@@ -44,7 +43,7 @@ class SharedInformer(Reflector[T]):
         replica = Replica[T](name=name)
         super().__init__(lister_watcher, replica, name=name)
         self.name = name
-        self.lister: Final[Indexer[T]] = replica.store
+        self.lister: Final[Indexer[T]] = replica
         self._resync_seconds = resync_seconds
 
     @property

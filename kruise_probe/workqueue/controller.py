@@ -20,9 +20,8 @@ import structlog
 from structlog.contextvars import bind_contextvars
 
 from kruise_probe.api.errors import KubeError, retry_after_seconds
-from kruise_probe.workqueue.metrics import ReconcileMetrics
-from kruise_probe.workqueue.priority import Priority
-from kruise_probe.workqueue.queue import WorkQueue
+from kruise_probe.workqueue.metrics import ReconcileMetrics, publish
+from kruise_probe.workqueue.queue import Priority, WorkQueue
 
 K = TypeVar("K", bound=Hashable)
 
@@ -73,7 +72,7 @@ class Controller(Generic[K]):
         self._reconcile = reconcile
         self._workers = workers
         self._metrics = ReconcileMetrics(self.name)
-        queue.metrics.publish(self.name)
+        publish(queue)
 
     async def run(self) -> None:
         """Run until cancelled."""

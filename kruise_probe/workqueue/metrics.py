@@ -9,8 +9,8 @@ Differs: classic histograms only; the age of unfinished work is computed at each
 
 import asyncio
 import collections
-from collections.abc import Hashable, Iterator
-from typing import Any, Final, Generic, TypeVar
+from collections.abc import Iterator
+from typing import Any, Final
 from weakref import WeakValueDictionary
 
 from prometheus_client import REGISTRY, Counter, Gauge, Histogram
@@ -22,13 +22,7 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
-from kruise_probe.api.times import DurationHistogram
-from kruise_probe.workqueue.priority import Priority
-
-K = TypeVar("K", bound=Hashable)
-
-QUEUE_BUCKETS: Final = tuple(float(f"1e{exponent}") for exponent in range(-8, 4))
-"""Seconds: 10 ns to 1,000 s in twelve powers of ten, as in client-go."""
+from kruise_probe.workqueue.queue import Priority, WorkQueue
 
 RECONCILE_BUCKETS: Final = (
     0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.6, 0.7, 0.8, 0.9,
@@ -40,28 +34,12 @@ PRIORITY_LABELS: Final = {Priority.LOW: "-100", Priority.NORMAL: "0", Priority.H
 """Label values. controller-runtime uses -100 for initial lists and 0 for everything else."""
 
 
-_queues: WeakValueDictionary[str, "QueueMetrics[Any]"] = WeakValueDictionary()
+_queues: WeakValueDictionary[str, WorkQueue[Any]] = WeakValueDictionary()
 
 
-class QueueMetrics(Generic[K]):
-    """Counters of one queue. `dirty` and `processing` are the queue's own state, not copies.
-
-    Attributes:
-        dirty: keys that need processing, with their priority.
-        processing: keys being processed, with the loop time at which that began.
-    """
-
-    def __init__(self) -> None:
-        self.dirty: dict[K, Priority] = {}
-        self.processing: dict[K, float] = {}
-        self.adds = 0
-        self.retries = 0
-        self.queue_duration = DurationHistogram(QUEUE_BUCKETS)
-        self.work_duration = DurationHistogram(QUEUE_BUCKETS)
-
-    def publish(self, name: str) -> None:
-        """Export the counters under the name of a controller."""
-        _queues[name] = self
+def publish(queue: WorkQueue[Any]) -> None:
+    """Export the counters of a queue under its name."""
+    _queues[queue.name] = queue
 
 
 class WorkQueueCollector(Collector):

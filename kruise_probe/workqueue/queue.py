@@ -3,21 +3,23 @@
 Invariants, as in client-go: every ready key is dirty and not processing. A key added while it is
 processing is only dirty, and becomes ready when it is done. No method awaits inside a state change.
 
-Source: client-go util/workqueue: queue.go, delaying_queue.go, rate_limiting_queue.go, default_rate_limiters.go.
-Differs: one class instead of four, with other defaults of the retries (see the constants). There is no ShutDown, because workers end by cancellation. Keys have
-priorities (see `priority`). Each delayed key has its own event loop timer, instead of one waiting loop with a
-heap. A failed key can have a minimum delay, the server's Retry-After. `done` raises for a key that is not
-processing, instead of queueing it a second time.
+Source: client-go util/workqueue: queue.go, delaying_queue.go, rate_limiting_queue.go, default_rate_limiters.go;
+controller-runtime pkg/controller/priorityqueue.
+Differs: one class instead of four, with other defaults of the retries (see the constants). There is no ShutDown, because
+workers end by cancellation. Each delayed key has its own event loop timer, instead of one waiting loop with a heap. A failed
+key can have a minimum delay, the server's Retry-After. `done` raises for a key that is not processing, instead of queueing it
+a second time. Priorities are three bands instead of any integer. Lower bands have a guaranteed share; in controller-runtime
+they starve while higher priorities keep coming. Within a band, groups of keys take turns, like the flows of API Priority and
+Fairness; in controller-runtime, one owner's thousands of keys delay all others.
 """
 
 import asyncio
-from collections import deque
-from collections.abc import Hashable
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from enum import IntEnum
 from typing import Final, Generic, TypeVar
 
-from kruise_probe.api.times import TokenBucket
-from kruise_probe.workqueue.metrics import QueueMetrics
-from kruise_probe.workqueue.priority import GroupOf, Priority, PriorityFifo, one_group
+from kruise_probe.api.times import DurationHistogram, TokenBucket
 
 K = TypeVar("K", bound=Hashable)
 
@@ -36,28 +38,148 @@ of pods fail at once. It accepts about 440 writes per second, and retries may us
 OVERALL_BURST: Final = 500
 """Retries allowed at once: one for each pod of a mid-sized cluster."""
 
+DURATION_BUCKETS: Final = tuple(float(f"1e{exponent}") for exponent in range(-8, 4))
+"""Seconds: 10 ns to 1,000 s in twelve powers of ten, as in client-go."""
+
+FAIR_TURN_AFTER: Final = 7
+"""After this many keys of the highest band, one key of a lower band gets its turn: 1 in 8."""
+
+OVERDUE_SECONDS: Final = 10.0
+"""After this wait, keys of lower bands get every second turn instead of every eighth."""
+
+
+class Priority(IntEnum):
+    """LOW: initial lists and resyncs. NORMAL: edits. HIGH: state transitions of a probe."""
+
+    LOW = 0
+    NORMAL = 1
+    HIGH = 2
+
+
+GroupOf = Callable[[K], Hashable]
+"""Returns the group of a key, for example its tenant. The groups of a band take turns."""
+
+
+def one_group(_key: Hashable) -> None:
+    """Put all keys into one group: first in, first out."""
+
+
+class _Band(OrderedDict[Hashable, OrderedDict[K, float]]):
+    """Ready keys of one priority by group, each with the loop time at which it became ready.
+
+    Groups take turns, in dict order. Keys of one group are first in, first out.
+    """
+
+    __slots__ = ("last_turn", "size")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.last_turn = self.size = 0
+
+    def take(self, group: Hashable, key: K) -> float:
+        """Remove `key` and return the loop time at which it became ready."""
+        keys = self[group]
+        ready_at = keys.pop(key)
+        if not keys:
+            del self[group]
+        self.size -= 1
+        return ready_at
+
+    def next_ready_at(self) -> float:
+        """Loop time at which the next key became ready."""
+        keys = next(iter(self.values()))
+        return next(iter(keys.values()))
+
+    def pop_next(self) -> K:
+        group = next(iter(self))
+        keys = self[group]
+        key, _ = keys.popitem(last=False)
+        if not keys:
+            del self[group]
+        else:
+            self.move_to_end(group)
+        self.size -= 1
+        return key
+
+
+class PriorityFifo(Generic[K]):
+    """Ready keys in three bands. Within a band, groups take turns, and each group is first in, first out.
+
+    The highest band goes first. Waiting lower bands together get every eighth turn, in rotation. They get
+    every second turn once the next key of one of them has waited for `OVERDUE_SECONDS`. No key starves,
+    and at most one key of a lower band goes between two HIGH keys. Within a band, a group's first key
+    waits for at most one key of each other group. A key is held at most once.
+    """
+
+    def __init__(self, group_of: GroupOf[K] = one_group) -> None:
+        self._group_of = group_of
+        self._bands: tuple[_Band[K], ...] = tuple(_Band() for _ in Priority)
+        self._turns = self._passed_over = 0
+
+    def __len__(self) -> int:
+        low, normal, high = self._bands
+        return low.size + normal.size + high.size
+
+    def push(self, key: K, priority: Priority, ready_at: float) -> None:
+        """Add a key that became ready at this loop time to the end of its group."""
+        band, group = self._bands[priority], self._group_of(key)
+        keys = band.get(group)
+        if keys is None:
+            keys = band[group] = OrderedDict()
+        keys[key] = ready_at
+        band.size += 1
+
+    def touch(self, key: K, old: Priority, new: Priority) -> None:
+        """Move a ready key to the end of its group in a higher band. Its waiting time still counts."""
+        self.push(key, new, self._bands[old].take(self._group_of(key), key))
+
+    def pop(self, now: float) -> K:
+        """Remove and return the next key. Only for a queue that is not empty."""
+        top, *lower = [band for band in reversed(self._bands) if band]
+        self._turns += 1
+        if not lower or self._passed_over < self._allowed(lower, now):
+            self._passed_over = self._passed_over + 1 if lower else 0
+            return top.pop_next()
+        self._passed_over = 0
+        band = min(lower, key=lambda each: each.last_turn)
+        band.last_turn = self._turns
+        return band.pop_next()
+
+    def _allowed(self, lower: list[_Band[K]], now: float) -> int:
+        """How many keys of the highest band may go before one of a lower band."""
+        longest = now - min(each.next_ready_at() for each in lower)
+        return 1 if longest >= OVERDUE_SECONDS else FAIR_TURN_AFTER
+
 
 class WorkQueue(Generic[K]):
     """Keys that need processing. Belongs to one event loop; needs no task. A cancelled `get` loses no key.
 
     Args:
-        name: of the controller, which publishes the metrics under it.
+        name: of the controller, and of the queue's metrics.
         group_of: the group of a key; among ready keys of equal priority, groups take turns, one key each.
+
+    Attributes:
+        dirty: keys that need processing, with their priority.
+        processing: keys being processed, with the loop time at which that began.
+        adds, retries, queue_duration, work_duration: the counters of the queue's metrics.
     """
 
     def __init__(self, *, name: str, group_of: GroupOf[K] = one_group) -> None:
         self.name = name
-        self.metrics: QueueMetrics[K] = QueueMetrics()
+        self.dirty: dict[K, Priority] = {}
+        self.processing: dict[K, float] = {}
+        self.adds = self.retries = 0
+        self.queue_duration = DurationHistogram(DURATION_BUCKETS)
+        self.work_duration = DurationHistogram(DURATION_BUCKETS)
         self._failures: dict[K, int] = {}
         self._retries = TokenBucket(
             burst=OVERALL_BURST, interval_seconds=1.0 / OVERALL_RETRIES_PER_SECOND
         )
         self._ready: PriorityFifo[K] = PriorityFifo(group_of)
-        self._dirty = self.metrics.dirty
-        self._processing = self.metrics.processing
         self._added_at: dict[K, float] = {}
         self._delayed: dict[K, tuple[asyncio.TimerHandle, Priority]] = {}
-        self._getters: deque[asyncio.Future[None]] = deque()
+        self._keys = asyncio.Semaphore(0)
+        """Has a place for each ready key, so a getter waits until there is one."""
 
     def __len__(self) -> int:
         """Number of ready keys, without delayed keys and keys being processed."""
@@ -65,17 +187,18 @@ class WorkQueue(Generic[K]):
 
     def add(self, key: K, priority: Priority = Priority.NORMAL) -> None:
         """Mark `key` dirty. A key that is already dirty takes `priority` if that is higher."""
-        current = self._dirty.get(key)
+        current = self.dirty.get(key)
         if current is None:
             now = asyncio.get_running_loop().time()
-            self._dirty[key] = priority
-            self.metrics.adds += 1
+            self.dirty[key] = priority
+            self.adds += 1
             self._added_at[key] = now
-            if key not in self._processing:
-                self._push(key, priority, now)
+            if key not in self.processing:
+                self._ready.push(key, priority, now)
+                self._keys.release()
         elif priority > current:
-            self._dirty[key] = priority
-            if key not in self._processing:
+            self.dirty[key] = priority
+            if key not in self.processing:
                 self._ready.touch(key, current, priority)
 
     def add_after(self, key: K, seconds: float, priority: Priority = Priority.NORMAL) -> None:
@@ -87,7 +210,7 @@ class WorkQueue(Generic[K]):
         if seconds <= 0:
             self.add(key, priority)
             return
-        self.metrics.retries += 1
+        self.retries += 1
         loop = asyncio.get_running_loop()
         ready_at = loop.time() + seconds
         pending = self._delayed.get(key)
@@ -123,13 +246,12 @@ class WorkQueue(Generic[K]):
 
     async def get(self) -> tuple[K, Priority]:
         """Wait for the next key and return it with its priority. The caller must call `done` with it."""
-        while not len(self._ready):
-            await self._wait_for_key()
+        await self._keys.acquire()
         now = asyncio.get_running_loop().time()
         key = self._ready.pop(now)
-        self._processing[key] = now
-        self.metrics.queue_duration.observe(now - self._added_at.pop(key))
-        return key, self._dirty.pop(key)
+        self.processing[key] = now
+        self.queue_duration.observe(now - self._added_at.pop(key))
+        return key, self.dirty.pop(key)
 
     def done(self, key: K) -> None:
         """Mark `key` as processed. It becomes ready again if it was added meanwhile.
@@ -137,34 +259,14 @@ class WorkQueue(Generic[K]):
         Raises:
             KeyError: the key is not being processed.
         """
-        started_at = self._processing.pop(key)
+        started_at = self.processing.pop(key)
         now = asyncio.get_running_loop().time()
-        self.metrics.work_duration.observe(now - started_at)
-        priority = self._dirty.get(key)
+        self.work_duration.observe(now - started_at)
+        priority = self.dirty.get(key)
         if priority is not None:
-            self._push(key, priority, now)
+            self._ready.push(key, priority, now)
+            self._keys.release()
 
     def _add_delayed(self, key: K) -> None:
         _, priority = self._delayed.pop(key)
         self.add(key, priority)
-
-    def _push(self, key: K, priority: Priority, now: float) -> None:
-        self._ready.push(key, priority, now)
-        self._wake_one()
-
-    def _wake_one(self) -> None:
-        while self._getters:
-            getter = self._getters.popleft()
-            if not getter.done():
-                getter.set_result(None)
-                return
-
-    async def _wait_for_key(self) -> None:
-        getter = asyncio.get_running_loop().create_future()
-        self._getters.append(getter)
-        try:
-            await getter
-        except asyncio.CancelledError:
-            # It may have been woken in the same loop iteration: another getter must take its key.
-            self._wake_one()
-            raise

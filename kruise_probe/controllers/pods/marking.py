@@ -190,12 +190,13 @@ def _condition(
     status, reason, message = CONDITION_STATUS[state.state], "", state.message or ""
     if why_unknown is not None:
         status, (reason, message) = "Unknown", why_unknown
+    probed_at = parse_time(state.last_probe_time)  # a malformed time would make the patch invalid
     return PodCondition(
         type=condition_type,
         status=status,
         reason=reason,
         message=message,
-        last_probe_time=_canonical(state.last_probe_time),
+        last_probe_time=format_time(probed_at) if probed_at is not None else None,
         last_transition_time=(
             None
             if current is not None and current.status == status
@@ -214,12 +215,6 @@ def same_condition(current: PodCondition | None, wanted: PodCondition) -> bool:
         and (current.reason or "") == (wanted.reason or "")
         and (current.message or "") == (wanted.message or "")
     )
-
-
-def _canonical(stamp: str | None) -> str | None:
-    """The stamp in the API server's format. A malformed stamp is dropped, so that the patch stays valid."""
-    at = parse_time(stamp)
-    return None if at is None else format_time(at)
 
 
 def _transition_time(

@@ -6,9 +6,10 @@ import msgspec
 import pytest
 from support.builders import pod
 
+from kruise_probe.api.kinds import EventType, WatchEvent
 from kruise_probe.api.pods import Pod
 from kruise_probe.informers.mutation_cache import MAX_TOMBSTONES, MutationCache
-from kruise_probe.informers.store import Store
+from kruise_probe.informers.replica import Replica
 
 KEY = pod().key
 
@@ -22,7 +23,7 @@ class Cached:
     """A mutation cache over a store, driven by steps such as `("stored", at(5))`."""
 
     def __init__(self) -> None:
-        self.store: Store[Pod] = Store()
+        self.store: Replica[Pod] = Replica(name="pods")
         self.store.add_index("ip", lambda found: [found.ip])
         self.cache = MutationCache(self.store)
 
@@ -32,14 +33,14 @@ class Cached:
                 case "wait", int() | float():
                     await asyncio.sleep(argument)
                 case "stored", Pod():
-                    self.store.put(argument)
+                    self.store.listed(argument)
                 case "written", Pod():
                     self.cache.record_write(argument)
                 case "event", Pod():
                     self.cache.observe(argument)
                 case _:
                     assert isinstance(argument, Pod)
-                    self.store.remove(argument.key)
+                    self.store.apply(WatchEvent(EventType.DELETED, argument, ""))
                     self.cache.observe_deletion(argument)
 
 

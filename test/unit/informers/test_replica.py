@@ -27,7 +27,7 @@ class Listed:
         self._write("delete", last_known, stored=None)
 
     def _write(self, what: str, obj: ApiObject, *, stored: ApiObject | None) -> None:
-        stale = "" if self.replica.store.get(obj.key) is stored else "stale "
+        stale = "" if self.replica.get(obj.key) is stored else "stale "
         self.calls.append(f"{stale}{what}: {obj.key.name} {obj.resource_version}")
 
     def relist(self, *items: ApiObject | Undecodable) -> list[str]:

@@ -1,10 +1,10 @@
 from hypothesis import given
 from hypothesis import strategies as st
-from support.fake_source import thing
+from support.fake_source import stamp, thing
 
-from kruise_probe.api.keys import NamespacedName
+from kruise_probe.api.kinds import EventType, WatchEvent
 from kruise_probe.api.meta import ApiObject
-from kruise_probe.informers.store import Store
+from kruise_probe.informers.replica import Replica
 
 
 def by_label(obj: ApiObject) -> list[tuple[str, str]]:
@@ -16,14 +16,14 @@ def names(found: object) -> set[str]:
 
 
 def test_an_object_whose_index_function_fails_is_missing_in_that_index_only() -> None:
-    store: Store[ApiObject] = Store()
+    store: Replica[ApiObject] = Replica(name="things")
     store.add_index("bad", lambda obj: [1 / len(obj.metadata.labels or {})])
     store.add_index("good", lambda _: ["all"])
-    store.put(thing("no-labels"))
-    store.put(thing("labels", labels={"a": "b"}))
+    store.listed(thing("no-labels"))
+    store.listed(thing("labels", labels={"a": "b"}))
     assert names(store.by_index("good", "all")) == {"no-labels", "labels"}
     assert names(store.by_index("bad", 1.0)) == {"labels"}
-    store.remove(NamespacedName("ns", "no-labels"))
+    store.apply(WatchEvent(EventType.DELETED, thing("no-labels"), ""))
     assert len(store) == 1
 
 
@@ -35,13 +35,13 @@ changes = st.lists(st.tuples(st.sampled_from("abcd"), st.none() | labels), max_s
 def test_indices_equal_a_scan_of_all_objects(
     steps: list[tuple[str, dict[str, str] | None]],
 ) -> None:
-    store: Store[ApiObject] = Store()
+    store: Replica[ApiObject] = Replica(name="things")
     store.add_index("label", by_label)
-    for name, of_name in steps:
+    for number, (name, of_name) in enumerate(steps):
         if of_name is None:
-            store.remove(NamespacedName("ns", name))
+            store.apply(WatchEvent(EventType.DELETED, thing(name), ""))
         else:
-            store.put(thing(name, labels=of_name))
+            store.listed(stamp(thing(name, labels=of_name), str(number)))
     for pair in {(key, value) for key in "xyz" for value in "12"}:
         scanned = {each.key for each in store.list() if pair in by_label(each)}
         assert {each.key for each in store.by_index("label", pair)} == scanned

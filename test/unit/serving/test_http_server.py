@@ -157,7 +157,7 @@ def responses_in(data: bytes) -> list[tuple[int, bytes]]:
         parser = ResponseParser()
         parser.feed(head + b"\r\n\r\n" + rest[:length])
         assert parser.complete
-        found.append((parser.status, parser.take()))
+        found.append((parser.status, bytes(parser.body)))
         data = rest[length:]
     return found
 

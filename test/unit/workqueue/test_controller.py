@@ -12,8 +12,7 @@ from support.background import background
 from kruise_probe.api.errors import ConnectionFailed, ServerError, TooManyRequests
 from kruise_probe.workqueue import queue as queue_module
 from kruise_probe.workqueue.controller import Controller, Reconcile, Result
-from kruise_probe.workqueue.priority import Priority
-from kruise_probe.workqueue.queue import WorkQueue
+from kruise_probe.workqueue.queue import Priority, WorkQueue
 
 NAME = "consumed"
 
@@ -209,7 +208,7 @@ async def test_cancelled_workers_mark_their_keys_done(queue: WorkQueue[str]) -> 
 
     queue.add("a")
     await consume(queue, hang, seconds=1)
-    assert queue.metrics.processing == {}
+    assert queue.processing == {}
 
 
 async def served_at_each_yield(

@@ -9,9 +9,8 @@ import pytest
 from prometheus_client import REGISTRY, generate_latest
 
 from kruise_probe.workqueue.controller import Controller
-from kruise_probe.workqueue.metrics import ReconcileMetrics
-from kruise_probe.workqueue.priority import Priority
-from kruise_probe.workqueue.queue import WorkQueue
+from kruise_probe.workqueue.metrics import ReconcileMetrics, publish
+from kruise_probe.workqueue.queue import Priority, WorkQueue
 
 GO = {
     "workqueue_depth": {"name", "controller", "priority"},
@@ -166,7 +165,7 @@ async def test_without_an_event_loop_unfinished_work_has_no_age(queue: WorkQueue
 
 async def test_series_end_with_their_queue() -> None:
     gone: WorkQueue[str] = WorkQueue(name="short-lived")
-    gone.metrics.publish(gone.name)
+    publish(gone)
     gone.add("a")
     assert b'name="short-lived"' in generate_latest()
     del gone

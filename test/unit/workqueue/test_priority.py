@@ -2,7 +2,7 @@ from collections import Counter
 
 import pytest
 
-from kruise_probe.workqueue.priority import (
+from kruise_probe.workqueue.queue import (
     FAIR_TURN_AFTER,
     OVERDUE_SECONDS,
     Priority,

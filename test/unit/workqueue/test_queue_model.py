@@ -19,8 +19,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from kruise_probe.workqueue import queue as queue_module
-from kruise_probe.workqueue.priority import Priority
-from kruise_probe.workqueue.queue import WorkQueue
+from kruise_probe.workqueue.queue import Priority, WorkQueue
 
 T = TypeVar("T")
 
