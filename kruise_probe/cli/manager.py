@@ -181,22 +181,24 @@ def _webhook(
     if not flags.webhook_addr:
         return ()
     # lazy: cryptography takes 10 MB
-    from kruise_probe.webhook.server import WebhookOptions, build_webhook
+    from kruise_probe.webhook.server import build_webhook
 
-    options = WebhookOptions(
-        address=flags.webhook_addr,
-        system_namespace=flags.system_namespace,
-        serverless=flags.feature_gates.enabled(SERVERLESS),
-        certificate_folder=flags.webhook_cert_dir,
-        allowed_labels=flags.allowed_label_keys,
-        client_ca_file=flags.webhook_client_ca_file,
-    )
     markers = informers.markers.lister.list if informers else tuple[PodProbeMarker, ...]
 
     def markers_of(namespace: str) -> Iterator[PodProbeMarker]:
         return (each for each in markers() if each.key.namespace == namespace)
 
-    webhook = build_webhook(manager.unfenced, options, markers_of=markers_of, now=utc_now)
+    webhook = build_webhook(
+        manager.unfenced,
+        flags.webhook_addr,
+        flags.system_namespace,
+        markers_of=markers_of,
+        now=utc_now,
+        serverless=flags.feature_gates.enabled(SERVERLESS),
+        certificate_folder=flags.webhook_cert_dir,
+        client_ca_file=flags.webhook_client_ca_file,
+        allowed_labels=flags.allowed_label_keys,
+    )
     manager.ready.add("webhook", webhook.check)
     return webhook.certificates, webhook.server
 

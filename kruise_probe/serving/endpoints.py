@@ -10,8 +10,8 @@ although its response arrived in time.
 Source: k8s.io/apiserver pkg/server/healthz/healthz.go; controller-runtime pkg/healthz/healthz.go; Prometheus exposition
 format; promhttp.Handler.
 Differs: the response contains the reasons, as they hold no secrets. Checks have no paths of their own, and none can be
-excluded. No OpenMetrics. A page is cached for 1 s to 10 s, and rendering yields to the event loop after each chunk. A
-node with a thousand probes has megabytes of metrics.
+excluded. No OpenMetrics. A page is cached for 1 s to 10 s, and rendering yields to the event loop after each family. A
+node with a thousand probes has megabytes of metrics, so a collector of many samples yields its families in portions.
 """
 
 import asyncio
@@ -37,7 +37,6 @@ FRESH_SECONDS: Final = 1.0
 MAX_SHARE: Final = 0.1
 """Maximum share of time spent on rendering: a slow page is cached for longer."""
 MAX_FRESH_SECONDS: Final = 10.0
-CHUNK_SAMPLES: Final = 500
 
 _encode, _CONTENT_TYPE = choose_encoder("")
 
@@ -120,7 +119,7 @@ async def _respond(checks: Checks, request: HttpRequest) -> HttpResponse:
 
 
 class MetricsHandler:
-    """Renders `registry`; concurrent clients share one page."""
+    """Renders `registry`; concurrent clients share one page. A family may be collected in consecutive portions."""
 
     def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:
         self._registry = registry
@@ -141,33 +140,25 @@ class MetricsHandler:
 
     async def _render(self) -> bytes:
         page, last_name = bytearray(), ""
-        for chunk in _chunks(self._registry):
-            text = _encode(chunk)
-            if chunk.metric.name == last_name:  # only the first chunk of a family has the comments
+        for family in self._registry.collect():
+            text = _encode(_Single(family))
+            if family.name == last_name:  # only the first portion of a family has the comments
                 lines = text.splitlines(keepends=True)
                 text = b"".join(line for line in lines if not line.startswith(b"#"))
             page += text
-            last_name = chunk.metric.name
+            last_name = family.name
             await asyncio.sleep(0)
         return bytes(page)
 
 
-class _Chunk(Collector):
-    """Some samples of one metric."""
+class _Single(Collector):
+    """One family, or a portion of it."""
 
-    def __init__(self, metric: Metric) -> None:
-        self.metric = metric
+    def __init__(self, family: Metric) -> None:
+        self._family = family
 
     def collect(self) -> Iterator[Metric]:
-        yield self.metric
-
-
-def _chunks(registry: CollectorRegistry) -> Iterator[_Chunk]:
-    for family in registry.collect():
-        for start in range(0, max(len(family.samples), 1), CHUNK_SAMPLES):
-            metric = Metric(family.name, family.documentation, family.type, family.unit)
-            metric.samples = family.samples[start : start + CHUNK_SAMPLES]
-            yield _Chunk(metric)
+        yield self._family
 
 
 TICK_SECONDS: Final = 0.25

@@ -33,12 +33,6 @@ PORTION_BYTES: Final = 16 * 1024
 """Maximum size of one read or write."""
 BACKLOG: Final = 512
 
-_REASONS: Final = {
-    errno.EADDRINUSE: "the port is already in use",
-    errno.EADDRNOTAVAIL: "this machine has no such address",
-    errno.EACCES: "this user may not listen on this port",
-}
-
 
 class BindError(FatalError):
     """Cannot listen on the address. The message is one line with the flag, the address, the reason and a remedy."""
@@ -85,7 +79,7 @@ def listen(address: BindAddress, *, flag: str) -> socket.socket:
         reason = "the host is not a valid name"
         raise BindError(f"{flag}={address}: {reason}; set another address with {flag}") from error
     except OSError as error:
-        reason = _REASONS.get(error.errno or 0, error.strerror or str(error))
+        reason, *_ = str(error.strerror).partition(" (while attempting to bind")
         advice = f"set another address with {flag}"
         if error.errno == errno.EADDRINUSE and address.port == 10221:
             advice = f"stop OpenKruise's daemon, which uses this port too, or set another port with {flag}"

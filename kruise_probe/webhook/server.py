@@ -103,24 +103,6 @@ class WebhookTls(ServerTls):
         return is_new
 
 
-class WebhookOptions(NamedTuple):
-    """Options of the webhook.
-
-    Attributes:
-        certificate_folder: folder of tls.crt and tls.key; empty to rotate certificates in a Secret of the system namespace.
-        client_ca_file: PEM file of the CA that clients need a certificate of; empty: no client certificate is needed.
-        serverless: feature gate `EnablePodProbeMarkerOnServerless`; while off, pods are admitted unchanged.
-        allowed_labels: reserved label keys that policies may write anyway.
-    """
-
-    address: str
-    system_namespace: str
-    serverless: bool
-    certificate_folder: str = ""
-    allowed_labels: frozenset[str] = frozenset()
-    client_ca_file: str = ""
-
-
 class Webhook(NamedTuple):
     """The webhook of a manager, which must run both parts."""
 
@@ -140,46 +122,59 @@ def dns_names(namespace: str) -> list[str]:
 
 def build_webhook(
     client: ApiClient,
-    options: WebhookOptions,
+    address: str,
+    system_namespace: str,
     *,
     markers_of: MarkersOf,
     now: Callable[[], datetime],
+    serverless: bool,
+    certificate_folder: str = "",
+    client_ca_file: str = "",
+    allowed_labels: frozenset[str] = frozenset(),
 ) -> Webhook:
     """Build the webhook and bind its port, without starting it.
 
-    `client` must be able to write on standbys too, as every replica rotates the certificate. `markers_of` returns
-    the markers of a namespace from a cache.
+    Args:
+        client: must be able to write on standbys too, as every replica rotates the certificate.
+        address: where to listen.
+        system_namespace: namespace of the Service and of the Secret.
+        markers_of: returns the markers of a namespace from a cache.
+        now: the wall clock.
+        serverless: feature gate `EnablePodProbeMarkerOnServerless`; while off, pods are admitted unchanged.
+        certificate_folder: folder of tls.crt and tls.key; empty to rotate certificates in a Secret of the system namespace.
+        client_ca_file: PEM file of the CA that clients need a certificate of; empty: no client certificate is needed.
+        allowed_labels: reserved label keys that policies may write anyway.
 
     Raises:
         BindError: the port is in use.
         FatalError: the client CA file cannot be loaded.
     """
     tls = WebhookTls()
-    if options.client_ca_file:
-        tls.require_client_certificates(Path(options.client_ca_file))
+    if client_ca_file:
+        tls.require_client_certificates(Path(client_ca_file))
 
     def mutate_pod(request: AdmissionRequest) -> AdmissionResponse:
-        if not options.serverless:
+        if not serverless:
             return ALLOWED
         return annotate_pod(request, markers_of(request.namespace))
 
     server = review_server(
-        options.address,
+        address,
         tls,
         {
-            VALIDATE_MARKERS: partial(review_marker, allowed_labels=options.allowed_labels),
+            VALIDATE_MARKERS: partial(review_marker, allowed_labels=allowed_labels),
             MUTATE_PODS: mutate_pod,
         },
     )
     server.bind()
-    if options.certificate_folder:
-        return Webhook(certificate_files(tls, Path(options.certificate_folder)), server, tls)
+    if certificate_folder:
+        return Webhook(certificate_files(tls, Path(certificate_folder)), server, tls)
     rotator = CertRotator(
         client=client,
         tls=tls,
-        secret=NamespacedName(options.system_namespace, WEBHOOK_SECRET),
+        secret=NamespacedName(system_namespace, WEBHOOK_SECRET),
         configuration=WEBHOOK_CONFIGURATION,
-        dns_names=dns_names(options.system_namespace),
+        dns_names=dns_names(system_namespace),
         now=now,
     )
     return Webhook(rotator, server, tls)

@@ -51,7 +51,7 @@ def test_the_error_of_a_port_in_use_has_flag_and_remedy() -> None:
             listen(address, flag="--metrics-addr")
 
     assert str(raised.value) == (
-        f"--metrics-addr={address}: the port is already in use; set another address with --metrics-addr"
+        f"--metrics-addr={address}: Address already in use; set another address with --metrics-addr"
     )
 
 
@@ -75,7 +75,7 @@ def test_host_that_is_no_name_is_a_bind_error(host: str) -> None:
 
 
 def test_the_error_of_a_foreign_address_has_the_reason() -> None:
-    with pytest.raises(BindError, match="this machine has no such address"):
+    with pytest.raises(BindError, match="Cannot assign requested address"):
         listen(BindAddress("192.0.2.1", 0), flag="--addr")
 
 

@@ -19,7 +19,7 @@ from kruise_probe.serving.certificates import issue_certificate
 from kruise_probe.serving.http_messages import HttpRequest, HttpResponse
 from kruise_probe.serving.sockets import CertificateLoader
 from kruise_probe.webhook.cert_rotator import CertRotator
-from kruise_probe.webhook.server import LIMITS, Webhook, WebhookOptions, build_webhook
+from kruise_probe.webhook.server import LIMITS, Webhook, build_webhook
 
 Json = dict[str, Any]
 POD = {"metadata": {"labels": {"app": "a"}}, "spec": {"containers": [{"name": "main"}]}}
@@ -44,9 +44,12 @@ class Built:
     def __init__(self, *, serverless: bool = True, **options: Any) -> None:
         self.webhook: Webhook = build_webhook(
             None,  # type: ignore[arg-type]  # sends no request before it runs
-            WebhookOptions("127.0.0.1:0", "kruise-system", serverless, **options),
+            "127.0.0.1:0",
+            "kruise-system",
             markers_of=lambda namespace: [MARKER] if namespace == "n" else [],
             now=utc_now,
+            serverless=serverless,
+            **options,
         )
 
     async def post(self, path: str, body: bytes) -> HttpResponse:
