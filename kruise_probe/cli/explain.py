@@ -1,5 +1,6 @@
 """`kruise-probe explain`: why a pod is or is not probed and marked."""
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -19,7 +20,8 @@ from kruise_probe.cli.query import (
     print_view,
 )
 from kruise_probe.cli.reading import Reader
-from kruise_probe.cli.tables import explanation_text
+from kruise_probe.cli.tables import explanation_lines
+from kruise_probe.cli.terminal import Terminal
 from kruise_probe.inspection.explanation import ExplanationsView, ExplanationView, explanation
 from kruise_probe.inspection.snapshot import SeenPod, Snapshot, natural_order
 
@@ -55,14 +57,17 @@ def explain(flags: ExplainFlags) -> None:
     if bool(flags.pods) == bool(flags.selector):
         raise click.UsageError("name pods, or select them with -l")
     views, namespace = flags.run(partial(_explain, flags))
-    wide, several = flags.output == "wide", ExplanationsView(items=views)
-    print_view(
-        views[0] if len(flags.pods) == 1 else several,
-        flags.output,
-        lambda to: "\n".join(explanation_text(view, to, wide=wide) for view in views),
-    )
+    one_or_all = views[0] if len(flags.pods) == 1 else ExplanationsView(items=views)
+    print_view(one_or_all, flags.output, partial(_lines, views, flags.output == "wide"))
     if not views and flags.output in ("text", "wide"):
         click.echo(f"No pods of namespace {namespace} have these labels.", err=True)
+
+
+def _lines(views: Sequence[ExplanationView], wide: bool, terminal: Terminal) -> Iterator[str]:
+    for number, view in enumerate(views):
+        if number:
+            yield ""
+        yield from explanation_lines(view, terminal, wide=wide)
 
 
 async def _explain(flags: ExplainFlags, reader: Reader) -> tuple[list[ExplanationView], str]:

@@ -212,11 +212,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     os.environ.setdefault(
         "GRPC_VERBOSITY", "NONE"
     )  # or grpcio writes to stderr when a runtime restarts
-    arguments = sys.argv[1:] if arguments is None else arguments
-    if _runs_forever(arguments, os.environ):
-        # PID 1 ignores signals without a handler, and imports take half a second.
-        signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
-    code = run(arguments, os.environ)
+    code = run(sys.argv[1:] if arguments is None else arguments, os.environ)
     sys.exit(code if _all_written() else code or EXIT_FAILURE)
 
 
@@ -237,20 +233,14 @@ def _all_written() -> bool:
     return True
 
 
-def _runs_forever(arguments: Sequence[str], environment: Mapping[str, str]) -> bool:
-    """Whether the command is manager or daemon, which shut down gracefully on SIGTERM."""
-    try:
-        words = with_mode(arguments, environment)
-    except click.UsageError:
-        return False
-    return bool(words) and words[0] in MODES
-
-
 def run(arguments: Sequence[str], environment: Mapping[str, str]) -> int:
     """Run the command line; return the exit code."""
     words: list[str] = []
     try:
         words = with_mode(arguments, environment)
+        if words and words[0] in MODES:
+            # PID 1 ignores signals without a handler, and imports take half a second.
+            signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
         result: Any = cli.main(args=words, prog_name="kruise-probe", standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.format_message(), err=True)

@@ -265,15 +265,16 @@ def name_argument(metavar: str, kinds: Collection[str], hint: str, **attributes:
     return argument(metavar, callback=names, **attributes)
 
 
-def print_view(view: msgspec.Struct, form: str, text: Callable[[Terminal], str]) -> None:
-    """Print the view as `json` or `yaml`; in any other form, as a text that a terminal can scroll."""
+def print_view(view: msgspec.Struct, form: str, lines: Callable[[Terminal], Iterable[str]]) -> None:
+    """Print the view as `json` or `yaml`; in any other form, as lines that a terminal can scroll."""
     plain = msgspec.to_builtins(view)
     if form == "json":
         show(json.dumps(plain, indent=2, ensure_ascii=False) + "\n")
     elif form == "yaml":
         show(yaml.safe_dump(plain, sort_keys=False, allow_unicode=True, width=120))
     else:
-        show(text(Terminal.of_stdout()._replace(height=0)))
+        terminal = Terminal.of_stdout()._replace(height=0)
+        show("".join(f"{line}\n" for line in lines(terminal)))
 
 
 def not_found(kind: str, namespace: str, name: str, names: Iterable[str]) -> str:

@@ -23,7 +23,7 @@ from kruise_probe.cli.query import (
     print_view,
 )
 from kruise_probe.cli.reading import Reader
-from kruise_probe.cli.tables import screen_text, status_text
+from kruise_probe.cli.tables import screen_text, status_lines
 from kruise_probe.cli.terminal import Terminal
 from kruise_probe.inspection.snapshot import Snapshot
 from kruise_probe.inspection.status import status_view
@@ -75,7 +75,7 @@ class StatusFlags(SelectingFlags):
 
     def print(self, view: StatusView) -> None:
         """Print the view in the form of --output."""
-        print_view(view, self.output, partial(status_text, view, wide=self.output == "wide"))
+        print_view(view, self.output, partial(status_lines, view, wide=self.output == "wide"))
 
 
 GetView = Callable[[], StatusView]

@@ -31,10 +31,6 @@ def plural(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
-def _text(lines: Iterable[str]) -> str:
-    return "".join(f"{line}\n" for line in lines)
-
-
 def _notes(notes: Iterable[str], terminal: Terminal) -> Iterator[str]:
     for note in notes:
         yield from terminal.paragraph(Cell("note: ", "note"), note)
@@ -54,11 +50,6 @@ def _remedy(text: str, terminal: Terminal, indent: str) -> Iterator[str]:
 _COMMAND: Final = re.compile("[:;] (?=kubectl |kruise-probe )")
 
 
-def status_text(view: StatusView, terminal: Terminal, *, wide: bool) -> str:
-    """The problems and results of all markers."""
-    return _text(_status_lines(view, terminal, view.markers, wide=wide))
-
-
 def screen_text(view: StatusView, terminal: Terminal, *, wide: bool) -> str:
     """What `--watch` draws: a header, and markers with problems first.
 
@@ -73,10 +64,11 @@ def screen_text(view: StatusView, terminal: Terminal, *, wide: bool) -> str:
     header = f"{view.time}  {plural(len(ordered), 'marker')}, {_counts(total)}"
     lines = [*terminal.paragraph(Cell(""), header), ""]
     top = len(lines)
-    lines += _status_lines(view, terminal, ordered, wide=wide)
+    view = msgspec.structs.replace(view, markers=ordered)
+    lines += status_lines(view, terminal, wide=wide)
     if len(lines) > terminal.height:
-        reduced = [_reduced(each) for each in ordered]
-        lines[top:] = _status_lines(view, terminal, reduced, wide=False)
+        view = msgspec.structs.replace(view, markers=[_reduced(each) for each in ordered])
+        lines[top:] = status_lines(view, terminal, wide=False)
     if len(lines) > terminal.height:
         hidden = len(lines) - terminal.height + 1
         lines[terminal.height - 1 :] = [
@@ -92,17 +84,14 @@ def _reduced(marker: MarkerView) -> MarkerView:
     return msgspec.structs.replace(marker, pods=pods)
 
 
-def _status_lines(
-    view: StatusView, terminal: Terminal, markers: Iterable[MarkerView], *, wide: bool
-) -> Iterator[str]:
+def status_lines(view: StatusView, terminal: Terminal, *, wide: bool) -> Iterator[str]:
+    """The problems and results of all markers."""
     now = parse_time(view.time)
     assert now is not None, "our own stamp"
     yield from _notes(view.notes, terminal)
-    first = True
-    for marker in markers:
-        if not first and (marker.problems or marker.pods):
+    for number, marker in enumerate(view.markers):
+        if number and (marker.problems or marker.pods):
             yield ""
-        first = False
         yield from _marker_lines(marker, terminal, now, wide=wide)
 
 
@@ -214,12 +203,8 @@ def _concerned(group: Iterable[ProblemView]) -> str:
     return f"{names} ({', '.join(probes)})" if probes else names
 
 
-def attempts_text(view: AttemptsView, terminal: Terminal) -> str:
+def attempt_lines(view: AttemptsView, terminal: Terminal) -> Iterator[str]:
     """The results of `try`: a paragraph for each probe, so that no mark and no message is cut."""
-    return _text(_attempt_lines(view, terminal))
-
-
-def _attempt_lines(view: AttemptsView, terminal: Terminal) -> Iterator[str]:
     attempts = view.attempts
     succeeded = sum(each.state == "Succeeded" for each in attempts)
     summary = f"{succeeded} of {plural(len(attempts), 'probe')} succeeded"
@@ -248,12 +233,8 @@ def _attempt_marks(attempt: AttemptView) -> str:
     )
 
 
-def explanation_text(view: ExplanationView, terminal: Terminal, *, wide: bool) -> str:
+def explanation_lines(view: ExplanationView, terminal: Terminal, *, wide: bool) -> Iterator[str]:
     """The explanation of one pod; `wide` shows every link, and the markers that do not select a pod beside those that do."""
-    return _text(_explanation_lines(view, terminal, wide=wide))
-
-
-def _explanation_lines(view: ExplanationView, terminal: Terminal, *, wide: bool) -> Iterator[str]:
     strong = Cell(f"{view.namespace}/{view.pod}", "strong")
     yield from terminal.paragraph(strong, f": {view.summary}")
     yield from _notes(view.notes, terminal)

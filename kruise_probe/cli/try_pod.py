@@ -28,7 +28,7 @@ from kruise_probe.cli.query import (
     print_view,
 )
 from kruise_probe.cli.reading import Reader
-from kruise_probe.cli.tables import attempts_text
+from kruise_probe.cli.tables import attempt_lines
 from kruise_probe.client.rest import RestClient
 from kruise_probe.controllers.compiled import CompiledMarker
 from kruise_probe.daemon.probers.prober import Target
@@ -101,7 +101,7 @@ def try_pod(flags: TryFlags) -> int:
             f"the marker of the file is in namespace {namespace}, and -n is {flags.namespace}"
         )
     view = flags.run(partial(_try, flags, of_file), namespace=namespace)
-    print_view(view, flags.output, partial(attempts_text, view))
+    print_view(view, flags.output, partial(attempt_lines, view))
     return 0 if view.succeeded else EXIT_NOT_SUCCEEDED
 
 

@@ -247,7 +247,7 @@ def test_sigterm_during_the_imports_of_a_mode_exits_with_0(command: str, code: i
     """The signal arrives where the module of the command is imported."""
     script = (
         "import os, signal; from kruise_probe.cli import main as it; "
-        "it.run = lambda *_: os.kill(os.getpid(), signal.SIGTERM) or 1; "
+        "it.cli.main = lambda **_: os.kill(os.getpid(), signal.SIGTERM) or 1; "
         f"it.main([{command!r}])"
     )
 

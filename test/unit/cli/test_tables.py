@@ -11,7 +11,7 @@ from support.snapshots import healthy_pod, marker, seen_pod, snapshot
 
 from kruise_probe.api.times import age
 from kruise_probe.cli.main import run
-from kruise_probe.cli.tables import attempts_text, explanation_text, screen_text, status_text
+from kruise_probe.cli.tables import attempt_lines, explanation_lines, screen_text, status_lines
 from kruise_probe.cli.terminal import Terminal, cells
 from kruise_probe.inspection.attempts import AttemptsView, AttemptView
 from kruise_probe.inspection.explanation import explanation
@@ -36,7 +36,7 @@ def view(*, pods: int = 3, message: str = LONG) -> StatusView:
 @pytest.mark.parametrize("width", [60, 80, 140])
 @pytest.mark.parametrize("wide", [False, True])
 def test_no_line_is_wider_than_the_terminal(width: int, wide: bool) -> None:
-    text = status_text(view(), Terminal(width), wide=wide)
+    text = "\n".join(status_lines(view(), Terminal(width), wide=wide))
     assert max(map(cells, text.splitlines())) <= width
     assert "…" in text
 
@@ -55,13 +55,15 @@ def test_node_and_last_leave_first_and_marks_are_whole(width: int, columns: str)
     there = snapshot(
         markers=[marker(probes=[probe])], pods=[pod], states=[state_wire(message=LONG)]
     )
-    text = status_text(status_view(there, there.markers, []), Terminal(width), wide=False)
+    text = "\n".join(
+        status_lines(status_view(there, there.markers, []), Terminal(width), wide=False)
+    )
     assert columns.split() in [each.split() for each in text.splitlines()]
     assert "state=idle" in text
 
 
 def test_output_to_a_file_is_neither_cut_nor_coloured() -> None:
-    text = status_text(view(), Terminal(0), wide=False)
+    text = "\n".join(status_lines(view(), Terminal(0), wide=False))
     assert LONG.strip() in text
     assert "\x1b" not in text
     assert "note: no permission to list nodes" in text
@@ -69,7 +71,7 @@ def test_output_to_a_file_is_neither_cut_nor_coloured() -> None:
 
 def test_control_characters_of_messages_are_removed() -> None:
     hostile = "fine\x1b]0;owned\x07\x1b[2J\u202eback"
-    text = status_text(view(message=hostile), Terminal(0), wide=True)
+    text = "\n".join(status_lines(view(message=hostile), Terminal(0), wide=True))
     assert "fine ]0;owned [2J back" in text
 
     there = snapshot(
@@ -77,7 +79,9 @@ def test_control_characters_of_messages_are_removed() -> None:
         pods=[healthy_pod()],
         states=[state_wire(state="Failed", message=hostile)],
     )
-    text = explanation_text(explanation(there, there.pods[0], []), Terminal(80), wide=True)
+    text = "\n".join(
+        explanation_lines(explanation(there, there.pods[0], []), Terminal(80), wide=True)
+    )
     assert "\x1b" not in text
 
 
@@ -92,7 +96,7 @@ def test_equal_problems_of_many_pods_and_probes_are_one_paragraph() -> None:
     probes = [probe_wire("a"), probe_wire("b", condition="example.com/b")]
     pods = [crashing(f"pod-{number}", number) for number in range(9)]
     there = snapshot(markers=[marker(probes=probes)], seen=pods, states=[])
-    text = status_text(status_view(there, there.markers, []), Terminal(80), wide=False)
+    text = "\n".join(status_lines(status_view(there, there.markers, []), Terminal(80), wide=False))
     assert text.splitlines()[1:8] == [
         "  broken: ContainerNotRunning  pod-0, pod-1, pod-2 and 6 more pods (a, b)",
         "    container main is not running: CrashLoopBackOff: back-off 0s restarting",
@@ -119,7 +123,7 @@ def test_limit_of_problems_counts_causes() -> None:
     there = snapshot(
         markers=[marker(probes=probes)], pods=[healthy_pod("a"), healthy_pod("b")], states=[]
     )
-    text = status_text(status_view(there, there.markers, []), Terminal(), wide=False)
+    text = "\n".join(status_lines(status_view(there, there.markers, []), Terminal(), wide=False))
     assert text.count("broken: ContainerNotFound  a, b (p") == 8
     assert "and 2 more: -o json shows all of them" in text
 
@@ -128,7 +132,7 @@ def test_limit_of_problems_counts_causes() -> None:
 def test_commands_of_a_remedy_survive_copying(width: int) -> None:
     there = snapshot(markers=[marker()], pods=[healthy_pod()], planned=False)
     view = status_view(there, there.markers, [])
-    lines = status_text(view, Terminal(width), wide=False).splitlines()
+    lines = list(status_lines(view, Terminal(width), wide=False))
     at = next(number for number, line in enumerate(lines) if line.startswith("    -> check"))
     assert [each for each in lines[at:] if "kubectl" in each] == [
         "       kubectl -n kruise-system get pods",
@@ -194,7 +198,7 @@ def test_colours_follow_the_terminal_and_its_variables(
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(sys.stdout, "isatty", lambda: terminal)
-    texts = [status_text(view(), Terminal.of_stdout(), wide=False)]
+    texts = ["\n".join(status_lines(view(), Terminal.of_stdout(), wide=False))]
     for arguments in (["--help"], ["daemon", "--help"], ["lint", str(BROKEN / "host.yaml")]):
         run(arguments, {})
         texts.append(capsys.readouterr().out)
@@ -258,7 +262,7 @@ def test_explanation_starts_with_a_summary_and_folds_links(
         markers=[marker()], pods=[healthy_pod()], states=[state_wire(message="fine")], **more
     )
     view = explanation(there, there.pods[0], [])
-    text = explanation_text(view, Terminal(0), wide=wide)
+    text = "\n".join(explanation_lines(view, Terminal(0), wide=wide))
     assert text.splitlines()[: len(lines)] == lines
 
 
@@ -275,7 +279,9 @@ def test_explanation_lists_markers_that_do_not_select_the_pod(
 ) -> None:
     other = marker(name="other", selector={"matchLabels": {"app": "wbe"}})
     there = snapshot(markers=[other, *([marker()] if selected else [])], pods=[healthy_pod()])
-    text = explanation_text(explanation(there, there.pods[0], []), Terminal(0), wide=wide)
+    text = "\n".join(
+        explanation_lines(explanation(there, there.pods[0], []), Terminal(0), wide=wide)
+    )
     assert ("other: it requires app=wbe" in text) is listed
     assert ("no PodProbeMarker selects this pod" in text) is not selected
 
@@ -288,7 +294,9 @@ def test_explanation_of_a_paused_probe_has_its_last_result_and_marks() -> None:
         conditions=[condition_wire("example.com/healthy", "True", message="0 players")],
     )
     there = snapshot(markers=[marker(probes=[probe])], pods=[pod], states=[])
-    text = explanation_text(explanation(there, there.pods[0], []), Terminal(0), wide=False)
+    text = "\n".join(
+        explanation_lines(explanation(there, there.pods[0], []), Terminal(0), wide=False)
+    )
     assert "last result  Succeeded: 0 players; idle=yes" in text
 
 
@@ -296,7 +304,7 @@ def test_pods_with_problems_come_first_and_others_in_natural_order() -> None:
     pods = [healthy_pod(each) for each in ("game-10", "game-2", "game-1")]
     pods.append(healthy_pod("game-9", containers=[container_wire("other")]))
     there = snapshot(markers=[marker()], pods=pods)
-    text = status_text(status_view(there, there.markers, []), Terminal(0), wide=False)
+    text = "\n".join(status_lines(status_view(there, there.markers, []), Terminal(0), wide=False))
     rows = [each.split()[0] for each in text.splitlines() if each.startswith("  game-")]
     assert rows == ["game-9", "game-1", "game-2", "game-10"]
 
@@ -304,7 +312,7 @@ def test_pods_with_problems_come_first_and_others_in_natural_order() -> None:
 def test_result_from_before_an_edit_is_marked_in_the_table() -> None:
     states = [state_wire(message="fine", probe_hash="0" * 16)]
     there = snapshot(markers=[marker()], pods=[healthy_pod()], states=states)
-    text = status_text(status_view(there, there.markers, []), Terminal(0), wide=False)
+    text = "\n".join(status_lines(status_view(there, there.markers, []), Terminal(0), wide=False))
     assert "(before the last edit) fine" in text
 
 
@@ -340,7 +348,7 @@ def attempts(*names: str, message: str = "fine") -> AttemptsView:
 
 
 def test_attempts_have_their_marks_as_kubectl_label_writes_them() -> None:
-    assert attempts_text(attempts("web#idle"), Terminal()).splitlines() == [
+    assert list(attempt_lines(attempts("web#idle"), Terminal())) == [
         "default/web-0 on node-1: 1 of 1 probe succeeded",
         "note: a note",
         "  idle  Succeeded in 0.12s",
@@ -350,14 +358,16 @@ def test_attempts_have_their_marks_as_kubectl_label_writes_them() -> None:
 
 
 def test_attempts_of_several_markers_name_the_marker() -> None:
-    lines = attempts_text(attempts("a#x", "b#x"), Terminal()).splitlines()
+    lines = list(attempt_lines(attempts("a#x", "b#x"), Terminal()))
     assert [each.split()[0] for each in lines if "Succeeded" in each] == ["a#x", "b#x"]
 
 
 @pytest.mark.parametrize("width", [40, 60, 80])
 def test_attempts_fit_the_terminal_and_lose_nothing(width: int) -> None:
     words = " ".join(f"word-{number}" for number in range(100))
-    text = attempts_text(attempts("web#idle", message=f"\x1b[2J{words}"), Terminal(width))
+    text = "\n".join(
+        attempt_lines(attempts("web#idle", message=f"\x1b[2J{words}"), Terminal(width))
+    )
     assert max(map(cells, text.splitlines())) <= width
     assert f"message [2J{words}" in " ".join(text.split())
     assert "\x1b" not in text
