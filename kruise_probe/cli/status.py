@@ -1,6 +1,7 @@
 """`kruise-probe status`: shows probes, results and problems."""
 
 import asyncio
+import contextlib
 import signal
 import sys
 from collections.abc import Callable, Sequence
@@ -192,8 +193,6 @@ async def _print_changes(current: GetView, changed: asyncio.Event, flags: Status
 
 async def _wait_for_update(changed: asyncio.Event) -> None:
     await asyncio.sleep(MIN_REDRAW_SECONDS)
-    try:
+    with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(MAX_REDRAW_SECONDS - MIN_REDRAW_SECONDS):
             await changed.wait()
-    except TimeoutError:
-        pass

@@ -13,9 +13,8 @@ import asyncio
 import contextlib
 import errno
 import socket
-from collections.abc import Sequence
-from types import TracebackType
-from typing import Final, Self
+from collections.abc import AsyncIterator, Sequence
+from typing import Final
 
 from kruise_probe.api.core import ExecAction, Probe, TCPSocketAction
 from kruise_probe.api.errors import Forbidden, KubeError, NotFound
@@ -127,35 +126,21 @@ class ForwardedSocket(socket.socket):
 
 
 class Forwarder:
-    """Opens sockets that are connected to a pod by port-forwards: an async context manager that owns their tasks."""
+    """Opens sockets that are connected to a pod by port-forwards, whose tasks and sockets `forwarder_to` ends."""
 
-    def __init__(self, client: RestClient, pod: NamespacedName) -> None:
+    def __init__(
+        self,
+        client: RestClient,
+        pod: NamespacedName,
+        group: asyncio.TaskGroup,
+        sockets: contextlib.ExitStack,
+    ) -> None:
         self._client = client
         self._pod = pod
-        self._group = asyncio.TaskGroup()
-        self._tasks: list[asyncio.Task[None]] = []
-        self._sockets: list[socket.socket] = []
+        self._group = group
+        self._sockets = sockets
         self._prepared: dict[HostPort, ForwardedSocket] = {}
-
-    async def __aenter__(self) -> Self:
-        await self._group.__aenter__()
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        for each in self._prepared.values():
-            each.close()
-        for task in self._tasks:
-            task.cancel()
-        try:
-            await self._group.__aexit__(kind, error, trace)
-        finally:
-            for ours in self._sockets:
-                ours.close()  # a task that was cancelled before it began has not closed its socket
+        self.tasks: list[asyncio.Task[None]] = []
 
     async def prepare(self, address: HostPort, *, wait_for_refusal: bool) -> None:
         """Begin the port-forward of the next socket for `address`, so that an attempt does not wait for it.
@@ -164,14 +149,12 @@ class Forwarder:
             KubeError: the port-forward cannot be opened.
         """
         tunnel = _Tunnel(address)
-        self._prepared[address] = self._open(tunnel)
+        self._prepared[address] = self._sockets.enter_context(self._open(tunnel))
         await tunnel.began
         if wait_for_refusal:
-            try:
+            with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(REFUSAL_SECONDS):
                     await tunnel.ended.wait()
-            except TimeoutError:
-                pass
 
     def open_socket(self, address: HostPort) -> socket.socket:
         """A socket for one connection to `address`: the prepared one, or a new one."""
@@ -180,8 +163,8 @@ class Forwarder:
     def _open(self, tunnel: _Tunnel) -> ForwardedSocket:
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
-        self._sockets.append(ours)
-        self._tasks.append(self._group.create_task(self._forward(tunnel, ours)))
+        self._sockets.enter_context(ours)  # a task that is cancelled at once closes nothing
+        self.tasks.append(self._group.create_task(self._forward(tunnel, ours)))
         return ForwardedSocket(theirs.detach(), tunnel)
 
     async def _forward(self, tunnel: _Tunnel, ours: socket.socket) -> None:
@@ -198,6 +181,19 @@ class Forwarder:
                 tunnel.failure = error
                 tunnel.began.set_exception(error)
                 _ = tunnel.began.exception()  # only a prepared socket has a waiter
+
+
+@contextlib.asynccontextmanager
+async def forwarder_to(client: RestClient, pod: NamespacedName) -> AsyncIterator[Forwarder]:
+    """A forwarder. At the end its port-forwards are cancelled, and then its ends of the sockets closed, and one that nobody took."""
+    with contextlib.ExitStack() as sockets:
+        async with asyncio.TaskGroup() as group:
+            forwarder = Forwarder(client, pod, group, sockets)
+            try:
+                yield forwarder
+            finally:
+                for task in forwarder.tasks:
+                    task.cancel()
 
 
 async def _receive(tunnel: _Tunnel, ours: socket.socket, port: ForwardedPort) -> None:
@@ -278,7 +274,7 @@ async def run_probe(
     """
     probe = entry.probe
     subresource = "exec" if isinstance(probe.handler, ExecAction) else "portforward"
-    async with Forwarder(client, pod) as forwarder:
+    async with forwarder_to(client, pod) as forwarder:
         prober = prober_for(
             entry,
             commands=PodCommands(client, pod),
@@ -318,8 +314,4 @@ async def _attempt(prober: Prober, probe: Probe, target: Target) -> TrialResult:
     state = ProbeState.SUCCEEDED if result.succeeded else ProbeState.FAILED
     # A port-forward does not say when the connection was established.
     seconds = None if isinstance(probe.handler, TCPSocketAction) else loop.time() - began
-    return TrialResult(
-        state,
-        result.message,
-        seconds,
-    )
+    return TrialResult(state, result.message, seconds)

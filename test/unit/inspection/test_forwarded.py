@@ -24,10 +24,7 @@ from kruise_probe.daemon.probers import prober_for
 from kruise_probe.daemon.probers.exec import probe_result
 from kruise_probe.daemon.probers.prober import Target
 from kruise_probe.inspection.attempts import TrialResult
-from kruise_probe.inspection.trials import (
-    Forwarder,
-    run_probe,
-)
+from kruise_probe.inspection.trials import forwarder_to, run_probe
 
 pytestmark = pytest.mark.sockets
 
@@ -230,7 +227,7 @@ async def test_forwarder_that_ends_at_once_closes_its_sockets() -> None:
     async with serving_pod(ScriptedPod(pod_wire())) as pod:
         config = ClusterConfig(server=pod.url)
         async with RestClient(config=config, field_manager="test", user_agent="test") as client:
-            async with Forwarder(client, KEY) as forwarder:
+            async with forwarder_to(client, KEY) as forwarder:
                 theirs = forwarder.open_socket(HostPort("127.0.0.1", 80))
             with theirs:
                 assert theirs.recv(1) == b""
