@@ -74,10 +74,10 @@ async def _explain(flags: ExplainFlags, reader: Reader) -> tuple[list[Explanatio
     """The views, and the namespace that was read."""
     snapshot = await reader.read()
     found = _select(snapshot, flags, reader.namespace)
-    unmatched = any(not snapshot.matching.markers_of(seen.pod) for seen in found)
+    unmatched = any(not snapshot.matching.markers_of(pod) for pod in found)
     notes = list(reader.notes)  # without those on markers of other namespaces
     others = await reader.visible(MARKERS, "") if unmatched else []
-    views = [explanation(snapshot, seen, notes, others=others) for seen in found]
+    views = [explanation(snapshot, pod, notes, others=others) for pod in found]
     return views, reader.namespace
 
 
@@ -88,10 +88,10 @@ def _select(snapshot: Snapshot, flags: ExplainFlags, namespace: str) -> list[See
         FatalError: a named pod does not exist.
     """
     if flags.selector:
-        found = [seen for seen in snapshot.pods if flags.selector.matches(seen.pod.labels)]
-        return sorted(found, key=lambda seen: natural_order(seen.pod.name))
+        found = [pod for pod in snapshot.pods if flags.selector.matches(pod.labels)]
+        return sorted(found, key=lambda pod: natural_order(pod.name))
     for name in flags.pods:
         if NamespacedName(namespace, name) not in snapshot.pods_by_key:
-            existing = [seen.key.name for seen in snapshot.pods]
+            existing = [pod.key.name for pod in snapshot.pods]
             raise FatalError(not_found("pod", namespace, name, existing))
     return [snapshot.pods_by_key[NamespacedName(namespace, name)] for name in flags.pods]

@@ -131,23 +131,23 @@ def _marker_of_file(filename: str, name: str, allowed_labels: frozenset[str]) ->
 
 async def _try(flags: TryFlags, of_file: PodProbeMarker | None, reader: Reader) -> AttemptsView:
     namespace, now = reader.namespace, reader.client.server_now
-    seen, stored = await reader.read_pod(flags.pod, markers_optional=of_file is not None)
-    if seen is None:
+    pod, stored = await reader.read_pod(flags.pod, markers_optional=of_file is not None)
+    if pod is None:
         names = [each.key.name for each in await reader.visible(SEEN_PODS, namespace)]
         raise FatalError(not_found("pod", namespace, flags.pod, names))
     if of_file is not None:
         stored = _applied(of_file, namespace, stored, now())
     snapshot = Snapshot(
-        now=now(), markers=tuple(stored), pods=(seen,), allowed_labels=flags.allowed_label_keys
+        now=now(), markers=tuple(stored), pods=(pod,), allowed_labels=flags.allowed_label_keys
     )
     name = of_file.metadata.name if of_file else flags.marker
     contexts = [
         context
-        for marker in _chosen(name, snapshot, seen)
-        for context in contexts_of(snapshot, seen, marker)
+        for marker in _chosen(name, snapshot, pod)
+        for context in contexts_of(snapshot, pod, marker)
     ]
     results = await _run_all(reader.client, contexts)
-    return attempts_view(snapshot, seen, results, reader.notes)
+    return attempts_view(snapshot, pod, results, reader.notes)
 
 
 def _applied(
@@ -164,26 +164,26 @@ def _applied(
     return [*(marker for marker in stored if marker is not existing), applied]
 
 
-def _chosen(name: str | None, snapshot: Snapshot, seen: SeenPod) -> Sequence[CompiledMarker]:
+def _chosen(name: str | None, snapshot: Snapshot, pod: SeenPod) -> Sequence[CompiledMarker]:
     """The markers whose probes to run; without a name all that select the pod.
 
     Raises:
         FatalError: there is no such marker, or it does not select the pod.
     """
-    selecting = snapshot.matching.markers_of(seen.pod)
+    selecting = snapshot.matching.markers_of(pod)
     if not name and not selecting:
         raise FatalError(
-            f"no PodProbeMarker selects pod {seen.key}; see: kruise-probe explain {seen.key.name}"
+            f"no PodProbeMarker selects pod {pod.key}; see: kruise-probe explain {pod.key.name}"
         )
     if not name:
         return selecting
-    marker = snapshot.compiled.get(NamespacedName(seen.key.namespace, name))
+    marker = snapshot.compiled.get(NamespacedName(pod.key.namespace, name))
     if marker is None:
         names = [marker.key.name for marker in snapshot.markers]
-        raise FatalError(not_found("PodProbeMarker", seen.key.namespace, name, names))
+        raise FatalError(not_found("PodProbeMarker", pod.key.namespace, name, names))
     if marker not in selecting:
-        why = why_not(marker.selector, seen.pod.labels)
-        raise FatalError(f"PodProbeMarker {marker.key} does not select pod {seen.key}: {why}")
+        why = why_not(marker.selector, pod.labels)
+        raise FatalError(f"PodProbeMarker {marker.key} does not select pod {pod.key}: {why}")
     return (marker,)
 
 
@@ -193,7 +193,7 @@ async def _run_all(
     places = asyncio.Semaphore(MAX_CONCURRENT)
 
     async def one(context: ProbeContext) -> TrialResult:
-        entry, pod = entry_or_blocking_link(context), context.seen.pod
+        entry, pod = entry_or_blocking_link(context), context.pod
         if isinstance(entry, Link):
             return not_run(blocking_text(entry))
         target = Target(pod_ip=pod.ip, container_id=context.probe.container_name)

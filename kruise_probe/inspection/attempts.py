@@ -98,7 +98,7 @@ def entry_or_blocking_link(context: ProbeContext) -> ContainerProbe | Link:
     """
     if link := _blocking_link(context):
         return link
-    containers = context.seen.pod.containers
+    containers = context.pod.containers
     names = frozenset(each.name for each in containers)
     planned = probes_of_marker(context.marker, containers, names)
     return next(each for each in planned if each.name == context.name)
@@ -120,7 +120,7 @@ def blocking_text(link: Link) -> str:
 
 
 def _attempt_view(context: ProbeContext, result: TrialResult) -> AttemptView:
-    claim, pod = context.claim, context.seen.pod
+    claim, pod = context.claim, context.pod
     if claim is None or not result.ran or claim.paused or pod.paused:
         condition_type, values = "", []
     else:
@@ -164,16 +164,15 @@ def _notes_on(context: ProbeContext, result: TrialResult) -> list[str]:
 
 def attempts_view(
     snapshot: Snapshot,
-    seen: SeenPod,
+    pod: SeenPod,
     results: Sequence[tuple[ProbeContext, TrialResult]],
     notes: Sequence[str],
 ) -> AttemptsView:
     """The view of all attempts, in the order of `results`."""
-    pod = seen.pod
     conflicts = [
         f"{each}; that probe writes it" for context, _ in results for each in context.conflicts
     ]
-    network = [HOST_NETWORK] if seen.host_network else []
+    network = [HOST_NETWORK] if pod.host_network else []
     about_results = [
         f"{context.name}: {note}"
         for context, result in results

@@ -76,15 +76,14 @@ class ExplanationsView(JsonView, frozen=True, kw_only=True):
 
 def explanation(
     snapshot: Snapshot,
-    seen: SeenPod,
+    pod: SeenPod,
     notes: list[str],
     *,
     others: Iterable[PodProbeMarker] = (),
 ) -> ExplanationView:
     """The view of one pod; `others` are markers of any namespace, for a pod that no marker selects."""
-    pod = seen.pod
     matching = snapshot.matching.markers_of(pod)
-    traces = [(each, traces_of(snapshot, seen, each)) for each in matching]
+    traces = [(each, traces_of(snapshot, pod, each)) for each in matching]
     not_matching = sorted(
         (
             each
@@ -118,7 +117,7 @@ def explanation(
             for each in not_matching[:MAX_UNMATCHED]
         ],
         more_not_matching=max(len(not_matching) - MAX_UNMATCHED, 0),
-        readiness_gates=readiness_gates_of(snapshot, seen),
+        readiness_gates=readiness_gates_of(snapshot, pod),
         other_namespaces=[]
         if matching
         else sorted(

@@ -55,7 +55,7 @@ class ProbeContext(NamedTuple):
     """
 
     snapshot: Snapshot
-    seen: SeenPod
+    pod: SeenPod
     source: PodProbeMarker
     marker: CompiledMarker
     probe: PodContainerProbe
@@ -76,7 +76,7 @@ class ProbeContext(NamedTuple):
         """The names in remedies; see `remedy_of`."""
         gate = "EnablePodProbeMarkerOnServerless" if self.virtual else "PodProbeMarkerGate"
         return {
-            "pod": in_kubectl(self.seen.key),
+            "pod": in_kubectl(self.pod.key),
             "marker": in_kubectl(self.marker.key),
             "container": self.probe.container_name,
             "gate": gate,

@@ -41,7 +41,7 @@ EXEC_STUCK: Final = "ExecStuck"
 
 
 def daemon_link(context: ProbeContext) -> Link:
-    node, snapshot = context.seen.pod.node, context.snapshot
+    node, snapshot = context.pod.node, context.snapshot
     if stale := snapshot.stale_reasons.get(node):
         return broken("daemon", REASON_DAEMON_STALE, stale)
     if snapshot.has_no_daemon(node):
@@ -105,7 +105,7 @@ def _command_hint(context: ProbeContext) -> str:
 def _no_result(context: ProbeContext) -> Link:
     """Why there is no result yet: initial delay, first attempts, or overdue."""
     probe, now = context.probe.probe, context.snapshot.now
-    started_at = context.seen.running_since.get(context.probe.container_name)
+    started_at = context.pod.running_since.get(context.probe.container_name)
     created_at = parse_time(context.source.metadata.creation_timestamp)
     delay = timedelta(seconds=probe.effective_initial_delay_seconds)
     if started_at is not None and now < started_at + delay:
@@ -139,7 +139,7 @@ def condition_link(context: ProbeContext) -> Link:
         return broken("condition", "Conflict", conflict)
     if claim is None or not claim.condition_type:
         return broken("condition", "InvalidSpec", f"probes may not set the condition {wanted}")
-    current = context.seen.pod.condition(wanted)
+    current = context.pod.condition(wanted)
     text = f"{wanted} is {current.status if current else 'missing'}"
     if result is None or context.virtual:
         return ok("condition", text if current else "")
@@ -164,7 +164,7 @@ def marks_link(context: ProbeContext) -> Link:
 def _values_link(
     context: ProbeContext, claim: Claim, result: ContainerProbeState, wanted: WantedMarks
 ) -> Link:
-    pod, values = context.seen.pod, values_of(wanted, result)
+    pod, values = context.pod, values_of(wanted, result)
     wrong = [each for each in values if getattr(pod, each.field).get(each.key) != each.value]
     if wrong:
         text = "; ".join(
@@ -226,7 +226,7 @@ def _behind_link(
         age = max(int((snapshot.now - since).total_seconds()), 0)
         text += f". The manager has not written this result yet ({age} s)"
         return waiting(name, "ResultNew", text)
-    refusal = context.reported("PodNotMarked", f"{context.seen.key}: ")
+    refusal = context.reported("PodNotMarked", f"{context.pod.key}: ")
     if refusal:
         return broken(name, "PodNotMarked", f"{text}; the marker's status says: {refusal}")
     return broken(name, reason, text, **context.names)

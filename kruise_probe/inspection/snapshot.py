@@ -74,7 +74,7 @@ class _Details(msgspec.Struct, frozen=True):
     status: _Part = _Part()
 
 
-class SeenPod(msgspec.Struct, frozen=True):
+class SeenPod(Pod, frozen=True, kw_only=True):
     """A pod as the manager caches it, with fields that only `status`, `explain` and `try` need.
 
     Attributes:
@@ -85,24 +85,11 @@ class SeenPod(msgspec.Struct, frozen=True):
         host_network: the pod uses the network of its node.
     """
 
-    pod: Pod
     stopped: Mapping[str, str]
     running_since: Mapping[str, datetime]
     not_probed: frozenset[str]
     unscheduled: str
     host_network: bool
-
-    @property
-    def key(self) -> NamespacedName:
-        return self.pod.key
-
-    @property
-    def uid(self) -> str:
-        return self.pod.uid
-
-    @property
-    def resource_version(self) -> str:
-        return self.pod.resource_version
 
 
 _decode_pod = msgspec.json.Decoder(PodWire).decode
@@ -124,7 +111,7 @@ def _project(raw: msgspec.Raw) -> SeenPod:
     )
     running = {each.name: state for each in statuses if (state := each.state.get("running"))}
     return SeenPod(
-        pod=pod,
+        *msgspec.structs.astuple(pod),
         stopped={each.name: _why_stopped(each) for each in statuses if each.name not in running},
         running_since={
             name: at for name, state in running.items() if (at := parse_time(state.started_at))
@@ -217,7 +204,7 @@ class Snapshot:
     @cached_property
     def matching(self) -> Matching:
         """Which markers select which pods."""
-        matching = Matching(lambda: [each.pod for each in self.pods])
+        matching = Matching(lambda: self.pods)
         for marker in self.compiled.values():
             matching.set_marker(marker)
         return matching
@@ -233,7 +220,7 @@ class Snapshot:
     def pods_of(self, marker: CompiledMarker) -> list[SeenPod]:
         """The pods that `marker` selects, sorted by name: game-2 before game-10."""
         found = [self.pods_by_key[pod.key] for pod in self.matching.pods_of(marker)]
-        return sorted(found, key=lambda each: natural_order(each.pod.name))
+        return sorted(found, key=lambda each: natural_order(each.name))
 
     @cached_property
     def stale_reasons(self) -> Mapping[str, str]:
@@ -243,7 +230,7 @@ class Snapshot:
         """
         found: dict[str, str] = {}
         leads = bool(self.leader and not self.manager_problem)
-        for node in {each.pod.node for each in self.pods}:
+        for node in {each.node for each in self.pods}:
             lease = (self.leases or {}).get(daemon_lease_name(node))
             renewal = observed_renewal(lease, None, self.now) if lease else None
             if renewal is None:
@@ -260,8 +247,8 @@ class Snapshot:
         return any(
             condition.reason == REASON_DAEMON_STALE
             for each in self.pods
-            if each.pod.node == node
-            for condition in each.pod.conditions
+            if each.node == node
+            for condition in each.conditions
         ) or any(
             condition.reason == REASON_DAEMON_STALE and f" {node} (" in condition.message
             for each in self.markers

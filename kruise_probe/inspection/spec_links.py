@@ -1,6 +1,7 @@
 """The links from a marker to NodePodProbe.spec, one function for each. Pure."""
 
 from collections.abc import Iterable
+from operator import attrgetter
 from typing import Final
 
 import msgspec
@@ -37,7 +38,7 @@ def marker_link(context: ProbeContext) -> Link:
 
 
 def pod_link(context: ProbeContext) -> Link:
-    pod = context.seen.pod
+    pod = context.pod
     if pod.deleting:
         return broken("pod", "PodTerminating", "the pod is terminating and no longer probed")
     if not pod.active:
@@ -47,15 +48,15 @@ def pod_link(context: ProbeContext) -> Link:
     if pod.mirror:
         return broken("pod", "StaticPod", "a static pod; only its kubelet may update it")
     if not pod.node:
-        why = f": {context.seen.unscheduled}" if context.seen.unscheduled else ""
+        why = f": {context.pod.unscheduled}" if context.pod.unscheduled else ""
         return broken("pod", "PodNotScheduled", f"the pod is not scheduled{why}", **context.names)
     nodes = context.snapshot.nodes
     if nodes is not None and pod.node not in nodes:
         return broken("pod", "NodeNotFound", f"Node {pod.node} does not exist")
     if not pod.initialized and not context.virtual:
-        stopped = [f"{name} ({why})" for name, why in sorted(context.seen.stopped.items())]
+        stopped = [f"{name} ({why})" for name, why in sorted(context.pod.stopped.items())]
         detail = f"; not running: {', '.join(stopped)}" if stopped else ""
-        if not context.seen.not_probed:
+        if not context.pod.not_probed:
             text = f"the kubelet has not started the pod{detail}"
             return broken("pod", "PodNotStarted", text, **context.names)
         text = f"init containers of the pod have not completed{detail}"
@@ -83,10 +84,10 @@ def pause_notes(markers: Iterable[PodProbeMarker], pods: Iterable[Pod]) -> list[
 
 
 def container_link(context: ProbeContext) -> Link:
-    pod, name = context.seen.pod, context.probe.container_name
+    pod, name = context.pod, context.probe.container_name
     container = pod.container(name)
     if container is None:
-        if name in context.seen.not_probed:
+        if name in context.pod.not_probed:
             text = f"{name} is an init or ephemeral container; only regular containers and sidecars are probed"
             return broken("container", "ContainerNotProbed", text)
         names = [each.name for each in pod.containers]
@@ -96,8 +97,8 @@ def container_link(context: ProbeContext) -> Link:
         return broken("container", "ContainerNotFound", text.removesuffix("."))
     if context.virtual:
         return ok("container", name)
-    if name in context.seen.stopped:
-        text = f"container {name} is not running: {context.seen.stopped[name]}"
+    if name in context.pod.stopped:
+        text = f"container {name} is not running: {context.pod.stopped[name]}"
         return broken("container", "ContainerNotRunning", text, **context.names)
     if container.has_startup_probe and name not in pod.started:
         text = f"the startupProbe of container {name} has not succeeded yet"
@@ -108,7 +109,7 @@ def container_link(context: ProbeContext) -> Link:
 def port_link(context: ProbeContext) -> Link:
     probe = context.probe.probe
     action = probe.http_get or probe.tcp_socket or probe.grpc
-    container = context.seen.pod.container(context.probe.container_name)
+    container = context.pod.container(context.probe.container_name)
     if action is None or container is None:
         return ok("port")
     port = action.port
@@ -123,7 +124,7 @@ def port_link(context: ProbeContext) -> Link:
 
 def provider_link(context: ProbeContext) -> Link:
     """The annotation that tells a serverless provider what to probe, and the condition that it writes."""
-    pod, probe = context.seen.pod, context.probe
+    pod, probe = context.pod, context.probe
     annotation = pod.annotations.get(SERVERLESS_PROBES_ANNOTATION)
     if annotation is None:
         text = (
@@ -146,22 +147,15 @@ def provider_link(context: ProbeContext) -> Link:
     return ok("provider", "the provider has set the condition")
 
 
-class _Injected(msgspec.Struct, frozen=True, rename="camel"):
-    """A probe as the webhook writes it: with its own name, not `<marker>#<probe>`."""
-
-    name: str
-    container_name: str
-    pod_condition_type: str = ""
-
-
 def _not_injected(probe: PodContainerProbe, annotation: str) -> str:
     """Why the annotation does not tell the provider to run the probe; empty if it does."""
     name = f"annotation {SERVERLESS_PROBES_ANNOTATION} of the pod"
     try:
-        injected = msgspec.json.decode(annotation, type=tuple[_Injected, ...])
+        injected = msgspec.json.decode(annotation, type=tuple[PodContainerProbe, ...])
     except DECODE_ERRORS as error:
         return f"{name} is not a list of probes: {error}"
-    if _Injected(probe.name, probe.container_name, probe.pod_condition_type or "") in injected:
+    key = attrgetter("name", "container_name", "pod_condition_type")
+    if key(probe) in map(key, injected):
         return ""
     return (
         f"{name} does not contain probe {probe.name} of container {probe.container_name}; "
@@ -194,7 +188,7 @@ _WRITTEN_BY_MANAGER: Final = frozenset(
 
 
 def node_pod_probe_link(context: ProbeContext) -> Link:
-    link, pod, snapshot = "NodePodProbe", context.seen.pod, context.snapshot
+    link, pod, snapshot = "NodePodProbe", context.pod, context.snapshot
     if context.left_out is not None:
         return broken(link, context.left_out.reason, context.left_out.why, context.left_out.remedy)
     if snapshot.node_pod_probes is None:

@@ -41,7 +41,7 @@ def status_view(
 ) -> StatusView:
     """The view of `markers`, sorted by namespace and name."""
     shown = sorted(markers, key=lambda marker: marker.key)
-    selected = [seen.pod for seen in snapshot.pods if snapshot.matching.markers_of(seen.pod)]
+    selected = [pod for pod in snapshot.pods if snapshot.matching.markers_of(pod)]
     return StatusView(
         time=format_time(snapshot.now),
         notes=[*notes, *pause_notes(shown, selected)],
@@ -51,11 +51,11 @@ def status_view(
 
 def _marker_view(snapshot: Snapshot, marker: PodProbeMarker) -> MarkerView:
     compiled = snapshot.compiled[marker.key]
-    traces = [(seen, traces_of(snapshot, seen, compiled)) for seen in snapshot.pods_of(compiled)]
-    pods = [_pod_view(seen, of_pod, compiled) for seen, of_pod in traces]
+    traces = [(pod, traces_of(snapshot, pod, compiled)) for pod in snapshot.pods_of(compiled)]
+    pods = [_pod_view(pod, of_pod, compiled) for pod, of_pod in traces]
     problems = list(map(_problem, _marker_links(marker, compiled)))
-    for seen, of_pod in traces:
-        problems += _pod_problems(snapshot, seen, of_pod)
+    for pod, of_pod in traces:
+        problems += _pod_problems(snapshot, pod, of_pod)
     found = {problem.link for problem in problems}
     problems += map(_problem, _reported_links(snapshot, marker, found))
     if not pods and compiled.selector.requirements and not marker.deleting:
@@ -65,7 +65,7 @@ def _marker_view(snapshot: Snapshot, marker: PodProbeMarker) -> MarkerView:
         name=marker.key.name,
         selector=selector_text(compiled.selector),
         counts=_counts(
-            [view for view, (seen, _) in zip(pods, traces, strict=True) if is_probed(seen.pod)]
+            [view for view, (pod, _) in zip(pods, traces, strict=True) if is_probed(pod)]
         ),
         conditions=list((marker.status and marker.status.conditions) or ()),
         probes=[_probe_view(probe) for probe in marker.spec.probes or ()],
@@ -74,9 +74,11 @@ def _marker_view(snapshot: Snapshot, marker: PodProbeMarker) -> MarkerView:
     )
 
 
-def _problem(link: Link, seen: SeenPod | None = None, probe: str = "") -> ProblemView:
-    pod, node = (seen.pod.name, seen.pod.node) if seen else ("", "")
-    return ProblemView(link.state, link.name, link.reason, link.text, link.remedy, pod, probe, node)
+def _problem(link: Link, pod: SeenPod | None = None, probe: str = "") -> ProblemView:
+    name, node = (pod.name, pod.node) if pod else ("", "")
+    return ProblemView(
+        link.state, link.name, link.reason, link.text, link.remedy, name, probe, node
+    )
 
 
 def _marker_links(marker: PodProbeMarker, compiled: CompiledMarker) -> list[Link]:
@@ -99,7 +101,7 @@ def _marker_links(marker: PodProbeMarker, compiled: CompiledMarker) -> list[Link
 def _no_pods(snapshot: Snapshot, marker: CompiledMarker) -> Link:
     """That the marker selects no pod, with the closest pod of its namespace."""
     selector, namespace = marker.selector, marker.key.namespace
-    pods = [each.pod for each in snapshot.pods if each.pod.namespace == namespace]
+    pods = [each for each in snapshot.pods if each.namespace == namespace]
     text = f"no pod of namespace {namespace} has {selector_text(selector)}"
     if pods:
         closest = min(
@@ -143,15 +145,15 @@ _REPORTED_BY_LINKS: Final = {
 
 
 def _pod_problems(
-    snapshot: Snapshot, seen: SeenPod, traces: Sequence[ProbeTrace]
+    snapshot: Snapshot, pod: SeenPod, traces: Sequence[ProbeTrace]
 ) -> Iterator[ProblemView]:
     """The first broken link of each probe on the pod, and readiness gates that nothing sets."""
     for trace in traces:
         if trace.end and not _is_of_marker(trace.end.reason, trace.context.marker):
-            yield _problem(trace.end, seen, trace.context.probe.name)
-    for link in readiness_gates_of(snapshot, seen):
+            yield _problem(trace.end, pod, trace.context.probe.name)
+    for link in readiness_gates_of(snapshot, pod):
         if link.state is LinkState.BROKEN:
-            yield _problem(link, seen)
+            yield _problem(link, pod)
 
 
 def _is_of_marker(reason: str, marker: CompiledMarker) -> bool:
@@ -167,8 +169,7 @@ _NOT_OF_POD: Final = frozenset({"MarkerDeleting", "PodFinished", "PodTerminating
 """ResultNew: the manager needs a moment for each result, so a probe that changes often would be reported all the time."""
 
 
-def _pod_view(seen: SeenPod, traces: Sequence[ProbeTrace], marker: CompiledMarker) -> PodView:
-    pod = seen.pod
+def _pod_view(pod: SeenPod, traces: Sequence[ProbeTrace], marker: CompiledMarker) -> PodView:
     return PodView(
         name=pod.name,
         uid=pod.uid,
@@ -191,7 +192,7 @@ def result_view(trace: ProbeTrace) -> ResultView:
     is that of the pod's condition, if this probe owns it.
     """
     context, reason = trace.context, trace.end.reason if trace.end else ""
-    pod, claim, shown = context.seen.pod, context.claim, context.result
+    pod, claim, shown = context.pod, context.claim, context.result
     unreadable = context.snapshot.node_pod_probes is None
     if reason == REASON_PAUSED or (shown is None and (unreadable or not pod.active)):
         shown = context.of_condition

@@ -33,17 +33,17 @@ class ProbeTrace(NamedTuple):
         return None if last.state is LinkState.OK else last
 
 
-def traces_of(snapshot: Snapshot, seen: SeenPod, marker: CompiledMarker) -> list[ProbeTrace]:
+def traces_of(snapshot: Snapshot, pod: SeenPod, marker: CompiledMarker) -> list[ProbeTrace]:
     """The traces of all probes of a marker that selects the pod, in the marker's order."""
     return [
         ProbeTrace(context, tuple(_links(context)))
-        for context in contexts_of(snapshot, seen, marker)
+        for context in contexts_of(snapshot, pod, marker)
     ]
 
 
-def contexts_of(snapshot: Snapshot, seen: SeenPod, marker: CompiledMarker) -> list[ProbeContext]:
+def contexts_of(snapshot: Snapshot, pod: SeenPod, marker: CompiledMarker) -> list[ProbeContext]:
     """What the links of each probe of a marker are computed from, in the marker's order."""
-    pod, source = seen.pod, snapshot.sources[marker.key]
+    source = snapshot.sources[marker.key]
     markers = snapshot.matching.markers_of(pod)
     claims = claims_of(markers)
     virtual = is_virtual((snapshot.nodes or {}).get(pod.node))
@@ -57,7 +57,7 @@ def contexts_of(snapshot: Snapshot, seen: SeenPod, marker: CompiledMarker) -> li
     return [
         ProbeContext(
             snapshot=snapshot,
-            seen=seen,
+            pod=pod,
             source=source,
             marker=marker,
             probe=probe,
@@ -110,13 +110,12 @@ _ON_VIRTUAL_NODES: Final[tuple[Callable[[ProbeContext], Link], ...]] = (
 )
 
 
-def readiness_gates_of(snapshot: Snapshot, seen: SeenPod) -> list[Link]:
+def readiness_gates_of(snapshot: Snapshot, pod: SeenPod) -> list[Link]:
     """One link for each readiness gate of the pod, sorted by condition type: which probe writes its condition.
 
     Without a writer the pod never becomes ready. Another component may write a gate that no probe writes, so such a
     gate is only broken if a marker that does not select the pod writes it, or a probe of the pod writes a similar name.
     """
-    pod = seen.pod
     writers: dict[str, str] = {}
     elsewhere: dict[str, CompiledMarker] = {}
     if not pod.readiness_gates:

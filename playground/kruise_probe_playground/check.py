@@ -67,7 +67,7 @@ class Progress:
             for seen in snapshot.pods_of(marker):
                 for trace in traces_of(snapshot, seen, marker):
                     name = ProbeName(marker.key.name, trace.context.probe.name)
-                    each = CheckedProbe(seen.pod.namespace, seen.pod.name, name)
+                    each = CheckedProbe(seen.namespace, seen.name, name)
                     self._probes.add(each)
                     if result := trace.context.result:
                         kinds = ("report",) if trace.end else ("report", "marks")

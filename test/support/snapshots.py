@@ -70,7 +70,7 @@ def snapshot(
     decoded = [MARKERS.decode(msgspec.json.encode(each)) for each in markers]
     compiled = [compile_marker(each) for each in decoded]
     entries = plan(
-        [each.pod for each in found],
+        found,
         lambda pod: tuple(each for each in compiled if each.selector.matches(pod.labels)),
         (),
         deleting={},
@@ -81,8 +81,8 @@ def snapshot(
             pod_status_wire(
                 {
                     "metadata": {
-                        "name": each.pod.name,
-                        "namespace": each.pod.namespace,
+                        "name": each.name,
+                        "namespace": each.namespace,
                         "uid": each.uid,
                     }
                 },

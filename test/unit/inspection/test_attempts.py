@@ -34,7 +34,7 @@ def contexts(*markers: Json, pod: SeenPod | None = None) -> list[ProbeContext]:
     there, seen = cluster(*markers, pod=pod)
     return [
         each
-        for marker in there.matching.markers_of(seen.pod)
+        for marker in there.matching.markers_of(seen)
         for each in contexts_of(there, seen, marker)
     ]
 
