@@ -19,13 +19,14 @@ import socket
 import ssl
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 import structlog
 
-from kruise_probe.api.errors import FatalError
+from kruise_probe.api.errors import FatalError, KubeError
 from kruise_probe.api.keys import HostPort
 from kruise_probe.client.credentials import load_certificate, run_in_daemon_thread
 
@@ -209,7 +210,12 @@ class CertificateLoader:
     name = "certificate loader"
 
     def __init__(
-        self, tls: ServerTls, read: Callable[[], bytes], *, source: str, reload_seconds: float
+        self,
+        tls: ServerTls,
+        read: Callable[[], Awaitable[bytes]],
+        *,
+        source: str,
+        reload_seconds: float,
     ) -> None:
         self._tls = tls
         self._read = read
@@ -222,19 +228,20 @@ class CertificateLoader:
         while True:
             pause = self._reload_seconds
             try:
-                if self._tls.load(await run_in_daemon_thread(self._read)):
+                if self._tls.load(await self._read()):
                     _log.info("loaded the certificate", source=self._source)
                 self.last_error = ""
-            except (OSError, ValueError, subprocess.SubprocessError) as error:
+            except (KubeError, OSError, ValueError, subprocess.SubprocessError) as error:
                 pause = POLL_SECONDS
-                if str(error) != self.last_error:
+                reason = str(error) or "no response in time"
+                if reason != self.last_error:
                     _log.warning(
                         "cannot load the certificate; trying again",
                         source=self._source,
-                        error=str(error),
+                        error=reason,
                         retry_seconds=pause,
                     )
-                self.last_error = str(error)
+                self.last_error = reason
             await asyncio.sleep(pause)
 
 
@@ -250,15 +257,17 @@ def self_signed_certificate(tls: ServerTls) -> CertificateLoader:
             command, capture_output=True, timeout=ISSUE_SECONDS, check=True
         ).stdout
 
-    return CertificateLoader(tls, issue, source="a subprocess", reload_seconds=math.inf)
+    read = partial(run_in_daemon_thread, issue)
+    return CertificateLoader(tls, read, source="a subprocess", reload_seconds=math.inf)
 
 
 def certificate_files(tls: ServerTls, folder: Path) -> CertificateLoader:
     """Load `tls.crt` and `tls.key`, such as those of cert-manager mounted from its Secret."""
 
-    def read() -> bytes:
+    def pair() -> bytes:
         return b"\n".join((folder / name).read_bytes() for name in ("tls.crt", "tls.key"))
 
+    read = partial(run_in_daemon_thread, pair)
     return CertificateLoader(tls, read, source=str(folder), reload_seconds=POLL_SECONDS)
 
 

@@ -21,18 +21,18 @@ import base64
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import ClassVar, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 import structlog
 
-from kruise_probe.api.errors import Conflict, KubeError, NotFound
+from kruise_probe.api.errors import Conflict, NotFound
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.kinds import Resource, as_is
 from kruise_probe.api.meta import DECODE_ERRORS, ApiObject
 from kruise_probe.client.request import ApiClient, PatchType
 from kruise_probe.serving.certificates import IssuedCertificate, issue_certificate
-from kruise_probe.serving.sockets import ServerTls
+from kruise_probe.serving.sockets import CertificateLoader, ServerTls
 
 
 class RotationTimes(NamedTuple):
@@ -60,21 +60,20 @@ class RotationState(NamedTuple):
 
 def next_state(
     state: RotationState | None, *, names: Sequence[str], now: datetime, times: RotationTimes
-) -> RotationState | None:
-    """Return the next content of the Secret; None if no step is due."""
+) -> RotationState:
+    """Return the next content of the Secret; `state` itself if no step is due."""
     if state is None or state.current.expires_at <= now or not state.current.names >= {*names}:
         return RotationState(issue_certificate(names, now=now, lifetime=times.lifetime), now)
-    settled = now - state.changed_at >= times.settle
-    if state.following is not None:
-        if not settled:
-            return None
+    if state.following or state.previous_authority:
+        if now - state.changed_at < times.settle:
+            return state
+        if state.following is None:
+            return RotationState(state.current, now)
         return RotationState(state.following, now, previous_authority=state.current.authority)
-    if state.previous_authority:
-        return RotationState(state.current, now) if settled else None
     if state.current.expires_at - now <= times.renew_before:
         following = issue_certificate(names, now=now, lifetime=times.lifetime)
         return RotationState(state.current, now, following=following)
-    return None
+    return state
 
 
 _STATE: Final = "state.json"
@@ -104,9 +103,8 @@ def from_data(data: Mapping[str, str] | None) -> RotationState | None:
 
 POLL_SECONDS: Final = 10.0
 """Shorter than the settle time, so that each replica sees every step."""
-RETRY_SECONDS: Final = 1.0
 ROUND_SECONDS: Final = 20.0
-"""Deadline of one round."""
+"""Deadline of one round, which reads the Secret, takes a step and publishes the bundle."""
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
@@ -149,56 +147,45 @@ MUTATING: Final = _configurations("Mutating")
 
 @dataclass(kw_only=True)
 class CertRotator:
-    """Rotates the certificate until cancelled; the last one then stays in use."""
+    """Takes one step of the rotation at a time. `loader` does so until it is cancelled."""
 
     client: ApiClient
-    tls: ServerTls
     secret: NamespacedName
     configuration: str
     dns_names: Sequence[str]
     now: Callable[[], datetime]
     times: RotationTimes = field(default_factory=RotationTimes)
-    name: ClassVar = "webhook certificates"
 
-    def __post_init__(self) -> None:
-        self.last_error = f"no certificate was read yet from Secret {self.secret}"
+    def loader(self, tls: ServerTls) -> CertificateLoader:
+        """Loads the current certificate into `tls`."""
+        seconds = min(POLL_SECONDS, self.times.settle.total_seconds() / 3)
+        source = f"Secret {self.secret}"
+        return CertificateLoader(tls, self.rotate, source=source, reload_seconds=seconds)
 
-    async def run(self) -> None:
-        """Run rounds until cancelled; retry a failed one after `RETRY_SECONDS`."""
-        had_conflict = False
-        while True:
+    async def rotate(self) -> bytes:
+        """Take the next step if one is due, publish the bundle, and return the current certificate and its key.
+
+        Raises:
+            KubeError: a request failed. A conflict is retried at once: another replica was first.
+            TimeoutError: there was no response within `ROUND_SECONDS`.
+        """
+        async with asyncio.timeout(ROUND_SECONDS):
             try:
-                async with asyncio.timeout(ROUND_SECONDS):
-                    await self._round()
-            except (KubeError, TimeoutError, OSError) as error:
-                if isinstance(error, Conflict) and not had_conflict:  # another replica was first
-                    had_conflict, pause = True, 0.0
-                else:
-                    reason = str(error) or f"no response within {ROUND_SECONDS:g} s"
-                    if reason != self.last_error:
-                        _log.warning(
-                            "cannot rotate the webhook's certificate; trying again", error=reason
-                        )
-                    self.last_error, pause = reason, RETRY_SECONDS
-            else:
-                self.last_error, had_conflict = "", False
-                pause = min(POLL_SECONDS, self.times.settle.total_seconds() / 3)
-            await asyncio.sleep(pause)
+                state = await self._next_state()
+            except Conflict:
+                state = await self._next_state()
+            # Bundle first: API servers must trust the certificate before it is served.
+            for resource in (VALIDATING, MUTATING):
+                await self._publish(resource, state.bundle)
+        return state.current.certificate + state.current.key
 
-    async def _round(self) -> None:
+    async def _next_state(self) -> RotationState:
         secret = await self._get_secret()
         state = from_data(secret.data)
         step = next_state(state, names=self.dns_names, now=self.now(), times=self.times)
-        if step is not None:
+        if step is not state:
             await self._write(secret, step)
-            state = step
-        if state is None:
-            return
-        # Bundle first: API servers must trust the certificate before it is served.
-        for resource in (VALIDATING, MUTATING):
-            await self._publish(resource, state.bundle)
-        if self.tls.load(state.current.certificate + state.current.key):
-            _log.info("loaded the webhook's certificate", expires_at=str(state.current.expires_at))
+        return step
 
     async def _get_secret(self) -> Secret:
         """Get the Secret.

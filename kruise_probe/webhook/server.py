@@ -106,7 +106,7 @@ class WebhookTls(ServerTls):
 class Webhook(NamedTuple):
     """The webhook of a manager, which must run both parts."""
 
-    certificates: CertRotator | CertificateLoader
+    certificates: CertificateLoader
     server: HttpServer
     tls: WebhookTls
 
@@ -171,13 +171,12 @@ def build_webhook(
         return Webhook(certificate_files(tls, Path(certificate_folder)), server, tls)
     rotator = CertRotator(
         client=client,
-        tls=tls,
         secret=NamespacedName(system_namespace, WEBHOOK_SECRET),
         configuration=WEBHOOK_CONFIGURATION,
         dns_names=dns_names(system_namespace),
         now=now,
     )
-    return Webhook(rotator, server, tls)
+    return Webhook(rotator.loader(tls), server, tls)
 
 
 def review_server(

@@ -32,6 +32,7 @@ from kruise_probe.api.times import utc_now
 from kruise_probe.client.config import load_config
 from kruise_probe.client.rest import RestClient
 from kruise_probe.serving.http_server import HttpServer
+from kruise_probe.serving.sockets import CertificateLoader
 from kruise_probe.webhook.admission import review_marker
 from kruise_probe.webhook.cert_rotator import CertRotator, RotationTimes
 from kruise_probe.webhook.mutating import annotate_pod
@@ -93,12 +94,12 @@ async def until(plain: Plain, spec: Json, code: int) -> None:
 
 
 class Replica(NamedTuple):
-    rotator: CertRotator
+    certificates: CertificateLoader
     server: HttpServer
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
-            group.create_task(self.rotator.run())
+            group.create_task(self.certificates.run())
             group.create_task(self.server.run())
 
 
@@ -139,7 +140,6 @@ def replica(
     tls = WebhookTls()
     rotator = CertRotator(
         client=client,
-        tls=tls,
         secret=secret,
         configuration=configuration,
         dns_names=["localhost"],
@@ -152,7 +152,7 @@ def replica(
     }
     server = review_server("127.0.0.1:0", tls, reviews)
     server.bind()
-    return Replica(rotator, server)
+    return Replica(rotator.loader(tls), server)
 
 
 def webhook(group: str, index: int, server: HttpServer, path: str = PATH) -> Json:

@@ -17,7 +17,7 @@ from kruise_probe.api.errors import Conflict, Forbidden, NotFound
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.kinds import Resource
 from kruise_probe.client.request import PatchType
-from kruise_probe.serving.sockets import ServerTls
+from kruise_probe.serving.sockets import POLL_SECONDS, CertificateLoader, ServerTls
 from kruise_probe.webhook.cert_rotator import (
     MUTATING,
     VALIDATING,
@@ -98,20 +98,19 @@ class Store(RefusingClient):
         return only
 
 
-def rotator(store: Store) -> tuple[CertRotator, ServerTls]:
+def rotator(store: Store) -> tuple[CertificateLoader, ServerTls]:
     tls = ServerTls()
     loop = asyncio.get_running_loop()
     started = loop.time()
     made = CertRotator(
         client=store,
-        tls=tls,
         secret=SECRET,
         configuration="kruise-probe",
         dns_names=["w.svc"],
         now=lambda: START + timedelta(seconds=loop.time() - started),
         times=TIMES,
     )
-    return made, tls
+    return made.loader(tls), tls
 
 
 @pytest.fixture
@@ -222,12 +221,12 @@ async def test_repeated_conflicts_are_reported_and_retried_with_a_pause(
     made, tls = rotator(store)
     store.conflicts = math.inf
     async with background(made.run()):
-        await asyncio.sleep(4.5)
-        assert store.patches == 6, "one at once after the first, then one a second"
+        await asyncio.sleep(4.5 * POLL_SECONDS)
+        assert store.patches == 10, "each round tries twice"
         assert "the object has been modified" in made.last_error
 
         store.conflicts = 0
-        await asyncio.sleep(1)
+        await asyncio.sleep(POLL_SECONDS)
         assert made.last_error == ""
         assert tls.loaded.is_set()
 

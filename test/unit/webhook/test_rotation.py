@@ -23,7 +23,9 @@ INITIAL = RotationState(FIRST, START)
 
 
 def step(state: RotationState | None, at: timedelta) -> RotationState | None:
-    return next_state(state, names=NAMES, now=START + at, times=TIMES)
+    """The next state; None if no step is due."""
+    following = next_state(state, names=NAMES, now=START + at, times=TIMES)
+    return None if following is state else following
 
 
 def is_trusted(certificate: bytes, bundle: bytes) -> bool:
