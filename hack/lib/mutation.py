@@ -1,7 +1,7 @@
 """`hack/mutate`: samples mutants of mutmut, runs them and prints the score of each package.
 
-mutmut writes all variants of a function beside the original one, below `mutants/`. Mutants that only change a string or a
-line of the log are left out: they are texts, no decisions. The sample is every k-th name, so it is the same until the code changes.
+mutmut writes all variants of a function beside the original one, below `mutants/`. Mutants that only change a string, drop one or
+change a line of the log are left out: they are texts, no decisions. The sample is every k-th name, so it is the same until the code changes.
 """
 
 import argparse
@@ -69,7 +69,7 @@ def sampled(package: str, size: int) -> list[str]:
 def deciding_mutants(path: Path) -> list[str]:
     """The names of mutants in `path` whose code differs from the original in more than texts."""
     functions = {
-        node.name: without_texts(node)
+        node.name: ast.Module(node.body, [])
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and "__mutmut_" in node.name
     }
@@ -77,17 +77,27 @@ def deciding_mutants(path: Path) -> list[str]:
     return [
         f"{module}.{name}"
         for name, code in functions.items()
-        if not name.endswith("_orig") and code != functions[name.rsplit("_", 1)[0] + "_orig"]
+        if not name.endswith("_orig")
+        and not differs_in_texts(functions[name.rsplit("_", 1)[0] + "_orig"], code)
     ]
 
 
-def without_texts(function: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
-    for node in ast.walk(function):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str):
-            node.value = ""
-        elif isinstance(node, ast.Call) and re.match(r"(self\.)?_log\.", ast.unparse(node.func)):
-            node.args, node.keywords = [], []
-    return ast.dump(ast.Module(function.body, []))
+def differs_in_texts(original: object, mutant: object) -> bool:
+    """Whether the trees are equal but for texts: another text, None instead of one, or another line of the log."""
+    match original, mutant:
+        case ast.Constant(str()) | ast.JoinedStr(), ast.Constant(str() | None):
+            return True
+        case ast.Call() as call, ast.Call() if re.match(r"(self\.)?_log\.", ast.unparse(call.func)):
+            return True
+        case ast.AST(), ast.AST():
+            return type(original) is type(mutant) and all(
+                differs_in_texts(getattr(original, each), getattr(mutant, each))
+                for each in original._fields
+            )
+        case list(), list():
+            return len(original) == len(mutant) and all(map(differs_in_texts, original, mutant))
+        case _:
+            return original == mutant
 
 
 def exit_codes() -> dict[str, int | None]:
