@@ -11,11 +11,13 @@ import dataclasses
 import math
 import re
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, ClassVar, Final, NamedTuple, TypeVar
 
 import click
 
 from kruise_probe.api.labels import label_key_error
+from kruise_probe.api.names import SYSTEM_NAMESPACE
 from kruise_probe.api.reserved import MAX_ALLOWED_LABELS
 from kruise_probe.api.times import parse_duration
 from kruise_probe.cli.terminal import HelpContext
@@ -270,6 +272,19 @@ def flag(
         return Flag([*declared, field], help=help, type=kind, default=default, **attributes)
 
     return dataclasses.field(metadata={"param": param})
+
+
+system_namespace_flag: Final = partial(
+    flag,
+    "Namespace of kruise-probe's own Leases.",
+    NAMESPACE,
+    SYSTEM_NAMESPACE,
+    envvar=["POD_NAMESPACE"],
+    group="Cluster",
+)
+same_label_keys_flag: Final = partial(
+    flag, "The same value as the manager's flag.", LABEL_KEYS, "", metavar="KEY,…"
+)
 
 
 def argument(metavar: str, **attributes: Any) -> Any:

@@ -11,7 +11,7 @@ from typing import Final
 import click
 
 from kruise_probe.api.errors import FatalError
-from kruise_probe.cli.flag_types import LABEL_KEYS, argument, flag, flag_command
+from kruise_probe.cli.flag_types import argument, flag, flag_command, same_label_keys_flag
 from kruise_probe.cli.terminal import Cell, Terminal, show
 from kruise_probe.lint.findings import Finding, as_json, as_sarif, as_text, summary
 from kruise_probe.lint.linter import lint as lint_sources
@@ -92,9 +92,7 @@ class LintFlags:
         multiple=True,
         metavar="FILE",
     )
-    allowed_label_keys: frozenset[str] = flag(
-        "The same value as the manager's flag.", LABEL_KEYS, "", metavar="KEY,…"
-    )
+    allowed_label_keys: frozenset[str] = same_label_keys_flag()
     output: str = flag(
         "Output format; sarif is for code scanning.",
         click.Choice(list(_FORMATS)),

@@ -7,6 +7,7 @@ is printed.
 
 import importlib
 import os
+import platform
 import signal
 import sys
 from collections.abc import Mapping, Sequence
@@ -48,10 +49,9 @@ SECTIONS: Final = {
 """The commands in the order of --help. The module of each is `kruise_probe.cli.NAME`."""
 
 ENTRY_POINTS: Final = "kruise_probe.commands"
-"""The entry point group in which other distributions register their commands."""
+"""The entry point group in which the other distribution registers its command."""
 
-_OTHER_DISTRIBUTIONS: Final = {"playground": "kruise-probe-playground"}
-"""Commands of other distributions, with the distribution to install."""
+PLAYGROUND: Final = "playground"
 
 _SHORT_HELP: Final = {name: text for each in SECTIONS.values() for name, text in each.items()}
 _NAMES: Final = tuple(_SHORT_HELP)
@@ -69,12 +69,13 @@ class LazyGroup(click.Group):
         if cmd_name not in _NAMES:
             return None
         _import_structlog_without_rich()
-        if cmd_name in _OTHER_DISTRIBUTIONS:
-            command = _command_of_other_distribution(cmd_name)
+        if cmd_name == PLAYGROUND:
+            command = _playground(ctx)
         else:
             attribute = "try_pod" if cmd_name == "try" else cmd_name
             command = getattr(importlib.import_module(f"kruise_probe.cli.{attribute}"), attribute)
-        command.short_help = _SHORT_HELP[cmd_name]
+        if command is not None:
+            command.short_help = _SHORT_HELP[cmd_name]
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -94,26 +95,21 @@ class LazyGroup(click.Group):
         return super().resolve_command(ctx, args)
 
 
-def _command_of_other_distribution(name: str) -> click.Command:
-    """Return the command, or one that fails and says what to install."""
+def _playground(ctx: click.Context) -> click.Command | None:
+    """The command of the other distribution. Without it, None while the shell completes words.
+
+    Raises:
+        click.ClickException: says what to install.
+    """
     from importlib.metadata import entry_points  # lazy: 10 ms
 
-    for entry_point in entry_points(group=ENTRY_POINTS, name=name):
+    for entry_point in entry_points(group=ENTRY_POINTS, name=PLAYGROUND):
         command: click.Command = entry_point.load()
         return command
-    distribution = _OTHER_DISTRIBUTIONS[name]
-
-    def fail() -> None:
-        raise click.ClickException(
-            f"{name} is a separate distribution and not installed; run: pip install {distribution}"
-        )
-
-    return click.Command(
-        name,
-        callback=fail,
-        context_settings={"ignore_unknown_options": True},
-        params=[click.Argument(["arguments"], nargs=-1, expose_value=False)],
-        add_help_option=False,
+    if ctx.resilient_parsing:
+        return None
+    raise click.ClickException(
+        f"{PLAYGROUND} is a separate distribution and not installed; run: pip install kruise-probe-{PLAYGROUND}"
     )
 
 
@@ -128,10 +124,8 @@ def _import_structlog_without_rich() -> None:
         del sys.modules["rich"]
 
 
-def _build() -> str:
+def _version() -> str:
     """`0.1.0 (commit 4513dfa, CPython 3.13.1, linux/x86_64)`; without a commit where none is known."""
-    import platform  # lazy: only for --version
-
     commit = os.environ.get(COMMIT_VARIABLE, "")
     parts = [
         *([f"commit {commit[:12]}"] if commit else []),
@@ -139,12 +133,6 @@ def _build() -> str:
         f"{platform.system().lower()}/{platform.machine()}",
     ]
     return f"{__version__} ({', '.join(parts)})"
-
-
-def _print_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
-    if wanted and not ctx.resilient_parsing:
-        click.echo(f"kruise-probe {_build()}")
-        ctx.exit()
 
 
 @click.group(
@@ -156,14 +144,7 @@ def _print_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None
     type=click.Choice(MODES),
     help=f"Run this command. For images where only variables can be set: {MODE_VARIABLE}.",
 )
-@click.option(
-    "--version",
-    is_flag=True,
-    expose_value=False,
-    is_eager=True,
-    callback=_print_version,
-    help="Show the version and exit.",
-)
+@click.version_option(_version(), message="kruise-probe %(version)s")
 def cli(mode: str | None) -> None:
     """Custom pod probes for Kubernetes.
 
@@ -187,13 +168,10 @@ def with_mode(arguments: Sequence[str], environment: Mapping[str, str]) -> list[
     rest = list(arguments)
     mode: str | None = None
     for index, argument in enumerate(rest):
-        if argument == "--mode" and index + 1 < len(rest):
-            mode = rest[index + 1]
-            del rest[index : index + 2]
-            break
-        if argument.startswith("--mode="):
-            mode = argument.removeprefix("--mode=")
-            del rest[index]
+        name, equals, value = argument.partition("=")
+        if name == "--mode" and (equals or index + 1 < len(rest)):
+            mode = value if equals else rest[index + 1]
+            del rest[index : index + (1 if equals else 2)]
             break
     command = rest[0] if rest and rest[0] in _NAMES else None
     if mode is None:

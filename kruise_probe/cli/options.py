@@ -11,16 +11,15 @@ import click
 import structlog
 
 from kruise_probe import __version__
-from kruise_probe.api.names import SYSTEM_NAMESPACE
 from kruise_probe.cli.flag_types import (
     DAEMON,
     GATES,
     GO_BOOL,
-    NAMESPACE,
     PROBE_MARKERS,
     FeatureGates,
     describe_gates,
     flag,
+    system_namespace_flag,
 )
 from kruise_probe.client.config import ClusterConfig, load_config
 from kruise_probe.client.credentials import run_in_daemon_thread
@@ -45,13 +44,7 @@ class SharedFlags:
         metavar="FILE",
         group="Cluster",
     )
-    system_namespace: str = flag(
-        "Namespace of kruise-probe's own Leases.",
-        NAMESPACE,
-        SYSTEM_NAMESPACE,
-        envvar=["POD_NAMESPACE"],
-        group="Cluster",
-    )
+    system_namespace: str = system_namespace_flag()
     metrics_secure: bool = flag(
         "Serve the port of /metrics over TLS only, and require a bearer token of a user with permission to get /metrics.",
         GO_BOOL,

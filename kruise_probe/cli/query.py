@@ -24,10 +24,17 @@ from kruise_probe.api.errors import (
 )
 from kruise_probe.api.labels import Selector, compile_selector
 from kruise_probe.api.meta import DECODE_ERRORS, ApiObject
-from kruise_probe.api.names import GROUP, SYSTEM_NAMESPACE
+from kruise_probe.api.names import GROUP
 from kruise_probe.api.problems import did_you_mean
 from kruise_probe.api.resources import MARKERS, PODS
-from kruise_probe.cli.flag_types import LABEL_KEYS, NAMESPACE, Parsed, argument, flag
+from kruise_probe.cli.flag_types import (
+    NAMESPACE,
+    Parsed,
+    argument,
+    flag,
+    same_label_keys_flag,
+    system_namespace_flag,
+)
 from kruise_probe.cli.reading import DEADLINE_SECONDS, Reader
 from kruise_probe.cli.terminal import Terminal, show
 from kruise_probe.client.config import ClusterConfig, ConfigOverrides, load_config
@@ -137,9 +144,7 @@ class QueryFlags:
         show_default="that of the context",
     )
     output: str = output_flag("table", "json", "yaml")
-    allowed_label_keys: frozenset[str] = flag(
-        "The same value as the manager's flag.", LABEL_KEYS, "", metavar="KEY,…"
-    )
+    allowed_label_keys: frozenset[str] = same_label_keys_flag()
     kubeconfig: str | None = flag(
         "Kubeconfig file. Without it: KUBECONFIG, then ~/.kube/config, then the pod's own service account.",
         click.Path(dir_okay=False),
@@ -154,13 +159,7 @@ class QueryFlags:
     as_group: tuple[str, ...] = _connection(
         "Group to impersonate; repeatable.", IMPERSONATED, multiple=True
     )
-    system_namespace: str = flag(
-        "Namespace of kruise-probe's own Leases.",
-        NAMESPACE,
-        SYSTEM_NAMESPACE,
-        envvar=["POD_NAMESPACE"],
-        group="Cluster",
-    )
+    system_namespace: str = system_namespace_flag()
 
     def run(
         self, work: Callable[[Reader], Coroutine[Any, Any, R]], *, namespace: str | None = None

@@ -6,7 +6,7 @@ have permissions in one namespace only.
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any, Final, TypeVar
 
 from kruise_probe.api.errors import ApiError, FatalError, Forbidden, NotFound
@@ -51,14 +51,10 @@ class Following:
     def running(self) -> list[SharedInformer[Any]]:
         return [each for each in self._informers if each is not None]
 
-    def on_add(self, obj: object, is_initial: bool) -> None:
+    def on_add(self, *_: object) -> None:
         self.changed.set()
 
-    def on_update(self, old: object, new: object) -> None:
-        self.changed.set()
-
-    def on_delete(self, last_known: object) -> None:
-        self.changed.set()
+    on_update = on_delete = on_add
 
     async def wait_for_sync(self) -> None:
         """Wait until all informers have synced.
@@ -155,25 +151,23 @@ class Reader:
 
     async def visible(self, resource: Resource[T], namespace: str) -> list[T]:
         """All objects of a kind, or none if the user may not list them."""
-        try:
+        with suppress(Forbidden):
             async with asyncio.timeout(DEADLINE_SECONDS):
                 return await self._list(resource, namespace)
-        except Forbidden:
-            return []
+        return []
 
     async def _list(self, resource: Resource[T], namespace: str) -> list[T]:
         """List a kind; append to `notes` what cannot be decoded."""
         items: list[T] = []
-        token, more = "", True
-        while more:
+        token: str | None = ""
+        while token is not None:
             page = await self.client.list_page(resource, namespace=namespace, continue_token=token)
             items += page.items
             self.notes += [
                 f"{resource.kind} {each.key} cannot be read and is left out: {each.error}"
                 for each in page.undecodable
             ]
-            token = page.continue_token
-            more = bool(token)
+            token = page.continue_token or None
         return items
 
     async def _list_if_allowed(self, resource: Resource[T], namespace: str) -> list[T] | None:

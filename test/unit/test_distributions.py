@@ -11,6 +11,7 @@ import click
 import pytest
 
 from kruise_probe import __version__
+from kruise_probe.cli.completion import completions_for_kubectl
 from kruise_probe.cli.main import cli, run
 
 ROOT = Path(__file__).parents[2]
@@ -84,3 +85,4 @@ def test_help_and_completion_work_without_the_playground(
 
     assert "  playground  Run everything on this machine" in capsys.readouterr().out
     assert "playground" in cli.list_commands(click.Context(cli))
+    assert "lint\t" in completions_for_kubectl(cli, [""])
