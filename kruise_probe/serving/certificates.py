@@ -1,9 +1,9 @@
-"""Issues certificates: a CA, and one certificate that it signed. The CA's key is discarded, so it cannot be stolen.
+"""Issues certificates that sign themselves, so there is no key of a CA that could be stolen.
 
 As a program it prints a certificate and its key in PEM. The daemon runs it, because importing `cryptography` takes 10 MB.
 
 Source: cert-controller (open-policy-agent) pkg/rotator (CreateCACert, CreateCertPEM).
-Differs: each certificate has a CA of its own.
+Differs: no CA.
 """
 
 import sys
@@ -22,12 +22,23 @@ from kruise_probe.api.times import utc_now
 _BACKDATED: Final = timedelta(minutes=5)
 """Tolerance for peers whose clock is behind."""
 _PEM: Final = serialization.Encoding.PEM
+_SIGNATURES_ONLY: Final = x509.KeyUsage(
+    digital_signature=True,
+    key_cert_sign=False,
+    crl_sign=False,
+    content_commitment=False,
+    key_encipherment=False,
+    data_encipherment=False,
+    key_agreement=False,
+    encipher_only=False,
+    decipher_only=False,
+)
+"""Usage of a key: TLS handshakes with ephemeral keys, no certificates."""
 
 
 class IssuedCertificate(NamedTuple):
-    """A certificate with its key, and the CA that signed it, in PEM."""
+    """A certificate and its key in PEM. Clients trust the certificate itself."""
 
-    authority: bytes
     certificate: bytes
     key: bytes
 
@@ -61,47 +72,29 @@ def expires_at(certificate: bytes) -> datetime:
 
 
 def issue_certificate(
-    names: Sequence[str], *, now: datetime, lifetime: timedelta, for_client: bool = False
+    names: Sequence[str], *, now: datetime, lifetime: timedelta
 ) -> IssuedCertificate:
-    """Create a CA, and a certificate signed by it for `names`, which may be IP addresses.
-
-    The certificate is for a server, or for a client if `for_client` is true.
-    """
-    authority_key = ec.generate_private_key(ec.SECP256R1())
+    """Create a certificate of a server with these names, which may be IP addresses. It can sign no other."""
     key = ec.generate_private_key(ec.SECP256R1())
-    issuer = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "kruise-probe authority")])
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, names[0][:64])])
-    usage = ExtendedKeyUsageOID.CLIENT_AUTH if for_client else ExtendedKeyUsageOID.SERVER_AUTH
-
-    def signed(
-        name: x509.Name, public: ec.EllipticCurvePublicKey, *extensions: x509.ExtensionType
-    ) -> bytes:
-        is_authority = name == issuer
-        builder = x509.CertificateBuilder(
-            issuer_name=issuer,
-            subject_name=name,
-            public_key=public,
-            serial_number=x509.random_serial_number(),
-            not_valid_before=now - _BACKDATED,
-            not_valid_after=now + lifetime,
-        )
-        constraints = x509.BasicConstraints(is_authority, 0 if is_authority else None)
-        builder = builder.add_extension(constraints, critical=True)
-        builder = builder.add_extension(_key_usage(signs_certificates=is_authority), critical=True)
-        for extension in extensions:
-            builder = builder.add_extension(extension, critical=False)
-        return builder.sign(authority_key, hashes.SHA256()).public_bytes(_PEM)
-
-    authority = authority_key.public_key()
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, names[0][:64])])
+    builder = x509.CertificateBuilder(
+        issuer_name=name,
+        subject_name=name,
+        public_key=key.public_key(),
+        serial_number=x509.random_serial_number(),
+        not_valid_before=now - _BACKDATED,
+        not_valid_after=now + lifetime,
+    )
+    builder = builder.add_extension(
+        x509.BasicConstraints(ca=False, path_length=None), critical=True
+    )
+    builder = builder.add_extension(_SIGNATURES_ONLY, critical=True)
+    usage = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH])
+    alternatives = x509.SubjectAlternativeName([_general_name(each) for each in names])
+    for extension in (usage, alternatives):
+        builder = builder.add_extension(extension, critical=False)
     return IssuedCertificate(
-        signed(issuer, authority, x509.SubjectKeyIdentifier.from_public_key(authority)),
-        signed(
-            subject,
-            key.public_key(),
-            x509.ExtendedKeyUsage([usage]),
-            x509.AuthorityKeyIdentifier.from_issuer_public_key(authority),
-            x509.SubjectAlternativeName([_general_name(name) for name in names]),
-        ),
+        builder.sign(key, hashes.SHA256()).public_bytes(_PEM),
         key.private_bytes(_PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()),
     )
 
@@ -111,20 +104,6 @@ def _general_name(name: str) -> x509.GeneralName:
         return x509.IPAddress(ip_address(name))
     except ValueError:
         return x509.DNSName(name)
-
-
-def _key_usage(*, signs_certificates: bool) -> x509.KeyUsage:
-    return x509.KeyUsage(
-        digital_signature=not signs_certificates,
-        key_cert_sign=signs_certificates,
-        crl_sign=signs_certificates,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        encipher_only=False,
-        decipher_only=False,
-    )
 
 
 def main() -> None:

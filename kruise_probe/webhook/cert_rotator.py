@@ -7,9 +7,9 @@ a 409 and reads again. The Secret is part of the install, so no replica needs th
 Each step waits until the previous one has settled, so no call fails: by then every API server has the CA bundle, and
 every replica has the certificate.
 
-    one certificate ── near expiry ──▶  + the following one: the bundle has both CAs, the old certificate is served
-                    ── settled     ──▶  the following certificate is served, the bundle still has both CAs
-                    ── settled     ──▶  the old CA is removed
+    one certificate ── near expiry ──▶  + the following one: the bundle has both, the old one is served
+                    ── settled     ──▶  the following one is served, the bundle still has both
+                    ── settled     ──▶  the old one is removed from the bundle
 
 Source: cert-controller (open-policy-agent) pkg/rotator (CertRotator); Kruise pkg/webhook/util/{writer,controller}.
 Differs: needs no leader and no restart, and the bundle always matches the served certificate. Bundle and certificate change in
@@ -49,13 +49,13 @@ class RotationState(NamedTuple):
     current: IssuedCertificate
     changed_at: datetime
     following: IssuedCertificate | None = None
-    previous_authority: bytes = b""
+    previous: bytes = b""
 
     @property
     def bundle(self) -> bytes:
-        """CAs of the current, the following and the previous certificate."""
-        following = self.following.authority if self.following else b""
-        return self.current.authority + following + self.previous_authority
+        """What API servers trust: the current, the following and the previous certificate."""
+        following = self.following.certificate if self.following else b""
+        return self.current.certificate + following + self.previous
 
 
 def next_state(
@@ -64,12 +64,12 @@ def next_state(
     """Return the next content of the Secret; `state` itself if no step is due."""
     if state is None or state.current.expires_at <= now or not state.current.names >= {*names}:
         return RotationState(issue_certificate(names, now=now, lifetime=times.lifetime), now)
-    if state.following or state.previous_authority:
+    if state.following or state.previous:
         if now - state.changed_at < times.settle:
             return state
         if state.following is None:
             return RotationState(state.current, now)
-        return RotationState(state.following, now, previous_authority=state.current.authority)
+        return RotationState(state.following, now, previous=state.current.certificate)
     if state.current.expires_at - now <= times.renew_before:
         following = issue_certificate(names, now=now, lifetime=times.lifetime)
         return RotationState(state.current, now, following=following)
@@ -215,7 +215,7 @@ class CertRotator:
             secret=str(self.secret),
             current_expires_at=str(state.current.expires_at),
             following=state.following is not None,
-            previous=bool(state.previous_authority),
+            previous=bool(state.previous),
         )
 
     async def _publish(self, resource: Resource[WebhookConfiguration], bundle: bytes) -> None:

@@ -39,7 +39,7 @@ def new_tls() -> Tls:
     issued = issue_certificate(("localhost", "127.0.0.1"), now=utc_now(), lifetime=LIFETIME)
     context = server_context()
     load_certificate(context, issued.certificate + issued.key)
-    return Tls(context, issued.authority)
+    return Tls(context, issued.certificate)
 
 
 def new_access() -> Access:

@@ -3,7 +3,7 @@
 import base64
 import json
 import ssl
-from datetime import timedelta
+import subprocess
 from io import BytesIO
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,8 +15,6 @@ from support.embedded_cluster import EmbeddedCluster
 from support.hollow import probe
 
 from kruise_probe.api.names import MUTATE_PODS, VALIDATE_MARKERS
-from kruise_probe.api.times import utc_now
-from kruise_probe.serving.certificates import issue_certificate
 
 Json = dict[str, Any]
 GATE = "--feature-gates=EnablePodProbeMarkerOnServerless=true"
@@ -31,13 +29,21 @@ class ClientCertificate(NamedTuple):
 
 
 def client_certificate(folder: Path, name: str) -> ClientCertificate:
-    """A certificate for client authentication, signed by a CA of its own."""
-    issued = issue_certificate(
-        ["kube-apiserver"], now=utc_now(), lifetime=timedelta(hours=1), for_client=True
-    )
+    """A certificate for client authentication, which is its own authority."""
     files = ClientCertificate(folder / f"{name}-ca.crt", folder / f"{name}-client.pem")
-    files.authority.write_bytes(issued.authority)
-    files.pair.write_bytes(issued.certificate + issued.key)
+    key = [
+        "-newkey",
+        "ec",
+        "-pkeyopt",
+        "ec_paramgen_curve:P-256",
+        "-nodes",
+        "-keyout",
+        str(files.pair),
+    ]
+    usage = ["-subj", "/CN=kube-apiserver", "-addext", "extendedKeyUsage=clientAuth"]
+    command = ["openssl", "req", "-x509", *key, *usage, "-out", str(files.authority)]
+    subprocess.run(command, capture_output=True, check=True)
+    files.pair.write_bytes(files.authority.read_bytes() + files.pair.read_bytes())
     return files
 
 

@@ -52,7 +52,7 @@ def client_of(
 
 def trusting(pair: IssuedCertificate) -> ssl.SSLContext:
     """As `tls_context`, whose authority is a file: without the strict checks of Python 3.13."""
-    context = ssl.create_default_context(cadata=pair.authority.decode())
+    context = ssl.create_default_context(cadata=pair.certificate.decode())
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     return context
 

@@ -14,10 +14,8 @@ from kruise_probe.serving.certificates import IssuedCertificate, issue_certifica
 from kruise_probe.serving.sockets import ServerTls
 
 
-def issued(*names: str, for_client: bool = False) -> IssuedCertificate:
-    return issue_certificate(
-        names or ["localhost"], now=utc_now(), lifetime=timedelta(hours=1), for_client=for_client
-    )
+def issued(*names: str) -> IssuedCertificate:
+    return issue_certificate(names or ["localhost"], now=utc_now(), lifetime=timedelta(hours=1))
 
 
 def handshake(server: ssl.SSLContext, authority: bytes, name: str = "localhost") -> None:
@@ -44,18 +42,16 @@ def test_a_client_with_strict_checks_accepts_an_issued_certificate(name: str) ->
     tls, certificate = ServerTls(), issued("localhost", "127.0.0.1")
     tls.load(certificate.certificate + certificate.key)
 
-    handshake(tls.context, certificate.authority, name)
+    handshake(tls.context, certificate.certificate, name)
 
 
-@pytest.mark.parametrize(
-    ("for_client", "usage"),
-    [(False, x509.oid.ExtendedKeyUsageOID.SERVER_AUTH), (True, x509.oid.ExtendedKeyUsageOID.CLIENT_AUTH)],
-    ids=["server", "client"],
-)  # fmt: skip
-def test_a_certificate_has_one_usage(for_client: bool, usage: x509.ObjectIdentifier) -> None:
-    leaf = x509.load_pem_x509_certificate(issued(for_client=for_client).certificate)
+def test_a_certificate_is_for_a_server_and_signs_no_other() -> None:
+    extensions = x509.load_pem_x509_certificate(issued().certificate).extensions
+    usage = extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
 
-    assert list(leaf.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value) == [usage]
+    assert list(usage) == [x509.oid.ExtendedKeyUsageOID.SERVER_AUTH]
+    assert not extensions.get_extension_for_class(x509.BasicConstraints).value.ca
+    assert not extensions.get_extension_for_class(x509.KeyUsage).value.key_cert_sign
 
 
 def test_the_program_prints_a_certificate_that_a_server_can_load() -> None:
@@ -73,4 +69,4 @@ def test_a_key_that_does_not_match_leaves_the_certificate_before_in_use() -> Non
     with pytest.raises(ssl.SSLError):
         tls.load(issued().certificate + certificate.key)
 
-    handshake(tls.context, certificate.authority)
+    handshake(tls.context, certificate.certificate)

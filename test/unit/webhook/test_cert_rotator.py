@@ -150,11 +150,11 @@ async def test_a_ca_is_published_before_its_certificate_is_served(store: Store) 
         old = tls._loaded_pem
         published = base64.b64decode(store.bundle)
 
-        assert following.authority in published
+        assert following.certificate in published
         await asyncio.sleep(120)
         assert tls._loaded_pem != old
         await asyncio.sleep(120)
-        assert base64.b64decode(store.bundle) == following.authority
+        assert base64.b64decode(store.bundle) == following.certificate
         assert stored(store).following is None
 
 

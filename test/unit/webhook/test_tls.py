@@ -29,7 +29,7 @@ FLAG = "--webhook-client-ca-file"
 def test_with_a_client_ca_a_client_certificate_is_required(tmp_path: Path) -> None:
     path = tmp_path / "ca.crt"
     issued = issue_certificate(["x"], now=utc_now(), lifetime=timedelta(hours=1))
-    path.write_bytes(issued.authority)
+    path.write_bytes(issued.certificate)
     tls = WebhookTls()
     tls.require_client_certificates(path)
 
