@@ -212,6 +212,24 @@ OVERRIDES = {
 }
 
 
+def test_the_user_to_impersonate_comes_from_the_command_line(tmp_path: Path) -> None:
+    found = load_config(
+        two_clusters(tmp_path / "k"), {}, ConfigOverrides(as_user="jane", as_groups=("a",))
+    )
+    assert (found.as_user, found.as_groups) == ("jane", ("a",))
+
+
+def test_cluster_and_user_replace_a_context_only_together(tmp_path: Path) -> None:
+    path = two_clusters(tmp_path / "k")
+    Path(path).write_text(Path(path).read_text().replace("current-context: one", ""))
+    assert (
+        load_config(path, {}, ConfigOverrides(cluster="two", user="one")).server == "http://two:1"
+    )
+    for half in (ConfigOverrides(cluster="two"), ConfigOverrides(user="one")):
+        with pytest.raises(ConfigError, match="has no usable current context"):
+            load_config(path, {}, half)
+
+
 @pytest.mark.parametrize(
     ("overrides", "server", "token", "namespace"), OVERRIDES.values(), ids=OVERRIDES
 )

@@ -584,7 +584,9 @@ async def test_only_the_servers_answer_to_a_delete_is_one(
         assert not deleted
     else:
         assert deleted
-    assert '"preconditions":{"uid":"u"}' in server.requests[0][1]
+    head, _, sent = server.requests[0][1].partition("\r\n\r\n")
+    assert "Content-Type: application/json" in head
+    assert '"preconditions":{"uid":"u"}' in sent
 
 
 API_ERRORS = {

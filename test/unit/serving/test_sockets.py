@@ -1,6 +1,7 @@
 """Addresses to listen on, and the errors of those that cannot be used."""
 
 import asyncio
+import re
 import socket
 
 import pytest
@@ -24,9 +25,13 @@ def test_addresses_have_the_notation_of_go(text: str, address: BindAddress | Non
     assert BindAddress.parse(text) == address
 
 
-@pytest.mark.parametrize("text", ["8080", "host", ":http", ":70000", ":-1", "a:b", "::1:80"])
+@pytest.mark.parametrize(
+    "text", ["8080", "host", ":http", ":70000", ":-1", "a:b", "::1:80", "[::1:80", "::1]:80"]
+)
 def test_the_error_of_a_malformed_address_has_the_notation(text: str) -> None:
-    with pytest.raises(ValueError, match=rf"'{text}' is not an address .* write :8080, 127"):
+    with pytest.raises(
+        ValueError, match=rf"'{re.escape(text)}' is not an address .* write :8080, 127"
+    ):
         BindAddress.parse(text)
 
 
