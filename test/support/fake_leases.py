@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 from support.fake_client import RefusingClient
 
-from kruise_probe.api.core import Lease
+from kruise_probe.api.core import LEASES, Lease
 from kruise_probe.api.errors import AlreadyExists, Conflict, ConnectionFailed, NotFound, ServerError
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.kinds import EventType, Resource, WatchEvent
@@ -114,13 +114,13 @@ class FakeElectionClient(RefusingClient):
             self._connected.clear()
 
     async def get(self, resource: Resource[Any], key: NamespacedName) -> Any:
-        await self._send()
+        await self._send(resource, key)
         lease = self._leases.read()
         await self._receive()
         return lease
 
     async def create(self, resource: Resource[Any], body: bytes, *, namespace: str = "") -> Any:
-        await self._send()
+        await self._send(resource)
         lease = self._leases.create(body)
         await self._receive()
         return lease
@@ -134,7 +134,8 @@ class FakeElectionClient(RefusingClient):
         patch_type: PatchType,
         subresource: str = "",
     ) -> Any:
-        await self._send()
+        assert patch_type is PatchType.MERGE
+        await self._send(resource, key)
         lease = self._leases.patch(body)
         await self._receive()
         return lease
@@ -148,7 +149,7 @@ class FakeElectionClient(RefusingClient):
         namespace: str = "",
         field_selector: str = "",
     ) -> AsyncIterator[AsyncIterator[WatchEvent[Any]]]:
-        await self._send()
+        await self._send(resource)
         watcher = self._leases.subscribe()
         try:
             yield self._events(watcher, timeout_seconds)
@@ -170,7 +171,10 @@ class FakeElectionClient(RefusingClient):
         except TimeoutError:
             return
 
-    async def _send(self) -> None:
+    async def _send(self, resource: Resource[Any], key: NamespacedName | None = None) -> None:
+        assert resource is LEASES
+        if key and self._leases.stored:
+            assert key == _lease(self._leases.stored).key
         await self._pass()
         if self.refusing:
             raise ServerError("internal error", code=500)

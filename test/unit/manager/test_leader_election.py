@@ -395,6 +395,7 @@ async def test_the_lease_has_the_record_that_other_clients_read(election: Electi
     assert record() == mine | {"holderIdentity": "two", "leaseTransitions": 1}
     await two.stop()
     assert record() == {"holderIdentity": "", "leaseDurationSeconds": 1, "leaseTransitions": 1}
+    assert election.spec["acquireTime"] == election.spec["renewTime"]
 
 
 async def test_work_that_fails_releases_the_lease_and_raises_its_error(election: Election) -> None:

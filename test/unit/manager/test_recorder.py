@@ -71,6 +71,7 @@ class FakeEvents(RefusingClient):
         patch_type: PatchType,
         subresource: str = "",
     ) -> Any:
+        assert patch_type is PatchType.MERGE
         self._count_write()
         if key.name not in self.stored:
             raise NotFound(key.name, reason="NotFound")
