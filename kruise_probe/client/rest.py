@@ -316,8 +316,8 @@ class ResourceListerWatcher(Generic[T]):
         self,
         client: RestClient,
         resource: Resource[T],
-        *,
         namespace: str = "",
+        *,
         field_selector: str = "",
     ) -> None:
         self.list_page: Callable[..., Coroutine[Any, Any, ListPage[T]]] = partial(

@@ -27,7 +27,7 @@ from kruise_probe.api.kinds import EventType
 from kruise_probe.api.meta import ObjectMeta
 from kruise_probe.api.times import CLOCK_SLACK_SECONDS
 from kruise_probe.client.request import ApiClient, PatchType
-from kruise_probe.manager.lease_record import Candidate, Observation, observe, released
+from kruise_probe.manager.lease_record import Observation, next_term, observe, released
 
 _log = structlog.get_logger(__name__)
 
@@ -81,9 +81,7 @@ class LeaderElector:
     ) -> None:
         self._client = client
         self._key = NamespacedName(options.namespace, options.lease)
-        self._candidate = Candidate(options.identity, int(options.lease_duration_seconds))
-        self._renew_deadline_seconds = options.renew_deadline_seconds
-        self._retry_period_seconds = options.retry_period_seconds
+        self._options = options
         self._now = now
         self._observed: Observation | None = None
         self._changed = asyncio.Event()
@@ -99,7 +97,7 @@ class LeaderElector:
 
     @property
     def _is_holder(self) -> bool:
-        return self._observed is not None and self._observed.holder == self._candidate.identity
+        return self._observed is not None and self._observed.holder == self._options.identity
 
     def check(self) -> None:
         """Fence writes; called in the step that writes to the socket.
@@ -109,7 +107,7 @@ class LeaderElector:
         """
         if not self.is_leader:
             raise NotLeader(
-                f"write not sent: {self._candidate.identity} does not hold lease {self._key}"
+                f"write not sent: {self._options.identity} does not hold lease {self._key}"
             )
 
     async def run(self, lead: Callable[[], Awaitable[None]]) -> None:
@@ -119,7 +117,7 @@ class LeaderElector:
             LeadershipLost: the term has ended, or another holds the Lease; `lead` was cancelled and has ended.
         """
         await self._acquire()
-        _log.info("became leader", lease=str(self._key), identity=self._candidate.identity)
+        _log.info("became leader", lease=str(self._key), identity=self._options.identity)
         self._status.set(1)
         try:
             await self._lead_and_renew(lead)
@@ -156,7 +154,7 @@ class LeaderElector:
 
     async def _read_lease(self) -> None:
         try:
-            async with asyncio.timeout(self._renew_deadline_seconds / 2):
+            async with asyncio.timeout(self._options.renew_deadline_seconds / 2):
                 self._observe(await self._client.get(LEASES, self._key))
         except NotFound:
             self._observe(None)
@@ -201,7 +199,7 @@ class LeaderElector:
         if observed.free_at > asyncio.get_running_loop().time() and not self._is_holder:
             return False
         try:
-            async with asyncio.timeout(self._renew_deadline_seconds / 2):
+            async with asyncio.timeout(self._options.renew_deadline_seconds / 2):
                 await self._write_term()
         except (KubeError, TimeoutError) as error:
             self._log_failure("lease not acquired", error)
@@ -211,7 +209,12 @@ class LeaderElector:
     async def _write_term(self) -> None:
         """Create, acquire or renew the Lease, and begin a term. It counts from when the request is sent."""
         observed, sent_at = self._known(), asyncio.get_running_loop().time()
-        spec = self._candidate.term(observed, self._now())
+        spec = next_term(
+            observed,
+            self._now(),
+            identity=self._options.identity,
+            duration_seconds=int(self._options.lease_duration_seconds),
+        )
         if observed.resource_version:
             lease = await self._patch(observed, spec)
         else:
@@ -219,7 +222,7 @@ class LeaderElector:
             body = LEASES.encode(metadata=metadata, spec=spec)
             lease = await self._client.create(LEASES, body, namespace=self._key.namespace)
         self._observe(lease)
-        self._term_ends_at = sent_at + self._renew_deadline_seconds
+        self._term_ends_at = sent_at + self._options.renew_deadline_seconds
 
     async def _patch(self, observed: Observation, spec: LeaseSpec) -> Lease:
         """Patch the Lease unless it has changed since it was observed."""
@@ -231,14 +234,14 @@ class LeaderElector:
         time = asyncio.get_running_loop().time
         while True:
             left_seconds = self._term_ends_at - time() + CLOCK_SLACK_SECONDS
-            await asyncio.sleep(min(self._retry_period_seconds, left_seconds))
+            await asyncio.sleep(min(self._options.retry_period_seconds, left_seconds))
             if not self.is_leader:
                 raise LeadershipLost(
-                    f"lease {self._key}: not renewed for {self._renew_deadline_seconds:g} s. "
+                    f"lease {self._key}: not renewed for {self._options.renew_deadline_seconds:g} s. "
                     "Check the connection to the API server"
                 )
             try:
-                attempt_ends_at = time() + self._renew_deadline_seconds / 2
+                attempt_ends_at = time() + self._options.renew_deadline_seconds / 2
                 async with asyncio.timeout_at(min(attempt_ends_at, self._term_ends_at)):
                     await self._write_as_holder(self._write_term)
             except (KubeError, TimeoutError) as error:
@@ -294,4 +297,4 @@ class LeaderElector:
         log_event(event, lease=str(self._key), error=text)
 
     def _jittered_retry_seconds(self) -> float:
-        return self._retry_period_seconds * random.uniform(1.0, JITTER_FACTOR)
+        return self._options.retry_period_seconds * random.uniform(1.0, JITTER_FACTOR)

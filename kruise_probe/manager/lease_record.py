@@ -50,24 +50,20 @@ def observe(before: Observation | None, lease: Lease | None, now: float) -> Obse
     return Observation(spec, version, now)
 
 
-class Candidate(NamedTuple):
-    """The identity that is written as holder, and the lease duration."""
-
-    identity: str
-    duration_seconds: int
-
-    def term(self, observed: Observation, at: datetime) -> LeaseSpec:
-        """A new term; if we hold the Lease, its renewal, which keeps the time at which it was acquired."""
-        spec, now = observed.spec, format_micro_time(at)
-        renews = observed.holder == self.identity
-        transitions = spec.lease_transitions
-        return LeaseSpec(
-            holder_identity=self.identity,
-            lease_duration_seconds=self.duration_seconds,
-            acquire_time=spec.acquire_time if renews else now,
-            renew_time=now,
-            lease_transitions=0 if transitions is None else transitions + (not renews),
-        )
+def next_term(
+    observed: Observation, at: datetime, *, identity: str, duration_seconds: int
+) -> LeaseSpec:
+    """A new term of this holder; if it holds the Lease, a renewal, which keeps the time at which it was acquired."""
+    spec, now = observed.spec, format_micro_time(at)
+    renews = observed.holder == identity
+    transitions = spec.lease_transitions
+    return LeaseSpec(
+        holder_identity=identity,
+        lease_duration_seconds=duration_seconds,
+        acquire_time=spec.acquire_time if renews else now,
+        renew_time=now,
+        lease_transitions=0 if transitions is None else transitions + (not renews),
+    )
 
 
 def released(at: datetime) -> LeaseSpec:

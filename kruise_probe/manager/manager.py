@@ -104,7 +104,7 @@ class Manager:
         self.informers: Final[list[SharedInformer[Any]]] = []
         self.services: list[Runnable] = []
         self.controllers: list[Runnable] = [self.events]
-        self._source = source or self._lister_watcher
+        self._source = source or partial(ResourceListerWatcher, self.rest)
         self._resync_seconds = resync_seconds
         self._cache_sync_timeout_seconds = cache_sync_timeout_seconds
 
@@ -159,9 +159,6 @@ class Manager:
         async with asyncio.TaskGroup() as group:
             for each in self.controllers:
                 group.create_task(_guard(each))
-
-    def _lister_watcher(self, resource: Resource[Any], namespace: str) -> ListerWatcher[Any]:
-        return ResourceListerWatcher(self.rest, resource, namespace=namespace)
 
 
 async def _guard(runnable: Runnable) -> None:

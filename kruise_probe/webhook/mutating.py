@@ -62,15 +62,10 @@ def annotate_pod(request: AdmissionRequest, markers: Iterable[PodProbeMarker]) -
     annotations = _fitting(_probes(pod, markers), current or {})
     if not annotations:
         return ALLOWED
-    if current is None:
-        return AdmissionResponse(
-            patch=[{"op": "add", "path": "/metadata/annotations", "value": annotations}]
-        )
+    if current is not None:  # the annotations that the pod has stay
+        annotations = current | annotations
     return AdmissionResponse(
-        patch=[
-            {"op": "add", "path": f"/metadata/annotations/{key.replace('/', '~1')}", "value": value}
-            for key, value in annotations.items()
-        ]
+        patch=[{"op": "add", "path": "/metadata/annotations", "value": annotations}]
     )
 
 
@@ -84,13 +79,11 @@ def _probes(pod: Pod, markers: Iterable[PodProbeMarker]) -> Iterator[tuple[str, 
     for marker in ordered:
         if marker.deleting or not _matches(marker, pod.labels):
             continue
-        for probe in marker.spec.probes or ():
+        for probe in map(clamp_timeout, marker.spec.probes or ()):
             condition, key = probe.pod_condition_type, (probe.container_name, probe.name)
             if condition in seen or key in seen or not pod.container(probe.container_name):
                 continue
-            if reserved_condition_error(condition or "") is None and is_valid_probe(
-                clamp_timeout(probe)
-            ):
+            if reserved_condition_error(condition or "") is None and is_valid_probe(probe):
                 seen |= {condition, key}
                 yield marker.key.name, probe
 
@@ -130,8 +123,8 @@ def _matches(marker: PodProbeMarker, labels: Mapping[str, str]) -> bool:
 
 
 def _without_policies(probe: PodContainerProbe) -> PodContainerProbe:
-    """Also clamp the timeout, set the defaults of httpGet, and drop headers that look secret."""
-    probe = msgspec.structs.replace(clamp_timeout(probe), marker_policy=None)
+    """Also set the defaults of httpGet, and drop headers that look secret."""
+    probe = msgspec.structs.replace(probe, marker_policy=None)
     action = probe.probe.http_get
     if action is None:
         return probe

@@ -46,16 +46,10 @@ def pod(**metadata: Any) -> AdmissionRequest:
 def annotated(*markers: PodProbeMarker, **annotations: str) -> tuple[list[Json], str, Json]:
     """Probes and markers that the patch adds, and the other annotations after it."""
     request = pod(annotations=annotations) if annotations else pod()
-    found: Json | None = dict(annotations) or None
+    found: Json = dict(annotations)
     for step in annotate_pod(request, markers).patch:
-        assert step["op"] == "add"
-        if found is None:
-            assert step["path"] == "/metadata/annotations", "there is no map yet to add to"
-            found = step["value"]
-        else:
-            key = step["path"].removeprefix("/metadata/annotations/").replace("~1", "/")
-            found[key] = step["value"]
-    found = found or {}
+        assert (step["op"], step["path"]) == ("add", "/metadata/annotations")
+        found = step["value"]
     return json.loads(found.pop(PROBES, "[]")), found.pop(MARKERS, ""), found
 
 
