@@ -15,7 +15,6 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 import structlog
-from support.fake_client import RefusingClient
 from support.hollow import ANNOTATION, LABEL, node_name, pod_ip, pod_name
 from support.hollow import pod_object as hollow_pod
 
@@ -26,7 +25,6 @@ from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.kinds import EventType, KubeObject, ListPage, Resource, WatchEvent
 from kruise_probe.api.resources import LEASES, MARKERS, NODE_POD_PROBES, NODES, PODS
 from kruise_probe.client.config import ClusterConfig
-from kruise_probe.client.request import PatchType
 from kruise_probe.controllers.product import build
 from kruise_probe.controllers.state import Informers, ManagerOptions
 from kruise_probe.manager.manager import Manager
@@ -79,7 +77,7 @@ class _Served(Generic[T]):
         self._events.put_nowait(WatchEvent(kind, obj, obj.resource_version))
 
 
-class _Client(RefusingClient):
+class _Client:
     """Answers each write with the changed object."""
 
     def __init__(
@@ -101,15 +99,7 @@ class _Client(RefusingClient):
         await asyncio.sleep(0)
         return obj
 
-    async def patch(
-        self,
-        resource: Resource[Any],
-        key: NamespacedName,
-        body: bytes,
-        *,
-        patch_type: PatchType,
-        subresource: str = "",
-    ) -> Any:
+    async def patch(self, resource: Any, key: NamespacedName, body: bytes, **_: Any) -> Any:
         self._count(resource)
         await asyncio.sleep(0)
         patch = msgspec.json.decode(body)

@@ -16,7 +16,6 @@ from support.builders import (
     CREATED,
     Json,
 )
-from support.fake_client import RefusingClient
 from support.fake_source import FakeSource
 
 from kruise_probe.api.core import EVENTS
@@ -100,8 +99,8 @@ def recorded_event(wire: Json) -> RecordedEvent:
     return RecordedEvent(about, wire["type"], wire["reason"], wire["message"])
 
 
-class FakeApi(RefusingClient):
-    """Satisfies `ApiClient`; its `sources` feed informers.
+class FakeApi:
+    """The requests of the manager; its `sources` feed informers.
 
     Attributes:
         writes: what the manager wrote, in order, refused requests included; without events.

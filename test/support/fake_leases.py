@@ -6,12 +6,11 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import msgspec
-from support.fake_client import RefusingClient
 
 from kruise_probe.api.core import LEASES, Lease
 from kruise_probe.api.errors import AlreadyExists, Conflict, ConnectionFailed, NotFound, ServerError
 from kruise_probe.api.keys import NamespacedName
-from kruise_probe.api.kinds import EventType, Resource, WatchEvent
+from kruise_probe.api.kinds import EventType, WatchEvent
 from kruise_probe.client.request import PatchType
 
 Watcher = asyncio.Queue[tuple[float, WatchEvent[Lease]]]
@@ -84,7 +83,7 @@ class FakeLeases:
         self._watchers.discard(watcher)
 
 
-class FakeElectionClient(RefusingClient):
+class FakeElectionClient:
     """The connection of one manager to the server; get, create, patch and watch of its Lease.
 
     Attributes:
@@ -113,27 +112,21 @@ class FakeElectionClient(RefusingClient):
         else:
             self._connected.clear()
 
-    async def get(self, resource: Resource[Any], key: NamespacedName) -> Any:
+    async def get(self, resource: Any, key: NamespacedName) -> Any:
         await self._send(resource, key)
         lease = self._leases.read()
         await self._receive()
         return lease
 
-    async def create(self, resource: Resource[Any], body: bytes, *, namespace: str = "") -> Any:
+    async def create(self, resource: Any, body: bytes, **_: Any) -> Any:
         await self._send(resource)
         lease = self._leases.create(body)
         await self._receive()
         return lease
 
     async def patch(
-        self,
-        resource: Resource[Any],
-        key: NamespacedName,
-        body: bytes,
-        *,
-        patch_type: PatchType,
-        subresource: str = "",
-    ) -> Any:
+        self, resource: Any, key: NamespacedName, body: bytes, *, patch_type: PatchType
+    ) -> Lease:
         assert patch_type is PatchType.MERGE
         await self._send(resource, key)
         lease = self._leases.patch(body)
@@ -142,12 +135,7 @@ class FakeElectionClient(RefusingClient):
 
     @asynccontextmanager
     async def watch(
-        self,
-        resource: Resource[Any],
-        *,
-        timeout_seconds: float,
-        namespace: str = "",
-        field_selector: str = "",
+        self, resource: Any, *, timeout_seconds: float, **_: Any
     ) -> AsyncIterator[AsyncIterator[WatchEvent[Any]]]:
         await self._send(resource)
         watcher = self._leases.subscribe()

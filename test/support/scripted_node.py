@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 
 import msgspec
 from support.background import no_failed_callback
-from support.fake_client import RefusingClient
 
 from kruise_probe.api.core import ExecAction, Probe
 from kruise_probe.api.errors import Conflict, NotFound
@@ -256,7 +255,7 @@ class StatusWrite(NamedTuple):
     status: NodePodProbeStatus
 
 
-class FakeNodeApi(RefusingClient):
+class FakeNodeApi:
     """One NodePodProbe and one Lease, as client and as informer.
 
     Attributes:
@@ -385,7 +384,7 @@ class FakeNodeApi(RefusingClient):
 
     async def patch(
         self,
-        resource: Resource[Any],
+        resource: Any,
         key: NamespacedName,
         body: bytes,
         *,
@@ -500,10 +499,11 @@ class ScriptedNode:
         return wall_clock() + timedelta(seconds=self.suspended_seconds)
 
     async def _run(self) -> None:
+        client: Any = self.api
         await run_agent(
             node_name=NODE,
             informer=self.api,
-            client=self.api,
+            client=client,
             context=WorkerContext(
                 containers=self.containers,
                 node_addresses=self.host_addresses,

@@ -54,7 +54,8 @@ class Process:
         self.reason = ""
         self.drain_seconds = 0.0
         options = LeaderElection("kruise-system", "manager", name, *durations)
-        self.elector = LeaderElector(self.link, options, now=lambda: utc_now() + skew)
+        client: Any = self.link
+        self.elector = LeaderElector(client, options, now=lambda: utc_now() + skew)
         self.task: asyncio.Task[None] | None = None
 
     def start(self) -> "Process":
@@ -295,7 +296,7 @@ async def test_a_standby_with_a_working_watch_does_not_poll(election: Election) 
 
     async def counted(*args: object, **options: object) -> object:
         reads.append(asyncio.get_running_loop().time())
-        return await get(*args, **options)  # type: ignore[arg-type]  # forwards whatever comes
+        return await get(*args, **options)
 
     two.link.get = counted  # type: ignore[method-assign]  # the test listens in
     two.start()

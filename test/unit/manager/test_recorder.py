@@ -10,7 +10,6 @@ import msgspec
 import pytest
 from prometheus_client import REGISTRY
 from structlog.testing import capture_logs
-from support.fake_client import RefusingClient
 
 from kruise_probe.api.core import Event
 from kruise_probe.api.errors import (
@@ -24,7 +23,6 @@ from kruise_probe.api.errors import (
     TooManyRequests,
 )
 from kruise_probe.api.keys import NamespacedName
-from kruise_probe.api.kinds import Resource
 from kruise_probe.client.request import PatchType
 from kruise_probe.manager.recorder import (
     EventRecorder,
@@ -43,7 +41,7 @@ def clock() -> datetime:
     return START + timedelta(seconds=asyncio.get_running_loop().time())
 
 
-class FakeEvents(RefusingClient):
+class FakeEvents:
     """Stores events by name; `fault` may raise before anything is stored, `lose_response` after it."""
 
     def __init__(self) -> None:
@@ -52,7 +50,7 @@ class FakeEvents(RefusingClient):
         self.fault: Callable[[], None] = lambda: None
         self.lose_response = False
 
-    async def create(self, resource: Resource[Any], body: bytes, *, namespace: str = "") -> Any:
+    async def create(self, _: Any, body: bytes, *, namespace: str) -> Any:
         self._count_write()
         event = msgspec.json.decode(body)
         name = event["metadata"]["name"]
@@ -63,13 +61,7 @@ class FakeEvents(RefusingClient):
         return self._answer(body)
 
     async def patch(
-        self,
-        resource: Resource[Any],
-        key: NamespacedName,
-        body: bytes,
-        *,
-        patch_type: PatchType,
-        subresource: str = "",
+        self, _: Any, key: NamespacedName, body: bytes, *, patch_type: PatchType
     ) -> Any:
         assert patch_type is PatchType.MERGE
         self._count_write()
@@ -96,7 +88,8 @@ class FakeEvents(RefusingClient):
 
 @asynccontextmanager
 async def running(events: FakeEvents) -> AsyncIterator[EventRecorder]:
-    recorder = EventRecorder(events, component="kruise-daemon-podprobe", host="n1", now=clock)
+    client: Any = events
+    recorder = EventRecorder(client, component="kruise-daemon-podprobe", host="n1", now=clock)
     task = asyncio.create_task(recorder.run())
     try:
         yield recorder
@@ -324,7 +317,8 @@ async def test_rejection_is_one_warning_for_each_namespace_and_status() -> None:
 
 
 async def test_unavailable_server_never_blocks_and_the_queue_is_bounded() -> None:
-    recorder = EventRecorder(FakeEvents(), component="c", host="n", now=clock)
+    client: Any = FakeEvents()
+    recorder = EventRecorder(client, component="c", host="n", now=clock)
     queue_full = dropped("queue_full")
     for number in range(1005):
         failed(recorder, probe=f"m#{number}")

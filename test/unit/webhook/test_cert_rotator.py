@@ -11,7 +11,6 @@ import msgspec
 import pytest
 from structlog.testing import capture_logs
 from support.background import background
-from support.fake_client import RefusingClient
 
 from kruise_probe.api.errors import Conflict, Forbidden, NotFound
 from kruise_probe.api.keys import NamespacedName
@@ -32,7 +31,7 @@ START = datetime(2026, 1, 1, tzinfo=UTC)
 TIMES = RotationTimes(timedelta(minutes=60), timedelta(minutes=50), timedelta(seconds=60))
 
 
-class Store(RefusingClient):
+class Store:
     """One Secret with resource versions, and webhook configurations by their kind.
 
     `forbidden` refuses all requests, `bare` has no Secret. The next `conflicts` writes of the Secret conflict. An install has both configurations, or one of the two.
@@ -66,14 +65,8 @@ class Store(RefusingClient):
         return resource.decode(msgspec.json.encode({"metadata": metadata, "webhooks": webhooks}))
 
     async def patch(
-        self,
-        resource: Resource[Any],
-        key: NamespacedName,
-        body: bytes,
-        *,
-        patch_type: PatchType,
-        subresource: str = "",
-    ) -> Any:
+        self, resource: Any, key: NamespacedName, body: bytes, *, patch_type: PatchType
+    ) -> None:
         await asyncio.sleep(0)
         patch = json.loads(body)
         self.patches += 1
@@ -82,14 +75,13 @@ class Store(RefusingClient):
             written = {each["name"]: each["clientConfig"]["caBundle"] for each in patch["webhooks"]}
             self.configurations[resource.kind].update(written)
             self.writes.append((resource.kind, list(written)))
-            return None
+            return
         if self.conflicts or patch["metadata"]["resourceVersion"] != str(self.version):
             self.conflicts = max(self.conflicts - 1, 0)
             raise Conflict("the object has been modified")
         self.version += 1
         merged = {**self.data, **patch["data"]}
         self.data = {name: text for name, text in merged.items() if text is not None}
-        return None
 
     @property
     def bundle(self) -> str:
@@ -99,11 +91,12 @@ class Store(RefusingClient):
 
 
 def rotator(store: Store) -> tuple[CertificateLoader, ServerTls]:
+    client: Any = store
     tls = ServerTls()
     loop = asyncio.get_running_loop()
     started = loop.time()
     made = CertRotator(
-        client=store,
+        client=client,
         secret=SECRET,
         configuration="kruise-probe",
         dns_names=["w.svc"],
