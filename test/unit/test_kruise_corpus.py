@@ -22,11 +22,6 @@ from kruise_probe.webhook.admission import AdmissionRequest
 from kruise_probe.webhook.mutating import annotate_pod
 
 KINDS: dict[str, Resource[Any]] = {each.kind: each for each in (MARKERS, NODE_POD_PROBES, PODS)}
-TYPES = {
-    "game#idle": "game.kruise.io/idle",
-    "game#web": "game.kruise.io/web",
-    "a-late-one#door": "game.kruise.io/door",
-}
 
 
 def decoded(name: str) -> Any:
@@ -57,28 +52,6 @@ def test_what_is_read_is_what_stands_there(name: str) -> None:
 
     assert json.loads(msgspec.json.encode(read.spec)) == wire["spec"]
     assert json.loads(msgspec.json.encode(read.status)) == wire["status"]
-
-
-@pytest.mark.parametrize("name", [each.name for each in corpus().values() if each.kind == "Pod"])
-def test_pods_are_read_with_nulls_and_conditions_and_nothing_on_them_is_ours(name: str) -> None:
-    wire = written(name)
-    pod = decoded(name)
-    expected = {
-        each["type"]: (each["status"], each.get("message"), each["lastProbeTime"])
-        for each in wire["status"].get("conditions", ())
-        if each["lastProbeTime"] is not None
-    }
-
-    assert (pod.name, pod.namespace, pod.uid) == (
-        wire["metadata"]["name"],
-        "games",
-        wire["metadata"]["uid"],
-    )
-    assert pod.ip == wire["status"].get("podIP", "")
-    assert {
-        each.type: (each.status, each.message, each.last_probe_time) for each in pod.conditions
-    } == expected
-    assert not any(pod.owned)
 
 
 # Our manager, after Kruise's.
@@ -134,17 +107,6 @@ async def test_our_manager_asks_what_kruises_asked_and_leaves_pods_as_they_are(
     async with running_manager(api):
         await settle(70)
     assert api.count(since=before) == {}
-
-
-async def test_an_owned_report_of_kruises_manager_is_not_written_at_all() -> None:
-    """In whatever order it stands there."""
-    api = taken_over("report-answered", "pod-succeeded", "pod-failed")
-    owner = {"apiVersion": "v1", "kind": "Node", "name": "node-1", "uid": "uid-node-1"}
-    api.edit(NODE_POD_PROBES, "node-1", {"metadata": {"ownerReferences": [owner]}})
-    async with running_manager(api):
-        await settle(70)
-
-    assert api.count("NodePodProbe") == {}
 
 
 async def test_results_of_kruises_daemon_reach_pods_as_kruises_manager_would_show_them() -> None:

@@ -7,9 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kruise_probe.api.extraction import (
-    MAX_INSTRUCTIONS,
     MAX_MARKER_INSTRUCTIONS,
-    MAX_VALUE_BYTES,
     TOO_LARGE,
     FromMessage,
     PatternBudget,
@@ -18,7 +16,6 @@ from kruise_probe.api.extraction import (
     extract,
     label_value,
 )
-from kruise_probe.api.labels import label_value_error
 from kruise_probe.api.reserved import SYNTAX
 
 COST = "controller.kubernetes.io/pod-deletion-cost"
@@ -110,26 +107,6 @@ def test_the_patterns_of_a_marker_are_bounded_in_total() -> None:
         budget.take(pattern)
     with pytest.raises(PatternError, match=re.escape(TOO_LARGE)):
         budget.take(pattern)
-
-
-texts = st.text(max_size=300)
-fragments = st.sampled_from([*"a.()*+?|[]\\^$é", "{2}", "{1,9}", "\\d", "\\C"])
-patterns = st.lists(fragments, max_size=12).map("".join) | st.text(max_size=40)
-
-
-@given(patterns, texts)
-def test_no_pattern_and_no_message_breaks_extraction(pattern: str, message: str) -> None:
-    try:
-        size = PatternBudget().take(pattern)
-    except PatternError:
-        return
-    assert 0 <= size <= MAX_INSTRUCTIONS
-    value = extract(message, pattern)
-    assert value is None or value in message
-    label = label_value(wanted(pattern), message)
-    assert label is None or not label_value_error(label)
-    annotation = annotation_value(wanted(pattern), "k", message)
-    assert annotation is None or len(annotation.encode()) <= MAX_VALUE_BYTES
 
 
 @given(st.text(alphabet="ab=1 \n", max_size=40))

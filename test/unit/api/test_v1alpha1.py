@@ -122,19 +122,6 @@ def test_a_malformed_status_counts_as_absent(statuses: object) -> None:
     assert NODE_POD_PROBES.decode(msgspec.json.encode(wire)).status is None
 
 
-def test_a_malformed_spec_makes_only_its_object_undecodable() -> None:
-    bad = {"metadata": {"name": "bad"}, "spec": {"podProbes": [entry("web-0", IP=1)]}}
-    good = {"metadata": {"name": "good"}}
-
-    meta = {"resourceVersion": "7"}
-    page = NODE_POD_PROBES.decode_list(
-        msgspec.json.encode({"kind": "NodePodProbeList", "metadata": meta, "items": [bad, good]})
-    )
-
-    assert [each.key.name for each in page.items] == ["good"]
-    assert [each.key.name for each in page.undecodable] == ["bad"]
-
-
 @pytest.mark.parametrize(
     ("text", "size"),
     [

@@ -374,14 +374,6 @@ async def test_requests_in_flight_are_limited_and_watches_do_not_count(server: S
     assert [at - began for at, _ in server.requests[3:]] == pytest.approx([0, 0, 5, 5, 10])
 
 
-async def test_64_requests_are_in_flight_by_default(server: Server) -> None:
-    server.delay_seconds = 5.0
-    async with client_of(server) as client, asyncio.TaskGroup() as group:
-        for _ in range(70):
-            group.create_task(client.get(LEASES, KEY))
-    assert server.times == [0.0] * 64 + [5.0] * 6
-
-
 @pytest.mark.parametrize(
     ("burst", "times"),
     [

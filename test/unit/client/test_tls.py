@@ -138,18 +138,6 @@ async def test_untrusted_server_is_an_error_with_the_reason(
         await version_of(tmp_path, server_tls(pki, certificate), cluster, {})
 
 
-async def test_client_certificate_is_sent(pki: Path, tmp_path: Path) -> None:
-    tls = server_tls(pki, "ip", ask_for_client=True)
-    user: Part = {
-        "client-certificate": str(pki / "client.crt"),
-        "client-key": str(pki / "client.key"),
-    }
-
-    assert b"major" in await version_of(tmp_path, tls, trusting(pki / "ca.crt"), user)
-    with pytest.raises(ConnectionFailed):
-        await version_of(tmp_path, tls, trusting(pki / "ca.crt"), {})
-
-
 class Accepting:
     """An act that accepts only the client certificate of `name`."""
 

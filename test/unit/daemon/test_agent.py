@@ -6,7 +6,7 @@ from datetime import datetime
 
 import msgspec
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from prometheus_client import REGISTRY, generate_latest
 from structlog.testing import capture_logs
@@ -188,18 +188,18 @@ async def test_b2_commands_over_the_limit_take_turns(node: ScriptedNode) -> None
     before = REGISTRY.get_sample_value("kruise_probe_ticks_missed_total") or 0.0
     node.execs = Places(16, EXECS)
     node.probers.answer(OK, seconds=0.1)
-    node.api.put(crowd(500, timeout_seconds=5))
-    start_crowd(node, 500, age=1000)
+    node.api.put(crowd(200, timeout_seconds=5))
+    start_crowd(node, 200, age=1000)
     async with node.daemon():
-        await asyncio.sleep(60)
-        assert len(node.api.states()) == 500
+        await asyncio.sleep(30)
+        assert len(node.api.states()) == 200
     missed = (REGISTRY.get_sample_value("kruise_probe_ticks_missed_total") or 0.0) - before
     served = Counter(attempt.target.container_id for attempt in node.probers.attempts)
-    room = 12 / 0.1 * 60
+    room = 12 / 0.1 * 30
     assert node.probers.most_in_flight == 12, "the rest is for other namespaces"
     assert served.total() >= 0.95 * room, "no place is left empty"
     assert min(served.values()) >= 0.7 * max(served.values()), "no pod starves"
-    assert missed >= 0.9 * (500 * 60 - room), "what was skipped is counted"
+    assert missed >= 0.9 * (200 * 30 - room), "what was skipped is counted"
 
 
 # Restarts.
@@ -275,37 +275,6 @@ async def test_an_object_that_comes_after_the_start_is_not_read_back(node: Scrip
         await asyncio.sleep(0.05)
         assert len(node.probers.attempts) == 1
         assert node.api.state() != "Succeeded"
-
-
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(
-    st.lists(st.tuples(st.floats(0.1, 9), st.sampled_from([OK, BAD])), min_size=1, max_size=8),
-    st.integers(1, 3),
-    st.sampled_from([0, 2]),
-)
-async def test_restart_publishes_nothing_that_was_not_probed(
-    lives: list[tuple[float, ProbeResult]], threshold: int, delay: int
-) -> None:
-    """Every published state is the result of enough attempts in a row, by either daemon."""
-    node = ScriptedNode()
-    node.api.put(
-        one(
-            exec_probe(
-                failure_threshold=threshold,
-                success_threshold=threshold,
-                initial_delay_seconds=delay,
-            )
-        )
-    )
-    node.containers.start()
-    possible = set()
-    for seconds, result in lives:
-        node.probers.answer(result)
-        possible.add("Succeeded" if result is OK else "Failed")
-        await node.killed_daemon(seconds)
-        assert node.api.state() in {None, *possible}
-        if seconds > 2 * threshold + delay + 1:
-            assert node.api.state() == ("Succeeded" if result is OK else "Failed")
 
 
 # The end.

@@ -2,7 +2,6 @@
 
 import asyncio
 
-import msgspec
 import pytest
 from prometheus_client import REGISTRY
 from structlog.testing import capture_logs
@@ -196,23 +195,6 @@ async def test_an_error_of_the_old_handler_is_dropped(node: ScriptedNode) -> Non
     assert errors() == before
 
 
-async def test_recreated_pod_is_another_pod(node: ScriptedNode) -> None:
-    def spec(uid: str) -> NodePodProbeSpec:
-        return spec_of(msgspec.structs.replace(pod_of(probe_of(exec_probe())), uid=uid))
-
-    node.api.put(spec("uid-pod"))
-    async with node.daemon():
-        node.containers.start()
-        await asyncio.sleep(3)
-        node.api.put(spec("uid-new"))
-        await asyncio.sleep(3)
-        assert node.api.states() == {}
-        node.probers.answer(BAD)
-        node.containers.start("new")
-        await asyncio.sleep(1)
-        assert node.api.state() == "Failed"
-
-
 async def test_of_two_probes_with_one_key_the_first_runs(node: ScriptedNode) -> None:
     node.api.put(spec_of(pod_of(*(probe_of(exec_probe(each)) for each in ("one", "two")))))
     async with node.daemon():
@@ -239,11 +221,3 @@ async def test_a22_five_probes_of_one_container_have_five_results(node: Scripted
         assert {name: str(s.state) for name, s in node.api.states().items()} == {
             "pod/m#0": "Failed", "pod/m#1": "Succeeded", "pod/m#2": "Failed",
         }  # fmt: skip
-
-
-async def test_b8_daemon_restart_does_not_change_the_initial_delay(node: ScriptedNode) -> None:
-    node.api.put(one(exec_probe(period_seconds=300, initial_delay_seconds=60)))
-    node.containers.start(age=20)
-    async with node.daemon():
-        await asyncio.sleep(100)
-        assert node.probers.times == [pytest.approx(40, abs=0.05)]

@@ -1,11 +1,9 @@
 """The first broken or waiting link of a trace. Whole commands are tested in test/integration/usage."""
 
 import json
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-import msgspec
 import pytest
 from support.builders import (
     condition_wire,
@@ -419,16 +417,6 @@ def test_pod_that_is_not_initialised_lists_the_containers_that_do_not_run(
     found = end_of(seen=[seen_pod(pod, containers=containers)])
     assert found is not None
     assert found.text == f"init containers of the pod have not completed{text}"
-
-
-def test_node_without_any_result_has_no_result() -> None:
-    there = built()
-    bare = {
-        name: msgspec.structs.replace(each, status=None)
-        for name, each in (there.node_pod_probes or {}).items()
-    }
-    (found,) = ends_of(replace(there, node_pod_probes=bare))
-    assert named(found) == "result ResultOverdue broken"
 
 
 def test_refused_write_shows_the_message_of_the_api_server() -> None:

@@ -30,7 +30,7 @@ spec:
     spec: {containers: [{name: c}], readinessGates: [{conditionType: %s}]}
 """
 HEAD = "apiVersion: apps.kruise.io/v1alpha1\nkind: PodProbeMarker\nmetadata: {name: a}\nspec:\n"
-COUNT = 1200
+COUNT = 400
 
 
 def many(*texts: str) -> str:
@@ -71,7 +71,7 @@ def test_large_files_take_bounded_time_and_have_short_messages(texts: list[str])
 
     report = lint_texts(*texts)
 
-    assert time.process_time() - start < 30
+    assert time.process_time() - start < 10
     assert all(len(each.message) <= MAX_TEXT + 1 for each in report.findings)
 
 

@@ -161,17 +161,3 @@ class WorkQueueMachine(RuleBasedStateMachine):
 
 TestWorkQueueMachine = WorkQueueMachine.TestCase
 TestWorkQueueMachine.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
-
-
-def test_model_counts_turns_anew_when_a_group_left_a_priority() -> None:
-    machine = WorkQueueMachine()
-    machine.add("e", Priority.NORMAL)
-    machine.add("a", Priority.NORMAL)
-    machine.get()  # e, while a waits
-    machine.end("e")
-    machine.add("a", Priority.HIGH)  # now its group does not wait at NORMAL
-    machine.add("e", Priority.NORMAL)
-    machine.add("c", Priority.NORMAL)
-    machine.get()
-    machine.get()
-    machine.teardown()

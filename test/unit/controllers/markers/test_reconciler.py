@@ -18,7 +18,7 @@ from support.builders import (
 )
 from support.fake_api import Write, refusing
 from support.running_manager import loop_clock, metric, running_manager, settle
-from support.scene import Scene, scene
+from support.scene import Scene
 
 from kruise_probe.api.errors import ConnectionFailed, Forbidden, ServerError
 from kruise_probe.api.names import MARKER_FINALIZER
@@ -599,30 +599,3 @@ class TestDegraded:
         assert (state, reason) == ("True", "ContainerNotFound")
         assert "'setup'" in message
         assert "2 of 2 pods. Correct containerName in the marker" in message
-
-    async def test_a_full_node_reports_how_many_pods_are_left_out(self) -> None:
-        api = scene(pods=20)
-        large = {"exec": {"command": ["sh", "-c", "x" * 7_500]}}
-        api.put_marker(*(probe_wire(f"p{n}", condition=f"c{n}", handler=large) for n in range(8)))
-        async with api.running():
-            assert api.says()[:2] == ("True", "NoRoom")
-            assert "node-1 (5 pods)" in api.says()[2]
-            probed, before = set(api.probes()), len(api.writes)
-            assert len(probed) == 15
-            api.put(PODS, pod_wire("web-00-newer"))
-            await settle(700)
-            assert set(api.probes()) == probed
-            assert api.count("NodePodProbe", since=before) == {}
-
-
-async def test_a_refused_status_is_retried_with_growing_backoff(api: Scene) -> None:
-    attempts: list[Write] = []
-
-    def refuse(write: Write) -> None:
-        if write.kind == "PodProbeMarker" and write.subresource == "status":
-            attempts.append(write)
-            raise Forbidden("status is forbidden")
-
-    api.before = refuse
-    await api.run(seconds=300)
-    assert len(attempts) < 30

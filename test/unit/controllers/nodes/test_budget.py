@@ -197,18 +197,6 @@ def test_a_group_of_the_size_of_the_room_that_is_left_is_kept() -> None:
     assert kept == {("pod-1", "first"), ("pod-1", "second"), ("pod-3", "small")}
 
 
-def test_the_rest_is_for_the_pod_with_the_fewest_bytes() -> None:
-    """Each pod has one group within its share, and only one of the large ones fits into the rest."""
-    of = [
-        Group("a", "pod-1", "small", 1, False, 40),
-        Group("a", "pod-1", "large", 2, False, 110),
-        Group("a", "pod-2", "large", 1, False, 110),
-        Group("a", "pod-2", "small", 2, False, 60),
-    ]
-    kept = divide(of, {"pod-1": 1, "pod-2": 1}, 41 + 61 + 110)
-    assert kept == {("pod-1", "small"), ("pod-2", "small"), ("pod-1", "large")}
-
-
 def test_the_rest_is_given_to_pods_in_turns() -> None:
     """Of four large groups of two pods, two fit into what a third pod cannot use."""
     of = [

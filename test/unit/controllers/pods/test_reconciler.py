@@ -63,19 +63,6 @@ def raising(error: Exception) -> Callable[..., None]:
     return fail
 
 
-async def test_a_result_becomes_a_condition_and_marks_in_one_patch(api: Scene) -> None:
-    async with api.running(state_wire(message="fine")):
-        assert api.marks() == MARKED
-        assert api.conditions()[C] == {
-            "type": C,
-            "status": "True",
-            "message": "fine",
-            "lastProbeTime": "2026-01-01T00:01:00Z",
-            "lastTransitionTime": "2026-01-01T00:01:00Z",
-        }
-        assert api.count("Pod") == {"Pod/status": 1}
-
-
 async def test_result_of_another_handler_is_neither_written_nor_counted(api: Scene) -> None:
     async with api.running(state_wire(probe_hash="of another command")):
         assert (api.marks(), api.counts()) == (BARE, (1, 0, 0, 1, 0))
@@ -118,14 +105,6 @@ async def test_the_opposite_state_removes_the_other_keys(api: Scene) -> None:
         await api.report(state_wire(moved="2026-01-01T00:03:00Z"))
         assert api.marks() == MARKED
         assert api.count("Pod") == {"Pod/status": 3}
-
-
-async def test_the_same_results_with_newer_times_write_nothing(api: Scene) -> None:
-    async with api.running(state_wire()):
-        before = len(api.writes)
-        for second in range(10):
-            await api.report(state_wire(probed=f"2026-01-01T00:02:{second:02}Z"))
-        assert api.count(since=before) == {}
 
 
 async def test_a_new_state_is_written_once_while_the_informer_lags(api: Scene) -> None:
@@ -198,13 +177,6 @@ async def test_marks_follow_edits_of_the_marker(
     assert api.marks() == marks
 
 
-async def test_a_restart_writes_nothing(api: Scene) -> None:
-    await api.run(state_wire())
-    before = len(api.writes)
-    await api.run(seconds=700)
-    assert api.count(since=before) == {}
-
-
 def latency() -> tuple[float, float]:
     """The number of changes so far, and their seconds from result to condition."""
     return metric(f"{LATENCY}_count"), metric(f"{LATENCY}_sum")
@@ -217,16 +189,6 @@ async def test_the_time_from_result_to_condition_is_observed_once_per_change(api
         await api.report(state_wire(probed="2026-01-01T00:09:00Z"))
         assert latency()[0] == count + 1
         assert latency()[1] - seconds == pytest.approx(LATENCY_SECONDS, abs=1e-6)
-
-
-async def test_a_failed_write_is_part_of_the_time_from_result_to_condition(api: Scene) -> None:
-    async with api.running():
-        _, seconds = latency()
-        api.before = refusing(ServerError("no"), kind="Pod")
-        await api.report(state_wire(), seconds=1)
-        assert latency()[1] == seconds
-        await api.recover()
-        assert latency()[1] > seconds + 1
 
 
 async def test_a_delayed_write_is_part_of_the_time_from_result_to_condition(api: Scene) -> None:
@@ -942,16 +904,3 @@ class TestServerless:
         async with api.running(serverless=False):
             await api.provider_reports("True")
         assert api.count("Pod") == {}
-
-
-async def test_stale_marks_of_an_earlier_manager_are_removed_at_the_start(api: Scene) -> None:
-    owned = owned_fields(labels=["left"], annotations=["cost"], conditions=["c/left"])
-    pod = pod_wire(
-        labels={"app": "gone", "left": "1", "users": "1"},
-        annotations={"cost": "5"},
-        conditions=[condition_wire("c/left"), condition_wire("c/users")],
-        owned=owned,
-    )
-    api.put(PODS, pod)
-    await api.run()
-    assert api.marks() == ({"users": "1"}, {}, {"c/users"})

@@ -111,17 +111,6 @@ async def test_e5_deleting_a_marker_of_a_cycle_removes_its_marks_within_an_inter
         assert cycle.labels() == {}
 
 
-async def test_messages_have_a_burst_and_the_newest_is_written(api: Reported) -> None:
-    async with api.reporting():
-        before = api.pod_writes
-        for number in range(1, 60):
-            api.message = str(number)
-            await settle(0.3)
-        assert api.pod_writes - before <= MESSAGE_BURST + 18 / 10 + 1
-        await settle(11)
-        assert api.conditions()["example.com/healthy"]["message"] == "59"
-
-
 async def test_annotations_from_messages_have_the_limit_of_messages() -> None:
     """Also of a marker without a condition. A new state among them is written at once."""
     values = [{"annotation": "l", "regex": "n(.*)"}, {"annotation": "a"}]
