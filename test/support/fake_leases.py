@@ -159,7 +159,7 @@ class FakeElectionClient:
         except TimeoutError:
             return
 
-    async def _send(self, resource: Resource[Any], key: NamespacedName | None = None) -> None:
+    async def _send(self, resource: Any, key: NamespacedName | None = None) -> None:
         assert resource is LEASES
         if key and self._leases.stored:
             assert key == _lease(self._leases.stored).key

@@ -294,7 +294,7 @@ async def test_a_standby_with_a_working_watch_does_not_poll(election: Election) 
     reads: list[float] = []
     get = two.link.get
 
-    async def counted(*args: object, **options: object) -> object:
+    async def counted(*args: Any, **options: Any) -> object:
         reads.append(asyncio.get_running_loop().time())
         return await get(*args, **options)
 
