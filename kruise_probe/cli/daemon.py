@@ -17,13 +17,13 @@ from kruise_probe.api.times import utc_now
 from kruise_probe.api.v1alpha1 import NodePodProbe
 from kruise_probe.cli.flag_types import (
     DURATION,
-    LISTEN_ADDRESS,
     OPTIONAL_OBJECT_NAME,
     Parsed,
     duration,
     flag,
     flag_command,
     number,
+    port_flag,
 )
 from kruise_probe.cli.options import (
     Port,
@@ -59,11 +59,8 @@ def _endpoint(text: str) -> str:
 class DaemonFlags(SharedFlags):
     """The command line of the daemon; durations in seconds."""
 
-    addr: str = flag(
-        "Address of /healthz, /readyz and /metrics; 0 disables them.",
-        LISTEN_ADDRESS,
-        ":10221",
-        group="Metrics and health",
+    addr: str = port_flag(
+        "Address of /healthz, /readyz and /metrics; 0 disables them.", default=":10221"
     )
     node_name: str = flag(
         "Name of this node.", OPTIONAL_OBJECT_NAME, "", envvar=["NODE_NAME"], group="Node"

@@ -265,26 +265,29 @@ def flag(
     names: tuple[str, ...] = (),
     **attributes: Any,
 ) -> Any:
-    """A field that declares one flag: `--` and its name, or `names`."""
+    """A field that declares one flag: `--` and its name, or `names`, as kubectl's flags, which have no variable."""
 
     def param(field: str) -> click.Parameter:
         declared = names or (f"--{field.replace('_', '-')}",)
-        return Flag([*declared, field], help=help, type=kind, default=default, **attributes)
+        options = {"help": help, "type": kind, "default": default, "env": not names, **attributes}
+        return Flag([*declared, field], **options)
 
     return dataclasses.field(metadata={"param": param})
 
 
+switch: Final = partial(flag, kind=GO_BOOL, default=False)
+cluster_flag: Final = partial(flag, group="Cluster")
 system_namespace_flag: Final = partial(
-    flag,
+    cluster_flag,
     "Namespace of kruise-probe's own Leases.",
     NAMESPACE,
     SYSTEM_NAMESPACE,
     envvar=["POD_NAMESPACE"],
-    group="Cluster",
 )
-same_label_keys_flag: Final = partial(
-    flag, "The same value as the manager's flag.", LABEL_KEYS, "", metavar="KEY,…"
-)
+label_keys_flag: Final = partial(flag, kind=LABEL_KEYS, default="", metavar="KEY,…")
+same_label_keys_flag: Final = partial(label_keys_flag, "The same value as the manager's flag.")
+file_flag: Final = partial(flag, kind=click.Path(), names=("-f", "--filename"), metavar="FILE")
+port_flag: Final = partial(flag, kind=LISTEN_ADDRESS, group="Metrics and health")
 
 
 def argument(metavar: str, **attributes: Any) -> Any:

@@ -11,7 +11,13 @@ from typing import Final
 import click
 
 from kruise_probe.api.errors import FatalError
-from kruise_probe.cli.flag_types import argument, flag, flag_command, same_label_keys_flag
+from kruise_probe.cli.flag_types import (
+    argument,
+    file_flag,
+    flag,
+    flag_command,
+    same_label_keys_flag,
+)
 from kruise_probe.cli.terminal import Cell, Terminal, show
 from kruise_probe.lint.findings import Finding, as_json, as_sarif, as_text, summary
 from kruise_probe.lint.linter import lint as lint_sources
@@ -84,13 +90,9 @@ class LintFlags:
     """The command line."""
 
     files: tuple[str, ...] = argument("[FILE]...", nargs=-1, type=click.Path())
-    filenames: tuple[str, ...] = flag(
+    filenames: tuple[str, ...] = file_flag(
         "File, folder (its hidden folders are skipped), or - for standard input; repeatable.",
-        click.Path(),
-        names=("-f", "--filename"),
-        env=False,
         multiple=True,
-        metavar="FILE",
     )
     allowed_label_keys: frozenset[str] = same_label_keys_flag()
     output: str = flag(
@@ -98,7 +100,6 @@ class LintFlags:
         click.Choice(list(_FORMATS)),
         "text",
         names=("-o", "--output"),
-        env=False,
     )
 
 

@@ -14,15 +14,17 @@ from kruise_probe.api.v1alpha1 import PodProbeMarker
 from kruise_probe.cli.flag_types import (
     DURATION,
     GO_BOOL,
-    LABEL_KEYS,
     LISTEN_ADDRESS,
     OBJECT_NAME,
     OPTIONAL_NAMESPACE,
     RATE,
     SERVERLESS,
+    cluster_flag,
     flag,
     flag_command,
+    label_keys_flag,
     number,
+    port_flag,
 )
 from kruise_probe.cli.options import Port, SharedFlags, probing_enabled, serving, user_agent
 from kruise_probe.controllers import product
@@ -40,20 +42,12 @@ _webhook_flag = partial(flag, group="Webhook")
 class ManagerFlags(SharedFlags):
     """The command line of the manager; durations in seconds."""
 
-    namespace: str = flag(
-        "Reconcile markers and pods of this namespace only.",
-        OPTIONAL_NAMESPACE,
-        "",
-        group="Cluster",
+    namespace: str = cluster_flag(
+        "Reconcile markers and pods of this namespace only.", OPTIONAL_NAMESPACE, ""
     )
-    metrics_addr: str = flag(
-        "Address of /metrics; 0 disables it.", LISTEN_ADDRESS, ":8080", group="Metrics and health"
-    )
-    health_probe_addr: str = flag(
-        "Address of /healthz and /readyz; 0 disables them.",
-        LISTEN_ADDRESS,
-        ":8000",
-        group="Metrics and health",
+    metrics_addr: str = port_flag("Address of /metrics; 0 disables it.", default=":8080")
+    health_probe_addr: str = port_flag(
+        "Address of /healthz and /readyz; 0 disables them.", default=":8000"
     )
     enable_leader_election: bool = _election(
         "Elect one active manager; the others are standbys.", GO_BOOL, True
@@ -83,11 +77,8 @@ class ManagerFlags(SharedFlags):
         metavar="FILE",
         show_default="none is needed",
     )
-    allowed_label_keys: frozenset[str] = flag(
-        "Reserved label keys that policies may write. Give `kruise-probe manifests` the same, for the CRD.",
-        LABEL_KEYS,
-        "",
-        metavar="KEY,…",
+    allowed_label_keys: frozenset[str] = label_keys_flag(
+        "Reserved label keys that policies may write. Give `kruise-probe manifests` the same, for the CRD."
     )
     sync_period: float = _reconciling(
         "How often to reconcile every key again (resync); 0 for never.", DURATION, "10m"
@@ -100,11 +91,11 @@ class ManagerFlags(SharedFlags):
     )
     podprobemarker_workers: int = _reconciling("Concurrent reconciles of markers.", number(1), 4)
     nodepodprobe_workers: int = _reconciling("Concurrent reconciles of nodes.", number(1), 48)
-    rest_config_qps: float = flag(
-        "Maximum requests per second to the API server; 0 for no limit.", RATE, "0", group="Cluster"
+    rest_config_qps: float = cluster_flag(
+        "Maximum requests per second to the API server; 0 for no limit.", RATE, "0"
     )
-    rest_config_burst: int = flag(
-        "Burst of requests above --rest-config-qps.", number(0), 0, group="Cluster"
+    rest_config_burst: int = cluster_flag(
+        "Burst of requests above --rest-config-qps.", number(0), 0
     )
     controller_cache_sync_timeout: float = _reconciling(
         "Timeout of the initial cache sync.", DURATION, "2m"

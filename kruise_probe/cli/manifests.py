@@ -10,21 +10,22 @@ import click
 from kruise_probe.api.names import SYSTEM_NAMESPACE
 from kruise_probe.cli.flag_types import (
     GATES,
-    GO_BOOL,
-    LABEL_KEYS,
     NAMESPACE,
     SERVERLESS,
     FeatureGates,
     flag,
     flag_command,
+    label_keys_flag,
     number,
+    switch,
 )
 from kruise_probe.manifests import yaml_of
 from kruise_probe.manifests.crds import all_crds, marker_json_schema
 from kruise_probe.manifests.install import DEFAULT_IMAGE, Install, default_install
 
 _both = partial(flag, group="Manager and daemon")
-_webhook = partial(flag, group="Webhook")
+_webhook = partial(switch, group="Webhook")
+_instead = partial(switch, group="What to print")
 _DOCKERFILE = Path(__file__).parents[2] / "Dockerfile"  # only a checkout has it
 
 
@@ -32,14 +33,9 @@ _DOCKERFILE = Path(__file__).parents[2] / "Dockerfile"  # only a checkout has it
 class ManifestFlags:
     """The command line."""
 
-    crds_only: bool = flag(
-        "Print only the CustomResourceDefinitions.", GO_BOOL, False, group="What to print"
-    )
-    json_schema: bool = flag(
-        "Print only the JSON Schema of PodProbeMarker, which editors use for completion and checks.",
-        GO_BOOL,
-        False,
-        group="What to print",
+    crds_only: bool = _instead("Print only the CustomResourceDefinitions.")
+    json_schema: bool = _instead(
+        "Print only the JSON Schema of PodProbeMarker, which editors use for completion and checks."
     )
     namespace: str = _both("Namespace of manager and daemon.", NAMESPACE, SYSTEM_NAMESPACE)
     image: str = _both("Image of manager and daemon.", default=DEFAULT_IMAGE)
@@ -56,11 +52,9 @@ class ManifestFlags:
         metavar="NAME=BOOL,…",
         group="Manager and daemon",
     )
-    allowed_label_keys: frozenset[str] = _both(
+    allowed_label_keys: frozenset[str] = label_keys_flag(
         "Reserved label keys that policies may write: for the CRD's rules and the manager.",
-        LABEL_KEYS,
-        "",
-        metavar="KEY,…",
+        group="Manager and daemon",
     )
     cri_socket: str = _both(
         "Socket of the container runtime on the nodes. The daemon mounts its folder.",
@@ -68,22 +62,18 @@ class ManifestFlags:
         metavar="PATH",
         show_default="in /run/containerd",
     )
-    metrics_secure: bool = flag(
+    metrics_secure: bool = switch(
         "Serve /metrics only to users with permission to get it; false: to everyone who can connect.",
-        GO_BOOL,
-        True,
+        default=True,
     )
-    admission_policy: bool = flag(
+    admission_policy: bool = switch(
         "Limit the writes of each daemon's token to its own node; set to false before Kubernetes 1.30.",
-        GO_BOOL,
-        True,
+        default=True,
     )
     webhook: bool = _webhook(
-        "Install the manager's webhook, which Kruise's own CRDs and serverless pods need.",
-        GO_BOOL,
-        False,
+        "Install the manager's webhook, which Kruise's own CRDs and serverless pods need."
     )
-    cert_manager: bool = _webhook("Use cert-manager for the webhook's certificate.", GO_BOOL, False)
+    cert_manager: bool = _webhook("Use cert-manager for the webhook's certificate.")
 
 
 @flag_command(ManifestFlags)

@@ -14,11 +14,12 @@ from kruise_probe import __version__
 from kruise_probe.cli.flag_types import (
     DAEMON,
     GATES,
-    GO_BOOL,
     PROBE_MARKERS,
     FeatureGates,
+    cluster_flag,
     describe_gates,
     flag,
+    switch,
     system_namespace_flag,
 )
 from kruise_probe.client.config import ClusterConfig, load_config
@@ -38,17 +39,14 @@ _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 class SharedFlags:
     """Flags of both manager and daemon."""
 
-    kubeconfig: str | None = flag(
+    kubeconfig: str | None = cluster_flag(
         "Kubeconfig file. Without it: KUBECONFIG, then the pod's own service account, then ~/.kube/config.",
         click.Path(),
         metavar="FILE",
-        group="Cluster",
     )
     system_namespace: str = system_namespace_flag()
-    metrics_secure: bool = flag(
+    metrics_secure: bool = switch(
         "Serve the port of /metrics over TLS only, and require a bearer token of a user with permission to get /metrics.",
-        GO_BOOL,
-        False,
         group="Metrics and health",
     )
     log_format: str = flag(

@@ -31,6 +31,7 @@ from kruise_probe.cli.flag_types import (
     NAMESPACE,
     Parsed,
     argument,
+    cluster_flag,
     flag,
     same_label_keys_flag,
     system_namespace_flag,
@@ -122,12 +123,10 @@ def _impersonated(text: str) -> str:
 
 def output_flag(*forms: str) -> Any:
     """The flag of the output's form; the first one is the default."""
-    return flag(
-        "Output format.", click.Choice(forms), forms[0], names=("-o", "--output"), env=False
-    )
+    return flag("Output format.", click.Choice(forms), forms[0], names=("-o", "--output"))
 
 
-_connection = partial(flag, env=False, group="Cluster")
+_connection = partial(cluster_flag, env=False)
 IMPERSONATED: Final = Parsed("name", _impersonated)
 
 
@@ -139,16 +138,14 @@ class QueryFlags:
         "Namespace to read.",
         NAMESPACE,
         names=("-n", "--namespace"),
-        env=False,
         shell_complete=complete_namespaces,
         show_default="that of the context",
     )
     output: str = output_flag("table", "json", "yaml")
     allowed_label_keys: frozenset[str] = same_label_keys_flag()
-    kubeconfig: str | None = flag(
+    kubeconfig: str | None = cluster_flag(
         "Kubeconfig file. Without it: KUBECONFIG, then ~/.kube/config, then the pod's own service account.",
         click.Path(dir_okay=False),
-        group="Cluster",
     )
     context: str = _connection("Context of the kubeconfig.", default="", show_default="current")
     cluster: str = _connection(
@@ -233,7 +230,6 @@ class SelectingFlags(QueryFlags):
         "Only objects with these labels, such as app=web,tier!=test.",
         Parsed("selector", _selector),
         names=("-l", "--selector"),
-        env=False,
     )
 
 

@@ -13,7 +13,7 @@ import click
 import msgspec
 
 from kruise_probe.api.errors import FatalError
-from kruise_probe.cli.flag_types import GO_BOOL, flag, flag_command
+from kruise_probe.cli.flag_types import flag_command, switch
 from kruise_probe.cli.query import (
     MARKER_KINDS,
     SelectingFlags,
@@ -49,20 +49,8 @@ class StatusFlags(SelectingFlags):
         shell_complete=complete_markers,
     )
     output: str = output_flag("table", "wide", "json", "yaml")
-    all_namespaces: bool = flag(
-        "Read all namespaces.",
-        GO_BOOL,
-        False,
-        names=("-A", "--all-namespaces"),
-        env=False,
-    )
-    watch: bool = flag(
-        "Continue and show every change.",
-        GO_BOOL,
-        False,
-        names=("-w", "--watch"),
-        env=False,
-    )
+    all_namespaces: bool = switch("Read all namespaces.", names=("-A", "--all-namespaces"))
+    watch: bool = switch("Continue and show every change.", names=("-w", "--watch"))
 
     def view(self, snapshot: Snapshot, notes: Sequence[str]) -> StatusView:
         """The view of the chosen markers."""

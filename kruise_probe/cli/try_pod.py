@@ -16,7 +16,7 @@ from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.problems import did_you_mean
 from kruise_probe.api.times import format_time
 from kruise_probe.api.v1alpha1 import PodProbeMarker
-from kruise_probe.cli.flag_types import flag, flag_command
+from kruise_probe.cli.flag_types import file_flag, flag_command
 from kruise_probe.cli.query import (
     MARKER_KINDS,
     POD_KINDS,
@@ -67,12 +67,8 @@ class TryFlags(QueryFlags):
         default="",
         shell_complete=complete_markers,
     )
-    filename: str | None = flag(
-        "File with the marker, or a folder; - is standard input. Without it: the markers of the cluster.",
-        click.Path(),
-        names=("-f", "--filename"),
-        env=False,
-        metavar="FILE",
+    filename: str | None = file_flag(
+        "File with the marker, or a folder; - is standard input. Without it: the markers of the cluster."
     )
 
 
