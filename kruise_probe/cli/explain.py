@@ -56,11 +56,9 @@ def explain(flags: ExplainFlags) -> None:
     """
     if bool(flags.pods) == bool(flags.selector):
         raise click.UsageError("name pods, or select them with -l")
-    views, namespace = flags.run(partial(_explain, flags))
+    views = flags.run(partial(_explain, flags))
     one_or_all = views[0] if len(flags.pods) == 1 else ExplanationsView(items=views)
     print_view(one_or_all, flags.output, partial(_lines, views, flags.output == "wide"))
-    if not views and flags.output in ("text", "wide"):
-        click.echo(f"No pods of namespace {namespace} have these labels.", err=True)
 
 
 def _lines(views: Sequence[ExplanationView], wide: bool, terminal: Terminal) -> Iterator[str]:
@@ -70,15 +68,15 @@ def _lines(views: Sequence[ExplanationView], wide: bool, terminal: Terminal) -> 
         yield from explanation_lines(view, terminal, wide=wide)
 
 
-async def _explain(flags: ExplainFlags, reader: Reader) -> tuple[list[ExplanationView], str]:
-    """The views, and the namespace that was read."""
+async def _explain(flags: ExplainFlags, reader: Reader) -> list[ExplanationView]:
     snapshot = await reader.read()
     found = _select(snapshot, flags, reader.namespace)
     unmatched = any(not snapshot.matching.markers_of(pod) for pod in found)
     notes = list(reader.notes)  # without those on markers of other namespaces
     others = await reader.visible(MARKERS, "") if unmatched else []
-    views = [explanation(snapshot, pod, notes, others=others) for pod in found]
-    return views, reader.namespace
+    if not found and flags.output in ("text", "wide"):
+        click.echo(f"No pods of namespace {reader.namespace} have these labels.", err=True)
+    return [explanation(snapshot, pod, notes, others=others) for pod in found]
 
 
 def _select(snapshot: Snapshot, flags: ExplainFlags, namespace: str) -> list[SeenPod]:

@@ -187,21 +187,19 @@ class QueryFlags:
             return asyncio.run(connected())
         except (KubeError, TimeoutError, BaseExceptionGroup) as error:
             first = first_of(error)
-            if isinstance(first, KubeError):
+            if isinstance(first, (KubeError, TimeoutError, FatalError)):
                 raise FatalError(_with_remedy(first, config.source or config.server)) from None
-            if isinstance(first, TimeoutError):
-                raise FatalError(
-                    f"the API server of {config.source or config.server} did not send all objects within "
-                    f"{DEADLINE_SECONDS:g} s; try again, or read one namespace with -n"
-                ) from None
-            if isinstance(first, FatalError):
-                raise first from None
             raise
 
 
-def _with_remedy(error: KubeError, source: str) -> str:
+def _with_remedy(error: BaseException, source: str) -> str:
     """The error with what the user can do about it."""
     match error:
+        case TimeoutError():
+            return (
+                f"the API server of {source} did not send all objects within {DEADLINE_SECONDS:g} s; "
+                "try again, or read one namespace with -n"
+            )
         case ConnectionFailed():
             return (
                 f"{error}; check that the API server of {source} runs, and that it is the right one"
@@ -254,10 +252,7 @@ def name_argument(metavar: str, kinds: Collection[str], hint: str, **attributes:
             raise click.UsageError(f"{text!r}: {hint}")
         return name
 
-    def names(_: click.Context, __: click.Parameter, value: Any) -> Any:
-        return tuple(map(name, value)) if isinstance(value, tuple) else name(value)
-
-    return argument(metavar, callback=names, **attributes)
+    return argument(metavar, type=Parsed("name", name), **attributes)
 
 
 def print_view(view: msgspec.Struct, form: str, lines: Callable[[Terminal], Iterable[str]]) -> None:
