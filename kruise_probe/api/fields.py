@@ -19,7 +19,7 @@ from typing import Annotated, Any, NamedTuple, Union, get_args, get_origin, get_
 
 import msgspec
 
-from kruise_probe.api.problems import ErrorKind, Problem, shorten, violation
+from kruise_probe.api.problems import CEL_BOUNDS, ErrorKind, Problem, shorten, violation
 
 Check = Callable[[Any, str], Iterable[Problem]]
 
@@ -138,13 +138,20 @@ def _texts(struct: type[msgspec.Struct]) -> dict[str, str]:
 
 
 def errors_in(value: Any, shape: Shape, path: str, *, stored: bool = False) -> Iterator[Problem]:
-    """The broken bounds and rules of a value and of everything in it, lazily; `stored` leaves out those of admission only."""
+    """The broken bounds and rules of a value and of everything in it, lazily.
+
+    `stored` leaves out what a stored object may break: upper bounds of texts and lists (`CEL_BOUNDS`), and rules of admission.
+    """
     field = shape.field
     if value is None:
         if field.required:
             yield violation(path, ErrorKind.REQUIRED, "must be set")
         return
-    yield from _bound_errors(value, shape, path)
+    yield from (
+        each
+        for each in _bound_errors(value, shape, path)
+        if not (stored and each.reason in CEL_BOUNDS)
+    )
     if field.values and value not in field.values:
         known = ", ".join(f'"{each}"' for each in field.values if each)
         yield violation(path, ErrorKind.NOT_SUPPORTED, f"supported values: {known}", value)

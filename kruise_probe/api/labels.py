@@ -16,7 +16,7 @@ from cachetools import LRUCache, cached
 
 from kruise_probe.api.fields import Field, Rule, each_key, errors_in, literal, rule, shape_of
 from kruise_probe.api.names import DELETION_COST_ANNOTATION
-from kruise_probe.api.problems import CEL_BOUNDS, ErrorKind, Problem, violation
+from kruise_probe.api.problems import ErrorKind, Problem, violation
 
 MAX_NAME_PART: Final = 63
 MAX_PREFIX: Final = 253
@@ -281,9 +281,8 @@ def _compile(
 
 def _requirement(key: str, operator: str, values: tuple[str, ...]) -> Requirement:
     written = LabelSelectorRequirement(key, operator, values)
-    for error in errors_in(written, shape_of(LabelSelectorRequirement), ""):
-        if error.reason not in CEL_BOUNDS:
-            raise ValueError(f"selector requirement on {key!r}: {error.message}")
+    for error in errors_in(written, shape_of(LabelSelectorRequirement), "", stored=True):
+        raise ValueError(f"selector requirement on {key!r}: {error.message}")
     is_in = operator in ("In", "NotIn")
     negated = operator in ("NotIn", "DoesNotExist")
     return Requirement(key, frozenset(values) if is_in else None, negated)

@@ -146,9 +146,9 @@ class ContainerProbe(_Wire, frozen=True):
         fields = [*_set_fields(self.probe, _TIMING), *_set_fields(self, _IDENTITY)]
         return [(name, value) for name, value in fields if value is not None]
 
-    def errors(self, path: str = "") -> Iterator[Problem]:
-        """What is wrong with it, lazily. The daemon asks too, as a NodePodProbe may be edited by hand."""
-        yield from errors_in(self, shape_of(ContainerProbe), path, stored=True)
+    def errors(self) -> Iterator[Problem]:
+        """Why it may not run, lazily. The daemon asks too, as a NodePodProbe may be edited by hand."""
+        return errors_in(self, shape_of(ContainerProbe), "", stored=True)
 
     @property
     def hash(self) -> str:

@@ -13,11 +13,10 @@ from kruise_probe.api.core import MAX_TIMEOUT_SECONDS
 from kruise_probe.api.extraction import PatternBudget, PatternError
 from kruise_probe.api.fields import errors_in, key_error, shape_of
 from kruise_probe.api.labels import SELECTOR_IMMUTABLE
-from kruise_probe.api.problems import CEL_BOUNDS, ErrorKind, Problem, violation
+from kruise_probe.api.problems import ErrorKind, Problem, violation
 from kruise_probe.api.reserved import reserved_label_error
 from kruise_probe.api.v1alpha1 import (
     OWN_SELECTOR_KEY,
-    ContainerProbe,
     MarkerPolicy,
     PodContainerProbe,
     PodProbeMarkerSpec,
@@ -54,11 +53,6 @@ def marker_errors(
                         str(error),
                         each.regex,
                     )
-
-
-def is_valid_probe(entry: ContainerProbe) -> bool:
-    """Whether a probe may run: it breaks no rule, except a limit of `CEL_BOUNDS`."""
-    return all(each.reason in CEL_BOUNDS for each in entry.errors())
 
 
 def clamp_timeout(entry: PodContainerProbe) -> PodContainerProbe:

@@ -27,7 +27,6 @@ from kruise_probe.api.v1alpha1 import (
 from kruise_probe.api.validation import (
     clamp_timeout,
     fields_without_effect,
-    is_valid_probe,
     marker_errors,
 )
 
@@ -184,7 +183,7 @@ def _probes(marker: PodProbeMarker, invalid: Invalid) -> tuple[CompiledProbe, ..
     for index, written in enumerate(marker.spec.probes or ()):
         path, probe = f"spec.probes[{index}]", clamp_timeout(written)
         named = {(f"{path}.name", None), (f"{path}.containerName", None)}.isdisjoint(invalid)
-        if not named or not is_valid_probe(probe):
+        if not named or any(probe.errors()):
             continue
         container_probe, port_name = _container_probe(marker.metadata.name, probe)
         has_condition = (f"{path}.podConditionType", None) not in invalid

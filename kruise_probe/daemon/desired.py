@@ -22,14 +22,10 @@ import psutil
 
 from kruise_probe.api.core import Probe
 from kruise_probe.api.keys import NamespacedName, ProbeKey, ProbeName
-from kruise_probe.api.problems import ErrorKind, Problem, first_errors
+from kruise_probe.api.problems import Problem, first_errors
 from kruise_probe.api.v1alpha1 import ContainerProbe, NodePodProbeSpec
 from kruise_probe.daemon.cri.containers import ContainerView
 from kruise_probe.daemon.probers.prober import Target
-
-_FATAL_KINDS: Final = frozenset(
-    {ErrorKind.REQUIRED, ErrorKind.INVALID, ErrorKind.NOT_SUPPORTED, ErrorKind.FORBIDDEN}
-)
 
 
 class DesiredProbe(NamedTuple):
@@ -106,13 +102,9 @@ def invalid_reason(entry: ContainerProbe) -> str:
 
 def _is_fatal(error: Problem) -> bool:
     field = error.path.rpartition(".")[2]
-    if field == "port" and isinstance(error.value, str):
-        return False
-    return (
-        error.reason in _FATAL_KINDS
-        and field != "host"
-        and not field.endswith(("Seconds", "Threshold"))
-    )
+    is_text_of_port = field == "port" and isinstance(error.value, str)
+    is_clamped = field.endswith(("Seconds", "Threshold"))
+    return not (is_text_of_port or is_clamped or field == "host")
 
 
 IPAddress = IPv4Address | IPv6Address

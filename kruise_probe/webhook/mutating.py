@@ -20,7 +20,7 @@ from kruise_probe.api.pods import Pod
 from kruise_probe.api.reserved import reserved_condition_error
 from kruise_probe.api.resources import PODS
 from kruise_probe.api.v1alpha1 import PodContainerProbe, PodProbeMarker
-from kruise_probe.api.validation import clamp_timeout, is_valid_probe
+from kruise_probe.api.validation import clamp_timeout
 from kruise_probe.webhook.admission import (
     ALLOWED,
     AdmissionRequest,
@@ -83,7 +83,7 @@ def _probes(pod: Pod, markers: Iterable[PodProbeMarker]) -> Iterator[tuple[str, 
             condition, key = probe.pod_condition_type, (probe.container_name, probe.name)
             if condition in seen or key in seen or not pod.container(probe.container_name):
                 continue
-            if reserved_condition_error(condition or "") is None and is_valid_probe(probe):
+            if reserved_condition_error(condition or "") is None and not any(probe.errors()):
                 seen |= {condition, key}
                 yield marker.key.name, probe
 
