@@ -12,7 +12,7 @@ import msgspec
 from cachetools import LRUCache, cached
 
 from kruise_probe.api.core import GRPCAction, HTTPGetAction, ProbeAction, TCPSocketAction
-from kruise_probe.api.extraction import FromMessage, PatternBudget
+from kruise_probe.api.extraction import FromMessage, MarkValue, PatternBudget
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.labels import Selector, compile_selector
 from kruise_probe.api.pods import Container, Pod
@@ -22,6 +22,7 @@ from kruise_probe.api.v1alpha1 import (
     MarkerPolicy,
     PodContainerProbe,
     PodProbeMarker,
+    ProbeState,
     stored_bytes,
 )
 from kruise_probe.api.validation import (
@@ -42,19 +43,21 @@ _next_serial: Final = count().__next__
 Invalid = frozenset[tuple[str, str | None]]
 """Path and key of each error in a marker; also each path with None."""
 
+_Values = dict[str, MarkValue]
+
 MarkField = Literal["labels", "annotations"]
 """The two kinds of marks with keys: the name of their attribute."""
 MARK_FIELDS: Final[tuple[MarkField, MarkField]] = ("labels", "annotations")
 
 
-class Marks(NamedTuple):
-    """The labels and annotations that one policy writes, without invalid and reserved ones."""
-
-    labels: Mapping[str, str | FromMessage]
-    annotations: Mapping[str, str | FromMessage]
+WantedItems = tuple[tuple[str, MarkValue], ...]
 
 
-NO_MARKS: Final = Marks({}, {})
+class WantedMarks(NamedTuple):
+    """Labels and annotations of a pod in one state of a probe; None for keys that must be absent."""
+
+    labels: WantedItems
+    annotations: WantedItems
 
 
 class CompiledProbe(NamedTuple):
@@ -66,7 +69,8 @@ class CompiledProbe(NamedTuple):
         container_probe: the probe for NodePodProbe.spec, with scheme and path filled in.
         port_name: the name of the container port, to be resolved for each pod; empty for a numeric port.
         condition_type: empty if there is none, or if it is invalid or reserved.
-        policies: by state.
+        wanted: the marks by state, without invalid and reserved ones; each state has all keys. Without a policy for Unknown it
+            has no entry for Unknown, which then changes no marks.
         entry_bytes: size of `container_probe` as stored in a NodePodProbe.
         hash: of `container_probe`; see `hash_on` for a port name.
     """
@@ -76,7 +80,7 @@ class CompiledProbe(NamedTuple):
     container_probe: ContainerProbe
     port_name: str
     condition_type: str
-    policies: Mapping[str, Marks]
+    wanted: Mapping[str, WantedMarks]
     entry_bytes: int
     hash: str
 
@@ -133,7 +137,7 @@ class CompiledMarker(msgspec.Struct, frozen=True, eq=False):
     def pod_view(self) -> object:
         """All that decides what is written to pods: equal for an edit of times and thresholds only."""
         probes = [
-            (probe.name, probe.container, probe.hash, probe.condition_type, probe.policies)
+            (probe.name, probe.container, probe.hash, probe.condition_type, probe.wanted)
             for probe in self.probes
         ]
         is_large = self.entry_bytes > ENTRY_BYTES  # such entries may be left out
@@ -153,7 +157,7 @@ def compile_marker(
     invalid = frozenset((error.path, key) for error in errors for key in (error.key, None))
     selects = not any(path.startswith("spec.selector") for path, _ in invalid)
     probes = _probes(marker, invalid)
-    policies = [marks for probe in probes for marks in probe.policies.values()]
+    marks = [marks for probe in probes for marks in probe.wanted.values()]
     return CompiledMarker(
         key=marker.key,
         generation=marker.metadata.generation or 0,
@@ -163,13 +167,10 @@ def compile_marker(
         probes=probes,
         errors=tuple(first_errors(errors)),
         condition_types=frozenset(probe.condition_type for probe in probes) - {""},
-        labels=frozenset(key for marks in policies for key in marks.labels),
-        annotations=frozenset(key for marks in policies for key in marks.annotations),
+        labels=frozenset(key for each in marks for key, _ in each.labels),
+        annotations=frozenset(key for each in marks for key, _ in each.annotations),
         from_message=any(
-            isinstance(value, FromMessage)
-            for marks in policies
-            for values in marks
-            for value in values.values()
+            isinstance(value, FromMessage) for each in marks for items in each for _, value in items
         ),
         fields_without_effect=fields_without_effect(marker.spec),
         entry_bytes=sum(probe.entry_bytes for probe in probes),
@@ -194,12 +195,7 @@ def _probes(marker: PodProbeMarker, invalid: Invalid) -> tuple[CompiledProbe, ..
                 container_probe=container_probe,
                 port_name=port_name,
                 condition_type=(has_condition and probe.pod_condition_type) or "",
-                policies={
-                    policy.state: _marks(policy, at, invalid)
-                    for number, policy in enumerate(probe.marker_policy or ())
-                    for at in (f"{path}.markerPolicy[{number}]",)
-                    if (f"{at}.state", None) not in invalid
-                },
+                wanted=_wanted(probe, path, invalid),
                 entry_bytes=stored_bytes(container_probe),
                 hash=container_probe.hash,
             )
@@ -207,14 +203,35 @@ def _probes(marker: PodProbeMarker, invalid: Invalid) -> tuple[CompiledProbe, ..
     return tuple(probes)
 
 
-def _marks(policy: MarkerPolicy, path: str, invalid: Invalid) -> Marks:
-    """The valid static values, replaced by those from the message."""
-    labels: dict[str, str | FromMessage] = {
+def _wanted(probe: PodContainerProbe, path: str, invalid: Invalid) -> Mapping[str, WantedMarks]:
+    """The values of each state's policy, and None for keys that only policies of other states name."""
+    policies: dict[str, tuple[_Values, _Values]] = {
+        ProbeState.SUCCEEDED: ({}, {}),
+        ProbeState.FAILED: ({}, {}),
+    }
+    for number, policy in enumerate(probe.marker_policy or ()):
+        at = f"{path}.markerPolicy[{number}]"
+        if (f"{at}.state", None) not in invalid:
+            policies[policy.state] = _values(policy, at, invalid)
+    no_labels = {key: None for labels, _ in policies.values() for key in labels}
+    no_annotations = {key: None for _, annotations in policies.values() for key in annotations}
+    return {
+        state: WantedMarks(
+            tuple(sorted({**no_labels, **labels}.items())),
+            tuple(sorted({**no_annotations, **annotations}.items())),
+        )
+        for state, (labels, annotations) in policies.items()
+    }
+
+
+def _values(policy: MarkerPolicy, path: str, invalid: Invalid) -> tuple[_Values, _Values]:
+    """The valid labels and annotations: static values, replaced by those from the message."""
+    labels: _Values = {
         key: value
         for key, value in (policy.labels or {}).items()
         if (f"{path}.labels", key) not in invalid
     }
-    annotations: dict[str, str | FromMessage] = {
+    annotations: _Values = {
         key: value
         for key, value in (policy.annotations or {}).items()
         if (f"{path}.annotations", key) not in invalid
@@ -227,7 +244,7 @@ def _marks(policy: MarkerPolicy, path: str, invalid: Invalid) -> Marks:
             key, size = wanted.label or wanted.annotation or "", PatternBudget().take(pattern)
             static = values.get(key)
             values[key] = FromMessage(pattern, static if isinstance(static, str) else None, size)
-    return Marks(labels, annotations)
+    return labels, annotations
 
 
 def _container_probe(marker: str, probe: PodContainerProbe) -> tuple[ContainerProbe, str]:

@@ -10,8 +10,9 @@ from kruise_probe.api.messages import searched_part
 from kruise_probe.api.names import REASON_DAEMON_STALE
 from kruise_probe.api.times import parse_time
 from kruise_probe.api.v1alpha1 import ContainerProbeState, ProbeState
+from kruise_probe.controllers.compiled import WantedMarks
 from kruise_probe.controllers.markers.conditions import VALUE_INVALID, listed
-from kruise_probe.controllers.pods.claims import Claim, WantedMarks
+from kruise_probe.controllers.pods.claims import Claim
 from kruise_probe.controllers.pods.marking import CONDITION_STATUS, values_of
 from kruise_probe.inspection.commands import command_problem, failure_hint, split_hint, start_hint
 from kruise_probe.inspection.link import (

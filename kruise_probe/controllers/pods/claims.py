@@ -13,17 +13,17 @@ from typing import Final, NamedTuple
 
 from cachetools import LRUCache, cached
 
-from kruise_probe.api.extraction import MAX_INSTRUCTIONS, FromMessage, MarkValue
+from kruise_probe.api.extraction import MAX_INSTRUCTIONS, FromMessage
 from kruise_probe.api.keys import NamespacedName, ProbeName
 from kruise_probe.api.names import REASON_PROBE_REMOVED
 from kruise_probe.api.pods import NOTHING_OWNED, Owned, Pod
 from kruise_probe.api.v1alpha1 import ProbeState
 from kruise_probe.controllers.compiled import (
-    NO_MARKS,
     CompiledMarker,
     CompiledProbe,
     MarkField,
-    Marks,
+    WantedItems,
+    WantedMarks,
 )
 from kruise_probe.controllers.limits import claiming_markers
 
@@ -33,23 +33,13 @@ CLAIM_BYTES: Final = 512
 NAME_BYTES: Final = 128
 """Upper estimates of the cache memory of a claim, and of each name in it, without their strings."""
 
-WantedItems = tuple[tuple[str, MarkValue], ...]
-
-
-class WantedMarks(NamedTuple):
-    """Labels and annotations of a pod in one state of a probe; None for keys that must be absent."""
-
-    labels: WantedItems
-    annotations: WantedItems
-
 
 class Claim(NamedTuple):
     """What one probe writes on a pod.
 
     Attributes:
         name: `<marker>#<probe>`.
-        wanted: the marks by state; each state has all keys. Without a policy for Unknown it has no entry for Unknown, which
-            then changes no marks.
+        wanted: see `CompiledProbe`; without the keys of other claims.
         paused: the annotation of its marker pauses it.
     """
 
@@ -143,7 +133,12 @@ def claims_of(markers: tuple[CompiledMarker, ...]) -> Claims:
 @cached(_cache, key=lambda marker: (marker.serial,))
 def _own_claims(marker: CompiledMarker) -> Claims:
     """The claims of a marker alone, also while it is being deleted. A live one shares its entry with `claims_of`."""
-    return _resolved(tuple(_uncontested(probe, marker) for probe in marker.probes))
+    return _resolved(
+        tuple(
+            Claim(probe.name, probe.container, probe.condition_type, probe.wanted, marker.paused)
+            for probe in marker.probes
+        )
+    )
 
 
 def _resolved(claims_in_order: tuple[Claim, ...]) -> Claims:
@@ -216,34 +211,6 @@ def _without_patterns(claim: Claim) -> Claim:
     )
 
 
-def _uncontested(probe: CompiledProbe, marker: CompiledMarker) -> Claim:
-    """The claim of a probe before conflicts are resolved."""
-    states = [ProbeState.SUCCEEDED, ProbeState.FAILED]
-    if ProbeState.UNKNOWN in probe.policies:
-        states.append(ProbeState.UNKNOWN)
-    wanted: dict[str, WantedMarks] = {
-        state: WantedMarks(
-            labels=_wanted_items(probe.policies, state, "labels"),
-            annotations=_wanted_items(probe.policies, state, "annotations"),
-        )
-        for state in states
-    }
-    return Claim(
-        name=probe.name,
-        container=probe.container,
-        condition_type=probe.condition_type,
-        wanted=wanted,
-        paused=marker.paused,
-    )
-
-
-def _wanted_items(policies: Mapping[str, Marks], state: str, field: MarkField) -> WantedItems:
-    """The values of this state's policy, and None for keys that only policies of other states name."""
-    present: Mapping[str, MarkValue] = getattr(policies.get(state, NO_MARKS), field)
-    absent = {key: None for each in policies.values() for key in getattr(each, field)}
-    return tuple(sorted({**absent, **present}.items()))
-
-
 def conflicts_of(marker: CompiledMarker, claims: Claims) -> list[ClaimConflict]:
     """The names that probes of `marker` claim and other probes own."""
     return [
@@ -267,10 +234,10 @@ def _claimed_names(
     probe: CompiledProbe, claims: Claims
 ) -> tuple[tuple[str, Iterable[str], Owners], ...]:
     """Kind, names that the probe claims, and the owners of names of that kind."""
-    policies = probe.policies.values()
+    every_key = probe.wanted[ProbeState.SUCCEEDED]
     return (
-        ("label", {key for each in policies for key in each.labels}, claims.labels),
-        ("annotation", {key for each in policies for key in each.annotations}, claims.annotations),
+        ("label", {key for key, _ in every_key.labels}, claims.labels),
+        ("annotation", {key for key, _ in every_key.annotations}, claims.annotations),
         ("condition type", {probe.condition_type} - {""}, claims.condition_types),
     )
 

@@ -36,12 +36,11 @@ from kruise_probe.api.pods import NOTHING_OWNED, Owned, Pod, PodCondition
 from kruise_probe.api.reserved import reserved_condition_error
 from kruise_probe.api.times import format_time, parse_time
 from kruise_probe.api.v1alpha1 import ContainerProbeState, ProbeState
-from kruise_probe.controllers.compiled import MARK_FIELDS, CompiledMarker, MarkField
+from kruise_probe.controllers.compiled import MARK_FIELDS, CompiledMarker, MarkField, WantedMarks
 from kruise_probe.controllers.limits import NOTHING_LEFT_OUT, LeftOut
 from kruise_probe.controllers.pods.claims import (
     Claim,
     Claims,
-    WantedMarks,
     claims_with_container,
     marks_of,
 )

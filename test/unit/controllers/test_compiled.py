@@ -1,13 +1,12 @@
 """Invalid entries of a marker are ignored one by one; the others are used."""
 
-from collections.abc import Mapping
 from typing import Any
 
 import pytest
 from support.builders import marker, policy_wire, probe_wire
 
 from kruise_probe.api.extraction import FromMessage
-from kruise_probe.controllers.compiled import compile_marker
+from kruise_probe.controllers.compiled import WantedItems, compile_marker
 
 Json = dict[str, Any]
 RESERVED = (
@@ -78,7 +77,7 @@ def test_reserved_and_invalid_policy_entries_are_ignored(
 ) -> None:
     policies = [policy_wire("Succeeded", labels, annotations)]
     (probe,) = compile_marker(marker(probes=[probe_wire(policies=policies)])).probes
-    assert probe.policies["Succeeded"] == kept
+    assert tuple(map(dict, probe.wanted["Succeeded"])) == kept
 
 
 STATIC = {"a": "static"}
@@ -106,16 +105,13 @@ def test_values_from_messages_keep_their_static_value(
     policy = policy_wire("Succeeded", STATIC, from_message=values)
     wire = marker(probes=[probe_wire(policies=[policy])])
     compiled = compile_marker(wire, allowed_labels=["my.k8s.io/x"])
-    marks = compiled.probes[0].policies["Succeeded"]
-    assert (shown(marks.labels), shown(marks.annotations)) == (labels, annotations)
+    assert tuple(map(shown, compiled.probes[0].wanted["Succeeded"])) == (labels, annotations)
     assert (compiled.labels, compiled.annotations) == (frozenset(labels), frozenset(annotations))
     assert compiled.from_message is ((labels, annotations) != (STATIC, {}))
 
 
-def shown(values: Mapping[str, str | FromMessage]) -> Json:
-    return {
-        key: value[:2] if isinstance(value, FromMessage) else value for key, value in values.items()
-    }
+def shown(items: WantedItems) -> Json:
+    return {key: value[:2] if isinstance(value, FromMessage) else value for key, value in items}
 
 
 def test_a_timeout_over_the_maximum_is_clamped_and_reported() -> None:
