@@ -7,9 +7,9 @@ Source: k8s.io/api core/v1 Pod; structured-merge-diff's fieldsV1 format for `own
 Differs: unused fields are dropped.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from sys import intern
-from typing import NamedTuple
+from typing import Final, Literal, NamedTuple
 
 import msgspec
 
@@ -122,15 +122,25 @@ class Container(NamedTuple):
         return next((number for port, number in self.ports if port == name), None)
 
 
-class Owned(NamedTuple):
-    """What a field manager owns of a pod, according to `managedFields`."""
+class Mark(NamedTuple):
+    """A condition type, a label key or an annotation key. `field` is the attribute of `Pod` with its value."""
 
-    condition_types: frozenset[str] = frozenset()
-    labels: frozenset[str] = frozenset()
-    annotations: frozenset[str] = frozenset()
+    field: Literal["conditions", "labels", "annotations"]
+    name: str
+
+    @property
+    def kind(self) -> str:
+        return "condition type" if self.field == "conditions" else self.field.removesuffix("s")
 
 
-NOTHING_OWNED = Owned()
+def names_of(marks: Iterable[Mark], field: str) -> set[str]:
+    """The names of the marks of one field."""
+    return {mark.name for mark in marks if mark.field == field}
+
+
+Owned = frozenset[Mark]
+"""What a field manager owns of a pod, according to `managedFields`."""
+NOTHING_OWNED: Final[Owned] = frozenset()
 
 
 class Pod(msgspec.Struct, frozen=True, gc=False):
@@ -176,6 +186,17 @@ class Pod(msgspec.Struct, frozen=True, gc=False):
     def paused(self) -> bool:
         """Whether the pod's annotation pauses all of its probes."""
         return self.annotations.get(PAUSED_ANNOTATION) == "true"
+
+    @property
+    def marks(self) -> frozenset[Mark]:
+        """The condition types, label keys and annotation keys that are present."""
+        return frozenset(
+            [
+                *[Mark("conditions", each.type) for each in self.conditions],
+                *[Mark("labels", key) for key in self.labels],
+                *[Mark("annotations", key) for key in self.annotations],
+            ]
+        )
 
     def container(self, name: str) -> Container | None:
         return next((each for each in self.containers if each.name == name), None)
@@ -312,8 +333,8 @@ def _shared_owned(entry: _ManagedFields) -> Owned:
 def _union(left: Owned, right: Owned) -> Owned:
     shared = _unions.get((left, right))
     if shared is None:
-        union = Owned(*(mine | theirs for mine, theirs in zip(left, right, strict=True)))
-        if sum(len(name) for names in union for name in names) > SHARED_FIELDS_BYTES:
+        union = left | right
+        if sum(len(mark.name) for mark in union) > SHARED_FIELDS_BYTES:
             return union
         shared = share(_unions, (left, right), union)
     return shared
@@ -324,16 +345,24 @@ def _owned_of(fields: bytes) -> Owned:
     top = (_fields_decoder.decode(fields) if fields else None) or {}
     metadata = _subfields(top, "f:metadata")
     conditions = _subfields(_subfields(top, "f:status"), "f:conditions")
-    return Owned(
-        condition_types=frozenset(
-            intern(type_)
-            for key in conditions
-            if key.startswith('k:{"type":"')
-            and (type_ := msgspec.json.decode(key[2:], type=dict[str, str])["type"])
-            not in NATIVE_POD_CONDITIONS
-        ),
-        labels=_leaf_names(_subfields(metadata, "f:labels")),
-        annotations=_leaf_names(_subfields(metadata, "f:annotations")),
+    types = [
+        msgspec.json.decode(key[2:], type=dict[str, str])["type"]
+        for key in conditions
+        if key.startswith('k:{"type":"')
+    ]
+    return frozenset(
+        [
+            *[
+                Mark("conditions", intern(each))
+                for each in types
+                if each not in NATIVE_POD_CONDITIONS
+            ],
+            *[Mark("labels", name) for name in _leaf_names(_subfields(metadata, "f:labels"))],
+            *[
+                Mark("annotations", name)
+                for name in _leaf_names(_subfields(metadata, "f:annotations"))
+            ],
+        ]
     )
 
 
@@ -342,5 +371,5 @@ def _subfields(fields: dict[str, msgspec.Raw], name: str) -> dict[str, msgspec.R
     return (_fields_decoder.decode(raw) if raw is not None else None) or {}
 
 
-def _leaf_names(fields: dict[str, msgspec.Raw]) -> frozenset[str]:
-    return frozenset(intern(key[2:]) for key in fields if key.startswith("f:"))
+def _leaf_names(fields: dict[str, msgspec.Raw]) -> list[str]:
+    return [intern(key[2:]) for key in fields if key.startswith("f:")]

@@ -15,7 +15,7 @@ from kruise_probe.api.core import GRPCAction, HTTPGetAction, ProbeAction, TCPSoc
 from kruise_probe.api.extraction import FromMessage, MarkValue, PatternBudget
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.labels import Selector, compile_selector
-from kruise_probe.api.pods import Container, Pod
+from kruise_probe.api.pods import Container, Mark, Pod
 from kruise_probe.api.problems import CEL_BOUNDS, Problem, first_errors
 from kruise_probe.api.v1alpha1 import (
     ContainerProbe,
@@ -43,21 +43,8 @@ _next_serial: Final = count().__next__
 Invalid = frozenset[tuple[str, str | None]]
 """Path and key of each error in a marker; also each path with None."""
 
-_Values = dict[str, MarkValue]
-
-MarkField = Literal["labels", "annotations"]
-"""The two kinds of marks with keys: the name of their attribute."""
-MARK_FIELDS: Final[tuple[MarkField, MarkField]] = ("labels", "annotations")
-
-
-WantedItems = tuple[tuple[str, MarkValue], ...]
-
-
-class WantedMarks(NamedTuple):
-    """Labels and annotations of a pod in one state of a probe; None for keys that must be absent."""
-
-    labels: WantedItems
-    annotations: WantedItems
+Wanted = Mapping[Mark, MarkValue]
+"""The labels and annotations of a pod in one state of a probe; None for keys that must be absent."""
 
 
 class CompiledProbe(NamedTuple):
@@ -69,7 +56,7 @@ class CompiledProbe(NamedTuple):
         container_probe: the probe for NodePodProbe.spec, with scheme and path filled in.
         port_name: the name of the container port, to be resolved for each pod; empty for a numeric port.
         condition_type: empty if there is none, or if it is invalid or reserved.
-        wanted: the marks by state, without invalid and reserved ones; each state has all keys. Without a policy for Unknown it
+        wanted: the labels and annotations by state, without invalid and reserved ones; each state has all keys. Without a policy for Unknown it
             has no entry for Unknown, which then changes no marks.
         entry_bytes: size of `container_probe` as stored in a NodePodProbe.
         hash: of `container_probe`; see `hash_on` for a port name.
@@ -80,13 +67,19 @@ class CompiledProbe(NamedTuple):
     container_probe: ContainerProbe
     port_name: str
     condition_type: str
-    wanted: Mapping[str, WantedMarks]
+    wanted: Mapping[str, Wanted]
     entry_bytes: int
     hash: str
 
     @property
     def container(self) -> str:
         return self.container_probe.container_name
+
+    @property
+    def marks(self) -> list[Mark]:
+        """All marks that the probe may write."""
+        condition = [Mark("conditions", self.condition_type)] if self.condition_type else []
+        return [*self.wanted[ProbeState.SUCCEEDED], *condition]
 
     def on(self, container: Container) -> ContainerProbe:
         """The probe for this container: with the number of its port, if the container has a port of that name."""
@@ -109,7 +102,7 @@ class CompiledMarker(msgspec.Struct, frozen=True, eq=False):
     Attributes:
         order: decides which marker owns a key that several claim: the older one, then by name.
         errors: the rules that the spec breaks. The invalid entries are not in `probes`.
-        condition_types, labels, annotations: all names that its probes may write.
+        marks: all marks that its probes may write.
         from_message: whether any value is extracted from a message.
         fields_without_effect: fields of the spec that kubelet uses to restart containers.
         entry_bytes: size of all its probes as stored in a NodePodProbe.
@@ -124,9 +117,7 @@ class CompiledMarker(msgspec.Struct, frozen=True, eq=False):
     selector: Selector
     probes: tuple[CompiledProbe, ...]
     errors: tuple[Problem, ...]
-    condition_types: frozenset[str]
-    labels: frozenset[str]
-    annotations: frozenset[str]
+    marks: frozenset[Mark]
     from_message: bool
     fields_without_effect: tuple[str, ...]
     entry_bytes: int
@@ -157,7 +148,6 @@ def compile_marker(
     invalid = frozenset((error.path, key) for error in errors for key in (error.key, None))
     selects = not any(path.startswith("spec.selector") for path, _ in invalid)
     probes = _probes(marker, invalid)
-    marks = [marks for probe in probes for marks in probe.wanted.values()]
     return CompiledMarker(
         key=marker.key,
         generation=marker.metadata.generation or 0,
@@ -166,11 +156,12 @@ def compile_marker(
         selector=compile_selector(marker.spec.selector) if selects else _NO_SELECTOR,
         probes=probes,
         errors=tuple(first_errors(errors)),
-        condition_types=frozenset(probe.condition_type for probe in probes) - {""},
-        labels=frozenset(key for each in marks for key, _ in each.labels),
-        annotations=frozenset(key for each in marks for key, _ in each.annotations),
+        marks=frozenset(mark for probe in probes for mark in probe.marks),
         from_message=any(
-            isinstance(value, FromMessage) for each in marks for items in each for _, value in items
+            isinstance(value, FromMessage)
+            for probe in probes
+            for wanted in probe.wanted.values()
+            for value in wanted.values()
         ),
         fields_without_effect=fields_without_effect(marker.spec),
         entry_bytes=sum(probe.entry_bytes for probe in probes),
@@ -203,36 +194,29 @@ def _probes(marker: PodProbeMarker, invalid: Invalid) -> tuple[CompiledProbe, ..
     return tuple(probes)
 
 
-def _wanted(probe: PodContainerProbe, path: str, invalid: Invalid) -> Mapping[str, WantedMarks]:
+def _wanted(probe: PodContainerProbe, path: str, invalid: Invalid) -> Mapping[str, Wanted]:
     """The values of each state's policy, and None for keys that only policies of other states name."""
-    policies: dict[str, tuple[_Values, _Values]] = {
-        ProbeState.SUCCEEDED: ({}, {}),
-        ProbeState.FAILED: ({}, {}),
-    }
+    policies: dict[str, Wanted] = {ProbeState.SUCCEEDED: {}, ProbeState.FAILED: {}}
     for number, policy in enumerate(probe.marker_policy or ()):
         at = f"{path}.markerPolicy[{number}]"
         if (f"{at}.state", None) not in invalid:
             policies[policy.state] = _values(policy, at, invalid)
-    no_labels = {key: None for labels, _ in policies.values() for key in labels}
-    no_annotations = {key: None for _, annotations in policies.values() for key in annotations}
+    every_key = {mark for values in policies.values() for mark in values}
+    in_order = sorted(every_key, key=lambda mark: (mark.field == "annotations", mark.name))
     return {
-        state: WantedMarks(
-            tuple(sorted({**no_labels, **labels}.items())),
-            tuple(sorted({**no_annotations, **annotations}.items())),
-        )
-        for state, (labels, annotations) in policies.items()
+        state: {mark: values.get(mark) for mark in in_order} for state, values in policies.items()
     }
 
 
-def _values(policy: MarkerPolicy, path: str, invalid: Invalid) -> tuple[_Values, _Values]:
-    """The valid labels and annotations: static values, replaced by those from the message."""
-    labels: _Values = {
-        key: value
+def _values(policy: MarkerPolicy, path: str, invalid: Invalid) -> Wanted:
+    """The valid static values, replaced by those from the message."""
+    values: dict[Mark, MarkValue] = {
+        Mark("labels", key): value
         for key, value in (policy.labels or {}).items()
         if (f"{path}.labels", key) not in invalid
     }
-    annotations: _Values = {
-        key: value
+    values |= {
+        Mark("annotations", key): value
         for key, value in (policy.annotations or {}).items()
         if (f"{path}.annotations", key) not in invalid
     }
@@ -240,11 +224,11 @@ def _values(policy: MarkerPolicy, path: str, invalid: Invalid) -> tuple[_Values,
         at, pattern = f"{path}.fromMessage[{index}]", wanted.regex or ""
         fields = {(f"{at}{field}", None) for field in ("", ".label", ".annotation", ".regex")}
         if fields.isdisjoint(invalid):
-            values = labels if wanted.label else annotations
-            key, size = wanted.label or wanted.annotation or "", PatternBudget().take(pattern)
-            static = values.get(key)
-            values[key] = FromMessage(pattern, static if isinstance(static, str) else None, size)
-    return labels, annotations
+            field: Literal["labels", "annotations"] = "labels" if wanted.label else "annotations"
+            mark = Mark(field, wanted.label or wanted.annotation or "")
+            static, size = values.get(mark), PatternBudget().take(pattern)
+            values[mark] = FromMessage(pattern, static if isinstance(static, str) else None, size)
+    return values
 
 
 def _container_probe(marker: str, probe: PodContainerProbe) -> tuple[ContainerProbe, str]:

@@ -171,16 +171,8 @@ class MarkedPods:
     def of_marker(self, marker: CompiledMarker) -> Iterator[Pod]:
         """The pods with a mark of ours that `marker` names, under any owner. Includes our newest writes."""
         for owned, pods in self._pods.get(marker.key.namespace, {}).items():
-            if _names_any(marker, owned):
+            if not owned.isdisjoint(marker.marks):
                 yield from pods.values()
         for pod in self._written.unseen():
-            if pod.namespace == marker.key.namespace and _names_any(marker, pod.owned):
+            if pod.namespace == marker.key.namespace and not pod.owned.isdisjoint(marker.marks):
                 yield pod
-
-
-def _names_any(marker: CompiledMarker, owned: Owned) -> bool:
-    return bool(
-        owned.labels & marker.labels
-        or owned.annotations & marker.annotations
-        or owned.condition_types & marker.condition_types
-    )

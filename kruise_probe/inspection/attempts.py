@@ -16,7 +16,6 @@ from kruise_probe.api.v1alpha1 import (
     ContainerProbeState,
     ProbeState,
 )
-from kruise_probe.controllers.compiled import MARK_FIELDS
 from kruise_probe.controllers.nodes.plan import probes_of_marker
 from kruise_probe.controllers.pods.marking import CONDITION_STATUS, values_of
 from kruise_probe.inspection.commands import handler_text
@@ -128,11 +127,12 @@ def _attempt_view(context: ProbeContext, result: TrialResult) -> AttemptView:
         values = values_of(wanted, _state_of(context, result)) if wanted else []
     labels, annotations = (
         {
-            each.key: each.value
+            each.mark.name: each.value
             for each in sorted(values, key=lambda each: each.value is None)
-            if each.field == field and (each.value is not None or each.key in getattr(pod, field))
+            if each.mark.field == field
+            and (each.value is not None or each.mark.name in getattr(pod, field))
         }
-        for field in MARK_FIELDS
+        for field in ("labels", "annotations")
     )
     return AttemptView(
         marker=context.marker.key.name,

@@ -95,7 +95,9 @@ class ProbeContext(NamedTuple):
 
     def conflict(self, *kinds: str) -> str:
         """The owners of what the probe may not write, of the first of `kinds` with a conflict; empty if there is none."""
-        texts = (listed([str(one) for one in self.conflicts if one.kind == kind]) for kind in kinds)
+        texts = (
+            listed([str(one) for one in self.conflicts if one.mark.kind == kind]) for kind in kinds
+        )
         return next(filter(None, texts), "")
 
     def reported(self, reason: str, about: str) -> str:

@@ -10,7 +10,7 @@ from kruise_probe.api.messages import searched_part
 from kruise_probe.api.names import REASON_DAEMON_STALE
 from kruise_probe.api.times import parse_time
 from kruise_probe.api.v1alpha1 import ContainerProbeState, ProbeState
-from kruise_probe.controllers.compiled import WantedMarks
+from kruise_probe.controllers.compiled import Wanted
 from kruise_probe.controllers.markers.conditions import VALUE_INVALID, listed
 from kruise_probe.controllers.pods.claims import Claim
 from kruise_probe.controllers.pods.marking import CONDITION_STATUS, values_of
@@ -163,23 +163,27 @@ def marks_link(context: ProbeContext) -> Link:
 
 
 def _values_link(
-    context: ProbeContext, claim: Claim, result: ContainerProbeState, wanted: WantedMarks
+    context: ProbeContext, claim: Claim, result: ContainerProbeState, wanted: Wanted
 ) -> Link:
     pod, values = context.pod, values_of(wanted, result)
-    wrong = [each for each in values if getattr(pod, each.field).get(each.key) != each.value]
+    wrong = [
+        each for each in values if getattr(pod, each.mark.field).get(each.mark.name) != each.value
+    ]
     if wrong:
         text = "; ".join(
-            f"{field.removesuffix('s')} {key} should be {'absent' if value is None else value}, "
-            f"but is {getattr(pod, field).get(key, 'absent')}"
-            for field, key, value, _ in wrong
+            f"{mark.kind} {mark.name} should be {'absent' if value is None else value}, "
+            f"but is {getattr(pod, mark.field).get(mark.name, 'absent')}"
+            for mark, value, _ in wrong
         )
-        only_values = all(claim.is_from_message(each.field, each.key) for each in wrong)
+        only_values = all(claim.is_from_message(each.mark) for each in wrong)
         if only_values and context.snapshot.is_recent(
             result.last_probe_time, within=MAX_VALUE_DELAY
         ):
             return waiting("marks", "ValueNew", f"{text}; the message is a few seconds old")
         return _behind_link(context, result, "marks", "MarksBehind", text)
-    text = ", ".join([f"{each.key}={each.value}" for each in values if each.value is not None])
+    text = ", ".join(
+        [f"{each.mark.name}={each.value}" for each in values if each.value is not None]
+    )
     if invalid := invalid_values(wanted, result):
         remedy = PRINT_LESS if _searched_part(result) else ""
         text = "; ".join(filter(None, (text, listed(invalid))))
@@ -187,15 +191,15 @@ def _values_link(
     return ok("marks", text or f"no marks in state {result.state}")
 
 
-def invalid_values(wanted: WantedMarks, result: ContainerProbeState) -> list[str]:
+def invalid_values(wanted: Wanted, result: ContainerProbeState) -> list[str]:
     """For each key without a valid value in the message: what the pod has instead, the pattern and the message."""
     message = result.message or ""
     searched = f" ({part})" if (part := _searched_part(result)) else ""
     if len(message) > SHOWN_MESSAGE:
         message = f"{message[:SHOWN_MESSAGE]}…"
     return [
-        f'{field.removesuffix("s")} {key} {_instead(source)}: {_why_invalid(source)} "{message}"{searched}'
-        for field, key, _, source in values_of(wanted, result)
+        f'{mark.kind} {mark.name} {_instead(source)}: {_why_invalid(source)} "{message}"{searched}'
+        for mark, _, source in values_of(wanted, result)
         if source
     ]
 

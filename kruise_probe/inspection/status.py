@@ -12,6 +12,7 @@ from kruise_probe.api.names import (
     REASON_DAEMON_STALE,
     REASON_PAUSED,
 )
+from kruise_probe.api.pods import names_of
 from kruise_probe.api.times import format_time
 from kruise_probe.api.v1alpha1 import PodContainerProbe, PodProbeMarker, ProbeState
 from kruise_probe.controllers.compiled import CompiledMarker
@@ -176,8 +177,8 @@ def _pod_view(pod: SeenPod, traces: Sequence[ProbeTrace], marker: CompiledMarker
         node=pod.node,
         phase="Terminating" if pod.deleting else pod.phase,
         results=[result_view(trace) for trace in traces],
-        labels=_select(pod.labels, marker.labels),
-        annotations=_select(pod.annotations, marker.annotations),
+        labels=_select(pod.labels, names_of(marker.marks, "labels")),
+        annotations=_select(pod.annotations, names_of(marker.marks, "annotations")),
     )
 
 
@@ -202,17 +203,15 @@ def result_view(trace: ProbeTrace) -> ResultView:
     if trace.end and (stale or reason in LEFT_OUT_REASONS):
         state, message = ProbeState.UNKNOWN, trace.end.text
         since = context.of_condition.last_transition_time if context.of_condition else ""
-    wanted = tuple(claim.wanted.values()) if claim else ()
+    marks = claim.wanted[ProbeState.SUCCEEDED] if claim else ()
     return ResultView(
         probe=context.probe.name,
         state=state,
         since=since or "",
         last_probe_time=(shown and shown.last_probe_time) or "",
         message=message or "",
-        labels=_select(pod.labels, {key for marks in wanted for key, _ in marks.labels}),
-        annotations=_select(
-            pod.annotations, {key for marks in wanted for key, _ in marks.annotations}
-        ),
+        labels=_select(pod.labels, names_of(marks, "labels")),
+        annotations=_select(pod.annotations, names_of(marks, "annotations")),
         outdated=context.is_outdated,
     )
 

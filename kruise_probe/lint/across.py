@@ -11,6 +11,7 @@ from itertools import combinations
 from pathlib import PurePath
 from typing import Final, NamedTuple
 
+from kruise_probe.api.pods import names_of
 from kruise_probe.api.problems import Problem, closest_name, did_you_mean
 from kruise_probe.api.reserved import reserved_condition_error, reserved_label_error
 from kruise_probe.api.v1alpha1 import MAX_PROBES
@@ -54,7 +55,9 @@ class FileContents:
 
 def across_files(contents: FileContents) -> Iterator[Finding]:
     """The findings that concern more than one object."""
-    written = {key for marker in contents.markers for key in marker.compiled.labels}
+    written = {
+        key for marker in contents.markers for key in names_of(marker.compiled.marks, "labels")
+    }
     selections = [select(each, contents.templates, written) for each in contents.markers]
     if contents.unclear_file is None:
         for selection in selections:
@@ -258,11 +261,11 @@ def share_pods(first: Selection, second: Selection) -> bool:
 def _conflict(marker: WrittenMarker, owner: WrittenMarker, conflict: ClaimConflict) -> Finding:
     """The finding, where the probe names what it writes: in `labels`, in `label` of `fromMessage`, and so on."""
     path, probe = marker.probe_at(conflict.probe)
-    named_in = "podConditionType" if conflict.kind == "condition type" else conflict.kind
+    named_in = "podConditionType" if conflict.mark.kind == "condition type" else conflict.mark.kind
     path, position = next(
         (
             (at, position)
-            for at, position in occurrences(probe, conflict.name, path)
+            for at, position in occurrences(probe, conflict.mark.name, path)
             if at.rpartition(".")[2].startswith(named_in)
         ),
         (path, probe.position),
@@ -272,7 +275,7 @@ def _conflict(marker: WrittenMarker, owner: WrittenMarker, conflict: ClaimConfli
         _, other = owner.probe_at(conflict.owner_probe)
         whose += f" of PodProbeMarker {owner.name} ({owner.file}:{other.position.line})"
     message = (
-        f"{conflict.kind} {conflict.name!r} is also written by {whose}; on a pod that both select, "
+        f"{conflict.mark.kind} {conflict.mark.name!r} is also written by {whose}; on a pod that both select, "
         "only one of them takes effect; use different names"
     )
     return Finding(marker.file, position, path, Rule.CONFLICT, message)

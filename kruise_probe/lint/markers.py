@@ -11,6 +11,7 @@ import msgspec
 from kruise_probe.api.labels import KEY_PREFIX, label_key_error
 from kruise_probe.api.meta import DECODE_ERRORS
 from kruise_probe.api.names import DELETION_COST_ANNOTATION, GROUP, PAUSED_ANNOTATION
+from kruise_probe.api.pods import Mark
 from kruise_probe.api.problems import ErrorKind, Problem, did_you_mean, first_errors, violation
 from kruise_probe.api.resources import MARKERS
 from kruise_probe.api.v1alpha1 import PodContainerProbe, PodProbeMarker
@@ -53,13 +54,9 @@ class WrittenMarker:
         return frozenset(text_of(probe, "podConditionType") for probe in probes) - {""}
 
     @cached_property
-    def names(self) -> frozenset[tuple[str, str, str]]:
-        """The labels, annotations and condition types that its probes write, in its namespace."""
-        return frozenset(
-            (self.namespace, kind, name)
-            for kind in ("labels", "annotations", "condition_types")
-            for name in getattr(self.compiled, kind)
-        )
+    def names(self) -> frozenset[tuple[str, Mark]]:
+        """The marks that its probes write, in its namespace."""
+        return frozenset((self.namespace, mark) for mark in self.compiled.marks)
 
     def probe_at(self, name: str) -> tuple[str, Node]:
         """The path of the first probe of this name, and the probe."""

@@ -94,7 +94,7 @@ def invalid_values(
             continue
         searched = searched_part(state.message or "", failed=state.state == ProbeState.FAILED)
         found += [
-            InvalidValue(names[claim.name], value.field.removesuffix("s"), value.key, searched)
+            InvalidValue(names[claim.name], value.mark.kind, value.mark.name, searched)
             for value in values_of(wanted, state)
             if value.invalid
         ]

@@ -8,7 +8,7 @@ Source: Kruise pkg/controller/nodepodprobe (updatePodProbeStatus).
 Differs: Kruise lets the last result win and only logs a conflict of condition types.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from cachetools import LRUCache, cached
@@ -16,21 +16,18 @@ from cachetools import LRUCache, cached
 from kruise_probe.api.extraction import MAX_INSTRUCTIONS, FromMessage
 from kruise_probe.api.keys import NamespacedName, ProbeName
 from kruise_probe.api.names import REASON_PROBE_REMOVED
-from kruise_probe.api.pods import NOTHING_OWNED, Owned, Pod
+from kruise_probe.api.pods import NOTHING_OWNED, Mark, Owned, Pod
 from kruise_probe.api.v1alpha1 import ProbeState
 from kruise_probe.controllers.compiled import (
     CompiledMarker,
-    CompiledProbe,
-    MarkField,
-    WantedItems,
-    WantedMarks,
+    Wanted,
 )
 from kruise_probe.controllers.limits import claiming_markers
 
 SHARED_CLAIMS_BYTES: Final = 16 << 20
 """Bound of the cache of claims, which has one entry for each set of markers that select a pod together."""
 CLAIM_BYTES: Final = 512
-NAME_BYTES: Final = 128
+NAME_BYTES: Final = 192
 """Upper estimates of the cache memory of a claim, and of each name in it, without their strings."""
 
 
@@ -46,58 +43,47 @@ class Claim(NamedTuple):
     name: str
     container: str
     condition_type: str
-    wanted: Mapping[str, WantedMarks]
+    wanted: Mapping[str, Wanted]
     paused: bool
 
-    def may_write(self, field: MarkField, key: str, value: str) -> bool:
+    def may_write(self, mark: Mark, value: str) -> bool:
         """Whether the claim may set the key to `value` in any state. A value from a message may be any."""
-        return any((key, value) in getattr(each, field) for each in self.wanted.values()) or (
-            self.is_from_message(field, key)
+        return self.is_from_message(mark) or any(
+            wanted.get(mark) == value for wanted in self.wanted.values()
         )
 
-    def is_from_message(self, field: MarkField, key: str) -> bool:
+    def is_from_message(self, mark: Mark) -> bool:
         """Whether the key has a value from the message in any state."""
-        return any(
-            name == key and isinstance(value, FromMessage)
-            for each in self.wanted.values()
-            for name, value in getattr(each, field)
-        )
+        return any(isinstance(wanted.get(mark), FromMessage) for wanted in self.wanted.values())
 
 
 class ClaimConflict(NamedTuple):
-    """`probe` of `marker` claims `name`, a label, annotation or condition type of `owner_probe` of `owner`."""
+    """`probe` of `marker` claims `mark` of `owner_probe` of `owner`."""
 
     marker: NamespacedName
     probe: str
-    kind: str
-    name: str
+    mark: Mark
     owner: NamespacedName
     owner_probe: str
 
     def __str__(self) -> str:
         return (
-            f"{self.kind} {self.name!r} of probe {self.probe!r} belongs to probe {self.owner_probe!r} "
+            f"{self.mark.kind} {self.mark.name!r} of probe {self.probe!r} belongs to probe {self.owner_probe!r} "
             f"of PodProbeMarker {self.owner}"
         )
 
 
-Owners = Mapping[str, Claim]
-"""By condition type or key, the one claim that may write it."""
-
-
 class Claims(NamedTuple):
-    """All claims on a pod, their containers, and the owner of each condition type and key."""
+    """All claims on a pod, their containers, and by mark the one claim that may write it."""
 
     claims: tuple[Claim, ...]
     containers: frozenset[str]
-    condition_types: Owners
-    labels: Owners
-    annotations: Owners
+    owners: Mapping[Mark, Claim]
 
-    def is_from_message(self, field: MarkField, key: str) -> bool:
+    def is_from_message(self, mark: Mark) -> bool:
         """Whether the owner of the key takes its value from the message in any state."""
-        owner = getattr(self, field).get(key)
-        return owner is not None and owner.is_from_message(field, key)
+        owner = self.owners.get(mark)
+        return owner is not None and owner.is_from_message(mark)
 
 
 def _live_serials(markers: tuple[CompiledMarker, ...]) -> tuple[int, ...]:
@@ -106,10 +92,11 @@ def _live_serials(markers: tuple[CompiledMarker, ...]) -> tuple[int, ...]:
 
 def _estimated_bytes(claims: Claims) -> int:
     """Count shared claims for each set of markers, as each set may be the last that references them."""
-    marks = [mark for claim in claims.claims for wanted in claim.wanted.values() for mark in wanted]
-    items = [item for each in marks for item in each]
     return CLAIM_BYTES * (1 + len(claims.claims)) + sum(
-        NAME_BYTES + len(key) + len(str(value)) for key, value in items
+        NAME_BYTES + len(mark.name) + len(str(value))
+        for claim in claims.claims
+        for wanted in claim.wanted.values()
+        for mark, value in wanted.items()
     )
 
 
@@ -146,22 +133,16 @@ def _resolved(claims_in_order: tuple[Claim, ...]) -> Claims:
 
     Patterns are matched in this order, up to `MAX_INSTRUCTIONS`, so that the time for one pod is bounded.
     """
-    condition_types: dict[str, Claim] = {}
-    labels: dict[str, Claim] = {}
-    annotations: dict[str, Claim] = {}
+    owners: dict[Mark, Claim] = {}
     claims: list[Claim] = []
     left = MAX_INSTRUCTIONS
     for contender in claims_in_order:
+        condition = Mark("conditions", contender.condition_type)
         claim = contender._replace(
-            condition_type=""
-            if contender.condition_type in condition_types
-            else contender.condition_type,
+            condition_type="" if condition in owners else contender.condition_type,
             wanted={
-                state: WantedMarks(
-                    tuple(item for item in marks.labels if item[0] not in labels),
-                    tuple(item for item in marks.annotations if item[0] not in annotations),
-                )
-                for state, marks in contender.wanted.items()
+                state: {mark: value for mark, value in wanted.items() if mark not in owners}
+                for state, wanted in contender.wanted.items()
             },
         )
         size = _instructions(claim)
@@ -170,76 +151,50 @@ def _resolved(claims_in_order: tuple[Claim, ...]) -> Claims:
         else:
             left -= size
         claims.append(claim)
-        every_key = claim.wanted[ProbeState.SUCCEEDED]
-        labels.update({key: claim for key, _ in every_key.labels})
-        annotations.update({key: claim for key, _ in every_key.annotations})
+        owners |= dict.fromkeys(claim.wanted[ProbeState.SUCCEEDED], claim)
         if claim.condition_type:
-            condition_types[claim.condition_type] = claim
-    containers = frozenset(claim.container for claim in claims)
-    return Claims(tuple(claims), containers, condition_types, labels, annotations)
+            owners[condition] = claim
+    return Claims(tuple(claims), frozenset(claim.container for claim in claims), owners)
 
 
 def _instructions(claim: Claim) -> int:
     """The size of all patterns that are matched in one state, the largest of all states."""
     return max(
-        sum(
-            value.instructions
-            for items in each
-            for _, value in items
-            if isinstance(value, FromMessage)
-        )
-        for each in claim.wanted.values()
+        sum(value.instructions for value in wanted.values() if isinstance(value, FromMessage))
+        for wanted in claim.wanted.values()
     )
 
 
 def _without_patterns(claim: Claim) -> Claim:
     """The claim of a pod whose patterns exceed the limit: it keeps its keys, with their static values."""
-
-    def unmatched(items: WantedItems) -> WantedItems:
-        return tuple(
-            (key, value._replace(over_limit=True))
-            if isinstance(value, FromMessage) and value.pattern
-            else (key, value)
-            for key, value in items
-        )
-
     return claim._replace(
         wanted={
-            state: WantedMarks(unmatched(each.labels), unmatched(each.annotations))
-            for state, each in claim.wanted.items()
+            state: {
+                mark: value._replace(over_limit=True)
+                if isinstance(value, FromMessage) and value.pattern
+                else value
+                for mark, value in wanted.items()
+            }
+            for state, wanted in claim.wanted.items()
         }
     )
 
 
 def conflicts_of(marker: CompiledMarker, claims: Claims) -> list[ClaimConflict]:
-    """The names that probes of `marker` claim and other probes own."""
+    """The marks that probes of `marker` claim and other probes own."""
     return [
         ClaimConflict(
             marker.key,
             probe.probe,
-            kind,
-            name,
+            mark,
             NamespacedName(marker.key.namespace, owner.marker),
             owner.probe,
         )
         for probe in marker.probes
-        for kind, names, owners in _claimed_names(probe, claims)
-        for name in sorted(names)
-        if (claim := owners.get(name)) is not None and claim.name != probe.name
+        for mark in probe.marks
+        if (claim := claims.owners.get(mark)) is not None and claim.name != probe.name
         for owner in (ProbeName.parse(claim.name),)
     ]
-
-
-def _claimed_names(
-    probe: CompiledProbe, claims: Claims
-) -> tuple[tuple[str, Iterable[str], Owners], ...]:
-    """Kind, names that the probe claims, and the owners of names of that kind."""
-    every_key = probe.wanted[ProbeState.SUCCEEDED]
-    return (
-        ("label", {key for key, _ in every_key.labels}, claims.labels),
-        ("annotation", {key for key, _ in every_key.annotations}, claims.annotations),
-        ("condition type", {probe.condition_type} - {""}, claims.condition_types),
-    )
 
 
 def claims_with_container(pod: Pod, claims: Claims) -> Claims:
@@ -258,34 +213,22 @@ def marks_of(pod: Pod, marker: CompiledMarker) -> Owned:
 
     Somebody may have emptied `managedFields`.
     """
-    owned, unowned = pod.owned, unowned_marks(pod, marker)
-    types = frozenset([each.type for each in pod.conditions]) & marker.condition_types
-    return Owned(
-        owned.condition_types & types | unowned.condition_types,
-        owned.labels & marker.labels & pod.labels.keys() | unowned.labels,
-        owned.annotations & marker.annotations & pod.annotations.keys() | unowned.annotations,
-    )
+    return pod.owned & marker.marks & pod.marks | unowned_marks(pod, marker)
 
 
 def unowned_marks(pod: Pod, marker: CompiledMarker) -> Owned:
     """The marks on `pod` that no field manager owns, and that `marker` may have written."""
-    types = marker.condition_types - pod.owned.condition_types
-    labels = (marker.labels & pod.labels.keys()) - pod.owned.labels
-    annotations = (marker.annotations & pod.annotations.keys()) - pod.owned.annotations
-    if not types and not labels and not annotations:  # the common case
+    found = marker.marks - pod.owned
+    if found:
+        found = found & pod.marks - pod.owned_by_others
+    if not found:  # the common case
         return NOTHING_OWNED
-    others, own_claims = pod.owned_by_others, _own_claims(marker)
-
-    def written(field: MarkField, keys: frozenset[str]) -> frozenset[str]:
-        owners, current = getattr(own_claims, field), getattr(pod, field)
-        return frozenset(
-            key for key in keys if key in owners and owners[key].may_write(field, key, current[key])
-        )
-
-    return Owned(
-        types.intersection([each.type for each in pod.conditions]) - others.condition_types,
-        written("labels", labels - others.labels),
-        written("annotations", annotations - others.annotations),
+    owners = _own_claims(marker).owners
+    return frozenset(
+        mark
+        for mark in found
+        if mark.field == "conditions"
+        or owners[mark].may_write(mark, getattr(pod, mark.field)[mark.name])
     )
 
 
@@ -295,11 +238,10 @@ def has_stale_mark(pod: Pod, marker: CompiledMarker, claims: Claims) -> bool:
     A condition kept for a readiness gate does not count once it has reason ProbeRemoved. A mark that the cache does
     not show does not count either: it would never be removed, so the marker's deletion would wait forever.
     """
-    marks, claims = marks_of(pod, marker), claims_with_container(pod, claims)
-    if marks.labels - claims.labels.keys() or marks.annotations - claims.annotations.keys():
-        return True
-    return any(
-        each.type not in pod.readiness_gates or each.reason != REASON_PROBE_REMOVED
+    kept = {
+        Mark("conditions", each.type)
         for each in pod.conditions
-        if each.type in marks.condition_types - claims.condition_types.keys()
-    )
+        if each.type in pod.readiness_gates and each.reason == REASON_PROBE_REMOVED
+    }
+    owners = claims_with_container(pod, claims).owners
+    return not marks_of(pod, marker) <= owners.keys() | kept

@@ -32,11 +32,11 @@ from kruise_probe.api.extraction import FromMessage, annotation_value, label_val
 from kruise_probe.api.keys import ProbeName
 from kruise_probe.api.messages import normalise_message
 from kruise_probe.api.names import REASON_DAEMON_STALE, REASON_PAUSED, REASON_PROBE_REMOVED
-from kruise_probe.api.pods import NOTHING_OWNED, Owned, Pod, PodCondition
+from kruise_probe.api.pods import Mark, Pod, PodCondition
 from kruise_probe.api.reserved import reserved_condition_error
 from kruise_probe.api.times import format_time, parse_time
 from kruise_probe.api.v1alpha1 import ContainerProbeState, ProbeState
-from kruise_probe.controllers.compiled import MARK_FIELDS, CompiledMarker, MarkField, WantedMarks
+from kruise_probe.controllers.compiled import CompiledMarker, Wanted
 from kruise_probe.controllers.limits import NOTHING_LEFT_OUT, LeftOut
 from kruise_probe.controllers.pods.claims import (
     Claim,
@@ -60,18 +60,14 @@ _NO_STATE: Final = ContainerProbeState(name="", state=ProbeState.UNKNOWN.value)
 
 
 class Changes(NamedTuple):
-    """The changes to write: None removes a label or an annotation, `deleted` names conditions to remove.
+    """The changes to write: labels and annotations, which None removes, conditions, and `deleted` conditions to remove.
 
     `conditions` are complete, except that a `last_transition_time` of None leaves it unchanged.
     """
 
-    labels: dict[str, str | None]
-    annotations: dict[str, str | None]
+    keys: dict[Mark, str | None]
     conditions: list[PodCondition]
     deleted: list[str]
-
-    def __bool__(self) -> bool:
-        return bool(self.labels or self.annotations or self.conditions or self.deleted)
 
 
 def marking(
@@ -95,7 +91,7 @@ def marking(
     """
     if pod.mirror:
         return None
-    changes = Changes({}, {}, [], [])
+    changes = Changes({}, [], [])
     claims = claims_with_container(pod, claims)
     all_paused = pod.paused
     for claim in claims.claims:
@@ -120,43 +116,41 @@ def marking(
         if wanted is not None:
             _apply(values_of(wanted, None if why_unknown else state), pod, changes)
     _remove_stale_marks(pod, claims, ended, changes)
-    return changes or None
+    return changes if any(changes) else None
 
 
 class Value(NamedTuple):
     """The value that a key should have, None if it must be absent. `invalid`: the message has no valid value for it."""
 
-    field: MarkField
-    key: str
+    mark: Mark
     value: str | None
     invalid: FromMessage | None = None
 
 
-def values_of(wanted: WantedMarks, result: ContainerProbeState | None) -> list[Value]:
+def values_of(wanted: Wanted, result: ContainerProbeState | None) -> list[Value]:
     """The values of `wanted` for this result; None has no message."""
     values: list[Value] = []
-    for field, items in zip(MARK_FIELDS, wanted, strict=True):
-        for key, source in items:
-            if not isinstance(source, FromMessage):
-                values.append(Value(field, key, source))
-                continue
-            # Providers and Kruise's daemon do not normalise their messages.
-            message = normalise_message(result.message or "") if result else ""
-            if field == "labels":
-                found = label_value(source, message)
-            else:
-                found = annotation_value(source, key, message)
-            if found is None:
-                values.append(Value(field, key, source.static, invalid=source))
-            else:
-                values.append(Value(field, key, found))
+    for mark, source in wanted.items():
+        if not isinstance(source, FromMessage):
+            values.append(Value(mark, source))
+            continue
+        # Providers and Kruise's daemon do not normalise their messages.
+        message = normalise_message(result.message or "") if result else ""
+        if mark.field == "labels":
+            found = label_value(source, message)
+        else:
+            found = annotation_value(source, mark.name, message)
+        if found is None:
+            values.append(Value(mark, source.static, invalid=source))
+        else:
+            values.append(Value(mark, found))
     return values
 
 
 def _apply(values: Iterable[Value], pod: Pod, changes: Changes) -> None:
-    for field, key, value, _ in values:
-        if getattr(pod, field).get(key) != value:
-            getattr(changes, field)[key] = value
+    for mark, value, _ in values:
+        if getattr(pod, mark.field).get(mark.name) != value:
+            changes.keys[mark] = value
 
 
 def _state(pod: Pod, claim: Claim, states: States, stale: str) -> ContainerProbeState | None:
@@ -169,13 +163,12 @@ def _state(pod: Pod, claim: Claim, states: States, stale: str) -> ContainerProbe
 
 def _owns_any(pod: Pod, claim: Claim) -> bool:
     """Whether we wrote the condition of the claim, or a mark that its policy for Unknown changes."""
-    unknown = claim.wanted.get(ProbeState.UNKNOWN)
-    if claim.condition_type in pod.owned.condition_types:
-        return True
-    return unknown is not None and (
-        any(key in pod.owned.labels for key, _ in unknown.labels)
-        or any(key in pod.owned.annotations for key, _ in unknown.annotations)
-    )
+    unknown = claim.wanted.get(ProbeState.UNKNOWN, {})
+    return _owns_condition(pod, claim) or not pod.owned.isdisjoint(unknown)
+
+
+def _owns_condition(pod: Pod, claim: Claim) -> bool:
+    return Mark("conditions", claim.condition_type) in pod.owned
 
 
 def _condition(
@@ -229,7 +222,7 @@ def _transition_time(
 
 def _mark_paused(pod: Pod, claim: Claim, changes: Changes) -> None:
     """Set the reason of our condition of a paused probe."""
-    if claim.condition_type in pod.owned.condition_types:
+    if _owns_condition(pod, claim):
         current = pod.condition(claim.condition_type)
         if current is not None and current.reason != REASON_PAUSED:
             changes.conditions.append(_with_reason(current, REASON_PAUSED))
@@ -244,35 +237,31 @@ def _remove_stale_marks(
     pod: Pod, claims: Claims, ended: Iterable[CompiledMarker], changes: Changes
 ) -> None:
     """Remove our marks, and those that we wrote for `ended`, that no live marker of the pod would write."""
-    owned = pod.owned
-    for marker in ended:
-        marks = marks_of(pod, marker)
-        owned = Owned(*(mine | found for mine, found in zip(owned, marks, strict=True)))
-    if owned is NOTHING_OWNED:
-        return
-    for field in MARK_FIELDS:
-        current, changed = getattr(pod, field), getattr(changes, field)
-        for key in getattr(owned, field) & current.keys() - changed.keys():
-            owner = getattr(claims, field).get(key)
-            if _is_stale(pod, owner, field, key, current[key]):
-                changed[key] = None
-    for condition_type in sorted(owned.condition_types - claims.condition_types.keys()):
-        current = pod.condition(condition_type)
-        if current is None:
-            continue
-        if condition_type not in pod.readiness_gates:
-            changes.deleted.append(condition_type)
-        elif current.reason != REASON_PROBE_REMOVED and not reserved_condition_error(
-            condition_type
-        ):
-            changes.conditions.append(_with_reason(current, REASON_PROBE_REMOVED))
+    owned = pod.owned.union(*(marks_of(pod, marker) for marker in ended))
+    for mark in sorted(owned):
+        owner = claims.owners.get(mark)
+        if mark.field == "conditions":
+            current = pod.condition(mark.name)
+            if owner is None and current is not None:
+                _remove_condition(pod, current, changes)
+        elif mark not in changes.keys:
+            value = getattr(pod, mark.field).get(mark.name)
+            if value is not None and _is_stale(pod, owner, mark, value):
+                changes.keys[mark] = None
 
 
-def _is_stale(pod: Pod, owner: Claim | None, field: MarkField, key: str, value: str) -> bool:
+def _remove_condition(pod: Pod, current: PodCondition, changes: Changes) -> None:
+    if current.type not in pod.readiness_gates:
+        changes.deleted.append(current.type)
+    elif current.reason != REASON_PROBE_REMOVED and not reserved_condition_error(current.type):
+        changes.conditions.append(_with_reason(current, REASON_PROBE_REMOVED))
+
+
+def _is_stale(pod: Pod, owner: Claim | None, mark: Mark, value: str) -> bool:
     """Whether the key has no owner, or a value that its owner never writes. A paused owner keeps any value."""
     if owner is None:
         return True
-    return not (pod.paused or owner.paused or owner.may_write(field, key, value))
+    return not (pod.paused or owner.paused or owner.may_write(mark, value))
 
 
 def states_of_conditions(pod: Pod, claims: Claims) -> States:

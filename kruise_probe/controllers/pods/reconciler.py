@@ -165,8 +165,9 @@ class PodReconciler:
     def _report_labels(self, pod: Pod, changes: Changes, claims: Claims) -> None:
         """Record one event for the labels with another value from the message."""
         labels = [
-            f"{claims.labels[key].name}: {key} {pod.labels.get(key, NO_VALUE)} → {value or NO_VALUE}"
-            for key, value in changes.labels.items()
+            f"{claims.owners[mark].name}: {mark.name} {pod.labels.get(mark.name, NO_VALUE)} → {value or NO_VALUE}"
+            for mark, value in changes.keys.items()
+            if mark.field == "labels"
         ]
         if labels:
             about = ObjectReference(pod.namespace, pod.name, pod.uid)

@@ -31,9 +31,8 @@ from kruise_probe.api.keys import NamespacedName, ProbeName
 from kruise_probe.api.names import REASON_DAEMON_STALE
 from kruise_probe.api.pods import Pod, PodCondition
 from kruise_probe.api.times import CLOCK_SLACK_SECONDS, TokenBucket
-from kruise_probe.controllers.compiled import MARK_FIELDS
 from kruise_probe.controllers.node_index import PodResultChange
-from kruise_probe.controllers.pods.claims import Claims, Owners
+from kruise_probe.controllers.pods.claims import Claims
 from kruise_probe.controllers.pods.marking import Changes, same_condition
 
 MESSAGE_BURST: Final = 3
@@ -90,7 +89,8 @@ def cause_of(
         pod, changes, claims
     ):
         return WriteCause.MARKS
-    return WriteCause.LABEL if changes.labels and result_change is not None else WriteCause.MESSAGE
+    has_labels = any(mark.field == "labels" for mark in changes.keys)
+    return WriteCause.LABEL if has_labels and result_change is not None else WriteCause.MESSAGE
 
 
 def _staleness_changed(pod: Pod, changes: Changes) -> bool:
@@ -106,8 +106,7 @@ def _only_values_from_messages(pod: Pod, changes: Changes, claims: Claims) -> bo
     """Whether only messages, and labels and annotations with values from messages, change."""
     return (
         not changes.deleted
-        and all(claims.is_from_message("labels", each) for each in changes.labels)
-        and all(claims.is_from_message("annotations", each) for each in changes.annotations)
+        and all(map(claims.is_from_message, changes.keys))
         and all(_same_but_message(pod.condition(each.type), each) for each in changes.conditions)
     )
 
@@ -205,10 +204,8 @@ class PatchPart(NamedTuple):
 
 def encode_patch(pod: Pod, changes: Changes) -> bytes:
     metadata: dict[str, Any] = {"uid": pod.uid}
-    if changes.labels:
-        metadata["labels"] = changes.labels
-    if changes.annotations:
-        metadata["annotations"] = changes.annotations
+    for mark, value in changes.keys.items():
+        metadata.setdefault(mark.field, {})[mark.name] = value
     body: dict[str, Any] = {"metadata": metadata}
     if changes.conditions or changes.deleted:
         written = [_entry(each, pod.condition(each.type)) for each in changes.conditions]
@@ -235,8 +232,10 @@ def was_applied(changes: Changes, written: Pod) -> bool:
     """Whether the response to a patch shows what was sent."""
     conditions = {each.type: each for each in written.conditions}
     return (
-        all(written.labels.get(key) == value for key, value in changes.labels.items())
-        and all(written.annotations.get(key) == value for key, value in changes.annotations.items())
+        all(
+            getattr(written, mark.field).get(mark.name) == value
+            for mark, value in changes.keys.items()
+        )
         and all(same_condition(conditions.get(each.type), each) for each in changes.conditions)
         and conditions.keys().isdisjoint(changes.deleted)
     )
@@ -247,18 +246,16 @@ def parts_of(changes: Changes, claims: Claims) -> list[PatchPart]:
 
     So a value that the API server refuses only affects its own marker.
     """
-    shared = Changes({}, {}, changes.conditions, changes.deleted)
+    shared = Changes({}, changes.conditions, changes.deleted)
     by_marker: dict[str, Changes] = {}
-    for field in MARK_FIELDS:
-        owners: Owners = getattr(claims, field)
-        for key, value in getattr(changes, field).items():
-            part, owner = shared, owners.get(key)
-            if owner is not None and value is not None:
-                marker = ProbeName.parse(owner.name).marker
-                part = by_marker.setdefault(marker, Changes({}, {}, [], []))
-            getattr(part, field)[key] = value
+    for mark, value in changes.keys.items():
+        part, owner = shared, claims.owners.get(mark)
+        if owner is not None and value is not None:
+            marker = ProbeName.parse(owner.name).marker
+            part = by_marker.setdefault(marker, Changes({}, [], []))
+        part.keys[mark] = value
     parts = [PatchPart(EVERY_MARKER, shared), *(PatchPart(*each) for each in by_marker.items())]
-    return [each for each in parts if each.changes]
+    return [each for each in parts if any(each.changes)]
 
 
 def pod_is_gone(error: KubeError) -> bool:

@@ -8,6 +8,7 @@ from support.builders import Json
 from support.simulation.world import World
 
 from kruise_probe.api.names import REASON_PROBE_REMOVED
+from kruise_probe.api.pods import names_of
 from kruise_probe.api.resources import LEASES, MARKERS, NODE_POD_PROBES, NODES, PODS
 from kruise_probe.api.times import parse_time
 
@@ -41,8 +42,8 @@ def _pod(pod: Json) -> Json:
             for each in pod["status"]["conditions"]
         },
         "owned": {
-            part: sorted(getattr(owned, part))
-            for part in ("labels", "annotations", "condition_types")
+            field: sorted(names_of(owned, field))
+            for field in ("labels", "annotations", "conditions")
         },
     }
 

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from support.builders import Json
 
-from kruise_probe.api.pods import SHARED_BYTES, Container, Owned, Pod
+from kruise_probe.api.pods import NOTHING_OWNED, SHARED_BYTES, Container, Mark, Owned, Pod
 from kruise_probe.api.resources import PODS
 
 RECORDED = Path(__file__).parents[2] / "data" / "pod.json"
@@ -36,11 +36,11 @@ def test_recorded_pod_is_projected_without_native_conditions() -> None:
         Container("sidecar", (("metrics", 9102),), has_startup_probe=False),
     ), "a sidecar is a container, another init container is not"
     assert {"main", "sidecar"} <= pod.started
-    assert pod.owned == Owned(
-        condition_types=frozenset({"game.io/idle"}),
-        labels=frozenset({"idle"}),
-        annotations=frozenset({"controller.kubernetes.io/pod-deletion-cost"}),
-    ), "our entry of the status subresource"
+    assert pod.owned == {
+        Mark("conditions", "game.io/idle"),
+        Mark("labels", "idle"),
+        Mark("annotations", "controller.kubernetes.io/pod-deletion-cost"),
+    }, "our entry of the status subresource"
     assert [(found.type, found.message) for found in pod.conditions] == [("game.io/idle", "idle")]
 
 
@@ -68,7 +68,7 @@ def managed(manager: str, *labels: str, **more: Any) -> Json:
     ],
 )
 def test_other_entries_are_not_owned(entry: Json) -> None:
-    assert decoded(managedFields=[entry]).owned == Owned()
+    assert decoded(managedFields=[entry]).owned == NOTHING_OWNED
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_other_entries_are_not_owned(entry: Json) -> None:
 def test_absent_and_null_decode_alike(document: Json) -> None:
     pod = PODS.decode(json.dumps(document).encode())
     assert (pod.labels, pod.annotations, pod.ip, pod.node) == ({}, {}, "", "")
-    assert (pod.containers, pod.conditions, pod.owned) == ((), (), Owned())
+    assert (pod.containers, pod.conditions, pod.owned) == ((), (), NOTHING_OWNED)
     assert (pod.initialized, pod.active) == (False, True)
 
 
@@ -108,7 +108,7 @@ def test_pods_with_other_owners_share_what_their_managers_own() -> None:
         return decoded(managedFields=[entry]).owned_by_others
 
     assert owned("1") is owned("2")
-    assert owned("1").labels == {"app"}
+    assert owned("1") == {Mark("labels", "app")}
 
 
 def test_many_fields_of_two_managers_are_not_shared() -> None:
@@ -118,7 +118,7 @@ def test_many_fields_of_two_managers_are_not_shared() -> None:
 
     assert owned(2) is owned(2)
     assert owned(500) is not owned(500)
-    assert len(owned(500).labels) == 1000
+    assert len(owned(500)) == 1000
 
 
 def test_long_annotations_are_not_shared() -> None:

@@ -6,7 +6,7 @@ import pytest
 from support.builders import marker, policy_wire, probe_wire
 
 from kruise_probe.api.extraction import FromMessage
-from kruise_probe.controllers.compiled import WantedItems, compile_marker
+from kruise_probe.controllers.compiled import Wanted, compile_marker
 
 Json = dict[str, Any]
 RESERVED = (
@@ -77,7 +77,7 @@ def test_reserved_and_invalid_policy_entries_are_ignored(
 ) -> None:
     policies = [policy_wire("Succeeded", labels, annotations)]
     (probe,) = compile_marker(marker(probes=[probe_wire(policies=policies)])).probes
-    assert tuple(map(dict, probe.wanted["Succeeded"])) == kept
+    assert shown(probe.wanted["Succeeded"]) == kept
 
 
 STATIC = {"a": "static"}
@@ -105,13 +105,17 @@ def test_values_from_messages_keep_their_static_value(
     policy = policy_wire("Succeeded", STATIC, from_message=values)
     wire = marker(probes=[probe_wire(policies=[policy])])
     compiled = compile_marker(wire, allowed_labels=["my.k8s.io/x"])
-    assert tuple(map(shown, compiled.probes[0].wanted["Succeeded"])) == (labels, annotations)
-    assert (compiled.labels, compiled.annotations) == (frozenset(labels), frozenset(annotations))
+    assert shown(compiled.probes[0].wanted["Succeeded"]) == (labels, annotations)
+    assert compiled.marks == {*compiled.probes[0].marks}
     assert compiled.from_message is ((labels, annotations) != (STATIC, {}))
 
 
-def shown(items: WantedItems) -> Json:
-    return {key: value[:2] if isinstance(value, FromMessage) else value for key, value in items}
+def shown(wanted: Wanted) -> tuple[Json, Json]:
+    """Labels and annotations; pattern and static value of those from the message."""
+    found: dict[str, Json] = {"labels": {}, "annotations": {}}
+    for mark, value in wanted.items():
+        found[mark.field][mark.name] = value[:2] if isinstance(value, FromMessage) else value
+    return found["labels"], found["annotations"]
 
 
 def test_a_timeout_over_the_maximum_is_clamped_and_reported() -> None:

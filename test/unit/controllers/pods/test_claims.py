@@ -37,7 +37,7 @@ def test_the_cache_of_claims_is_bounded_in_bytes() -> None:
     probes = [probe_wire(policies=[policy_wire("Succeeded", None, annotations)])]
     for number in range(300):
         claims = claims_of((compiled(f"m{number}", *probes),))
-        assert len(claims.annotations) == len(annotations)
+        assert len(claims.owners) == len(annotations) + 1
     assert _cache.currsize <= 16 * 1024 * 1024
     assert len(_cache) < 300
     _cache.clear()
@@ -70,9 +70,10 @@ def test_a_key_from_the_message_is_owned_like_a_static_one() -> None:
     older = compiled("older", probe_wire(policies=[value]))
     younger = compiled("younger", probe_wire(condition=None, policies=[static]))
     claims = claims_of((older, younger))
-    assert claims.labels["l"].name == claims.annotations["a"].name == "older#healthy"
-    assert claims.annotations["b"].name == "younger#healthy"
-    conflicts = [(each.kind, each.name) for each in conflicts_of(younger, claims)]
+    owners = {mark.name: owner.name for mark, owner in claims.owners.items()}
+    assert owners["l"] == owners["a"] == "older#healthy"
+    assert owners["b"] == "younger#healthy"
+    conflicts = [(each.mark.kind, each.mark.name) for each in conflicts_of(younger, claims)]
     assert conflicts == [("label", "l"), ("annotation", "a")]
 
 
@@ -86,10 +87,9 @@ def test_patterns_beyond_the_limit_of_a_pod_are_not_matched() -> None:
 
     over_limit = [
         [
-            wanted.over_limit
-            for items in claim.wanted["Succeeded"]
-            for _, wanted in items
-            if isinstance(wanted, FromMessage)
+            value.over_limit
+            for value in claim.wanted["Succeeded"].values()
+            if isinstance(value, FromMessage)
         ]
         for claim in claims_of((one(0), one(1), one(2))).claims
     ]
@@ -100,10 +100,8 @@ def test_patterns_beyond_the_limit_of_a_pod_are_not_matched() -> None:
 def test_everything_that_a_marker_names_is_owned_by_exactly_one_probe(wires: list[Json]) -> None:
     markers = [compile_marker(MARKERS.decode(msgspec.json.encode(each))) for each in wires]
     claims = claims_of(tuple(markers))
-    assert claims.labels.keys() == set().union(*(each.labels for each in markers))
-    assert claims.annotations.keys() == set().union(*(each.annotations for each in markers))
-    assert claims.condition_types.keys() == set().union(*(each.condition_types for each in markers))
-    owners = [key for each in claims.claims for key, _ in each.wanted["Succeeded"].labels]
+    assert claims.owners.keys() == set().union(*(each.marks for each in markers))
+    owners = [mark for each in claims.claims for mark in each.wanted["Succeeded"]]
     assert len(owners) == len(set(owners))
 
 
@@ -114,8 +112,12 @@ def test_an_owner_without_its_container_still_owns_its_keys() -> None:
     claims = claims_of((owner, other))
     found = claims_with_container(pod(), claims)
     assert [(each.name, each.condition_type) for each in found.claims] == [("b#healthy", "")]
-    assert not any((found.condition_types, found.labels, found.annotations))
-    assert {each.name for each in conflicts_of(other, claims)} == {"l", "a", "example.com/healthy"}
+    assert not found.owners
+    assert {each.mark.name for each in conflicts_of(other, claims)} == {
+        "l",
+        "a",
+        "example.com/healthy",
+    }
     assert claims_with_container(pod(), claims_of((other,))) is claims_of((other,))
 
 

@@ -20,7 +20,7 @@ from support.builders import (
 from support.fake_api import patched_pod
 
 from kruise_probe.api.names import MANAGER_FIELD_MANAGER
-from kruise_probe.api.pods import Pod
+from kruise_probe.api.pods import Mark, Pod, names_of
 from kruise_probe.api.resources import MARKERS, PODS
 from kruise_probe.api.v1alpha1 import ContainerProbeState
 from kruise_probe.controllers.compiled import compile_marker
@@ -108,7 +108,7 @@ def test_a_pod_without_labels_and_annotations_is_marked() -> None:
     policy = policy_wire("Succeeded", {"ok": "1"}, {"why": "idle"})
     changes = mark(bare, claims(policy), states(state()))
     assert changes is not None
-    assert (changes.labels, changes.annotations) == ({"ok": "1"}, {"why": "idle"})
+    assert keys_of(changes) == ({"ok": "1"}, {"why": "idle"})
 
 
 def test_values_of_a_probe_without_a_state_hide_no_invalid_value_of_another() -> None:
@@ -121,9 +121,17 @@ def test_values_of_a_probe_without_a_state_hide_no_invalid_value_of_another() ->
     ]
 
 
+def keys_of(changes: Changes) -> tuple[Json, Json]:
+    """The changes of labels and of annotations."""
+    keys: dict[str, Json] = {"labels": {}, "annotations": {}}
+    for mark, value in changes.keys.items():
+        keys[mark.field][mark.name] = value
+    return keys["labels"], keys["annotations"]
+
+
 def test_a_condition_that_the_pod_lacks_is_not_removed() -> None:
     there = pod(conditions=[condition_wire("c/y")], owned=owned_fields(conditions=["c/x", "c/y"]))
-    assert mark(there, claims_of(()), {}) == Changes({}, {}, [], ["c/y"])
+    assert mark(there, claims_of(()), {}) == Changes({}, [], ["c/y"])
 
 
 def gated(type: str, **condition: str) -> Pod:
@@ -178,7 +186,7 @@ def test_a_value_that_the_new_owner_never_writes_is_removed_at_once(
     changes = mark(there, claims(*BOTH), results)
 
     assert changes is not None
-    assert (changes.labels, changes.annotations) == ({"same": None}, {"cost": None})
+    assert keys_of(changes) == ({"same": None}, {"cost": None})
 
 
 ROLE = [
@@ -207,7 +215,7 @@ def test_values_come_from_the_message_of_the_result(
     changes = mark(
         pod(), claims(*ROLE, condition=None), states(state(state=result, message=message))
     )
-    assert (changes.labels, changes.annotations) == (labels, annotations) if changes else not labels
+    assert keys_of(changes) == (labels, annotations) if changes else not labels
 
 
 @pytest.mark.parametrize(
@@ -232,9 +240,8 @@ def test_the_policy_for_unknown_is_applied_to(
         now=NOW,
     )
     assert changes is not None
-    assert changes.labels == {"role": "unknown"}
     # The manager's own reasons are no message of a result.
-    assert changes.annotations == ({} if stale or left_out else {"why": "gone"})
+    assert keys_of(changes) == ({"role": "unknown"}, {} if stale or left_out else {"why": "gone"})
 
 
 def applied(wire: Json, changes: Changes) -> Json:
@@ -291,7 +298,7 @@ def test_marking_a_stale_pod_is_idempotent_and_leaves_no_result(
     """For any part of the recorded states that is `left`."""
     stale = settled(settled(wire, wires, older), wires, left, "expired")
     of = decoded(stale)
-    claimed = claims_on(of, wires).condition_types.keys() & of.owned.condition_types
+    claimed = names_of(claims_on(of, wires).owners.keys() & of.owned, "conditions")
     shown = [each.status for each in of.conditions if each.type in claimed]
     assert set(shown) <= {"Unknown"}
     assert settled(stale, wires, left, "expired") is stale
@@ -316,9 +323,7 @@ def test_without_markers_only_readiness_gates_remain(
 ) -> None:
     marked = settled(wire, wires, results)
     bare = decoded(settled(marked, [], []))
-    assert not bare.owned.labels
-    assert not bare.owned.annotations
-    assert bare.owned.condition_types <= bare.readiness_gates
+    assert bare.owned <= {Mark("conditions", each) for each in bare.readiness_gates}
 
 
 @given(some_pods, some_markers, strategies.states())
