@@ -32,15 +32,19 @@ class InvalidResponse(ConnectionFailed):
     """The response is not valid HTTP, or its encoding was not requested."""
 
 
-class ConnectionLost(ConnectionFailed):
-    """The connection ended before the response was complete.
+class TlsRefused(ConnectionFailed):
+    """The TLS handshake failed; usually one side does not trust the other. No request was processed."""
 
-    `refused_tls`: TLS failed before any response, for example because the server rejected the client certificate.
+
+class ConnectionBroken(ConnectionFailed):
+    """The connection ended before a complete response; the request may or may not have taken effect.
+
+    `was_new`: the connection was made for this request.
     """
 
-    def __init__(self, message: str, *, refused_tls: bool = False) -> None:
+    def __init__(self, message: str, *, was_new: bool = False) -> None:
         super().__init__(message)
-        self.refused_tls = refused_tls
+        self.was_new = was_new
 
 
 class ResponseParser:
@@ -190,7 +194,9 @@ class HttpConnection(asyncio.Protocol):
         self._response = ResponseParser(tunnel=tunnel, upgrade=upgrade)
         self.requests += not tunnel
         if self._transport is None:
-            self._problem = ConnectionLost("the connection was closed before the request was sent")
+            self._problem = ConnectionBroken(
+                "the connection was closed before the request was sent", was_new=self.requests == 1
+            )
         else:
             self._transport.write(data)
 
@@ -203,7 +209,7 @@ class HttpConnection(asyncio.Protocol):
         """Return the response once its header is complete.
 
         Raises:
-            ConnectionLost: the connection ended before that.
+            TlsRefused, ConnectionBroken: the connection ended before that.
             InvalidResponse: the response is not valid HTTP.
         """
         assert self._response is not None, "no request was sent"
@@ -230,7 +236,7 @@ class HttpConnection(asyncio.Protocol):
 
         Raises:
             ResponseTooLarge: the body exceeds `MAX_BODY_BYTES`, before or after decompression.
-            ConnectionLost, InvalidResponse: as `read_header`.
+            TlsRefused, ConnectionBroken, InvalidResponse: as `read_header`.
         """
         encoding = (await self.read_header()).headers.get("content-encoding", "identity").lower()
         if encoding != "identity" and not (compressed and encoding == "gzip"):
@@ -291,8 +297,12 @@ class HttpConnection(asyncio.Protocol):
         response = self._response
         if response is not None and self._problem is None and not response.end():
             where = "in the middle of the response" if response.status else "before a response"
-            refused_tls = refused_tls and self.requests == 1 and not response.status
-            self._problem = ConnectionLost(f"{reason} {where}", refused_tls=refused_tls)
+            was_new, message = self.requests == 1, f"{reason} {where}"
+            # A server may reject the client certificate after the handshake.
+            if refused_tls and was_new and not response.status:
+                self._problem = TlsRefused(message)
+            else:
+                self._problem = ConnectionBroken(message, was_new=was_new)
         self.close()
         self._wake()
 

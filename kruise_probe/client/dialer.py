@@ -17,7 +17,7 @@ from urllib.parse import SplitResult, quote, unquote, urlsplit
 from kruise_probe.api.errors import ConnectionFailed
 from kruise_probe.api.keys import HostPort
 from kruise_probe.client.config import DEFAULT_PORTS, ClusterConfig, ConfigError
-from kruise_probe.client.connection import HttpConnection, reason_of
+from kruise_probe.client.connection import HttpConnection, TlsRefused, reason_of
 
 CONNECT_SECONDS = 5.0
 """Timeout of the TCP connection, including DNS."""
@@ -34,10 +34,6 @@ _KEEPALIVE: Final = (
 """An unresponsive peer is detected after two minutes. Load balancers see traffic every 30 s."""
 
 _HOST = re.compile(r"[0-9A-Za-z._:%-]+")
-
-
-class TlsRefused(ConnectionFailed):
-    """The TLS handshake failed; usually one side does not trust the other. No request was processed."""
 
 
 class Dialer:

@@ -25,10 +25,10 @@ from kruise_probe.api.kinds import KubeObject, ListPage, Resource
 from kruise_probe.api.meta import DECODE_ERRORS, ApiObject, ObjectMeta
 from kruise_probe.api.times import TokenBucket
 from kruise_probe.client.config import ClusterConfig
-from kruise_probe.client.dialer import TlsRefused
+from kruise_probe.client.connection import ConnectionBroken, TlsRefused
 from kruise_probe.client.request import JSON, PatchType, Request
 from kruise_probe.client.retries import wait_or_raise
-from kruise_probe.client.transport import ConnectionBroken, Response, Transport
+from kruise_probe.client.transport import Response, Transport
 from kruise_probe.client.watch import WatchStream
 
 T = TypeVar("T", bound=KubeObject)
@@ -301,6 +301,9 @@ class RestClient:
         try:
             response = await self._transport.round_trip(request, authorization)
             code = str(response.status)
+        except ConnectionFailed as error:
+            error.args = (f"{request}: {error}",)
+            raise
         finally:
             REQUESTS.labels(code, request.method, self._host).inc()
             DURATION.labels(request.method, self._host).observe(time() - sent_at)

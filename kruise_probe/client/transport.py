@@ -21,8 +21,8 @@ from typing import Final, NamedTuple, Self
 from kruise_probe.api.errors import ConnectionFailed, NoResponse
 from kruise_probe.api.times import utc_now
 from kruise_probe.client.config import ClusterConfig
-from kruise_probe.client.connection import SWITCHING_PROTOCOLS, ConnectionLost, HttpConnection
-from kruise_probe.client.dialer import Dialer, TlsRefused
+from kruise_probe.client.connection import SWITCHING_PROTOCOLS, HttpConnection
+from kruise_probe.client.dialer import Dialer
 from kruise_probe.client.request import METADATA_ONLY, Request
 
 IDLE_SECONDS: Final = 90.0
@@ -31,17 +31,6 @@ IDLE_SECONDS: Final = 90.0
 _WRITES = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 _TARGET = re.compile(r"[!-~]+")
 _UNPRINTABLE = re.compile(r"[^\t -~]")
-
-
-class ConnectionBroken(ConnectionFailed):
-    """The connection ended before a complete response; the request may or may not have taken effect.
-
-    `was_new`: the connection was made for this request.
-    """
-
-    def __init__(self, message: str, *, was_new: bool = False) -> None:
-        super().__init__(message)
-        self.was_new = was_new
 
 
 class ResponseStream:
@@ -69,7 +58,8 @@ class ResponseStream:
             self._transport.close_idle(math.inf)
             raise NoResponse(f"{self._request}: no data for {deadline_seconds:g} s") from error
         except ConnectionFailed as error:
-            raise _failed(self._request, error) from error
+            error.args = (f"{self._request}: {error}",)
+            raise
 
     def write(self, data: bytes) -> None:
         """Send bytes of the protocol that a 101 switched to."""
@@ -140,12 +130,7 @@ class Transport:
             ConnectionFailed: dialing failed, or the response is not valid HTTP.
         """
         data = self._encode(request, authorization)
-        try:
-            connection = await self._acquire()
-        except TlsRefused as error:
-            raise TlsRefused(f"{request}: {error}") from error
-        except ConnectionFailed as error:
-            raise ConnectionFailed(f"{request}: {error}") from error
+        connection = await self._acquire()
         sent_at = asyncio.get_running_loop().time()
         response: Response | None = None
         try:
@@ -160,8 +145,6 @@ class Transport:
                 # deadline of one more request.
                 self.close_idle(sent_at)
             raise
-        except ConnectionFailed as error:
-            raise _failed(request, error, was_new=connection.requests == 1) from error
         finally:
             if response is None or response.stream is None:
                 self.release(connection)
@@ -229,11 +212,11 @@ class Transport:
         """
         if not _TARGET.fullmatch(request.target):
             raise ConnectionFailed(
-                f"{request}: the target {request.target!r} is not a valid URL path; quote it"
+                f"the target {request.target!r} is not a valid URL path; quote it"
             )
         if authorization is not None and _UNPRINTABLE.search(authorization):
             raise ConnectionFailed(
-                f"{request}: the bearer token has characters that are invalid in a header; replace the token"
+                "the bearer token has characters that are invalid in a header; replace the token"
             )
         accept = METADATA_ONLY if request.metadata_only else "application/json"
         fields = {
@@ -251,15 +234,3 @@ class Transport:
             f"{lines}{self._identity}{proxy}{request.upgrade}\r\n"
         )
         return head.encode("ascii") + (request.body or b"")
-
-
-def _failed(
-    request: Request, error: ConnectionFailed, *, was_new: bool = False
-) -> ConnectionFailed:
-    """The error of a connection, with the request."""
-    message = f"{request}: {error}"
-    if isinstance(error, ConnectionLost):
-        return (
-            TlsRefused(message) if error.refused_tls else ConnectionBroken(message, was_new=was_new)
-        )
-    return type(error)(message)

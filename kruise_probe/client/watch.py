@@ -15,9 +15,9 @@ import msgspec
 from kruise_probe.api.errors import ConnectionFailed, Status, error_of
 from kruise_probe.api.kinds import EventType, KubeObject, Resource, WatchEvent, undecodable_of
 from kruise_probe.api.meta import DECODE_ERRORS, ApiObject
-from kruise_probe.client.connection import MAX_BODY_BYTES
+from kruise_probe.client.connection import MAX_BODY_BYTES, ConnectionBroken
 from kruise_probe.client.request import Request
-from kruise_probe.client.transport import ConnectionBroken, ResponseStream
+from kruise_probe.client.transport import ResponseStream
 
 T = TypeVar("T", bound=KubeObject)
 

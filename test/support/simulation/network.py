@@ -17,14 +17,10 @@ from support.simulation.servers import ApiServers, refusal
 
 from kruise_probe.api.errors import ConnectionFailed
 from kruise_probe.client.config import ClusterConfig
+from kruise_probe.client.connection import ConnectionBroken
 from kruise_probe.client.request import Request
 from kruise_probe.client.rest import RestClient
-from kruise_probe.client.transport import (
-    ConnectionBroken,
-    Response,
-    ResponseStream,
-    Transport,
-)
+from kruise_probe.client.transport import Response, ResponseStream, Transport
 from kruise_probe_playground.apiserver.failures import Failure
 from kruise_probe_playground.apiserver.watching import Watch
 
@@ -194,7 +190,7 @@ class FaultyConnection:
         random, chances = self._random, self.chances
         await self._pass()
         if random.random() < chances.lose_request:
-            raise ConnectionBroken(f"{request}: lost before the server", was_new=True)
+            raise ConnectionBroken("lost before the server", was_new=True)
         if random.random() < chances.refuse:
             return refusal(Failure(random.choice((429, 500, 503)), "InternalError", "simulated"))
         response = self._servers.respond(request, self._agent)
@@ -202,7 +198,7 @@ class FaultyConnection:
             await asyncio.sleep(random.uniform(0, 5))
             self._servers.respond(request, self._agent)
         if random.random() < chances.lose_answer:
-            raise ConnectionBroken(f"{request}: the answer was lost", was_new=True)
+            raise ConnectionBroken("the answer was lost", was_new=True)
         await self._pass()
         return response
 
@@ -232,7 +228,7 @@ class FaultyConnection:
     async def _open(self, request: Request) -> Response:
         await self._pass()
         if self._random.random() < self.chances.lose_request:
-            raise ConnectionBroken(f"{request}: lost before the server", was_new=True)
+            raise ConnectionBroken("lost before the server", was_new=True)
         while self.server in self._servers.frozen:
             await self._servers.thawed.wait()
         try:

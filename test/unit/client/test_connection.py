@@ -15,7 +15,7 @@ from kruise_probe.client.connection import (
     MAX_BODY_BYTES,
     MAX_FRAMING_BYTES,
     UNREAD_BYTES,
-    ConnectionLost,
+    ConnectionBroken,
     HttpConnection,
     InvalidResponse,
     ResponseParser,
@@ -217,7 +217,7 @@ async def test_lost_connection_has_its_reason_and_place(
     server.receive(before)
     server.abort(error)
     await asyncio.sleep(0)
-    with pytest.raises(ConnectionLost) as raised:
+    with pytest.raises(ConnectionBroken) as raised:
         await connection.read_body()
     assert str(raised.value) == f"{reason} {words}"
 
@@ -227,7 +227,7 @@ async def test_stream_returns_received_bytes_before_its_error() -> None:
     server.receive(CHUNKED + chunk(b"a"))
     server.receive_eof()
     assert await connection.read_chunk() == b"a"
-    with pytest.raises(ConnectionLost):
+    with pytest.raises(ConnectionBroken):
         await connection.read_chunk()
 
 

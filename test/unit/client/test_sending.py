@@ -31,12 +31,11 @@ from kruise_probe.api.errors import (
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.resources import LEASES
 from kruise_probe.client.config import ClusterConfig
-from kruise_probe.client.connection import HttpConnection
+from kruise_probe.client.connection import ConnectionBroken, HttpConnection
 from kruise_probe.client.credentials import AuthInfo, Credentials
 from kruise_probe.client.pod_streams import open_stream
 from kruise_probe.client.request import PatchType
 from kruise_probe.client.rest import ResourceListerWatcher, RestClient
-from kruise_probe.client.transport import ConnectionBroken
 
 MAX_RETRIES = 10
 
