@@ -17,8 +17,7 @@ from kruise_probe.api.pods import NOTHING_OWNED, Pod
 from kruise_probe.api.v1alpha1 import NodePodProbe, PodProbeMarker
 from kruise_probe.controllers.compiled import CompiledMarker
 from kruise_probe.controllers.limits import is_virtual
-from kruise_probe.controllers.node_index import PodResultChange, ProbesChange
-from kruise_probe.controllers.pods.writes import PendingChange
+from kruise_probe.controllers.node_index import PodResultChange, ProbesChange, ResultsChange
 from kruise_probe.controllers.state import State
 from kruise_probe.workqueue.queue import Priority
 
@@ -60,7 +59,7 @@ class PodEvents(_Events):
             # In a fixed order, unlike a set of objects that compare by identity.
             self._queues.enqueue_status_of(dict.fromkeys((*before, *after)))
             if _statuses(old) != _statuses(new) and is_virtual(self._state.node(new.node)):
-                change = PendingChange(PodResultChange.STATE, seen_at=None)
+                change = ResultsChange(PodResultChange.STATE)
                 self._state.limits.record_change(new.key, change)
         self._enqueue_deleting(new)
 
@@ -216,7 +215,7 @@ class NodePodProbeEvents(_Events):
         for key, changed in change.pods.items():
             if not ours or key.namespace == ours:
                 edited = changed.edited if leads else frozenset()
-                self._state.limits.record_change(key, PendingChange(changed.kind, now, edited))
+                self._state.limits.record_change(key, ResultsChange(changed.kind, edited, now))
                 self._queues.pods.add(key, Priority.HIGH)
         markers = self._state.matching.markers
         self._queues.enqueue_status_of(filter(None, map(markers.get, change.markers)))

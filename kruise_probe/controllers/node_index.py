@@ -50,12 +50,17 @@ class PodResultChange(IntEnum):
     STATE = 2
 
 
-class ChangedResults(NamedTuple):
-    """The most important change of one pod's results; the probes with any, and those with a result of another handler."""
+class ResultsChange(NamedTuple):
+    """The most important change in the results of one pod.
+
+    Attributes:
+        edited: the probes with the first result of another handler.
+        seen_at: the loop time of the first change; None for one by a serverless provider.
+    """
 
     kind: PodResultChange
-    names: list[str]
-    edited: frozenset[str]
+    edited: frozenset[str] = frozenset()
+    seen_at: float | None = None
 
 
 class ProbesChange(NamedTuple):
@@ -68,7 +73,7 @@ class ProbesChange(NamedTuple):
     """
 
     spec: bool
-    pods: Mapping[NamespacedName, ChangedResults]
+    pods: Mapping[NamespacedName, ResultsChange]
     markers: frozenset[NamespacedName]
 
 
@@ -119,18 +124,16 @@ class NodePodProbeIndex:
         }
         self._views[name] = NodeView(entries, statuses)
         markers = self._index_entries(name, before.entries, entries) if spec else set()
-        pods: dict[NamespacedName, ChangedResults] = {}
+        pods: dict[NamespacedName, ResultsChange] = {}
         for identity in {**before.statuses, **statuses}:
             old_status, status = before.statuses.get(identity), statuses.get(identity)
             if old_status == status:
                 continue
-            changed = _changed_results(old_status, status)
-            if changed is None:
-                continue
-            for probe in changed.names:
+            change, probes = _changed_results(old_status, status)
+            for probe in probes:
                 markers.add(NamespacedName(identity[0], ProbeName.parse(probe).marker))
-            if status is not None:
-                pods[NamespacedName(status.namespace, status.name)] = changed
+            if probes and status is not None:
+                pods[NamespacedName(status.namespace, status.name)] = change
         return ProbesChange(spec, pods, frozenset(markers))
 
     def remove(self, name: str) -> ProbesChange:
@@ -156,29 +159,25 @@ class NodePodProbeIndex:
 
 def _changed_results(
     before: PodProbeStatus | None, after: PodProbeStatus | None
-) -> ChangedResults | None:
-    """Compare the results of one pod; None if only times changed. A result of an edited handler is a change."""
+) -> tuple[ResultsChange, list[str]]:
+    """The change of one pod's results, and the probes with any: none if only times changed."""
     removed = {state.name: state for state in (before and before.probe_states) or ()}
-    kinds: list[PodResultChange] = []
+    kind = PodResultChange.MESSAGE
     names: list[str] = []
     edited: list[str] = []
     for state in (after and after.probe_states) or ():
         previous = removed.pop(state.name, None)
         if previous is None:
-            kinds.append(PodResultChange.FIRST_RESULT)
+            kind = max(kind, PodResultChange.FIRST_RESULT)
         elif previous.state != state.state:
-            kinds.append(PodResultChange.STATE)
-        elif previous.message != state.message or previous.probe_hash != state.probe_hash:
-            kinds.append(PodResultChange.MESSAGE)
-        else:
+            kind = PodResultChange.STATE
+        elif previous.message == state.message and previous.probe_hash == state.probe_hash:
             continue
         names.append(state.name)
         known = previous and previous.probe_hash
         if known and state.probe_hash and known != state.probe_hash:
             edited.append(state.name)
-    if removed:
-        kinds.append(PodResultChange.MESSAGE)
-    return ChangedResults(max(kinds), [*names, *removed], frozenset(edited)) if kinds else None
+    return ResultsChange(kind, frozenset(edited)), [*names, *removed]
 
 
 def _markers_of_entries(entries: Mapping[str, PodProbe]) -> set[NamespacedName]:

@@ -31,7 +31,7 @@ from kruise_probe.api.keys import NamespacedName, ProbeName
 from kruise_probe.api.names import REASON_DAEMON_STALE
 from kruise_probe.api.pods import Pod, PodCondition
 from kruise_probe.api.times import CLOCK_SLACK_SECONDS, TokenBucket
-from kruise_probe.controllers.node_index import PodResultChange
+from kruise_probe.controllers.node_index import PodResultChange, ResultsChange
 from kruise_probe.controllers.pods.claims import Claims
 from kruise_probe.controllers.pods.marking import Changes, same_condition
 
@@ -51,17 +51,6 @@ EVERY_MARKER: Final = ""
 _encoder = msgspec.json.Encoder()
 
 
-class PendingChange(NamedTuple):
-    """The most important change of results since the last write of a pod, and the loop time of the first one.
-
-    `seen_at` is None for a change by a serverless provider. `edited` names the probes with the first result of another handler.
-    """
-
-    change: PodResultChange
-    seen_at: float | None
-    edited: frozenset[str] = frozenset()
-
-
 class WriteCause(StrEnum):
     """Why a pod is written; the value is a label of the metric.
 
@@ -79,10 +68,10 @@ class WriteCause(StrEnum):
 
 
 def cause_of(
-    pod: Pod, changes: Changes, claims: Claims, pending: PendingChange | None
+    pod: Pod, changes: Changes, claims: Claims, pending: ResultsChange | None
 ) -> WriteCause:
     """The cause of `changes`; `pending` is the change of results since the last write of the pod."""
-    result_change = pending.change if pending else None
+    result_change = pending.kind if pending else None
     if result_change is PodResultChange.STATE or _staleness_changed(pod, changes):
         return WriteCause.STATE
     if result_change is PodResultChange.FIRST_RESULT or not _only_values_from_messages(
@@ -140,21 +129,21 @@ class WriteLimits:
     def __init__(self, *, message_interval_seconds: float) -> None:
         self._message_interval_seconds = message_interval_seconds
         self._limits: dict[NamespacedName, _PodLimits] = {}
-        self.pending: Final[dict[NamespacedName, PendingChange]] = {}
+        self.pending: Final[dict[NamespacedName, ResultsChange]] = {}
         """By pod, the change that the next write covers."""
 
-    def record_change(self, pod: NamespacedName, change: PendingChange) -> None:
+    def record_change(self, pod: NamespacedName, change: ResultsChange) -> None:
         """Merge a change into the pending one: keep the most important kind and the earliest time."""
         known = self.pending.get(pod)
         if known is not None:
-            change = PendingChange(
-                max(known.change, change.change),
-                known.seen_at if known.seen_at is not None else change.seen_at,
+            change = ResultsChange(
+                max(known.kind, change.kind),
                 known.edited | change.edited,
+                known.seen_at if known.seen_at is not None else change.seen_at,
             )
         self.pending[pod] = change
 
-    def drop_pending(self, pod: NamespacedName, covered: PendingChange | None) -> None:
+    def drop_pending(self, pod: NamespacedName, covered: ResultsChange | None) -> None:
         """Drop a change that a write has covered, unless another one has been added to it."""
         if covered is not None and self.pending.get(pod) is covered:
             del self.pending[pod]
