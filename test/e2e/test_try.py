@@ -5,7 +5,6 @@ It runs as a service account with the role of docs/try.md.
 
 import json
 import subprocess
-import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -20,6 +19,7 @@ from support.kubectl import Kubectl, KubectlWatch
 from support.pages import block
 from support.patience import PATIENCE_SECONDS
 from support.real_node import busybox_pod, kubeconfig_of
+from support.shell import kruise_probe
 from support.target import condition, status_of
 
 Json = dict[str, Any]
@@ -66,18 +66,10 @@ class Trying:
         self._namespace = namespace
 
     def run(self, *arguments: str, file: Json | None = None) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [
-                *(sys.executable, "-m", "kruise_probe", "try", "-n", self._namespace),
-                *("--kubeconfig", self._kubeconfig, *arguments),
-                *(("-f", "-") if file else ()),
-            ],
-            input=json.dumps(file) if file else "",
-            capture_output=True,
-            text=True,
-            timeout=4 * PATIENCE_SECONDS,
-            check=False,
-        )
+        flags = ("-n", self._namespace, "--kubeconfig", self._kubeconfig)
+        if file:
+            return kruise_probe("try", *flags, *arguments, "-f", "-", input=json.dumps(file))
+        return kruise_probe("try", *flags, *arguments, input="")
 
     def attempts(self, *arguments: str, file: Json | None = None) -> tuple[int, dict[str, Json]]:
         """The exit code, and the attempts by the name of the probe."""

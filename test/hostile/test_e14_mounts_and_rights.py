@@ -1,12 +1,11 @@
 """E14: what is installed mounts one folder of the node, and grants a daemon exactly what its work needs."""
 
-import subprocess
-import sys
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 import pytest
 import yaml
+from support.shell import kruise_probe
 
 from kruise_probe.daemon.cri.endpoints import KNOWN_ENDPOINTS
 
@@ -25,14 +24,7 @@ RUNTIMES = {
 
 def manifests(*flags: str) -> list[Json]:
     """What `kruise-probe manifests` prints."""
-    done = subprocess.run(
-        [sys.executable, "-m", "kruise_probe", "manifests", *flags],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-    )
-    return list(yaml.safe_load_all(done.stdout))
+    return list(yaml.safe_load_all(kruise_probe("manifests", *flags, check=True).stdout))
 
 
 def by_kind(documents: list[Json], kind: str, name: str) -> Json:

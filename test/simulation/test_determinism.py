@@ -1,11 +1,9 @@
 """One seed is one run: every event at the same time, in the same order."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from support.shell import python
 from support.simulation.plan import PlanStep, SimulationPlan, make_plan, shrink
 from support.simulation.runner import judge
 
@@ -26,13 +24,7 @@ def test_a_seed_gives_the_same_log_here_and_in_a_new_process(seed: int) -> None:
     judge(make_plan(seed + 1))
     again = judge(make_plan(seed))
     assert again == first
-    elsewhere = subprocess.run(
-        [sys.executable, "-c", PRINT_LOG, str(TEST_FOLDER), str(seed)],
-        env=os.environ,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    elsewhere = python("-c", PRINT_LOG, str(TEST_FOLDER), str(seed), check=True)
     assert elsewhere.stdout.splitlines() == [str(each) for each in first.log]
 
 

@@ -518,12 +518,12 @@ class ScriptedNode:
         )
 
     @asynccontextmanager
-    async def daemon(self) -> AsyncIterator[None]:
-        """Run a daemon within the block; end it as SIGTERM does."""
+    async def daemon(self, seconds: float = 0.0) -> AsyncIterator[None]:
+        """Run a daemon for `seconds`, then within the block; end it as SIGTERM does."""
         with no_failed_callback():
             task = asyncio.create_task(self._run())
             try:
-                await settle()
+                await asyncio.sleep(0.001 + seconds)  # what is ready runs
                 yield
             finally:
                 task.cancel()
@@ -540,11 +540,6 @@ class ScriptedNode:
             kept, writes = self.api.object, len(self.api.writes)
         self.api.object = kept
         del self.api.writes[writes:]
-
-
-async def settle() -> None:
-    """Lets everything that is ready run, at the price of a virtual millisecond."""
-    await asyncio.sleep(0.001)
 
 
 def gaps(times: Sequence[float]) -> list[float]:

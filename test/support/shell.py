@@ -1,10 +1,11 @@
-"""Runs shell commands without blocking the event loop."""
+"""Runs shell commands without blocking the event loop, and Python to its end."""
 
 import asyncio
 import os
+import subprocess
 import sys
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 DEADLINE_SECONDS = 120
 
@@ -44,3 +45,15 @@ async def run(script: str, *, kubeconfig: Path, folder: Path) -> Ran:
             f"{script!r} has not ended within {DEADLINE_SECONDS} s: {err.decode()}"
         ) from None
     return Ran(process.returncode, out.decode(), err.decode())
+
+
+def python(*arguments: str, **more: Any) -> subprocess.CompletedProcess[str]:
+    """Runs Python to its end, whatever its exit code; `more` are options of `subprocess.run`."""
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    options = {**pipes, "timeout": DEADLINE_SECONDS, "check": False, **more}
+    return subprocess.run([sys.executable, *arguments], **options)
+
+
+def kruise_probe(*arguments: str, **more: Any) -> subprocess.CompletedProcess[str]:
+    """As `python`, for the command of the product."""
+    return python("-m", "kruise_probe", *arguments, **more)

@@ -2,10 +2,10 @@
 
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from support.shell import python
 
 ROOT = Path(__file__).parents[2]
 GENERATED = "_pb"
@@ -89,13 +89,4 @@ def test_manager_and_daemon_import_no_library_of_others(imports: str, more: set[
     """aiohttp costs each process 8 MB; RE2, which only the manager needs, 3 MB."""
     banned = {"aiohttp", "yarl", "multidict", "kruise_probe_playground"} | more
     program = f"import sys; {imports}; print({banned} & sys.modules.keys())"
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        capture_output=True,
-        text=True,
-        check=True,
-        cwd=ROOT,
-        timeout=30,
-    )
-
-    assert done.stdout.strip() == "set()"
+    assert python("-c", program, cwd=ROOT).stdout == "set()\n"

@@ -226,8 +226,7 @@ async def test_our_daemon_goes_on_where_kruises_ended_and_refreshes_once(prunes:
     """Every result is as before, in whatever order: no event, and no write but the refresh a minute after the start."""
     node = node_that_kruise_has_probed("report-answered")
     node.api.prunes = prunes
-    async with node.daemon():
-        await asyncio.sleep(200)
+    async with node.daemon(200):
         assert len(node.probers.attempts) > 300
 
         assert [write.at for write in node.api.writes] == [pytest.approx(61.5, abs=2)]

@@ -2,7 +2,6 @@
 
 import json
 import subprocess
-import sys
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +13,7 @@ from support import hollow
 from support.hollow import marker_object
 from support.kubectl import Kubectl
 from support.pages import block
-from support.patience import PATIENCE_SECONDS
+from support.shell import kruise_probe
 
 Json = dict[str, Any]
 MARKER = marker_object(hollow.probe("idle", containerName="server"), name="game", app="game")
@@ -87,13 +86,7 @@ def kubeconfig(stage: Stage, tmp_path: Path) -> Path:
 
 
 def run(kubeconfig: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "kruise_probe", *arguments, "--kubeconfig", str(kubeconfig)],
-        capture_output=True,
-        text=True,
-        timeout=2 * PATIENCE_SECONDS,
-        check=False,
-    )
+    return kruise_probe(*arguments, "--kubeconfig", str(kubeconfig))
 
 
 def assert_both_read(kubeconfig: Path, *options: str) -> None:

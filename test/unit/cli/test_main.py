@@ -4,13 +4,12 @@ import os
 import re
 import shlex
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import click
 import pytest
 import yaml
+from support.shell import kruise_probe, python
 
 from kruise_probe import __version__
 from kruise_probe.cli.main import MODE_VARIABLE, run, with_mode
@@ -92,13 +91,7 @@ def test_wrong_kubeconfig_is_one_line_and_exit_code_1(
     if content is not None:
         path.write_text(content)
 
-    done = subprocess.run(
-        [sys.executable, "-m", "kruise_probe", "manager", *WITHOUT_SERVERS, f"--kubeconfig={path}"],
-        capture_output=True,
-        text=True,
-        timeout=30,
-        check=False,
-    )
+    done = kruise_probe("manager", *WITHOUT_SERVERS, f"--kubeconfig={path}")
 
     assert (done.returncode, done.stdout) == (1, "")
     (line,) = done.stderr.splitlines()
@@ -175,28 +168,16 @@ def test_help_lists_commands_and_flags_in_groups(capsys: pytest.CaptureFixture[s
     ],
 )
 def test_version_names_its_commit(commit: str, shown: str) -> None:
-    command = [sys.executable, "-m", "kruise_probe", "--version"]
-    environment = {**os.environ, "KRUISE_PROBE_COMMIT": commit}
-    text = subprocess.check_output(command, env=environment, text=True, timeout=30)
-    assert text.startswith(f"kruise-probe {__version__} ({shown}CPython 3.")
-
-
-COMMAND = [sys.executable, "-m", "kruise_probe"]
+    done = kruise_probe("--version", env={**os.environ, "KRUISE_PROBE_COMMIT": commit})
+    assert done.stdout.startswith(f"kruise-probe {__version__} ({shown}CPython 3.")
 
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 @pytest.mark.parametrize("arguments", ["manifests --crds-only", "--version", "manager --help"])
 def test_write_error_of_the_output_is_one_line(arguments: str, unbuffered: str) -> None:
     with Path("/dev/full").open("w") as full:
-        done = subprocess.run(
-            [*COMMAND, *arguments.split()],
-            env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
-            stdout=full,
-            stderr=subprocess.PIPE,
-            text=True,
-            timeout=30,
-            check=False,
-        )
+        environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
+        done = kruise_probe(*arguments.split(), env=environment, stdout=full)
 
     error = "kruise-probe: cannot write the output: No space left on device\n"
     assert (done.returncode, done.stderr) == (1, error)
@@ -208,15 +189,8 @@ def test_closed_pipe_prints_no_error(arguments: str, unbuffered: str) -> None:
     reader, writer = os.pipe()
     os.close(reader)
     with os.fdopen(writer, "w") as pipe:
-        done = subprocess.run(
-            [*COMMAND, *arguments.split()],
-            env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
-            stdout=pipe,
-            stderr=subprocess.PIPE,
-            text=True,
-            timeout=30,
-            check=False,
-        )
+        environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
+        done = kruise_probe(*arguments.split(), env=environment, stdout=pipe)
 
     assert (done.returncode, done.stderr) == (1, "")
 
@@ -229,10 +203,7 @@ def test_broken_pipe_of_a_socket_shows_a_traceback() -> None:
         "it.main(['manifests'])"
     )
 
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, timeout=30, check=False
-    )
-
+    done = python("-c", script)
     assert done.returncode == 1
     assert "BrokenPipeError: of a socket" in done.stderr
 
@@ -252,6 +223,4 @@ def test_sigterm_during_the_imports_of_a_mode_exits_with_0(command: str, code: i
         f"it.main([{command!r}])"
     )
 
-    done = subprocess.run([sys.executable, "-c", script], timeout=30, check=False)
-
-    assert done.returncode == code
+    assert python("-c", script).returncode == code

@@ -6,7 +6,6 @@ import json
 import logging
 import os
 import stat
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
@@ -17,6 +16,7 @@ from typing import Any
 import pytest
 import yaml
 from support.scripted_http import ScriptedHttpServer, answer
+from support.shell import python
 
 from kruise_probe.api.times import utc_now
 from kruise_probe.client import config
@@ -520,16 +520,7 @@ def test_pod_does_not_import_the_official_package(account: Path) -> None:
         "print(sorted(m for m in sys.modules if m.split('.')[0] in ('kubernetes', 'yaml', 'requests')))"
     )
     root = Path(__file__).parents[3]
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        capture_output=True,
-        text=True,
-        check=True,
-        cwd=root,
-        timeout=30,
-    )
-
-    assert done.stdout.strip() == "[]"
+    assert python("-c", program, cwd=root).stdout == "[]\n"
 
 
 PROXY = "http://proxy:3128"

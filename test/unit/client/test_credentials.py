@@ -1,14 +1,13 @@
 """Credentials that other processes replace: tokens, certificates, CAs, and what a kubeconfig's plugin prints."""
 
 import asyncio
-import subprocess
-import sys
 import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
+from support.shell import python
 
 from kruise_probe.client.credentials import (
     COMPARE_SECONDS,
@@ -172,13 +171,5 @@ thread.join()
 
 @pytest.mark.parametrize("then", ["", AND_IT_ENDS_LATER], ids=["hangs", "ends-after-the-loop"])
 def test_process_exits_without_waiting_for_the_thread(then: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", GIVES_UP + then],
-        capture_output=True,
-        text=True,
-        check=True,
-        cwd=Path(__file__).parents[3],
-        timeout=30,
-    )
-
-    assert (done.stdout, done.stderr) == ("given up\n", "")
+    done = python("-c", GIVES_UP + then, cwd=Path(__file__).parents[3])
+    assert (done.returncode, done.stdout, done.stderr) == (0, "given up\n", "")

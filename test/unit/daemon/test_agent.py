@@ -60,8 +60,7 @@ def start_crowd(node: ScriptedNode, pods: int, *, age: float = 0.0) -> None:
 async def test_result_is_published_within_fifty_milliseconds(node: ScriptedNode) -> None:
     node.api.put(crowd(50))
     start_crowd(node, 50, age=100)
-    async with node.daemon():
-        await asyncio.sleep(10)
+    async with node.daemon(10):
         flipped: dict[str, float] = {}
         published: dict[str, float] = {}
 
@@ -89,8 +88,7 @@ async def test_thirty_chatty_probes_take_at_most_thirty_writes_a_minute_and_no_e
     node.probers.behaviour = date
     node.api.put(crowd(30))
     start_crowd(node, 30, age=100)
-    async with node.daemon():
-        await asyncio.sleep(10)
+    async with node.daemon(10):
         writes, events = len(node.api.writes), len(node.recorder.events)
         await asyncio.sleep(60)
         assert len(node.api.writes) - writes <= 30
@@ -102,8 +100,7 @@ async def test_thirty_chatty_probes_take_at_most_thirty_writes_a_minute_and_no_e
 async def test_a3_constant_results_cause_no_writes(node: ScriptedNode) -> None:
     node.api.put(crowd(3, 3, period_seconds=2))
     start_crowd(node, 3)
-    async with node.daemon():
-        await asyncio.sleep(5)
+    async with node.daemon(5):
         writes = len(node.api.writes)
         await asyncio.sleep(590)
         assert len(node.api.writes) == writes
@@ -136,8 +133,7 @@ async def test_a_transition_is_one_event_on_the_container_and_a_warning_if_unkno
 
 async def test_the_lease_has_the_owner_of_the_node_pod_probe(node: ScriptedNode) -> None:
     node.api.put(one(exec_probe()))
-    async with node.daemon():
-        await asyncio.sleep(15)
+    async with node.daemon(15):
         assert node.api.lease is not None
         first = node.api.lease["metadata"]["ownerReferences"]
         node.api.node = msgspec.structs.replace(node.api.node, uid="uid-node-2")
@@ -164,8 +160,7 @@ async def test_the_lease_has_the_owner_of_the_node_pod_probe(node: ScriptedNode)
 async def test_the_lease_has_no_other_owner(node: ScriptedNode, owner: OwnerReference) -> None:
     node.api.node = owner
     node.api.put(one(exec_probe()))
-    async with node.daemon():
-        await asyncio.sleep(15)
+    async with node.daemon(15):
         assert node.api.lease is not None
         assert "ownerReferences" not in node.api.lease["metadata"]
 
@@ -190,8 +185,7 @@ async def test_b2_commands_over_the_limit_take_turns(node: ScriptedNode) -> None
     node.probers.answer(OK, seconds=0.1)
     node.api.put(crowd(200, timeout_seconds=5))
     start_crowd(node, 200, age=1000)
-    async with node.daemon():
-        await asyncio.sleep(30)
+    async with node.daemon(30):
         assert len(node.api.states()) == 200
     missed = (REGISTRY.get_sample_value("kruise_probe_ticks_missed_total") or 0.0) - before
     served = Counter(attempt.target.container_id for attempt in node.probers.attempts)
@@ -268,8 +262,7 @@ async def test_an_object_that_comes_after_the_start_is_not_read_back(node: Scrip
     kept = node.api.status
     node.api.remove()
     node.probers.attempts.clear()
-    async with node.daemon():
-        await asyncio.sleep(50)
+    async with node.daemon(50):
         node.probers.answer(BAD)
         node.api.put(one(exec_probe(period_seconds=3600)), kept)
         await asyncio.sleep(0.05)
@@ -296,8 +289,7 @@ async def test_shutdown_takes_three_seconds_at_most(node: ScriptedNode) -> None:
     node.api.put(crowd(20))
     start_crowd(node, 20)
     with capture_logs() as logs:
-        async with node.daemon():
-            await asyncio.sleep(3)
+        async with node.daemon(3):
             node.probers.behaviour = hang
             node.api.fail = refuse
             await asyncio.sleep(3)
@@ -400,8 +392,7 @@ async def test_b21_after_pods_have_come_and_gone_there_are_no_more_series_than_b
     steady = pod_of(probe_of(exec_probe(), "m#p"), name="steady")
     node.containers.start("steady")
     node.api.put(spec_of(steady))
-    async with node.daemon():
-        await asyncio.sleep(2)
+    async with node.daemon(2):
         before = series()
         for number in range(1000):
             name = f"web-{number}"
@@ -423,8 +414,7 @@ async def test_nothing_is_sent_for_an_object_that_was_deleted(node: ScriptedNode
 
     node.api.put(one(exec_probe()))
     node.containers.start(age=100)
-    async with node.daemon():
-        await asyncio.sleep(3)
+    async with node.daemon(3):
         node.api.fail = count
         node.api.remove()
         await asyncio.sleep(700)
@@ -442,8 +432,7 @@ async def test_probes_are_counted_by_their_published_state(node: ScriptedNode) -
         }
 
     node.api.put(one(exec_probe()))
-    async with node.daemon():
-        await asyncio.sleep(5)
+    async with node.daemon(5):
         assert states() == {"Pending": 1}
         node.containers.start()
         await asyncio.sleep(1)
@@ -452,8 +441,7 @@ async def test_probes_are_counted_by_their_published_state(node: ScriptedNode) -
         await asyncio.sleep(2)
         assert states() == {"Failed": 1}
     node.containers.set_available(False)
-    async with node.daemon():
-        await asyncio.sleep(5)
+    async with node.daemon(5):
         assert states() == {"Failed": 1}
     assert states() == {}
 

@@ -45,8 +45,7 @@ async def test_each_of_many_probes_is_exported_once_also_with_two_pods_of_one_na
     for number in range(len(pods)):
         node.containers.start(f"web-{number}", age=100)
     node.api.put(spec_of(*pods))
-    async with node.daemon():
-        await asyncio.sleep(15)
+    async with node.daemon(15):
         samples = [
             (sample.name, tuple(sorted(sample.labels.items())))
             for family in REGISTRY.collect()

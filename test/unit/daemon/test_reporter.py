@@ -117,8 +117,7 @@ async def test_one_write_at_a_time_and_then_the_newest_content(node: ScriptedNod
         await asyncio.sleep(3)
         in_flight -= 1
 
-    async with node.daemon():
-        await asyncio.sleep(10)
+    async with node.daemon(10):
         on_writes(node, slow)
         for result in (BAD, OK, BAD):
             node.probers.answer(result)
@@ -136,8 +135,7 @@ async def test_first_change_of_a_message_is_written_at_once_and_further_ones_wai
     async def count(_: Probe, __: Target) -> ProbeResult:
         return success(str(next(numbers)))
 
-    async with node.daemon():
-        await asyncio.sleep(10)
+    async with node.daemon(10):
         written = len(write_times(node))
         node.probers.behaviour = count
         await asyncio.sleep(7.5)
@@ -175,8 +173,7 @@ async def test_restored_api_server_gets_the_lost_results(node: ScriptedNode) -> 
 async def test_a39_messages_are_shortened_for_a_spec_that_grows(node: ScriptedNode) -> None:
     node.probers.answer(success("x" * 1000))
     node.api.put(many(500))
-    async with node.daemon():
-        await asyncio.sleep(10)
+    async with node.daemon(10):
         assert {len(each.message or "") for each in node.api.states().values()} == {1000}
         shortened = counted(metrics.MESSAGES_SHORTENED)
         large = pod_of(probe_of(exec_probe("x" * 700_000)), name="large")
@@ -225,8 +222,7 @@ async def test_a_message_whose_write_fails_is_written_with_the_next_try(node: Sc
         if faults:
             raise faults.pop()
 
-    async with node.daemon():
-        await asyncio.sleep(10)
+    async with node.daemon(10):
         on_writes(node, fail_once)
         node.probers.answer(success("two"))
         await asyncio.sleep(2.3)
@@ -251,8 +247,7 @@ async def test_own_writes_in_a_row_do_not_conflict(
     node: ScriptedNode, watch_seconds: float
 ) -> None:
     """Nor is the late event of an older write an edit of the status."""
-    async with node.daemon():
-        await asyncio.sleep(10)
+    async with node.daemon(10):
         node.api.watch_seconds = watch_seconds
         for result, state in ((BAD, "Failed"), (OK, "Succeeded"), (BAD, "Failed")):
             node.probers.answer(result)
@@ -265,8 +260,7 @@ async def test_own_writes_in_a_row_do_not_conflict(
 async def test_write_that_conflicts_with_a_new_spec_is_sent_at_once_as_a_patch(
     node: ScriptedNode,
 ) -> None:
-    async with node.daemon():
-        await asyncio.sleep(10)
+    async with node.daemon(10):
         node.api.forget_handlers()  # The watch has not delivered the manager's write.
         node.api.put(many(2))
         node.probers.answer(BAD)
@@ -288,8 +282,7 @@ async def test_without_the_right_to_update_results_are_written_as_patches(
 
 async def test_write_that_hangs_is_cancelled_and_retried(node: ScriptedNode) -> None:
     on_writes(node, asyncio.Event().wait)  # type: ignore[arg-type]  # never returns
-    async with node.daemon():
-        await asyncio.sleep(15)
+    async with node.daemon(15):
         node.api.fail = None
         await asyncio.sleep(10)
         assert node.api.state() == "Succeeded"
@@ -306,8 +299,7 @@ async def test_change_during_a_refresh_is_written_at_shutdown(
             started.set()
             await asyncio.Event().wait()
 
-    async with node.daemon():
-        await asyncio.sleep(590)
+    async with node.daemon(590):
         on_writes(node, hang_once)
         await started.wait()
         node.probers.answer(result)
@@ -348,8 +340,7 @@ async def test_what_happens_before_the_response_to_a_write_is_corrected(
         return written
 
     monkeypatch.setattr(node.api, "replace_for_metadata", answered_late)
-    async with node.daemon():
-        await asyncio.sleep(25)
+    async with node.daemon(25):
         assert node.api.state() == "Succeeded"
         assert len(write_times(node)) == 2
 

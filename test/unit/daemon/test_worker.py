@@ -163,8 +163,7 @@ async def test_prober_that_cannot_be_created_affects_only_its_probe(node: Script
     node.prober_factory = fussy
     node.containers.start(age=100)
     node.api.put(spec("broken"))
-    async with node.daemon():
-        await asyncio.sleep(12)
+    async with node.daemon(12):
         assert list(node.api.states()) == ["pod/m#sound"]
         node.api.put(spec("mended"))
         await asyncio.sleep(0.15)
