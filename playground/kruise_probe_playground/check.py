@@ -5,23 +5,22 @@ condition and marks), and the pod has an event for it.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from typing import Any, NamedTuple
 
 from kruise_probe.api.keys import ProbeName
 from kruise_probe.api.names import EVENT_FAILED, EVENT_SUCCEEDED
-from kruise_probe.api.v1alpha1 import ProbeState
 from kruise_probe.inspection.snapshot import Snapshot
 from kruise_probe.inspection.traces import traces_of
 from kruise_probe_playground.ticker import PodEvent
 
 KINDS = ("report", "marks", "event")
+"""The visible effects of one state of a probe."""
+
 MAX_NAMED = 4
 """Maximum of probes that a message names."""
 
-STATES = (ProbeState.SUCCEEDED, ProbeState.FAILED)
-
-_EVENT_REASON = {ProbeState.SUCCEEDED: EVENT_SUCCEEDED, ProbeState.FAILED: EVENT_FAILED}
+EVENT_REASONS = {"Succeeded": EVENT_SUCCEEDED, "Failed": EVENT_FAILED}
 
 
 class CheckedProbe(NamedTuple):
@@ -37,16 +36,8 @@ class CheckedProbe(NamedTuple):
         return f"{pod}/{self.probe if unique else self.probe.probe}"
 
 
-class Evidence(NamedTuple):
-    """A visible effect of one state of a probe; `kind` is one of `KINDS`."""
-
-    probe: CheckedProbe
-    state: str
-    kind: str
-
-
 class Progress:
-    """Collects the evidence of all observations.
+    """Collects the effects of all observations.
 
     Args:
         wanted: the number of states that each probe must have: two for the sample, whose states change, else one.
@@ -54,11 +45,10 @@ class Progress:
 
     def __init__(self, *, wanted: int) -> None:
         self._wanted = wanted
-        self._probes: set[CheckedProbe] = set()
-        self._evidence: set[Evidence] = set()
+        self._missing: dict[CheckedProbe, dict[str, set[str]]] = {}  # effects by state
 
     def observe(self, snapshot: Snapshot, events: Iterable[PodEvent]) -> None:
-        """Add the evidence in the current objects."""
+        """Note the effects in the current objects."""
         recorded = {
             (each.involved_object.uid, each.reason, each.message.partition(": ")[0])
             for each in events
@@ -68,26 +58,29 @@ class Progress:
                 for trace in traces_of(snapshot, seen, marker):
                     name = ProbeName(marker.key.name, trace.context.probe.name)
                     each = CheckedProbe(seen.namespace, seen.name, name)
-                    self._probes.add(each)
-                    if result := trace.context.result:
-                        kinds = ("report",) if trace.end else ("report", "marks")
-                        self._evidence |= {Evidence(each, result.state, kind) for kind in kinds}
-                    for state, reason in _EVENT_REASON.items():
+                    states = self._missing.setdefault(
+                        each, {state: set(KINDS) for state in EVENT_REASONS}
+                    )
+                    result = trace.context.result
+                    if result and result.state in states:
+                        states[result.state] -= {"report"} if trace.end else {"report", "marks"}
+                    for state, reason in EVENT_REASONS.items():
                         if (seen.uid, reason, str(name)) in recorded:
-                            self._evidence.add(Evidence(each, state, "event"))
+                            states[state].discard("event")
 
-    def seen(self) -> Mapping[CheckedProbe, list[str]]:
-        """The observed states of each probe."""
+    def _by_name(self) -> Mapping[str, Mapping[str, Set[str]]]:
+        """What is missing, by the name of the probe in the output: the short one, unless two probes share it."""
+        times = Counter(each.shown(unique=False) for each in self._missing)
         return {
-            each: [state.value for state in STATES if not self._missing(each, state)]
-            for each in sorted(self._probes)
+            each.shown(unique=times[each.shown(unique=False)] > 1): states
+            for each, states in sorted(self._missing.items())
         }
 
-    def _names(self) -> Mapping[CheckedProbe, str]:
-        """The name of each probe in the output: the short one, unless two probes share it."""
-        times = Counter(each.shown(unique=False) for each in self._probes)
+    def seen(self) -> Mapping[str, list[str]]:
+        """The observed states of each probe."""
         return {
-            each: each.shown(unique=times[each.shown(unique=False)] > 1) for each in self._probes
+            name: [state for state, kinds in states.items() if not kinds]
+            for name, states in self._by_name().items()
         }
 
     @property
@@ -98,36 +91,23 @@ class Progress:
 
     def missing(self) -> str:
         """What is missing, in one line."""
-        if not self._probes:
+        if not self._missing:
             return "no marker selects a pod; compare its selector with the labels of the pods"
-        names = self._names()
-        without_result, lacking = 0, []
-        for each, states in self.seen().items():
-            if len(states) >= self._wanted:
-                continue
-            others = {state: self._missing(each, state) for state in STATES if state not in states}
-            if all("report" in lacks for lacks in others.values()) and not states:
-                without_result += 1
-            else:
-                detail = (
-                    f"{state} has no {' and no '.join(lacks)}" for state, lacks in others.items()
-                )
-                lacking.append(f"{names[each]} ({', '.join(detail)})")
-        if without_result:
-            lacking.insert(0, f"{without_result} of {len(self._probes)} probes have no result")
+        lacking = []
+        for name, states in self._by_name().items():
+            left = {state: kinds for state, kinds in states.items() if kinds}
+            if len(states) - len(left) < self._wanted:
+                details = (f"{state} has no {', '.join(sorted(left[state]))}" for state in left)
+                lacking.append(f"{name} ({'; '.join(details)})")
         more = [f"and {len(lacking) - MAX_NAMED} more"] if len(lacking) > MAX_NAMED else []
         return "; ".join([*lacking[:MAX_NAMED], *more])
 
     def as_json(self, *, seconds: float) -> dict[str, Any]:
         """The output of `playground --check`."""
-        names = self._names()
         return {
             "ok": self.complete,
             "seconds": round(seconds, 1),
-            "pods": len({(each.namespace, each.pod) for each in self._probes}),
-            "probes": len(self._probes),
-            "seen": {names[each]: states for each, states in self.seen().items()},
+            "pods": len({(each.namespace, each.pod) for each in self._missing}),
+            "probes": len(self._missing),
+            "seen": self.seen(),
         }
-
-    def _missing(self, probe: CheckedProbe, state: ProbeState) -> list[str]:
-        return [kind for kind in KINDS if Evidence(probe, state, kind) not in self._evidence]

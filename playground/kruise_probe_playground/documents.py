@@ -17,7 +17,7 @@ from kruise_probe.client.rest import RestClient
 from kruise_probe.lint.findings import Position
 from kruise_probe.lint.linter import Source, read_sources
 from kruise_probe.lint.linter import documents as documents_of
-from kruise_probe.lint.nodes import Malformed, Node, ScalarNode, SequenceNode
+from kruise_probe.lint.nodes import Malformed, value_of
 from kruise_probe.manifests.crds import all_crds
 from kruise_probe_playground.apiserver.builtin import builtin_kinds
 from kruise_probe_playground.apiserver.custom import custom_kind
@@ -130,31 +130,13 @@ def _load_one(source: Source) -> Iterator[LoadedObject]:
     for number, document in enumerate(parsed, start=1):
         if document.flaws:
             raise _at(file, document.flaws[0].position, document.flaws[0].message)
-        value = _value(file, document.root)
+        value = value_of(document.root)
         if value is not None:
             yield from _objects(f"{file}, document {number}", value)
 
 
 def _at(file: str, position: Position, message: str) -> BadFile:
     return BadFile(f"{file}, line {position.line}, column {position.column}: {message}")
-
-
-def _value(file: str, node: Node) -> Any:
-    """The node as JSON. Keys become strings as kubectl converts them: the label `on:` or `yes:` is named "true"."""
-    if isinstance(node, SequenceNode):
-        return [_value(file, each) for each in node.items]
-    if isinstance(node, ScalarNode):
-        return node.value
-    made: Json = {}
-    for entry in node.entries.values():
-        key = entry.key.value
-        name = str(key).lower() if isinstance(key, bool) else str(key)
-        if key is None or name in made:
-            problem = "is null" if key is None else f"becomes {name!r}, which is already a key"
-            message = f"the key {entry.key.text!r} {problem}; write another key, or quote it"
-            raise _at(file, entry.key.position, message)
-        made[name] = _value(file, entry.value)
-    return made
 
 
 def _objects(place: str, value: Any) -> Iterator[LoadedObject]:

@@ -26,7 +26,6 @@ FAILED_STARTS = 3
 RESTART_SECONDS = 0.5
 GRACE_SECONDS = 5.0
 USAGE_EXIT_CODE = 2
-LOG_TAIL_BYTES = 4_096
 
 _log = structlog.get_logger(__name__)
 
@@ -36,7 +35,7 @@ class ChildFailed(Exception):
 
 
 class Child:
-    """Keeps one program running while `run` runs, except between `kill` and `start`.
+    """Keeps one program running while `run` runs.
 
     Args:
         log: the file for its output.
@@ -57,10 +56,7 @@ class Child:
         self._command = command
         self._environment = environment
         self._on_end = on_end
-        self._wanted = asyncio.Event()
-        self._wanted.set()
         self._process: LocalProcess | None = None
-        self._started = asyncio.Event()
 
     @property
     def pid(self) -> int | None:
@@ -77,12 +73,8 @@ class Child:
         loop = asyncio.get_running_loop()
         failed_starts = 0
         while True:
-            await self._wanted.wait()
             began = loop.time()
             code = await self._run_once()
-            if not self._wanted.is_set():
-                failed_starts = 0
-                continue
             self._on_end(self.name, code)
             failed_starts = 1 if loop.time() - began > SETTLED_SECONDS else failed_starts + 1
             if code == USAGE_EXIT_CODE or failed_starts == FAILED_STARTS:
@@ -99,31 +91,16 @@ class Child:
                 folder=self.log.parent,
                 stdout=output.fileno(),
             )
-        self._started.set()
         try:
             return await process.wait()
         except asyncio.CancelledError:
             await process.end(GRACE_SECONDS)
             raise
-        finally:
-            self._started.clear()
-
-    def start(self) -> None:
-        """Let it run again after `kill`."""
-        self._wanted.set()
-
-    async def kill(self) -> None:
-        """End it with SIGKILL; it stays down until `start`."""
-        self._wanted.clear()
-        if self._process:
-            await self._process.end(0)
 
     def last_line(self) -> str:
         """The last line of its output."""
         try:
-            with self.log.open("rb") as output:
-                output.seek(max(0, self.log.stat().st_size - LOG_TAIL_BYTES))
-                lines = output.read().decode(errors="replace").strip().splitlines()
+            lines = self.log.read_text(errors="replace").strip().splitlines()
         except OSError:
             lines = []
         return lines[-1] if lines else "it logged nothing"

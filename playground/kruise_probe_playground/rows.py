@@ -7,11 +7,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-import msgspec
-
 from kruise_probe.api.keys import ProbeName
 from kruise_probe.inspection.link import LinkState
-from kruise_probe.inspection.views import PENDING, MarkerView, ProblemView, ResultView, StatusView
+from kruise_probe.inspection.views import PENDING, MarkerView, ResultView, StatusView
 from kruise_probe_playground.node.pods import NodePod
 
 SHORT_KEYS = {"controller.kubernetes.io/pod-deletion-cost": "cost"}
@@ -134,25 +132,20 @@ class ProblemSummary(NamedTuple):
     remedy: str
 
 
-def summaries(view: StatusView) -> Iterator[ProblemSummary]:
-    """The problems that need action."""
-    return summarized([(each.name, each.problems) for each in view.markers])
-
-
-def summarized(found: Sequence[tuple[str, Sequence[ProblemView]]]) -> Iterator[ProblemSummary]:
-    """One summary for each kind of problem of a marker. Problems that need no action are left out."""
-    pods: dict[tuple[str, ProblemView], list[str]] = {}
-    for marker, problems in found:
-        for each in problems:
+def summaries(view: StatusView) -> list[ProblemSummary]:
+    """The problems that need action, one for each kind of problem of a marker."""
+    pods: dict[tuple[str, str, str], list[str]] = {}
+    for marker in view.markers:
+        for each in marker.problems:
             if each.severity == LinkState.BROKEN or each.reason == "NoPods":
-                common = msgspec.structs.replace(each, pod="", node="")
-                pods.setdefault((marker, common), []).append(each.pod)
-    for (marker, problem), names in pods.items():
-        yield _summary(marker, problem, [each for each in names if each])
+                subject = f"{marker.name}#{each.probe}" if each.probe else marker.name
+                pods.setdefault((subject, each.message, each.remedy), []).append(each.pod)
+    return [
+        ProblemSummary(f"{subject}{_where(names)}: {message}", remedy)
+        for (subject, message, remedy), names in pods.items()
+    ]
 
 
-def _summary(marker: str, problem: ProblemView, pods: Sequence[str]) -> ProblemSummary:
-    subject = f"{marker}#{problem.probe}" if problem.probe else marker
+def _where(pods: Sequence[str]) -> str:
     more = f" and {len(pods) - 1} more" if len(pods) > 1 else ""
-    where = f" on {pods[0]}{more}" if pods else ""
-    return ProblemSummary(f"{subject}{where}: {problem.message}", problem.remedy)
+    return f" on {pods[0]}{more}" if pods[0] else ""

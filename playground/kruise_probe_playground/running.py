@@ -16,7 +16,7 @@ from kruise_probe_playground.documents import SAMPLE, BadFile, LoadedObject, loa
 from kruise_probe_playground.node.addresses import NoAddress
 from kruise_probe_playground.programs import ChildFailed
 from kruise_probe_playground.session import Playground
-from kruise_probe_playground.showing import ChangeLog, problems_of, show_lines, show_live
+from kruise_probe_playground.showing import ChangeLog, show_lines, show_live
 from kruise_probe_playground.showing import check as wait_for_states
 from kruise_probe_playground.ticker import Line
 from kruise_probe_playground.workspace import NoWorkspace
@@ -109,7 +109,9 @@ async def _show(running: Playground, changes: ChangeLog) -> None:
 async def _check(
     running: Playground, started_at: float, seconds: float, *, wanted_states: int
 ) -> int:
-    progress = await wait_for_states(running, wanted=wanted_states, deadline=started_at + seconds)
+    progress, problems = await wait_for_states(
+        running, wanted=wanted_states, deadline=started_at + seconds
+    )
     loop = asyncio.get_running_loop()
     click.echo(json.dumps(progress.as_json(seconds=loop.time() - started_at)))
     if progress.complete:
@@ -117,7 +119,7 @@ async def _check(
     click.echo(
         f"kruise-probe playground: incomplete after {seconds:g} s: {progress.missing()}", err=True
     )
-    for each in await problems_of(running):
+    for each in problems:
         click.echo(f"{each.text} -> {each.remedy}", err=True)
     for program in (running.manager, *running.daemons.values()):
         click.echo(f"last log line of the {program.name}: {program.last_line()}", err=True)

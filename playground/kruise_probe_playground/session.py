@@ -5,10 +5,10 @@ their own. API server and nodes run in this process.
 """
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager, suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from kruise_probe.api.names import SYSTEM_NAMESPACE
@@ -123,14 +123,9 @@ class Playground:
             self._stack = stack.pop_all()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> bool | None:
+    async def __aexit__(self, *error: Any) -> bool | None:
         """Leave no process, file or socket."""
-        return await self._stack.__aexit__(kind, error, traceback)
+        return await self._stack.__aexit__(*error)
 
     async def _start(self, stack: AsyncExitStack) -> None:
         access = new_access()
@@ -149,9 +144,19 @@ class Playground:
             for name in FIELD_MANAGERS
         ]
         applier = Applier(self.client, self._on_note)
-        await applier.apply([_namespace(SYSTEM_NAMESPACE)])
+        namespace = {
+            "apiVersion": "v1",
+            "kind": "Namespace",
+            "metadata": {"name": SYSTEM_NAMESPACE},
+        }
+        await applier.apply([LoadedObject(f"Namespace {SYSTEM_NAMESPACE}", namespace)])
         names = [f"node-{number}" for number in range(self._node_count)]
-        self.nodes += [self._make_node(each, kubelets, place) for each in names]
+        self.nodes += [
+            EmbeddedNode(
+                name=each, client=kubelets, folder=place.folder, mark=f"{place.mark}/{each}"
+            )
+            for each in names
+        ]
         self.manager = manager(self.kubeconfig, place, on_end=self._note_end)
         self.daemons = {
             node.name: daemon(self.kubeconfig, place, node, on_end=self._note_end)
@@ -183,10 +188,6 @@ class Playground:
             containers=NodeContainers(self.nodes),
         )
 
-    def _make_node(self, name: str, client: RestClient, place: Workspace) -> EmbeddedNode:
-        mark = f"{place.mark}/{name}"
-        return EmbeddedNode(name=name, client=client, folder=place.folder, mark=mark)
-
     @contextmanager
     def _place(self) -> Iterator[Workspace]:
         """The workspace. The extra kubeconfig is created first, so that the workspace removes only our own file."""
@@ -202,7 +203,9 @@ class Playground:
             raise
 
     def _write_kubeconfig(self, server: EmbeddedApiServer, access: Access, folder: Path) -> None:
+        """Write the kubeconfigs, and a link to the command: its own folder may have a long path."""
         self.folder = folder
+        (folder / "kruise-probe").symlink_to(Path(sys.executable).parent / "kruise-probe")
         self.kubeconfig = folder / "kubeconfig"
         server.write_kubeconfig(self.kubeconfig, token=access.token)
         if self._kubeconfig_out:
@@ -210,10 +213,3 @@ class Playground:
 
     def _note_end(self, name: str, exit_code: int) -> None:
         self._on_note(f"the {name} ended with exit code {exit_code}; it is restarted")
-
-
-def _namespace(name: str) -> LoadedObject:
-    return LoadedObject(
-        f"Namespace {name}",
-        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}},
-    )

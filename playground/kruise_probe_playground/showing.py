@@ -2,11 +2,9 @@
 
 import asyncio
 import shutil
-import sys
 from collections import deque
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from pathlib import Path
 from shlex import quote
 
 from rich.console import Console
@@ -38,7 +36,7 @@ def hints(playground: Playground) -> list[str]:
     """Commands for a second terminal, one a line, short enough to be copied from 60 columns, and how to stop."""
     lines = [f"export KUBECONFIG={quote(str(playground.kubeconfig))}"]
     if shutil.which("kruise-probe") is None:
-        lines.append(f"export PATH={quote(str(Path(sys.executable).parent))}:$PATH")
+        lines.append(f"export PATH=$PATH:{quote(str(playground.folder))}")
     lines.append("kubectl get pods --show-labels -w  # watch")
     sandboxes = [each for node in playground.nodes for each in node.runtime.sandboxes]
     if sandboxes:
@@ -52,11 +50,6 @@ def hints(playground: Playground) -> list[str]:
             lines.append(f"kubectl exec -it {pod.name}{where} -- sh  # change it")
     lines.append("# Ctrl-C here: stop")
     return lines
-
-
-def reader_of(client: RestClient) -> Reader:
-    """A reader of all namespaces."""
-    return Reader(client, namespace="", system_namespace=SYSTEM_NAMESPACE)
 
 
 class Board:
@@ -76,10 +69,12 @@ class Board:
     rows: Sequence[PodRow] = ()
     problems: Sequence[ProblemSummary] = ()
 
-    def __init__(self, client: RestClient, on_line: Callable[[Line], None] | None = None) -> None:
+    def __init__(
+        self, client: RestClient, on_line: Callable[[Line], None] = lambda _: None
+    ) -> None:
         self.changed = asyncio.Event()
         self._client = client
-        self._on_line = on_line or (lambda _: None)
+        self._on_line = on_line
         self._stale = asyncio.Event()
         self._pods = SharedInformer(ResourceListerWatcher(client, NODE_PODS), name="pods")
         self._events = SharedInformer(ResourceListerWatcher(client, POD_EVENTS), name="events")
@@ -88,7 +83,7 @@ class Board:
 
     async def run(self) -> None:
         """Run until cancelled."""
-        reader = reader_of(self._client)
+        reader = Reader(self._client, namespace="", system_namespace=SYSTEM_NAMESPACE)
         first = await reader.read()
         async with reader.follow(first) as following, asyncio.TaskGroup() as group:
             self._stale = following.changed
@@ -123,7 +118,7 @@ class Board:
         for title in sorted(before.keys() | after.keys()):
             for line in changes(before.get(title), after.get(title)):
                 self._on_line(line)
-        self.problems = list(summaries(view))
+        self.problems = summaries(view)
         self.snapshot = snapshot
         self.changed.set()
 
@@ -136,20 +131,13 @@ def _has_own_line(event: PodEvent) -> bool:
 class ChangeLog:
     """The newest lines with their times, bounded."""
 
-    def __init__(self, now: Callable[[], datetime] = utc_now) -> None:
-        self._now = now
+    def __init__(self) -> None:
         self.lines: deque[tuple[datetime, Line]] = deque(maxlen=REMEMBERED_LINES)
         self.count = 0
 
     def add(self, line: Line) -> None:
-        self.lines.append((self._now(), line))
+        self.lines.append((utc_now(), line))
         self.count += 1
-
-
-async def problems_of(playground: Playground) -> list[ProblemSummary]:
-    """The problems that need action now."""
-    snapshot = await reader_of(playground.client).read()
-    return list(summaries(status_view(snapshot, snapshot.markers, ())))
 
 
 async def show_live(playground: Playground, changes: ChangeLog, console: Console) -> None:
@@ -191,8 +179,10 @@ async def show_lines(playground: Playground, write: Callable[[str], None]) -> No
     await Board(playground.client, write_line).run()
 
 
-async def check(playground: Playground, *, wanted: int, deadline: float) -> Progress:
-    """Observe until each probe has had `wanted` states, or until loop time `deadline`."""
+async def check(
+    playground: Playground, *, wanted: int, deadline: float
+) -> tuple[Progress, Sequence[ProblemSummary]]:
+    """Observe until each probe has had `wanted` states, or until loop time `deadline`. The problems are the last ones."""
     board = Board(playground.client)
     progress = Progress(wanted=wanted)
     async with asyncio.TaskGroup() as group:
@@ -207,4 +197,4 @@ async def check(playground: Playground, *, wanted: int, deadline: float) -> Prog
         except TimeoutError:
             pass
         running.cancel()
-    return progress
+    return progress, board.problems

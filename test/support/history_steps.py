@@ -143,7 +143,7 @@ CONDITIONS = st.lists(
         {"type": st.sampled_from(["Ready", "a.b/c"]), "status": st.sampled_from(["True", "False"])},
         optional={
             "reason": st.sampled_from(["R", ""]),
-            "lastTransitionTime": st.sampled_from([None, "2026-01-02T03:04:05Z", "bad"]),
+            "lastTransitionTime": st.sampled_from([None, "2026-01-02T03:04:05Z"]),
         },
     ),
     max_size=2,
@@ -157,7 +157,7 @@ POD_STATUS = st.fixed_dictionaries(
         "conditions": CONDITIONS,
     },
 )
-MICRO_TIMES = st.sampled_from(["2026-01-02T03:04:05.123456Z", "2026-01-02T03:04:05Z", None])
+MICRO_TIMES = st.sampled_from(["2026-01-02T03:04:05.123456Z", None])
 PROBE_KEYS = (lambda each: each["name"], lambda each: each["podConditionType"])
 """The playground names the probe that has the key of another one; CEL names the list."""
 PROBE_ENTRIES = st.fixed_dictionaries(
@@ -191,7 +191,7 @@ PARTS: dict[str, dict[str, st.SearchStrategy[Any]]] = {
         ),
         "reason": st.sampled_from(["R", ""]),
         "count": st.sampled_from([1, 2]),
-        "lastTimestamp": st.sampled_from(["2026-01-02T03:04:05Z", None, "x"]),
+        "lastTimestamp": st.sampled_from(["2026-01-02T03:04:05Z", None]),
     },
     "podprobemarkers": {
         "spec": st.fixed_dictionaries(

@@ -1,8 +1,10 @@
 """The playground as tests use it: with requests in JSON, counted requests, and programs and runtimes that end on demand."""
 
+import os
 import secrets
-from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+import signal
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +19,22 @@ from kruise_probe_playground.access import Access
 from kruise_probe_playground.documents import Applier, LoadedObject
 from kruise_probe_playground.node.containers import LocalContainer
 from kruise_probe_playground.node.embedded_node import EmbeddedNode
+from kruise_probe_playground.programs import Child
 
 Json = dict[str, Any]
 
 IDLE = ("sh", "-c", "while :; do sleep 1; done")
+
+
+@contextmanager
+def stopped(program: Child) -> Iterator[None]:
+    """SIGSTOP for as long as the block lasts."""
+    assert program.pid
+    os.kill(program.pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(program.pid, signal.SIGCONT)
 
 
 class ControlledPlayground(session.Playground):

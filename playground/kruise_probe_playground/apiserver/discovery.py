@@ -24,12 +24,7 @@ _VERSION: Final = {
     **dict.fromkeys(("gitCommit", "gitTreeState", "buildDate", "goVersion", "compiler"), ""),
 }
 _API: Final = {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []}
-_SUBRESOURCE_KINDS: Final[Mapping[str, Json]] = {
-    "binding": {"kind": "Binding"},
-    "exec": {"kind": "PodExecOptions"},
-    "portforward": {"kind": "PodPortForwardOptions"},
-    "scale": {"group": "autoscaling", "version": "v1", "kind": "Scale"},
-}
+_SCALE: Final = {"group": "autoscaling", "version": "v1", "kind": "Scale"}
 
 
 def discovery(kinds: Iterable[Kind]) -> Mapping[str, Json]:
@@ -67,7 +62,7 @@ def _resource_entries(kind: Kind) -> Iterator[Json]:
             "name": f"{kind.plural}/{each}",
             "singularName": "",
             "namespaced": kind.namespaced,
-            **_SUBRESOURCE_KINDS.get(each, {"kind": kind.kind}),
+            **(_SCALE if each == "scale" else {"kind": kind.kind}),
             "verbs": list(SUBRESOURCE_VERBS[each]),
         }
 

@@ -19,7 +19,6 @@ from kruise_probe_playground.apiserver.spdy import Frame, Framer, MalformedFrame
 
 TUNNEL: Final = "SPDY/3.1+portforward.k8s.io"
 CHANNELS: Final = "v4.channel.k8s.io"
-MAX_CONNECTIONS: Final = 100
 _READ_BYTES: Final = 32 << 10
 
 Send = Callable[[bytes], Awaitable[None]]
@@ -136,8 +135,6 @@ class _Tunnel:
     async def _open(self, frame: Frame) -> None:
         await self._socket.send_bytes(self._framer.reply(frame.stream))
         request, port = frame.headers.get("requestid", ""), frame.headers.get("port", "")
-        if len(self._connections) + len(self._error_streams) >= 2 * MAX_CONNECTIONS:
-            raise MalformedFrame("too many connections")
         if frame.headers.get("streamtype") == "error":
             self._error_streams[request] = frame.stream
         elif port.isdecimal() and request in self._error_streams:

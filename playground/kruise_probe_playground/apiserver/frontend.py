@@ -29,7 +29,6 @@ from kruise_probe_playground.apiserver.forwarding import serve_ports
 from kruise_probe_playground.apiserver.handlers import Call, VerbHandlers, call_for
 from kruise_probe_playground.apiserver.logs import Containers, open_log, running_container
 from kruise_probe_playground.apiserver.registry import Registry
-from kruise_probe_playground.apiserver.watching import Watch
 
 _JSON: Final = "application/json"
 _HEALTH: Final = ("healthz", "livez", "readyz")
@@ -52,7 +51,7 @@ def abort(transport: asyncio.WriteTransport) -> None:
 
 
 class Frontend:
-    """The handler of all requests. It has the open watches, because the server closes them when it stops.
+    """The handler of all requests.
 
     Args:
         tokens: every request but health checks needs one of them; without any, every request is accepted.
@@ -65,12 +64,6 @@ class Frontend:
         self._containers = containers
         self._handlers = VerbHandlers(registry)
         self._documents = Documents(registry.kinds.values())
-        self._watches: set[Watch] = set()
-
-    def close_watches(self) -> None:
-        """End all watches as after their timeout."""
-        for watch in list(self._watches):
-            watch.watcher.close()
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         """Respond to any request; to a failed one with its metav1.Status."""
@@ -119,11 +112,9 @@ class Frontend:
 
     async def _watch(self, request: web.Request, call: Call) -> web.StreamResponse:
         watch = self._handlers.watch(call)
-        self._watches.add(watch)
         try:
             return await self._stream(request, watch.frames(), _JSON)
         finally:
-            self._watches.remove(watch)
             watch.close()
 
     async def _pod_stream(self, request: web.Request, call: Call) -> web.StreamResponse:

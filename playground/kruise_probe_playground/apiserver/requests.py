@@ -89,6 +89,11 @@ def read_query(query: Mapping[str, str], options: type[Options]) -> Options:
 
 
 _JSON: Final = "application/json"
+_REFUSED: Final = {
+    "application/vnd.kubernetes.protobuf": "reads no protobuf; use kubectl create -f or kubectl apply -f, which send JSON",
+    "application/apply-patch+yaml": "has no server-side apply; use kubectl apply without --server-side",
+    "application/json-patch+json": "has no JSON patch; use kubectl patch --type=merge",
+}
 
 
 def media_type(content_type: str) -> str:
@@ -114,13 +119,8 @@ def read_object(kind: Kind, body: bytes, content_type: str) -> Json:
 def read_json(body: bytes, content_type: str, kind: str) -> Json:
     """Decode an object; `kind` is for messages."""
     media = media_type(content_type)
-    if media == "application/vnd.kubernetes.protobuf":
-        raise unsupported_media_type(
-            "this playground's API server reads no protobuf; use kubectl create -f or kubectl apply -f,"
-            " which send JSON"
-        )
     if media not in (_JSON, ""):
-        raise _unknown_format(_JSON)
+        raise _unknown_format(media, _JSON)
     try:
         sent: Json = msgspec.json.decode(body, type=dict)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -138,7 +138,9 @@ def check_no_dry_run(options: Mapping[str, Any]) -> None:
         )
 
 
-def _unknown_format(*accepted: str) -> Failure:
+def _unknown_format(media: str, *accepted: str) -> Failure:
+    if media in _REFUSED:
+        return unsupported_media_type(f"this playground's API server {_REFUSED[media]}")
     return unsupported_media_type(
         "the body of the request was in an unknown format - accepted media types include:"
         f" {', '.join(accepted)}"
@@ -175,17 +177,8 @@ def patch_type_of(kind: Kind, content_type: str) -> PatchType:
     if not kind.custom:
         accepted.append(PatchType.STRATEGIC_MERGE)
     media = media_type(content_type)
-    if media == "application/apply-patch+yaml":
-        raise unsupported_media_type(
-            "this playground's API server has no server-side apply; use kubectl apply without"
-            " --server-side"
-        )
-    if media == "application/json-patch+json":
-        raise unsupported_media_type(
-            "this playground's API server has no JSON patch; use kubectl patch --type=merge"
-        )
     if media not in accepted:
-        raise _unknown_format(*accepted)
+        raise _unknown_format(media, *accepted)
     return PatchType(media)
 
 

@@ -6,9 +6,7 @@ Source: apiextensions-apiserver pkg/apiserver/schema; kube-openapi pkg/schemacon
 Differs: no CEL, no x-kubernetes-embedded-resource; a value of unknown type counts as untyped.
 """
 
-import re
-from collections.abc import Callable, Iterable, Mapping
-from datetime import UTC, datetime
+from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib.resources import files
 from typing import Any, Final, Literal
@@ -16,27 +14,6 @@ from typing import Any, Final, Literal
 import yaml
 
 Json = dict[str, Any]
-_TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)")
-
-
-def _time(text: str, form: str = "%Y-%m-%dT%H:%M:%SZ") -> str:
-    if not _TIME.fullmatch(text):
-        raise ValueError(f'parsing time "{text}" as "2006-01-02T15:04:05Z07:00"')
-    return datetime.fromisoformat(text).astimezone(UTC).strftime(form)
-
-
-def _micro_time(text: str) -> str:
-    if not re.search(r"\.\d{6}[Z+-]", text):
-        raise ValueError(f'parsing time "{text}": expected six digits after the seconds')
-    return _time(text, "%Y-%m-%dT%H:%M:%S.%fZ")
-
-
-DECODERS: Final[Mapping[str, Callable[[Any], str]]] = {
-    "io.k8s.apimachinery.pkg.apis.meta.v1.Time": _time,
-    "io.k8s.apimachinery.pkg.apis.meta.v1.MicroTime": _micro_time,
-    "io.k8s.apimachinery.pkg.api.resource.Quantity": str,
-}
-"""Bring strings of built-in kinds into Go's form, by the name of a definition. They raise ValueError."""
 ListType = Literal["atomic", "set", "map"]
 
 
@@ -74,7 +51,6 @@ class Schema:
         keys: the keys of a list of type map.
         merge_key: the key for strategic merge patches; "" for lists of scalars.
         absent: see `core_additions.yaml`.
-        decode: brings a string of a built-in kind into its stored form; see `DECODERS`.
     """
 
     def __init__(self, rules: Json, *, typed: bool) -> None:
@@ -96,7 +72,6 @@ class Schema:
         )
         self.atomic_map: bool = rules.get("x-kubernetes-map-type") == "atomic"
         self.absent: Json = {}
-        self.decode: Callable[[Any], str] | None = None
         self.has_defaults = False
 
     def child(self, key: str) -> "Schema | None":
@@ -148,8 +123,6 @@ class Compiler:
         if rules is self._definitions.get(name):
             self._done[name] = node  # before its parts, which may refer to it
         node.absent = additions()["absent"].get(name, {})
-        if self._typed:
-            node.decode = DECODERS.get(name)
         limits = additions()["fields"].get(name, {})
         for key, each in rules.get("properties", {}).items():
             node.properties[key] = self.compile({**each, **limits.get(key, {})})

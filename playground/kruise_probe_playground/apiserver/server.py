@@ -104,7 +104,7 @@ class EmbeddedApiServer:
         app = web.Application(client_max_size=MAX_BODY_BYTES, middlewares=self._middlewares)
         app.router.add_route("*", "/{path:.*}", self._frontend.handle)
         runner = web.AppRunner(
-            app, access_log=None, handler_cancellation=True, shutdown_timeout=0.1
+            app, access_log=None, handler_cancellation=True, shutdown_timeout=0.01
         )
         await runner.setup()
         try:
@@ -114,7 +114,6 @@ class EmbeddedApiServer:
             self._port = runner.addresses[0][1]
             yield
         finally:
-            self._frontend.close_watches()
             connections = list(runner.server.connections) if runner.server else []
             transports = [each.transport for each in connections]
             await runner.cleanup()

@@ -1,7 +1,7 @@
 """Pruning and defaulting of the values that clients send.
 
 Source: apiextensions-apiserver pkg/apiserver/schema/{pruning,defaulting}; encoding/json for built-in kinds.
-Differs: in built-in kinds rare optional numbers and booleans keep an explicit zero; Go drops it without a pointer.
+Differs: times and quantities stay as they are sent; in built-in kinds rare optional numbers and booleans keep an explicit zero; Go drops it without a pointer.
 """
 
 from copy import deepcopy
@@ -59,11 +59,6 @@ def prune(value: Any, schema: Schema, unknown: list[str], path: str = "") -> Any
         wanted = "/".join(schema.types)
         why = f"json: cannot unmarshal {found} into Go struct field {path} of type {wanted}"
         raise WrongType(why)
-    if schema.decode is not None and value:
-        try:
-            return schema.decode(value)
-        except ValueError as error:
-            raise WrongType(str(error)) from error
     if isinstance(value, dict):
         return _prune_map(value, schema, unknown, path)
     if isinstance(value, list) and schema.items is not None:

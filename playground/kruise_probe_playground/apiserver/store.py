@@ -9,11 +9,12 @@ Differs: one store in one process.
 
 import asyncio
 from collections import defaultdict, deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from kruise_probe.api.keys import NamespacedName
-from kruise_probe_playground.apiserver.selecting import FieldFilter, LabelFilter
+from kruise_probe.api.labels import Requirement
+from kruise_probe_playground.apiserver.selecting import FieldTerm
 
 HISTORY_CHANGES: Final = 20_000
 """Bound of one kind's history, in changes."""
@@ -58,14 +59,14 @@ class Scope(NamedTuple):
     """The objects of a list or a watch."""
 
     namespace: str = ""
-    labels: LabelFilter = LabelFilter()
-    fields: FieldFilter = FieldFilter()
+    labels: Sequence[Requirement] = ()
+    fields: Sequence[FieldTerm] = ()
 
     def matches(self, stored: Stored) -> bool:
         return (
             (not self.namespace or stored.key.namespace == self.namespace)
-            and (not self.labels.requirements or self.labels.matches(stored.labels))
-            and (not self.fields.terms or self.fields.matches(stored.fields))
+            and all(each.matches(stored.labels) for each in self.labels)
+            and all(each.matches(stored.fields) for each in self.fields)
         )
 
 

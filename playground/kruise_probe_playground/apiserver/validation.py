@@ -14,10 +14,10 @@ from kruise_probe_playground.apiserver.failures import Cause
 from kruise_probe_playground.apiserver.schema import Schema
 from kruise_probe_playground.apiserver.shaping import is_of, type_name
 
-_SIZES: Final[Mapping[type, tuple[str, str, str]]] = {
-    dict: ("minProperties", "maxProperties", "have at least {} properties"),
-    list: ("minItems", "maxItems", "have at least {} items"),
-    str: ("minLength", "maxLength", "be at least {} chars long"),
+_SIZES: Final[Mapping[type, tuple[str, str]]] = {
+    dict: ("Properties", "have at least {} properties"),
+    list: ("Items", "have at least {} items"),
+    str: ("Length", "be at least {} chars long"),
 }
 _RANGES: Final = {"int32": 2**31, "int64": 2**63}
 
@@ -46,13 +46,13 @@ def validate(value: Any, schema: Schema, path: str) -> Iterator[Cause]:
 
 
 def _size_problems(value: Any, schema: Schema, path: str) -> Iterator[Cause]:
-    minimum, maximum, words = _SIZES[type(value)]
-    least, most = schema.rules.get(minimum, 0), schema.rules.get(maximum)
+    unit, words = _SIZES[type(value)]
+    least, most = schema.rules.get(f"min{unit}", 0), schema.rules.get(f"max{unit}")
+    is_text = isinstance(value, str)
     if len(value) < least:
-        shown = value if isinstance(value, str) else len(value)
+        shown = value if is_text else len(value)
         yield failures.invalid_value(path, shown, f"{path} in body should {words.format(least)}")
     if most is not None and len(value) > most:
-        is_text = isinstance(value, str)
         too_many = f"Too many: {len(value)}: must have at most {most} items"
         yield (
             failures.too_long(path, most) if is_text else Cause("FieldValueTooMany", too_many, path)

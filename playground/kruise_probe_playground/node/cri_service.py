@@ -107,13 +107,6 @@ def _nanoseconds(at: datetime | None) -> int:
     return int(at.timestamp()) * 1_000_000_000 + at.microsecond * 1_000
 
 
-def _labels(container: LocalContainer) -> dict[str, str]:
-    return {
-        **container.sandbox.labels,
-        "io.kubernetes.container.name": container.config.name,
-    }
-
-
 def _common(container: LocalContainer) -> dict[str, Any]:
     """The fields that the two messages about a container have in common."""
     config = container.config
@@ -124,7 +117,7 @@ def _common(container: LocalContainer) -> dict[str, Any]:
         "image_ref": config.image,
         "state": pb.CONTAINER_RUNNING if container.running else pb.CONTAINER_EXITED,
         "created_at": _nanoseconds(container.created_at),
-        "labels": _labels(container),
+        "labels": {**container.sandbox.labels, "io.kubernetes.container.name": config.name},
         "annotations": {"io.kubernetes.container.restartCount": str(config.attempt)},
     }
 

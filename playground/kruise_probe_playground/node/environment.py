@@ -89,10 +89,6 @@ def _keyed_value(pod: NodePod, field: str) -> str | None:
 
 def expand(text: str, variables: Mapping[str, str]) -> str:
     """Replace `$(NAME)` with the variable. `$$` is a dollar; an unknown name does not change."""
-
-    def replacement(match: re.Match[str]) -> str:
-        if match[1] is None:
-            return "$"
-        return variables.get(match[1], match[0])
-
-    return _REFERENCE.sub(replacement, text)
+    return _REFERENCE.sub(
+        lambda match: "$" if match[1] is None else variables.get(match[1], match[0]), text
+    )

@@ -136,7 +136,7 @@ def plan(spec: PodSpec, records: Records, *, loop_time: float) -> Plan:
         left = tuple(name for name, record in records.items() if record.running)
         return Plan((), left, None)
     start: list[str] = []
-    wake_deadline: float | None = None
+    later: list[float] = []
     for container in _wanted(spec, records):
         record = records[container.name]
         code = record.exit_code
@@ -144,9 +144,9 @@ def plan(spec: PodSpec, records: Records, *, loop_time: float) -> Plan:
             continue
         if record.restart_deadline <= loop_time:
             start.append(container.name)
-        elif wake_deadline is None or record.restart_deadline < wake_deadline:
-            wake_deadline = record.restart_deadline
-    return Plan(tuple(start), (), wake_deadline)
+        else:
+            later.append(record.restart_deadline)
+    return Plan(tuple(start), (), min(later, default=None))
 
 
 def phase(spec: PodSpec, records: Records) -> str:

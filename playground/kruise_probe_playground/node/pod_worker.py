@@ -37,7 +37,6 @@ from kruise_probe_playground.node.lifecycle import ContainerRecord, Plan, plan
 from kruise_probe_playground.node.pods import NODE_PODS, NodePod
 from kruise_probe_playground.node.runtime import LocalRuntime
 from kruise_probe_playground.node.status import (
-    Place,
     backs_off,
     pod_full_name,
     pod_status,
@@ -227,7 +226,8 @@ class PodWorker:
         status = pod_status(
             self._pod,
             self._records,
-            Place(ip, self._context.addresses.node_ip),
+            ip,
+            self._context.addresses.node_ip,
             before=self._written,
             now=utc_now(),
         )

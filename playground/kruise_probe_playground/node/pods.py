@@ -116,13 +116,10 @@ class NodePod(ApiObject, frozen=True):
     @property
     def grace_seconds(self) -> float:
         """The termination grace period."""
-        for seconds in (
-            self.metadata.deletion_grace_period_seconds,
-            self.spec.termination_grace_period_seconds,
-        ):
-            if seconds is not None:
-                return float(max(seconds, 0))
-        return float(DEFAULT_GRACE_SECONDS)
+        seconds = self.metadata.deletion_grace_period_seconds
+        if seconds is None:
+            seconds = self.spec.termination_grace_period_seconds
+        return float(DEFAULT_GRACE_SECONDS if seconds is None else max(seconds, 0))
 
     def condition(self, condition_type: str) -> PodCondition | None:
         conditions = self.status.conditions or ()

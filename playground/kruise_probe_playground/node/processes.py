@@ -89,11 +89,6 @@ class LocalProcess:
         await self._exited.wait()
         return self._exit_code
 
-    def signal(self, number: signal.Signals) -> None:
-        """Signal this process only; do nothing if it has ended."""
-        if self.running:  # not reaped, so the pid is not reused
-            os.kill(self.pid, number)
-
     def kill_group(self) -> None:
         """Kill its process group; do nothing if the leader has ended."""
         if self.running:
@@ -102,8 +97,8 @@ class LocalProcess:
 
     async def end(self, grace_seconds: float) -> int:
         """Send SIGTERM, and SIGKILL to the group if it still runs after `grace_seconds`, or on cancellation."""
-        if grace_seconds > 0:
-            self.signal(signal.SIGTERM)
+        if grace_seconds > 0 and self.running:  # not reaped, so the pid is not reused
+            os.kill(self.pid, signal.SIGTERM)
             try:
                 # In a cancelled task, `asyncio.timeout` of Python 3.11.2 raises no TimeoutError.
                 return await asyncio.wait_for(self.wait(), grace_seconds)

@@ -9,7 +9,6 @@ the last line of its log, whatever its terminationMessagePolicy says: it has no 
 
 from collections.abc import Iterable
 from datetime import datetime
-from typing import NamedTuple
 
 from kruise_probe.api.times import format_time
 from kruise_probe_playground.node.containers import LocalContainer
@@ -28,36 +27,29 @@ MESSAGE_BYTES = 2_048
 """The kubelet's maximum for a message from a log."""
 
 
-class Place(NamedTuple):
-    """The pod's addresses; `ip` is empty without a sandbox."""
-
-    ip: str
-    node_ip: str
-
-
 def container_id(container: LocalContainer) -> str:
     """The containerID of a pod's status."""
     return f"playground://{container.id}"
 
 
 def pod_status(
-    pod: NodePod, records: Records, place: Place, *, before: Json, now: datetime
+    pod: NodePod, records: Records, ip: str, node_ip: str, *, before: Json, now: datetime
 ) -> Json:
-    """The whole status. `before` is the last one, for transition times."""
+    """The whole status. `ip` is empty without a sandbox; `before` is the last status, for transition times."""
     status: Json = {
         "phase": phase(pod.spec, records),
         "startTime": before.get("startTime") or format_time(now),
-        "hostIP": place.node_ip,
-        "hostIPs": [{"ip": place.node_ip}],
+        "hostIP": node_ip,
+        "hostIPs": [{"ip": node_ip}],
         "qosClass": "BestEffort",
-        "conditions": _with_times(_conditions(pod, records, place), before, now),
+        "conditions": _with_times(_conditions(pod, records, ip), before, now),
         "containerStatuses": [
             _container_status(pod, records[each.name], records) for each in pod.spec.containers
         ],
     }
-    if place.ip:
-        status["podIP"] = place.ip
-        status["podIPs"] = [{"ip": place.ip}]
+    if ip:
+        status["podIP"] = ip
+        status["podIPs"] = [{"ip": ip}]
     if pod.spec.init_containers:
         status["initContainerStatuses"] = [
             _container_status(pod, records[each.name], records) for each in pod.spec.init_containers
@@ -83,11 +75,11 @@ def _condition(kind: str, problem: tuple[str, str] | None) -> Json:
     return {"type": kind, "status": status, "reason": reason, "message": message}
 
 
-def _conditions(pod: NodePod, records: Records, place: Place) -> list[Json]:
+def _conditions(pod: NodePod, records: Records, ip: str) -> list[Json]:
     containers = _containers_problem(pod, records)
     return [
         _condition("PodScheduled", None),
-        _condition("PodReadyToStartContainers", None if place.ip else ("", "")),
+        _condition("PodReadyToStartContainers", None if ip else ("", "")),
         _condition("Initialized", _initialized_problem(pod, records)),
         _condition("ContainersReady", containers),
         _condition("Ready", containers or _gates_problem(pod)),
@@ -141,13 +133,14 @@ def _gates_problem(pod: NodePod) -> tuple[str, str] | None:
 
 def _container_status(pod: NodePod, record: ContainerRecord, records: Records) -> Json:
     current = record.current
+    is_init = record.spec in (pod.spec.init_containers or ()) and not record.spec.sidecar
     status: Json = {
         "name": record.spec.name,
         "image": record.spec.image or "",
         "imageID": "",
         "restartCount": record.restarts,
         "started": record.running and record.started,
-        "ready": record.ready or (_is_init(pod, record) and record.exit_code == 0),
+        "ready": record.ready or (is_init and record.exit_code == 0),
         "state": _state(pod, record, records),
         "lastState": {},
     }
@@ -157,10 +150,6 @@ def _container_status(pod: NodePod, record: ContainerRecord, records: Records) -
     if ended:
         status["lastState"] = _terminated(ended)
     return status
-
-
-def _is_init(pod: NodePod, record: ContainerRecord) -> bool:
-    return record.spec in (pod.spec.init_containers or ()) and not record.spec.sidecar
 
 
 def _state(pod: NodePod, record: ContainerRecord, records: Records) -> Json:

@@ -44,25 +44,26 @@ async def test_apply_creates_changes_and_leaves_alone(api: Api, kubectl: Run) ->
     assert ("kubectl-client-side-apply", "") in managed(after.body)
 
 
-async def test_apply_of_a_marker(api: Api, kubectl: Run) -> None:
+async def test_apply_and_edit_of_a_marker(
+    api: Api, kubectl: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     text = yaml.safe_dump(marker())
-    assert "created" in await kubectl("apply", "-f", "-", stdin=text)
+    assert "created" in await kubectl("create", "-f", "-", stdin=text)
+    with pytest.raises(KubectlError, match="AlreadyExists"):
+        await kubectl("create", "-f", "-", stdin=text)
+    await kubectl("apply", "-f", "-", stdin=text)
     assert "unchanged" in await kubectl("apply", "-f", "-", stdin=text)
-    body = marker()
-    body["spec"]["probes"][0]["probe"]["periodSeconds"] = 5
-    assert "configured" in await kubectl("apply", "-f", "-", stdin=body)
+    monkeypatch.setenv("KUBE_EDITOR", "sed -i s/healthy/lively/")
+    assert "edited" in await kubectl("edit", "ppm", "m")
     after = await api.get(api.path("podprobemarkers", "m"))
-    assert after.body["spec"]["probes"][0]["probe"]["periodSeconds"] == 5
+    assert after.body["spec"]["probes"][0]["name"] == "lively"
+    assert "configured" in await kubectl("apply", "-f", "-", stdin=text)
     assert "deleted" in await kubectl("delete", "-f", "-", stdin=text)
 
 
 async def test_get_prints_tables_by_short_names(api: Api, kubectl: Run) -> None:
-    await kubectl(
-        "apply",
-        "-f",
-        "-",
-        stdin={"apiVersion": "v1", "kind": "List", "items": [pod("p"), marker()]},
-    )
+    both = {"apiVersion": "v1", "kind": "List", "items": [pod("p"), marker()]}
+    await kubectl("apply", "-f", "-", stdin=both)
     shown = await kubectl("get", "po,ppm,npp")
     assert "NAME    READY   STATUS    RESTARTS   AGE" in shown
     assert "pod/p   0/1     Pending   0" in shown
@@ -85,12 +86,8 @@ async def test_get_follows_changes(api: Api) -> None:
     try:
         async with asyncio.timeout(PATIENCE_SECONDS):
             assert b"NAME" in await process.stdout.readline()
-            assert (await process.stdout.readline()).split()[:4] == [
-                b"ADDED",
-                b"p",
-                b"0/1",
-                b"Pending",
-            ]
+            line = (await process.stdout.readline()).split()
+            assert line[:4] == [b"ADDED", b"p", b"0/1", b"Pending"]
             await api.strategic(api.path("pods", "p") + "/status", {"status": {"phase": "Running"}})
             line = (await process.stdout.readline()).split()
             assert line[:4] == [b"MODIFIED", b"p", b"0/1", b"Running"]
@@ -106,51 +103,23 @@ async def test_label_annotate_and_patch(api: Api, kubectl: Run) -> None:
     with pytest.raises(KubectlError, match="--overwrite"):
         await kubectl("label", "pod", "p", "a=x")
     await kubectl("patch", "pod", "p", "-p", '{"metadata":{"labels":{"e":"f"}}}')
-    await kubectl(
-        "patch",
-        "pod",
-        "p",
-        "--subresource=status",
-        "--type=merge",
-        "-p",
-        '{"status":{"message":"m"}}',
-    )
+    patch = '{"status":{"message":"m"}}'
+    await kubectl("patch", "pod", "p", "--subresource=status", "--type=merge", "-p", patch)
     after = await api.get(api.path("pods", "p"))
     assert after.meta["labels"] == {"a": "b", "e": "f"}
     assert after.meta["annotations"] == {"c": "d"}
     assert after.body["status"]["message"] == "m"
 
 
-async def test_edit_sends_what_an_editor_changed(
-    api: Api, kubectl: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    await kubectl("create", "-f", "-", stdin=marker())
-    with pytest.raises(KubectlError, match="AlreadyExists"):
-        await kubectl("create", "-f", "-", stdin=marker())
-    monkeypatch.setenv("KUBE_EDITOR", "sed -i s/healthy/lively/")
-    assert "edited" in await kubectl("edit", "ppm", "m")
-    after = await api.get(api.path("podprobemarkers", "m"))
-    assert after.body["spec"]["probes"][0]["name"] == "lively"
-
-
 async def test_describe_shows_the_object_and_its_events(api: Api, kubectl: Run) -> None:
     created = await api.create("pods", pod("p", labels={"app": "a"}))
+    involved = {"kind": "Pod", "apiVersion": "v1", "name": "p", "namespace": api.namespace}
+    at = created.meta["creationTimestamp"]
     event = {
         "metadata": {"name": "e"},
-        "involvedObject": {
-            "kind": "Pod",
-            "name": "p",
-            "namespace": api.namespace,
-            "uid": created.meta["uid"],
-            "apiVersion": "v1",
-        },
-        "reason": "KruiseProbeFailed",
-        "message": "it failed",
-        "type": "Normal",
-        "count": 2,
-        "source": {"component": "kruise-daemon-podprobe"},
-        "firstTimestamp": created.meta["creationTimestamp"],
-        "lastTimestamp": created.meta["creationTimestamp"],
+        "involvedObject": {**involved, "uid": created.meta["uid"]},
+        **{"reason": "KruiseProbeFailed", "message": "it failed", "type": "Normal", "count": 2},
+        **{"firstTimestamp": at, "lastTimestamp": at, "source": {"component": "c"}},
     }
     await api.create("events", event)
     shown = await kubectl("describe", "pod", "p")

@@ -37,15 +37,6 @@ async def test_the_log_of_an_unscheduled_pod_is_empty(api: Api) -> None:
     await api.create("pods", pod("p", node=""))
     answer = await api.get(f"{api.path('pods', 'p')}/log")
     assert (answer.code, answer.text) == (204, "")
-    assert (await api.get(f"{api.path('pods', 'q')}/log")).code == 404
-
-
-async def test_logs_are_read_only(api: Api) -> None:
-    await api.create("pods", pod("p"))
-    path = f"{api.path('pods', 'p')}/log"
-    assert [(await api.send(each, path, {})).code for each in ("POST", "PUT", "DELETE")] == [
-        405
-    ] * 3
 
 
 def running(name: str, *scripts: str, **spec: Any) -> Any:

@@ -94,15 +94,6 @@ ROWS: Final[dict[str, list[Step]]] = {
         "metadata.name=p1": "1", "spec.nodeName={node}-1": "13", "spec.nodeName!={node}-1": "024", "status.phase=Running": "02",
         "status.phase!=Running,status.phase!=Failed": "34", "spec.nodeName={node}-0,status.phase=Running": "02", "metadata.name=none": "",
     }.items())],
-    "field-selectors-of-events": [
-        *(made("events", {
-            "metadata": {"name": name}, "reason": "R", "type": "Normal", "source": {"component": f"of-{name}"},
-            "involvedObject": {"kind": kind, "name": name, "namespace": "{ns}", "uid": f"u{name}"},
-        }) for name, kind in (("e", "Pod"), ("f", "Node"))),
-        *(step("GET events", None, 200, {"names": ["e"]}, fieldSelector=each) for each in (
-            "involvedObject.name=e", "involvedObject.kind=Pod", "involvedObject.uid=ue",
-            "involvedObject.namespace={ns},involvedObject.name=e,reason=R,type=Normal")),
-    ],
     "queries-that-cannot-be-read": [
         *(bad(labelSelector=each) for each in (
             "a===b", "a in b", "-a=1", "a=-b-", "a=1,", "a in (x", ",a", "a,,b", "=1", "a b", "/c", "a.b/=1", "a=b=c", "!", "a=1;b", "a=(b)")),
@@ -110,14 +101,6 @@ ROWS: Final[dict[str, list[Step]]] = {
             "spec.nonsense=1", "nonsense", "metadata.name", "metadata.name=a=b", "metadata.name=\\c", " metadata.name=c", "=c")),
         bad(resourceVersion="x"),
         step("GET pods", None, 406, accept="image/png"),
-    ],
-    "the-first-form-that-is-known": [
-        step("GET pods", None, 200, {"kind": "PodList"}, accept="application/vnd.unheard-of, application/json"),
-    ],
-    "versions-of-lists": [
-        made("pods", pod("p")),
-        *(step("GET pods", None, 200, {"names": ["p"]}, resourceVersion="{0:metadata.resourceVersion}", **match)
-          for match in ({}, {"resourceVersionMatch": "NotOlderThan"})),
     ],
     "pods-are-shown-by-their-state": [
         made("pods", contract_api.pod("p", node="{node}")),
@@ -160,14 +143,8 @@ ROWS: Final[dict[str, list[Step]]] = {
     "discovery": [
         *(step(f"GET /{each}", None, 200, {"text": "ok"}) for each in ("healthz", "readyz", "livez")),
         step("GET /version", None, 200, {"major": "1", "gitVersion": Part("v1.")}),
-        step("GET /api", None, 200, {"versions": ["v1"], "serverAddressByClientCIDRs": Part("[")}),
-        step("GET /apis", None, 200, {"kind": "APIGroupList", "text": Part('"apps.kruise.io/v1alpha1"')}),
-        step("GET /apis/apps.kruise.io", None, 200, {"name": "apps.kruise.io"}),
         step("GET /apis/apps.kruise.io/v1alpha1", None, 200, {"text": Part('"podprobemarkers/status"')}),
         step("GET /apis/apps/v1", None, 200, {"text": Part('"replicasets/scale"')}),
-        step("GET /api/v1", None, 200, {"text": Part('"pods/exec"')}),
-        step("GET /openapi/v3", None, 200, {"text": Part("/openapi/v3/apis/apps.kruise.io/v1alpha1")}),
-        step("GET /openapi/v3/apis/apps.kruise.io/v1alpha1", None, 200, {"text": Part("io.kruise.apps.v1alpha1.PodProbeMarker")}),
         step("GET /nothing", None, 404), step("GET /apis/none.example.com", None, 404),
         step("GET /apis/apiextensions.k8s.io/v1/customresourcedefinitions/podprobemarkers.apps.kruise.io", None, 200,
              {"status.acceptedNames.kind": "PodProbeMarker", "text": Part('"Established"')}),

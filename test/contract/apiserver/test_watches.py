@@ -98,18 +98,6 @@ async def test_a_watch_has_the_changes_that_its_query_selects(api: Api, row: Row
             before = event["object"]
 
 
-async def test_a_namespace_hears_of_itself_only(api: Api) -> None:
-    other = f"{api.namespace}-b"
-    await api.post(api.path("namespaces"), {"metadata": {"name": other}})
-    listed = await api.get(api.path("podprobemarkers"))
-    async with api.watch(api.path("podprobemarkers"), resourceVersion=listed.revision) as stream:
-        await api.post(api.path("podprobemarkers", namespace=other), marker("elsewhere"))
-        await api.create("podprobemarkers", marker("here"))
-        event = await stream.next()
-        assert (event["type"], event["object"]["metadata"]["name"]) == ("ADDED", "here")
-    await api.delete(api.path("namespaces", other))
-
-
 async def test_a_watch_with_bookmarks_ends_with_one(api: Api) -> None:
     listed = await api.get(api.path("pods"))
     events: list[Any] = []
@@ -127,33 +115,3 @@ async def test_a_watch_with_bookmarks_ends_with_one(api: Api) -> None:
             break
     assert {each["type"] for each in events} == {"BOOKMARK"}
     assert int(events[-1]["object"]["metadata"]["resourceVersion"]) >= int(listed.revision)
-
-
-@pytest.mark.parametrize(
-    ("node", "marked"),
-    [
-        pytest.param("", False, id="no-node"),
-        pytest.param(None, False, id="no-grace-period"),
-        pytest.param(None, True, id="as-the-kubelet-ends-it"),
-    ],
-)
-async def test_a_pod_that_is_deleted_at_once_is_modified_first(
-    api: Api, node: str | None, marked: bool
-) -> None:
-    last = await api.create("pods", pod("p", node=node))
-    if marked:
-        last = await api.delete(api.path("pods", "p"))
-    async with api.watch(api.path("pods"), resourceVersion=last.revision) as stream:
-        await api.delete(api.path("pods", "p"), gracePeriodSeconds=0)
-        events = [await stream.next() for _ in range(2)]
-    assert [each["type"] for each in events] == ["MODIFIED", "DELETED"]
-    assert {each["object"]["metadata"]["deletionGracePeriodSeconds"] for each in events} == {0}
-
-
-FUTURE = {"resourceVersion": str(10**15)}
-
-
-async def test_a_watch_from_the_future(api: Api) -> None:
-    async with api.watch(api.path("leases"), **FUTURE, timeoutSeconds=2) as stream:
-        await api.create("leases", {"metadata": {"name": "l"}})
-        assert await stream.rest() == []

@@ -83,28 +83,6 @@ def test_a_rule_gives_the_reason_of_the_decoder(answers: Answers, row: Row) -> N
         assert row.server_field or any(each in text for each in named for text in messages)
 
 
-@pytest.mark.parametrize(
-    ("states", "index"), [(("Failed", "Failed"), 1), (("Failed", "Unknown", "Failed"), 2)]
-)
-def test_a_repeated_state_is_named_at_its_own_index(
-    with_api: Any, kind: str, states: tuple[str, ...], index: int
-) -> None:
-    async def create(api: Api) -> None:
-        path = api.path("podprobemarkers")
-        spec = edited("probes.0.markerPolicy", [policy(each) for each in states])
-
-        answer = await api.post(path, marker(spec))
-
-        (cause,) = answer.body["details"]["causes"]
-        if kind == "real":
-            assert cause["field"] == "spec.probes[0].markerPolicy"
-            assert f"[{index}]: state must be unique" in cause["message"]
-        else:
-            assert cause["field"] == f"spec.probes[0].markerPolicy[{index}].state"
-
-    with_api(create)
-
-
 def test_http_get_is_completed_and_numbers_are_not(with_api: Any) -> None:
     """Null is as absent."""
 

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from support import programs
-from support.playground import PlaygroundNamespace
+from support.playground import PlaygroundNamespace, stopped
 from support.proxy import faulty_proxy
 from support.target import condition
 
@@ -26,8 +26,7 @@ async def test_a29_a_daemon_watches_one_object_and_asks_for_no_pod(
 ) -> None:
     playground = ns.playground
     await ns.pod()
-    await playground.daemons["node-0"].kill()
-    try:
+    with stopped(playground.daemons["node-0"]):
         async with faulty_proxy(playground.config) as proxy:
             kubeconfig = proxy.write_kubeconfig(tmp_path)
             flags = ("--node-name=node-0", f"--cri-endpoint={playground.nodes[0].cri_endpoint}")
@@ -42,8 +41,6 @@ async def test_a29_a_daemon_watches_one_object_and_asks_for_no_pod(
             assert not any(
                 each.path.endswith("/nodepodprobes") and each.writes for each in proxy.log
             )
-    finally:
-        playground.daemons["node-0"].start()
 
 
 async def test_a25_a_probe_waits_for_the_startup_probe_of_its_container(

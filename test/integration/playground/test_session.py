@@ -6,37 +6,26 @@ import signal
 from pathlib import Path
 
 import pytest
-from support.background import background
 from support.patience import PATIENCE_SECONDS
 from support.playground import ControlledPlayground
+from support.programs import until
 
 from kruise_probe_playground import programs
 from kruise_probe_playground.programs import Child, ChildFailed
 
 
-class Notes:
-    """What was said, and a wake-up for each."""
-
-    def __init__(self) -> None:
-        self.texts: list[str] = []
-        self.came = asyncio.Event()
-
-    def add(self, text: str) -> None:
-        self.texts.append(text)
-        self.came.set()
-
-
 async def test_killed_program_is_restarted_with_a_note() -> None:
-    notes = Notes()
-    async with ControlledPlayground(on_note=notes.add) as running:
+    notes: list[str] = []
+    async with ControlledPlayground(on_note=notes.append) as running:
         first = running.manager.pid
         assert first
         os.kill(first, signal.SIGKILL)
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            await notes.came.wait()
-            await running.manager._started.wait()
-        assert notes.texts == ["the manager ended with exit code 137; it is restarted"]
-        assert running.manager.pid not in (None, first)
+
+        async def is_restarted() -> bool:
+            return running.manager.pid not in (None, first)
+
+        await until("the manager runs again", is_restarted)
+        assert notes == ["the manager ended with exit code 137; it is restarted"]
 
 
 def child(folder: Path, script: str) -> Child:
@@ -64,19 +53,6 @@ async def test_program_that_keeps_ending_fails_with_its_last_log_line(
     with pytest.raises(ChildFailed, match=word):
         await child(tmp_path, script).run()
     assert (tmp_path / "program.log").read_text().count("start\n") == starts
-
-
-async def test_cancelled_program_gets_sigterm(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(programs, "GRACE_SECONDS", PATIENCE_SECONDS)
-    os.mkfifo(tmp_path / "up")
-    script = "trap 'echo asked; exit 0' TERM; echo up > up; while :; do sleep 0.05; done"
-    program = child(tmp_path, script)
-    async with background(program.run()):
-        assert await asyncio.to_thread((tmp_path / "up").read_text) == "up\n"
-    assert program.last_line() == "asked"
-    assert program.pid is None
 
 
 async def test_cancellation_at_the_moment_of_ready_leaves_nothing() -> None:

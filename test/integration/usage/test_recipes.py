@@ -10,7 +10,7 @@ import pytest
 import yaml
 from support.files import write_at_once
 from support.pages import ROOT, Block, block, blocks_of
-from support.playground import ControlledPlayground
+from support.playground import ControlledPlayground, stopped
 from support.shell import environment
 from support.target import annotations, condition, labels, marker_path, pod_path
 from support.usage_namespace import UsageNamespace
@@ -165,20 +165,19 @@ async def test_a_pod_is_ready_once_its_cache_is_warm_and_stays_so_without_the_ma
 @asynccontextmanager
 async def serverless_manager(playground: Any) -> AsyncIterator[None]:
     """The manager with the gate on, in place of the playground's own."""
-    await playground.manager.kill()
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "kruise_probe", "manager",
-        "--feature-gates=EnablePodProbeMarkerOnServerless=true",
-        "--enable-leader-election=false", "--metrics-addr=0", "--health-probe-addr=0",
-        env=environment(playground.kubeconfig),
-        stderr=asyncio.subprocess.DEVNULL,
-    )  # fmt: skip
-    try:
-        yield
-    finally:
-        process.terminate()
-        await process.wait()
-        playground.manager.start()
+    with stopped(playground.manager):
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "kruise_probe", "manager",
+            "--feature-gates=EnablePodProbeMarkerOnServerless=true",
+            "--enable-leader-election=false", "--metrics-addr=0", "--health-probe-addr=0",
+            env=environment(playground.kubeconfig),
+            stderr=asyncio.subprocess.DEVNULL,
+        )  # fmt: skip
+        try:
+            yield
+        finally:
+            process.terminate()
+            await process.wait()
 
 
 async def test_what_a_provider_reports_is_marked_as_the_policies_say(

@@ -1,7 +1,5 @@
-"""Files of objects."""
+"""Files of objects. How files, folders and YAML are read is tested with `lint`."""
 
-import io
-import json
 from pathlib import Path
 
 import msgspec
@@ -35,20 +33,11 @@ def test_documents_keep_their_order_and_lists_are_flattened(tmp_path: Path) -> N
     [
         pytest.param("a: [b\nc: d", "line 2, column 2: not valid YAML: ", id="no-yaml"),
         pytest.param("word", "document 1: is not an object", id="no-object"),
-        pytest.param(f"{POD}---\n[1]", "document 2: is not an object", id="a-list-of-numbers"),
         pytest.param("metadata: {}", "has no apiVersion and no kind", id="nothing-said"),
         pytest.param("apiVersion: v1\nkind: Pod", "the Pod has no metadata.name", id="no-name"),
-        pytest.param("apiVersion: v1\nkind: Pod\nmetadata: {name: 5}", "no metadata.name", id="number-as-name"),
         pytest.param("# nothing", "contains no object", id="empty"),
         pytest.param("apiVersion: v1\nkind: List\nitems: 5", "items of the List is not a list", id="a-list-of-nothing"),
-        pytest.param(f"{POD}spec: {{null: a}}", "line 4, column 8: the key 'null' is null", id="null-as-key"),
-        pytest.param(f"{POD}spec: {{a: 1, a: 2}}", "line 4, column 14: the key 'a' is already in line 4; remove one of the two", id="key-twice"),
-        pytest.param(f"{POD}{POD}", "line 4, column 1: the key 'apiVersion' is already in line 1; write '---'", id="object-without-separator"),
-        pytest.param(f"{POD}spec: {{on: 1, yes: 2}}", "line 4, column 15: the key 'yes' becomes 'true', which is already a key", id="equal-booleans-as-keys"),
-        pytest.param("[" * 5000, "line 1, column 66: the file is nested more than 64 levels deep", id="deep"),
-        pytest.param(f"{POD}spec: &a {{again: *a}}", "line 4, column 7: the file is nested more than 64 levels deep", id="holds-itself"),
         pytest.param(f"{DEPLOYMENT}\nspec: {{template: {{metadata: web, spec: {{}}}}}}", "spec.template.metadata is not a mapping", id="no-metadata"),
-        pytest.param('{"kind": "Pod",\n x}', "line 2, column 2: not valid JSON: Expecting property name", id="broken-json"),
         pytest.param(f"{DEPLOYMENT}\nspec: {{}}", "has no spec.template.spec", id="no-template"),
         pytest.param(f"{DEPLOYMENT}\nspec: {{replicas: 1000, template: {{spec: {{}}}}}}", "0 to 100", id="too-many-pods"),
     ],
@@ -59,56 +48,6 @@ def test_error_names_file_and_document(tmp_path: Path, text: str, complaint: str
         load([file])
     assert str(caught.value).startswith(str(file))
     assert complaint in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("written_as", "expected"),
-    [
-        pytest.param("12:30", "12:30", id="sexagesimal"),
-        pytest.param("2026-01-02", "2026-01-02", id="date"),
-        pytest.param("0o17", 15, id="octal"),
-        pytest.param("yes", True, id="boolean"),
-        pytest.param("'5'", "5", id="quoted"),
-        pytest.param("~", None, id="null"),
-    ],
-)
-def test_scalars_have_the_types_of_kubectl(
-    tmp_path: Path, written_as: str, expected: object
-) -> None:
-    (found,) = load([written(tmp_path, f"{POD}spec: {{value: {written_as}}}")])
-    assert found.object["spec"] == {"value": expected}
-
-
-def test_typed_list_is_flattened_and_keys_become_strings_as_in_kubectl(tmp_path: Path) -> None:
-    pod = "{apiVersion: v1, kind: Pod, metadata: {name: web, labels: {on: a, 2: b}}}"
-    text = f"apiVersion: v1\nkind: PodList\nmetadata: {{}}\nitems: [{pod}]"
-    (found,) = load([written(tmp_path, text)])
-    assert found.object["metadata"] == {"name": "web", "labels": {"true": "a", "2": "b"}}
-
-
-def test_stream_of_json_is_read_as_kubectl_reads_it(tmp_path: Path) -> None:
-    pods = [
-        {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": each, "labels": {"a": "😀"}}}
-        for each in ("a", "b")
-    ]
-    found = load([written(tmp_path, "\n".join(map(json.dumps, pods)))])
-    assert [each.object for each in found] == pods
-
-
-def test_unreadable_file_is_named(tmp_path: Path) -> None:
-    binary, absent, empty = tmp_path / "file.yaml", tmp_path / "absent.yaml", tmp_path / "empty"
-    binary.write_bytes(b"\xff\xfe\x00")
-    empty.mkdir()
-    complaints = {binary: "is not UTF-8", absent: "cannot be read", empty: "the folder has no"}
-    for file, complaint in complaints.items():
-        with pytest.raises(BadFile, match=rf"{file.name}.*{complaint}"):
-            load([file])
-
-
-def test_dash_reads_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(POD.encode())))
-
-    assert [each.place for each in load([Path("-")])] == ["stdin, document 1 (Pod web)"]
 
 
 def test_sample_has_every_kind_of_mark() -> None:
@@ -155,12 +94,3 @@ def test_workload_becomes_its_pods(tmp_path: Path, version: str, kind: str) -> N
     assert [each["metadata"] for each in pods] == [{"name": f"web-{n}", **labels} for n in (0, 1)]
     assert {(each["apiVersion"], each["kind"]) for each in pods} == {("v1", "Pod")}
     assert [each["spec"] for each in pods] == [{"containers": []}] * 2
-
-
-def test_folder_is_read_as_lint_reads_it(tmp_path: Path) -> None:
-    for name in ("b.yaml", "a.yml", "c.json", "d.txt", "below/e.yaml"):
-        file = tmp_path / name
-        file.parent.mkdir(exist_ok=True)
-        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": file.stem}}
-        file.write_bytes(msgspec.json.encode(pod))
-    assert [each.object["metadata"]["name"] for each in load([tmp_path])] == ["a", "b", "c", "e"]

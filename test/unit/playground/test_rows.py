@@ -12,7 +12,7 @@ from support.snapshots import healthy_pod, marker, seen_pod, snapshot
 from kruise_probe.api.keys import ProbeName
 from kruise_probe.inspection.status import status_view
 from kruise_probe_playground.node.pods import NODE_PODS, NodePod
-from kruise_probe_playground.rows import Mark, PodRow, ProbeRow, pod_rows
+from kruise_probe_playground.rows import Mark, PodRow, ProbeRow, pod_rows, summaries
 
 KIND = "example.com/healthy"
 AT = "2026-01-01T00:01:00Z"
@@ -91,9 +91,21 @@ def test_status_is_that_of_kubectl(more: Any, status: str) -> None:
     assert bare(node_pod("main", **more)).status == status
 
 
-@pytest.mark.parametrize(
-    ("namespace", "title"),
-    [pytest.param("default", "web", id="usual"), pytest.param("game", "game/web", id="other")],
-)
-def test_title_contains_a_namespace_other_than_default(namespace: str, title: str) -> None:
-    assert bare(node_pod("main", metadata={"namespace": namespace})).title == title
+def test_title_contains_a_namespace_other_than_default() -> None:
+    assert bare(node_pod("main")).title == "web"
+    assert bare(node_pod("main", metadata={"namespace": "game"})).title == "game/web"
+
+
+def test_problems_that_need_action_are_summarized_by_kind() -> None:
+    wrong = [probe_wire(each, container="mian", condition=f"c/{each}") for each in ("a", "b")]
+    pods = [healthy_pod(each) for each in ("game-0", "game-1", "game-2")]
+    found = snapshot(markers=[marker(probes=wrong)], pods=pods, states=[])
+    told = [
+        each.text.partition(": ")[0] for each in summaries(status_view(found, found.markers, ()))
+    ]
+    assert told == ["web#a on game-0 and 2 more", "web#b on game-0 and 2 more"]
+    empty = snapshot(
+        markers=[marker(name="other", selector={"matchLabels": {"app": "none"}})], states=[]
+    )
+    (only,) = summaries(status_view(empty, empty.markers, ()))
+    assert only.text.startswith("other: ")

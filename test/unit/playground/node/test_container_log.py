@@ -25,13 +25,6 @@ async def read(log: ContainerLog, **options: Any) -> bytes:
     return b"".join([each async for each in log.read(**options)])
 
 
-async def test_unfinished_line_is_in_the_log_of_an_ended_container() -> None:
-    log = log_of(b"a\nlast words")
-    log.close()
-    assert await read(log) == b"a\nlast words"
-    assert log.last_line() == "last words"
-
-
 @given(st.lists(st.binary(max_size=40_000), max_size=12))
 async def test_log_is_the_end_of_the_output_and_bounded(chunks: list[bytes]) -> None:
     log = log_of(*chunks * 3)

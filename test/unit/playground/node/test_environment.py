@@ -7,7 +7,6 @@ from support.node_records import node_pod
 
 from kruise_probe_playground.node.environment import (
     Unsupported,
-    command_line,
     container_environment,
     expand,
 )
@@ -50,18 +49,11 @@ def test_env_follows_the_kubelet_and_identifies_the_pod(variable: Any, value: st
     [
         pytest.param({"env": [field("spec.priority")]}, id="unknown-field"),
         pytest.param({"env": [{"name": "X", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}]}, id="secret"),
-        pytest.param({"envFrom": [{"configMapRef": {"name": "c"}}]}, id="env-from"),
     ],
 )  # fmt: skip
 def test_unsupported_sources_name_the_container(more: Any) -> None:
     with pytest.raises(Unsupported, match="container 'a'"):
         environment(*more.pop("env", ()), **more)
-
-
-def test_container_without_a_command_is_unsupported() -> None:
-    pod = node_pod({"name": "a", "args": ["x"]})
-    with pytest.raises(Unsupported, match=r"set spec\.containers\[\]\.command"):
-        command_line(pod.spec.containers[0], {})
 
 
 @pytest.mark.parametrize(

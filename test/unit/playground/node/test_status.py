@@ -8,16 +8,22 @@ from support.builders import condition_wire
 from support.node_records import AT, node_pod, record, records
 
 from kruise_probe_playground.node.lifecycle import ContainerRecord
-from kruise_probe_playground.node.status import MESSAGE_BYTES, Place, pod_status
+from kruise_probe_playground.node.status import MESSAGE_BYTES, pod_status
 
-PLACE = Place("127.10.1.1", "127.10.0.1")
 GATE = "example.com/gate"
 
 
 def status(
     pod: Any, known: dict[str, ContainerRecord], *, before: Any = None, later: int = 0
 ) -> Any:
-    return pod_status(pod, known, PLACE, before=before or {}, now=AT + timedelta(seconds=later))
+    return pod_status(
+        pod,
+        known,
+        "127.10.1.1",
+        "127.10.0.1",
+        before=before or {},
+        now=AT + timedelta(seconds=later),
+    )
 
 
 def condition(found: Any, kind: str) -> tuple[str, str | None, str | None]:
