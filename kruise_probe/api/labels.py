@@ -288,6 +288,37 @@ def _requirement(key: str, operator: str, values: tuple[str, ...]) -> Requiremen
     return Requirement(key, frozenset(values) if is_in else None, negated)
 
 
+def parse_selector(text: str) -> Selector:
+    """Parse and compile the syntax of `kubectl -l`: `app=web,tier in (a,b),!draft`.
+
+    Raises:
+        ValueError: names the part that is malformed.
+    """
+    return _compile((), tuple(map(_expression, _COMMA.split(text))))
+
+
+_COMMA: Final = re.compile(r",(?![^(]*\))")
+_SET: Final = re.compile(r"(?P<key>\S+)\s+(?P<operator>in|notin)\s*\((?P<values>[^()]*)\)")
+_EQUALITY: Final = re.compile(r"(?P<key>[^!=\s]+)\s*(?P<operator>==?|!=)\s*(?P<values>[^!=\s]*)")
+_PRESENCE: Final = re.compile(r"(?P<operator>!?)\s*(?P<key>[^!=\s()]+)")
+_OPERATORS: Final = {
+    "in": "In", "=": "In", "==": "In", "notin": "NotIn", "!=": "NotIn", "": "Exists", "!": "DoesNotExist",
+}  # fmt: skip
+
+
+def _expression(text: str) -> tuple[str, str, tuple[str, ...]]:
+    """The key, operator and values of a requirement."""
+    part = text.strip()
+    for pattern in (_SET, _EQUALITY, _PRESENCE):
+        if match := pattern.fullmatch(part):
+            values = match.groupdict().get("values")
+            found = () if values is None else tuple(map(str.strip, values.split(",")))
+            return match["key"], _OPERATORS[match["operator"]], found
+    raise ValueError(
+        f"{part!r} is not a label selector; write app=web, app!=web, app in (a,b), app or !app"
+    )
+
+
 MAX_ANNOTATION_BYTES: Final = 256 * 1024
 """The API server refuses an object with more bytes in the keys and values of its annotations."""
 

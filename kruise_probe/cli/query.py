@@ -22,7 +22,7 @@ from kruise_probe.api.errors import (
     Unauthorized,
     first_of,
 )
-from kruise_probe.api.labels import Selector, compile_selector
+from kruise_probe.api.labels import Selector, parse_selector
 from kruise_probe.api.meta import DECODE_ERRORS, ApiObject
 from kruise_probe.api.names import GROUP
 from kruise_probe.api.problems import did_you_mean
@@ -40,7 +40,6 @@ from kruise_probe.cli.reading import DEADLINE_SECONDS, Reader
 from kruise_probe.cli.terminal import Terminal, show
 from kruise_probe.client.config import ClusterConfig, ConfigOverrides, load_config
 from kruise_probe.client.rest import RestClient
-from kruise_probe.inspection.selectors import parse_selector
 from kruise_probe.manager.process import configure_logs
 
 R = TypeVar("R")
@@ -107,11 +106,6 @@ async def _names(config: ClusterConfig, path: str) -> list[str]:
 complete_markers: Final = _completer(MARKERS.path)
 complete_pods: Final = _completer(PODS.path)
 complete_namespaces: Final = _completer(lambda _: "/api/v1/namespaces")
-
-
-def _selector(text: str) -> Selector:
-    """`app=web,tier in (a,b),!draft`, as `kubectl -l`."""
-    return compile_selector(parse_selector(text))
 
 
 def _impersonated(text: str) -> str:
@@ -226,7 +220,7 @@ class SelectingFlags(QueryFlags):
 
     selector: Selector | None = flag(
         "Only objects with these labels, such as app=web,tier!=test.",
-        Parsed("selector", _selector),
+        Parsed("selector", parse_selector),
         names=("-l", "--selector"),
     )
 

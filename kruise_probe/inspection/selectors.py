@@ -1,10 +1,8 @@
 """Selectors as text, and the requirements that a pod does not meet. Pure."""
 
-import re
 from collections.abc import Mapping
-from typing import Final
 
-from kruise_probe.api.labels import LabelSelector, LabelSelectorRequirement, Requirement, Selector
+from kruise_probe.api.labels import Requirement, Selector
 from kruise_probe.api.problems import closest_name
 
 
@@ -21,39 +19,6 @@ def requirement_text(requirement: Requirement) -> str:
 
 def selector_text(selector: Selector) -> str:
     return ",".join(map(requirement_text, selector.requirements)) or "(nothing)"
-
-
-def parse_selector(text: str) -> LabelSelector:
-    """Parse the syntax of `kubectl -l`: `app=web,tier in (a,b),!draft`.
-
-    Raises:
-        ValueError: names the part that is malformed.
-    """
-    return LabelSelector(match_expressions=tuple(map(_expression, _COMMA.split(text))))
-
-
-_COMMA: Final = re.compile(r",(?![^(]*\))")
-_SET: Final = re.compile(r"(?P<key>\S+)\s+(?P<operator>in|notin)\s*\((?P<values>[^()]*)\)")
-_EQUALITY: Final = re.compile(r"(?P<key>[^!=\s]+)\s*(?P<operator>==?|!=)\s*(?P<values>[^!=\s]*)")
-_PRESENCE: Final = re.compile(r"(?P<operator>!?)\s*(?P<key>[^!=\s()]+)")
-_OPERATORS: Final = {
-    "in": "In", "=": "In", "==": "In", "notin": "NotIn", "!=": "NotIn", "": "Exists", "!": "DoesNotExist",
-}  # fmt: skip
-
-
-def _expression(text: str) -> LabelSelectorRequirement:
-    part = text.strip()
-    for pattern in (_SET, _EQUALITY, _PRESENCE):
-        if match := pattern.fullmatch(part):
-            values = match.groupdict().get("values")
-            return LabelSelectorRequirement(
-                key=match["key"],
-                operator=_OPERATORS[match["operator"]],
-                values=None if values is None else tuple(map(str.strip, values.split(","))),
-            )
-    raise ValueError(
-        f"{part!r} is not a label selector; write app=web, app!=web, app in (a,b), app or !app"
-    )
 
 
 def unmet(selector: Selector, labels: Mapping[str, str]) -> list[Requirement]:

@@ -8,8 +8,7 @@ import re
 from collections.abc import Mapping, Set
 from typing import NamedTuple
 
-from kruise_probe.api.labels import Requirement, compile_selector
-from kruise_probe.inspection.selectors import parse_selector
+from kruise_probe.api.labels import Requirement, parse_selector
 from kruise_probe_playground.apiserver.failures import bad_request
 
 
@@ -26,7 +25,7 @@ class FieldTerm(NamedTuple):
 
 def parse_labels(text: str) -> tuple[Requirement, ...]:
     try:
-        return compile_selector(parse_selector(text)).requirements if text.strip() else ()
+        return parse_selector(text).requirements if text.strip() else ()
     except ValueError as error:
         raise bad_request(f"unable to parse requirement: {error}") from error
 

@@ -3,11 +3,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kruise_probe.api.labels import LabelSelector, Selector, compile_selector
+from kruise_probe.api.labels import LabelSelector, Selector, compile_selector, parse_selector
 from kruise_probe.inspection.selectors import (
     distance,
     misses_by_typos,
-    parse_selector,
     selector_text,
     unmet,
     why_not,
@@ -45,7 +44,7 @@ def test_selector_matches_exactly_if_no_requirement_is_unmet(
 
 @pytest.mark.parametrize("text", ["a=x", "a in (x,y)", "a!=x", "a notin (x,y)", "a", "!a"])
 def test_selector_text_has_the_syntax_of_kubectl(text: str) -> None:
-    assert selector_text(compile_selector(parse_selector(text))) == text
+    assert selector_text(parse_selector(text)) == text
 
 
 @given(st.lists(REQUIREMENTS, min_size=1, max_size=4), st.dictionaries(KEYS, VALUES))
@@ -53,7 +52,7 @@ def test_parsed_selector_text_matches_the_same_pods(
     requirements: list[object], labels: dict[str, str]
 ) -> None:
     compiled = selector(*requirements)
-    parsed = compile_selector(parse_selector(selector_text(compiled)))
+    parsed = parse_selector(selector_text(compiled))
     assert parsed.matches(labels) == compiled.matches(labels)
 
 
@@ -73,7 +72,7 @@ PARSED = {
 def test_selector_is_parsed_as_kubectl_does(
     text: str, labels: dict[str, str], matches: bool
 ) -> None:
-    assert compile_selector(parse_selector(text)).matches(labels) == matches
+    assert parse_selector(text).matches(labels) == matches
 
 
 @pytest.mark.parametrize(
@@ -82,7 +81,7 @@ def test_selector_is_parsed_as_kubectl_does(
 )
 def test_malformed_selector_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="selector"):
-        compile_selector(parse_selector(text))
+        parse_selector(text)
 
 
 def test_empty_selector_reports_that_it_selects_no_pod() -> None:
@@ -103,7 +102,7 @@ def test_empty_selector_reports_that_it_selects_no_pod() -> None:
     ],
 )  # fmt: skip
 def test_why_not_suggests_the_closest_key_or_value(text: str, why: str) -> None:
-    found = why_not(compile_selector(parse_selector(text)), {"app": "web"})
+    found = why_not(parse_selector(text), {"app": "web"})
     assert found == f"it requires {why}"
 
 
