@@ -1,10 +1,7 @@
 """The repository holds two distributions; the product's contains nothing of the playground."""
 
 import importlib.metadata
-import subprocess
-import sys
 import tomllib
-import zipfile
 from pathlib import Path
 
 import click
@@ -17,33 +14,6 @@ from kruise_probe.cli.main import cli, run
 ROOT = Path(__file__).parents[2]
 PRODUCT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 PLAYGROUND = tomllib.loads((ROOT / "playground/pyproject.toml").read_text())["project"]
-
-
-def wheel_of(project: Path, folder: Path) -> set[str]:
-    """Build a wheel without network; return the paths in it."""
-    options = "--quiet --no-deps --no-build-isolation --no-index --disable-pip-version-check"
-    subprocess.run(
-        [sys.executable, "-m", "pip", "wheel", *options.split(), "--wheel-dir", folder, project],
-        check=True,
-        timeout=60,
-    )
-    (wheel,) = folder.iterdir()
-    return set(zipfile.ZipFile(wheel).namelist())
-
-
-@pytest.mark.parametrize(
-    ("project", "package"),
-    [
-        pytest.param(ROOT, "kruise_probe", id="product"),
-        pytest.param(ROOT / "playground", "kruise_probe_playground", id="playground"),
-    ],
-)
-def test_a_wheel_contains_one_package(project: Path, package: str, tmp_path: Path) -> None:
-    paths = wheel_of(project, tmp_path)
-    tops = {path.partition("/")[0] for path in paths}
-    assert tops == {package, f"{package}-{__version__}.dist-info"}
-    data = {str(path.relative_to(project)) for path in (project / package).rglob("*.yaml")}
-    assert data <= paths
 
 
 def test_the_playground_requires_the_product_of_its_own_version() -> None:

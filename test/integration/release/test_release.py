@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -96,6 +97,13 @@ def test_every_file_of_a_release_is_made(files: Path) -> None:
         "release-notes.md",
         "SHA256SUMS",
     }
+
+
+def test_a_wheel_contains_one_package(files: Path) -> None:
+    for wheel in files.glob("*.whl"):
+        package = wheel.name.partition("-")[0]
+        tops = {each.partition("/")[0] for each in zipfile.ZipFile(wheel).namelist()}
+        assert tops == {package, f"{package}-{VERSION}.dist-info"}
 
 
 def test_the_bill_of_materials_lists_what_the_wheels_require(files: Path) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 import pytest
-import yaml
+from support.kubeconfig import kubeconfig
 
 from kruise_probe.cli.flag_types import DAEMON, SERVERLESS
 from kruise_probe.cli.main import cli
@@ -154,12 +154,7 @@ def test_commands_prefer_the_home_kubeconfig_to_the_service_account(
 ) -> None:
     (tmp_path / "token").write_text("of-the-pod")
     (tmp_path / ".kube").mkdir()
-    mine = {
-        "current-context": "mine",
-        "contexts": [{"name": "mine", "context": {"cluster": "mine"}}],
-        "clusters": [{"name": "mine", "cluster": {"server": "http://mine:1"}}],
-    }
-    (tmp_path / ".kube" / "config").write_text(yaml.safe_dump(mine))
+    kubeconfig(tmp_path / ".kube" / "config", cluster={"server": "http://mine:1"})
     monkeypatch.setattr(config, "SERVICE_ACCOUNT", tmp_path)
     monkeypatch.delenv("KUBECONFIG", raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))

@@ -57,12 +57,6 @@ def test_formats_for_programs_are_alone_on_stdout(
     assert err == ""
 
 
-def test_allowed_label_keys_may_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("KRUISE_PROBE_ALLOWED_LABEL_KEYS", "topology.kubernetes.io/zone")
-
-    assert run(["lint", str(BROKEN / "reserved-label.yaml")], {}) == 0
-
-
 def test_run_that_takes_too_long_ends_with_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import click
 import pytest
-import yaml
 from support.shell import kruise_probe, python
 
 from kruise_probe import __version__
@@ -86,7 +85,6 @@ def test_usage_error_is_one_line_and_exit_code_2(
 def test_wrong_kubeconfig_is_one_line_and_exit_code_1(
     content: str | None, text: str, tmp_path: Path
 ) -> None:
-    """Runs a process, because the manager configures the logs of its process."""
     path = tmp_path / "config"
     if content is not None:
         path.write_text(content)
@@ -121,18 +119,6 @@ def test_mode_is_replaced_by_its_command(
 def test_unknown_mode_of_the_environment_is_refused() -> None:
     with pytest.raises(click.UsageError, match="choose manager or daemon"):
         with_mode([], {MODE_VARIABLE: "both"})
-
-
-@pytest.mark.parametrize("spelling", ["--crds-only", "--crds-only=true", "--crds-only=1"])
-def test_manifests_prints_the_crds(spelling: str, capsys: pytest.CaptureFixture[str]) -> None:
-    code = run(["manifests", spelling], {})
-
-    documents = list(yaml.safe_load_all(capsys.readouterr().out))
-    assert code == 0
-    assert [each["metadata"]["name"] for each in documents] == [
-        "podprobemarkers.apps.kruise.io",
-        "nodepodprobes.apps.kruise.io",
-    ]
 
 
 @pytest.mark.parametrize(

@@ -33,6 +33,7 @@ OBJECTS = {
         {"MutatingWebhookConfiguration"}, set(),
     ),
     "cert-manager": (["--webhook", "--cert-manager"], {"Certificate"}, {"Secret"}),
+    "crds-only": (["--crds-only"], {"CustomResourceDefinition"}, {"Namespace", "Deployment", "DaemonSet"}),
 }  # fmt: skip
 
 

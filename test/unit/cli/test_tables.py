@@ -347,16 +347,6 @@ def attempts(*names: str, message: str = "fine") -> AttemptsView:
     )  # fmt: skip
 
 
-def test_attempts_have_their_marks_as_kubectl_label_writes_them() -> None:
-    assert list(attempt_lines(attempts("web#idle"), Terminal())) == [
-        "default/web-0 on node-1: 1 of 1 probe succeeded",
-        "note: a note",
-        "  idle  Succeeded in 0.12s",
-        "    marks    idle=True, role=main, old-, cost=-5",
-        "    message  fine",
-    ]
-
-
 def test_attempts_of_several_markers_name_the_marker() -> None:
     lines = list(attempt_lines(attempts("a#x", "b#x"), Terminal()))
     assert [each.split()[0] for each in lines if "Succeeded" in each] == ["a#x", "b#x"]

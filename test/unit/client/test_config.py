@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
+from support.kubeconfig import kubeconfig
 from support.scripted_http import ScriptedHttpServer, answer
 from support.shell import python
 
@@ -43,27 +43,6 @@ def account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (folder / "namespace").write_text("kruise-system")
     monkeypatch.setattr(config, "SERVICE_ACCOUNT", folder)
     return folder
-
-
-def kubeconfig(path: Path, **changes: object) -> str:
-    """A kubeconfig with one cluster, user and context; `changes` replace its parts."""
-    parts: dict[str, object] = {
-        "cluster": {"server": "http://127.0.0.1:8001"},
-        "user": {"token": "file-token"},
-        "context": {"cluster": "c", "user": "u", "namespace": "team"},
-        "current": "ctx",
-    }
-    parts |= changes
-    content = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "clusters": [{"name": "c", "cluster": parts["cluster"]}],
-        "users": [{"name": "u", "user": parts["user"]}],
-        "contexts": [{"name": "ctx", "context": parts["context"]}],
-        "current-context": parts["current"],
-    }
-    path.write_text(yaml.safe_dump(content))
-    return str(path)
 
 
 async def test_pod_uses_its_service_account(account: Path) -> None:
@@ -120,7 +99,7 @@ async def test_kubeconfig_without_proxy_url_uses_proxy_of_environment(
     assert load_config(path, environ).proxy == proxy
 
 
-@pytest.mark.parametrize("overrides", [ConfigOverrides(), ConfigOverrides(context="ctx")])
+@pytest.mark.parametrize("overrides", [ConfigOverrides(), ConfigOverrides(context="own")])
 async def test_loading_leaves_no_file_that_a_signal_could_leave_behind(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, overrides: ConfigOverrides
 ) -> None:
@@ -142,7 +121,7 @@ SOURCES = {
     "home": ("home", {}, "http://home:1"),
     "home-first-in-a-command": ("account home", {"kubeconfig_first": True}, "http://home:1"),
     "command-without-home": ("account", {"kubeconfig_first": True}, "https://10.96.0.1:443"),
-    "context": ("account home", {"overrides": ConfigOverrides(context="ctx")}, "http://home:1"),
+    "context": ("account home", {"overrides": ConfigOverrides(context="own")}, "http://home:1"),
 }
 
 
@@ -172,12 +151,12 @@ async def test_the_first_source_of_a_configuration_is_used(
 
 
 async def test_context_without_a_namespace_is_in_the_default_namespace(tmp_path: Path) -> None:
-    path = kubeconfig(tmp_path / "k", context={"cluster": "c", "user": "u"})
+    path = kubeconfig(tmp_path / "k", context={})
 
     assert load_config(path, {}).namespace == "default"
 
 
-@pytest.mark.parametrize("other", ["ctx", "missing", ""])
+@pytest.mark.parametrize("other", ["own", "missing", ""])
 async def test_first_current_context_takes_precedence(other: str, tmp_path: Path) -> None:
     first = kubeconfig(tmp_path / "first", cluster={"server": "http://first:1"})
     second = kubeconfig(tmp_path / "second", cluster={"server": "http://second:1"}, current=other)
@@ -187,20 +166,20 @@ async def test_first_current_context_takes_precedence(other: str, tmp_path: Path
     assert found.server == "http://first:1"
 
 
-def two_clusters(path: Path) -> str:
-    content = {
-        "current-context": "one",
-        "contexts": [
-            {"name": each, "context": {"cluster": each, "user": each, "namespace": f"ns-{each}"}}
-            for each in ("one", "two")
-        ],
-        "clusters": [
-            {"name": each, "cluster": {"server": f"http://{each}:1"}} for each in ("one", "two")
-        ],
-        "users": [{"name": each, "user": {"token": each}} for each in ("one", "two")],
-    }
-    path.write_text(yaml.safe_dump(content))
-    return str(path)
+@pytest.fixture
+def one_and_two(tmp_path: Path) -> dict[str, str]:
+    """Two files, each with a cluster, a user and a context of its name; `one` is current."""
+    paths = (
+        kubeconfig(
+            tmp_path / name,
+            name=name,
+            cluster={"server": f"http://{name}:1"},
+            user={"token": name},
+            context={"namespace": f"ns-{name}"},
+        )
+        for name in ("one", "two")
+    )
+    return {"KUBECONFIG": os.pathsep.join(paths)}
 
 
 OVERRIDES = {
@@ -213,19 +192,16 @@ OVERRIDES = {
 
 
 def test_the_user_to_impersonate_comes_from_the_command_line(tmp_path: Path) -> None:
-    found = load_config(
-        two_clusters(tmp_path / "k"), {}, ConfigOverrides(as_user="jane", as_groups=("a",))
-    )
+    overrides = ConfigOverrides(as_user="jane", as_groups=("a",))
+    found = load_config(kubeconfig(tmp_path / "k"), {}, overrides)
     assert (found.as_user, found.as_groups) == ("jane", ("a",))
 
 
 def test_cluster_and_user_replace_a_context_only_together(tmp_path: Path) -> None:
-    path = two_clusters(tmp_path / "k")
-    Path(path).write_text(Path(path).read_text().replace("current-context: one", ""))
-    assert (
-        load_config(path, {}, ConfigOverrides(cluster="two", user="one")).server == "http://two:1"
-    )
-    for half in (ConfigOverrides(cluster="two"), ConfigOverrides(user="one")):
+    path = kubeconfig(tmp_path / "k", current="")
+    both = ConfigOverrides(cluster="own", user="own")
+    assert load_config(path, {}, both).server == "http://127.0.0.1:8001"
+    for half in (ConfigOverrides(cluster="own"), ConfigOverrides(user="own")):
         with pytest.raises(ConfigError, match="has no usable current context"):
             load_config(path, {}, half)
 
@@ -238,11 +214,10 @@ async def test_context_cluster_and_user_can_be_overridden(
     server: str,
     token: str,
     namespace: str,
-    tmp_path: Path,
+    one_and_two: dict[str, str],
     account: Path,
 ) -> None:
-    environ = {"KUBECONFIG": two_clusters(tmp_path / "k")}
-    found = load_config(None, environ, overrides)
+    found = load_config(None, one_and_two, overrides)
     assert (found.server, found.namespace) == (f"http://{server}:1", namespace)
     assert found.credentials.authorization() == f"Bearer {token}"
 
@@ -256,10 +231,10 @@ async def test_context_cluster_and_user_can_be_overridden(
     ],
 )  # fmt: skip
 async def test_unknown_override_lists_the_existing_names(
-    overrides: ConfigOverrides, error: str, tmp_path: Path
+    overrides: ConfigOverrides, error: str, one_and_two: dict[str, str]
 ) -> None:
     with pytest.raises(ConfigError, match=error):
-        load_config(two_clusters(tmp_path / "k"), {}, overrides)
+        load_config(None, one_and_two, overrides)
 
 
 async def test_kubeconfig_configures_tls(tmp_path: Path) -> None:
@@ -404,7 +379,7 @@ def _file(content: str | bytes) -> Callable[[Path], tuple[str | None, dict[str, 
     return make
 
 
-def _config(**changes: object) -> Callable[[Path], tuple[str | None, dict[str, str]]]:
+def _config(**changes: Any) -> Callable[[Path], tuple[str | None, dict[str, str]]]:
     return lambda tmp_path: (kubeconfig(tmp_path / "k", **changes), {})
 
 
@@ -417,7 +392,7 @@ ERRORS = {
     "no-yaml": (_file("a: b: c"), "is not YAML"),
     "no-contexts": (_file("kind: Config\n"), "no usable current context"),
     "unknown-context": (_config(current="other"), "other.*use-context"),
-    "unknown-cluster": (_config(context={"cluster": "missing", "user": "u"}), "missing"),
+    "unknown-cluster": (_config(context={"cluster": "missing"}), "missing"),
     "server-of-other-kind": (_config(cluster={"server": "ftp://x"}), "not an http or https URL"),
     "socks": (_config(cluster={"server": "http://x", "proxy-url": "socks5://y"}), "use an http or https proxy"),
     "missing-ca": (_config(cluster={"server": "https://x", "certificate-authority": "/no/ca"}), "/no/ca"),

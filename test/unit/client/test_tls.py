@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-import yaml
+from support.kubeconfig import kubeconfig
 from support.scripted_http import Received, ScriptedHttpServer, answer, refusal
 
 from kruise_probe.api.errors import ConnectionFailed, Unauthorized
@@ -64,14 +64,8 @@ def server_tls(pki: Path, name: str, *, ask_for_client: bool = False) -> ssl.SSL
 
 def config_of(folder: Path, server: str, cluster: Part, user: Part) -> ClusterConfig:
     """What the client reads from a kubeconfig of these parts."""
-    content = {
-        "clusters": [{"name": "c", "cluster": {"server": server, **cluster}}],
-        "users": [{"name": "u", "user": user}],
-        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
-        "current-context": "x",
-    }
-    (folder / "kubeconfig").write_text(yaml.safe_dump(content))
-    return load_config(str(folder / "kubeconfig"), {})
+    path = kubeconfig(folder / "kubeconfig", cluster={"server": server, **cluster}, user=user)
+    return load_config(path, {})
 
 
 def client_of(config: ClusterConfig) -> RestClient:
@@ -213,9 +207,6 @@ def _serve_with_alerts(listener: socket.socket, tls: ssl.SSLContext) -> None:
 RELOADED = {
     "files-1.2": (_files, ssl.TLSVersion.TLSv1_2, True),
     "files-1.3": (_files, ssl.TLSVersion.TLSv1_3, True),
-    "plugin-1.2": (_plugin, ssl.TLSVersion.TLSv1_2, True),
-    "plugin-1.3": (_plugin, ssl.TLSVersion.TLSv1_3, True),
-    "files-1.2-closed": (_files, ssl.TLSVersion.TLSv1_2, False),
     "files-1.3-closed": (_files, ssl.TLSVersion.TLSv1_3, False),
     "plugin-1.2-closed": (_plugin, ssl.TLSVersion.TLSv1_2, False),
 }

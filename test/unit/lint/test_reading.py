@@ -18,7 +18,6 @@ from kruise_probe.lint.nodes import (
     SequenceNode,
     value_of,
 )
-from kruise_probe.lint.reader import MAX_VALUES
 
 
 def read(text: str) -> list[Document]:
@@ -59,21 +58,11 @@ def test_what_is_too_large_or_cyclic_is_refused_at_its_line(
     assert message in raised.value.finding.message
 
 
-def test_a_file_of_many_values_is_refused() -> None:
-    (finding,) = lint_text("apiVersion: v1\nkind: List\nitems:\n" + "- 1\n" * MAX_VALUES).findings
-
-    assert finding.rule is Rule.SYNTAX
-    assert "split it" in finding.message
-
-
 SCALARS = {
     "y": ("y", True),
     "no": ("No", False),
-    "off": ("off", False),
     "quoted": ("'yes'", "yes"),
-    "null": ("~", None),
     "octal": ("0777", 511),
-    "octal-with-letter": ("0o17", 15),
     "binary": ("0b11", 3),
     "hex": ("-0x1F", -31),
     "not-octal": ("08", 8.0),
@@ -83,11 +72,8 @@ SCALARS = {
     "date": ("2001-12-14", "2001-12-14"),
     "tagged": ("!!str 5", "5"),
     "quoted-integer-with-a-tag": ("!!int '3'", 3),
-    "quoted-boolean-with-a-tag": ("!!bool 'true'", True),
-    "tagged-float": ("!!float 3", 3),
     "text-that-contradicts-its-tag": ("!!int x", "x"),
     "tagged-as-text": ("! 5", "5"),
-    "own-tag": ("!own 5", "5"),
     "underscore-in-a-fraction": ("0.1_0", 0.1),
     "fraction-without-zero": (".5", 0.5),
     "prefix-only": ("0x", "0x"),
@@ -125,13 +111,7 @@ def test_text_that_begins_with_a_brace_is_a_stream_of_json(text: str, values: ob
 
 INVALID_JSON = {
     "yaml": ("{a: 1}", (1, 2), "Expecting property name"),
-    "no-quotes": ('{"a":\n 1,b}', (2, 4), "Expecting property name"),
-    "no-colon": ('{"a" 1}', (1, 6), "Expecting ':' delimiter"),
-    "no-comma": ('{"a":[1 2]}', (1, 9), "Expecting ',' delimiter"),
-    "octal": ('{"a":01}', (1, 7), "Expecting ',' delimiter"),
     "end": ('{"a":', (1, 6), "Expecting value"),
-    "open-string": ('{"a":"b', (1, 6), "Unterminated string"),
-    "line-break": ('{"a":"b\n"}', (1, 8), "Invalid control character"),
     "separator-of-yaml": (f"{POD}\n---\n{POD}", (2, 1), "Expecting value"),
     "third-document": (f"{POD}\n{POD}\n{{,}}\n{POD}", (3, 2), "Expecting property name"),
 }
@@ -162,14 +142,6 @@ def test_list_of_objects_is_refused_as_kubectl_refuses_it(text: str) -> None:
     (finding,) = lint_text(text.format('{"apiVersion": "v1", "kind": "Pod"}')).findings
 
     assert "kubectl refuses a list of objects" in finding.message
-
-
-def test_three_megabytes_of_json_are_read() -> None:
-    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"labels": {"a": "é" * 90}}}
-    text = json.dumps({"apiVersion": "v1", "kind": "List", "items": [pod] * 5000})
-
-    assert len(text) > 3_000_000
-    assert lint_text(text).templates == 0
 
 
 def test_explicit_keys_take_precedence_over_merged_ones() -> None:

@@ -117,11 +117,6 @@ def test_http_get_has_the_defaults_of_core_v1_and_numbers_have_none() -> None:
     assert not [name for name, each in probe["properties"].items() if "default" in each]
 
 
-def test_short_names() -> None:
-    assert marker_crd()["spec"]["names"]["shortNames"] == ["ppm"]
-    assert node_pod_probe_crd()["spec"]["names"]["shortNames"] == ["npp"]
-
-
 def test_a_node_called_manager_has_a_lease_other_than_the_managers() -> None:
     policy, _ = objects_in("own_node_policy", "kruise-system")
     rules = [each["expression"] for each in policy["spec"]["validations"]]

@@ -1,7 +1,6 @@
 """Certificates that others keep as files, and client certificates that the webhook requires."""
 
 import asyncio
-import ssl
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -24,16 +23,6 @@ from kruise_probe.serving.sockets import (
 from kruise_probe.webhook.server import WebhookTls
 
 FLAG = "--webhook-client-ca-file"
-
-
-def test_with_a_client_ca_a_client_certificate_is_required(tmp_path: Path) -> None:
-    path = tmp_path / "ca.crt"
-    issued = issue_certificate(["x"], now=utc_now(), lifetime=timedelta(hours=1))
-    path.write_bytes(issued.certificate)
-    tls = WebhookTls()
-    tls.require_client_certificates(path)
-
-    assert tls.context.verify_mode is ssl.CERT_REQUIRED
 
 
 @pytest.mark.parametrize(
