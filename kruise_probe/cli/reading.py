@@ -5,7 +5,7 @@ have permissions in one namespace only.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any, Final, TypeVar
 
@@ -107,7 +107,7 @@ class Reader:
 
     @property
     def _kinds(self) -> list[tuple[Resource[Any], str]]:
-        """Each kind with its namespace, in the order of `Snapshot.of_lists`."""
+        """Each kind with its namespace, in the order of `_snapshot`."""
         return [
             (MARKERS, self.namespace),
             (SEEN_PODS, self.namespace),
@@ -205,5 +205,17 @@ class Reader:
                     task.cancel()
 
     def _snapshot(self, lists: Sequence[Iterable[Any] | None]) -> Snapshot:
-        now = self.client.server_now()
-        return Snapshot.of_lists(lists, allowed_labels=self._allowed_labels, now=now)
+        markers, pods, nodes, node_pod_probes, leases = lists
+        return Snapshot(
+            now=self.client.server_now(),
+            markers=tuple(markers or ()),
+            pods=tuple(pods or ()),
+            nodes=_by_name(nodes),
+            node_pod_probes=_by_name(node_pod_probes),
+            leases=_by_name(leases),
+            allowed_labels=self._allowed_labels,
+        )
+
+
+def _by_name(objects: Iterable[T] | None) -> Mapping[str, T] | None:
+    return None if objects is None else {each.key.name: each for each in objects}

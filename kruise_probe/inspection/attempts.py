@@ -16,7 +16,6 @@ from kruise_probe.api.v1alpha1 import (
     ContainerProbeState,
     ProbeState,
 )
-from kruise_probe.controllers.nodes.plan import probes_of_marker
 from kruise_probe.controllers.pods.marking import CONDITION_STATUS, values_of
 from kruise_probe.inspection.commands import handler_text
 from kruise_probe.inspection.link import Link, LinkState, ProbeContext, broken, paused_text
@@ -97,10 +96,7 @@ def entry_or_blocking_link(context: ProbeContext) -> ContainerProbe | Link:
     """
     if link := _blocking_link(context):
         return link
-    containers = context.pod.containers
-    names = frozenset(each.name for each in containers)
-    planned = probes_of_marker(context.marker, containers, names)
-    return next(each for each in planned if each.name == context.name)
+    return context.planned(frozenset(each.name for each in context.pod.containers))
 
 
 def _blocking_link(context: ProbeContext) -> Link | None:

@@ -17,6 +17,7 @@ from kruise_probe.api.v1alpha1 import (
 from kruise_probe.controllers.compiled import CompiledMarker
 from kruise_probe.controllers.limits import LeftOut
 from kruise_probe.controllers.markers.conditions import listed
+from kruise_probe.controllers.nodes.plan import probes_of_marker
 from kruise_probe.controllers.pods.claims import Claim, ClaimConflict
 from kruise_probe.inspection.reasons import remedy_of
 from kruise_probe.inspection.snapshot import SeenPod, Snapshot
@@ -86,6 +87,11 @@ class ProbeContext(NamedTuple):
     def current(self) -> ContainerProbe | None:
         probes = (self.entry and self.entry.probes) or ()
         return next((probe for probe in probes if probe.name == self.name), None)
+
+    def planned(self, started: frozenset[str]) -> ContainerProbe:
+        """The probe as the manager sends it to the node once the containers `started`."""
+        planned = probes_of_marker(self.marker, self.pod.containers, started)
+        return next(each for each in planned if each.name == self.name)
 
     @property
     def is_outdated(self) -> bool:

@@ -5,17 +5,17 @@ A kind that the user may not list is None; it is not treated as empty.
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cached_property
-from typing import Any, Final, Self, TypeVar
+from typing import Final
 
 import msgspec
 
 from kruise_probe.api.core import Lease, Node
 from kruise_probe.api.keys import NamespacedName
-from kruise_probe.api.kinds import KubeObject, Resource
+from kruise_probe.api.kinds import Resource
 from kruise_probe.api.names import (
     LEADER_ELECTION_ID,
     REASON_DAEMON_STALE,
@@ -142,8 +142,6 @@ def _termination_text(ended: _State) -> str:
 SEEN_PODS: Final = Resource("", "v1", "pods", "Pod", wire=msgspec.Raw, project=_project)
 
 
-T = TypeVar("T", bound=KubeObject)
-
 RECENT: Final = timedelta(seconds=5)
 """The manager may still be processing younger changes, so they are not reported as broken."""
 
@@ -165,26 +163,6 @@ class Snapshot:
     node_pod_probes: Mapping[str, NodePodProbe] | None = None
     leases: Mapping[str, Lease] | None = None
     allowed_labels: frozenset[str] = frozenset()
-
-    @classmethod
-    def of_lists(
-        cls,
-        lists: Sequence[Iterable[Any] | None],
-        *,
-        allowed_labels: frozenset[str],
-        now: datetime,
-    ) -> Self:
-        """The snapshot of markers, pods, nodes, NodePodProbes and Leases; None for a kind that the user may not list."""
-        markers, pods, nodes, node_pod_probes, leases = lists
-        return cls(
-            now=now,
-            markers=tuple(markers or ()),
-            pods=tuple(pods or ()),
-            nodes=_by_name(nodes),
-            node_pod_probes=_by_name(node_pod_probes),
-            leases=_by_name(leases),
-            allowed_labels=allowed_labels,
-        )
 
     @cached_property
     def sources(self) -> Mapping[NamespacedName, PodProbeMarker]:
@@ -286,7 +264,3 @@ class Snapshot:
         """Whether the newest of `stamps` is so recent that the manager may still be processing it."""
         times = [at for at in map(parse_time, stamps) if at is not None]
         return bool(times) and self.now - max(times) < within
-
-
-def _by_name(objects: Iterable[T] | None) -> Mapping[str, T] | None:
-    return None if objects is None else {each.key.name: each for each in objects}

@@ -12,7 +12,6 @@ from kruise_probe.api.pods import Pod
 from kruise_probe.api.problems import did_you_mean
 from kruise_probe.api.v1alpha1 import PodContainerProbe, PodProbeMarker
 from kruise_probe.controllers.markers.conditions import listed
-from kruise_probe.controllers.nodes.plan import probes_of_marker
 from kruise_probe.inspection.link import (
     Link,
     ProbeContext,
@@ -193,13 +192,8 @@ def node_pod_probe_link(context: ProbeContext) -> Link:
         return broken(link, context.left_out.reason, context.left_out.why, context.left_out.remedy)
     if snapshot.node_pod_probes is None:
         return ok(link, "unknown: no permission to list nodepodprobes")
-    wanted = next(
-        each
-        for each in probes_of_marker(context.marker, pod.containers, pod.started)
-        if each.name == context.name
-    )
     entry, current = context.entry, context.current
-    if entry is not None and current == wanted and entry.ip == pod.ip:
+    if entry is not None and current == context.planned(pod.started) and entry.ip == pod.ip:
         return ok(link, f"{pod.node} contains the probe")
     if snapshot.is_recent(context.source.metadata.creation_timestamp):
         return waiting(link, "MarkerNew", "the marker was created a few seconds ago")

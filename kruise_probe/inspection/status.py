@@ -20,7 +20,6 @@ from kruise_probe.controllers.limits import is_probed
 from kruise_probe.controllers.markers.conditions import INVALID_SPEC, VALUE_INVALID
 from kruise_probe.inspection.commands import handler_text
 from kruise_probe.inspection.link import Link, LinkState, broken, in_kubectl, paused, waiting
-from kruise_probe.inspection.reasons import remedy_of
 from kruise_probe.inspection.selectors import distance, selector_text, why_not
 from kruise_probe.inspection.snapshot import SeenPod, Snapshot, natural_order
 from kruise_probe.inspection.spec_links import pause_notes
@@ -88,11 +87,9 @@ def _marker_links(marker: PodProbeMarker, compiled: CompiledMarker) -> list[Link
         since = marker.metadata.deletion_timestamp
         finalizers = marker.metadata.finalizers or ()
         text = f"is being deleted since {since}; held by {', '.join(finalizers) or 'nothing'}"
-        held_by_us = not finalizers or MARKER_FINALIZER in finalizers
-        remedy = remedy_of(
-            "MarkerDeleting" if held_by_us else "MarkerHeld", marker=in_kubectl(marker.key)
-        )
-        return [waiting("marker", "MarkerDeleting", text, remedy)]
+        held_by_others = finalizers and MARKER_FINALIZER not in finalizers
+        reason = "MarkerHeld" if held_by_others else "MarkerDeleting"
+        return [waiting("marker", reason, text, marker=in_kubectl(marker.key))]
     links = [broken("marker", INVALID_SPEC, str(error)) for error in compiled.errors]
     if compiled.paused:
         links.append(paused("marker", "this PodProbeMarker", "podprobemarker", marker.key))
