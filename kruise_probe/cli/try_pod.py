@@ -36,11 +36,11 @@ from kruise_probe.inspection.attempts import (
     AttemptsView,
     TrialResult,
     attempts_view,
+    blocking_link,
     blocking_text,
-    entry_or_blocking_link,
     not_run,
 )
-from kruise_probe.inspection.link import Link, ProbeContext
+from kruise_probe.inspection.link import ProbeContext
 from kruise_probe.inspection.selectors import why_not
 from kruise_probe.inspection.snapshot import SEEN_PODS, SeenPod, Snapshot
 from kruise_probe.inspection.traces import contexts_of
@@ -189,9 +189,10 @@ async def _run_all(
     places = asyncio.Semaphore(MAX_CONCURRENT)
 
     async def one(context: ProbeContext) -> TrialResult:
-        entry, pod = entry_or_blocking_link(context), context.pod
-        if isinstance(entry, Link):
-            return not_run(blocking_text(entry))
+        pod = context.pod
+        if link := blocking_link(context):
+            return not_run(blocking_text(link))
+        entry = context.planned(frozenset(each.name for each in pod.containers))
         target = Target(pod_ip=pod.ip, container_id=context.probe.container_name)
         async with places:
             return await run_probe(

@@ -12,7 +12,6 @@ from typing import Final, NamedTuple
 from kruise_probe.api.names import REASON_NO_ROOM
 from kruise_probe.api.times import format_time
 from kruise_probe.api.v1alpha1 import (
-    ContainerProbe,
     ContainerProbeState,
     ProbeState,
 )
@@ -89,18 +88,11 @@ def not_run(message: str) -> TrialResult:
     return TrialResult(ProbeState.UNKNOWN, message, ran=False)
 
 
-def entry_or_blocking_link(context: ProbeContext) -> ContainerProbe | Link:
-    """The probe as the manager would send it to the node, or the broken link that blocks it.
+def blocking_link(context: ProbeContext) -> Link | None:
+    """The first broken link that blocks the probe, or None.
 
     A startupProbe that has not succeeded blocks no attempt, because the container runs.
     """
-    if link := _blocking_link(context):
-        return link
-    return context.planned(frozenset(each.name for each in context.pod.containers))
-
-
-def _blocking_link(context: ProbeContext) -> Link | None:
-    """The first broken link that blocks the probe."""
     if context.left_out is not None and context.left_out.reason != REASON_NO_ROOM:
         return broken("NodePodProbe", context.left_out.reason, context.left_out.why)
     if context.claim is None:

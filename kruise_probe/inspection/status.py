@@ -54,8 +54,9 @@ def _marker_view(snapshot: Snapshot, marker: PodProbeMarker) -> MarkerView:
     traces = [(pod, traces_of(snapshot, pod, compiled)) for pod in snapshot.pods_of(compiled)]
     pods = [_pod_view(pod, of_pod, compiled) for pod, of_pod in traces]
     problems = list(map(_problem, _marker_links(marker, compiled)))
+    not_of_pods = _NOT_OF_PODS | {each.reason for each in problems}
     for pod, of_pod in traces:
-        problems += _pod_problems(snapshot, pod, of_pod)
+        problems += _pod_problems(snapshot, pod, of_pod, not_of_pods)
     found = {problem.link for problem in problems}
     problems += map(_problem, _reported_links(snapshot, marker, found))
     if not pods and compiled.selector.requirements and not marker.deleting:
@@ -143,27 +144,18 @@ _REPORTED_BY_LINKS: Final = {
 
 
 def _pod_problems(
-    snapshot: Snapshot, pod: SeenPod, traces: Sequence[ProbeTrace]
+    snapshot: Snapshot, pod: SeenPod, traces: Sequence[ProbeTrace], ignored: Set[str]
 ) -> Iterator[ProblemView]:
-    """The first broken link of each probe on the pod, and readiness gates that nothing sets."""
+    """The first broken link of each probe on the pod but for `ignored` reasons, and readiness gates that nothing sets."""
     for trace in traces:
-        if trace.end and not _is_of_marker(trace.end.reason, trace.context.marker):
+        if trace.end and trace.end.reason not in ignored:
             yield _problem(trace.end, pod, trace.context.probe.name)
     for link in readiness_gates_of(snapshot, pod):
         if link.state is LinkState.BROKEN:
             yield _problem(link, pod)
 
 
-def _is_of_marker(reason: str, marker: CompiledMarker) -> bool:
-    """Whether the reason is no problem of the pod, or is reported once for the marker."""
-    if reason == INVALID_SPEC:
-        return bool(marker.errors)
-    if reason == REASON_PAUSED:
-        return marker.paused
-    return reason in _NOT_OF_POD
-
-
-_NOT_OF_POD: Final = frozenset({"MarkerDeleting", "PodFinished", "PodTerminating", "ResultNew"})
+_NOT_OF_PODS: Final = frozenset({"MarkerDeleting", "PodFinished", "PodTerminating", "ResultNew"})
 """ResultNew: the manager needs a moment for each result, so a probe that changes often would be reported all the time."""
 
 

@@ -14,8 +14,8 @@ from kruise_probe.inspection.attempts import (
     AttemptsView,
     TrialResult,
     attempts_view,
+    blocking_link,
     blocking_text,
-    entry_or_blocking_link,
 )
 from kruise_probe.inspection.link import Link, ProbeContext
 from kruise_probe.inspection.snapshot import SeenPod, Snapshot
@@ -40,7 +40,11 @@ def contexts(*markers: Json, pod: SeenPod | None = None) -> list[ProbeContext]:
 
 
 def entries(*markers: Json, pod: SeenPod | None = None) -> list[ContainerProbe | Link]:
-    return [entry_or_blocking_link(each) for each in contexts(*markers, pod=pod)]
+    """Of each probe what blocks it, or the probe as `try` runs it."""
+    return [
+        blocking_link(each) or each.planned(frozenset(one.name for one in each.pod.containers))
+        for each in contexts(*markers, pod=pod)
+    ]
 
 
 def view(
