@@ -21,7 +21,7 @@ import re
 import signal
 import sys
 import threading
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, Final, NoReturn, TypeVar
 
 import structlog
@@ -59,20 +59,25 @@ def run_until_signalled(main: Coroutine[Any, Any, None], *, program: str) -> Non
     tune_garbage_collector()
     asyncio.sslproto.SSLProtocol.max_size = TLS_BUFFER_BYTES
     threads = frozenset(threading.enumerate())
+    signalled: list[signal.Signals] = []
+
+    def on_signal(number: signal.Signals) -> None:
+        signalled.append(number)
+        if len(signalled) == 1:
+            _log.info("stopping", signal=number.name)
+            asyncio.get_running_loop().call_later(GRACE_SECONDS, _overdue)
+        elif number is signal.SIGINT:
+            _exit(128 + number)
+
     with asyncio.Runner() as runner:
         loop = runner.get_loop()
-        task = loop.create_task(main, name="main")
-        stopping = _Stopping(task)
-        for number in _SIGNALS:
-            loop.add_signal_handler(number, stopping.on_signal, number)
         try:
-            loop.run_until_complete(task)
-        except asyncio.CancelledError:
-            if not stopping.signalled:
-                raise
+            loop.run_until_complete(until_signal(main, _SIGNALS, on_signal))
+        except Signalled:
+            pass
         except (FatalError, BaseExceptionGroup) as error:
             fatal = first_of(error)
-            if stopping.signalled:
+            if signalled:
                 _log.warning("failed while stopping", error=repr(fatal))
             elif not isinstance(fatal, FatalError):
                 raise
@@ -90,24 +95,9 @@ def tune_garbage_collector() -> None:
     gc.set_threshold(COLLECT_AFTER, 20, 50)
 
 
-class _Stopping:
-    def __init__(self, task: asyncio.Task[None]) -> None:
-        self._task = task
-        self.signalled = False
-
-    def on_signal(self, number: signal.Signals) -> None:
-        if self.signalled:
-            if number is signal.SIGINT:
-                _exit(128 + number)
-            return
-        self.signalled = True
-        _log.info("stopping", signal=number.name)
-        self._task.cancel()
-        asyncio.get_running_loop().call_later(GRACE_SECONDS, self._overdue)
-
-    def _overdue(self) -> None:
-        _log.warning("ended with work left", grace_seconds=GRACE_SECONDS)
-        _exit(0)
+def _overdue() -> None:
+    _log.warning("ended with work left", grace_seconds=GRACE_SECONDS)
+    _exit(0)
 
 
 def _exit_if_hanging(
@@ -139,23 +129,28 @@ class Signalled(Exception):
         self.number = number
 
 
-async def until_signal(work: Coroutine[Any, Any, T]) -> T:
-    """Run `work`. The first SIGINT, SIGTERM or SIGHUP cancels it; further signals are ignored.
+async def until_signal(
+    work: Coroutine[Any, Any, T],
+    signals: Iterable[signal.Signals] = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP),
+    on_signal: Callable[[signal.Signals], object] = lambda number: None,
+) -> T:
+    """Run `work`. The first of the signals cancels it. `on_signal` is called with each.
 
     Raises:
         Signalled: a signal cancelled `work`.
     """
     task = asyncio.current_task()
     assert task is not None, "a coroutine runs in a task"
-    caught: list[int] = []
+    caught: list[signal.Signals] = []
 
-    def catch(number: int) -> None:
+    def catch(number: signal.Signals) -> None:
         if not caught:
-            caught.append(number)
             task.cancel()
+        caught.append(number)
+        on_signal(number)
 
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    for number in signals:
         loop.add_signal_handler(number, catch, number)
     try:
         return await work
