@@ -1,9 +1,10 @@
 """Sockets of our servers: addresses to listen on in Go's notation, and the byte stream of an accepted connection, and TLS
 with a replaceable certificate, which is self-signed or read from files.
 
-A connection without a ClientHello has no TLS state, and one with it has only OpenSSL's buffers; asyncio's own streams
-hold more than 256 KiB for each TLS connection. Each read takes at most one chunk and yields to the event loop first, so a
-client that always has bytes ready does not block others.
+TLS uses memory buffers (`ssl.MemoryBIO`): with its own socket, one call of OpenSSL would continue as long as a client sends
+key updates. A connection without a ClientHello has no TLS state, and one with it has only OpenSSL's buffers; asyncio's own
+streams hold more than 256 KiB for each TLS connection. Each read takes at most one chunk and yields to the event loop
+first, so a client that always has bytes ready does not block others.
 
 Source: controller-runtime's `:8080`, `127.0.0.1:0` and `0` for off; controller-runtime pkg/certwatcher; pkg/metrics/server, which
 also issues its own certificate at each start.
@@ -93,6 +94,9 @@ class ConnectionStream:
     def __init__(self, connection: socket.socket) -> None:
         self._socket = connection
         self._loop = asyncio.get_running_loop()
+        self._tls: ssl.SSLObject | None = None
+        self._incoming = ssl.MemoryBIO()
+        self._outgoing = ssl.MemoryBIO()
 
     async def start_tls(self, context: ssl.SSLContext, turn: asyncio.Lock) -> None:
         """Do the TLS handshake. Its cryptography holds `turn`, so one loop step runs at most one handshake.
@@ -100,57 +104,74 @@ class ConnectionStream:
         Raises:
             OSError: the client does not speak TLS, or shares no TLS version with us.
         """
-        await self._readable()
-        tls = context.wrap_socket(self._socket, server_side=True, do_handshake_on_connect=False)
-        self._socket = tls
-        while True:
+        await self._feed()
+        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
+        done = False
+        while not done:
             async with turn:
-                await asyncio.sleep(0)
                 with contextlib.suppress(ssl.SSLWantReadError):
-                    tls.do_handshake()
-                    return
-            await self._readable()
+                    self._tls.do_handshake()
+                    done = True
+                await asyncio.sleep(0)
+            await self._flush()
+            if not done:
+                await self._feed()
 
     async def receive(self) -> bytes:
         """Return the next chunk; empty after the client has closed its side."""
-        await asyncio.sleep(0)
+        if self._tls is None:
+            return await self._read()
         while True:
+            data = None
             try:
-                return self._socket.recv(PORTION_BYTES)
-            except (BlockingIOError, ssl.SSLWantReadError):
-                await self._readable()
+                data = self._tls.read(PORTION_BYTES)
+            except (ssl.SSLZeroReturnError, ssl.SSLEOFError):
+                return b""
+            except ssl.SSLWantReadError:
+                pass
+            await self._flush()
+            if data is not None:
+                return data
+            await self._feed()
 
     async def send(self, data: bytes) -> None:
-        """Send `data`, at most one chunk in a loop step."""
-        left = memoryview(data)
-        while left:
-            try:
-                left = left[self._socket.send(left[:PORTION_BYTES]) :]
-                await asyncio.sleep(0)
-            except (BlockingIOError, ssl.SSLWantWriteError):
-                await self._ready(self._loop.add_writer, self._loop.remove_writer)
+        """Send `data`; at most one chunk at a time is buffered in this process."""
+        view = memoryview(data)
+        for start in range(0, len(data), PORTION_BYTES):
+            chunk = view[start : start + PORTION_BYTES]
+            if self._tls is None:
+                await self._loop.sock_sendall(self._socket, chunk)
+            else:
+                self._tls.write(chunk)
+                await self._flush()
+            await asyncio.sleep(0)
 
     def end_sending(self) -> None:
         """Shut down the sending side; the client may still send."""
         with contextlib.suppress(OSError):
-            if isinstance(self._socket, ssl.SSLSocket):
-                with contextlib.suppress(ssl.SSLWantReadError):  # the client's end is not awaited
-                    self._socket.unwrap()
+            if self._tls is not None:
+                with contextlib.suppress(ssl.SSLError):
+                    self._tls.unwrap()
+                self._socket.send(self._outgoing.read())
             self._socket.shutdown(socket.SHUT_WR)
 
     def close(self) -> None:
         self._socket.close()
 
-    async def _readable(self) -> None:
-        await self._ready(self._loop.add_reader, self._loop.remove_reader)
+    async def _feed(self) -> None:
+        data = await self._read()
+        if data:
+            self._incoming.write(data)
+        else:
+            self._incoming.write_eof()
 
-    async def _ready(self, add: Callable[..., None], remove: Callable[..., object]) -> None:
-        ready = asyncio.Event()
-        add(self._socket, ready.set)
-        try:
-            await ready.wait()
-        finally:
-            remove(self._socket)
+    async def _flush(self) -> None:
+        if self._outgoing.pending:
+            await self._loop.sock_sendall(self._socket, self._outgoing.read())
+
+    async def _read(self) -> bytes:
+        await asyncio.sleep(0)
+        return await self._loop.sock_recv(self._socket, PORTION_BYTES)
 
 
 ISSUE_SECONDS: Final = 30.0
