@@ -342,12 +342,6 @@ class Lease(ApiObject, frozen=True):
     spec: LeaseSpec | None = None
 
 
-class Event(ApiObject, frozen=True):
-    """core/v1 Event. Events are written from JSON templates; only name and count are read from the response."""
-
-    count: int | None = None
-
-
 NODES: Final = Resource("", "v1", "nodes", "Node", wire=Node, project=as_is, namespaced=False)
-EVENTS: Final = Resource("", "v1", "events", "Event", wire=Event, project=as_is)
+EVENTS: Final = Resource("", "v1", "events", "Event", wire=ApiObject, project=as_is)
 LEASES: Final = Resource("coordination.k8s.io", "v1", "leases", "Lease", wire=Lease, project=as_is)

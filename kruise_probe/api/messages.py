@@ -1,8 +1,8 @@
-"""Messages of results: output of programs as a status holds it, and durations formatted as in Go. Pure functions.
+"""Messages of results: output of programs as a status holds it. Pure functions.
 
 The daemon, the manager and `kruise-probe try` normalise with the same function, so all three give the same message.
 
-Source: kubelet pkg/kubelet/prober; ECMA-48 for terminal sequences; Go time.Duration.String.
+Source: kubelet pkg/kubelet/prober; ECMA-48 for terminal sequences.
 Differs: Kruise cuts a message at a byte and lets control characters through.
 """
 
@@ -94,15 +94,3 @@ def _both_ends(text: str, size: int) -> str:
     head = (size - _CUT_BYTES) // 2
     tail = size - _CUT_BYTES - head
     return f"{_head(text, head)}{_CUT}{encoded[-tail:].decode(errors='ignore')}"
-
-
-def duration(seconds: float) -> str:
-    """A duration as Go prints it: `500ms`, `1s`, `1m30s`, `1h0m0s`."""
-    if 0 < seconds < 1:
-        return f"{seconds * 1000:g}ms"
-    whole, fraction = divmod(round(seconds, 6), 60)
-    text = f"{fraction:g}s"
-    if not whole:
-        return text
-    hours, minutes = divmod(int(whole), 60)
-    return f"{hours}h{minutes}m{text}" if hours else f"{minutes}m{text}"

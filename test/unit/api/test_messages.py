@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from kruise_probe.api.messages import (
     command_message,
-    duration,
     normalise_message,
     searched_part,
 )
@@ -108,23 +107,6 @@ def test_last_line_of_a_megabyte_of_output_stays() -> None:
     message = command_message(1, trace, trace)
     assert message.startswith("Traceback\n")
     assert message.count("ValueError: gr\u00fcn") == 2
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [
-        (0, "0s"),
-        (0.5, "500ms"),
-        (1, "1s"),
-        (1.5, "1.5s"),
-        (59.9999999, "1m0s"),
-        (60, "1m0s"),
-        (90, "1m30s"),
-        (3600, "1h0m0s"),
-    ],
-)
-def test_duration_is_as_in_go(seconds: float, text: str) -> None:
-    assert duration(seconds) == text
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,6 @@ import pytest
 from prometheus_client import REGISTRY
 from structlog.testing import capture_logs
 
-from kruise_probe.api.core import Event
 from kruise_probe.api.errors import (
     AlreadyExists,
     ConnectionFailed,
@@ -23,6 +22,7 @@ from kruise_probe.api.errors import (
     TooManyRequests,
 )
 from kruise_probe.api.keys import NamespacedName
+from kruise_probe.api.meta import ApiObject
 from kruise_probe.client.request import PatchType
 from kruise_probe.manager.recorder import (
     EventRecorder,
@@ -74,11 +74,11 @@ class FakeEvents:
         self.writes += 1
         self.fault()
 
-    def _answer(self, body: bytes) -> Event:
+    def _answer(self, body: bytes) -> ApiObject:
         if self.lose_response:
             self.lose_response = False
             raise ConnectionFailed("reset")
-        return msgspec.json.decode(body, type=Event)
+        return msgspec.json.decode(body, type=ApiObject)
 
     @property
     def only(self) -> dict[str, Any]:

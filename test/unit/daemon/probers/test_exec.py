@@ -40,7 +40,7 @@ async def test_message_is_what_the_command_printed(script: Script, result: Probe
 @pytest.mark.parametrize(
     ("timeout", "effective", "text"),
     [
-        pytest.param(90, 90, "1m30s", id="given"),
+        pytest.param(90, 90, "90s", id="given"),
         pytest.param(None, 1, "1s", id="absent"),
         pytest.param(0, 1, "1s", id="zero"),
     ],

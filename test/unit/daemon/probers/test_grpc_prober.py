@@ -139,7 +139,7 @@ async def test_slow_server_fails_in_time() -> None:
         result = await probe(port, timeout=0.5)
         assert loop.time() - started_at < 25
 
-    message = "timeout: health rpc did not complete within 500ms"
+    message = "timeout: health rpc did not complete within 0.5s"
     assert result == failure(message, timed_out=True)
 
 
@@ -157,7 +157,7 @@ async def test_silent_server() -> None:
         result = await probe(server.port, timeout=0.3)
 
     assert result == failure(
-        f'timeout: failed to connect service "127.0.0.1:{server.port}" within 300ms: '
+        f'timeout: failed to connect service "127.0.0.1:{server.port}" within 0.3s: '
         "context deadline exceeded",
         timed_out=True,
     )
