@@ -1,7 +1,7 @@
 """The text output of `status`, `explain` and `try`. Pure."""
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Final
 
@@ -9,7 +9,7 @@ import msgspec
 
 from kruise_probe.api.times import age, parse_time
 from kruise_probe.cli.terminal import Cell, Terminal
-from kruise_probe.inspection.attempts import AttemptsView, AttemptView
+from kruise_probe.inspection.attempts import AttemptsView
 from kruise_probe.inspection.explanation import ExplanationView, TraceView
 from kruise_probe.inspection.link import Link, LinkState
 from kruise_probe.inspection.views import (
@@ -118,18 +118,20 @@ def _marker_lines(
 
 
 def _probe_table(marker: MarkerView, terminal: Terminal) -> Iterator[str]:
-    columns = (
-        "PROBE", "CONTAINER", "DELAY", "PERIOD", "TIMEOUT", "SUCCESS", "FAILURE", "CONDITION", "CHECK",
-    )  # fmt: skip
-    rows = [
-        (
-            each.name, each.container_name, f"{each.initial_delay_seconds}s", f"{each.period_seconds}s",
-            f"{each.timeout_seconds}s", str(each.success_threshold), str(each.failure_threshold),
-            each.pod_condition_type, each.check,
-        )
+    return terminal.table(
+        {
+            "PROBE": Cell(each.name),
+            "CONTAINER": Cell(each.container_name),
+            "DELAY": Cell(f"{each.initial_delay_seconds}s"),
+            "PERIOD": Cell(f"{each.period_seconds}s"),
+            "TIMEOUT": Cell(f"{each.timeout_seconds}s"),
+            "SUCCESS": Cell(str(each.success_threshold)),
+            "FAILURE": Cell(str(each.failure_threshold)),
+            "CONDITION": Cell(each.pod_condition_type),
+            "CHECK": Cell(each.check),
+        }
         for each in marker.probes
-    ]  # fmt: skip
-    return terminal.table(columns, rows)
+    )
 
 
 def _pod_table(
@@ -143,19 +145,18 @@ def _pod_table(
         for index, result in enumerate(pod.results):
             why = reasons.get((pod.name, result.probe)) or reasons.get((pod.name, ""), "")
             rows.append(
-                (
-                    "" if index else pod.name,
-                    result.probe,
-                    Cell(result.state, result.state),
-                    age(result.since, now),
-                    age(result.last_probe_time, now),
-                    "" if index else pod.node,
-                    _marks(result),
-                    _message(pod, result, why),
-                )
+                {
+                    "POD": Cell("" if index else pod.name),
+                    "PROBE": Cell(result.probe),
+                    "STATE": Cell(result.state, result.state),
+                    "SINCE": Cell(age(result.since, now)),
+                    "LAST": Cell(age(result.last_probe_time, now)),
+                    "NODE": Cell("" if index else pod.node),
+                    "MARKS": Cell(",".join(_pairs(result.labels, result.annotations))),
+                    "MESSAGE": Cell(_message(pod, result, why)),
+                }
             )
-    columns = ("POD", "PROBE", "STATE", "SINCE", "LAST", "NODE", "MARKS", "MESSAGE")
-    return terminal.table(columns, rows, optional=() if wide else ("NODE", "LAST"))
+    return terminal.table(rows, optional=() if wide else ("NODE", "LAST"))
 
 
 def _message(pod: PodView, result: ResultView, why: str) -> str:
@@ -163,9 +164,13 @@ def _message(pod: PodView, result: ResultView, why: str) -> str:
     return f"(before the last edit) {text}".rstrip() if result.outdated else text
 
 
-def _marks(result: ResultView) -> str:
-    pairs = (*result.labels.items(), *result.annotations.items())
-    return ",".join(f"{key.rpartition('/')[2]}={value}" for key, value in pairs)
+def _pairs(*marks: Mapping[str, str] | Mapping[str, str | None]) -> list[str]:
+    """The marks as `kubectl label` writes them: `key=value`, and `key-` for a removed one."""
+    return [
+        f"{key.rpartition('/')[2]}{'-' if value is None else f'={value}'}"
+        for each in marks
+        for key, value in each.items()
+    ]
 
 
 def _problem_lines(problems: Sequence[ProblemView], terminal: Terminal) -> Iterator[str]:
@@ -217,20 +222,11 @@ def attempt_lines(view: AttemptsView, terminal: Terminal) -> Iterator[str]:
         seconds = each.duration_seconds
         time = "" if seconds is None else f" in {seconds:.2f}s"
         yield f"  {terminal.paint(name, 'strong')}  {terminal.paint(each.state, each.state)}{time}"
-        for title, text in (("marks", _attempt_marks(each)), ("message", each.message)):
+        condition = {each.pod_condition_type: each.condition_status}
+        pairs = _pairs(condition if each.condition_status else {}, each.labels, each.annotations)
+        for title, text in (("marks", ", ".join(pairs)), ("message", each.message)):
             if text:
                 yield from terminal.paragraph(Cell(f"{title:<7}  "), text, "    ")
-
-
-def _attempt_marks(attempt: AttemptView) -> str:
-    """The marks as `kubectl label` writes them: `key=value`, and `key-` for a removed one."""
-    marks = {**attempt.labels, **attempt.annotations}
-    if attempt.pod_condition_type:
-        marks = {attempt.pod_condition_type: attempt.condition_status, **marks}
-    return ", ".join(
-        f"{key.rpartition('/')[2]}{'-' if value is None else f'={value}'}"
-        for key, value in marks.items()
-    )
 
 
 def explanation_lines(view: ExplanationView, terminal: Terminal, *, wide: bool) -> Iterator[str]:
@@ -267,7 +263,8 @@ def _last_result(trace: TraceView) -> Iterator[Link]:
     """What the pod still shows of a probe whose links end before the result, such as a paused one."""
     if not trace.first_broken or any(each.name == "result" for each in trace.links):
         return
-    result, marks = trace.result, _marks(trace.result)
+    result = trace.result
+    marks = ",".join(_pairs(result.labels, result.annotations))
     known = result.state in ("Succeeded", "Failed")
     state = f"{result.state}: {result.message}".rstrip(": ") if known else ""
     if text := "; ".join(filter(None, (state, marks))):

@@ -8,7 +8,7 @@ import re
 import shutil
 import sys
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Self
 
 import click
@@ -103,28 +103,24 @@ class Terminal(NamedTuple):
         yield from (f"{' ' * start}{each}" for each in rest)
 
     def table(
-        self,
-        columns: Sequence[str],
-        rows: Sequence[Sequence[str | Cell]],
-        optional: Sequence[str] = (),
+        self, rows: Iterable[Mapping[str, Cell]], optional: Sequence[str] = ()
     ) -> Iterator[str]:
-        """Lines of at most the width. Columns that are `optional` leave first; then MESSAGE and MARKS shrink."""
-        table = [[Cell(name, "heading") for name in columns]]
-        table += [[each if isinstance(each, Cell) else Cell(each) for each in row] for row in rows]
-        table = [[Cell(printable(each.text), each.style) for each in row] for row in table]
-        widths = {
-            name: max(cells(row[index].text) for row in table) for index, name in enumerate(columns)
-        }
+        """Lines of at most the width; `rows` are cells by column. Columns that are `optional` leave first; then MESSAGE and
+        MARKS shrink. Without rows there is no line.
+        """
+        table = [
+            {name: Cell(printable(each.text), each.style) for name, each in row.items()}
+            for row in rows
+        ]
+        heading = {name: Cell(name, "heading") for row in table[:1] for name in row}
+        table = [heading, *table] if table else []
+        widths = {name: max(cells(row[name].text) for row in table) for name in heading}
         for name in optional:
             if self._excess(widths | {"MESSAGE": min(widths.get("MESSAGE", 0), 24)}) > 0:
                 del widths[name]
         self._shrink(widths)
         for row in table:
-            line = [
-                self._fitted(cell, widths[name])
-                for name, cell in zip(columns, row, strict=True)
-                if name in widths
-            ]
+            line = [self._fitted(row[name], width) for name, width in widths.items()]
             yield f"{GAP}{GAP.join(line)}".rstrip()
 
     def _excess(self, widths: dict[str, int]) -> int:

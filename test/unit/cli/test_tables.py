@@ -361,3 +361,10 @@ def test_attempts_fit_the_terminal_and_lose_nothing(width: int) -> None:
     assert max(map(cells, text.splitlines())) <= width
     assert f"message [2J{words}" in " ".join(text.split())
     assert "\x1b" not in text
+
+
+def test_marker_without_probes_has_no_tables() -> None:
+    there = snapshot(markers=[marker(probes=[])], pods=[healthy_pod()])
+    lines = list(status_lines(status_view(there, there.markers, []), Terminal(80), wide=True))
+    assert lines[0].startswith("default/web  app=web")
+    assert not any("PROBE" in each or "MESSAGE" in each for each in lines)
