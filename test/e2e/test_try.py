@@ -14,6 +14,7 @@ import pytest
 from grpc_health.v1 import health_pb2
 from grpc_health.v1.health import HealthServicer
 from grpc_health.v1.health_pb2_grpc import add_HealthServicer_to_server
+from support.cases import cases
 from support.hollow import marker_object
 from support.kubectl import Kubectl, KubectlWatch
 from support.pages import block
@@ -134,13 +135,11 @@ def test_state_and_message_are_those_that_the_daemon_then_reports(
     namespace.run("delete", "podprobemarker", "game", "--timeout=60s")
 
 
-@pytest.mark.parametrize(
-    ("command", "state", "message"),
-    [
-        pytest.param(["no-such-program"], "Unknown", "ExecImpossible: ", id="no-program"),
-        pytest.param(["yes"], "Unknown", "ExecOutputTooLarge: ", id="endless-output"),
-        pytest.param(["printf", "\\033[2Jhi"], "Succeeded", "hi", id="escape-sequence"),
-    ],
+@cases(
+    "command state message",
+    no_program=(["no-such-program"], "Unknown", "ExecImpossible: "),
+    endless_output=(["yes"], "Unknown", "ExecOutputTooLarge: "),
+    escape_sequence=(["printf", "\\033[2Jhi"], "Succeeded", "hi"),
 )
 def test_hostile_commands_have_a_result_in_time(
     trying: Trying, pods: KubectlWatch, command: list[str], state: str, message: str

@@ -9,6 +9,7 @@ from typing import Any
 import aiohttp
 import pytest
 from support.attacked import AttackedProgram, attacked_webhook
+from support.cases import cases
 from support.embedded_cluster import EmbeddedCluster
 from support.marker_table import GOOD
 
@@ -62,23 +63,16 @@ async def is_judged_as_ever(attacked: AttackedProgram) -> bool:
     return status == 200 and json.loads(text)["response"]["allowed"] is True
 
 
-@pytest.mark.parametrize(
+@cases(
     "spec",
-    [
-        pytest.param(lambda: with_values(560_000, "!"), id="bad-values-of-the-selector"),
-        pytest.param(lambda: with_values(20_000, "!"), id="fewer-of-them"),
-        pytest.param(
-            lambda: with_annotations({f"{i:x}!": "" for i in range(200_000)}), id="bad-keys"
-        ),
-        pytest.param(lambda: with_annotations({"k!" * 1_000_000: "v"}), id="a-long-key"),
-        pytest.param(
-            lambda: {
-                **GOOD,
-                "probes": [{**GOOD["probes"][0], "name": f"a#{i}"} for i in range(15_000)],
-            },
-            id="bad-probes",
-        ),
-    ],
+    bad_values_of_the_selector=lambda: with_values(560_000, "!"),
+    fewer_of_them=lambda: with_values(20_000, "!"),
+    bad_keys=lambda: with_annotations({f"{i:x}!": "" for i in range(200_000)}),
+    a_long_key=lambda: with_annotations({"k!" * 1_000_000: "v"}),
+    bad_probes=lambda: {
+        **GOOD,
+        "probes": [{**GOOD["probes"][0], "name": f"a#{i}"} for i in range(15_000)],
+    },
 )
 async def test_e6_a_huge_review_gets_a_short_answer(
     cluster: EmbeddedCluster, spec: Callable[[], Json]

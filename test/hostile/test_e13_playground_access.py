@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import pytest
 import yaml
+from support.cases import cases
 
 COMMAND = (sys.executable, "-m", "kruise_probe", "playground", "--no-sample")
 PODS = "/api/v1/namespaces/default/pods"
@@ -86,14 +87,12 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
         yield running
 
 
-@pytest.mark.parametrize(
+@cases(
     "authorization",
-    [
-        pytest.param({}, id="no-token"),
-        pytest.param({"Authorization": "Bearer wrong"}, id="wrong-token"),
-        pytest.param({"Authorization": "Bearer "}, id="empty-token"),
-        pytest.param({"Authorization": "Basic YTpi"}, id="basic"),
-    ],
+    no_token={},
+    wrong_token={"Authorization": "Bearer wrong"},
+    empty_token={"Authorization": "Bearer "},
+    basic={"Authorization": "Basic YTpi"},
 )
 @pytest.mark.parametrize(
     "path",

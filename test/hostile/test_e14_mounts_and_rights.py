@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import yaml
+from support.cases import cases
 from support.shell import kruise_probe
 
 from kruise_probe.daemon.cri.endpoints import KNOWN_ENDPOINTS
@@ -46,12 +47,10 @@ def installed() -> list[Json]:
     return manifests()
 
 
-@pytest.mark.parametrize(
-    ("flags", "folder"),
-    [
-        pytest.param((), CONTAINERD, id="containerd"),
-        pytest.param(("--cri-socket=/run/crio/crio.sock",), "/run/crio", id="another-socket"),
-    ],
+@cases(
+    "flags folder",
+    containerd=((), CONTAINERD),
+    another_socket=(("--cri-socket=/run/crio/crio.sock",), "/run/crio"),
 )
 def test_the_daemon_mounts_the_folder_of_the_runtimes_socket_alone(
     flags: tuple[str, ...], folder: str

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from support import programs
 from support.background import background
+from support.cases import cases
 from support.fake_runtime import served
 from support.hollow import marker_object, pod_object, spec_entry
 from support.output import print_line
@@ -111,7 +112,7 @@ async def seconds_until_labels(node: ProcessNode, state: str) -> float:
     return loop.time() - began
 
 
-@pytest.mark.parametrize("open_files", ["1024:", "1024:1024"], ids=["soft", "hard"])
+@cases("open_files", soft="1024:", hard="1024:1024")
 async def test_e16_hanging_ports_of_a_tenant_delay_no_other_and_leave_descriptors(
     tmp_path: Path, open_files: str
 ) -> None:

@@ -5,6 +5,7 @@ from functools import partial
 from typing import Any
 
 import pytest
+from support.cases import cases
 from support.simulation import world as simulated_world
 from support.simulation.acto import PROPERTIES, Property
 from support.simulation.experiment import (
@@ -142,7 +143,7 @@ def plans(steps: tuple[PlanStep, ...]) -> list[SimulationPlan]:
     return [SimulationPlan(seed, tuple(sorted(steps)), steady) for seed in range(6)]
 
 
-@pytest.mark.parametrize(("oracle", "steps", "break_it"), CASES.values(), ids=CASES)
+@cases("oracle steps break_it", **CASES)
 def test_an_oracle_fails_on_a_broken_product(
     oracle: str, steps: tuple[PlanStep, ...], break_it: Break, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -185,9 +186,7 @@ EXPERIMENTS: dict[str, tuple[str, Callable[[], None], Break]] = {
 }
 
 
-@pytest.mark.parametrize(
-    ("oracle", "experiment", "break_it"), EXPERIMENTS.values(), ids=EXPERIMENTS
-)
+@cases("oracle experiment break_it", **EXPERIMENTS)
 def test_an_oracle_of_experiments_fails_on_a_broken_product(
     oracle: str, experiment: Callable[[], None], break_it: Break, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -257,7 +256,7 @@ HISTORIES: dict[str, tuple[Commit, str]] = {
 }
 
 
-@pytest.mark.parametrize(("commit", "problem"), HISTORIES.values(), ids=HISTORIES)
+@cases("commit problem", **HISTORIES)
 def test_safety_names_who_writes_the_field_of_another(commit: Commit, problem: str) -> None:
     async def check() -> list[str]:
         safety = Safety(World(0))

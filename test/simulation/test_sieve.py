@@ -1,6 +1,7 @@
 """Sieve's plans: intermediate, unobserved and stale states."""
 
 import pytest
+from support.cases import cases
 from support.output import print_line
 from support.simulation.plan import PlanStep, SimulationPlan
 from support.simulation.runner import judge
@@ -10,7 +11,7 @@ from support.simulation.world import DAEMONS, MANAGERS
 QUIET_SECONDS = 20.0
 
 
-@pytest.mark.parametrize("processes", [MANAGERS, DAEMONS], ids=["managers", "daemons"])
+@cases("processes", managers=MANAGERS, daemons=DAEMONS)
 @pytest.mark.parametrize("part", range(4))
 def test_a_kill_after_any_write_ends_as_from_scratch(processes: tuple[str, ...], part: int) -> None:
     """Each part has every fourth write. The history ends when there is no such write any more."""
@@ -29,8 +30,8 @@ def test_a_kill_after_any_write_ends_as_from_scratch(processes: tuple[str, ...],
 
 
 @pytest.mark.parametrize("lists", [False, True], ids=["held", "listed again"])
-@pytest.mark.parametrize("edits", SUPERSEDED.values(), ids=SUPERSEDED)
-@pytest.mark.parametrize("processes", [MANAGERS, DAEMONS], ids=["managers", "daemons"])
+@cases("edits", **SUPERSEDED)
+@cases("processes", managers=MANAGERS, daemons=DAEMONS)
 def test_a_state_that_nobody_observed_leaves_nothing(
     processes: tuple[str, ...], edits: tuple[PlanStep, PlanStep], lists: bool
 ) -> None:

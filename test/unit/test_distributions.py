@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 import pytest
+from support.cases import cases
 
 from kruise_probe import __version__
 from kruise_probe.cli.completion import completions_for_kubectl
@@ -28,13 +29,11 @@ def without_playground(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("without_playground")
-@pytest.mark.parametrize(
+@cases(
     "arguments",
-    [
-        pytest.param(["playground"], id="alone"),
-        pytest.param(["playground", "--check", "-f", "a.yaml"], id="with-flags"),
-        pytest.param(["playground", "--help"], id="help"),
-    ],
+    alone=["playground"],
+    with_flags=["playground", "--check", "-f", "a.yaml"],
+    help=["playground", "--help"],
 )
 def test_a_missing_playground_says_what_to_install(
     arguments: list[str], capsys: pytest.CaptureFixture[str]

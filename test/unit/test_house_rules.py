@@ -4,7 +4,7 @@ import re
 import subprocess
 from pathlib import Path
 
-import pytest
+from support.cases import cases
 from support.shell import python
 
 ROOT = Path(__file__).parents[2]
@@ -74,16 +74,13 @@ def test_no_package_is_called_what_says_nothing() -> None:
     assert not names & {"util", "utils", "common", "misc", "helpers"}
 
 
-@pytest.mark.parametrize(
-    ("imports", "more"),
-    [
-        pytest.param("import kruise_probe.cli.daemon", {"re2"}, id="daemon"),
-        pytest.param(
-            "import kruise_probe.cli.manager; import kruise_probe.webhook.server",
-            set(),
-            id="manager-with-webhook",
-        ),
-    ],
+@cases(
+    "imports more",
+    daemon=("import kruise_probe.cli.daemon", {"re2"}),
+    manager_with_webhook=(
+        "import kruise_probe.cli.manager; import kruise_probe.webhook.server",
+        set(),
+    ),
 )
 def test_manager_and_daemon_import_no_library_of_others(imports: str, more: set[str]) -> None:
     """aiohttp costs each process 8 MB; RE2, which only the manager needs, 3 MB."""

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 from support.builders import Json, node_wire
+from support.cases import cases
 from support.fake_api import FakeApi
 from support.kruise_corpus import corpus, written
 from support.running_manager import running_manager, settle
@@ -77,12 +78,10 @@ def conditions(pod: Json) -> dict[str, Json]:
     return {each["type"]: each for each in pod["status"]["conditions"]}
 
 
-@pytest.mark.parametrize(
-    ("npp", "pods"),
-    [
-        pytest.param("report-asked", ("pod-asked", "pod-without-address"), id="asked"),
-        pytest.param("report-answered", ("pod-succeeded", "pod-failed"), id="answered"),
-    ],
+@cases(
+    "npp pods",
+    asked=("report-asked", ("pod-asked", "pod-without-address")),
+    answered=("report-answered", ("pod-succeeded", "pod-failed")),
 )
 async def test_our_manager_asks_what_kruises_asked_and_leaves_pods_as_they_are(
     npp: str, pods: tuple[str, ...]
@@ -219,8 +218,10 @@ async def test_our_daemon_probes_what_kruises_manager_asks() -> None:
     } == {key: state["state"] for key, state in expected.items()}
 
 
-@pytest.mark.parametrize(
-    "prunes", [pytest.param(True, id="kruises-crd"), pytest.param(False, id="our-crd")]
+@cases(
+    "prunes",
+    kruises_crd=True,
+    our_crd=False,
 )
 async def test_our_daemon_goes_on_where_kruises_ended_and_refreshes_once(prunes: bool) -> None:
     """Every result is as before, in whatever order: no event, and no write but the refresh a minute after the start."""

@@ -12,6 +12,7 @@ from types import ModuleType
 
 import pytest
 import yaml
+from support.cases import cases
 
 from kruise_probe import __version__
 
@@ -163,13 +164,11 @@ def test_the_krew_manifest_has_each_platform_with_its_checksum(tmp_path: Path) -
     }
 
 
-@pytest.mark.parametrize(
-    ("component", "refused"),
-    [
-        pytest.param("Click@8.5.1", False, id="pinned"),
-        pytest.param("click@8.5.0", True, id="other-version"),
-        pytest.param("other@1", True, id="not-pinned"),
-    ],
+@cases(
+    "component refused",
+    pinned=("Click@8.5.1", False),
+    other_version=("click@8.5.0", True),
+    not_pinned=("other@1", True),
 )
 def test_a_bill_of_materials_lists_pinned_versions_only(
     tmp_path: Path, component: str, refused: bool

@@ -7,6 +7,7 @@ from typing import Protocol
 
 import pytest
 from support.background import background
+from support.cases import cases
 from support.patience import PATIENCE_SECONDS
 from support.programs import until
 
@@ -111,16 +112,14 @@ async def test_unknown_ids_are_not_found(subject: Subject) -> None:
         await subject.runtime.exec_sync(UNKNOWN, ["true"], timeout_seconds=PATIENCE_SECONDS)
 
 
-@pytest.mark.parametrize(
-    ("script", "result"),
-    [
-        pytest.param("true", ExecResult(0, b"", b""), id="nothing-printed"),
-        pytest.param("echo out; echo err >&2", ExecResult(0, b"out\n", b"err\n"), id="two-outputs"),
-        pytest.param("echo full; exit 3", ExecResult(3, b"full\n", b""), id="exit-code"),
-        pytest.param("kill -9 $$", ExecResult(137, b"", b""), id="killed"),
-        pytest.param(r"printf '\377\000\n'", ExecResult(0, b"\xff\x00\n", b""), id="binary"),
-        pytest.param("cat", ExecResult(0, b"", b""), id="input-is-empty"),
-    ],
+@cases(
+    "script result",
+    nothing_printed=("true", ExecResult(0, b"", b"")),
+    two_outputs=("echo out; echo err >&2", ExecResult(0, b"out\n", b"err\n")),
+    exit_code=("echo full; exit 3", ExecResult(3, b"full\n", b"")),
+    killed=("kill -9 $$", ExecResult(137, b"", b"")),
+    binary=(r"printf '\377\000\n'", ExecResult(0, b"\xff\x00\n", b"")),
+    input_is_empty=("cat", ExecResult(0, b"", b"")),
 )
 async def test_exec_gives_code_and_outputs(
     subject: Subject, script: str, result: ExecResult

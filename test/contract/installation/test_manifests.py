@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import yaml
+from support.cases import cases
 from support.kubectl import Kubectl, KubectlError
 
 from kruise_probe.cli.flag_types import LISTEN_ADDRESS, SERVERLESS, parse_gates
@@ -103,25 +104,21 @@ ALLOWED = frozenset({"topology.kubernetes.io/zone", "pod-template-hash"})
 WEBHOOK = Install(webhook=True, serverless=True, feature_gates=f"{GATE}=true")
 
 
-@pytest.mark.parametrize(
-    ("values", "install"),
-    [
-        pytest.param((), Install(), id="default"),
-        pytest.param(("manager.replicas=3",), Install(replicas=3), id="replicas"),
-        pytest.param(
-            (f"manager.allowedLabelKeys={{{','.join(ALLOWED)}}}",),
-            Install(allowed_label_keys=ALLOWED),
-            id="allowed-labels",
-        ),
-        pytest.param((f"daemon.socket={SOCKET}",), Install(cri_socket=SOCKET), id="socket"),
-        pytest.param(("webhook.enabled=true", f"featureGates.{GATE}=true"), WEBHOOK, id="webhook"),
-        pytest.param(
-            ("webhook.enabled=true", "webhook.certManager=true", f"featureGates.{GATE}=true"),
-            dataclasses.replace(WEBHOOK, cert_manager=True),
-            id="webhook-with-cert-manager",
-        ),
-        pytest.param(("metrics.secure=false",), Install(metrics_secure=False), id="plain-metrics"),
-    ],
+@cases(
+    "values install",
+    default=((), Install()),
+    replicas=(("manager.replicas=3",), Install(replicas=3)),
+    allowed_labels=(
+        (f"manager.allowedLabelKeys={{{','.join(ALLOWED)}}}",),
+        Install(allowed_label_keys=ALLOWED),
+    ),
+    socket=((f"daemon.socket={SOCKET}",), Install(cri_socket=SOCKET)),
+    webhook=(("webhook.enabled=true", f"featureGates.{GATE}=true"), WEBHOOK),
+    webhook_with_cert_manager=(
+        ("webhook.enabled=true", "webhook.certManager=true", f"featureGates.{GATE}=true"),
+        dataclasses.replace(WEBHOOK, cert_manager=True),
+    ),
+    plain_metrics=(("metrics.secure=false",), Install(metrics_secure=False)),
 )
 def test_the_chart_makes_what_the_command_makes(
     admin: Kubectl, values: tuple[str, ...], install: Install

@@ -15,6 +15,7 @@ import grpc.aio
 import pytest
 from grpc_health.v1._async import HealthServicer
 from grpc_health.v1.health_pb2_grpc import add_HealthServicer_to_server
+from support.cases import cases
 from support.patience import PATIENCE_SECONDS
 from support.probe_rows import (
     LATE_SECONDS,
@@ -127,19 +128,17 @@ async def dawdle(_: Any) -> None:
 SLOW = partial(Health, dawdle)
 
 
-@pytest.mark.parametrize(
-    ("servicer", "service"),
-    [
-        pytest.param(Health, None, id="no-service"),
-        pytest.param(Health, "", id="empty-service"),
-        pytest.param(Health, "up", id="serving"),
-        pytest.param(Health, "down", id="not-serving"),
-        pytest.param(Health, "unclear", id="unknown"),
-        pytest.param(Health, "nobody/knows", id="no-such-service"),
-        pytest.param(None, None, id="unimplemented"),
-        pytest.param(partial(Health, refuse), None, id="refused"),
-        pytest.param(SLOW, None, id="slow"),
-    ],
+@cases(
+    "servicer service",
+    no_service=(Health, None),
+    empty_service=(Health, ""),
+    serving=(Health, "up"),
+    not_serving=(Health, "down"),
+    unknown=(Health, "unclear"),
+    no_such_service=(Health, "nobody/knows"),
+    unimplemented=(None, None),
+    refused=(partial(Health, refuse), None),
+    slow=(SLOW, None),
 )
 async def test_a15_grpc_verdicts_equal_the_kubelets(
     kubelet: Kubelet, servicer: Callable[[], Health] | None, service: str | None

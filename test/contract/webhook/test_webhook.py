@@ -16,6 +16,7 @@ import pytest
 from support import programs
 from support.background import background
 from support.builders import marker_wire, probe_wire
+from support.cases import cases
 from support.contract_api import COPIES, DEFINITIONS, Api, ApiResponse, in_own_group, pod, target_of
 from support.kruise_crds import kruise_crds
 from support.marker_table import GOOD
@@ -205,7 +206,7 @@ SERVERLESS = MARKERS.decode(
 )
 
 
-@pytest.mark.parametrize("annotations", [None, {}, {"a": "b"}], ids=["none", "empty", "some"])
+@cases("annotations", none=None, empty={}, some={"a": "b"})
 async def test_a_new_pod_is_annotated_for_a_serverless_provider(
     real_kubeconfig: str, annotations: Json | None
 ) -> None:

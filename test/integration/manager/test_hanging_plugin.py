@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from support import programs
+from support.cases import cases
 
 IN_TIME_SECONDS = 20.0
 """A loaded machine is slower than the five seconds that users are promised; what hangs takes for ever."""
@@ -38,12 +39,10 @@ def kubeconfig(pipe: Path, tmp_path: Path) -> Path:
     return file
 
 
-@pytest.mark.parametrize(
-    ("mode", "flags"),
-    [
-        pytest.param("manager", (), id="manager"),
-        pytest.param("daemon", ("--node-name=n",), id="daemon"),
-    ],
+@cases(
+    "mode flags",
+    manager=("manager", ()),
+    daemon=("daemon", ("--node-name=n",)),
 )
 async def test_ports_are_served_while_the_plugin_hangs_and_sigterm_ends_it(
     mode: str, flags: tuple[str, ...], kubeconfig: Path, pipe: Path, tmp_path: Path

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from support.cases import cases
 from support.pages import ROOT, Block, block, blocks, blocks_of
 from support.playground import ControlledPlayground
 from support.shell import Ran, run
@@ -118,12 +119,10 @@ def _comparable(text: str) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize(
-    ("english", "chinese"),
-    [
-        pytest.param("README.md", TRANSLATED, id="readme"),
-        pytest.param("docs/install.md", "docs/zh/install.md", id="install"),
-    ],
+@cases(
+    "english chinese",
+    readme=("README.md", TRANSLATED),
+    install=("docs/install.md", "docs/zh/install.md"),
 )
 def test_a_chinese_page_has_the_same_commands_and_yaml(english: str, chinese: str) -> None:
     blocks_of_both = [

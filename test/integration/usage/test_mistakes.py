@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
+from support.cases import cases
 from support.programs import until
 from support.shell import Ran, run
 from support.usage_namespace import UsageNamespace
@@ -131,7 +131,7 @@ MISTAKES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("objects", "command", "named"), MISTAKES.values(), ids=MISTAKES)
+@cases("objects command named", **MISTAKES)
 async def test_one_command_names_the_mistake(
     ns: UsageNamespace, tmp_path: Path, objects: list[Json], command: str, named: list[str]
 ) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 import yaml
+from support.cases import cases
 from support.patience import PATIENCE_SECONDS
 from support.playground import ControlledPlayground
 from support.programs import until
@@ -79,7 +80,7 @@ ERRORS = {
 }
 
 
-@pytest.mark.parametrize(("arguments", "code", "text"), ERRORS.values(), ids=ERRORS)
+@cases("arguments code text", **ERRORS)
 async def test_error_is_one_line(
     shell: Shell, ns: UsageNamespace, arguments: str, code: int, text: str
 ) -> None:
@@ -119,13 +120,11 @@ async def test_json_of_several_pods_is_a_list(shell: Shell, ns: UsageNamespace) 
     assert [each["pod"] for each in json.loads(several.out)["items"]] == ["web", "web"]
 
 
-@pytest.mark.parametrize(
-    ("resource", "code", "reason", "text"),
-    [
-        pytest.param("pods", 403, "Forbidden", "ask for this permission", id="forbidden"),
-        pytest.param("podprobemarkers", 404, "NotFound", "manifests --crds-only", id="no-crds"),
-        pytest.param("pods", 401, "Unauthorized", "log in again", id="no-login"),
-    ],
+@cases(
+    "resource code reason text",
+    forbidden=("pods", 403, "Forbidden", "ask for this permission"),
+    no_crds=("podprobemarkers", 404, "NotFound", "manifests --crds-only"),
+    no_login=("pods", 401, "Unauthorized", "log in again"),
 )
 async def test_refused_request_has_a_remedy(
     shell: Shell, playground: ControlledPlayground, resource: str, code: int, reason: str, text: str
@@ -140,13 +139,11 @@ async def test_refused_request_has_a_remedy(
     assert text in ran.err
 
 
-@pytest.mark.parametrize(
-    ("words", "completion"),
-    [
-        pytest.param("status -n {} ma", "marker", id="markers"),
-        pytest.param("explain -n {} w", "web", id="pods"),
-        pytest.param("status -n {}", "{}", id="namespaces"),
-    ],
+@cases(
+    "words completion",
+    markers=("status -n {} ma", "marker"),
+    pods=("explain -n {} w", "web"),
+    namespaces=("status -n {}", "{}"),
 )
 async def test_shell_completes_names(
     shell: Shell, ns: UsageNamespace, words: str, completion: str
@@ -186,12 +183,10 @@ async def test_watch_prints_every_change(
     assert seen[0] == "Succeeded"
 
 
-@pytest.mark.parametrize(
-    ("form", "pattern"),
-    [
-        pytest.param("json", r'\{"version":1,.*"notes":\["not current, retrying: ', id="json"),
-        pytest.param("table", "note: not current, retrying: ", id="table"),
-    ],
+@cases(
+    "form pattern",
+    json=("json", r'\{"version":1,.*"notes":\["not current, retrying: '),
+    table=("table", "note: not current, retrying: "),
 )
 async def test_watch_notes_that_the_api_server_does_not_respond(
     shell: Shell, form: str, pattern: str
@@ -237,13 +232,11 @@ async def test_watch_restores_the_terminal_on_a_signal(
         assert await process.wait() == 128 + number
 
 
-@pytest.mark.parametrize(
-    ("number", "code"),
-    [
-        pytest.param(signal.SIGINT, 130, id="ctrl-c"),
-        pytest.param(signal.SIGTERM, -signal.SIGTERM, id="sigterm"),
-        pytest.param(signal.SIGHUP, -signal.SIGHUP, id="sighup"),
-    ],
+@cases(
+    "number code",
+    ctrl_c=(signal.SIGINT, 130),
+    sigterm=(signal.SIGTERM, -signal.SIGTERM),
+    sighup=(signal.SIGHUP, -signal.SIGHUP),
 )
 async def test_watch_into_a_pipe_ends_with_the_documented_code_and_leaves_no_file(
     shell: Shell,

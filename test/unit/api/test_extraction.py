@@ -5,6 +5,7 @@ import re
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.cases import cases
 
 from kruise_probe.api.extraction import (
     MAX_MARKER_INSTRUCTIONS,
@@ -25,27 +26,25 @@ def wanted(pattern: str = "", *, over_limit: bool = False) -> FromMessage:
     return FromMessage(pattern, "static", 10, over_limit)
 
 
-@pytest.mark.parametrize(
-    ("message", "pattern", "value"),
-    [
-        pytest.param("players=7 max=9", r"players=(\d+)", "7", id="group"),
-        pytest.param("a=1 b=2", r"(\w)=(\d)", "a", id="first-group"),
-        pytest.param("n=1 n=2", r"n=(\d)", "1", id="first-match"),
-        pytest.param("load 0.7", r"[0-9.]+", "0.7", id="whole-match-without-group"),
-        pytest.param("load 0.7", r"(?:load) [0-9.]+", "load 0.7", id="group-that-captures-nothing"),
-        pytest.param("role=", r"role=(\w*)", "", id="empty-group"),
-        pytest.param("b", "(a)|b", None, id="group-outside-the-match"),
-        pytest.param("idle", "busy", None, id="no-match"),
-        pytest.param("  primary \r\nsecond", "", "primary", id="first-line-trimmed"),
-        pytest.param("\n \n second\n", "", "second", id="first-line-that-is-not-blank"),
-        pytest.param("", "", None, id="empty-message"),
-        pytest.param("one\ntwo", "t.*", "two", id="other-lines-are-searched"),
-        pytest.param("модель=é", "модель=(.)", "é", id="characters-not-bytes"),
-        pytest.param("é", r"(\C)", None, id="part-of-a-character"),
-        pytest.param("a\x00b", "a.b", "a\x00b", id="binary"),
-        pytest.param("x" * 1100 + "n=1", "n=1", None, id="beyond-what-is-searched"),
-        pytest.param("a" * 900, "(a+)+$x", None, id="no-backtracking"),
-    ],
+@cases(
+    "message pattern value",
+    group=("players=7 max=9", r"players=(\d+)", "7"),
+    first_group=("a=1 b=2", r"(\w)=(\d)", "a"),
+    first_match=("n=1 n=2", r"n=(\d)", "1"),
+    whole_match_without_group=("load 0.7", r"[0-9.]+", "0.7"),
+    group_that_captures_nothing=("load 0.7", r"(?:load) [0-9.]+", "load 0.7"),
+    empty_group=("role=", r"role=(\w*)", ""),
+    group_outside_the_match=("b", "(a)|b", None),
+    no_match=("idle", "busy", None),
+    first_line_trimmed=("  primary \r\nsecond", "", "primary"),
+    first_line_that_is_not_blank=("\n \n second\n", "", "second"),
+    empty_message=("", "", None),
+    other_lines_are_searched=("one\ntwo", "t.*", "two"),
+    characters_not_bytes=("модель=é", "модель=(.)", "é"),
+    part_of_a_character=("é", r"(\C)", None),
+    binary=("a\x00b", "a.b", "a\x00b"),
+    beyond_what_is_searched=("x" * 1100 + "n=1", "n=1", None),
+    no_backtracking=("a" * 900, "(a+)+$x", None),
 )
 def test_the_value_is_what_the_pattern_finds(message: str, pattern: str, value: str | None) -> None:
     assert extract(message, pattern) == value

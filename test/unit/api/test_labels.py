@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.cases import cases
 
 from kruise_probe.api.labels import LabelSelector, LabelSelectorRequirement, compile_selector
 from kruise_probe.api.v1alpha1 import PodProbeMarkerSpec
@@ -66,16 +67,14 @@ def test_absent_selector_matches_nothing() -> None:
     assert not compile_selector(LabelSelector()).matches({})
 
 
-@pytest.mark.parametrize(
+@cases(
     "requirement",
-    [
-        pytest.param(LabelSelectorRequirement("a", "in", ("1",)), id="unknown-operator"),
-        pytest.param(LabelSelectorRequirement("a", "In"), id="in-without-values"),
-        pytest.param(LabelSelectorRequirement("a", "NotIn", ()), id="not-in-without-values"),
-        pytest.param(LabelSelectorRequirement("a", "Exists", ("1",)), id="exists-with-values"),
-        pytest.param(LabelSelectorRequirement("-a", "Exists"), id="no-key"),
-        pytest.param(LabelSelectorRequirement("a", "NotIn", ("-",)), id="no-value"),
-    ],
+    unknown_operator=LabelSelectorRequirement("a", "in", ("1",)),
+    in_without_values=LabelSelectorRequirement("a", "In"),
+    not_in_without_values=LabelSelectorRequirement("a", "NotIn", ()),
+    exists_with_values=LabelSelectorRequirement("a", "Exists", ("1",)),
+    no_key=LabelSelectorRequirement("-a", "Exists"),
+    no_value=LabelSelectorRequirement("a", "NotIn", ("-",)),
 )
 def test_invalid_requirement_names_its_key(requirement: LabelSelectorRequirement) -> None:
     with pytest.raises(ValueError, match="a'"):

@@ -5,6 +5,7 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.cases import cases
 
 from kruise_probe.api.messages import (
     command_message,
@@ -23,26 +24,24 @@ OUTPUTS = st.binary(max_size=3000) | st.lists(
 ).map(b"".join)  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("output", "message"),
-    [
-        pytest.param(b"", "", id="nothing"),
-        pytest.param(b"full\n", "full", id="line-end-of-echo"),
-        pytest.param(b"\n\n one \n\n two\n", "one \n\n two", id="line-ends-stay"),
-        pytest.param(b"one\r\ntwo\rthree", "one\ntwo\nthree", id="other-line-ends"),
-        pytest.param(b"a\tb", "a b", id="tab"),
-        pytest.param(b"a\x00b\x7fc", "abc", id="nul-and-delete"),
-        pytest.param(b"\x1b[1;31mred\x1b[0m \x1b[2K!", "red !", id="csi"),
-        pytest.param(b"\x1b]0;title\x07a\x1b]8;;http://x\x1b\\b", "ab", id="osc"),
-        pytest.param(b"\x1b]0;no end\nfull", "]0;no end\nfull", id="osc-without-end"),
-        pytest.param(b"\x1b(B\x1b[mfull", "full", id="character-set"),
-        pytest.param(b"\x1b\x1b[31m[31mred", "[31mred", id="sequence-within-a-sequence"),
-        pytest.param("gr\u00fcn".encode(), "gr\u00fcn", id="umlaut"),
-        pytest.param(b"a\xffb", "a\ufffdb", id="no-utf-8"),
-        pytest.param(b"\xc2\x85x\xc2\x9b31my\xc2\x9d0;t\xc2\x9c", "xy", id="c1-controls"),
-        pytest.param("a\ud800b", "ab", id="half-a-surrogate"),
-        pytest.param(b"\xef\xbb\xbffull", "full", id="byte-order-mark"),
-    ],
+@cases(
+    "output message",
+    nothing=(b"", ""),
+    line_end_of_echo=(b"full\n", "full"),
+    line_ends_stay=(b"\n\n one \n\n two\n", "one \n\n two"),
+    other_line_ends=(b"one\r\ntwo\rthree", "one\ntwo\nthree"),
+    tab=(b"a\tb", "a b"),
+    nul_and_delete=(b"a\x00b\x7fc", "abc"),
+    csi=(b"\x1b[1;31mred\x1b[0m \x1b[2K!", "red !"),
+    osc=(b"\x1b]0;title\x07a\x1b]8;;http://x\x1b\\b", "ab"),
+    osc_without_end=(b"\x1b]0;no end\nfull", "]0;no end\nfull"),
+    character_set=(b"\x1b(B\x1b[mfull", "full"),
+    sequence_within_a_sequence=(b"\x1b\x1b[31m[31mred", "[31mred"),
+    umlaut=("gr\u00fcn".encode(), "gr\u00fcn"),
+    no_utf_8=(b"a\xffb", "a\ufffdb"),
+    c1_controls=(b"\xc2\x85x\xc2\x9b31my\xc2\x9d0;t\xc2\x9c", "xy"),
+    half_a_surrogate=("a\ud800b", "ab"),
+    byte_order_mark=(b"\xef\xbb\xbffull", "full"),
 )
 def test_normalised_message_is_readable_text(output: bytes | str, message: str) -> None:
     assert normalise_message(output) == message
@@ -77,24 +76,22 @@ def test_invisible_bytes_do_not_hide_later_text(hidden: str) -> None:
     assert normalise_message(output) == normalise_message(output.encode()) == "full"
 
 
-@pytest.mark.parametrize(
-    ("exit_code", "stdout", "stderr", "message"),
-    [
-        pytest.param(1, b"role=standby\n", b"Warning: insecure\n", "Warning: insecure\nrole=standby", id="both"),
-        pytest.param(1, b"role=standby", b" \n\x1b[0m", "role=standby", id="stderr-without-text"),
-        pytest.param(1, b"", b"no route", "no route", id="stderr-alone"),
-        pytest.param(3, b"", b"", "exit code 3", id="no-output"),
-        pytest.param(3, b"\n", b"\t\0", "exit code 3", id="no-text"),
-        pytest.param(128, b"", b"", "exit code 128", id="below-the-signals"),
-        pytest.param(129, b"", b"", "exit code 129 (signal 1)", id="first-signal"),
-        pytest.param(137, b"", b"", "exit code 137 (signal 9)", id="killed"),
-        pytest.param(159, b"", b"", "exit code 159 (signal 31)", id="last-signal"),
-        pytest.param(160, b"", b"", "exit code 160", id="above-the-signals"),
-        pytest.param(0, b"", b"a warning", "", id="success-without-output"),
-        pytest.param(1, b"", b"a" * 600 + b"b" * 425, f"{'a' * 510}\u2026{'a' * 86}{'b' * 425}", id="one-byte-too-long"),
-        pytest.param(1, b"s" * 2000, b"e" * 2000, f"{'e' * 254}\u2026{'e' * 254}\n{'s' * 254}\u2026{'s' * 254}", id="both-too-long"),
-        pytest.param(1, b"s" * 2000, b"warn", f"warn\n{'s' * 508}\u2026{'s' * 508}", id="one-takes-what-the-other-leaves"),
-    ],
+@cases(
+    "exit_code stdout stderr message",
+    both=(1, b"role=standby\n", b"Warning: insecure\n", "Warning: insecure\nrole=standby"),
+    stderr_without_text=(1, b"role=standby", b" \n\x1b[0m", "role=standby"),
+    stderr_alone=(1, b"", b"no route", "no route"),
+    no_output=(3, b"", b"", "exit code 3"),
+    no_text=(3, b"\n", b"\t\0", "exit code 3"),
+    below_the_signals=(128, b"", b"", "exit code 128"),
+    first_signal=(129, b"", b"", "exit code 129 (signal 1)"),
+    killed=(137, b"", b"", "exit code 137 (signal 9)"),
+    last_signal=(159, b"", b"", "exit code 159 (signal 31)"),
+    above_the_signals=(160, b"", b"", "exit code 160"),
+    success_without_output=(0, b"", b"a warning", ""),
+    one_byte_too_long=(1, b"", b"a" * 600 + b"b" * 425, f"{'a' * 510}\u2026{'a' * 86}{'b' * 425}"),
+    both_too_long=(1, b"s" * 2000, b"e" * 2000, f"{'e' * 254}\u2026{'e' * 254}\n{'s' * 254}\u2026{'s' * 254}"),
+    one_takes_what_the_other_leaves=(1, b"s" * 2000, b"warn", f"warn\n{'s' * 508}\u2026{'s' * 508}"),
 )  # fmt: skip
 def test_failing_command_says_all_it_can(
     exit_code: int, stdout: bytes, stderr: bytes, message: str
@@ -109,15 +106,13 @@ def test_last_line_of_a_megabyte_of_output_stays() -> None:
     assert message.count("ValueError: gr\u00fcn") == 2
 
 
-@pytest.mark.parametrize(
-    ("message", "failed", "part"),
-    [
-        pytest.param("x" * 1020, False, "", id="whole"),
-        pytest.param("x" * 1021, False, "the first 1,024 bytes", id="cut"),
-        pytest.param("é" * 511, False, "the first 1,024 bytes", id="counted-in-bytes"),
-        pytest.param("x" * 600 + "…" + "x" * 421, True, "the beginning and the end", id="failed"),
-        pytest.param("x" * 1021 + "…", False, "the first 1,024 bytes", id="succeeded"),
-    ],
+@cases(
+    "message failed part",
+    whole=("x" * 1020, False, ""),
+    cut=("x" * 1021, False, "the first 1,024 bytes"),
+    counted_in_bytes=("é" * 511, False, "the first 1,024 bytes"),
+    failed=("x" * 600 + "…" + "x" * 421, True, "the beginning and the end"),
+    succeeded=("x" * 1021 + "…", False, "the first 1,024 bytes"),
 )
 def test_message_that_was_cut_names_what_is_searched(message: str, failed: bool, part: str) -> None:
     expected = f"only {part} of the output are searched" if part else ""

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 from support.builders import Json
+from support.cases import cases
 
 from kruise_probe.api.pods import NOTHING_OWNED, SHARED_BYTES, Container, Mark, Owned, Pod
 from kruise_probe.api.resources import PODS
@@ -58,32 +59,25 @@ def managed(manager: str, *labels: str, **more: Any) -> Json:
     return {"manager": manager, "fieldsV1": fields, **more}
 
 
-@pytest.mark.parametrize(
+@cases(
     "entry",
-    [
-        pytest.param(managed("kubelet", "idle", subresource="status"), id="another-manager"),
-        pytest.param(managed("kruise-probe-manager", "idle"), id="not-the-status-subresource"),
-        pytest.param({"manager": "kruise-probe-manager", "subresource": "status"}, id="no-fields"),
-        pytest.param({"manager": None, "fieldsV1": None}, id="nulls"),
-    ],
+    another_manager=managed("kubelet", "idle", subresource="status"),
+    not_the_status_subresource=managed("kruise-probe-manager", "idle"),
+    no_fields={"manager": "kruise-probe-manager", "subresource": "status"},
+    nulls={"manager": None, "fieldsV1": None},
 )
 def test_other_entries_are_not_owned(entry: Json) -> None:
     assert decoded(managedFields=[entry]).owned == NOTHING_OWNED
 
 
-@pytest.mark.parametrize(
+@cases(
     "document",
-    [
-        pytest.param({"metadata": {"name": "a"}}, id="absent"),
-        pytest.param(
-            {
-                "metadata": dict.fromkeys(("labels", "annotations", "managedFields")),
-                "spec": dict.fromkeys(("containers", "initContainers", "readinessGates")),
-                "status": dict.fromkeys(("conditions", "containerStatuses", "podIP")),
-            },
-            id="null",
-        ),
-    ],
+    absent={"metadata": {"name": "a"}},
+    null={
+        "metadata": dict.fromkeys(("labels", "annotations", "managedFields")),
+        "spec": dict.fromkeys(("containers", "initContainers", "readinessGates")),
+        "status": dict.fromkeys(("conditions", "containerStatuses", "podIP")),
+    },
 )
 def test_absent_and_null_decode_alike(document: Json) -> None:
     pod = PODS.decode(json.dumps(document).encode())

@@ -3,6 +3,7 @@
 import msgspec
 import pytest
 from support.builders import entry_of
+from support.cases import cases
 
 from kruise_probe.api.core import ExecAction, GRPCAction, HTTPGetAction, Probe, TCPSocketAction
 from kruise_probe.api.v1alpha1 import ContainerProbe
@@ -10,15 +11,13 @@ from kruise_probe.api.v1alpha1 import ContainerProbe
 EXEC = ExecAction(("check",))
 
 
-@pytest.mark.parametrize(
+@cases(
     "probe",
-    [
-        pytest.param(Probe(exec=EXEC, period_seconds=7), id="period"),
-        pytest.param(Probe(exec=EXEC, initial_delay_seconds=7), id="initial-delay"),
-        pytest.param(Probe(exec=EXEC, success_threshold=7), id="success-threshold"),
-        pytest.param(Probe(exec=EXEC, failure_threshold=7), id="failure-threshold"),
-        pytest.param(Probe(exec=EXEC, timeout_seconds=1), id="timeout-that-is-the-default"),
-    ],
+    period=Probe(exec=EXEC, period_seconds=7),
+    initial_delay=Probe(exec=EXEC, initial_delay_seconds=7),
+    success_threshold=Probe(exec=EXEC, success_threshold=7),
+    failure_threshold=Probe(exec=EXEC, failure_threshold=7),
+    timeout_that_is_the_default=Probe(exec=EXEC, timeout_seconds=1),
 )
 def test_result_stays_valid_when_other_fields_change(probe: Probe) -> None:
     assert entry_of(probe).hash == entry_of(Probe(exec=EXEC)).hash

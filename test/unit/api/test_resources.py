@@ -4,22 +4,21 @@ import json
 
 import msgspec
 import pytest
+from support.cases import cases
 
 from kruise_probe.api.resources import MARKERS, NODE_POD_PROBES, NODES, PODS
 
 OURS = "/apis/apps.kruise.io/v1alpha1"
 
 
-@pytest.mark.parametrize(
-    ("path", "expected"),
-    [
-        pytest.param(PODS.path(), "/api/v1/pods", id="all-namespaces"),
-        pytest.param(PODS.path("ns", "a", "status"), "/api/v1/namespaces/ns/pods/a/status", id="subresource"),
-        pytest.param(NODES.path("ns", "n"), "/api/v1/nodes/n", id="cluster-scoped-has-no-namespace"),
-        pytest.param(MARKERS.path("ns"), f"{OURS}/namespaces/ns/podprobemarkers", id="custom-resource"),
-        pytest.param(NODE_POD_PROBES.path(name="a/../b"), f"{OURS}/nodepodprobes/a%2F..%2Fb", id="names-are-quoted"),
-    ],
-)  # fmt: skip
+@cases(
+    "path expected",
+    all_namespaces=(PODS.path(), "/api/v1/pods"),
+    subresource=(PODS.path("ns", "a", "status"), "/api/v1/namespaces/ns/pods/a/status"),
+    cluster_scoped_has_no_namespace=(NODES.path("ns", "n"), "/api/v1/nodes/n"),
+    custom_resource=(MARKERS.path("ns"), f"{OURS}/namespaces/ns/podprobemarkers"),
+    names_are_quoted=(NODE_POD_PROBES.path(name="a/../b"), f"{OURS}/nodepodprobes/a%2F..%2Fb"),
+)
 def test_paths(path: str, expected: str) -> None:
     assert path == expected
 
@@ -47,20 +46,15 @@ def test_empty_list_in_any_notation_is_empty(items: str) -> None:
     assert page == ([], [], "7", "")
 
 
-@pytest.mark.parametrize(
+@cases(
     "data",
-    [
-        pytest.param(b'"no"', id="no-object"),
-        pytest.param(b'{"kind": "Status", "metadata": {}, "status": "Failure"}', id="status"),
-        pytest.param(b'{"kind": "Pod", "metadata": {"resourceVersion": "7"}}', id="one-object"),
-        pytest.param(b"{}", id="empty"),
-        pytest.param(b'{"message": "ok"}', id="of-a-proxy"),
-        pytest.param(
-            b'{"kind": "NodeList", "metadata": {"resourceVersion": "7"}, "items": []}',
-            id="another-kind",
-        ),
-        pytest.param(b'{"kind": "PodList", "metadata": {}, "items": []}', id="without-version"),
-    ],
+    no_object=b'"no"',
+    status=b'{"kind": "Status", "metadata": {}, "status": "Failure"}',
+    one_object=b'{"kind": "Pod", "metadata": {"resourceVersion": "7"}}',
+    empty=b"{}",
+    of_a_proxy=b'{"message": "ok"}',
+    another_kind=b'{"kind": "NodeList", "metadata": {"resourceVersion": "7"}, "items": []}',
+    without_version=b'{"kind": "PodList", "metadata": {}, "items": []}',
 )
 def test_other_object_than_a_list_raises(data: bytes) -> None:
     with pytest.raises(msgspec.MsgspecError):

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.builders import Json, npp_wire, pod_status_wire, pod_wire, state_wire
+from support.cases import cases
 from support.marker_table import VALID, Row
 
 from kruise_probe.api.core import Probe
@@ -50,14 +51,12 @@ def test_an_empty_ip_is_kept_and_null_probes_are_absent() -> None:
 NUMBERS = ("initialDelay", "timeout", "period", "successThreshold", "failureThreshold")
 
 
-@pytest.mark.parametrize(
-    ("numbers", "effective"),
-    [
-        pytest.param({}, (0, 1, 1, 1, 1), id="absent-means-one-and-no-delay"),
-        pytest.param(dict.fromkeys(NUMBERS, 0), (0, 1, 1, 1, 1), id="zero-means-absent"),
-        pytest.param(dict.fromkeys(NUMBERS, -5), (0, 1, 1, 1, 1), id="negative-is-harmless"),
-        pytest.param(dict(zip(NUMBERS, range(2, 7), strict=True)), (2, 3, 4, 5, 6), id="given"),
-    ],
+@cases(
+    "numbers effective",
+    absent_means_one_and_no_delay=({}, (0, 1, 1, 1, 1)),
+    zero_means_absent=(dict.fromkeys(NUMBERS, 0), (0, 1, 1, 1, 1)),
+    negative_is_harmless=(dict.fromkeys(NUMBERS, -5), (0, 1, 1, 1, 1)),
+    given=(dict(zip(NUMBERS, range(2, 7), strict=True)), (2, 3, 4, 5, 6)),
 )
 def test_effective_numbers_have_kruise_defaults(
     numbers: dict[str, int], effective: tuple[int, ...]
@@ -88,16 +87,14 @@ def test_equal_probes_are_shared() -> None:
     assert [each.name for each in third] == ["game#idle"]
 
 
-@pytest.mark.parametrize(
+@cases(
     "malformed",
-    [
-        pytest.param({"exec": 5}, id="handler"),
-        pytest.param({"exec": {"command": "true"}}, id="command"),
-        pytest.param({"grpc": {"port": "http"}}, id="port"),
-        pytest.param({"exec": {"command": ["true"]}, "periodSeconds": "3"}, id="number"),
-        pytest.param(None, id="null"),
-        pytest.param("exec", id="text"),
-    ],
+    handler={"exec": 5},
+    command={"exec": {"command": "true"}},
+    port={"grpc": {"port": "http"}},
+    number={"exec": {"command": ["true"]}, "periodSeconds": "3"},
+    null=None,
+    text="exec",
 )
 def test_malformed_probe_has_no_handler_and_does_not_affect_others(malformed: object) -> None:
     probes = [probe("a#b"), {**probe("a#c"), "probe": malformed}]
@@ -122,21 +119,19 @@ def test_a_malformed_status_counts_as_absent(statuses: object) -> None:
     assert NODE_POD_PROBES.decode(msgspec.json.encode(wire)).status is None
 
 
-@pytest.mark.parametrize(
-    ("text", "size"),
-    [
-        pytest.param("text", 4, id="plain"),
-        pytest.param("<", 6, id="less"),
-        pytest.param(">", 6, id="greater"),
-        pytest.param("&", 6, id="ampersand"),
-        pytest.param("\u2028", 6, id="line-separator"),
-        pytest.param("\u2029", 6, id="paragraph-separator"),
-        pytest.param("\u2027\u202a“…”", 15, id="beside-the-separators"),
-        pytest.param('"', 2, id="quote"),
-        pytest.param("\x01", 6, id="control"),
-        pytest.param("\x7f", 1, id="delete"),
-        pytest.param("grün 🙂", 10, id="umlaut-and-face"),
-    ],
+@cases(
+    "text size",
+    plain=("text", 4),
+    less=("<", 6),
+    greater=(">", 6),
+    ampersand=("&", 6),
+    line_separator=("\u2028", 6),
+    paragraph_separator=("\u2029", 6),
+    beside_the_separators=("\u2027\u202a“…”", 15),
+    quote=('"', 2),
+    control=("\x01", 6),
+    delete=("\x7f", 1),
+    umlaut_and_face=("grün 🙂", 10),
 )
 def test_stored_size_counts_escapes_of_go(text: str, size: int) -> None:
     assert stored_bytes(text) == size + len('""')

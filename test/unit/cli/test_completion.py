@@ -2,6 +2,7 @@ from pathlib import Path
 
 import click
 import pytest
+from support.cases import cases
 
 from kruise_probe.cli.completion import completions_for_kubectl
 from kruise_probe.cli.main import cli, run
@@ -37,17 +38,11 @@ def test_fish_does_not_cut_descriptions_at_commas(capsys: pytest.CaptureFixture[
     assert 'split -m 1 ","' in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    ("arguments", "lines"),
-    [
-        pytest.param(
-            ["sta"],
-            ["status\tShow probes, results and problems.", ":4"],
-            id="command-with-its-help",
-        ),
-        pytest.param(["status", "-o", "y"], ["yaml", ":4"], id="value-of-a-flag"),
-        pytest.param(["explain", "--kubeconfig", ""], [":0"], id="files"),
-    ],
+@cases(
+    "arguments lines",
+    command_with_its_help=(["sta"], ["status\tShow probes, results and problems.", ":4"]),
+    value_of_a_flag=(["status", "-o", "y"], ["yaml", ":4"]),
+    files=(["explain", "--kubeconfig", ""], [":0"]),
 )
 def test_completions_for_kubectl_have_the_format_of_cobra(
     arguments: list[str], lines: list[str]
@@ -55,7 +50,7 @@ def test_completions_for_kubectl_have_the_format_of_cobra(
     assert completions_for_kubectl(cli, arguments).splitlines() == lines
 
 
-@pytest.mark.parametrize("arguments", [[], [""]], ids=["no-argument", "empty-argument"])
+@cases("arguments", no_argument=[], empty_argument=[""])
 def test_completions_for_kubectl_list_all_commands(arguments: list[str]) -> None:
     *lines, directive = completions_for_kubectl(cli, arguments).splitlines()
     assert {"status", "explain"} <= {each.partition("\t")[0] for each in lines}

@@ -5,6 +5,7 @@ from typing import Any
 
 import click
 import pytest
+from support.cases import cases
 from support.kubeconfig import kubeconfig
 
 from kruise_probe.cli.flag_types import DAEMON, SERVERLESS
@@ -56,7 +57,7 @@ VALUES = {
 }
 
 
-@pytest.mark.parametrize(("flag", "value"), VALUES.values(), ids=VALUES)
+@cases("flag value", **VALUES)
 def test_value_is_accepted(flag: str, value: object) -> None:
     name = flag.partition("=")[0].removeprefix("--").replace("-", "_")
     assert params("manager", flag)[name] == value
@@ -75,7 +76,7 @@ REFUSED = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("flag", "values", "error"), REFUSED.values(), ids=REFUSED)
+@cases("flag values error", **REFUSED)
 def test_other_values_are_refused_with_an_example(flag: str, values: list[str], error: str) -> None:
     for value in values:
         with pytest.raises(click.BadParameter) as raised:
@@ -97,7 +98,7 @@ GATES = {
 }
 
 
-@pytest.mark.parametrize(("text", "serverless", "daemon"), GATES.values(), ids=GATES)
+@cases("text serverless daemon", **GATES)
 def test_gate_name_overrides_its_stage_and_the_default(
     text: str, serverless: bool, daemon: bool
 ) -> None:
@@ -105,24 +106,22 @@ def test_gate_name_overrides_its_stage_and_the_default(
     assert (gates.enabled(SERVERLESS), gates.enabled(DAEMON)) == (serverless, daemon)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "everywhere", "watch", "markers"),
-    [
-        pytest.param("", False, False, (), id="none"),
-        pytest.param("--watch game", False, True, ("game",), id="flag-and-argument"),
-        pytest.param("--watch=true game", False, True, ("game",), id="true"),
-        pytest.param("--watch=false -w=F", False, False, (), id="false"),
-        pytest.param("-A=true -w=1", True, True, (), id="short"),
-        pytest.param("-Aw", True, True, (), id="both-in-one"),
-        pytest.param("-Aw=false", True, False, (), id="both-in-one-with-a-value"),
-        pytest.param("-wA=true -A=0", False, True, (), id="last-value-of-both"),
-        pytest.param("-Awo json", True, True, (), id="before-another-flag"),
-        pytest.param("--all-namespaces=0 -w", False, True, (), id="one-of-two"),
-        pytest.param("-w --watch=false", False, False, (), id="last-is-false"),
-        pytest.param("-w=false --watch", False, True, (), id="last-is-true"),
-        pytest.param("-- -w=false", False, False, ("-w=false",), id="argument"),
-        pytest.param("ppm/game PodProbeMarkers/b", False, False, ("game", "b"), id="kinds"),
-    ],
+@cases(
+    "arguments everywhere watch markers",
+    none=("", False, False, ()),
+    flag_and_argument=("--watch game", False, True, ("game",)),
+    true=("--watch=true game", False, True, ("game",)),
+    false=("--watch=false -w=F", False, False, ()),
+    short=("-A=true -w=1", True, True, ()),
+    both_in_one=("-Aw", True, True, ()),
+    both_in_one_with_a_value=("-Aw=false", True, False, ()),
+    last_value_of_both=("-wA=true -A=0", False, True, ()),
+    before_another_flag=("-Awo json", True, True, ()),
+    one_of_two=("--all-namespaces=0 -w", False, True, ()),
+    last_is_false=("-w --watch=false", False, False, ()),
+    last_is_true=("-w=false --watch", False, True, ()),
+    argument=("-- -w=false", False, False, ("-w=false",)),
+    kinds=("ppm/game PodProbeMarkers/b", False, False, ("game", "b")),
 )
 def test_boolean_flags_are_those_of_pflag(
     arguments: str, everywhere: bool, watch: bool, markers: tuple[str, ...]

@@ -5,6 +5,7 @@ import os
 from pathlib import Path
 
 import pytest
+from support.cases import cases
 from support.linting import BROKEN, GOOD
 
 from kruise_probe.api.errors import FatalError
@@ -31,7 +32,7 @@ EXIT_CODES = {
 }
 
 
-@pytest.mark.parametrize(("arguments", "code"), EXIT_CODES.values(), ids=EXIT_CODES)
+@cases("arguments code", **EXIT_CODES)
 def test_exit_codes(arguments: list[str], code: int) -> None:
     assert run(["lint", *arguments], {}) == code
 

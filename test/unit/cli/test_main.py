@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 import pytest
+from support.cases import cases
 from support.shell import kruise_probe, python
 
 from kruise_probe import __version__
@@ -75,12 +76,10 @@ def test_usage_error_is_one_line_and_exit_code_2(
     assert "--help" in err
 
 
-@pytest.mark.parametrize(
-    ("content", "text"),
-    [
-        pytest.param(None, "does not exist", id="missing"),
-        pytest.param("a: [", "is not YAML", id="no-yaml"),
-    ],
+@cases(
+    "content text",
+    missing=(None, "does not exist"),
+    no_yaml=("a: [", "is not YAML"),
 )
 def test_wrong_kubeconfig_is_one_line_and_exit_code_1(
     content: str | None, text: str, tmp_path: Path
@@ -109,7 +108,7 @@ MODES = {
 }
 
 
-@pytest.mark.parametrize(("arguments", "environment", "expected"), MODES.values(), ids=MODES)
+@cases("arguments environment expected", **MODES)
 def test_mode_is_replaced_by_its_command(
     arguments: list[str], environment: dict[str, str], expected: list[str]
 ) -> None:
@@ -146,12 +145,10 @@ def test_help_lists_commands_and_flags_in_groups(capsys: pytest.CaptureFixture[s
         assert f"\n{group}:\n" in listed
 
 
-@pytest.mark.parametrize(
-    ("commit", "shown"),
-    [
-        pytest.param("0123456789abcdef", "commit 0123456789ab, ", id="of-an-image"),
-        pytest.param("", "", id="unknown"),
-    ],
+@cases(
+    "commit shown",
+    of_an_image=("0123456789abcdef", "commit 0123456789ab, "),
+    unknown=("", ""),
 )
 def test_version_names_its_commit(commit: str, shown: str) -> None:
     done = kruise_probe("--version", env={**os.environ, "KRUISE_PROBE_COMMIT": commit})
@@ -194,12 +191,10 @@ def test_broken_pipe_of_a_socket_shows_a_traceback() -> None:
     assert "BrokenPipeError: of a socket" in done.stderr
 
 
-@pytest.mark.parametrize(
-    ("command", "code"),
-    [
-        pytest.param("daemon", 0, id="mode"),
-        pytest.param("manifests", -signal.SIGTERM, id="other-command"),
-    ],
+@cases(
+    "command code",
+    mode=("daemon", 0),
+    other_command=("manifests", -signal.SIGTERM),
 )
 def test_sigterm_during_the_imports_of_a_mode_exits_with_0(command: str, code: int) -> None:
     """The signal arrives where the module of the command is imported."""

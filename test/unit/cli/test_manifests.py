@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import yaml
+from support.cases import cases
 
 from kruise_probe.cli.main import run
 
@@ -37,7 +38,7 @@ OBJECTS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("arguments", "present", "absent"), OBJECTS.values(), ids=OBJECTS)
+@cases("arguments present absent", **OBJECTS)
 def test_flags_select_the_objects(
     capsys: pytest.CaptureFixture[str], arguments: list[str], present: set[str], absent: set[str]
 ) -> None:
@@ -50,14 +51,12 @@ def test_flags_select_the_objects(
 GATE = "--feature-gates=EnablePodProbeMarkerOnServerless=true"
 
 
-@pytest.mark.parametrize(
-    ("arguments", "warned"),
-    [
-        pytest.param([GATE], True, id="gate"),
-        pytest.param([GATE, "--webhook"], False, id="gate-and-webhook"),
-        pytest.param([GATE, "--crds-only"], False, id="crds"),
-        pytest.param([], False, id="default"),
-    ],
+@cases(
+    "arguments warned",
+    gate=([GATE], True),
+    gate_and_webhook=([GATE, "--webhook"], False),
+    crds=([GATE, "--crds-only"], False),
+    default=([], False),
 )
 def test_serverless_gate_without_webhook_prints_a_warning(
     arguments: list[str], warned: bool, capsys: pytest.CaptureFixture[str]
@@ -68,14 +67,12 @@ def test_serverless_gate_without_webhook_prints_a_warning(
     assert ("add --webhook" in err) == warned
 
 
-@pytest.mark.parametrize(
-    ("arguments", "checkout", "warned"),
-    [
-        pytest.param([], True, True, id="checkout"),
-        pytest.param(["--image=x:y"], True, False, id="own-image"),
-        pytest.param(["--crds-only"], True, False, id="crds"),
-        pytest.param([], False, False, id="release"),
-    ],
+@cases(
+    "arguments checkout warned",
+    checkout=([], True, True),
+    own_image=(["--image=x:y"], True, False),
+    crds=(["--crds-only"], True, False),
+    release=([], False, False),
 )
 def test_default_image_in_a_checkout_prints_a_warning(
     arguments: list[str],

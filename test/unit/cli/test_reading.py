@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from support.builders import marker_wire
+from support.cases import cases
 from support.scripted_http import Act, Received, ScriptedHttpServer, answer, refusal
 
 from kruise_probe.api.resources import MARKERS
@@ -41,20 +42,17 @@ async def test_ages_are_judged_by_the_clock_of_the_server() -> None:
     assert snapshot.now.isoformat()[:16] == "2022-09-09T07:13"
 
 
-@pytest.mark.parametrize(
-    ("script", "names", "notes"),
-    [
-        pytest.param(
-            [
-                page(marker_wire("one"), {**marker_wire("bad"), "spec": 1}, token="more"),
-                page(marker_wire("two")),
-            ],
-            ["one", "two"],
-            ["PodProbeMarker default/bad cannot be read and is left out"],
-            id="page-by-page",
-        ),
-        pytest.param([refusal(403, "Forbidden")], [], [], id="no-permission"),
-    ],
+@cases(
+    "script names notes",
+    page_by_page=(
+        [
+            page(marker_wire("one"), {**marker_wire("bad"), "spec": 1}, token="more"),
+            page(marker_wire("two")),
+        ],
+        ["one", "two"],
+        ["PodProbeMarker default/bad cannot be read and is left out"],
+    ),
+    no_permission=([refusal(403, "Forbidden")], [], []),
 )
 async def test_visible_objects_are_read(
     script: list[Act], names: list[str], notes: list[str]

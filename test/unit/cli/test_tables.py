@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from support.builders import condition_wire, container_wire, policy_wire, probe_wire, state_wire
+from support.cases import cases
 from support.linting import BROKEN
 from support.snapshots import healthy_pod, marker, seen_pod, snapshot
 
@@ -176,15 +177,13 @@ def test_watch_says_how_many_lines_are_below_the_screen() -> None:
     assert lines[-1].endswith("more lines: enlarge the terminal, or name one marker")
 
 
-@pytest.mark.parametrize(
-    ("variables", "terminal", "escapes"),
-    [
-        pytest.param({"TERM": "xterm"}, True, True, id="terminal"),
-        pytest.param({"TERM": "dumb"}, True, False, id="dumb"),
-        pytest.param({"TERM": "xterm", "NO_COLOR": "1"}, True, False, id="no-color"),
-        pytest.param({"FORCE_COLOR": "1"}, False, True, id="forced-pipe"),
-        pytest.param({"TERM": "xterm"}, False, False, id="pipe"),
-    ],
+@cases(
+    "variables terminal escapes",
+    terminal=({"TERM": "xterm"}, True, True),
+    dumb=({"TERM": "dumb"}, True, False),
+    no_color=({"TERM": "xterm", "NO_COLOR": "1"}, True, False),
+    forced_pipe=({"FORCE_COLOR": "1"}, False, True),
+    pipe=({"TERM": "xterm"}, False, False),
 )
 def test_colours_follow_the_terminal_and_its_variables(
     variables: dict[str, str],
@@ -209,51 +208,46 @@ def test_colours_follow_the_terminal_and_its_variables(
 SELECTED = ("  Running on node-1", "", "web selects it: app=web", "  healthy  exec true")
 
 
-@pytest.mark.parametrize(
-    ("more", "wide", "lines"),
-    [
-        pytest.param(
-            {},
-            False,
-            [
-                "default/web-0: 1 of 1 probes works (1 Succeeded)",
-                *SELECTED,
-                "    ok  7 links  Succeeded: fine; example.com/healthy is True",
-            ],
-            id="working-links-are-folded",
-        ),
-        pytest.param(
-            {"planned": False},
-            False,
-            [
-                "default/web-0: 0 of 1 probes work",
-                *SELECTED,
-                "    ok      3 links       marker, pod, container",
-                "    broken  NodePodProbe  NodePodProbe node-1 does not contain web#healthy of this pod (EntryMissing)",
-                "                          -> check that the manager runs with its feature gate PodProbeMarkerGate on, and read its log:",
-                "                             kubectl -n kruise-system get pods",
-                "                             kubectl -n kruise-system logs -l app.kubernetes.io/component=manager",
-                "            last result   Succeeded: fine",
-            ],
-            id="working-links-before-a-broken-one-are-folded",
-        ),
-        pytest.param(
-            {},
-            True,
-            [
-                "default/web-0: 1 of 1 probes works (1 Succeeded)",
-                *SELECTED,
-                "    ok  marker        default/web selects app=web",
-                "    ok  pod           Running on node-1, 127.1.0.1",
-                "    ok  container     main is running",
-                "    ok  NodePodProbe  node-1 contains the probe",
-                "    ok  daemon        the daemon on node-1 is running",
-                "    ok  result        Succeeded: fine",
-                "    ok  condition     example.com/healthy is True",
-            ],
-            id="wide-shows-every-link",
-        ),
-    ],
+@cases(
+    "more wide lines",
+    working_links_are_folded=(
+        {},
+        False,
+        [
+            "default/web-0: 1 of 1 probes works (1 Succeeded)",
+            *SELECTED,
+            "    ok  7 links  Succeeded: fine; example.com/healthy is True",
+        ],
+    ),
+    working_links_before_a_broken_one_are_folded=(
+        {"planned": False},
+        False,
+        [
+            "default/web-0: 0 of 1 probes work",
+            *SELECTED,
+            "    ok      3 links       marker, pod, container",
+            "    broken  NodePodProbe  NodePodProbe node-1 does not contain web#healthy of this pod (EntryMissing)",
+            "                          -> check that the manager runs with its feature gate PodProbeMarkerGate on, and read its log:",
+            "                             kubectl -n kruise-system get pods",
+            "                             kubectl -n kruise-system logs -l app.kubernetes.io/component=manager",
+            "            last result   Succeeded: fine",
+        ],
+    ),
+    wide_shows_every_link=(
+        {},
+        True,
+        [
+            "default/web-0: 1 of 1 probes works (1 Succeeded)",
+            *SELECTED,
+            "    ok  marker        default/web selects app=web",
+            "    ok  pod           Running on node-1, 127.1.0.1",
+            "    ok  container     main is running",
+            "    ok  NodePodProbe  node-1 contains the probe",
+            "    ok  daemon        the daemon on node-1 is running",
+            "    ok  result        Succeeded: fine",
+            "    ok  condition     example.com/healthy is True",
+        ],
+    ),
 )
 def test_explanation_starts_with_a_summary_and_folds_links(
     more: Json, wide: bool, lines: list[str]
@@ -266,13 +260,11 @@ def test_explanation_starts_with_a_summary_and_folds_links(
     assert text.splitlines()[: len(lines)] == lines
 
 
-@pytest.mark.parametrize(
-    ("selected", "wide", "listed"),
-    [
-        pytest.param(True, False, False, id="selected"),
-        pytest.param(True, True, True, id="selected-wide"),
-        pytest.param(False, False, True, id="not-selected"),
-    ],
+@cases(
+    "selected wide listed",
+    selected=(True, False, False),
+    selected_wide=(True, True, True),
+    not_selected=(False, False, True),
 )
 def test_explanation_lists_markers_that_do_not_select_the_pod(
     selected: bool, wide: bool, listed: bool
@@ -327,7 +319,7 @@ AGES = {
 }
 
 
-@pytest.mark.parametrize(("stamp", "text"), AGES.values(), ids=AGES)
+@cases("stamp text", **AGES)
 def test_ages_are_short(stamp: str, text: str) -> None:
     assert age(stamp, datetime(2026, 1, 1, tzinfo=UTC)) == text
 

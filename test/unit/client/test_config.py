@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.cases import cases
 from support.kubeconfig import kubeconfig
 from support.scripted_http import ScriptedHttpServer, answer
 from support.shell import python
@@ -80,13 +81,11 @@ async def test_pod_uses_proxy_of_environment_unless_no_proxy_matches(account: Pa
     assert load_config(None, proxied | {"NO_PROXY": "10.96.0.0/12"}).proxy is None
 
 
-@pytest.mark.parametrize(
-    ("server", "proxy"),
-    [
-        pytest.param("https://api.example.com:6443", "http://proxy:3128", id="other"),
-        pytest.param("https://10.96.0.1:443", None, id="excluded"),
-        pytest.param("https://127.0.0.1:6443", None, id="loopback"),
-    ],
+@cases(
+    "server proxy",
+    other=("https://api.example.com:6443", "http://proxy:3128"),
+    excluded=("https://10.96.0.1:443", None),
+    loopback=("https://127.0.0.1:6443", None),
 )
 async def test_kubeconfig_without_proxy_url_uses_proxy_of_environment(
     server: str, proxy: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -125,7 +124,7 @@ SOURCES = {
 }
 
 
-@pytest.mark.parametrize(("present", "options", "server"), SOURCES.values(), ids=SOURCES)
+@cases("present options server", **SOURCES)
 async def test_the_first_source_of_a_configuration_is_used(
     present: str, options: dict[str, Any], server: str, tmp_path: Path, account: Path
 ) -> None:
@@ -206,9 +205,7 @@ def test_cluster_and_user_replace_a_context_only_together(tmp_path: Path) -> Non
             load_config(path, {}, half)
 
 
-@pytest.mark.parametrize(
-    ("overrides", "server", "token", "namespace"), OVERRIDES.values(), ids=OVERRIDES
-)
+@cases("overrides server token namespace", **OVERRIDES)
 async def test_context_cluster_and_user_can_be_overridden(
     overrides: ConfigOverrides,
     server: str,
@@ -222,14 +219,12 @@ async def test_context_cluster_and_user_can_be_overridden(
     assert found.credentials.authorization() == f"Bearer {token}"
 
 
-@pytest.mark.parametrize(
-    ("overrides", "error"),
-    [
-        pytest.param(ConfigOverrides(context="x"), "has no context 'x'; choose from: one, two", id="context"),
-        pytest.param(ConfigOverrides(cluster="x"), "has no cluster 'x'; choose from: one, two", id="cluster"),
-        pytest.param(ConfigOverrides(user="x"), "has no user 'x'; choose from: one, two", id="user"),
-    ],
-)  # fmt: skip
+@cases(
+    "overrides error",
+    context=(ConfigOverrides(context="x"), "has no context 'x'; choose from: one, two"),
+    cluster=(ConfigOverrides(cluster="x"), "has no cluster 'x'; choose from: one, two"),
+    user=(ConfigOverrides(user="x"), "has no user 'x'; choose from: one, two"),
+)
 async def test_unknown_override_lists_the_existing_names(
     overrides: ConfigOverrides, error: str, one_and_two: dict[str, str]
 ) -> None:
@@ -427,7 +422,7 @@ ERRORS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("make", "words"), ERRORS.values(), ids=ERRORS)
+@cases("make words", **ERRORS)
 async def test_config_error_is_one_line(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -466,7 +461,7 @@ BROKEN_ACCOUNTS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("damage", "words"), BROKEN_ACCOUNTS.values(), ids=BROKEN_ACCOUNTS)
+@cases("damage words", **BROKEN_ACCOUNTS)
 async def test_broken_service_account_names_its_file(
     account: Path, damage: Callable[[Path], object], words: str
 ) -> None:
@@ -501,16 +496,14 @@ def test_pod_does_not_import_the_official_package(account: Path) -> None:
 PROXY = "http://proxy:3128"
 
 
-@pytest.mark.parametrize(
-    ("server", "environ", "proxy"),
-    [
-        pytest.param("https://api:6443", {}, None, id="nothing-set"),
-        pytest.param("https://api:6443", {"HTTPS_PROXY": PROXY}, PROXY, id="upper-case"),
-        pytest.param("https://api:6443", {"https_proxy": PROXY}, PROXY, id="lower-case"),
-        pytest.param("https://api:6443", {"HTTPS_PROXY": "proxy:3128"}, PROXY, id="bare-host"),
-        pytest.param("https://api:6443", {"HTTP_PROXY": PROXY}, None, id="other-scheme"),
-        pytest.param("http://api:8080", {"HTTP_PROXY": PROXY}, PROXY, id="plain"),
-    ],
+@cases(
+    "server environ proxy",
+    nothing_set=("https://api:6443", {}, None),
+    upper_case=("https://api:6443", {"HTTPS_PROXY": PROXY}, PROXY),
+    lower_case=("https://api:6443", {"https_proxy": PROXY}, PROXY),
+    bare_host=("https://api:6443", {"HTTPS_PROXY": "proxy:3128"}, PROXY),
+    other_scheme=("https://api:6443", {"HTTP_PROXY": PROXY}, None),
+    plain=("http://api:8080", {"HTTP_PROXY": PROXY}, PROXY),
 )
 def test_scheme_selects_the_proxy_variable(
     server: str, environ: dict[str, str], proxy: str | None
@@ -542,7 +535,7 @@ NO_PROXY = {
 }
 
 
-@pytest.mark.parametrize(("server", "no_proxy", "proxied"), NO_PROXY.values(), ids=NO_PROXY)
+@cases("server no_proxy proxied", **NO_PROXY)
 def test_no_proxy_excludes_servers(server: str, no_proxy: str, proxied: bool) -> None:
     found = proxy_from_environment(server, {"HTTPS_PROXY": PROXY, "no_proxy": no_proxy})
 

@@ -8,6 +8,7 @@ from contextlib import suppress
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.cases import cases
 from support.fake_transport import FakeTransport
 
 from kruise_probe.api.errors import ConnectionFailed, ResponseTooLarge
@@ -65,7 +66,7 @@ RESPONSES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("data", "body", "reusable"), RESPONSES.values(), ids=RESPONSES)
+@cases("data body reusable", **RESPONSES)
 @given(at=st.lists(st.integers(min_value=0), max_size=8))
 def test_response_is_read_in_any_portions(
     data: bytes, body: bytes, reusable: bool, at: list[int]
@@ -84,7 +85,7 @@ def test_response_is_read_in_any_portions(
     asyncio.run(exchange())
 
 
-@pytest.mark.parametrize(("data", "body", "reusable"), RESPONSES.values(), ids=RESPONSES)
+@cases("data body reusable", **RESPONSES)
 def test_truncated_response_is_an_error(data: bytes, body: bytes, reusable: bool) -> None:
     async def exchange(part: bytes) -> None:
         connection, server = sent()
@@ -133,7 +134,7 @@ UNUSABLE = {
 }
 
 
-@pytest.mark.parametrize(("data", "words"), UNUSABLE.values(), ids=UNUSABLE)
+@cases("data words", **UNUSABLE)
 async def test_unusable_response_names_its_problem(data: bytes, words: str) -> None:
     connection, server = sent()
     server.receive(data)
@@ -148,14 +149,12 @@ async def test_compression_that_was_not_requested_is_an_error() -> None:
         await connection.read_body()
 
 
-@pytest.mark.parametrize(
+@cases(
     "endless",
-    [
-        pytest.param([OK, b"a: ", *[b"b" * 1000] * 1000], id="one-field"),
-        pytest.param([INTERIM * 10] * 2000, id="interim-responses"),
-        pytest.param([CHUNKED, b"0\r\n", *[b"a: b\r\n" * 100] * 1000], id="trailers"),
-        pytest.param([b"\r\n" * 100] * 5000, id="empty-lines"),
-    ],
+    one_field=[OK, b"a: ", *[b"b" * 1000] * 1000],
+    interim_responses=[INTERIM * 10] * 2000,
+    trailers=[CHUNKED, b"0\r\n", *[b"a: b\r\n" * 100] * 1000],
+    empty_lines=[b"\r\n" * 100] * 5000,
 )
 async def test_bytes_outside_the_body_are_limited(endless: list[bytes]) -> None:
     connection, server = sent()
@@ -192,23 +191,19 @@ async def test_unread_body_pauses_the_socket_and_reading_resumes_it() -> None:
     assert server.reading
 
 
-@pytest.mark.parametrize(
-    ("before", "words"),
-    [
-        pytest.param(b"", "before a response", id="nothing"),
-        pytest.param(sized(BODY)[:20], "before a response", id="half-a-head"),
-        pytest.param(sized(BODY)[:-1], "in the middle of the response", id="half-a-body"),
-        pytest.param(CHUNKED + chunk(b"a"), "in the middle of the response", id="between-chunks"),
-    ],
+@cases(
+    "before words",
+    nothing=(b"", "before a response"),
+    half_a_head=(sized(BODY)[:20], "before a response"),
+    half_a_body=(sized(BODY)[:-1], "in the middle of the response"),
+    between_chunks=(CHUNKED + chunk(b"a"), "in the middle of the response"),
 )
-@pytest.mark.parametrize(
-    ("error", "reason"),
-    [
-        pytest.param(None, "the connection was closed", id="closed"),
-        pytest.param(ConnectionResetError(104, "reset"), "reset", id="os-error"),
-        pytest.param(ValueError("a\nb"), "a b", id="one-line"),
-        pytest.param(ValueError(), "ValueError", id="without-text"),
-    ],
+@cases(
+    "error reason",
+    closed=(None, "the connection was closed"),
+    os_error=(ConnectionResetError(104, "reset"), "reset"),
+    one_line=(ValueError("a\nb"), "a b"),
+    without_text=(ValueError(), "ValueError"),
 )
 async def test_lost_connection_has_its_reason_and_place(
     before: bytes, words: str, error: Exception | None, reason: str

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
+from support.cases import cases
 from support.shell import python
 
 from kruise_probe.client.credentials import (
@@ -42,15 +43,13 @@ async def test_replaced_token_is_used_within_a_minute(tmp_path: Path) -> None:
     assert credentials.version == 0, "connections stay"
 
 
-@pytest.mark.parametrize(
-    ("content", "renewed"),
-    [
-        pytest.param(b"two", True, id="new"),
-        pytest.param(b"one", False, id="same"),
-        pytest.param(None, False, id="gone"),
-        pytest.param(b"\xff", False, id="binary"),
-        pytest.param(b" \n", False, id="blank"),
-    ],
+@cases(
+    "content renewed",
+    new=(b"two", True),
+    same=(b"one", False),
+    gone=(None, False),
+    binary=(b"\xff", False),
+    blank=(b" \n", False),
 )
 async def test_after_a_401_the_token_file_is_read_at_once(
     tmp_path: Path, content: bytes | None, renewed: bool
@@ -169,7 +168,7 @@ thread.join()
 """
 
 
-@pytest.mark.parametrize("then", ["", AND_IT_ENDS_LATER], ids=["hangs", "ends-after-the-loop"])
+@cases("then", hangs="", ends_after_the_loop=AND_IT_ENDS_LATER)
 def test_process_exits_without_waiting_for_the_thread(then: str) -> None:
     done = python("-c", GIVES_UP + then, cwd=Path(__file__).parents[3])
     assert (done.returncode, done.stdout, done.stderr) == (0, "given up\n", "")

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.builders import pod_wire
+from support.cases import cases
 from support.connections import listening
 from support.patience import PATIENCE_SECONDS
 from support.scripted_pod import (
@@ -94,7 +95,7 @@ OUTPUTS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("execute", "output"), OUTPUTS.values(), ids=OUTPUTS)
+@cases("execute output", **OUTPUTS)
 async def test_output_and_exit_code_of_a_command(execute: Exec, output: CommandOutput) -> None:
     assert await run(execute) == output
 
@@ -114,7 +115,7 @@ FAILURES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("execute", "error", "text"), FAILURES.values(), ids=FAILURES)
+@cases("execute error text", **FAILURES)
 async def test_command_without_a_result_has_a_reason(
     execute: Exec, error: type[Exception], text: str
 ) -> None:
@@ -265,7 +266,7 @@ MALFORMED = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("data", "reason"), MALFORMED.values(), ids=MALFORMED)
+@cases("data reason", **MALFORMED)
 def test_malformed_frame_is_refused_before_its_payload_arrives(data: bytes, reason: str) -> None:
     with pytest.raises(ProtocolError, match=reason):
         parsed(data, [], max_message_bytes=100)

@@ -3,9 +3,9 @@
 import math
 from datetime import UTC, datetime
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.cases import cases
 
 from kruise_probe.client.retries import parse_retry_after, wait_before_retry
 
@@ -26,7 +26,7 @@ HEADERS = {
 }
 
 
-@pytest.mark.parametrize(("header", "seconds"), HEADERS.values(), ids=HEADERS)
+@cases("header seconds", **HEADERS)
 def test_retry_after_is_seconds_or_a_date(header: str | None, seconds: float | None) -> None:
     assert parse_retry_after(header, AT) == seconds
 
@@ -48,22 +48,20 @@ def test_any_retry_after_header_parses(header: str, sign: str) -> None:
     assert seconds is None or 0 <= seconds < math.inf
 
 
-@pytest.mark.parametrize(
-    ("status", "retry_after", "retries", "left", "wait"),
-    [
-        pytest.param(429, 2.0, 0, 30.0, 2.0, id="too-many-requests"),
-        pytest.param(503, 2.0, 0, 30.0, 2.0, id="unavailable"),
-        pytest.param(429, None, 0, 30.0, None, id="without-retry-after"),
-        pytest.param(500, 2.0, 0, 30.0, None, id="may-have-taken-effect"),
-        pytest.param(409, 2.0, 0, 30.0, None, id="conflict"),
-        pytest.param(429, 2.0, 9, 30.0, 2.0, id="tenth-retry"),
-        pytest.param(429, 2.0, 10, 30.0, None, id="often-enough"),
-        pytest.param(429, 20.0, 0, 20.1, 20.0, id="in-time"),
-        pytest.param(429, 20.0, 0, 20.0, None, id="longer-than-there-is-time"),
-        pytest.param(429, 0.0, 0, 30.0, 0.05, id="never-without-a-pause"),
-        pytest.param(429, 0.0, 9, 30.0, 25.6, id="pauses-double"),
-        pytest.param(429, 1.0, 9, 30.0, 1.0, id="whole-seconds-do-not-double"),
-    ],
+@cases(
+    "status retry_after retries left wait",
+    too_many_requests=(429, 2.0, 0, 30.0, 2.0),
+    unavailable=(503, 2.0, 0, 30.0, 2.0),
+    without_retry_after=(429, None, 0, 30.0, None),
+    may_have_taken_effect=(500, 2.0, 0, 30.0, None),
+    conflict=(409, 2.0, 0, 30.0, None),
+    tenth_retry=(429, 2.0, 9, 30.0, 2.0),
+    often_enough=(429, 2.0, 10, 30.0, None),
+    in_time=(429, 20.0, 0, 20.1, 20.0),
+    longer_than_there_is_time=(429, 20.0, 0, 20.0, None),
+    never_without_a_pause=(429, 0.0, 0, 30.0, 0.05),
+    pauses_double=(429, 0.0, 9, 30.0, 25.6),
+    whole_seconds_do_not_double=(429, 1.0, 9, 30.0, 1.0),
 )
 def test_retry_requires_429_or_503_with_retry_after(
     status: int, retry_after: float | None, retries: int, left: float, wait: float | None

@@ -12,6 +12,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from prometheus_client import REGISTRY
+from support.cases import cases
 from support.fake_transport import FakeTransport
 from support.scripted_node import gaps
 
@@ -224,18 +225,16 @@ def raw(method: str) -> Call:
     return lambda client: client.request_raw(method, "/version")
 
 
-@pytest.mark.parametrize(
-    ("call", "idle", "broken", "sent", "succeeds"),
-    [
-        pytest.param(get, 4, 2, 3, True, id="two-idle-connections"),
-        pytest.param(get, 4, 3, 3, False, id="no-third-one"),
-        pytest.param(get, 0, 1, 2, True, id="a-new-connection"),
-        pytest.param(get, 0, 2, 2, False, id="one-repetition-after-a-new-one"),
-        pytest.param(create, 0, 1, 1, False, id="a-creation-may-have-taken-effect"),
-        pytest.param(raw("GET"), 0, 1, 2, True, id="raw-get"),
-        pytest.param(raw("POST"), 0, 1, 1, False, id="raw-post"),
-        pytest.param(raw("DELETE"), 0, 1, 1, False, id="raw-delete"),
-    ],
+@cases(
+    "call idle broken sent succeeds",
+    two_idle_connections=(get, 4, 2, 3, True),
+    no_third_one=(get, 4, 3, 3, False),
+    a_new_connection=(get, 0, 1, 2, True),
+    one_repetition_after_a_new_one=(get, 0, 2, 2, False),
+    a_creation_may_have_taken_effect=(create, 0, 1, 1, False),
+    raw_get=(raw("GET"), 0, 1, 2, True),
+    raw_post=(raw("POST"), 0, 1, 1, False),
+    raw_delete=(raw("DELETE"), 0, 1, 1, False),
 )
 async def test_reads_are_repeated_after_a_connection_broke(
     server: Server, call: Call, idle: int, broken: int, sent: int, succeeds: bool
@@ -263,7 +262,7 @@ VERBS = {
 }
 
 
-@pytest.mark.parametrize(("call", "verb", "success"), VERBS.values(), ids=VERBS)
+@cases("call verb success", **VERBS)
 async def test_retry_after_is_waited_for_by_every_verb_and_counted(
     server: Server, call: Call, verb: str, success: bytes
 ) -> None:
@@ -321,13 +320,11 @@ class Rotating(Credentials):
         self.closed = True
 
 
-@pytest.mark.parametrize(
-    ("responses", "renewals", "tokens", "raises"),
-    [
-        pytest.param([401], [True], ["t1", "t2"], False, id="renewed"),
-        pytest.param([401], [False], ["t1"], True, id="nothing-newer"),
-        pytest.param([401, 401], [True, True], ["t1", "t2"], True, id="once-only"),
-    ],
+@cases(
+    "responses renewals tokens raises",
+    renewed=([401], [True], ["t1", "t2"], False),
+    nothing_newer=([401], [False], ["t1"], True),
+    once_only=([401, 401], [True, True], ["t1", "t2"], True),
 )
 async def test_after_a_401_a_request_is_repeated_once_with_renewed_credentials(
     server: Server,
@@ -373,12 +370,10 @@ async def test_requests_in_flight_are_limited_and_watches_do_not_count(server: S
     assert [at - began for at, _ in server.requests[3:]] == pytest.approx([0, 0, 5, 5, 10])
 
 
-@pytest.mark.parametrize(
-    ("burst", "times"),
-    [
-        pytest.param(0, [0, 0.5, 1.0, 1.5], id="no-burst"),
-        pytest.param(3, [0, 0, 0, 0.5], id="burst"),
-    ],
+@cases(
+    "burst times",
+    no_burst=(0, [0, 0.5, 1.0, 1.5]),
+    burst=(3, [0, 0, 0, 0.5]),
 )
 async def test_rate_of_requests_is_limited(server: Server, burst: int, times: list[float]) -> None:
     async with client_of(server, qps=2.0, burst=burst) as client:
@@ -411,7 +406,7 @@ OTHER_BODIES = {
 }
 
 
-@pytest.mark.parametrize("body", OTHER_BODIES.values(), ids=OTHER_BODIES)
+@cases("body", **OTHER_BODIES)
 async def test_success_with_a_body_of_something_else_is_an_error(
     server: Server, body: bytes
 ) -> None:
@@ -543,7 +538,7 @@ HEADERS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("call", "response", "headers"), HEADERS.values(), ids=HEADERS)
+@cases("call response headers", **HEADERS)
 async def test_headers_of_each_verb(
     server: Server, call: Call, response: bytes, headers: dict[str, str]
 ) -> None:
@@ -556,14 +551,12 @@ async def test_headers_of_each_verb(
     assert head.endswith("\r\n\r\n{}" if headers.get("Content-Length") == "2" else "\r\n\r\n")
 
 
-@pytest.mark.parametrize(
-    ("body", "deleted"),
-    [
-        pytest.param(b'{"kind":"Status","status":"Success"}', True, id="gone"),
-        pytest.param(LEASE, True, id="finalizers-remain"),
-        pytest.param(b"{}", False, id="of-a-proxy"),
-        pytest.param(b"<html>", False, id="a-page"),
-    ],
+@cases(
+    "body deleted",
+    gone=(b'{"kind":"Status","status":"Success"}', True),
+    finalizers_remain=(LEASE, True),
+    of_a_proxy=(b"{}", False),
+    a_page=(b"<html>", False),
 )
 async def test_only_the_servers_answer_to_a_delete_is_one(
     server: Server, body: bytes, deleted: bool
@@ -596,7 +589,7 @@ API_ERRORS = {
 }
 
 
-@pytest.mark.parametrize(("status", "reason", "kind"), API_ERRORS.values(), ids=API_ERRORS)
+@cases("status reason kind", **API_ERRORS)
 async def test_api_error_is_typed_and_names_the_request(
     server: Server, status: int, reason: str, kind: type[ApiError]
 ) -> None:

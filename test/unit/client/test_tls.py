@@ -12,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from support.cases import cases
 from support.kubeconfig import kubeconfig
 from support.scripted_http import Received, ScriptedHttpServer, answer, refusal
 
@@ -96,17 +97,14 @@ async def version_of(tmp_path: Path, tls: ssl.SSLContext, cluster: Part, user: P
         return await read_version(client)
 
 
-@pytest.mark.parametrize(
-    ("certificate", "cluster"),
-    [
-        pytest.param("ip", {"certificate-authority": "ca.crt"}, id="known-authority"),
-        pytest.param(
-            "server",
-            {"certificate-authority": "ca.crt", "tls-server-name": "kubernetes.default"},
-            id="tls-server-name",
-        ),
-        pytest.param("server", {"insecure-skip-tls-verify": True}, id="not-verified"),
-    ],
+@cases(
+    "certificate cluster",
+    known_authority=("ip", {"certificate-authority": "ca.crt"}),
+    tls_server_name=(
+        "server",
+        {"certificate-authority": "ca.crt", "tls-server-name": "kubernetes.default"},
+    ),
+    not_verified=("server", {"insecure-skip-tls-verify": True}),
 )
 async def test_server_is_trusted_as_configured_in_the_kubeconfig(
     pki: Path, tmp_path: Path, certificate: str, cluster: Part
@@ -117,12 +115,10 @@ async def test_server_is_trusted_as_configured_in_the_kubeconfig(
     assert b"major" in await version_of(tmp_path, server_tls(pki, certificate), cluster, {})
 
 
-@pytest.mark.parametrize(
-    ("certificate", "authority", "words"),
-    [
-        pytest.param("ip", "", "CERTIFICATE_VERIFY_FAILED", id="unknown-authority"),
-        pytest.param("server", "ca.crt", "CERTIFICATE_VERIFY_FAILED.*127.0.0.1", id="another-name"),
-    ],
+@cases(
+    "certificate authority words",
+    unknown_authority=("ip", "", "CERTIFICATE_VERIFY_FAILED"),
+    another_name=("server", "ca.crt", "CERTIFICATE_VERIFY_FAILED.*127.0.0.1"),
 )
 async def test_untrusted_server_is_an_error_with_the_reason(
     pki: Path, tmp_path: Path, certificate: str, authority: str, words: str
@@ -212,7 +208,7 @@ RELOADED = {
 }
 
 
-@pytest.mark.parametrize(("user", "version", "alerts"), RELOADED.values(), ids=RELOADED)
+@cases("user version alerts", **RELOADED)
 async def test_client_certificate_is_reloaded_after_a_failed_handshake(
     pki: Path,
     tmp_path: Path,
@@ -257,7 +253,7 @@ async def test_unusable_new_client_certificate_is_not_used(
             assert await read_version(client)
 
 
-@pytest.mark.parametrize("broken_between", [False, True], ids=["valid", "invalid-between"])
+@cases("broken_between", valid=False, invalid_between=True)
 async def test_replaced_ca_file_is_trusted_without_restart(
     pki: Path, tmp_path: Path, broken_between: bool
 ) -> None:

@@ -6,6 +6,7 @@ from typing import Any, cast
 
 import msgspec
 import pytest
+from support.cases import cases
 
 from kruise_probe.api.errors import ApiError, Expired, Forbidden, ServerError
 from kruise_probe.api.resources import LEASES, PODS
@@ -21,13 +22,11 @@ def _event(kind: str, body: object) -> bytes:
 LEASE = {"metadata": {"name": "l", "namespace": "n", "resourceVersion": "7"}, "spec": {}}
 
 
-@pytest.mark.parametrize(
-    ("annotations", "ends"),
-    [
-        pytest.param(None, False, id="plain"),
-        pytest.param({"k8s.io/initial-events-end": "true"}, True, id="end-of-the-list"),
-        pytest.param({"other": "true"}, False, id="other-annotation"),
-    ],
+@cases(
+    "annotations ends",
+    plain=(None, False),
+    end_of_the_list=({"k8s.io/initial-events-end": "true"}, True),
+    other_annotation=({"other": "true"}, False),
 )
 def test_bookmark_has_version_and_marks_the_end_of_the_initial_list(
     annotations: dict[str, str] | None, ends: bool
@@ -52,7 +51,7 @@ ERROR_EVENTS = {
 }
 
 
-@pytest.mark.parametrize(("code", "reason", "kind"), ERROR_EVENTS.values(), ids=ERROR_EVENTS)
+@cases("code reason kind", **ERROR_EVENTS)
 def test_error_event_raises_the_typed_error(
     code: int | None, reason: str | None, kind: type[Exception]
 ) -> None:
@@ -74,13 +73,11 @@ def test_undecodable_object_is_an_event() -> None:
     assert "leaseDurationSeconds" in event.undecodable.error
 
 
-@pytest.mark.parametrize(
+@cases(
     "line",
-    [
-        pytest.param(b"<html>", id="not-json"),
-        pytest.param(b'{"type":"ADDED"}', id="no-object"),
-        pytest.param(b'{"type":"NEWS","object":{}}', id="unknown-type"),
-    ],
+    not_json=b"<html>",
+    no_object=b'{"type":"ADDED"}',
+    unknown_type=b'{"type":"NEWS","object":{}}',
 )
 def test_invalid_watch_event_is_an_error(line: bytes) -> None:
     with pytest.raises(msgspec.MsgspecError):

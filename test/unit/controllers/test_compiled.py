@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 from support.builders import marker, policy_wire, probe_wire
+from support.cases import cases
 
 from kruise_probe.api.extraction import FromMessage
 from kruise_probe.controllers.compiled import Wanted, compile_marker
@@ -19,23 +20,17 @@ RESERVED = (
 COST = "controller.kubernetes.io/pod-deletion-cost"
 
 
-@pytest.mark.parametrize(
+@cases(
     "bad",
-    [
-        pytest.param(probe_wire(""), id="no-name"),
-        pytest.param(probe_wire("a#b"), id="hash-in-the-name"),
-        pytest.param(probe_wire(container=""), id="no-container"),
-        pytest.param(probe_wire(handler={"httpGet": {"port": 0}}), id="port-0"),
-        pytest.param(
-            probe_wire(handler={"tcpSocket": {"port": 80, "host": "10.0.0.1"}}), id="host"
-        ),
-        pytest.param(
-            probe_wire(handler={"exec": {"command": ["a"]}, "grpc": {"port": 1}}), id="two-handlers"
-        ),
-        pytest.param({**probe_wire(), "probe": {}}, id="no-handler"),
-        pytest.param(probe_wire(periodSeconds=-1), id="negative-number"),
-        pytest.param(probe_wire(periodSeconds=2**40), id="number-that-go-cannot-read"),
-    ],
+    no_name=probe_wire(""),
+    hash_in_the_name=probe_wire("a#b"),
+    no_container=probe_wire(container=""),
+    port_0=probe_wire(handler={"httpGet": {"port": 0}}),
+    host=probe_wire(handler={"tcpSocket": {"port": 80, "host": "10.0.0.1"}}),
+    two_handlers=probe_wire(handler={"exec": {"command": ["a"]}, "grpc": {"port": 1}}),
+    no_handler={**probe_wire(), "probe": {}},
+    negative_number=probe_wire(periodSeconds=-1),
+    number_that_go_cannot_read=probe_wire(periodSeconds=2**40),
 )
 def test_an_invalid_probe_is_left_out_and_the_others_stay(bad: Json) -> None:
     compiled = compile_marker(marker(probes=[bad, probe_wire("good", condition="good")]))
@@ -43,14 +38,12 @@ def test_an_invalid_probe_is_left_out_and_the_others_stay(bad: Json) -> None:
     assert compiled.errors
 
 
-@pytest.mark.parametrize(
+@cases(
     "action",
-    [
-        pytest.param({"path": "/50%"}, id="broken-escape"),
-        pytest.param({"path": "/a\tb"}, id="control-character"),
-        pytest.param({"path": "localhost:80/a"}, id="host-in-the-path"),
-        pytest.param({"httpHeaders": [{"name": "X_Name", "value": ""}]}, id="header-name"),
-    ],
+    broken_escape={"path": "/50%"},
+    control_character={"path": "/a\tb"},
+    host_in_the_path={"path": "localhost:80/a"},
+    header_name={"httpHeaders": [{"name": "X_Name", "value": ""}]},
 )
 def test_a_request_from_before_the_rules_is_sent_and_reported(action: Json) -> None:
     compiled = compile_marker(
@@ -60,17 +53,15 @@ def test_a_request_from_before_the_rules_is_sent_and_reported(action: Json) -> N
     assert len(compiled.errors) == 1
 
 
-@pytest.mark.parametrize(
-    ("labels", "annotations", "kept"),
-    [
-        pytest.param({"app": "x"}, {}, ({}, {}), id="own-selector-key"),
-        pytest.param({"-": "x", "ok": "1"}, {}, ({"ok": "1"}, {}), id="bad-key"),
-        pytest.param({"a": "b c"}, {}, ({}, {}), id="bad-value"),
-        pytest.param({}, dict.fromkeys(RESERVED, "x"), ({}, {}), id="reserved-annotations"),
-        pytest.param({}, {COST: "low", "cost": "low"}, ({}, {"cost": "low"}), id="deletion-cost-that-is-no-number"),
-        pytest.param({}, {COST: "-10"}, ({}, {COST: "-10"}), id="deletion-cost"),
-        pytest.param({}, {"any": "text of any kind"}, ({}, {"any": "text of any kind"}), id="annotation-values-are-free"),
-    ],
+@cases(
+    "labels annotations kept",
+    own_selector_key=({"app": "x"}, {}, ({}, {})),
+    bad_key=({"-": "x", "ok": "1"}, {}, ({"ok": "1"}, {})),
+    bad_value=({"a": "b c"}, {}, ({}, {})),
+    reserved_annotations=({}, dict.fromkeys(RESERVED, "x"), ({}, {})),
+    deletion_cost_that_is_no_number=({}, {COST: "low", "cost": "low"}, ({}, {"cost": "low"})),
+    deletion_cost=({}, {COST: "-10"}, ({}, {COST: "-10"})),
+    annotation_values_are_free=({}, {"any": "text of any kind"}, ({}, {"any": "text of any kind"})),
 )  # fmt: skip
 def test_reserved_and_invalid_policy_entries_are_ignored(
     labels: Json, annotations: Json, kept: tuple[Json, Json]
@@ -83,22 +74,20 @@ def test_reserved_and_invalid_policy_entries_are_ignored(
 STATIC = {"a": "static"}
 
 
-@pytest.mark.parametrize(
-    ("values", "labels", "annotations"),
-    [
-        pytest.param([{"label": "a", "regex": "x"}], {"a": ("x", "static")}, {}, id="label"),
-        pytest.param([{"annotation": "a"}], STATIC, {"a": ("", None)}, id="annotation"),
-        pytest.param([{"label": "a", "regex": "("}], STATIC, {}, id="invalid-pattern"),
-        pytest.param([{"label": "a b"}], STATIC, {}, id="invalid-key"),
-        pytest.param([{"label": "app"}], STATIC, {}, id="own-selector-key"),
-        pytest.param([{"label": "job-name"}], STATIC, {}, id="reserved-label"),
-        pytest.param([{"label": "my.k8s.io/x"}], STATIC | {"my.k8s.io/x": ("", None)}, {}, id="allowed-label"),
-        pytest.param([{"annotation": "kruise.io/podprobe"}], STATIC, {}, id="reserved-annotation"),
-        pytest.param([{"label": "b", "annotation": "b"}], STATIC, {}, id="two-keys"),
-        pytest.param([{"regex": "x"}], STATIC, {}, id="no-key"),
-        pytest.param([{"label": "a", "regex": "x"}, {"label": "a"}], {"a": ("x", "static")}, {}, id="key-twice"),
-    ],
-)  # fmt: skip
+@cases(
+    "values labels annotations",
+    label=([{"label": "a", "regex": "x"}], {"a": ("x", "static")}, {}),
+    annotation=([{"annotation": "a"}], STATIC, {"a": ("", None)}),
+    invalid_pattern=([{"label": "a", "regex": "("}], STATIC, {}),
+    invalid_key=([{"label": "a b"}], STATIC, {}),
+    own_selector_key=([{"label": "app"}], STATIC, {}),
+    reserved_label=([{"label": "job-name"}], STATIC, {}),
+    allowed_label=([{"label": "my.k8s.io/x"}], STATIC | {"my.k8s.io/x": ("", None)}, {}),
+    reserved_annotation=([{"annotation": "kruise.io/podprobe"}], STATIC, {}),
+    two_keys=([{"label": "b", "annotation": "b"}], STATIC, {}),
+    no_key=([{"regex": "x"}], STATIC, {}),
+    key_twice=([{"label": "a", "regex": "x"}, {"label": "a"}], {"a": ("x", "static")}, {}),
+)
 def test_values_from_messages_keep_their_static_value(
     values: list[Json], labels: Json, annotations: Json
 ) -> None:
@@ -142,13 +131,11 @@ def test_of_probes_with_one_name_the_first_is_used() -> None:
     assert [each.condition_type for each in compiled.probes] == ["one"]
 
 
-@pytest.mark.parametrize(
+@cases(
     "bad",
-    [
-        pytest.param({"key": "a", "operator": "Almost"}, id="operator"),
-        pytest.param({"key": "a", "operator": "Exists", "values": ["1"]}, id="values"),
-        pytest.param({"key": "-bad", "operator": "DoesNotExist"}, id="key"),
-    ],
+    operator={"key": "a", "operator": "Almost"},
+    values={"key": "a", "operator": "Exists", "values": ["1"]},
+    key={"key": "-bad", "operator": "DoesNotExist"},
 )
 def test_an_invalid_selector_matches_nothing(bad: Json) -> None:
     selector = {"matchLabels": {"a": "1"}, "matchExpressions": [bad]}

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from support.builders import Json, pod_status_wire, pod_wire, policy_wire, probe_wire, state_wire
+from support.cases import cases
 from support.running_manager import metric, settle
 from support.scene import Scene
 
@@ -129,13 +130,11 @@ async def test_a_marker_over_the_limit_reports_it_and_follows_when_one_is_delete
         assert api.condition(f"c/{last}") == ("Unknown", "TooManyMarkers")
 
 
-@pytest.mark.parametrize(
+@cases(
     "gated",
-    [
-        pytest.param({"initialized": False}, id="not-initialised"),
-        pytest.param({"node": ""}, id="no-node"),
-        pytest.param({"phase": "Succeeded"}, id="finished"),
-    ],
+    not_initialised={"initialized": False},
+    no_node={"node": ""},
+    finished={"phase": "Succeeded"},
 )
 async def test_a_pod_that_is_not_probed_is_not_left_out(api: Scene, gated: Json) -> None:
     api.put(PODS, pod_wire(**gated))

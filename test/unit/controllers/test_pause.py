@@ -9,6 +9,7 @@ from support.builders import (
     probe_wire,
     state_wire,
 )
+from support.cases import cases
 from support.running_manager import settle
 from support.scene import Scene, scene
 
@@ -164,13 +165,11 @@ async def test_a_new_pod_gets_no_condition_while_paused(api: Scene, where: Annot
         assert api.count("Pod") == {}
 
 
-@pytest.mark.parametrize(
-    ("where", "message"),
-    [
-        pytest.param(POD, "1 of 2 pods are not probed, because they have", id="pod"),
-        pytest.param(MARKER, "2 of 2 pods are not probed, because this PodProbeMarker has", id="marker"),
-    ],
-)  # fmt: skip
+@cases(
+    "where message",
+    pod=(POD, "1 of 2 pods are not probed, because they have"),
+    marker=(MARKER, "2 of 2 pods are not probed, because this PodProbeMarker has"),
+)
 async def test_the_marker_counts_paused_pods_by_their_conditions(
     api: Scene, where: Annotated, message: str
 ) -> None:

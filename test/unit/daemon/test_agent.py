@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from prometheus_client import REGISTRY, generate_latest
 from structlog.testing import capture_logs
+from support.cases import cases
 from support.scripted_node import (
     BAD,
     NODE,
@@ -150,12 +151,10 @@ async def test_the_lease_has_the_owner_of_the_node_pod_probe(node: ScriptedNode)
     assert {name for each in first for name in each} == {"apiVersion", "kind", "name", "uid"}
 
 
-@pytest.mark.parametrize(
+@cases(
     "owner",
-    [
-        pytest.param(OwnerReference("v1", "Node", "node-2", "u"), id="another-node"),
-        pytest.param(OwnerReference("v1", "ConfigMap", NODE, "u"), id="another-kind-of-this-name"),
-    ],
+    another_node=OwnerReference("v1", "Node", "node-2", "u"),
+    another_kind_of_this_name=OwnerReference("v1", "ConfigMap", NODE, "u"),
 )
 async def test_the_lease_has_no_other_owner(node: ScriptedNode, owner: OwnerReference) -> None:
     node.api.node = owner
@@ -199,9 +198,10 @@ async def test_b2_commands_over_the_limit_take_turns(node: ScriptedNode) -> None
 # Restarts.
 
 
-@pytest.mark.parametrize(
-    ("prunes", "delay"),
-    [pytest.param(False, 0, id="our-crd"), pytest.param(True, 2, id="kruises-crd")],
+@cases(
+    "prunes delay",
+    our_crd=(False, 0),
+    kruises_crd=(True, 2),
 )
 async def test_a21_a_killed_daemon_leaves_fifty_steady_probes_as_they_are(
     node: ScriptedNode, prunes: bool, delay: int
@@ -233,12 +233,10 @@ async def test_a_known_state_waits_for_its_phase_and_an_unknown_one_at_most_ten_
     assert node.probers.times[0] - began <= 10
 
 
-@pytest.mark.parametrize(
-    ("delay", "states"),
-    [
-        pytest.param(0, ["Succeeded"], id="without-a-delay-the-state-is-kept"),
-        pytest.param(5, ["Succeeded", "Unknown", "Succeeded"], id="with-a-delay-it-is-unknown"),
-    ],
+@cases(
+    "delay states",
+    without_a_delay_the_state_is_kept=(0, ["Succeeded"]),
+    with_a_delay_it_is_unknown=(5, ["Succeeded", "Unknown", "Succeeded"]),
 )
 async def test_container_that_was_replaced_while_the_daemon_was_down(
     node: ScriptedNode, delay: int, states: list[str]

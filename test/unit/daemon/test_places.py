@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+from support.cases import cases
 
 from kruise_probe.daemon.places import EXECS, LONG_SECONDS, SOCKETS, Place, Places, Tenant
 
@@ -25,7 +26,7 @@ SHARES = {
 }
 
 
-@pytest.mark.parametrize(("namespaces", "pods", "left"), SHARES.values(), ids=SHARES)
+@cases("namespaces pods left", **SHARES)
 async def test_tenants_leave_places_to_others_who_get_one_at_once(
     namespaces: int, pods: int, left: int
 ) -> None:
@@ -99,7 +100,7 @@ HOLDERS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("hostile", "long", "text"), HOLDERS.values(), ids=HOLDERS)
+@cases("hostile long text", **HOLDERS)
 async def test_message_names_the_holders_and_no_other_namespace(
     hostile: list[Tenant], long: bool, text: str
 ) -> None:

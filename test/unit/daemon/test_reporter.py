@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from prometheus_client import Counter
 from structlog.testing import capture_logs
+from support.cases import cases
 from support.scripted_node import (
     BAD,
     OK,
@@ -81,12 +82,10 @@ def counted(metric: Counter) -> Callable[[], float]:
     return lambda: metric._value.get() - before
 
 
-@pytest.mark.parametrize(
-    ("probes", "pause", "most"),
-    [
-        pytest.param(500, 0.0, 2, id="at-the-same-time"),
-        pytest.param(50, 0.004, 4, id="within-two-tenths-of-a-second"),
-    ],
+@cases(
+    "probes pause most",
+    at_the_same_time=(500, 0.0, 2),
+    within_two_tenths_of_a_second=(50, 0.004, 4),
 )
 async def test_a30_results_within_a_tenth_of_a_second_are_one_write(
     node: ScriptedNode, probes: int, pause: float, most: int
@@ -186,13 +185,11 @@ async def test_a39_messages_are_shortened_for_a_spec_that_grows(node: ScriptedNo
         assert shortened() == 501
 
 
-@pytest.mark.parametrize(
-    ("error", "levels"),
-    [
-        pytest.param(ConnectionFailed("refused"), ["warning", "info"], id="no-connection"),
-        pytest.param(Invalid("no"), ["warning", "info"], id="refused"),
-        pytest.param(NotFound("gone"), ["info"], id="gone"),
-    ],
+@cases(
+    "error levels",
+    no_connection=(ConnectionFailed("refused"), ["warning", "info"]),
+    refused=(Invalid("no"), ["warning", "info"]),
+    gone=(NotFound("gone"), ["info"]),
 )
 async def test_failed_writes_back_off_and_send_the_newest_content(
     node: ScriptedNode, error: Exception, levels: list[str]
@@ -240,8 +237,10 @@ async def test_retry_after_is_honoured_up_to_a_minute(
     assert all(waited <= gap <= 1.2 * waited + 0.1 for gap in gaps(tries)[:2])
 
 
-@pytest.mark.parametrize(
-    "watch_seconds", [pytest.param(0.0, id="watch-in-time"), pytest.param(5.0, id="watch-late")]
+@cases(
+    "watch_seconds",
+    watch_in_time=0.0,
+    watch_late=5.0,
 )
 async def test_own_writes_in_a_row_do_not_conflict(
     node: ScriptedNode, watch_seconds: float
@@ -288,7 +287,7 @@ async def test_write_that_hangs_is_cancelled_and_retried(node: ScriptedNode) -> 
         assert node.api.state() == "Succeeded"
 
 
-@pytest.mark.parametrize("result", [BAD, success("new")], ids=["state", "message"])
+@cases("result", state=BAD, message=success("new"))
 async def test_change_during_a_refresh_is_written_at_shutdown(
     node: ScriptedNode, result: ProbeResult
 ) -> None:

@@ -1,6 +1,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.cases import cases
 
 from kruise_probe.daemon.schedule import (
     StartTime,
@@ -82,25 +83,21 @@ def test_restarted_daemon_waits_at_most_a_period_or_ten_seconds(
     assert 0 <= wait <= min(timing.period_seconds, 10.0) + 1e-6
 
 
-@pytest.mark.parametrize(
-    ("timing", "due"),
-    [
-        pytest.param(Timing(10.0, 3.0), 13.0, id="up-to-ten-seconds-on-phase"),
-        pytest.param(Timing(20.0, 5.0), 9.5, id="a-longer-period-is-spread-over-ten-seconds"),
-    ],
+@cases(
+    "timing due",
+    up_to_ten_seconds_on_phase=(Timing(10.0, 3.0), 13.0),
+    a_longer_period_is_spread_over_ten_seconds=(Timing(20.0, 5.0), 9.5),
 )
 def test_due_after_restart_is_on_phase_or_within_ten_seconds(timing: Timing, due: float) -> None:
     assert due_after_restart(StartTime(0.0, 0.0), timing, 7.0) == due
 
 
-@pytest.mark.parametrize(
-    ("served", "missed"),
-    [
-        pytest.param(10.0, 0, id="in-time"),
-        pytest.param(11.9, 0, id="late-within-the-period"),
-        pytest.param(12.0, 1, id="one-period-late"),
-        pytest.param(17.0, 3, id="three"),
-    ],
+@cases(
+    "served missed",
+    in_time=(10.0, 0),
+    late_within_the_period=(11.9, 0),
+    one_period_late=(12.0, 1),
+    three=(17.0, 3),
 )
 def test_ticks_that_passed_meanwhile_are_missed(served: float, missed: int) -> None:
     assert missed == ticks_missed(10.0, served, 2.0)
@@ -118,7 +115,7 @@ STRETCHED = {
 }
 
 
-@pytest.mark.parametrize(("timeouts", "threshold", "factor"), STRETCHED.values(), ids=STRETCHED)
+@cases("timeouts threshold factor", **STRETCHED)
 def test_b3_exec_that_hangs_stretches_the_period(
     timeouts: int, threshold: int, factor: int
 ) -> None:

@@ -1,9 +1,9 @@
 from typing import Any
 
 import msgspec
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.cases import cases
 from support.scripted_node import exec_probe, pod_of, probe_of, spec_of
 
 from kruise_probe.api.keys import ProbeKey, ProbeName
@@ -105,7 +105,7 @@ KEPT = {
 }
 
 
-@pytest.mark.parametrize(("kept", "different"), KEPT.values(), ids=KEPT)
+@cases("kept different", **KEPT)
 def test_a3_only_new_content_differs(kept: NodePodProbeStatus | None, different: bool) -> None:
     assert differs(of(), kept) is different
 

@@ -9,6 +9,7 @@ import psutil
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.cases import cases
 
 from kruise_probe.daemon.desired import (
     IPAddress,
@@ -48,7 +49,7 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize(("ip", "why"), REFUSED.values(), ids=REFUSED)
+@cases("ip why", **REFUSED)
 def test_every_other_address_is_refused_with_what_to_do(ip: str, why: str) -> None:
     refused = refusal_of(ip, OWN)
     assert why in refused

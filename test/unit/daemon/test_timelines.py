@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import pytest
+from support.cases import cases
 from support.scripted_node import (
     BAD,
     HUNG,
@@ -416,7 +416,7 @@ TIMELINES: dict[str, list[Row]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("rows", TIMELINES.values(), ids=TIMELINES.keys())
+@cases("rows", **TIMELINES)
 async def test_timeline_of_a_probe(rows: list[Row]) -> None:
     node = ScriptedNode()
     node.execs, node.sockets = Places(1, EXECS), Places(1, SOCKETS)

@@ -5,6 +5,7 @@ import asyncio
 import pytest
 from prometheus_client import REGISTRY
 from structlog.testing import capture_logs
+from support.cases import cases
 from support.scripted_node import (
     BAD,
     HUNG,
@@ -46,9 +47,7 @@ async def test_b9_a_slow_probe_does_not_drift(node: ScriptedNode) -> None:
     assert all(abs(at - times[0] - n) < 0.05 for n, at in enumerate(times))
 
 
-@pytest.mark.parametrize(
-    "after", [None, 0.0, 0.001], ids=["before-its-first-step", "then", "later"]
-)
+@cases("after", before_its_first_step=None, then=0.0, later=0.001)
 async def test_discarded_attempt_gives_no_result_and_is_cancelled(
     node: ScriptedNode, after: float | None
 ) -> None:
@@ -82,7 +81,7 @@ STALLS = {
 }
 
 
-@pytest.mark.parametrize(("result", "stalls", "failures"), STALLS.values(), ids=STALLS)
+@cases("result stalls failures", **STALLS)
 async def test_timeout_during_a_stall_is_ignored_once(
     node: ScriptedNode, result: ProbeResult, stalls: list[bool], failures: int
 ) -> None:

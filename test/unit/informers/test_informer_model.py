@@ -8,10 +8,10 @@
 
 import asyncio
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.background import background
+from support.cases import cases
 from support.fake_source import FakeSource, thing
 from support.watch_validation import BOOKMARK, WatchedChange, watch_problems
 
@@ -29,25 +29,23 @@ HISTORY = [
 ONE, TWO, FOUR, FIVE = HISTORY
 
 
-@pytest.mark.parametrize(
-    ("events", "since", "until", "rules"),
-    [
-        pytest.param(HISTORY, 0, 5, set(), id="all"),
-        pytest.param([FOUR, FIVE], 2, 5, set(), id="from-a-version"),
-        pytest.param([], 5, 5, set(), id="nothing-new"),
-        pytest.param([ONE], 0, 0, set(), id="ended-early"),
-        pytest.param([ONE, TWO, WatchedChange(3, BOOKMARK), FOUR, FIVE, WatchedChange(5, BOOKMARK)], 0, 5, set(), id="bookmarks"),
-        pytest.param([ONE, FOUR, TWO, FIVE], 0, 0, {"ordered"}, id="swapped"),
-        pytest.param([ONE, TWO, TWO, FOUR], 0, 0, {"unique"}, id="repeated"),
-        pytest.param([ONE, FOUR], 0, 0, {"resumable"}, id="left-out"),
-        pytest.param([ONE, TWO], 0, 5, {"resumable"}, id="left-out-at-the-end"),
-        pytest.param([TWO, FOUR, FIVE], 2, 0, {"resumable"}, id="from-before-its-version"),
-        pytest.param([FOUR, FIVE], 0, 0, {"resumable"}, id="begins-too-late"),
-        pytest.param([ONE, WatchedChange(3, BOOKMARK), TWO], 0, 0, {"bookmarkable", "ordered"}, id="bookmark-too-early"),
-        pytest.param([ONE, WatchedChange(2, BOOKMARK)], 0, 0, {"bookmarkable"}, id="bookmark-of-what-never-came"),
-        pytest.param([ONE, TWO, WatchedChange(3, "ADDED", "c")], 0, 0, {"true"}, id="invented"),
-        pytest.param([WatchedChange(1, "MODIFIED", "a")], 0, 0, {"true", "resumable"}, id="another-type"),
-    ],
+@cases(
+    "events since until rules",
+    all=(HISTORY, 0, 5, set()),
+    from_a_version=([FOUR, FIVE], 2, 5, set()),
+    nothing_new=([], 5, 5, set()),
+    ended_early=([ONE], 0, 0, set()),
+    bookmarks=([ONE, TWO, WatchedChange(3, BOOKMARK), FOUR, FIVE, WatchedChange(5, BOOKMARK)], 0, 5, set()),
+    swapped=([ONE, FOUR, TWO, FIVE], 0, 0, {"ordered"}),
+    repeated=([ONE, TWO, TWO, FOUR], 0, 0, {"unique"}),
+    left_out=([ONE, FOUR], 0, 0, {"resumable"}),
+    left_out_at_the_end=([ONE, TWO], 0, 5, {"resumable"}),
+    from_before_its_version=([TWO, FOUR, FIVE], 2, 0, {"resumable"}),
+    begins_too_late=([FOUR, FIVE], 0, 0, {"resumable"}),
+    bookmark_too_early=([ONE, WatchedChange(3, BOOKMARK), TWO], 0, 0, {"bookmarkable", "ordered"}),
+    bookmark_of_what_never_came=([ONE, WatchedChange(2, BOOKMARK)], 0, 0, {"bookmarkable"}),
+    invented=([ONE, TWO, WatchedChange(3, "ADDED", "c")], 0, 0, {"true"}),
+    another_type=([WatchedChange(1, "MODIFIED", "a")], 0, 0, {"true", "resumable"}),
 )  # fmt: skip
 def test_each_rule_is_noticed_on_a_broken_stream_and_nothing_on_a_correct_one(
     events: list[WatchedChange], since: int, until: int, rules: set[str]

@@ -3,8 +3,8 @@
 import asyncio
 
 import msgspec
-import pytest
 from support.builders import pod
+from support.cases import cases
 
 from kruise_probe.api.kinds import EventType, WatchEvent
 from kruise_probe.api.pods import Pod
@@ -44,24 +44,22 @@ class Cached:
                     self.cache.observe_deletion(argument)
 
 
-@pytest.mark.parametrize(
-    ("steps", "found"),
-    [
-        pytest.param([("stored", at(5)), ("written", at(7))], at(7), id="written-is-newer"),
-        pytest.param([("written", at(7)), ("stored", at(9))], at(9), id="stored-is-newer"),
-        pytest.param([("written", at(7))], at(7), id="not-stored-yet"),
-        pytest.param([("stored", at(5)), ("written", at(7)), ("wait", 60)], at(7), id="for-a-minute"),
-        pytest.param([("stored", at(5)), ("written", at(7)), ("wait", 60.1)], at(5), id="after-a-minute"),
-        pytest.param([("written", at(7)), ("event", at(8))], None, id="dropped-by-a-later-event"),
-        pytest.param([("written", at(7)), ("event", at(6))], at(7), id="kept-at-an-earlier-event"),
-        pytest.param([("written", at(7)), ("deleted", at(8))], None, id="dropped-by-a-deletion"),
-        pytest.param([("deleted", at(8)), ("written", at(7))], None, id="late-response"),
-        pytest.param([("deleted", at(8)), ("written", at(9))], None, id="late-response-if-a-list-reported-the-end"),
-        pytest.param([("deleted", at(8)), ("written", at(6, uid="former"))], None, id="late-response-of-an-earlier-object"),
-        pytest.param([("deleted", at(8)), ("written", at(9, uid="new"))], at(9, uid="new"), id="new-object-of-the-name"),
-        pytest.param([("deleted", at(8)), ("wait", 60), ("written", at(7))], None, id="late-for-a-minute"),
-        pytest.param([("deleted", at(8)), ("wait", 60.1), ("written", at(7))], at(7), id="tombstone-expired"),
-    ],
+@cases(
+    "steps found",
+    written_is_newer=([("stored", at(5)), ("written", at(7))], at(7)),
+    stored_is_newer=([("written", at(7)), ("stored", at(9))], at(9)),
+    not_stored_yet=([("written", at(7))], at(7)),
+    for_a_minute=([("stored", at(5)), ("written", at(7)), ("wait", 60)], at(7)),
+    after_a_minute=([("stored", at(5)), ("written", at(7)), ("wait", 60.1)], at(5)),
+    dropped_by_a_later_event=([("written", at(7)), ("event", at(8))], None),
+    kept_at_an_earlier_event=([("written", at(7)), ("event", at(6))], at(7)),
+    dropped_by_a_deletion=([("written", at(7)), ("deleted", at(8))], None),
+    late_response=([("deleted", at(8)), ("written", at(7))], None),
+    late_response_if_a_list_reported_the_end=([("deleted", at(8)), ("written", at(9))], None),
+    late_response_of_an_earlier_object=([("deleted", at(8)), ("written", at(6, uid="former"))], None),
+    new_object_of_the_name=([("deleted", at(8)), ("written", at(9, uid="new"))], at(9, uid="new")),
+    late_for_a_minute=([("deleted", at(8)), ("wait", 60), ("written", at(7))], None),
+    tombstone_expired=([("deleted", at(8)), ("wait", 60.1), ("written", at(7))], at(7)),
 )  # fmt: skip
 async def test_the_newer_of_stored_and_written_is_returned(
     steps: list[tuple[str, Pod | float]], found: Pod | None

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 from support.background import background
+from support.cases import cases
 from support.fake_source import FakeSource, thing
 
 from kruise_probe.api.errors import (
@@ -102,12 +103,10 @@ async def test_c8_a_list_comes_in_pages_if_the_server_refuses_to_stream(source: 
     assert sum(each.streamed for each in source.requests) == 1, "it is not tried again"
 
 
-@pytest.mark.parametrize(
-    ("largest", "limits"),
-    [
-        pytest.param(7, [500, 62, 7], id="seven-fit"),
-        pytest.param(0, [500, 62, 7, 1, 500], id="none-fits"),
-    ],
+@cases(
+    "largest limits",
+    seven_fit=(7, [500, 62, 7]),
+    none_fits=(0, [500, 62, 7, 1, 500]),
 )
 async def test_pages_shrink_until_the_server_accepts_them(
     source: Source, largest: int, limits: list[int]
@@ -304,8 +303,8 @@ async def test_a_watch_that_exceeds_its_timeout_is_cancelled(
         assert source.lists == 1
 
 
-@pytest.mark.parametrize("streams", [True, False], ids=["streamed", "paged"])
-@pytest.mark.parametrize("expired", [False, True], ids=["in-order", "with-410"])
+@cases("streams", streamed=True, paged=False)
+@cases("expired", in_order=False, with_410=True)
 async def test_c3_a_server_that_ends_each_watch_at_once_gets_ten_requests_in_10_s(
     source: Source, expired: bool, streams: bool
 ) -> None:
@@ -379,9 +378,10 @@ async def test_c4_a_version_that_expired_in_an_outage_is_relisted_when_it_ends(
     assert listed.at == refused.at
 
 
-@pytest.mark.parametrize(
-    ("wish", "least"),
-    [pytest.param(20, 20, id="honoured"), pytest.param(86_400, 60, id="up-to-a-minute")],
+@cases(
+    "wish least",
+    honoured=(20, 20),
+    up_to_a_minute=(86_400, 60),
 )
 async def test_retry_after_of_the_server_is_the_minimum_delay(
     source: Source, wish: float, least: float
@@ -489,15 +489,13 @@ async def test_an_outage_is_reported_and_ends_at_most_30_s_after_its_cause(sourc
         assert 0 < informer.seconds_since_outage() <= 31
 
 
-@pytest.mark.parametrize(
-    ("error", "outage"),
-    [
-        pytest.param(Forbidden("no"), False, id="forbidden"),
-        pytest.param(Expired("old"), False, id="expired"),
-        pytest.param(ServerError("no"), True, id="server-error"),
-        pytest.param(TooManyRequests("no"), True, id="too-many-requests"),
-        pytest.param(ConnectionFailed("no"), True, id="no-connection"),
-    ],
+@cases(
+    "error outage",
+    forbidden=(Forbidden("no"), False),
+    expired=(Expired("old"), False),
+    server_error=(ServerError("no"), True),
+    too_many_requests=(TooManyRequests("no"), True),
+    no_connection=(ConnectionFailed("no"), True),
 )
 async def test_a_refusal_is_no_outage_but_an_overloaded_server_is(
     source: Source, error: KubeError, outage: bool
@@ -568,16 +566,14 @@ async def test_lists_of_versions_that_expire_after_their_first_watch_back_off(
         assert source.lists <= 60
 
 
-@pytest.mark.parametrize(
-    ("error", "level", "event"),
-    [
-        pytest.param(Expired("too old"), "info", "relisting", id="expired"),
-        pytest.param(ConnectionFailed("reset"), "warning", "watch failed", id="connection"),
-        pytest.param(Forbidden("no"), "warning", "watch failed", id="forbidden"),
-        pytest.param(OSError("no route"), "warning", "watch failed", id="os"),
-        pytest.param(TimeoutError("late"), "warning", "watch failed", id="timeout"),
-        pytest.param(KeyError("bug"), "error", "reflector failed", id="bug"),
-    ],
+@cases(
+    "error level event",
+    expired=(Expired("too old"), "info", "relisting"),
+    connection=(ConnectionFailed("reset"), "warning", "watch failed"),
+    forbidden=(Forbidden("no"), "warning", "watch failed"),
+    os=(OSError("no route"), "warning", "watch failed"),
+    timeout=(TimeoutError("late"), "warning", "watch failed"),
+    bug=(KeyError("bug"), "error", "reflector failed"),
 )
 async def test_the_kind_of_error_decides_how_it_is_logged(
     source: Source,

@@ -1,6 +1,7 @@
 """How lists and events change the store and call the handlers, beyond the model in `test_informer_model.py`."""
 
 import pytest
+from support.cases import cases
 from support.fake_source import stamp, thing
 
 from kruise_probe.api.keys import NamespacedName
@@ -84,15 +85,13 @@ def test_an_older_list_is_applied_as_etcd_may_have_been_restored(listed: Listed)
     assert listed.relist(at("a", 7)) == ["update from 500: a 7"]
 
 
-@pytest.mark.parametrize(
-    ("type", "item"),
-    [
-        pytest.param(EventType.MODIFIED, at("a", 4), id="older-change"),
-        pytest.param(EventType.ADDED, at("a", 4), id="older-add"),
-        pytest.param(EventType.DELETED, at("a", 4), id="older-delete"),
-        pytest.param(EventType.DELETED, at("b", 6), id="deletion-of-an-unknown-object"),
-        pytest.param(EventType.MODIFIED, broken("a", 6), id="undecodable"),
-    ],
+@cases(
+    "type item",
+    older_change=(EventType.MODIFIED, at("a", 4)),
+    older_add=(EventType.ADDED, at("a", 4)),
+    older_delete=(EventType.DELETED, at("a", 4)),
+    deletion_of_an_unknown_object=(EventType.DELETED, at("b", 6)),
+    undecodable=(EventType.MODIFIED, broken("a", 6)),
 )
 def test_an_event_that_tells_nothing_new_calls_no_handler(
     listed: Listed, type: EventType, item: ApiObject | Undecodable

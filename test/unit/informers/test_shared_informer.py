@@ -2,6 +2,7 @@ import asyncio
 
 import pytest
 from support.background import background
+from support.cases import cases
 from support.fake_source import FakeSource, thing
 
 from kruise_probe.api.keys import NamespacedName
@@ -52,13 +53,11 @@ async def test_handlers_get_all_events_in_order_and_a_later_one_what_is_stored(
     assert later.calls == ["initial a", "initial c", "add d"]
 
 
-@pytest.mark.parametrize(
-    ("resync_seconds", "resyncs"),
-    [
-        pytest.param(0, 0, id="never-by-default"),
-        pytest.param(600, 2 * 2, id="each-period"),
-        pytest.param(0.9, 2 * 1666, id="below-a-second"),
-    ],
+@cases(
+    "resync_seconds resyncs",
+    never_by_default=(0, 0),
+    each_period=(600, 2 * 2),
+    below_a_second=(0.9, 2 * 1666),
 )
 async def test_c14_a_resync_calls_handlers_for_every_object(
     source: FakeSource[ApiObject], resync_seconds: float, resyncs: int

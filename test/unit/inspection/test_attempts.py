@@ -2,8 +2,8 @@
 
 from typing import Any
 
-import pytest
 from support.builders import container_wire, marker_wire, pod_wire, policy_wire, probe_wire
+from support.cases import cases
 from support.snapshots import NOW, seen_pod, snapshot
 
 from kruise_probe.api.names import PAUSED_ANNOTATION
@@ -82,12 +82,10 @@ def test_probe_is_the_one_that_the_manager_sends_to_the_node() -> None:
     assert entry.probe.effective_timeout_seconds == 7
 
 
-@pytest.mark.parametrize(
+@cases(
     "container",
-    [
-        pytest.param(container_wire(sidecar=True), id="sidecar"),
-        pytest.param(container_wire(startup_probe=True), id="startup-probe-has-not-succeeded"),
-    ],
+    sidecar=container_wire(sidecar=True),
+    startup_probe_has_not_succeeded=container_wire(startup_probe=True),
 )
 def test_running_container_is_probed(container: Json) -> None:
     (entry,) = entries(marker_wire(), pod=pod_with(container))
@@ -121,7 +119,7 @@ BLOCKED = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("marker", "pod", "text"), BLOCKED.values(), ids=BLOCKED)
+@cases("marker pod text", **BLOCKED)
 def test_a_blocked_probe_has_the_broken_link_of_explain(
     marker: Json, pod: SeenPod, text: str
 ) -> None:
@@ -148,17 +146,15 @@ ROLE = policy_wire("Unknown", labels={"role": "unknown"})
 COST = {"example.com/cost": "-5"}
 
 
-@pytest.mark.parametrize(
-    ("policies", "state", "message", "labels", "annotations"),
-    [
-        pytest.param(POLICIES, "Succeeded", "", {"idle": "true", "busy": None}, COST, id="succeeded"),
-        pytest.param(POLICIES, "Failed", "", {"busy": "true"}, {}, id="failed-as-the-pod-has-it"),
-        pytest.param(POLICIES, "Unknown", "", {}, {}, id="unknown"),
-        pytest.param([ROLE], "Unknown", "", {"role": "unknown"}, {}, id="policy-for-unknown"),
-        pytest.param([PLAYERS], "Succeeded", "3 players, map forest", {"players": "3"}, {}, id="value"),
-        pytest.param([FIRST_LINE], "Succeeded", "3\nmap forest", {"players": "3"}, {}, id="first-line"),
-    ],
-)  # fmt: skip
+@cases(
+    "policies state message labels annotations",
+    succeeded=(POLICIES, "Succeeded", "", {"idle": "true", "busy": None}, COST),
+    failed_as_the_pod_has_it=(POLICIES, "Failed", "", {"busy": "true"}, {}),
+    unknown=(POLICIES, "Unknown", "", {}, {}),
+    policy_for_unknown=([ROLE], "Unknown", "", {"role": "unknown"}, {}),
+    value=([PLAYERS], "Succeeded", "3 players, map forest", {"players": "3"}, {}),
+    first_line=([FIRST_LINE], "Succeeded", "3\nmap forest", {"players": "3"}, {}),
+)
 def test_marks_are_those_that_the_manager_writes(
     policies: list[Json], state: str, message: str, labels: Json, annotations: Json
 ) -> None:
@@ -192,7 +188,7 @@ NOTES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("state", "message", "note"), NOTES.values(), ids=NOTES)
+@cases("state message note", **NOTES)
 def test_try_has_notes_on_values_and_programs_that_are_missing(
     state: ProbeState, message: str, note: str
 ) -> None:
@@ -203,13 +199,11 @@ def test_try_has_notes_on_values_and_programs_that_are_missing(
 PAUSED = {PAUSED_ANNOTATION: "true"}
 
 
-@pytest.mark.parametrize(
-    ("of_marker", "of_pod", "what"),
-    [
-        pytest.param(PAUSED, None, "PodProbeMarker default/web", id="marker"),
-        pytest.param(None, PAUSED, "the pod", id="pod"),
-        pytest.param(PAUSED, PAUSED, "the pod", id="both"),
-    ],
+@cases(
+    "of_marker of_pod what",
+    marker=(PAUSED, None, "PodProbeMarker default/web"),
+    pod=(None, PAUSED, "the pod"),
+    both=(PAUSED, PAUSED, "the pod"),
 )
 def test_paused_probe_is_tried_with_a_note_and_without_marks(
     of_marker: Json | None, of_pod: Json | None, what: str

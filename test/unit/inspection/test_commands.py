@@ -1,6 +1,7 @@
 """Commands that may work have no problem, whatever their arguments look like."""
 
 import pytest
+from support.cases import cases
 
 from kruise_probe.inspection.commands import command_problem
 
@@ -54,7 +55,7 @@ NEEDS_A_SHELL = {
 }
 
 
-@pytest.mark.parametrize(("command", "word", "message"), NEEDS_A_SHELL.values(), ids=NEEDS_A_SHELL)
+@cases("command word message", **NEEDS_A_SHELL)
 def test_command_that_needs_a_shell_names_the_word_and_what_to_write(
     command: list[str], word: int, message: str
 ) -> None:

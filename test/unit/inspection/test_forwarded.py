@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 from support.builders import entry_of, pod_wire
+from support.cases import cases
 from support.connections import listening
 from support.patience import PATIENCE_SECONDS
 from support.scripted_pod import Exec, ScriptedPod, exited, hanging, serving_pod, status, streaming
@@ -88,17 +89,15 @@ def redirected(request: str) -> bytes:
 
 
 @pytest.mark.parametrize("action", [http, tcp, grpc])
-@pytest.mark.parametrize(
+@cases(
     "script",
-    [
-        pytest.param(answering(OK), id="response"),
-        pytest.param(answering(b"HTTP/1.1 503 No\r\n\r\n"), id="failing-status"),
-        pytest.param(answering(redirected), id="redirect"),
-        pytest.param(answering(b""), id="closes"),
-        pytest.param(answering(OK[:-2]), id="truncated"),
-        pytest.param(answering(b"nonsense\r\n\r\n"), id="nonsense"),
-        pytest.param(flooding(b"", b"x" * 4096), id="endless"),
-    ],
+    response=answering(OK),
+    failing_status=answering(b"HTTP/1.1 503 No\r\n\r\n"),
+    redirect=answering(redirected),
+    closes=answering(b""),
+    truncated=answering(OK[:-2]),
+    nonsense=answering(b"nonsense\r\n\r\n"),
+    endless=flooding(b"", b"x" * 4096),
 )
 async def test_forwarded_attempt_equals_that_of_the_daemon(
     script: Any, action: Callable[[int], Json]
@@ -162,14 +161,12 @@ def exec_of(*command: str, **numbers: int) -> Probe:
     return probe_of({"exec": {"command": list(command)}}, **numbers)
 
 
-@pytest.mark.parametrize(
-    ("code", "stdout", "stderr"),
-    [
-        pytest.param(0, b"  full\n", b"", id="success-is-stdout"),
-        pytest.param(1, b"out", b"bad \x1b[2J", id="failure-is-stderr"),
-        pytest.param(127, b"out", b"", id="failure-without-stderr-is-stdout"),
-        pytest.param(0, b"\xff" + b"x" * 20_000, b"", id="too-long-and-no-utf-8"),
-    ],
+@cases(
+    "code stdout stderr",
+    success_is_stdout=(0, b"  full\n", b""),
+    failure_is_stderr=(1, b"out", b"bad \x1b[2J"),
+    failure_without_stderr_is_stdout=(127, b"out", b""),
+    too_long_and_no_utf_8=(0, b"\xff" + b"x" * 20_000, b""),
 )
 async def test_exit_of_a_command_equals_that_of_the_daemon(
     code: int, stdout: bytes, stderr: bytes
@@ -192,7 +189,7 @@ NO_EXIT_CODE = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("execute", "state", "message"), NO_EXIT_CODE.values(), ids=NO_EXIT_CODE)
+@cases("execute state message", **NO_EXIT_CODE)
 async def test_command_without_an_exit_code_has_the_reason_of_the_daemon(
     execute: Exec, state: str, message: str
 ) -> None:

@@ -13,6 +13,7 @@ from support.builders import (
     policy_wire,
     probe_wire,
 )
+from support.cases import cases
 from support.snapshots import healthy_pod, marker, seen_pod, snapshot
 
 from kruise_probe.api.resources import MARKERS
@@ -38,21 +39,18 @@ def links(**there: Any) -> list[Any]:
     return list(traces_of(built, built.pods[0], compiled)[0].links)
 
 
-@pytest.mark.parametrize(
-    ("there", "names"),
-    [
-        pytest.param({}, "marker pod container port manager NodePodProbe daemon result condition marks", id="node"),
-        pytest.param(
-            {
-                "pods": [healthy_pod(annotations=PROTOCOL)],
-                "node": node_wire(labels={"type": "virtual-kubelet"}),
-                "renewed": None,
-            },
-            "marker pod container provider manager condition marks",
-            id="virtual-node",
-        ),
-    ],
-)  # fmt: skip
+@cases(
+    "there names",
+    node=({}, "marker pod container port manager NodePodProbe daemon result condition marks"),
+    virtual_node=(
+        {
+            "pods": [healthy_pod(annotations=PROTOCOL)],
+            "node": node_wire(labels={"type": "virtual-kubelet"}),
+            "renewed": None,
+        },
+        "marker pod container provider manager condition marks",
+    ),
+)
 def test_a_working_probe_has_every_link_in_the_order_of_the_data(there: Json, names: str) -> None:
     found = links(**there)
 
@@ -84,7 +82,7 @@ TEXTS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("there", "link", "text"), TEXTS.values(), ids=TEXTS)
+@cases("there link text", **TEXTS)
 def test_a_link_that_is_ok_says_what_it_found(there: Json, link: str, text: str) -> None:
     assert texts(**there)[link] == text
 
@@ -108,7 +106,7 @@ EXPECTED = {
 }
 
 
-@pytest.mark.parametrize(("seconds", "numbers", "created", "text"), EXPECTED.values(), ids=EXPECTED)
+@cases("seconds numbers created text", **EXPECTED)
 def test_a_missing_result_is_expected_from_the_numbers_of_the_probe(
     seconds: int, numbers: Json, created: int, text: str
 ) -> None:
@@ -132,14 +130,12 @@ def test_a_result_is_not_expected_at_any_time_of_a_container_without_a_start() -
     assert (last.state, last.text) == (LinkState.WAITING, "No result yet")
 
 
-@pytest.mark.parametrize(
-    ("condition", "shown"),
-    [
-        pytest.param(("Synced", "False"), True, id="not-synced"),
-        pytest.param(("Degraded", "True"), True, id="degraded"),
-        pytest.param(("Synced", "True"), False, id="synced"),
-        pytest.param(("Degraded", "False"), False, id="not-degraded"),
-    ],
+@cases(
+    "condition shown",
+    not_synced=(("Synced", "False"), True),
+    degraded=(("Degraded", "True"), True),
+    synced=(("Synced", "True"), False),
+    not_degraded=(("Degraded", "False"), False),
 )
 def test_a_missing_entry_has_the_reason_of_the_markers_status(
     condition: tuple[str, str], shown: bool
@@ -213,15 +209,11 @@ def test_markers_of_other_namespaces_are_listed_if_they_would_select_the_pod() -
     assert view_of(markers=[marker(), *others[:2]]).not_matching == []
 
 
-@pytest.mark.parametrize(
-    ("status", "states", "text"),
-    [
-        pytest.param(
-            "Unknown", ["Succeeded", "Failed"], "unchanged", id="unknown-without-a-policy"
-        ),
-        pytest.param("Unknown", ["Unknown"], "good=yes, note=fine", id="unknown-with-a-policy"),
-        pytest.param("True", ["Succeeded"], "good=yes, note=fine", id="succeeded"),
-    ],
+@cases(
+    "status states text",
+    unknown_without_a_policy=("Unknown", ["Succeeded", "Failed"], "unchanged"),
+    unknown_with_a_policy=("Unknown", ["Unknown"], "good=yes, note=fine"),
+    succeeded=("True", ["Succeeded"], "good=yes, note=fine"),
 )
 def test_marks_of_a_provider_are_those_of_its_condition(
     status: str, states: list[str], text: str

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 from support.builders import container_wire, node_wire, pod_wire, probe_wire
 from support.builders import marker as decoded_marker
+from support.cases import cases
 from support.snapshots import healthy_pod, marker, snapshot
 
 from kruise_probe.inspection.link import Link
@@ -62,7 +63,7 @@ ADDED = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("now", "of", "probe"), ADDED.values(), ids=ADDED)
+@cases("now of probe", **ADDED)
 def test_probe_added_after_the_pod_was_created_is_not_injected(
     now: list[Json], of: str, probe: int
 ) -> None:

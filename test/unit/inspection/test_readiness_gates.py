@@ -2,8 +2,8 @@
 
 from typing import Any
 
-import pytest
 from support.builders import condition_wire, pod_wire, probe_wire
+from support.cases import cases
 from support.snapshots import marker, snapshot
 
 from kruise_probe.inspection.link import Link
@@ -45,7 +45,7 @@ GATES = {
 }
 
 
-@pytest.mark.parametrize(("name", "status", "state", "text"), GATES.values(), ids=GATES)
+@cases("name status state text", **GATES)
 def test_readiness_gate_names_the_writer_of_its_condition(
     name: str, status: str | None, state: str, text: str
 ) -> None:

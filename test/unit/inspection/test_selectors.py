@@ -2,6 +2,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.cases import cases
 
 from kruise_probe.api.labels import LabelSelector, Selector, compile_selector, parse_selector
 from kruise_probe.inspection.selectors import (
@@ -68,7 +69,7 @@ PARSED = {
 }
 
 
-@pytest.mark.parametrize(("text", "labels", "matches"), PARSED.values(), ids=PARSED)
+@cases("text labels matches", **PARSED)
 def test_selector_is_parsed_as_kubectl_does(
     text: str, labels: dict[str, str], matches: bool
 ) -> None:
@@ -91,30 +92,26 @@ def test_empty_selector_reports_that_it_selects_no_pod() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("text", "why"),
-    [
-        pytest.param("app=wbe", "app=wbe, but the pod has app=web (did you mean 'web'?)", id="typo-in-the-value"),
-        pytest.param("app=game", "app=game, but the pod has app=web", id="another-value"),
-        pytest.param("ap", "ap, but the pod has no label ap (did you mean 'app'?)", id="typo-in-the-key"),
-        pytest.param("tier", "tier, but the pod has no label tier", id="no-such-key"),
-        pytest.param("app!=web", "app!=web, but the pod has app=web", id="negated"),
-    ],
-)  # fmt: skip
+@cases(
+    "text why",
+    typo_in_the_value=("app=wbe", "app=wbe, but the pod has app=web (did you mean 'web'?)"),
+    another_value=("app=game", "app=game, but the pod has app=web"),
+    typo_in_the_key=("ap", "ap, but the pod has no label ap (did you mean 'app'?)"),
+    no_such_key=("tier", "tier, but the pod has no label tier"),
+    negated=("app!=web", "app!=web, but the pod has app=web"),
+)
 def test_why_not_suggests_the_closest_key_or_value(text: str, why: str) -> None:
     found = why_not(parse_selector(text), {"app": "web"})
     assert found == f"it requires {why}"
 
 
-@pytest.mark.parametrize(
-    ("labels", "found"),
-    [
-        pytest.param({"app": "wbe", "tier": "front"}, True, id="typo-in-a-value"),
-        pytest.param({"ap": "web", "tier": "front"}, True, id="typo-in-a-key"),
-        pytest.param({"app": "wbe", "tier": "back"}, False, id="and-something-else"),
-        pytest.param({"app": "web", "tier": "front"}, False, id="selected"),
-        pytest.param({}, False, id="no-labels"),
-    ],
+@cases(
+    "labels found",
+    typo_in_a_value=({"app": "wbe", "tier": "front"}, True),
+    typo_in_a_key=({"ap": "web", "tier": "front"}, True),
+    and_something_else=({"app": "wbe", "tier": "back"}, False),
+    selected=({"app": "web", "tier": "front"}, False),
+    no_labels=({}, False),
 )
 def test_typos_are_told_from_other_labels(labels: dict[str, str], found: bool) -> None:
     wanted = compile_selector(LabelSelector(match_labels={"app": "web", "tier": "front"}))

@@ -4,8 +4,8 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import pytest
 from support.builders import condition_wire, entry_of, policy_wire, probe_wire, state_wire
+from support.cases import cases
 from support.snapshots import healthy_pod, marker, snapshot
 
 from kruise_probe.api.core import Probe
@@ -35,7 +35,7 @@ COUNTED = {
 }
 
 
-@pytest.mark.parametrize(("state", "counted"), COUNTED.values(), ids=COUNTED)
+@cases("state counted", **COUNTED)
 def test_pods_are_counted_by_the_states_of_all_probes(
     state: list[Json], counted: tuple[int, int, int]
 ) -> None:
@@ -43,12 +43,10 @@ def test_pods_are_counted_by_the_states_of_all_probes(
     assert (counts.pods, counts.succeeded, counts.failed, counts.unknown) == (1, *counted)
 
 
-@pytest.mark.parametrize(
-    ("more", "phase"),
-    [
-        pytest.param({"phase": "Succeeded"}, "Succeeded", id="ended"),
-        pytest.param({"deleting": True}, "Terminating", id="ending"),
-    ],
+@cases(
+    "more phase",
+    ended=({"phase": "Succeeded"}, "Succeeded"),
+    ending=({"deleting": True}, "Terminating"),
 )
 def test_completed_pod_is_neither_counted_nor_a_problem(more: Json, phase: str) -> None:
     view = only(snapshot(markers=[marker()], pods=[healthy_pod("a"), healthy_pod("b", **more)]))
@@ -67,13 +65,11 @@ PAUSED = {"kruise-probe.io/paused": "true"}
 LAST_RESULT = [condition_wire("example.com/healthy", "True", reason="ProbePaused", message="fine")]
 
 
-@pytest.mark.parametrize(
-    ("of_marker", "of_pod", "problem"),
-    [
-        pytest.param(PAUSED, None, ("marker", "", "this PodProbeMarker has"), id="marker"),
-        pytest.param(None, PAUSED, ("pod", "web-0", "the pod has"), id="pod"),
-        pytest.param(PAUSED, PAUSED, ("marker", "", "this PodProbeMarker has"), id="both"),
-    ],
+@cases(
+    "of_marker of_pod problem",
+    marker=(PAUSED, None, ("marker", "", "this PodProbeMarker has")),
+    pod=(None, PAUSED, ("pod", "web-0", "the pod has")),
+    both=(PAUSED, PAUSED, ("marker", "", "this PodProbeMarker has")),
 )
 def test_paused_probe_shows_its_last_result_and_how_to_resume(
     of_marker: Json | None, of_pod: Json | None, problem: tuple[str, str, str]
@@ -96,14 +92,12 @@ def test_paused_probe_shows_its_last_result_and_how_to_resume(
     assert explained.matching[0].probes[0].result == result
 
 
-@pytest.mark.parametrize(
-    ("value", "noted"),
-    [
-        pytest.param("yes", True, id="yes"),
-        pytest.param("True", True, id="upper-case"),
-        pytest.param("true", False, id="paused"),
-        pytest.param("false", False, id="not-paused"),
-    ],
+@cases(
+    "value noted",
+    yes=("yes", True),
+    upper_case=("True", True),
+    paused=("true", False),
+    not_paused=("false", False),
 )
 def test_pause_annotation_without_effect_is_a_note(value: str, noted: bool) -> None:
     annotations = {"kruise-probe.io/paused": value}
@@ -149,7 +143,7 @@ NEWEST = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("there", "shown"), NEWEST.values(), ids=NEWEST)
+@cases("there shown", **NEWEST)
 def test_result_is_the_newest_that_is_known(there: Json, shown: tuple[str, str]) -> None:
     (result,) = (
         only(snapshot(**{"markers": [marker()], "pods": [healthy_pod()], **there})).pods[0].results
@@ -180,7 +174,7 @@ CLOSEST = {
 }
 
 
-@pytest.mark.parametrize(("pods", "closest"), CLOSEST.values(), ids=CLOSEST)
+@cases("pods closest", **CLOSEST)
 def test_marker_without_pods_shows_its_selector_and_the_closest_pod(
     pods: list[Json], closest: str
 ) -> None:
@@ -222,7 +216,7 @@ PROBLEMS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("there", "problem", "says"), PROBLEMS.values(), ids=PROBLEMS)
+@cases("there problem says", **PROBLEMS)
 def test_problem_is_reported_once_with_its_cause(there: Json, problem: str, says: str) -> None:
     view = only(snapshot(**{"markers": [marker()], "pods": [healthy_pod()], **there}))
     (found,) = view.problems
@@ -266,7 +260,7 @@ HANDLERS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("probe", "text"), HANDLERS.values(), ids=HANDLERS)
+@cases("probe text", **HANDLERS)
 def test_handler_text_is_one_line_that_can_be_copied(probe: Json, text: str) -> None:
     assert handler_text(entry_of(msgspec.convert(probe, Probe))) == text
 

@@ -4,7 +4,6 @@ import json
 from datetime import UTC, datetime
 from typing import Any
 
-import pytest
 from support.builders import (
     condition_wire,
     container_wire,
@@ -15,6 +14,7 @@ from support.builders import (
     probe_wire,
     state_wire,
 )
+from support.cases import cases
 from support.snapshots import healthy_pod, marker, seen_pod, snapshot
 
 from kruise_probe.api.core import ExecAction, Probe
@@ -115,7 +115,7 @@ WORKING = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("there", WORKING.values(), ids=WORKING)
+@cases("there", **WORKING)
 def test_working_probe_has_no_broken_link(there: Json) -> None:
     assert end_of(**there) is None
 
@@ -204,7 +204,7 @@ ENDS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("there", "end", "says"), ENDS.values(), ids=ENDS)
+@cases("there end says", **ENDS)
 def test_trace_ends_at_the_first_link_that_is_not_ok(there: Json, end: str, says: str) -> None:
     found = end_of(**there)
 
@@ -212,16 +212,10 @@ def test_trace_ends_at_the_first_link_that_is_not_ok(there: Json, end: str, says
     assert says in told(found)
 
 
-@pytest.mark.parametrize(
-    ("probes", "ends"),
-    [
-        pytest.param(
-            [probe_wire(condition="Ready")], ["condition InvalidSpec broken"], id="kubelet-s-condition"
-        ),
-        pytest.param(
-            [probe_wire(), probe_wire(condition="x.com/b")], ["", "marker InvalidSpec broken"], id="a-name-twice"
-        ),
-    ],
+@cases(
+    "probes ends",
+    kubelet_s_condition=([probe_wire(condition="Ready")], ["condition InvalidSpec broken"]),
+    a_name_twice=([probe_wire(), probe_wire(condition="x.com/b")], ["", "marker InvalidSpec broken"]),
 )  # fmt: skip
 def test_invalid_probe_is_reported_as_invalid(probes: list[Json], ends: list[str]) -> None:
     """Kruise's CRD accepts such markers."""
@@ -247,7 +241,7 @@ MARKS = {
 }
 
 
-@pytest.mark.parametrize(("labels", "ends"), MARKS.values(), ids=MARKS)
+@cases("labels ends", **MARKS)
 def test_marks_must_be_those_of_the_newest_state(labels: dict[str, str], ends: str | None) -> None:
     policies = [policy_wire("Succeeded", {"good": "yes"}), policy_wire("Failed", {"bad": "yes"})]
     pods = [healthy_pod(labels={"app": "web", **labels})]
@@ -271,7 +265,7 @@ VALUES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("message", "probed", "label", "end", "text"), VALUES.values(), ids=VALUES)
+@cases("message probed label end text", **VALUES)
 def test_values_must_be_those_of_the_newest_message(
     message: str, probed: str, label: str, end: str, text: str
 ) -> None:
@@ -300,7 +294,7 @@ INVALID_VALUES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("value", "message", "says"), INVALID_VALUES.values(), ids=INVALID_VALUES)
+@cases("value message says", **INVALID_VALUES)
 def test_invalid_value_has_its_pattern_its_message_and_what_happens(
     value: Json, message: str, says: str
 ) -> None:
@@ -367,9 +361,7 @@ FAILED_COMMANDS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("handler", "state", "message", "hint"), FAILED_COMMANDS.values(), ids=FAILED_COMMANDS
-)
+@cases("handler state message hint", **FAILED_COMMANDS)
 def test_failed_command_that_cannot_work_has_its_cause(
     handler: Json, state: str, message: str, hint: str
 ) -> None:
@@ -385,15 +377,13 @@ def test_failed_command_that_cannot_work_has_its_cause(
     assert hint or result.text == f"{state}: {message}"
 
 
-@pytest.mark.parametrize(
-    ("command", "there", "hinted"),
-    [
-        pytest.param(["cat /ready"], unknown("ExecImpossible: no"), True, id="exec-impossible"),
-        pytest.param(["cat /ready"], EARLY, True, id="no-result-yet"),
-        pytest.param(["cat", "/r y"], EARLY, False, id="two-words"),
-        pytest.param(["/ready"], EARLY, False, id="no-space"),
-        pytest.param([], EARLY, False, id="no-command"),
-    ],
+@cases(
+    "command there hinted",
+    exec_impossible=(["cat /ready"], unknown("ExecImpossible: no"), True),
+    no_result_yet=(["cat /ready"], EARLY, True),
+    two_words=(["cat", "/r y"], EARLY, False),
+    no_space=(["/ready"], EARLY, False),
+    no_command=([], EARLY, False),
 )
 def test_command_of_one_word_with_spaces_has_a_hint(
     command: list[str], there: Json, hinted: bool
@@ -403,12 +393,10 @@ def test_command_of_one_word_with_spaces_has_a_hint(
     assert (SPLIT in found.remedy) == hinted
 
 
-@pytest.mark.parametrize(
-    ("containers", "text"),
-    [
-        pytest.param({"main": {"waiting": {"reason": "PodInitializing"}}}, "; not running: main (PodInitializing)", id="waiting"),
-        pytest.param(None, "", id="running"),
-    ],
+@cases(
+    "containers text",
+    waiting=({"main": {"waiting": {"reason": "PodInitializing"}}}, "; not running: main (PodInitializing)"),
+    running=(None, ""),
 )  # fmt: skip
 def test_pod_that_is_not_initialised_lists_the_containers_that_do_not_run(
     containers: Json | None, text: str

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-import pytest
+from support.cases import cases
 from support.linting import lint_paths, lint_texts
 
 from kruise_probe.lint.findings import Rule
@@ -102,7 +102,7 @@ SILENT = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("texts", SILENT.values(), ids=SILENT)
+@cases("texts", **SILENT)
 def test_what_may_be_right_is_not_reported(texts: list[str]) -> None:
     across = {Rule.NO_POD, Rule.NO_CONTAINER, Rule.NO_PORT, Rule.READINESS_GATE, Rule.CONFLICT}
     found = [each for each in lint_texts(*texts).findings if each.rule in across]
@@ -147,7 +147,7 @@ WRONG = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("texts", "file", "rule", "message"), WRONG.values(), ids=WRONG)
+@cases("texts file rule message", **WRONG)
 def test_what_is_certainly_wrong_is_reported_once(
     texts: list[str], file: str, rule: Rule, message: str
 ) -> None:
@@ -167,7 +167,7 @@ KINDS = {
 }
 
 
-@pytest.mark.parametrize(("kind", "version"), KINDS.values(), ids=KINDS)
+@cases("kind version", **KINDS)
 def test_pod_templates_of_every_kind_are_found(kind: str, version: str) -> None:
     good = lint_texts(marker(), pods(kind=kind, version=version))
     bad = lint_texts(marker(container="sever"), pods(kind=kind, version=version))
@@ -217,7 +217,7 @@ CONFLICTS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("policy", "paths"), CONFLICTS.values(), ids=CONFLICTS)
+@cases("policy paths", **CONFLICTS)
 def test_a_conflict_is_at_the_field_that_names_it(policy: str, paths: list[str]) -> None:
     first, second = (
         marker(name, condition="a/b").replace(

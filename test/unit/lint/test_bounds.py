@@ -2,7 +2,7 @@
 
 import time
 
-import pytest
+from support.cases import cases
 from support.linting import lint_texts
 
 from kruise_probe.lint.findings import MAX_TEXT
@@ -33,34 +33,22 @@ def many(*texts: str) -> str:
     return "---".join(texts)
 
 
-@pytest.mark.parametrize(
+@cases(
     "texts",
-    [
-        pytest.param(
-            [many(*(MARKER % (n, "a", "a/b") for n in range(COUNT)))], id="markers-in-conflict"
-        ),
-        pytest.param(
-            [
-                many(*(MARKER % (n, "a", f"a/c{n}") for n in range(COUNT))),
-                many(*(PODS % (n, "a", f"a/d{n}") for n in range(COUNT))),
-            ],
-            id="each-marker-selects-each-template",
-        ),
-        pytest.param(
-            [
-                many(*(MARKER % (n, f"a{n}", f"a/c{n}") for n in range(COUNT))),
-                many(*(PODS % (n, "b", f"a/d{n}") for n in range(COUNT))),
-            ],
-            id="no-marker-selects-a-template",
-        ),
-        pytest.param([HEAD + "  a: 1\n" * 20_000], id="duplicate-keys"),
-        pytest.param([HEAD + "  [a]: 1\n" * 20_000], id="keys-that-are-lists"),
-        pytest.param([HEAD + "".join(f"  a{n}: 1\n" for n in range(20_000))], id="unknown-fields"),
-        pytest.param([HEAD + "  probes:\n" + "  - {}\n" * 20_000], id="probes"),
-        pytest.param(
-            [MARKER % (1, "a", "a" * 500_000), PODS % (1, "a", "b" * 500_000)], id="long-names"
-        ),
+    markers_in_conflict=[many(*(MARKER % (n, "a", "a/b") for n in range(COUNT)))],
+    each_marker_selects_each_template=[
+        many(*(MARKER % (n, "a", f"a/c{n}") for n in range(COUNT))),
+        many(*(PODS % (n, "a", f"a/d{n}") for n in range(COUNT))),
     ],
+    no_marker_selects_a_template=[
+        many(*(MARKER % (n, f"a{n}", f"a/c{n}") for n in range(COUNT))),
+        many(*(PODS % (n, "b", f"a/d{n}") for n in range(COUNT))),
+    ],
+    duplicate_keys=[HEAD + "  a: 1\n" * 20_000],
+    keys_that_are_lists=[HEAD + "  [a]: 1\n" * 20_000],
+    unknown_fields=[HEAD + "".join(f"  a{n}: 1\n" for n in range(20_000))],
+    probes=[HEAD + "  probes:\n" + "  - {}\n" * 20_000],
+    long_names=[MARKER % (1, "a", "a" * 500_000), PODS % (1, "a", "b" * 500_000)],
 )
 def test_large_files_take_bounded_time_and_have_short_messages(texts: list[str]) -> None:
     start = time.process_time()

@@ -1,6 +1,7 @@
 """Suggestions for unknown fields, and what is not reported because it follows from another mistake."""
 
 import pytest
+from support.cases import cases
 from support.linting import lint_text
 
 PROBE = """
@@ -32,7 +33,7 @@ UNKNOWN = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("in_probe", "beside", "message"), UNKNOWN.values(), ids=UNKNOWN)
+@cases("in_probe beside message", **UNKNOWN)
 def test_an_unknown_field_has_one_finding_with_what_to_write(
     in_probe: str, beside: str, message: str
 ) -> None:
@@ -41,28 +42,24 @@ def test_an_unknown_field_has_one_finding_with_what_to_write(
     assert message in found
 
 
-@pytest.mark.parametrize(
+@cases(
     "in_probe",
-    [
-        pytest.param(", periodSeconds: null", id="null"),
-        pytest.param(", periodSeconds: 5.0", id="whole-float"),
-        pytest.param(", periodSeconds: 0x10", id="hex"),
-        pytest.param(", httpGet: ~", id="absent-handler"),
-    ],
+    null=", periodSeconds: null",
+    whole_float=", periodSeconds: 5.0",
+    hex=", periodSeconds: 0x10",
+    absent_handler=", httpGet: ~",
 )
 def test_what_the_api_server_reads_as_valid_has_no_finding(in_probe: str) -> None:
     assert messages(in_probe) == []
 
 
-@pytest.mark.parametrize(
-    ("in_probe", "beside", "count"),
-    [
-        pytest.param(", grpc: {prot: 1}", "podConditionType: a/b", 2, id="port-misspelled"),
-        pytest.param("", "markerPolicies: []", 1, id="no-output-follows"),
-        pytest.param("", "markerPolicy: [{state: Failed, labels: 5}]", 1, id="no-marks-follow"),
-        pytest.param(", periodSeconds: -1, timeoutSeconds: x", "podConditionType: a/b", 2, id="two"),
-    ],
-)  # fmt: skip
+@cases(
+    "in_probe beside count",
+    port_misspelled=(", grpc: {prot: 1}", "podConditionType: a/b", 2),
+    no_output_follows=("", "markerPolicies: []", 1),
+    no_marks_follow=("", "markerPolicy: [{state: Failed, labels: 5}]", 1),
+    two=(", periodSeconds: -1, timeoutSeconds: x", "podConditionType: a/b", 2),
+)
 def test_errors_that_follow_from_another_are_left_out(
     in_probe: str, beside: str, count: int
 ) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.cases import cases
 from support.linting import lint_text
 
 from kruise_probe.lint.findings import Rule
@@ -47,7 +48,7 @@ REFUSED = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("text", "line", "message"), REFUSED.values(), ids=REFUSED)
+@cases("text line message", **REFUSED)
 def test_what_is_too_large_or_cyclic_is_refused_at_its_line(
     text: str, line: int, message: str
 ) -> None:
@@ -83,7 +84,7 @@ SCALARS = {
 }
 
 
-@pytest.mark.parametrize(("text", "value"), SCALARS.values(), ids=SCALARS)
+@cases("text value", **SCALARS)
 def test_scalars_have_the_types_that_kubectl_gives_them(text: str, value: object) -> None:
     assert parsed(f"a: {text}") == [{"a": value}]
 
@@ -104,7 +105,7 @@ STREAMS = {
 }
 
 
-@pytest.mark.parametrize(("text", "values"), STREAMS.values(), ids=STREAMS)
+@cases("text values", **STREAMS)
 def test_text_that_begins_with_a_brace_is_a_stream_of_json(text: str, values: object) -> None:
     assert parsed(text) == values
 
@@ -117,7 +118,7 @@ INVALID_JSON = {
 }
 
 
-@pytest.mark.parametrize(("text", "position", "message"), INVALID_JSON.values(), ids=INVALID_JSON)
+@cases("text position message", **INVALID_JSON)
 def test_json_that_is_not_valid_is_an_error_at_its_place(
     text: str, position: tuple[int, int], message: str
 ) -> None:
@@ -137,7 +138,7 @@ def test_documents_before_a_broken_one_are_checked() -> None:
     assert {each.rule for each in found} > {Rule.UNKNOWN_KIND, Rule.SYNTAX}
 
 
-@pytest.mark.parametrize("text", ["[{}]", "- {}"], ids=["json", "yaml"])
+@cases("text", json="[{}]", yaml="- {}")
 def test_list_of_objects_is_refused_as_kubectl_refuses_it(text: str) -> None:
     (finding,) = lint_text(text.format('{"apiVersion": "v1", "kind": "Pod"}')).findings
 

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.cases import cases
 from support.linting import BROKEN, lint_paths, lint_text
 
 from kruise_probe.lint.findings import Rule
@@ -14,14 +15,12 @@ from kruise_probe.lint.linter import MAX_FILE_BYTES, lint, read_sources
 CHART = "{{- if .Values.on }}\napiVersion: v1\nkind: ConfigMap\n{{- end }}\n"
 
 
-@pytest.mark.parametrize(
-    ("content", "position", "message"),
-    [
-        pytest.param(b"a: 1\nb: \xff\n", (2, 4), "the byte 0xff is not UTF-8", id="not-utf-8"),
-        pytest.param("é: 1".encode("utf-16"), (1, 1), "not UTF-8", id="utf-16"),
-        pytest.param(b"a: 1\n\nb: \x00\x01", (3, 4), "U+0000 is not allowed", id="binary"),
-        pytest.param(b"#" * (MAX_FILE_BYTES + 1), (1, 1), "larger than 8 MiB", id="too-large"),
-    ],
+@cases(
+    "content position message",
+    not_utf_8=(b"a: 1\nb: \xff\n", (2, 4), "the byte 0xff is not UTF-8"),
+    utf_16=("é: 1".encode("utf-16"), (1, 1), "not UTF-8"),
+    binary=(b"a: 1\n\nb: \x00\x01", (3, 4), "U+0000 is not allowed"),
+    too_large=(b"#" * (MAX_FILE_BYTES + 1), (1, 1), "larger than 8 MiB"),
 )
 def test_what_is_no_text_is_a_finding(
     content: bytes, position: tuple[int, int], message: str, tmp_path: Path
@@ -78,7 +77,7 @@ def test_dangling_link_in_a_folder_is_a_finding(tmp_path: Path) -> None:
     assert "No such file" in finding.message
 
 
-@pytest.mark.parametrize("closed", ["", "closed"], ids=["named-folder", "folder-below"])
+@cases("closed", named_folder="", folder_below="closed")
 def test_folder_that_cannot_be_read_is_a_finding(
     closed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -103,15 +102,13 @@ def test_folder_that_cannot_be_read_is_a_finding(
     )
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "found"),
-    [
-        pytest.param("values.yaml", "a: [", False, id="yaml-of-something-else"),
-        pytest.param("tsconfig.json", "// x\n{\n  a: [1}", False, id="json-with-comments"),
-        pytest.param("broken.yaml", "apiVersion: v1\na: [", True, id="manifest"),
-        pytest.param("template.yaml", CHART, False, id="chart"),
-        pytest.param("marker.yaml", CHART + "# PodProbeMarker", True, id="chart-of-a-marker"),
-    ],
+@cases(
+    "name content found",
+    yaml_of_something_else=("values.yaml", "a: [", False),
+    json_with_comments=("tsconfig.json", "// x\n{\n  a: [1}", False),
+    manifest=("broken.yaml", "apiVersion: v1\na: [", True),
+    chart=("template.yaml", CHART, False),
+    chart_of_a_marker=("marker.yaml", CHART + "# PodProbeMarker", True),
 )
 def test_in_a_folder_only_files_of_kubernetes_are_reported(
     name: str, content: str, found: bool, tmp_path: Path
@@ -137,7 +134,7 @@ NO_MARKERS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("text", NO_MARKERS.values(), ids=NO_MARKERS)
+@cases("text", **NO_MARKERS)
 def test_what_is_no_marker_has_no_findings(text: str) -> None:
     assert lint_text(text).findings == ()
 
@@ -170,15 +167,13 @@ def test_control_characters_of_a_file_are_escaped() -> None:
     assert r"\x1b[31mred\n" in finding.message
 
 
-@pytest.mark.parametrize(
-    ("text", "rule", "line"),
-    [
-        pytest.param("a: '{{ .x }}'\nb: [\n", Rule.SYNTAX, 3, id="expression-in-quotes"),
-        pytest.param("b: [}\n{{ .x }}\n", Rule.SYNTAX, 1, id="error-before-an-expression"),
-        pytest.param("a: {{ .x }}\nb: [\n", Rule.TEMPLATE, 1, id="value"),
-        pytest.param("a:\n  {{- toYaml .x }}\n", Rule.TEMPLATE, 2, id="line"),
-        pytest.param("{% if x %}\na: 1\n", Rule.TEMPLATE, 1, id="jinja"),
-    ],
+@cases(
+    "text rule line",
+    expression_in_quotes=("a: '{{ .x }}'\nb: [\n", Rule.SYNTAX, 3),
+    error_before_an_expression=("b: [}\n{{ .x }}\n", Rule.SYNTAX, 1),
+    value=("a: {{ .x }}\nb: [\n", Rule.TEMPLATE, 1),
+    line=("a:\n  {{- toYaml .x }}\n", Rule.TEMPLATE, 2),
+    jinja=("{% if x %}\na: 1\n", Rule.TEMPLATE, 1),
 )
 def test_a_template_is_named_as_such_only_if_it_is_one(text: str, rule: Rule, line: int) -> None:
     (finding,) = lint_text(text).findings
@@ -186,16 +181,13 @@ def test_a_template_is_named_as_such_only_if_it_is_one(text: str, rule: Rule, li
     assert (finding.rule, finding.position.line) == (rule, line)
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        pytest.param("spec: {probes: [{containerName: a}]}\n", "kind is missing", id="no-kind"),
-        pytest.param(
-            "apiVersion: apps.kruise.io/v1alpha1\nkind: PPM\nspec: {probes: [{containerName: a}]}\n",
-            "apps.kruise.io/v1alpha1 has no kind 'PPM'",
-            id="another-kind-of-our-group",
-        ),
-    ],
+@cases(
+    "text message",
+    no_kind=("spec: {probes: [{containerName: a}]}\n", "kind is missing"),
+    another_kind_of_our_group=(
+        "apiVersion: apps.kruise.io/v1alpha1\nkind: PPM\nspec: {probes: [{containerName: a}]}\n",
+        "apps.kruise.io/v1alpha1 has no kind 'PPM'",
+    ),
 )
 def test_what_can_only_be_meant_as_a_marker_is_named(text: str, message: str) -> None:
     (finding,) = lint_text(text).findings

@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime
 
-import pytest
+from support.cases import cases
 
 from kruise_probe.api.core import Lease, LeaseSpec
 from kruise_probe.api.meta import ObjectMeta
@@ -20,19 +20,17 @@ def lease(
     )
 
 
-@pytest.mark.parametrize(
-    ("first", "second", "holder", "free_at"),
-    [
-        pytest.param(None, lease("a"), "a", 125, id="seen-for-the-first-time"),
-        pytest.param(lease("a"), lease("a", version="2"), "a", 115, id="unchanged-is-no-renewal"),
-        pytest.param(lease("a", renewed="2030"), lease("a", renewed="1970"), "a", 125, id="renewed-whatever-its-time"),
-        pytest.param(lease("a"), None, "a", 115, id="deleted-counts-as-held"),
-        pytest.param(lease("a"), lease(""), "", 110, id="released"),
-        pytest.param(lease("a"), lease(None), "", 110, id="no-holder"),
-        pytest.param(lease("a"), Lease(ObjectMeta(name="l"), None), "", 110, id="no-spec"),
-        pytest.param(lease("a"), lease("b", seconds=None), "b", 110, id="no-duration"),
-    ],
-)  # fmt: skip
+@cases(
+    "first second holder free_at",
+    seen_for_the_first_time=(None, lease("a"), "a", 125),
+    unchanged_is_no_renewal=(lease("a"), lease("a", version="2"), "a", 115),
+    renewed_whatever_its_time=(lease("a", renewed="2030"), lease("a", renewed="1970"), "a", 125),
+    deleted_counts_as_held=(lease("a"), None, "a", 115),
+    released=(lease("a"), lease(""), "", 110),
+    no_holder=(lease("a"), lease(None), "", 110),
+    no_spec=(lease("a"), Lease(ObjectMeta(name="l"), None), "", 110),
+    no_duration=(lease("a"), lease("b", seconds=None), "b", 110),
+)
 def test_a_lease_is_held_for_its_duration_since_its_record_changed(
     first: Lease | None, second: Lease | None, holder: str, free_at: float
 ) -> None:

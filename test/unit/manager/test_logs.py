@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 import structlog
+from support.cases import cases
 
 from kruise_probe.manager.process import configure_logs
 
@@ -34,13 +35,13 @@ def logged(format: str, level: str = "info", stream: io.StringIO | None = None) 
     return stream
 
 
-@pytest.mark.parametrize(
-    ("stream", "part"),
-    [
-        (io.StringIO(), 'level=info event="probe changed" pod=ns/web-0 state=Failed'),
-        (Terminal(), "\x1b["),
-    ],
-    ids=["file-has-key-value-lines", "terminal-has-colours"],
+@cases(
+    "stream part",
+    file_has_key_value_lines=(
+        io.StringIO(),
+        'level=info event="probe changed" pod=ns/web-0 state=Failed',
+    ),
+    terminal_has_colours=(Terminal(), "\x1b["),
 )
 def test_text_follows_the_stream(stream: io.StringIO, part: str) -> None:
     logged("text", stream=stream)
@@ -77,7 +78,7 @@ def test_below_the_level_nothing_is_written(format: str) -> None:
     assert stream.getvalue() == ""
 
 
-@pytest.mark.parametrize("stream", [io.StringIO(), Terminal()], ids=["file", "terminal"])
+@cases("stream", file=io.StringIO(), terminal=Terminal())
 def test_secrets_are_never_written(stream: io.StringIO) -> None:
     logged("text", stream=stream)
     log = structlog.get_logger()

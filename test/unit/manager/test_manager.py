@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from typing import Any, Self, cast
 
 import pytest
+from support.cases import cases
 from support.fake_leases import FakeElectionClient, FakeLeases
 from support.fake_source import FakeSource
 
@@ -112,7 +113,7 @@ async def running(manager: Manager, *, for_seconds: float = 1) -> AsyncIterator[
         assert task.cancelled() or not task.exception()
 
 
-@pytest.mark.parametrize("elects", [True, False], ids=["elected", "without-election"])
+@cases("elects", elected=True, without_election=False)
 async def test_parts_start_in_order_and_stop_in_reverse_in_no_time(
     looptime: float, elects: bool
 ) -> None:
@@ -150,18 +151,16 @@ async def test_a_stop_before_caches_have_synced_is_clean() -> None:
 MANY = ExceptionGroup("many", [OSError("first\nline"), OSError("second")])
 
 
-@pytest.mark.parametrize(
-    ("group", "ends_after", "error", "message"),
-    [
-        pytest.param("services", 0, OSError("port taken"), "failed: port taken", id="a-service-fails-before-the-caches-sync"),
-        pytest.param("services", 50, None, "ended", id="a-service-ends"),
-        pytest.param("controllers", 50, None, "ended", id="a-controller-ends"),
-        pytest.param("controllers", 50, KeyError("x"), "failed: 'x'", id="a-controller-fails"),
-        pytest.param("controllers", 50, TimeoutError(), "failed: TimeoutError", id="a-controller-fails-without-a-message"),
-        pytest.param("services", 5, MANY, "failed: first", id="a-group-of-errors-is-reported-by-its-first-line"),
-    ],
+@cases(
+    "group ends_after error message",
+    a_service_fails_before_the_caches_sync=("services", 0, OSError("port taken"), "failed: port taken"),
+    a_service_ends=("services", 50, None, "ended"),
+    a_controller_ends=("controllers", 50, None, "ended"),
+    a_controller_fails=("controllers", 50, KeyError("x"), "failed: 'x'"),
+    a_controller_fails_without_a_message=("controllers", 50, TimeoutError(), "failed: TimeoutError"),
+    a_group_of_errors_is_reported_by_its_first_line=("services", 5, MANY, "failed: first"),
 )  # fmt: skip
-@pytest.mark.parametrize("elects", [True, False], ids=["elected", "without-election"])
+@cases("elects", elected=True, without_election=False)
 async def test_c1_the_end_of_a_core_task_ends_the_manager_with_one_line(
     group: str, ends_after: float, error: Exception | None, message: str, elects: bool
 ) -> None:
@@ -248,12 +247,10 @@ class Recorder:
         pass
 
 
-@pytest.mark.parametrize(
-    ("options", "resyncs"),
-    [
-        pytest.param({}, 0, id="never-by-default"),
-        pytest.param({"resync_seconds": 30.0}, 3, id="set"),
-    ],
+@cases(
+    "options resyncs",
+    never_by_default=({}, 0),
+    set=({"resync_seconds": 30.0}, 3),
 )
 async def test_objects_are_enqueued_again_at_the_interval_of_resyncs(
     options: dict[str, float], resyncs: int

@@ -14,6 +14,7 @@ from types import SimpleNamespace
 
 import pytest
 from structlog.testing import capture_logs
+from support.cases import cases
 
 from kruise_probe.api.errors import FatalError
 from kruise_probe.manager import process
@@ -117,19 +118,13 @@ class TestInProcess:
         assert [each["event"] for each in logs] == ["stopped"]
         assert (gc.get_threshold()[0], SSLProtocol.max_size) == (10_000, 32 * 1024)
 
-    @pytest.mark.parametrize(
-        ("error", "raised"),
-        [
-            pytest.param(FatalError("port taken"), FatalError, id="fatal"),
-            pytest.param(
-                ExceptionGroup("", [FatalError("port taken")]), FatalError, id="in-a-group"
-            ),
-            pytest.param(ExceptionGroup("port taken", [KeyError("x")]), ExceptionGroup, id="group"),
-            pytest.param(ValueError("port taken"), ValueError, id="other"),
-            pytest.param(
-                asyncio.CancelledError("port taken"), asyncio.CancelledError, id="cancelled"
-            ),
-        ],
+    @cases(
+        "error raised",
+        fatal=(FatalError("port taken"), FatalError),
+        in_a_group=(ExceptionGroup("", [FatalError("port taken")]), FatalError),
+        group=(ExceptionGroup("port taken", [KeyError("x")]), ExceptionGroup),
+        other=(ValueError("port taken"), ValueError),
+        cancelled=(asyncio.CancelledError("port taken"), asyncio.CancelledError),
     )
     def test_error_of_main_is_raised(
         self, error: BaseException, raised: type[BaseException]
@@ -151,14 +146,12 @@ class TestInProcess:
         assert [each["event"] for each in logs] == ["stopping", "stopped"]
         assert logs[0]["signal"] == number.name
 
-    @pytest.mark.parametrize(
-        ("first", "second", "code"),
-        [
-            pytest.param(signal.SIGTERM, signal.SIGTERM, None, id="sigterm-twice"),
-            pytest.param(signal.SIGINT, signal.SIGTERM, None, id="sigterm-after-sigint"),
-            pytest.param(signal.SIGTERM, signal.SIGINT, 130, id="sigint-after-sigterm"),
-            pytest.param(signal.SIGINT, signal.SIGINT, 130, id="sigint-twice"),
-        ],
+    @cases(
+        "first second code",
+        sigterm_twice=(signal.SIGTERM, signal.SIGTERM, None),
+        sigterm_after_sigint=(signal.SIGINT, signal.SIGTERM, None),
+        sigint_after_sigterm=(signal.SIGTERM, signal.SIGINT, 130),
+        sigint_twice=(signal.SIGINT, signal.SIGINT, 130),
     )
     def test_only_a_second_sigint_interrupts_the_release(
         self, first: signal.Signals, second: signal.Signals, code: int | None
@@ -196,12 +189,10 @@ class TestInProcess:
         assert [each["event"] for each in logs] == ["stopping", "failed while stopping", "stopped"]
         assert logs[1]["error"] == "OSError('disk full')"
 
-    @pytest.mark.parametrize(
-        ("error", "code", "message"),
-        [
-            pytest.param(None, 0, b"", id="end"),
-            pytest.param(FatalError("port taken"), 1, b"test: port taken\n", id="failure"),
-        ],
+    @cases(
+        "error code message",
+        end=(None, 0, b""),
+        failure=(FatalError("port taken"), 1, b"test: port taken\n"),
     )
     def test_process_exits_if_main_leaves_tasks(
         self,

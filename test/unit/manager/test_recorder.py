@@ -10,6 +10,7 @@ import msgspec
 import pytest
 from prometheus_client import REGISTRY
 from structlog.testing import capture_logs
+from support.cases import cases
 
 from kruise_probe.api.errors import (
     AlreadyExists,
@@ -209,16 +210,12 @@ async def test_expired_event_is_created_again_with_its_count() -> None:
     assert events.only["count"] == 2
 
 
-@pytest.mark.parametrize(
-    ("error", "least", "most"),
-    [
-        pytest.param(ConnectionFailed("refused"), 5, 10, id="no-connection"),
-        pytest.param(ServerError("unwell", code=500), 5, 10, id="server-error"),
-        pytest.param(TooManyRequests("later", retry_after_seconds=20), 20, 24, id="retry-after"),
-        pytest.param(
-            TooManyRequests("later", retry_after_seconds=86_400), 60, 72, id="up-to-a-minute"
-        ),
-    ],
+@cases(
+    "error least most",
+    no_connection=(ConnectionFailed("refused"), 5, 10),
+    server_error=(ServerError("unwell", code=500), 5, 10),
+    retry_after=(TooManyRequests("later", retry_after_seconds=20), 20, 24),
+    up_to_a_minute=(TooManyRequests("later", retry_after_seconds=86_400), 60, 72),
 )
 async def test_transient_error_is_retried_after_a_wait(
     error: KubeError, least: float, most: float

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from support.cases import cases
 
 from kruise_probe.api.names import daemon_lease_name
 from kruise_probe.manifests import objects_in
@@ -90,7 +91,7 @@ REQUIRED = {
 }
 
 
-@pytest.mark.parametrize(("crd", "path", "required"), REQUIRED.values(), ids=REQUIRED)
+@cases("crd path required", **REQUIRED)
 def test_required_fields_are_those_of_kruise(
     crd: dict[str, Any], path: tuple[str, ...], required: list[str]
 ) -> None:
@@ -104,7 +105,7 @@ def fields_without_text(schema: dict[str, Any], path: str = "") -> Iterator[str]
         yield from fields_without_text(each.get("items", each), f"{path}.{name}")
 
 
-@pytest.mark.parametrize("crd", [marker_crd(), node_pod_probe_crd()], ids=["ppm", "npp"])
+@cases("crd", ppm=marker_crd(), npp=node_pod_probe_crd())
 def test_kubectl_explain_has_a_text_for_each_field(crd: dict[str, Any]) -> None:
     assert not list(fields_without_text(schema_at(crd)))
 

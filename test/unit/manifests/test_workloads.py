@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from support.cases import cases
 
 from kruise_probe import __version__
 from kruise_probe.cli.daemon import daemon as daemon_command
@@ -22,12 +23,10 @@ def container(workload: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize(
-    ("workload", "command"),
-    [
-        pytest.param(manager(INSTALL), manager_command, id="manager"),
-        pytest.param(daemon(INSTALL), daemon_command, id="daemon"),
-    ],
+@cases(
+    "workload command",
+    manager=(manager(INSTALL), manager_command),
+    daemon=(daemon(INSTALL), daemon_command),
 )
 def test_the_command_accepts_every_flag(workload: dict[str, Any], command: Any) -> None:
     name, *flags = container(workload)["args"]

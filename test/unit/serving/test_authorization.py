@@ -5,6 +5,7 @@ import json
 from typing import Any
 
 import pytest
+from support.cases import cases
 
 from kruise_probe.api.errors import ConnectionFailed
 from kruise_probe.serving.authorization import (
@@ -97,7 +98,7 @@ TOKENS = {
 }
 
 
-@pytest.mark.parametrize(("authorization", "status", "says"), TOKENS.values(), ids=TOKENS)
+@cases("authorization status says", **TOKENS)
 async def test_only_tokens_of_users_who_may_read_metrics_pass(
     guard: MetricsGuard, authorization: str, status: int, says: str
 ) -> None:

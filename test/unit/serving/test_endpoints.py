@@ -8,6 +8,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
+from support.cases import cases
 
 from kruise_probe.serving.endpoints import (
     CHECK_SECONDS,
@@ -65,13 +66,11 @@ async def test_the_response_has_the_format_of_kubernetes() -> None:
     assert await read("/readyz", checks) == (200, "ok")
 
 
-@pytest.mark.parametrize(
-    ("check", "problem"),
-    [
-        pytest.param(raising, "ValueError: bug", id="raises"),
-        pytest.param(slow, "slow", id="asynchronous"),
-        pytest.param(hanging, "no result within 2 s", id="hangs"),
-    ],
+@cases(
+    "check problem",
+    raises=(raising, "ValueError: bug"),
+    asynchronous=(slow, "slow"),
+    hangs=(hanging, "no result within 2 s"),
 )
 async def test_a_failing_check_is_one_line(check: Check, problem: str) -> None:
     checks = Checks()

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
+from support.cases import cases
 
 from kruise_probe.api.times import utc_now
 from kruise_probe.client.connection import ResponseParser
@@ -199,7 +200,7 @@ UNFINISHED = {
 }
 
 
-@pytest.mark.parametrize(("sent", "tls", "seconds"), UNFINISHED.values(), ids=UNFINISHED)
+@cases("sent tls seconds", **UNFINISHED)
 async def test_client_that_stops_sending_is_closed(sent: bytes, tls: bool, seconds: float) -> None:
     async with serving(echo, tls=server_tls() if tls else None) as served:
         client = served.connect()
@@ -287,7 +288,7 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize(("sent", "status"), REFUSED.values(), ids=REFUSED)
+@cases("sent status", **REFUSED)
 async def test_after_a_refusal_the_rest_is_discarded_for_a_second(sent: bytes, status: int) -> None:
     async with serving(echo) as served:
         client = await served.sent(sent)
@@ -344,7 +345,7 @@ SELECTED = {
 }
 
 
-@pytest.mark.parametrize(("method", "sent", "status"), SELECTED.values(), ids=SELECTED)
+@cases("method sent status", **SELECTED)
 async def test_a_handler_is_selected_by_path_and_method(
     method: str, sent: bytes, status: int
 ) -> None:
@@ -378,7 +379,7 @@ EVICTED: dict[str, tuple[list[tuple[int, bytes]], list[bool]]] = {
 }
 
 
-@pytest.mark.parametrize(("sent", "closed"), EVICTED.values(), ids=EVICTED)
+@cases("sent closed", **EVICTED)
 async def test_a_new_connection_replaces(sent: list[tuple[int, bytes]], closed: list[bool]) -> None:
     async with serving(hangs_for_last, max_connections=3) as served:
         clients = [served.connect() for _ in range(3)]

@@ -5,6 +5,7 @@ import re
 import socket
 
 import pytest
+from support.cases import cases
 
 from kruise_probe.serving.http_server import HttpServer
 from kruise_probe.serving.sockets import BindAddress, BindError, listen
@@ -20,7 +21,7 @@ ADDRESSES = {
 }
 
 
-@pytest.mark.parametrize(("text", "address"), ADDRESSES.values(), ids=ADDRESSES)
+@cases("text address", **ADDRESSES)
 def test_addresses_have_the_notation_of_go(text: str, address: BindAddress | None) -> None:
     assert BindAddress.parse(text) == address
 

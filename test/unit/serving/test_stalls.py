@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import pytest
 from support.background import background
+from support.cases import cases
 
 from kruise_probe.serving.endpoints import (
     MAX_LAG_SECONDS,
@@ -41,12 +42,10 @@ async def test_without_a_delay_there_is_no_stall() -> None:
     assert detector.check() is None
 
 
-@pytest.mark.parametrize(
-    ("seconds", "expected"),
-    [
-        pytest.param(TICK_SECONDS + 1.1 * STALL_SECONDS, True, id="long"),
-        pytest.param(TICK_SECONDS + 0.9 * STALL_SECONDS, False, id="short"),
-    ],
+@cases(
+    "seconds expected",
+    long=(TICK_SECONDS + 1.1 * STALL_SECONDS, True),
+    short=(TICK_SECONDS + 0.9 * STALL_SECONDS, False),
 )
 async def test_a_stall_counts_for_attempts_that_started_before_its_end(
     stall: Stall, seconds: float, expected: bool

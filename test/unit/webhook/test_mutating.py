@@ -4,8 +4,8 @@ import json
 from typing import Any
 
 import msgspec
-import pytest
 from support.builders import Json
+from support.cases import cases
 
 from kruise_probe.api.core import MAX_COMMAND
 from kruise_probe.api.v1alpha1 import PodProbeMarker
@@ -70,30 +70,24 @@ LONG = {"exec": {"command": ["x"] * (MAX_COMMAND + 1)}}
 DEFAULTS = {"port": 80, "scheme": "HTTP", "path": "/"}
 
 
-@pytest.mark.parametrize(
-    ("given", "written"),
-    [
-        pytest.param(probe(condition="InPlaceUpdateReady"), [], id="reserved-condition"),
-        pytest.param(probe(condition=""), [], id="no-condition"),
-        pytest.param(probe(containerName="x"), [], id="no-such-container"),
-        pytest.param(probe(containerName="once"), [], id="init-container"),
-        pytest.param(with_handler(tcpSocket={"port": 1, "host": "x"}), [], id="breaks-a-rule"),
-        pytest.param(probe(containerName="side"), [probe(containerName="side")], id="sidecar"),
-        pytest.param(probe(probe=LONG), [probe(probe=LONG)], id="number-out-of-range"),
-        pytest.param(
-            probe(probe={**EXEC, "timeoutSeconds": 100_000}),
-            [probe(probe={**EXEC, "timeoutSeconds": 3600})],
-            id="timeout-is-clamped",
-        ),
-        pytest.param(
-            with_handler(httpGet={"port": 80}), [with_handler(httpGet=DEFAULTS)], id="http-defaults"
-        ),
-        pytest.param(
-            with_handler(httpGet={"port": 80, "httpHeaders": [{"name": "X-Token", "value": "s"}]}),
-            [with_handler(httpGet=DEFAULTS)],
-            id="no-headers-are-left",
-        ),
-    ],
+@cases(
+    "given written",
+    reserved_condition=(probe(condition="InPlaceUpdateReady"), []),
+    no_condition=(probe(condition=""), []),
+    no_such_container=(probe(containerName="x"), []),
+    init_container=(probe(containerName="once"), []),
+    breaks_a_rule=(with_handler(tcpSocket={"port": 1, "host": "x"}), []),
+    sidecar=(probe(containerName="side"), [probe(containerName="side")]),
+    number_out_of_range=(probe(probe=LONG), [probe(probe=LONG)]),
+    timeout_is_clamped=(
+        probe(probe={**EXEC, "timeoutSeconds": 100_000}),
+        [probe(probe={**EXEC, "timeoutSeconds": 3600})],
+    ),
+    http_defaults=(with_handler(httpGet={"port": 80}), [with_handler(httpGet=DEFAULTS)]),
+    no_headers_are_left=(
+        with_handler(httpGet={"port": 80, "httpHeaders": [{"name": "X-Token", "value": "s"}]}),
+        [with_handler(httpGet=DEFAULTS)],
+    ),
 )
 def test_a_probe_is_written_as_the_daemon_would_run_it_or_not_at_all(
     given: Json, written: list[Json]
@@ -103,17 +97,11 @@ def test_a_probe_is_written_as_the_daemon_would_run_it_or_not_at_all(
     assert annotated(marker("m", given))[:2] == (written, "m" if written else "")
 
 
-@pytest.mark.parametrize(
+@cases(
     "markers",
-    [
-        pytest.param([], id="no-marker"),
-        pytest.param(
-            [marker("m", probe(), selector={"matchLabels": {"app": "b"}})], id="another-selector"
-        ),
-        pytest.param(
-            [marker("m", probe(), deletionTimestamp="2026-01-01T00:00:00Z")], id="deleting"
-        ),
-    ],
+    no_marker=[],
+    another_selector=[marker("m", probe(), selector={"matchLabels": {"app": "b"}})],
+    deleting=[marker("m", probe(), deletionTimestamp="2026-01-01T00:00:00Z")],
 )
 def test_a_pod_without_probes_is_unchanged(markers: list[PodProbeMarker]) -> None:
     assert annotate_pod(pod(), markers).patch == ()
@@ -130,17 +118,11 @@ def test_the_oldest_marker_wins_a_condition_type() -> None:
         assert annotated(*markers) == ([probe("old")], "b", {})
 
 
-@pytest.mark.parametrize(
-    ("headers", "secret"),
-    [
-        pytest.param(
-            ["Authorization", "Proxy-Authorization", "cookie", "Set-Cookie", "X-Api-Key", "apikey",
-             "X-Auth-AdmissionRequest-User", "X-Amz-Security-Token", "X-CLIENT-SECRET", "X-Passwd", "X-Session-Id"],
-            True,
-            id="secret",
-        ),
-        pytest.param(["Accept", "Host", "User-Agent", "X-Probe", "Content-Type"], False, id="public"),
-    ],
+@cases(
+    "headers secret",
+    secret=(["Authorization", "Proxy-Authorization", "cookie", "Set-Cookie", "X-Api-Key", "apikey",
+             "X-Auth-AdmissionRequest-User", "X-Amz-Security-Token", "X-CLIENT-SECRET", "X-Passwd", "X-Session-Id"], True),
+    public=(["Accept", "Host", "User-Agent", "X-Probe", "Content-Type"], False),
 )  # fmt: skip
 def test_headers_that_look_secret_are_omitted(headers: list[str], secret: bool) -> None:
     for header in headers:
@@ -150,19 +132,16 @@ def test_headers_that_look_secret_are_omitted(headers: list[str], secret: bool) 
         assert written["probe"]["httpGet"]["httpHeaders"] == given[secret:], header
 
 
-@pytest.mark.parametrize(
+@cases(
     "change",
-    [
-        pytest.param({"operation": "UPDATE"}, id="update"),
-        pytest.param({"operation": "DELETE"}, id="delete"),
-        pytest.param({"sub_resource": "ephemeralcontainers"}, id="subresource"),
-        pytest.param({"object": msgspec.Raw(b'{"spec": 1}')}, id="undecodable"),
-        pytest.param({"object": msgspec.Raw(b"[" + b"1," * 40_000 + b"1]")}, id="too-many-values"),
-        pytest.param(
-            {"object": pod(annotations={f"k{n}": "v" for n in range(MAX_VALUES)}).object},
-            id="too-many-values-of-a-pod",
-        ),
-    ],
+    update={"operation": "UPDATE"},
+    delete={"operation": "DELETE"},
+    subresource={"sub_resource": "ephemeralcontainers"},
+    undecodable={"object": msgspec.Raw(b'{"spec": 1}')},
+    too_many_values={"object": msgspec.Raw(b"[" + b"1," * 40_000 + b"1]")},
+    too_many_values_of_a_pod={
+        "object": pod(annotations={f"k{n}": "v" for n in range(MAX_VALUES)}).object
+    },
 )
 def test_only_a_new_pod_that_can_be_read_is_changed(change: Json) -> None:
     assert annotate_pod(msgspec.structs.replace(pod(), **change), [ONE]) == ALLOWED

@@ -9,6 +9,7 @@ import pytest
 from prometheus_client import REGISTRY
 from structlog.testing import capture_logs
 from support.background import background
+from support.cases import cases
 
 from kruise_probe.api.errors import FatalError
 from kruise_probe.api.times import utc_now
@@ -25,13 +26,11 @@ from kruise_probe.webhook.server import WebhookTls
 FLAG = "--webhook-client-ca-file"
 
 
-@pytest.mark.parametrize(
-    ("text", "reason"),
-    [
-        pytest.param(None, "No such file or directory", id="missing"),
-        pytest.param("", ".*NO_CERTIFICATE_OR_CRL_FOUND.*", id="empty"),
-        pytest.param("no certificate", ".*NO_CERTIFICATE_OR_CRL_FOUND.*", id="no-certificate"),
-    ],
+@cases(
+    "text reason",
+    missing=(None, "No such file or directory"),
+    empty=("", ".*NO_CERTIFICATE_OR_CRL_FOUND.*"),
+    no_certificate=("no certificate", ".*NO_CERTIFICATE_OR_CRL_FOUND.*"),
 )
 def test_the_error_of_a_bad_ca_file_has_flag_reason_and_remedy(
     tmp_path: Path, text: str | None, reason: str

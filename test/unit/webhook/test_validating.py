@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 from support.builders import Json
+from support.cases import cases
 from support.marker_table import GOOD, INVALID, VALID, Row, edited
 
 from kruise_probe.api.v1alpha1 import MAX_MARKS
@@ -72,21 +73,17 @@ OLD_PATH = edited("probes.0.probe", {"httpGet": {"port": 1, "path": "/50%"}})
 OLD_ENDLESS = edited("probes.0.probe.timeoutSeconds", 7200)
 
 
-@pytest.mark.parametrize(
-    ("new", "old", "allowed"),
-    [
-        pytest.param(marker(OLD_BAD, labels={"a": "b"}), OLD_BAD, True, id="label-on-an-old-one"),
-        pytest.param(marker(OLD_BAD, finalizers=[]), OLD_BAD, True, id="finalizer-of-an-old-one"),
-        pytest.param(marker(OLD_RESERVED, labels={"a": "b"}), OLD_RESERVED, True, id="reserved"),
-        pytest.param(marker(OLD_ENDLESS, finalizers=[]), OLD_ENDLESS, True, id="endless"),
-        pytest.param(marker(OLD_PATH, labels={"a": "b"}), OLD_PATH, True, id="broken-escape"),
-        pytest.param(marker(GOOD), OLD_BAD, True, id="invalid-one-is-corrected"),
-        pytest.param(marker(OLD_BAD), GOOD, False, id="valid-one-becomes-invalid"),
-        pytest.param(
-            marker(edited("selector.matchLabels", {"app": "x"})), GOOD, False, id="selector-changed"
-        ),
-        pytest.param(marker(edited("probes.0.name", "Busy")), GOOD, True, id="probe-renamed"),
-    ],
+@cases(
+    "new old allowed",
+    label_on_an_old_one=(marker(OLD_BAD, labels={"a": "b"}), OLD_BAD, True),
+    finalizer_of_an_old_one=(marker(OLD_BAD, finalizers=[]), OLD_BAD, True),
+    reserved=(marker(OLD_RESERVED, labels={"a": "b"}), OLD_RESERVED, True),
+    endless=(marker(OLD_ENDLESS, finalizers=[]), OLD_ENDLESS, True),
+    broken_escape=(marker(OLD_PATH, labels={"a": "b"}), OLD_PATH, True),
+    invalid_one_is_corrected=(marker(GOOD), OLD_BAD, True),
+    valid_one_becomes_invalid=(marker(OLD_BAD), GOOD, False),
+    selector_changed=(marker(edited("selector.matchLabels", {"app": "x"})), GOOD, False),
+    probe_renamed=(marker(edited("probes.0.name", "Busy")), GOOD, True),
 )
 def test_only_changed_parts_of_an_update_are_validated(new: Json, old: Json, allowed: bool) -> None:
     assert response(review("UPDATE", new, marker(old)))["allowed"] is allowed
@@ -112,12 +109,10 @@ def test_an_update_lists_new_errors_behind_many_old_ones() -> None:
     assert [each["field"] for each in causes(found)] == ["spec.probes[0].name"]
 
 
-@pytest.mark.parametrize(
+@cases(
     "request_",
-    [
-        pytest.param(review("DELETE", None, marker(OLD_BAD)), id="delete"),
-        pytest.param(review("UPDATE", marker(OLD_BAD), None, subResource="status"), id="status"),
-    ],
+    delete=review("DELETE", None, marker(OLD_BAD)),
+    status=review("UPDATE", marker(OLD_BAD), None, subResource="status"),
 )
 def test_requests_that_do_not_change_the_spec_are_allowed(request_: AdmissionRequest) -> None:
     assert response(request_)["allowed"]
@@ -184,12 +179,10 @@ def test_warnings_are_truncated_to_256_characters() -> None:
 BAD = {**GOOD, "probes": [{**GOOD["probes"][0], "containerName": ""}]}
 
 
-@pytest.mark.parametrize(
+@cases(
     "old",
-    [
-        pytest.param({**marker(GOOD), "spec": {"probes": "none"}}, id="of-another-schema"),
-        pytest.param({**marker(BAD), "x": [1] * (MAX_VALUES + 2)}, id="of-too-many-values"),
-    ],
+    of_another_schema={**marker(GOOD), "spec": {"probes": "none"}},
+    of_too_many_values={**marker(BAD), "x": [1] * (MAX_VALUES + 2)},
 )
 def test_an_old_marker_that_is_not_read_excuses_no_error(old: Json) -> None:
     assert response(review("UPDATE", marker(BAD), marker(BAD)))["allowed"] is True

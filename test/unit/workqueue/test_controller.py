@@ -8,6 +8,7 @@ from prometheus_client import REGISTRY
 from structlog.contextvars import merge_contextvars
 from structlog.testing import LogCapture
 from support.background import background
+from support.cases import cases
 
 from kruise_probe.api.errors import ConnectionFailed, ServerError, TooManyRequests
 from kruise_probe.workqueue import queue as queue_module
@@ -79,17 +80,15 @@ class Recorded:
         return [round(at, 3) for _, at in self.calls]
 
 
-@pytest.mark.parametrize(
-    ("outcomes", "times"),
-    [
-        pytest.param([None], [0], id="done"),
-        pytest.param([Result()], [0], id="empty-result"),
-        pytest.param([Result(requeue_after_seconds=7)], [0, 7], id="requeue-after"),
-        pytest.param([Result(requeue_after_seconds=0)], [0, 0], id="requeue-at-once"),
-        pytest.param([ConnectionFailed("refused")], [0, 1], id="retried"),
-        pytest.param([ValueError()] * 3, [0, 1, 3, 7], id="retried-with-growing-backoff"),
-        pytest.param([ValueError(), ValueError(), None], [0, 1, 3], id="retried-until-it-succeeds"),
-    ],
+@cases(
+    "outcomes times",
+    done=([None], [0]),
+    empty_result=([Result()], [0]),
+    requeue_after=([Result(requeue_after_seconds=7)], [0, 7]),
+    requeue_at_once=([Result(requeue_after_seconds=0)], [0, 0]),
+    retried=([ConnectionFailed("refused")], [0, 1]),
+    retried_with_growing_backoff=([ValueError()] * 3, [0, 1, 3, 7]),
+    retried_until_it_succeeds=([ValueError(), ValueError(), None], [0, 1, 3]),
 )
 async def test_result_or_error_decides_when_a_key_is_requeued(
     queue: WorkQueue[str], outcomes: list[Result | Exception | None], times: list[float]
@@ -100,9 +99,10 @@ async def test_result_or_error_decides_when_a_key_is_requeued(
     assert reconcile.times == times
 
 
-@pytest.mark.parametrize(
-    ("retry_after", "least"),
-    [pytest.param(20, 20, id="used"), pytest.param(86_400, 60, id="clamped-to-a-minute")],
+@cases(
+    "retry_after least",
+    used=(20, 20),
+    clamped_to_a_minute=(86_400, 60),
 )
 async def test_retry_after_of_the_server_is_the_minimum_delay(
     queue: WorkQueue[str], retry_after: float, least: float
@@ -118,13 +118,11 @@ async def test_retry_after_of_the_server_is_the_minimum_delay(
     assert third - second == pytest.approx(2, abs=0.01)
 
 
-@pytest.mark.parametrize(
-    ("outcome", "failures"),
-    [
-        pytest.param(None, 0, id="success"),
-        pytest.param(Result(requeue_after_seconds=100), 0, id="requeue-after"),
-        pytest.param(Result(requeue_after_seconds=100, finished=False), 1, id="only-waits"),
-    ],
+@cases(
+    "outcome failures",
+    success=(None, 0),
+    requeue_after=(Result(requeue_after_seconds=100), 0),
+    only_waits=(Result(requeue_after_seconds=100, finished=False), 1),
 )
 async def test_backoff_is_reset_when_there_is_nothing_to_retry(
     queue: WorkQueue[str], outcome: Result | None, failures: int
@@ -134,12 +132,10 @@ async def test_backoff_is_reset_when_there_is_nothing_to_retry(
     assert queue.num_requeues("a") == failures
 
 
-@pytest.mark.parametrize(
+@cases(
     "outcome",
-    [
-        pytest.param(Result(requeue_after_seconds=5), id="requeue"),
-        pytest.param(OSError(), id="retry"),
-    ],
+    requeue=Result(requeue_after_seconds=5),
+    retry=OSError(),
 )
 async def test_the_next_reconcile_of_a_key_has_its_priority(
     queue: WorkQueue[str], outcome: Result | Exception
@@ -149,15 +145,13 @@ async def test_the_next_reconcile_of_a_key_has_its_priority(
     assert await queue.get() == ("a", Priority.LOW)
 
 
-@pytest.mark.parametrize(
-    ("outcome", "result", "level", "panics"),
-    [
-        pytest.param(None, "success", "", 0, id="success"),
-        pytest.param(Result(requeue_after_seconds=99), "requeue_after", "", 0, id="requeue-after"),
-        pytest.param(ServerError("broken"), "error", "warning", 0, id="expected"),
-        pytest.param(TimeoutError("broken"), "error", "warning", 0, id="timeout-within"),
-        pytest.param(AttributeError("broken"), "error", "error", 1, id="unexpected"),
-    ],
+@cases(
+    "outcome result level panics",
+    success=(None, "success", "", 0),
+    requeue_after=(Result(requeue_after_seconds=99), "requeue_after", "", 0),
+    expected=(ServerError("broken"), "error", "warning", 0),
+    timeout_within=(TimeoutError("broken"), "error", "warning", 0),
+    unexpected=(AttributeError("broken"), "error", "error", 1),
 )
 async def test_a_reconcile_is_counted_by_result_and_an_error_logged_once(
     queue: WorkQueue[str],

@@ -1,6 +1,7 @@
 from collections import Counter
 
 import pytest
+from support.cases import cases
 
 from kruise_probe.workqueue.queue import (
     FAIR_TURN_AFTER,
@@ -74,13 +75,11 @@ def test_a_group_without_ready_keys_uses_no_memory() -> None:
 
 
 @pytest.mark.parametrize("now", [0.0, 1e6])
-@pytest.mark.parametrize(
-    ("waited", "turns"),
-    [
-        pytest.param(0.0, "hhhhhhhl" * 3, id="fresh"),
-        pytest.param(OVERDUE_SECONDS - 0.1, "hhhhhhhl" * 3, id="almost-overdue"),
-        pytest.param(OVERDUE_SECONDS, "hl" * 12, id="overdue"),
-    ],
+@cases(
+    "waited turns",
+    fresh=(0.0, "hhhhhhhl" * 3),
+    almost_overdue=(OVERDUE_SECONDS - 0.1, "hhhhhhhl" * 3),
+    overdue=(OVERDUE_SECONDS, "hl" * 12),
 )
 def test_lower_bands_get_every_eighth_turn_and_every_second_once_overdue(
     waited: float, turns: str, now: float

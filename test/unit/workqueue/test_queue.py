@@ -1,6 +1,7 @@
 import asyncio
 
 import pytest
+from support.cases import cases
 
 from kruise_probe.workqueue.queue import MAX_DELAY_SECONDS, WorkQueue
 
@@ -19,8 +20,8 @@ async def test_each_added_key_wakes_one_waiting_worker(queue: WorkQueue[str]) ->
     assert {task.result()[0] for task in getting} == {"a", "b", "c"}
 
 
-@pytest.mark.parametrize("first", [True, False], ids=["first", "last"])
-@pytest.mark.parametrize("added_first", [True, False], ids=["while-it-wakes", "before-it-wakes"])
+@cases("first", first=True, last=False)
+@cases("added_first", while_it_wakes=True, before_it_wakes=False)
 async def test_a_cancelled_get_does_not_keep_a_key_from_others(
     queue: WorkQueue[str], added_first: bool, first: bool
 ) -> None:

@@ -16,6 +16,7 @@ from support.builders import (
     probe_wire,
     state_wire,
 )
+from support.cases import cases
 from support.fake_api import Write, refusing
 from support.running_manager import loop_clock, metric, running_manager, settle
 from support.scene import Scene
@@ -161,7 +162,7 @@ async def test_a_conflict_of_finalizers_is_no_error(api: Scene) -> None:
     assert finalizers == ["example.com/theirs", MARKER_FINALIZER]
 
 
-@pytest.mark.parametrize("subresource", ["", "status"], ids=["finalizer", "status"])
+@cases("subresource", finalizer="", status="status")
 async def test_a_marker_deleted_during_its_write_is_no_error(api: Scene, subresource: str) -> None:
     def remove(write: Write) -> None:
         if write.kind == "PodProbeMarker" and write.subresource == subresource:
@@ -351,16 +352,11 @@ class TestFinalizer:
         await api.run()
         self.assert_nothing_is_left(api)
 
-    @pytest.mark.parametrize(
+    @cases(
         "probe",
-        [
-            pytest.param(probe_wire(condition=None, policies=BOTH), id="label"),
-            pytest.param(
-                probe_wire(condition=None, policies=[policy_wire(annotations={"a": "1"})]),
-                id="annotation",
-            ),
-            pytest.param(probe_wire(), id="condition"),
-        ],
+        label=probe_wire(condition=None, policies=BOTH),
+        annotation=probe_wire(condition=None, policies=[policy_wire(annotations={"a": "1"})]),
+        condition=probe_wire(),
     )
     async def test_a_mark_on_a_pod_that_is_not_probed_keeps_the_finalizer(
         self, api: Scene, probe: Json

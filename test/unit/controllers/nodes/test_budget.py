@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.builders import marker, pod, probe_wire
+from support.cases import cases
 
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.v1alpha1 import PodProbe
@@ -119,16 +120,14 @@ def test_large_entries_of_other_managers_leave_no_room() -> None:
         assert pods_left_out(result) == {"old": 1}
 
 
-@pytest.mark.parametrize(
-    ("wanted", "total", "share"),
-    [
-        pytest.param([1, 2, 3], 10, 3, id="everything-fits"),
-        pytest.param([10, 10], 10, 5, id="two-equals"),
-        pytest.param([2, 10, 10], 12, 5, id="the-rest-is-divided-equally"),
-        pytest.param([2, 3, 100], 12, 7, id="one-gets-what-others-leave"),
-        pytest.param([2, 10], 5, 3, id="one-wants-exactly-its-part-and-a-byte-is-left"),
-        pytest.param([], 10, 10, id="no-tenant"),
-    ],
+@cases(
+    "wanted total share",
+    everything_fits=([1, 2, 3], 10, 3),
+    two_equals=([10, 10], 10, 5),
+    the_rest_is_divided_equally=([2, 10, 10], 12, 5),
+    one_gets_what_others_leave=([2, 3, 100], 12, 7),
+    one_wants_exactly_its_part_and_a_byte_is_left=([2, 10], 5, 3),
+    no_tenant=([], 10, 10),
 )
 def test_equal_shares_are_max_min_fair(wanted: list[int], total: int, share: int) -> None:
     assert equal_share(wanted, total) == share

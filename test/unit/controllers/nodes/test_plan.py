@@ -18,6 +18,7 @@ from support.builders import (
     policy_wire,
     probe_wire,
 )
+from support.cases import cases
 
 from kruise_probe.api.keys import NamespacedName, ProbeName
 from kruise_probe.api.pods import Pod
@@ -59,40 +60,35 @@ def names(entries: Entries) -> dict[str, list[str]]:
     return {each.name: [probe.name for probe in each.probes or ()] for each in entries}
 
 
-@pytest.mark.parametrize(
-    ("of", "probed"),
-    [
-        pytest.param(pod(), True, id="running"),
-        pytest.param(pod(phase="Pending"), True, id="pending-but-initialised"),
-        pytest.param(pod(ip=""), True, id="without-an-ip-yet"),
-        pytest.param(pod(initialized=False), False, id="not-initialised"),
-        pytest.param(pod(deleting=True), False, id="terminating"),
-        pytest.param(pod(phase="Succeeded"), False, id="succeeded"),
-        pytest.param(pod(phase="Failed"), False, id="failed"),
-        pytest.param(pod(node=""), False, id="not-scheduled"),
-        pytest.param(pod(annotations={"kubernetes.io/config.mirror": "x"}), False, id="static"),
-        pytest.param(pod(containers=[container_wire("other")]), False, id="no-such-container"),
-    ],
+@cases(
+    "of probed",
+    running=(pod(), True),
+    pending_but_initialised=(pod(phase="Pending"), True),
+    without_an_ip_yet=(pod(ip=""), True),
+    not_initialised=(pod(initialized=False), False),
+    terminating=(pod(deleting=True), False),
+    succeeded=(pod(phase="Succeeded"), False),
+    failed=(pod(phase="Failed"), False),
+    not_scheduled=(pod(node=""), False),
+    static=(pod(annotations={"kubernetes.io/config.mirror": "x"}), False),
+    no_such_container=(pod(containers=[container_wire("other")]), False),
 )
 def test_a_pod_is_planned_while_it_can_be_probed(of: Pod, probed: bool) -> None:
     assert bool(planned([of], [marker()])) is probed
 
 
-@pytest.mark.parametrize(
-    ("of", "port"),
-    [
-        pytest.param(pod(containers=[container_wire(ports={"http": 80})]), 80, id="resolved"),
-        pytest.param(pod(containers=[container_wire(ports={"x": 80})]), "http", id="left-to-the-daemon"),
-        pytest.param(
-            pod(
-                containers=[container_wire("other")],
-                init_containers=[container_wire(ports={"http": 90}, sidecar=True)],
-            ),
-            90,
-            id="of-a-sidecar",
+@cases(
+    "of port",
+    resolved=(pod(containers=[container_wire(ports={"http": 80})]), 80),
+    left_to_the_daemon=(pod(containers=[container_wire(ports={"x": 80})]), "http"),
+    of_a_sidecar=(
+        pod(
+            containers=[container_wire("other")],
+            init_containers=[container_wire(ports={"http": 90}, sidecar=True)],
         ),
-    ],
-)  # fmt: skip
+        90,
+    ),
+)
 @pytest.mark.parametrize("handler", ["httpGet", "tcpSocket"])
 def test_a_port_name_is_resolved_from_its_container(handler: str, of: Pod, port: int | str) -> None:
     probe = probe_wire(handler={handler: {"port": "http"}})
@@ -102,13 +98,11 @@ def test_a_port_name_is_resolved_from_its_container(handler: str, of: Pod, port:
     assert action.port == port
 
 
-@pytest.mark.parametrize(
-    ("started", "expected"),
-    [
-        pytest.param([], ["web#plain"], id="not-yet"),
-        pytest.param(["slow"], ["web#gated", "web#plain"], id="started"),
-        pytest.param(["main"], ["web#plain"], id="another-one-started"),
-    ],
+@cases(
+    "started expected",
+    not_yet=([], ["web#plain"]),
+    started=(["slow"], ["web#gated", "web#plain"]),
+    another_one_started=(["main"], ["web#plain"]),
 )
 def test_a_startup_probe_gates_its_own_container_only(
     started: list[str], expected: list[str]
@@ -140,14 +134,12 @@ ENDING = marker(
 OTHER = marker("gateway", probes=[probe_wire("p", condition="c/other")])
 
 
-@pytest.mark.parametrize(
-    ("marked", "kept"),
-    [
-        pytest.param(pod("web-1", labels={"app": "web", "l": "1"}, owned=MARK), True, id="one-that-matches"),
-        pytest.param(pod("web-1", labels={"l": "1"}, owned=MARK), True, id="one-that-no-longer-matches"),
-        pytest.param(pod("x", namespace="other", labels={"l": "1"}, owned=MARK), False, id="of-another-namespace"),
-    ],
-)  # fmt: skip
+@cases(
+    "marked kept",
+    one_that_matches=(pod("web-1", labels={"app": "web", "l": "1"}, owned=MARK), True),
+    one_that_no_longer_matches=(pod("web-1", labels={"l": "1"}, owned=MARK), True),
+    of_another_namespace=(pod("x", namespace="other", labels={"l": "1"}, owned=MARK), False),
+)
 def test_a_marked_pod_keeps_the_entries_of_a_deleted_marker_on_its_node(
     marked: Pod, kept: bool
 ) -> None:

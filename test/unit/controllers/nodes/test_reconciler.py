@@ -12,6 +12,7 @@ from support.builders import (
     probe_wire,
     state_wire,
 )
+from support.cases import cases
 from support.fake_api import Write, refusing
 from support.running_manager import metric, settle
 from support.scene import Scene, scene
@@ -93,7 +94,7 @@ async def test_pods_are_probed_that_match_every_requirement(
         assert api.probes() == {f"web-{moved[name]}": ["web#healthy"] for name in tiers}
 
 
-@pytest.mark.parametrize("ip", ["127.9.9.9", ""], ids=["changed", "lost"])
+@cases("ip", changed="127.9.9.9", lost="")
 async def test_the_entry_has_the_current_pod_ip(api: Scene, ip: str) -> None:
     async with api.running():
         await api.change(PODS, "web-0", {"status": {"podIP": ip}})
@@ -137,15 +138,13 @@ TWICE = ENTRY | {"probes": [PROBE | {"probe": {"exec": {"command": ["false"]}}},
 WITHOUT_IP = {"name": "x", "namespace": "y", "uid": "z"}
 
 
-@pytest.mark.parametrize(
+@cases(
     "damage",
-    [
-        pytest.param({"spec": {"podProbes": None}}, id="emptied"),
-        pytest.param({"spec": {"podProbes": [WITHOUT_IP | {"IP": ""}]}}, id="replaced"),
-        pytest.param({"spec": {"podProbes": [TWICE]}}, id="duplicated"),
-        pytest.param({"metadata": {"ownerReferences": None}}, id="disowned"),
-        pytest.param(None, id="deleted"),
-    ],
+    emptied={"spec": {"podProbes": None}},
+    replaced={"spec": {"podProbes": [WITHOUT_IP | {"IP": ""}]}},
+    duplicated={"spec": {"podProbes": [TWICE]}},
+    disowned={"metadata": {"ownerReferences": None}},
+    deleted=None,
 )
 async def test_a_nodepodprobe_edited_by_hand_is_reverted(api: Scene, damage: Json | None) -> None:
     async with api.running():

@@ -3,7 +3,6 @@
 from typing import Any
 
 import msgspec
-import pytest
 from hypothesis import given
 from support import strategies
 from support.builders import (
@@ -14,6 +13,7 @@ from support.builders import (
     policy_wire,
     probe_wire,
 )
+from support.cases import cases
 
 from kruise_probe.api.extraction import FromMessage
 from kruise_probe.api.resources import MARKERS
@@ -43,14 +43,12 @@ def test_the_cache_of_claims_is_bounded_in_bytes() -> None:
     _cache.clear()
 
 
-@pytest.mark.parametrize(
-    ("labels", "regex"),
-    [
-        pytest.param({"l": "v" * 51, "m": "s"}, "x", id="value"),
-        pytest.param({"l" * 51: "v", "m": "s"}, "x", id="key"),
-        pytest.param({"l": "v", "m": "s" * 51}, "x", id="static-value-of-a-pattern"),
-        pytest.param({"l": "v", "m": "s"}, "x" * 51, id="pattern"),
-    ],
+@cases(
+    "labels regex",
+    value=({"l": "v" * 51, "m": "s"}, "x"),
+    key=({"l" * 51: "v", "m": "s"}, "x"),
+    static_value_of_a_pattern=({"l": "v", "m": "s" * 51}, "x"),
+    pattern=({"l": "v", "m": "s"}, "x" * 51),
 )
 def test_each_text_of_a_claim_counts_as_memory(labels: dict[str, str], regex: str) -> None:
     """The texts are those of tenants."""

@@ -3,7 +3,6 @@
 from datetime import UTC, datetime
 
 import msgspec
-import pytest
 from hypothesis import given
 from support import strategies
 from support.builders import (
@@ -17,6 +16,7 @@ from support.builders import (
     state,
     states,
 )
+from support.cases import cases
 from support.fake_api import patched_pod
 
 from kruise_probe.api.names import MANAGER_FIELD_MANAGER
@@ -52,14 +52,12 @@ def at(moved: str) -> Json:
     return condition_wire(C, "False", lastTransitionTime=moved)
 
 
-@pytest.mark.parametrize(
-    ("reported", "sent"),
-    [
-        pytest.param("2026-01-01T00:01:00Z", "2026-01-01T00:01:00Z", id="as-it-should-be"),
-        pytest.param("2026-01-01t00:01:00Z", "2026-01-01T00:01:00Z", id="lower-case"),
-        pytest.param("2026-01-01T02:01:00.5+02:00", "2026-01-01T00:01:00Z", id="of-another-zone"),
-        pytest.param("0001-01-01T00:00:00Z", "0001-01-01T00:00:00Z", id="first-year"),
-    ],
+@cases(
+    "reported sent",
+    as_it_should_be=("2026-01-01T00:01:00Z", "2026-01-01T00:01:00Z"),
+    lower_case=("2026-01-01t00:01:00Z", "2026-01-01T00:01:00Z"),
+    of_another_zone=("2026-01-01T02:01:00.5+02:00", "2026-01-01T00:01:00Z"),
+    first_year=("0001-01-01T00:00:00Z", "0001-01-01T00:00:00Z"),
 )
 def test_times_are_sent_in_the_format_of_the_api_server(reported: str, sent: str) -> None:
     """A malformed time would make the API server refuse the whole patch."""
@@ -69,18 +67,16 @@ def test_times_are_sent_in_the_format_of_the_api_server(reported: str, sent: str
     assert (condition.last_probe_time, condition.last_transition_time) == (sent, sent)
 
 
-@pytest.mark.parametrize(
-    ("current", "result", "stale", "moved"),
-    [
-        pytest.param(condition_wire(C, message="old"), state(message="new"), "", None, id="unchanged-status"),
-        pytest.param(at("2025-01-01T00:00:00Z"), state(), "", "2026-01-01T00:01:00Z", id="of-the-node"),
-        pytest.param(at("2026-01-01T00:01:00Z"), state(), "", "2026-01-01T00:01:00Z", id="twice-in-a-second"),
-        pytest.param(at("2026-01-01T11:00:00Z"), state(), "", "2026-01-01T12:00:00Z", id="never-back"),
-        pytest.param(None, state(moved=""), "", "2026-01-01T12:00:00Z", id="none-reported"),
-        pytest.param(None, state(moved="yesterday"), "", "2026-01-01T12:00:00Z", id="malformed"),
-        pytest.param(condition_wire(C), state(), "expired", "2026-01-01T12:00:00Z", id="decided-by-the-manager"),
-    ],
-)  # fmt: skip
+@cases(
+    "current result stale moved",
+    unchanged_status=(condition_wire(C, message="old"), state(message="new"), "", None),
+    of_the_node=(at("2025-01-01T00:00:00Z"), state(), "", "2026-01-01T00:01:00Z"),
+    twice_in_a_second=(at("2026-01-01T00:01:00Z"), state(), "", "2026-01-01T00:01:00Z"),
+    never_back=(at("2026-01-01T11:00:00Z"), state(), "", "2026-01-01T12:00:00Z"),
+    none_reported=(None, state(moved=""), "", "2026-01-01T12:00:00Z"),
+    malformed=(None, state(moved="yesterday"), "", "2026-01-01T12:00:00Z"),
+    decided_by_the_manager=(condition_wire(C), state(), "expired", "2026-01-01T12:00:00Z"),
+)
 def test_the_transition_time_is(
     current: Json | None, result: ContainerProbeState, stale: str, moved: str | None
 ) -> None:
@@ -166,12 +162,10 @@ def test_a_gate_that_is_probed_again_loses_reason_probe_removed() -> None:
     assert body["status"]["conditions"][0]["reason"] is None
 
 
-@pytest.mark.parametrize(
+@cases(
     "results",
-    [
-        pytest.param({}, id="no-state-yet"),
-        pytest.param(states(state(state="Unknown")), id="unknown"),
-    ],
+    no_state_yet={},
+    unknown=states(state(state="Unknown")),
 )
 def test_a_value_that_the_new_owner_never_writes_is_removed_at_once(
     results: dict[str, ContainerProbeState],
@@ -198,16 +192,14 @@ ROLE = [
 UNKNOWN = policy_wire("Unknown", {"role": "unknown"}, from_message=[{"annotation": "why"}])
 
 
-@pytest.mark.parametrize(
-    ("result", "message", "labels", "annotations"),
-    [
-        pytest.param("Succeeded", "role=primary", {"role": "primary"}, {}, id="value"),
-        pytest.param("Succeeded", "starting", {"role": "none"}, {}, id="static-if-nothing-matches"),
-        pytest.param("Succeeded", "role=a b", {"role": "none"}, {}, id="static-if-invalid"),
-        pytest.param("Failed", "no disk\nmore", {}, {"why": "no disk"}, id="first-line"),
-        pytest.param("Failed", "", {}, {}, id="no-value-and-no-static-value"),
-        pytest.param("Unknown", "role=x", {}, {}, id="unknown-without-a-policy"),
-    ],
+@cases(
+    "result message labels annotations",
+    value=("Succeeded", "role=primary", {"role": "primary"}, {}),
+    static_if_nothing_matches=("Succeeded", "starting", {"role": "none"}, {}),
+    static_if_invalid=("Succeeded", "role=a b", {"role": "none"}, {}),
+    first_line=("Failed", "no disk\nmore", {}, {"why": "no disk"}),
+    no_value_and_no_static_value=("Failed", "", {}, {}),
+    unknown_without_a_policy=("Unknown", "role=x", {}, {}),
 )
 def test_values_come_from_the_message_of_the_result(
     result: str, message: str, labels: Json, annotations: Json
@@ -218,14 +210,12 @@ def test_values_come_from_the_message_of_the_result(
     assert keys_of(changes) == (labels, annotations) if changes else not labels
 
 
-@pytest.mark.parametrize(
-    ("results", "stale", "left_out"),
-    [
-        pytest.param(states(state(state="Unknown", message="gone")), "", {}, id="reported"),
-        pytest.param(states(state(message="role=a")), "no Lease", {}, id="stale-agent"),
-        pytest.param({}, "no Lease", {}, id="stale-agent-without-a-state"),
-        pytest.param(states(state(message="role=a")), "", {"web": NO_ROOM}, id="left-out"),
-    ],
+@cases(
+    "results stale left_out",
+    reported=(states(state(state="Unknown", message="gone")), "", {}),
+    stale_agent=(states(state(message="role=a")), "no Lease", {}),
+    stale_agent_without_a_state=({}, "no Lease", {}),
+    left_out=(states(state(message="role=a")), "", {"web": NO_ROOM}),
 )
 def test_the_policy_for_unknown_is_applied_to(
     results: States, stale: str, left_out: dict[str, LeftOut]

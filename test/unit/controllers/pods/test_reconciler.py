@@ -19,6 +19,7 @@ from support.builders import (
     probe_wire,
     state_wire,
 )
+from support.cases import cases
 from support.fake_api import LATENCY_SECONDS, Write, refusing
 from support.running_manager import loop_clock, metric, running_manager, settle
 from support.scene import Scene, scene
@@ -137,34 +138,28 @@ def succeeded(labels: dict[str, str]) -> Json:
     return probe_wire(policies=[policy_wire("Succeeded", labels)])
 
 
-@pytest.mark.parametrize(
-    ("edit", "marks"),
-    [
-        pytest.param({"probes": []}, BARE, id="probe-removed"),
-        pytest.param({"selector": {"matchLabels": {"app": "other"}}}, BARE, id="selector-edited"),
-        pytest.param(
-            {"probes": [succeeded({"healthy": "true"})]},
-            ({"healthy": "true"}, {}, {C}),
-            id="annotation-removed-from-the-policy",
-        ),
-        pytest.param(
-            {"probes": [succeeded({"healthy": "yes", "new": "1"})]},
-            ({"healthy": "yes", "new": "1"}, {}, {C}),
-            id="policy-edited",
-        ),
-        pytest.param(
-            {"probes": [probe_wire(condition="c/other", policies=POLICIES)]},
-            (*MARKED[:2], {"c/other"}),
-            id="condition-type-renamed",
-        ),
-        pytest.param(
-            {"probes": [probe_wire("renamed", policies=POLICIES)]},
-            MARKED,
-            id="probe-renamed-keeps-marks-until-its-first-result",
-        ),
-    ],
+@cases(
+    "edit marks",
+    probe_removed=({"probes": []}, BARE),
+    selector_edited=({"selector": {"matchLabels": {"app": "other"}}}, BARE),
+    annotation_removed_from_the_policy=(
+        {"probes": [succeeded({"healthy": "true"})]},
+        ({"healthy": "true"}, {}, {C}),
+    ),
+    policy_edited=(
+        {"probes": [succeeded({"healthy": "yes", "new": "1"})]},
+        ({"healthy": "yes", "new": "1"}, {}, {C}),
+    ),
+    condition_type_renamed=(
+        {"probes": [probe_wire(condition="c/other", policies=POLICIES)]},
+        (*MARKED[:2], {"c/other"}),
+    ),
+    probe_renamed_keeps_marks_until_its_first_result=(
+        {"probes": [probe_wire("renamed", policies=POLICIES)]},
+        MARKED,
+    ),
 )
-@pytest.mark.parametrize("running", [True, False], ids=["running", "manager-was-down"])
+@cases("running", running=True, manager_was_down=False)
 async def test_marks_follow_edits_of_the_marker(
     api: Scene, edit: Json, marks: object, running: bool
 ) -> None:
@@ -228,9 +223,10 @@ def edit_command(api: Scene, *others: Json) -> str:
 FIRST = state_wire(probed="2026-01-01T00:00:01Z", probe_hash=HASH)
 
 
-@pytest.mark.parametrize(
-    ("leads", "second"),
-    [pytest.param(True, 9, id="leader"), pytest.param(False, 1, id="standby-as-its-leader-does")],
+@cases(
+    "leads second",
+    leader=(True, 9),
+    standby_as_its_leader_does=(False, 1),
 )
 async def test_the_first_result_of_an_edited_probe_writes_the_condition_once(
     api: Scene, leads: bool, second: int
@@ -263,13 +259,11 @@ async def test_an_edited_probe_is_written_after_a_failure_and_a_result_of_anothe
     assert api.condition("c/other") == ("False", "")
 
 
-@pytest.mark.parametrize(
+@cases(
     "edit",
-    [
-        pytest.param({"labels": {"healthy": None}}, id="label-removed"),
-        pytest.param({"labels": {"healthy": "no"}}, id="label-edited"),
-        pytest.param({"annotations": {"cost": "99"}}, id="annotation-edited"),
-    ],
+    label_removed={"labels": {"healthy": None}},
+    label_edited={"labels": {"healthy": "no"}},
+    annotation_edited={"annotations": {"cost": "99"}},
 )
 async def test_marks_that_others_change_are_written_again(api: Scene, edit: Json) -> None:
     async with api.running(state_wire()):
@@ -289,12 +283,10 @@ async def test_a_message_of_another_daemon_is_normalised_before_matching(
     assert api.marks() == ({"role": "idle"}, {"line": "idle"}, {C})
 
 
-@pytest.mark.parametrize(
-    ("deletes", "lost"),
-    [
-        pytest.param(False, ("metadata", "labels"), id="label"),
-        pytest.param(True, ("status", "conditions"), id="deleted-condition"),
-    ],
+@cases(
+    "deletes lost",
+    label=(False, ("metadata", "labels")),
+    deleted_condition=(True, ("status", "conditions")),
 )
 async def test_a_mark_that_the_response_lacks_is_written_again_after_a_second(
     api: Scene, deletes: bool, lost: tuple[str, str]
@@ -320,12 +312,10 @@ async def test_a_mark_that_the_response_lacks_is_written_again_after_a_second(
     assert second - first == pytest.approx(CONTESTED_SECONDS + LATENCY_SECONDS, abs=0.001)
 
 
-@pytest.mark.parametrize(
+@cases(
     "policy",
-    [
-        pytest.param(policy_wire(labels={APPLIED: "x"}), id="labels"),
-        pytest.param(policy_wire(annotations={APPLIED: "x"}), id="annotations"),
-    ],
+    labels=policy_wire(labels={APPLIED: "x"}),
+    annotations=policy_wire(annotations={APPLIED: "x"}),
 )
 async def test_a_key_that_kubectl_owns_causes_no_endless_writes_or_waits(
     api: Scene, policy: Json
@@ -472,14 +462,12 @@ class TestAValueThatTheServerRefuses:
             assert api.says(marker="bad")[1] == "AsExpected"
 
 
-@pytest.mark.parametrize(
+@cases(
     "change",
-    [
-        pytest.param({"status": {"conditions": [condition_wire("Initialized", "False")]}}, id="not-initialised"),
-        pytest.param({"spec": {"nodeName": "node-2"}}, id="moved"),
-        pytest.param(None, id="node-deleted"),
-    ],
-)  # fmt: skip
+    not_initialised={"status": {"conditions": [condition_wire("Initialized", "False")]}},
+    moved={"spec": {"nodeName": "node-2"}},
+    node_deleted=None,
+)
 async def test_marks_stay_while_the_pod_is_not_probed_for_a_while(
     api: Scene, change: Json | None
 ) -> None:
@@ -500,15 +488,10 @@ async def test_marks_stay_while_the_pod_is_not_probed_for_a_while(
         assert npp is None or npp["spec"] == {}
 
 
-@pytest.mark.parametrize(
+@cases(
     "change",
-    [
-        pytest.param({"status": {"phase": "Succeeded"}}, id="finished"),
-        pytest.param(
-            {"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["a/b"]}},
-            id="terminating",
-        ),
-    ],
+    finished={"status": {"phase": "Succeeded"}},
+    terminating={"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["a/b"]}},
 )
 async def test_pods_that_have_ended_are_not_written(api: Scene, change: Json) -> None:
     api.edit(PODS, "web-0", change)
@@ -588,17 +571,15 @@ class TestSilentAgents:
             assert api.count(since=before) == {}
             assert reconciles() == reconciled
 
-    @pytest.mark.parametrize(
-        ("renewed", "at", "change"),
-        [
-            pytest.param(NOW, LATE, lambda api: api.put(LEASES, lease_wire(renewed=EARLY)), id="the-lease-is-set-back"),
-            pytest.param(NOW, LATE, lambda api: api.put(LEASES, lease_wire(seconds=1)), id="the-lease-is-shortened"),
-            pytest.param("2026-01-01T02:00:00Z", "2026-01-01T02:00:05Z", None, id="its-clock-is-ahead"),
-            pytest.param(NOW, "2026-01-01T01:00:00Z", None, id="its-result-is-of-our-future"),
-            pytest.param(EARLY, SOON, lambda api: api.remove(NODE_POD_PROBES, "node-1"), id="a-newer-result-goes-with-the-object"),
-            pytest.param(EARLY, SOON, lambda api: api.publish(), id="a-newer-result-leaves-the-status"),
-            pytest.param(EARLY, SOON, lambda api: api.publish(SET_BACK), id="a-newer-result-is-set-back"),
-        ],
+    @cases(
+        "renewed at change",
+        the_lease_is_set_back=(NOW, LATE, lambda api: api.put(LEASES, lease_wire(renewed=EARLY))),
+        the_lease_is_shortened=(NOW, LATE, lambda api: api.put(LEASES, lease_wire(seconds=1))),
+        its_clock_is_ahead=("2026-01-01T02:00:00Z", "2026-01-01T02:00:05Z", None),
+        its_result_is_of_our_future=(NOW, "2026-01-01T01:00:00Z", None),
+        a_newer_result_goes_with_the_object=(EARLY, SOON, lambda api: api.remove(NODE_POD_PROBES, "node-1")),
+        a_newer_result_leaves_the_status=(EARLY, SOON, lambda api: api.publish()),
+        a_newer_result_is_set_back=(EARLY, SOON, lambda api: api.publish(SET_BACK)),
     )  # fmt: skip
     async def test_a_daemon_without_renewals_becomes_stale_also_if(
         self, api: Scene, renewed: str, at: str, change: Callable[[Scene], None] | None
@@ -760,7 +741,7 @@ class TestSilentAgents:
             await settle(3600)
             assert api.condition() == FRESH
 
-    @pytest.mark.parametrize("seconds", [-3600, 120], ids=["back", "forward"])
+    @cases("seconds", back=-3600, forward=120)
     async def test_a_step_of_our_clock_makes_no_daemon_stale(
         self, api: Scene, seconds: int
     ) -> None:
@@ -809,19 +790,13 @@ class TestEmptiedManagedFields:
         api.put(NODE_POD_PROBES, npp_wire(statuses=[pod_status_wire(wire, probed("00:00:01"))]))
         return api
 
-    @pytest.mark.parametrize(
+    @cases(
         "end",
-        [
-            pytest.param(lambda api: api.remove(MARKERS, "web"), id="marker-deleted"),
-            pytest.param(
-                lambda api: api.put_marker(probe_wire("another", condition="c/b")),
-                id="probe-removed",
-            ),
-            pytest.param(
-                lambda api: api.edit(PODS, "web-0", {"metadata": {"labels": {"app": "x"}}}),
-                id="no-longer-selected",
-            ),
-        ],
+        marker_deleted=lambda api: api.remove(MARKERS, "web"),
+        probe_removed=lambda api: api.put_marker(probe_wire("another", condition="c/b")),
+        no_longer_selected=lambda api: api.edit(
+            PODS, "web-0", {"metadata": {"labels": {"app": "x"}}}
+        ),
     )
     async def test_marks_that_nobody_owns_are_removed_when_the_intent_ends(
         self, api: Scene, end: Callable[[Scene], None]

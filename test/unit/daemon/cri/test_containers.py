@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 from support.background import background, no_failed_callback
+from support.cases import cases
 from support.fake_runtime import FakeContainer, ScriptedRuntime
 
 from kruise_probe.daemon.cri.containers import ContainerKey, ContainerWatcher, newest
@@ -311,7 +312,7 @@ LISTS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("containers", LISTS.values(), ids=LISTS.keys())
+@cases("containers", **LISTS)
 @given(data=st.data())
 def test_newest_container_of_a_name(containers: list[RuntimeContainer], data: st.DataObject) -> None:  # fmt: skip
     chosen = newest(data.draw(st.permutations(containers)))

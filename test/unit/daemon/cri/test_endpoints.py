@@ -8,6 +8,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
+from support.cases import cases
 from support.fake_runtime import ScriptedRuntime, served
 
 from kruise_probe.daemon.cri.endpoints import KNOWN_ENDPOINTS, NodeRuntime
@@ -49,14 +50,12 @@ def runtime_of(sockets: Sockets, *names: str) -> NodeRuntime:
     return NodeRuntime(list(map(sockets.endpoint, names)))
 
 
-@pytest.mark.parametrize(
-    ("pods", "used"),
-    [
-        pytest.param({"b": 1}, "b", id="the-first-that-responds"),
-        pytest.param({"a": 1, "b": 1}, "a", id="the-first-of-two"),
-        pytest.param({"a": 0, "b": 1}, "b", id="the-one-with-pods"),
-        pytest.param({"a": 0, "b": 0}, "a", id="without-pods"),
-    ],
+@cases(
+    "pods used",
+    the_first_that_responds=({"b": 1}, "b"),
+    the_first_of_two=({"a": 1, "b": 1}, "a"),
+    the_one_with_pods=({"a": 0, "b": 1}, "b"),
+    without_pods=({"a": 0, "b": 0}, "a"),
 )
 async def test_the_runtime_with_pods_is_used(
     sockets: Sockets, pods: dict[str, int], used: str
@@ -111,13 +110,11 @@ async def test_endpoint_that_does_not_respond_is_named_once_with_the_reason(
     )
 
 
-@pytest.mark.parametrize(
-    ("names", "where"),
-    [
-        pytest.param("a", "at {0}; name", id="one"),
-        pytest.param("abc", "at {0} or {1} or {2}; name", id="up-to-three-by-name"),
-        pytest.param("abcd", "at any of 4 known paths such as {1}; name", id="more-by-example"),
-    ],
+@cases(
+    "names where",
+    one=("a", "at {0}; name"),
+    up_to_three_by_name=("abc", "at {0} or {1} or {2}; name"),
+    more_by_example=("abcd", "at any of 4 known paths such as {1}; name"),
 )
 async def test_the_paths_without_a_socket_are_reported(
     sockets: Sockets, names: str, where: str

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from support import programs
 from support.background import background
+from support.cases import cases
 from support.fake_runtime import Script, ScriptedRuntime, exit_with, hang, refuse, served, succeed
 from support.patience import PATIENCE_SECONDS
 
@@ -78,7 +79,7 @@ FAILURES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("call", "failure", "kind"), FAILURES.values(), ids=FAILURES)
+@cases("call failure kind", **FAILURES)
 async def test_failures_of_calls_are_distinguished(
     socket: Path, call: str, failure: RuntimeFailure, kind: type[RuntimeFailure]
 ) -> None:
@@ -98,15 +99,11 @@ async def test_failures_of_calls_are_distinguished(
     assert type(caught.value) is kind
 
 
-@pytest.mark.parametrize(
-    ("stdout", "stderr"),
-    [
-        pytest.param(MAX_EXEC_RESPONSE_BYTES, 0, id="stdout"),
-        pytest.param(
-            MAX_EXEC_RESPONSE_BYTES // 2, MAX_EXEC_RESPONSE_BYTES // 2, id="both-together"
-        ),
-        pytest.param(16 << 20, 16 << 20, id="all-that-containerd-sends"),
-    ],
+@cases(
+    "stdout stderr",
+    stdout=(MAX_EXEC_RESPONSE_BYTES, 0),
+    both_together=(MAX_EXEC_RESPONSE_BYTES // 2, MAX_EXEC_RESPONSE_BYTES // 2),
+    all_that_containerd_sends=(16 << 20, 16 << 20),
 )
 async def test_e7_an_output_above_the_limit_is_no_result(
     socket: Path, stdout: int, stderr: int
@@ -151,12 +148,10 @@ async def test_exec_impossible_has_a_stable_message(socket: Path) -> None:
     assert str(caught.value) == told.format("")
 
 
-@pytest.mark.parametrize(
-    ("hangs", "kind"),
-    [
-        pytest.param(False, ExecTimeout, id="the-command-only"),
-        pytest.param(True, RuntimeUnavailable, id="the-whole-runtime"),
-    ],
+@cases(
+    "hangs kind",
+    the_command_only=(False, ExecTimeout),
+    the_whole_runtime=(True, RuntimeUnavailable),
 )
 async def test_a_runtime_that_never_ends_an_exec_is_not_waited_for(
     socket: Path, hangs: bool, kind: type[RuntimeFailure]
@@ -188,14 +183,12 @@ async def test_a_runtime_that_never_ends_an_exec_is_not_waited_for(
         await until("the stream is cancelled", holds=lambda: not scripted.in_flight)
 
 
-@pytest.mark.parametrize(
-    ("failure", "kind"),
-    [
-        pytest.param(None, ExecTimeout, id="the-runtime-responds"),
-        pytest.param(RuntimeFailure("disk is full"), ExecTimeout, id="an-error-is-a-response"),
-        pytest.param(RuntimeUnavailable("away"), RuntimeUnavailable, id="unavailable"),
-        pytest.param(ExecTimeout(1), RuntimeUnavailable, id="no-response"),
-    ],
+@cases(
+    "failure kind",
+    the_runtime_responds=(None, ExecTimeout),
+    an_error_is_a_response=(RuntimeFailure("disk is full"), ExecTimeout),
+    unavailable=(RuntimeUnavailable("away"), RuntimeUnavailable),
+    no_response=(ExecTimeout(1), RuntimeUnavailable),
 )
 async def test_timeout_is_that_of_the_command_only_if_the_runtime_responds(
     socket: Path, failure: RuntimeFailure | None, kind: type[RuntimeFailure]

@@ -1,5 +1,6 @@
 import pytest
 from support.builders import entry_of
+from support.cases import cases
 from support.fake_runtime import Script, ScriptedRuntime, exit_with, hang, refuse, succeed
 
 from kruise_probe.api.core import ExecAction, Probe
@@ -24,26 +25,22 @@ async def attempt_with(script: Script, *, timeout: int | None = None) -> ProbeRe
     return await prober.run(Target("", container.id))
 
 
-@pytest.mark.parametrize(
-    ("script", "result"),
-    [
-        pytest.param(succeed(b"fine\n"), success("fine"), id="stdout-of-success"),
-        pytest.param(succeed(b"fine", b"warning"), success("fine"), id="not-its-stderr"),
-        pytest.param(exit_with(1, b"out", b"err"), failure("err\nout"), id="failure"),
-        pytest.param(exit_with(137), failure("exit code 137 (signal 9)"), id="killed"),
-    ],
+@cases(
+    "script result",
+    stdout_of_success=(succeed(b"fine\n"), success("fine")),
+    not_its_stderr=(succeed(b"fine", b"warning"), success("fine")),
+    failure=(exit_with(1, b"out", b"err"), failure("err\nout")),
+    killed=(exit_with(137), failure("exit code 137 (signal 9)")),
 )
 async def test_message_is_what_the_command_printed(script: Script, result: ProbeResult) -> None:
     assert await attempt_with(script) == result
 
 
-@pytest.mark.parametrize(
-    ("timeout", "effective", "text"),
-    [
-        pytest.param(90, 90, "90s", id="given"),
-        pytest.param(None, 1, "1s", id="absent"),
-        pytest.param(0, 1, "1s", id="zero"),
-    ],
+@cases(
+    "timeout effective text",
+    given=(90, 90, "90s"),
+    absent=(None, 1, "1s"),
+    zero=(0, 1, "1s"),
 )
 async def test_command_that_hangs_fails_at_its_timeout(
     looptime: float, timeout: int | None, effective: int, text: str

@@ -14,6 +14,7 @@ import pytest
 from grpc_health.v1 import health_pb2
 from grpc_health.v1._async import HealthServicer
 from grpc_health.v1.health_pb2_grpc import add_HealthServicer_to_server
+from support.cases import cases
 from support.scripted_server import self_signed, serving, silent
 from support.sockets import time_waits
 
@@ -227,7 +228,7 @@ RESPONSES: dict[str, tuple[bytes, str | None]] = {
 
 
 @pytest.mark.parametrize("name", RESPONSES)
-@pytest.mark.parametrize("split", [False, True], ids=["whole", "split"])
+@cases("split", whole=False, split=True)
 async def test_bytes_of_a_server_succeed_or_fail(name: str, *, split: bool) -> None:
     answer, problem = RESPONSES[name]
 

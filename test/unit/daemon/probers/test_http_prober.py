@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 from support.builders import entry_of
+from support.cases import cases
 from support.fake_runtime import ScriptedRuntime
 from support.patience import PATIENCE_SECONDS
 from support.probe_rows import LATE_SECONDS, ROWS, probe_of, verdict, verdicts
@@ -100,19 +101,17 @@ FIRST_LINES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("answer", "shown"), FIRST_LINES.values(), ids=FIRST_LINES)
+@cases("answer shown", **FIRST_LINES)
 async def test_a_failing_status_shows_the_first_line_of_the_body(answer: bytes, shown: str) -> None:
     async with serving(answering(answer)) as server:
         assert await probe(server) == failure(f"HTTP probe failed with statuscode: 503{shown}")
 
 
-@pytest.mark.parametrize(
-    ("body", "timeout", "shown"),
-    [
-        pytest.param(b"warm-up\n", PATIENCE_SECONDS, ": warm-up", id="line-is-enough"),
-        pytest.param(b"warm", 1.0, ": warm", id="part-of-a-line"),
-        pytest.param(b"", 1.0, "", id="nothing"),
-    ],
+@cases(
+    "body timeout shown",
+    line_is_enough=(b"warm-up\n", PATIENCE_SECONDS, ": warm-up"),
+    part_of_a_line=(b"warm", 1.0, ": warm"),
+    nothing=(b"", 1.0, ""),
 )
 async def test_a_failing_status_does_not_wait_for_the_rest(
     body: bytes, timeout: float, shown: str
@@ -184,15 +183,11 @@ async def test_compressed_body_is_not_unpacked() -> None:
     assert "Accept-Encoding" not in server.requests[0]
 
 
-@pytest.mark.parametrize(
+@cases(
     "start",
-    [
-        pytest.param(b"HTTP/1.1 200 OK\r\n\r\n", id="until-the-end"),
-        pytest.param(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000000\r\n\r\n", id="a-gigabyte"),
-        pytest.param(
-            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3b9aca00\r\n", id="chunk"
-        ),
-    ],
+    until_the_end=b"HTTP/1.1 200 OK\r\n\r\n",
+    a_gigabyte=b"HTTP/1.1 200 OK\r\nContent-Length: 1000000000\r\n\r\n",
+    chunk=b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3b9aca00\r\n",
 )
 async def test_endless_body_is_success_at_once(start: bytes) -> None:
     async with serving(flooding(start, b"x" * 65536)) as server:
@@ -216,7 +211,7 @@ SLOW = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("script", "message"), SLOW.values(), ids=SLOW)
+@cases("script message", **SLOW)
 async def test_too_slow_is_failure_in_time(script: Any, message: str) -> None:
     loop = asyncio.get_running_loop()
     async with serving(script) as server:
@@ -278,14 +273,12 @@ class TestHttps:
 
         assert names == [None], "an IP address is no server name"
 
-    @pytest.mark.parametrize(
+    @cases(
         "answer",
-        [
-            pytest.param(b"HTTP/1.1 400 Bad Request\r\n\r\n", id="http"),
-            pytest.param(b"SSH-2.0-server\r\n", id="ssh"),
-            pytest.param(bytes((21, 3, 1, 0, 2, 2, 40)), id="alert"),
-            pytest.param(b"", id="end-of-the-connection"),
-        ],
+        http=b"HTTP/1.1 400 Bad Request\r\n\r\n",
+        ssh=b"SSH-2.0-server\r\n",
+        alert=bytes((21, 3, 1, 0, 2, 2, 40)),
+        end_of_the_connection=b"",
     )
     async def test_server_without_tls(self, answer: bytes) -> None:
         async def script(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -1,5 +1,6 @@
 import pytest
 from support.builders import entry_of
+from support.cases import cases
 from support.fake_runtime import ScriptedRuntime
 
 from kruise_probe.api.core import ExecAction, GRPCAction, HTTPGetAction, Probe, TCPSocketAction
@@ -61,7 +62,7 @@ NO_RESULT: dict[str, tuple[Probe, Target, str]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("probe", "target", "why"), NO_RESULT.values(), ids=NO_RESULT.keys())
+@cases("probe target why", **NO_RESULT)
 async def test_without_a_target_there_is_no_result(probe: Probe, target: Target, why: str) -> None:
     with pytest.raises(CouldNotProbe) as caught:
         await selected(probe).run(target)
