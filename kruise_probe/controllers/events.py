@@ -207,14 +207,11 @@ class NodePodProbeEvents(_Events):
         self._enqueue_changed(last_known.key.name, change)
 
     def _enqueue_changed(self, node: str, change: ProbesChange) -> None:
-        ours, leads, now = (
-            self._state.namespace,
-            self._state.leads(),
-            asyncio.get_running_loop().time(),
-        )
+        ours, now = self._state.namespace, asyncio.get_running_loop().time()
         for key, changed in change.pods.items():
             if not ours or key.namespace == ours:
-                edited = changed.edited if leads else frozenset()
+                recorded = changed.edited and self._state.leads()
+                edited = changed.edited if recorded else frozenset()
                 self._state.limits.record_change(key, ResultsChange(changed.kind, edited, now))
                 self._queues.pods.add(key, Priority.HIGH)
         markers = self._state.matching.markers

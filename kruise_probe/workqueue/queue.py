@@ -135,7 +135,7 @@ class PriorityFifo(Generic[K]):
 
     def pop(self, now: float) -> K:
         """Remove and return the next key. Only for a queue that is not empty."""
-        top, *lower = [band for band in reversed(self._bands) if band]
+        top, *lower = filter(None, reversed(self._bands))
         self._turns += 1
         if not lower or self._passed_over < self._allowed(lower, now):
             self._passed_over = self._passed_over + 1 if lower else 0

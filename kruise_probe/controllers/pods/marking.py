@@ -237,23 +237,27 @@ def _remove_stale_marks(
     pod: Pod, claims: Claims, ended: Iterable[CompiledMarker], changes: Changes
 ) -> None:
     """Remove our marks, and those that we wrote for `ended`, that no live marker of the pod would write."""
-    owned = pod.owned.union(*(marks_of(pod, marker) for marker in ended))
+    owned = pod.owned
+    for marker in ended:
+        owned |= marks_of(pod, marker)
     for mark in sorted(owned):
         owner = claims.owners.get(mark)
         if mark.field == "conditions":
-            current = pod.condition(mark.name)
-            if owner is None and current is not None:
-                _remove_condition(pod, current, changes)
+            if owner is None:
+                _remove_condition(pod, mark.name, changes)
         elif mark not in changes.keys:
             value = getattr(pod, mark.field).get(mark.name)
             if value is not None and _is_stale(pod, owner, mark, value):
                 changes.keys[mark] = None
 
 
-def _remove_condition(pod: Pod, current: PodCondition, changes: Changes) -> None:
-    if current.type not in pod.readiness_gates:
-        changes.deleted.append(current.type)
-    elif current.reason != REASON_PROBE_REMOVED and not reserved_condition_error(current.type):
+def _remove_condition(pod: Pod, type: str, changes: Changes) -> None:
+    current = pod.condition(type)
+    if current is None:
+        return
+    if type not in pod.readiness_gates:
+        changes.deleted.append(type)
+    elif current.reason != REASON_PROBE_REMOVED and not reserved_condition_error(type):
         changes.conditions.append(_with_reason(current, REASON_PROBE_REMOVED))
 
 
