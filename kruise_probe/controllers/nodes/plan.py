@@ -65,13 +65,10 @@ def probes_of_pod(pod: Pod, markers: tuple[CompiledMarker, ...]) -> tuple[Contai
     """The probes of a pod that can be probed, ordered by marker and by position in the marker's list."""
     if pod.paused:
         return ()
-    if len(markers) == 1 and not markers[0].deleting and not markers[0].paused:
-        return probes_of_marker(markers[0], pod.containers, pod.started)
     probes: tuple[ContainerProbe, ...] = ()
     for marker in probing_markers(markers):
-        if marker.paused:
-            continue
-        probes += probes_of_marker(marker, pod.containers, pod.started)
+        if not marker.paused:
+            probes += probes_of_marker(marker, pod.containers, pod.started)
     return probes
 
 
