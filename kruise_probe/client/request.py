@@ -1,21 +1,15 @@
-"""A request to the API server, as a value: method, target and body. And what callers need of a client.
+"""A request to the API server, as a value: method, target and body.
 
-Source: client-go rest/request.go; controller-runtime pkg/client/interfaces.go (Reader, Writer).
+Source: client-go rest/request.go.
 Differs: callers encode the bodies, as each kind of write has its own patch. Only the options that this project uses
 exist.
 """
 
 import re
-from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager
 from enum import StrEnum
-from typing import Any, Final, NamedTuple, Protocol, TypeVar
+from typing import Final, NamedTuple
 
 from kruise_probe.api.keys import NamespacedName
-from kruise_probe.api.kinds import KubeObject, Resource, WatchEvent
-from kruise_probe.api.meta import ObjectMeta
-
-T = TypeVar("T", bound=KubeObject)
 
 JSON: Final = "application/json"
 METADATA_ONLY: Final = (
@@ -72,38 +66,3 @@ class Request(NamedTuple):
         if not name:
             return f"{self.method} {resource}{f' in {namespace}' if namespace else ''}"
         return f"{self.method} {resource} {NamespacedName(namespace, name)}"
-
-
-class ApiClient(Protocol):
-    """What the product requests of the API server: the face of `RestClient`. Each method raises `KubeError`."""
-
-    async def get(self, resource: Resource[T], key: NamespacedName) -> T: ...
-
-    def watch(
-        self,
-        resource: Resource[T],
-        *,
-        timeout_seconds: float,
-        namespace: str = "",
-        field_selector: str = "",
-    ) -> AbstractAsyncContextManager[AsyncIterator[WatchEvent[T]]]: ...
-
-    async def create(self, resource: Resource[T], body: bytes, *, namespace: str = "") -> T: ...
-
-    async def replace_for_metadata(
-        self, resource: Resource[Any], key: NamespacedName, body: bytes, *, subresource: str = ""
-    ) -> ObjectMeta: ...
-
-    async def patch(
-        self,
-        resource: Resource[T],
-        key: NamespacedName,
-        body: bytes,
-        *,
-        patch_type: PatchType,
-        subresource: str = "",
-    ) -> T: ...
-
-    async def delete(
-        self, resource: Resource[Any], key: NamespacedName, *, uid: str = ""
-    ) -> None: ...

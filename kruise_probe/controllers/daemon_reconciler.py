@@ -18,7 +18,7 @@ from kruise_probe.api.errors import KubeError, NotFound
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.names import daemon_lease_name
 from kruise_probe.api.resources import LEASES
-from kruise_probe.client.request import ApiClient
+from kruise_probe.client.rest import RestClient
 from kruise_probe.controllers.daemon_leases import Renewal, Verdict, newest_result_without_hash
 from kruise_probe.controllers.state import State
 from kruise_probe.workqueue.controller import Result
@@ -39,7 +39,7 @@ _stale_nodes: Final = Gauge(
 class DaemonReconciler:
     """Decides on a node when the Lease of its daemon expires; enqueues the pods of the node if the verdict changed."""
 
-    def __init__(self, state: State, client: ApiClient) -> None:
+    def __init__(self, state: State, client: RestClient) -> None:
         self._state, self._client = state, client
         self._leases = state.leases
         self._reads_fail = False

@@ -10,7 +10,7 @@ import asyncio
 import math
 from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
 import structlog
 from prometheus_client import REGISTRY
@@ -18,7 +18,7 @@ from prometheus_client import REGISTRY
 from kruise_probe.api.keys import ProbeKey
 from kruise_probe.api.names import EVENT_FAILED, EVENT_SUCCEEDED, EVENT_UNKNOWN, SYSTEM_NAMESPACE
 from kruise_probe.api.v1alpha1 import ContainerProbeState, NodePodProbe, ProbeState
-from kruise_probe.client.request import ApiClient
+from kruise_probe.client.rest import RestClient
 from kruise_probe.daemon import metrics
 from kruise_probe.daemon.desired import DesiredProbe, desired_probes
 from kruise_probe.daemon.heartbeat import Heartbeat
@@ -28,6 +28,7 @@ from kruise_probe.daemon.schedule import StartTime
 from kruise_probe.daemon.status import recorded_in
 from kruise_probe.daemon.worker import Worker, WorkerContext
 from kruise_probe.informers.replica import EventHandler
+from kruise_probe.informers.shared_informer import SharedInformer
 from kruise_probe.manager.recorder import EventRecorder, ObjectReference
 
 CLOCK_CHECK_SECONDS: Final = 1.0
@@ -55,18 +56,11 @@ class AgentOptions(NamedTuple):
     system_namespace: str = SYSTEM_NAMESPACE
 
 
-class Informer(Protocol):
-    """Watches the NodePodProbe of this node, and no other object."""
-
-    def add_event_handler(self, handler: EventHandler[NodePodProbe]) -> None: ...
-    async def run(self) -> None: ...
-
-
 async def run_agent(
     *,
     node_name: str,
-    informer: Informer,
-    client: ApiClient,
+    informer: SharedInformer[NodePodProbe],
+    client: RestClient,
     context: WorkerContext,
     recorder: EventRecorder,
     options: AgentOptions,

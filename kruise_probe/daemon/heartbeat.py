@@ -24,7 +24,8 @@ from kruise_probe.api.meta import ObjectMeta, OwnerReference
 from kruise_probe.api.names import daemon_lease_name
 from kruise_probe.api.resources import LEASES
 from kruise_probe.api.times import format_micro_time
-from kruise_probe.client.request import ApiClient, PatchType
+from kruise_probe.client.request import PatchType
+from kruise_probe.client.rest import RestClient
 from kruise_probe.daemon import metrics
 
 LEASE_SECONDS: Final = 60
@@ -41,7 +42,7 @@ class Heartbeat:
     def __init__(
         self,
         *,
-        client: ApiClient,
+        client: RestClient,
         node_name: str,
         system_namespace: str,
         now: Callable[[], datetime],

@@ -26,7 +26,8 @@ from kruise_probe.api.v1alpha1 import (
     NodePodProbeStatus,
     stored_bytes,
 )
-from kruise_probe.client.request import ApiClient, PatchType
+from kruise_probe.client.request import PatchType
+from kruise_probe.client.rest import RestClient
 from kruise_probe.daemon import metrics
 from kruise_probe.daemon.desired import DesiredProbe
 from kruise_probe.daemon.status import (
@@ -74,7 +75,7 @@ class Reporter:
     def __init__(
         self,
         *,
-        client: ApiClient,
+        client: RestClient,
         node_name: str,
         message_sync_seconds: float,
         refresh_seconds: float,

@@ -26,7 +26,8 @@ from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.kinds import EventType
 from kruise_probe.api.meta import ObjectMeta
 from kruise_probe.api.times import CLOCK_SLACK_SECONDS
-from kruise_probe.client.request import ApiClient, PatchType
+from kruise_probe.client.request import PatchType
+from kruise_probe.client.rest import RestClient
 from kruise_probe.manager.lease_record import Observation, next_term, observe, released
 
 _log = structlog.get_logger(__name__)
@@ -77,7 +78,7 @@ class LeaderElector:
     """
 
     def __init__(
-        self, client: ApiClient, options: LeaderElection, *, now: Callable[[], datetime]
+        self, client: RestClient, options: LeaderElection, *, now: Callable[[], datetime]
     ) -> None:
         self._client = client
         self._key = NamespacedName(options.namespace, options.lease)

@@ -34,7 +34,8 @@ from kruise_probe.api.errors import (
 )
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.times import CLOCK_SLACK_SECONDS, TokenBucket, format_time
-from kruise_probe.client.request import ApiClient, PatchType
+from kruise_probe.client.request import PatchType
+from kruise_probe.client.rest import RestClient
 from kruise_probe.workqueue.queue import WorkQueue
 
 EVENTS_DROPPED = Counter(
@@ -144,7 +145,7 @@ class EventRecorder:
     """
 
     def __init__(
-        self, client: ApiClient, *, component: str, host: str, now: Callable[[], datetime]
+        self, client: RestClient, *, component: str, host: str, now: Callable[[], datetime]
     ) -> None:
         self._client = client
         self._source = (component, host)

@@ -30,7 +30,8 @@ from kruise_probe.api.errors import Conflict, NotFound
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.kinds import Resource, as_is
 from kruise_probe.api.meta import DECODE_ERRORS, ApiObject
-from kruise_probe.client.request import ApiClient, PatchType
+from kruise_probe.client.request import PatchType
+from kruise_probe.client.rest import RestClient
 from kruise_probe.serving.certificates import IssuedCertificate, issue_certificate
 from kruise_probe.serving.sockets import CertificateLoader, ServerTls
 
@@ -149,7 +150,7 @@ MUTATING: Final = _configurations("Mutating")
 class CertRotator:
     """Takes one step of the rotation at a time. `loader` does so until it is cancelled."""
 
-    client: ApiClient
+    client: RestClient
     secret: NamespacedName
     configuration: str
     dns_names: Sequence[str]

@@ -24,7 +24,7 @@ from kruise_probe.api.names import (
     WEBHOOK_SERVICE,
 )
 from kruise_probe.api.v1alpha1 import PodProbeMarker
-from kruise_probe.client.request import ApiClient
+from kruise_probe.client.rest import RestClient
 from kruise_probe.serving.certificates import expires_at
 from kruise_probe.serving.http_messages import HttpRequest, HttpResponse
 from kruise_probe.serving.http_server import HttpHandler, HttpServer, Limits
@@ -121,7 +121,7 @@ def dns_names(namespace: str) -> list[str]:
 
 
 def build_webhook(
-    client: ApiClient,
+    client: RestClient,
     address: str,
     system_namespace: str,
     *,

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import msgspec
 from support.background import no_failed_callback
@@ -44,6 +44,7 @@ from kruise_probe.daemon.probers.prober import (
 )
 from kruise_probe.daemon.worker import WorkerContext
 from kruise_probe.informers.replica import EventHandler
+from kruise_probe.informers.shared_informer import SharedInformer
 from kruise_probe.manager.recorder import EventRecorder, ObjectReference
 
 NODE = "node-1"
@@ -502,7 +503,7 @@ class ScriptedNode:
         client: Any = self.api
         await run_agent(
             node_name=NODE,
-            informer=self.api,
+            informer=cast(SharedInformer[NodePodProbe], self.api),
             client=client,
             context=WorkerContext(
                 containers=self.containers,

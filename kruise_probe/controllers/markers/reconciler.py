@@ -20,7 +20,8 @@ from kruise_probe.api.names import MARKER_FINALIZER, REASON_DAEMON_STALE
 from kruise_probe.api.pods import Pod
 from kruise_probe.api.resources import MARKERS
 from kruise_probe.api.v1alpha1 import PodProbeMarker, PodProbeMarkerStatus
-from kruise_probe.client.request import ApiClient, PatchType
+from kruise_probe.client.request import PatchType
+from kruise_probe.client.rest import RestClient
 from kruise_probe.controllers.compiled import CompiledMarker
 from kruise_probe.controllers.limits import (
     ANNOTATIONS_FULL,
@@ -64,7 +65,7 @@ PRUNED_CHECK_SECONDS: Final = 30.0
 class MarkerReconciler:
     """Writes a marker's finalizer, and its status at most once a second and only if it differs."""
 
-    def __init__(self, state: State, client: ApiClient, recorder: EventRecorder) -> None:
+    def __init__(self, state: State, client: RestClient, recorder: EventRecorder) -> None:
         self._state, self._queues = state, state.queues
         self._client, self._recorder = client, recorder
         self._pruned: dict[NamespacedName, tuple[PodProbeMarkerStatus, PodProbeMarkerStatus]] = {}

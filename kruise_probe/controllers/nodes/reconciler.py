@@ -24,7 +24,8 @@ from kruise_probe.api.names import LEFT_OUT_REASONS, REASON_NO_ROOM
 from kruise_probe.api.pods import Pod
 from kruise_probe.api.resources import NODE_POD_PROBES
 from kruise_probe.api.v1alpha1 import NodePodProbe, PodProbe
-from kruise_probe.client.request import ApiClient, PatchType
+from kruise_probe.client.request import PatchType
+from kruise_probe.client.rest import RestClient
 from kruise_probe.controllers.compiled import CompiledMarker
 from kruise_probe.controllers.limits import is_probed, is_virtual, left_out_of, may_leave_out
 from kruise_probe.controllers.nodes.budget import fit
@@ -45,7 +46,7 @@ class NodeReconciler:
     NodePodProbe, or fit again.
     """
 
-    def __init__(self, state: State, client: ApiClient) -> None:
+    def __init__(self, state: State, client: RestClient) -> None:
         self._state, self._queues, self._client = state, state.queues, client
 
     async def reconcile(self, name: str) -> None:

@@ -14,7 +14,8 @@ from kruise_probe.api.errors import KubeError
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.pods import Pod
 from kruise_probe.api.resources import PODS
-from kruise_probe.client.request import ApiClient, PatchType
+from kruise_probe.client.request import PatchType
+from kruise_probe.client.rest import RestClient
 from kruise_probe.controllers.compiled import CompiledMarker
 from kruise_probe.controllers.pods.claims import Claims, claims_of
 from kruise_probe.controllers.pods.marking import Changes, marking
@@ -54,7 +55,7 @@ _writes_delayed: Final = Counter(
 class PodReconciler:
     """Writes the marks of pods: one patch per pod and change, or one per part if the API server refuses that."""
 
-    def __init__(self, state: State, client: ApiClient, recorder: EventRecorder) -> None:
+    def __init__(self, state: State, client: RestClient, recorder: EventRecorder) -> None:
         self._state, self._queues = state, state.queues
         self._client, self._recorder = client, recorder
         self._limits = state.limits

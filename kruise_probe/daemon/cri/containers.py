@@ -17,10 +17,10 @@ from typing import Final, Generic, NamedTuple, TypeVar
 import msgspec
 import structlog
 
+from kruise_probe.daemon.cri.grpc_runtime import GrpcRuntime
 from kruise_probe.daemon.cri.runtime import (
     ContainerNotFound,
     ContainerState,
-    Runtime,
     RuntimeContainer,
     RuntimeFailure,
 )
@@ -105,7 +105,7 @@ class ContainerWatcher:
         problem: why the runtime is not available; empty when it is.
     """
 
-    def __init__(self, runtime: Runtime) -> None:
+    def __init__(self, runtime: GrpcRuntime) -> None:
         self.problem = _NOT_LISTED_YET
         self._runtime = runtime
         self._subscribers: dict[ContainerKey, list[Callback]] = {}

@@ -97,7 +97,9 @@ A = TypeVar("A")
 
 
 class GrpcRuntime:
-    """A `Runtime` at a unix socket: `unix:///run/containerd/containerd.sock`, or the path alone.
+    """The runtime at a unix socket: `unix:///run/containerd/containerd.sock`, or the path alone.
+
+    Every call has its own deadline and raises `RuntimeFailure`.
 
     Use it as an asynchronous context manager. It connects by itself, and reconnects after a restart of the runtime.
     Leaving the context ends calls in flight: they raise RuntimeUnavailable.
@@ -135,6 +137,7 @@ class GrpcRuntime:
         return RuntimeVersion(response.runtime_name, response.runtime_version)
 
     async def list_containers(self) -> Sequence[RuntimeContainer]:
+        """All containers of pods, in every state, without sandboxes."""
         response = await self._call(self._calls.ListContainers, pb.ListContainersRequest())
         return [_container(each) for each in response.containers]
 
@@ -154,6 +157,14 @@ class GrpcRuntime:
     async def exec_sync(
         self, container_id: str, command: Sequence[str], *, timeout_seconds: float
     ) -> ExecResult:
+        """Run `command` in the container and wait until it ends.
+
+        Raises:
+            ExecTimeout: at most 1 s after `timeout_seconds`; the runtime responds, so it is the command that hangs.
+            ExecOutputTooLarge: the command printed too much.
+            ExecImpossible: the command could not be started.
+            ContainerNotFound, ContainerNotRunning, RuntimeUnavailable: see these classes.
+        """
         request = pb.ExecSyncRequest(
             container_id=container_id, cmd=command, timeout=ceil(timeout_seconds)
         )

@@ -1,4 +1,4 @@
-"""The interface of a container runtime, and its errors.
+"""What a container runtime returns, and its errors.
 
     RuntimeFailure                 the call failed
     ├── RuntimeUnavailable         no response, or not in time
@@ -14,9 +14,8 @@ Differs: only the calls that the daemon needs; errors have types, where Go's hav
 
 import enum
 import re
-from collections.abc import Sequence
 from datetime import datetime
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 
@@ -119,30 +118,3 @@ class ExecImpossible(RuntimeFailure):
 
     def __init__(self, text: str) -> None:
         super().__init__(_EXEC_ID.sub("", text))
-
-
-class Runtime(Protocol):
-    """A container runtime. Every call has its own deadline and raises `RuntimeFailure`."""
-
-    async def version(self) -> RuntimeVersion: ...
-
-    async def list_containers(self) -> Sequence[RuntimeContainer]:
-        """All containers of pods, in every state, without sandboxes."""
-        ...
-
-    async def container_status(self, container_id: str) -> RuntimeContainerStatus: ...
-
-    async def sandbox_status(self, sandbox_id: str) -> PodSandboxStatus: ...
-
-    async def exec_sync(
-        self, container_id: str, command: Sequence[str], *, timeout_seconds: float
-    ) -> ExecResult:
-        """Run `command` in the container and wait until it ends.
-
-        Raises:
-            ExecTimeout: at most 1 s after `timeout_seconds`; the runtime responds, so it is the command that hangs.
-            ExecOutputTooLarge: the command printed too much.
-            ExecImpossible: the command could not be started.
-            ContainerNotFound, ContainerNotRunning, RuntimeUnavailable: see these classes.
-        """
-        ...

@@ -39,7 +39,7 @@ _REASONS: Final[dict[type[RuntimeFailure], Reason]] = {
 
 
 class Commands(Protocol):
-    """Runs the commands of probes: `Runtime.exec_sync`."""
+    """Runs the commands of probes: `GrpcRuntime.exec_sync`."""
 
     async def exec_sync(
         self, container_id: str, command: Sequence[str], *, timeout_seconds: float

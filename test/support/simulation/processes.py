@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from datetime import datetime, timedelta
 from functools import partial
 from random import Random
+from typing import cast
 from unittest.mock import patch
 
 from prometheus_client import CollectorRegistry
@@ -36,6 +37,7 @@ from kruise_probe.controllers.state import ManagerOptions
 from kruise_probe.daemon import agent
 from kruise_probe.daemon.agent import AgentOptions, run_agent
 from kruise_probe.daemon.cri.containers import ContainerWatcher
+from kruise_probe.daemon.cri.grpc_runtime import GrpcRuntime
 from kruise_probe.daemon.desired import NodeAddresses
 from kruise_probe.daemon.places import EXECS, SOCKETS, Places
 from kruise_probe.daemon.probers import prober_for
@@ -196,7 +198,7 @@ class SimulatedDaemon(SimulatedProcess):
             informer=informer,
             client=client,
             context=WorkerContext(
-                containers=ContainerWatcher(self._runtime),
+                containers=ContainerWatcher(cast(GrpcRuntime, self._runtime)),
                 node_addresses=_NoAddresses(),
                 prober_factory=partial(
                     prober_for,

@@ -5,7 +5,7 @@ At its time, a row first compares what is expected, then acts. Calls and callbac
 
 import asyncio
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import pytest
 from hypothesis import given
@@ -16,6 +16,7 @@ from support.cases import cases
 from support.fake_runtime import FakeContainer, ScriptedRuntime
 
 from kruise_probe.daemon.cri.containers import ContainerKey, ContainerWatcher, newest
+from kruise_probe.daemon.cri.grpc_runtime import GrpcRuntime
 from kruise_probe.daemon.cri.runtime import (
     ContainerNotFound,
     ContainerState,
@@ -60,7 +61,7 @@ class Node:
 
     def __init__(self, runtime: PartlyDeaf) -> None:
         self.runtime = runtime
-        self.watcher = ContainerWatcher(runtime)
+        self.watcher = ContainerWatcher(cast(GrpcRuntime, runtime))
         self.heard: list[str] = []
         self.unsubscribe: list[Callable[[], None]] = []
         self.removed: FakeContainer
