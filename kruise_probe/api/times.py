@@ -17,10 +17,6 @@ from typing import Final
 CLOCK_SLACK_SECONDS: Final = 0.001
 """A timer of the event loop may fire early by the clock's resolution, so a deadline counts as reached this much early."""
 
-_SECONDS: Final = len("2022-09-09T07:13:04")
-_MICROSECONDS: Final = len("2022-09-09T07:13:04.000000")
-"""Offsets of the time zone. strftime is not used, as it writes early years with fewer than four digits."""
-
 _UNITS: Final = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 _TERM = re.compile(r"(\d+\.?\d*|\.\d+)(ns|us|µs|ms|s|m|h)")
 
@@ -32,12 +28,12 @@ def utc_now() -> datetime:
 
 def format_time(at: datetime) -> str:
     """`2022-09-09T07:13:04Z`: seconds resolution, as metav1.Time."""
-    return at.astimezone(UTC).isoformat(timespec="seconds")[:_SECONDS] + "Z"
+    return at.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
 def format_micro_time(at: datetime) -> str:
     """`2022-09-09T07:13:04.000000Z`: microseconds resolution, as metav1.MicroTime (Leases)."""
-    return at.astimezone(UTC).isoformat(timespec="microseconds")[:_MICROSECONDS] + "Z"
+    return at.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
 def parse_time(text: str | None) -> datetime | None:

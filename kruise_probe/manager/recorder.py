@@ -204,11 +204,8 @@ class EventRecorder:
 
     def _budget(self, of: SeriesKey) -> TokenBucket:
         """The budget of a series, or of all messages of one object, type and reason."""
-        budget = self._budgets.get(of)
-        if budget is None:
-            budget = TokenBucket(burst=BURST, interval_seconds=REFILL_SECONDS)
-            self._budgets[of] = budget
-        return budget
+        new = TokenBucket(burst=BURST, interval_seconds=REFILL_SECONDS)
+        return self._budgets.setdefault(of, new)
 
     async def run(self) -> None:
         """Write events until cancelled."""
