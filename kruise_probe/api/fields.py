@@ -73,20 +73,16 @@ class Shape(NamedTuple):
         kind: `string`, `integer`, `boolean`, `port`, `array`, `map` or `object`.
         items: of a list, or the values of a map.
         properties: of an object, by attribute.
-        text: its description.
+        name, text, required: of a property: its name on the wire, its description, and whether it must be present.
     """
 
     kind: str
     field: Field
     items: "Shape | None" = None
-    properties: Mapping[str, "Property"] = {}
+    properties: Mapping[str, "Shape"] = {}
+    name: str = ""
     text: str = ""
-
-
-class Property(NamedTuple):
-    name: str
-    shape: Shape
-    required: bool
+    required: bool = False
 
 
 @cache
@@ -115,13 +111,17 @@ def _shape(annotation: Any, field: Field) -> Shape:
     return Shape({int: "integer", bool: "boolean"}.get(annotation, "string"), field)
 
 
-def _properties(struct: type[msgspec.Struct]) -> Mapping[str, Property]:
+def _properties(struct: type[msgspec.Struct]) -> Mapping[str, Shape]:
     hints = get_type_hints(struct, include_extras=True)
     texts = _texts(struct)
     found = {}
     for each in msgspec.structs.fields(struct):
-        shape = _shape(hints[each.name], Field())._replace(text=texts.get(each.name, ""))
-        found[each.name] = Property(each.encode_name, shape, each.required or shape.field.required)
+        shape = _shape(hints[each.name], Field())
+        found[each.name] = shape._replace(
+            name=each.encode_name,
+            text=texts.get(each.name, ""),
+            required=each.required or shape.field.required,
+        )
     return found
 
 
@@ -160,7 +160,7 @@ def errors_in(value: Any, shape: Shape, path: str, *, stored: bool = False) -> I
             yield from rule.check(value, path)
     for attribute, each in shape.properties.items():
         at = f"{path}.{each.name}" if path else each.name
-        yield from errors_in(getattr(value, attribute), each.shape, at, stored=stored)
+        yield from errors_in(getattr(value, attribute), each, at, stored=stored)
     if shape.items is not None:
         entries = value.items() if shape.kind == "map" else enumerate(value)
         for key, item in entries:

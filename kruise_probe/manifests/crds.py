@@ -98,11 +98,8 @@ def _closed(schema: Schema) -> Schema:
     return closed
 
 
-def schema_of(shape: Shape, *, allowed_labels: str | None = None) -> Schema:
-    """The schema of a type.
-
-    `allowed_labels` is the list in CEL that replaces `reserved.ALLOWED_LABELS`; None for a schema without CEL.
-    """
+def schema_of(shape: Shape, *, allowed_labels: str = "[]") -> Schema:
+    """The schema of a type. `allowed_labels` is the list in CEL that replaces `reserved.ALLOWED_LABELS`."""
     field = shape.field
     schema: Schema = {"description": shape.text} if shape.text else {}
     if field.open:
@@ -116,17 +113,17 @@ def schema_of(shape: Shape, *, allowed_labels: str | None = None) -> Schema:
     if field.default is not None:
         schema["default"] = field.default
     rules = [each for each in field.rules if each.cel]
-    if rules and allowed_labels is not None:
+    if rules:
         schema["x-kubernetes-validations"] = [_rule(each, allowed_labels) for each in rules]
     return {**schema, **field.schema}
 
 
-def _type_of(shape: Shape, allowed_labels: str | None) -> Schema:
+def _type_of(shape: Shape, allowed_labels: str) -> Schema:
     items = schema_of(shape.items, allowed_labels=allowed_labels) if shape.items else {}
     match shape.kind:
         case "object":
             properties = {
-                each.name: schema_of(each.shape, allowed_labels=allowed_labels)
+                each.name: schema_of(each, allowed_labels=allowed_labels)
                 for each in shape.properties.values()
             }
             needed = sorted(each.name for each in shape.properties.values() if each.required)
