@@ -20,7 +20,6 @@ from kruise_probe.api.times import parse_time, utc_now
 
 NOT_STREAMED = "lists are not streamed by default (kubernetes/kubernetes#135583)"
 OLDER = (
-    (34, "streaming_list", NOT_STREAMED),
     (34, "selects[real-streaming-list", NOT_STREAMED),
     (34, "same[status-the-status-of-a-custom", "managedFields list what the write did not change"),
     *(

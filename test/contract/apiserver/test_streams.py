@@ -118,7 +118,12 @@ async def test_try_runs_each_handler(game: Run, tmp_path: Path) -> None:
         "grpc": ({"grpc": {"port": 8080}}, "Failed"),
     }
     entries = [
-        {"name": name, "containerName": "server", "probe": action, "podConditionType": f"c/{name}"}
+        {
+            "name": name,
+            "containerName": "server",
+            "probe": {**action, "timeoutSeconds": 2},
+            "podConditionType": f"c/{name}",
+        }
         for name, (action, _) in probes.items()
     ]
     file = tmp_path / "marker.json"
