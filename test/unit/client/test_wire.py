@@ -200,29 +200,21 @@ async def test_plain_http_request_to_a_proxy_has_an_absolute_url() -> None:
     assert received.headers["proxy-authorization"].startswith("Basic ")
 
 
-async def test_reachable_address_of_several_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As where a name has an IPv6 address that leads nowhere."""
-    async with (
-        ScriptedHttpServer([answer(200, {"major": "1"})]).running() as server,
-        client_of("http://k8s.test:1") as client,
-    ):
-        port = int(server.url.rpartition(":")[2])
-        addresses = [("127.0.0.2", 1), ("127.0.0.1", port)]
-        resolve_to(monkeypatch, addresses)
-        assert b"major" in await version(client)
-
-
-async def test_next_address_is_tried_while_the_first_one_does_not_respond(
-    monkeypatch: pytest.MonkeyPatch, full_port: int
+@pytest.mark.parametrize("refuses", [True, False], ids=["refused", "no-response"])
+async def test_next_address_is_tried_if_the_first_one_refuses_or_does_not_respond(
+    monkeypatch: pytest.MonkeyPatch, full_port: int, refuses: bool
 ) -> None:
-    """After 250 ms, as RFC 8305 recommends."""
+    """After 250 ms, as RFC 8305 recommends. An IPv6 address often leads nowhere."""
     assert dialer.NEXT_ADDRESS_SECONDS == 0.25
     async with (
         ScriptedHttpServer([answer(200, {"major": "1"})]).running() as server,
         client_of("http://k8s.test:1") as client,
     ):
         port = int(server.url.rpartition(":")[2])
-        resolve_to(monkeypatch, [("127.0.0.1", full_port), ("127.0.0.1", port)])
+        resolve_to(
+            monkeypatch,
+            [("127.0.0.2", 1) if refuses else ("127.0.0.1", full_port), ("127.0.0.1", port)],
+        )
         assert b"major" in await version(client)
 
 

@@ -519,19 +519,6 @@ async def test_a_request_without_a_response_for_seconds_is_an_outage() -> None:
         assert informer.seconds_since_outage() == pytest.approx(3)
 
 
-@pytest.mark.parametrize("hang", ["opening", "initial-events", "paging", "watching", "backing-off"])
-async def test_cancelling_ends_every_state_at_once(hang: str) -> None:
-    source = Slow()
-    source.opens_after = 3600.0 if hang == "opening" else 0.0
-    source.ends_initial_events = hang != "initial-events"
-    source.streams = hang != "paging"
-    if hang == "backing-off":
-        source.on_watch = always(ConnectionFailed("refused"))
-    async with asyncio.timeout(2), running(source, for_seconds=1):
-        pass
-    assert source.open_watches == 0
-
-
 async def test_only_streaming_lists_in_a_row_that_do_not_complete_disable_them(
     source: Source,
 ) -> None:

@@ -40,22 +40,10 @@ def pods(
     containers: str = "[{name: server, ports: [{name: http, containerPort: 80}]}]",
     more: str = "",
     namespace: str = "",
-    kind: str = "Deployment",
-    version: str = "apps/v1",
 ) -> str:
     template = f"{{metadata: {{labels: {labels}}}, spec: {{containers: {containers}{more}}}}}"
-    shapes = {
-        "CronJob": f"{{jobTemplate: {{spec: {{template: {template}}}}}}}",
-        "UnitedDeployment": f"{{template: {{cloneSetTemplate: {{spec: {{template: {template}}}}}}}}}",
-    }
-    spec = shapes.get(kind, f"{{template: {template}}}")
     metadata = f"{{name: game{f', namespace: {namespace}' if namespace else ''}}}"
-    if kind == "Pod":
-        return (
-            f"\napiVersion: v1\nkind: Pod\nmetadata: {{name: game, labels: {labels}}}\n"
-            f"spec: {{containers: {containers}{more}}}\n"
-        )
-    return f"\napiVersion: {version}\nkind: {kind}\nmetadata: {metadata}\nspec: {spec}\n"
+    return f"\napiVersion: apps/v1\nkind: Deployment\nmetadata: {metadata}\nspec: {{template: {template}}}\n"
 
 
 GATE = ", readinessGates: [{conditionType: %s}]"
@@ -155,25 +143,6 @@ def test_what_is_certainly_wrong_is_reported_once(
 
     assert (finding.file, finding.rule) == (file, rule)
     assert message in finding.message
-
-
-KINDS = {
-    "pod": ("Pod", "v1"),
-    "Deployment": ("Deployment", "apps/v1"),
-    "CronJob": ("CronJob", "batch/v1"),
-    "CloneSet": ("CloneSet", "apps.kruise.io/v1alpha1"),
-    "UnitedDeployment": ("UnitedDeployment", "apps.kruise.io/v1alpha1"),
-    "another-project": ("Rollout", "argoproj.io/v1alpha1"),
-}
-
-
-@cases("kind version", **KINDS)
-def test_pod_templates_of_every_kind_are_found(kind: str, version: str) -> None:
-    good = lint_texts(marker(), pods(kind=kind, version=version))
-    bad = lint_texts(marker(container="sever"), pods(kind=kind, version=version))
-
-    assert (good.findings, good.templates) == ((), 1)
-    assert [each.rule for each in bad.findings] == [Rule.NO_CONTAINER]
 
 
 def test_markers_without_namespace_in_two_folders_do_not_conflict(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from kruise_probe.workqueue.queue import (
     OVERDUE_SECONDS,
     Priority,
     PriorityFifo,
+    WorkQueue,
 )
 
 LOW, NORMAL, HIGH = Priority
@@ -53,12 +54,12 @@ def by_letter(*, keys: int, groups: str, priority: Priority = NORMAL) -> Priorit
     return fifo
 
 
-def test_groups_of_one_band_take_turns_and_each_is_first_in_first_out() -> None:
-    fifo = by_letter(keys=3, groups="a")
-    fifo.push("b0", NORMAL, 0.0)
-    fifo.push("c0", NORMAL, 0.0)
-    fifo.push("b1", NORMAL, 0.0)
-    assert drain(fifo) == ["a0", "b0", "c0", "a1", "b1", "a2"]
+async def test_groups_of_one_band_take_turns_and_each_is_first_in_first_out() -> None:
+    queue: WorkQueue[str] = WorkQueue(name="turns", group_of=lambda key: key[0])
+    for key in ("a0", "a1", "a2", "b0", "c0", "b1"):
+        queue.add(key)
+    found = [(await queue.get())[0] for _ in range(6)]
+    assert found == ["a0", "b0", "c0", "a1", "b1", "a2"]
 
 
 def test_a_touched_key_goes_to_the_end_of_its_own_group() -> None:

@@ -5,7 +5,6 @@
 - A key that was not added is never handed out.
 - Of several delays the earliest is kept, and none ends early.
 - A key is handed out with the highest priority that was requested since it was last handed out.
-- The groups of one priority take turns: none has two turns while another waits for one.
 """
 
 import asyncio
@@ -28,10 +27,6 @@ priorities = st.sampled_from(Priority)
 delays = st.integers(min_value=-1, max_value=8)
 
 
-def group_of(key: str) -> str:
-    return "abc" if key in "abc" else key
-
-
 class WorkQueueMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
@@ -39,13 +34,12 @@ class WorkQueueMachine(RuleBasedStateMachine):
         self.delays = pytest.MonkeyPatch()
         self.delays.setattr(queue_module, "BASE_DELAY_SECONDS", 1.0)
         self.delays.setattr(queue_module, "MAX_DELAY_SECONDS", 4.0)
-        self.queue: WorkQueue[str] = WorkQueue(name="model", group_of=group_of)
+        self.queue: WorkQueue[str] = WorkQueue(name="model")
         self.now = 0
         self.wanted: dict[str, Priority] = {}
         self.processing: set[str] = set()
         self.delayed: dict[str, tuple[int, Priority]] = {}
         self.failures: dict[str, int] = {}
-        self.turns_since: dict[tuple[str, Priority], set[str]] = {}
 
     def teardown(self) -> None:
         self.delays.undo()
@@ -92,23 +86,12 @@ class WorkQueueMachine(RuleBasedStateMachine):
         assert key in self.ready()
         assert priority == self.wanted.pop(key)
         self.processing.add(key)
-        group = group_of(key)
-        self.turns_since.pop((group, priority), None)
-        waiting = {(group_of(each), self.wanted[each]) for each in self.ready()}
-        self.turns_since = {
-            each: self.turns_since.get(each, set()) for each in waiting if each[1] is priority
-        } | {each: turns for each, turns in self.turns_since.items() if each in waiting}
-        for (other, at), turns in self.turns_since.items():
-            if at is priority and other != group:
-                assert group not in turns
-                turns.add(group)
 
     @precondition(lambda self: self.processing)
     @rule(data=st.data())
     def done(self, data: st.DataObject) -> None:
-        self.end(data.draw(st.sampled_from(sorted(self.processing))))
+        key = data.draw(st.sampled_from(sorted(self.processing)))
 
-    def end(self, key: str) -> None:
         async def call() -> None:
             self.queue.done(key)
 
@@ -141,13 +124,7 @@ class WorkQueueMachine(RuleBasedStateMachine):
         return set(self.wanted) - self.processing
 
     def want(self, key: str, priority: Priority) -> None:
-        before = self.wanted.get(key, priority)
-        self.wanted[key] = max(priority, before)
-        # A group may have left the lower priority; when it waits there again, it has had no turns yet.
-        if not any(
-            group_of(each) == group_of(key) and self.wanted[each] is before for each in self.ready()
-        ):
-            self.turns_since.pop((group_of(key), before), None)
+        self.wanted[key] = max(priority, self.wanted.get(key, priority))
 
     def delay(self, key: str, seconds: int, priority: Priority) -> None:
         if seconds <= 0:
