@@ -1,18 +1,16 @@
-"""Flags: their types in Go's syntax, the feature gates, and classes of which each field declares one flag.
+"""Flags: their types in Go's syntax, and classes of which each field declares one flag.
 
 The error for an invalid value names the valid syntax; click adds the name of the flag.
 
-Source: Go strconv.ParseBool, time.ParseDuration, net.Listen; k8s.io/component-base/featuregate (AllAlpha, AllBeta); Kruise
-pkg/features for the names of gates.
-Differs: only the gates that this project uses are known.
+Source: Go strconv.ParseBool, time.ParseDuration, net.Listen.
 """
 
 import dataclasses
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
-from typing import Any, ClassVar, Final, NamedTuple, TypeVar
+from typing import Any, ClassVar, Final, TypeVar
 
 import click
 
@@ -50,16 +48,16 @@ class Parsed(click.ParamType[T]):
         return rv.replace(",", " ").split()
 
 
-_BOOLEANS: Final = {
+BOOLEANS: Final = {
     **dict.fromkeys(("1", "t", "T", "true", "TRUE", "True"), True),
     **dict.fromkeys(("0", "f", "F", "false", "FALSE", "False"), False),
 }
 
 
 def _bool(text: str) -> bool:
-    if text not in _BOOLEANS:
+    if text not in BOOLEANS:
         raise ValueError(f"{text!r} is not a boolean; write true or false")
-    return _BOOLEANS[text]
+    return BOOLEANS[text]
 
 
 def number(least: int, most: int = 2**31) -> Parsed[int]:
@@ -134,60 +132,10 @@ def _label_keys(text: str) -> frozenset[str]:
     return keys
 
 
-class Gate(NamedTuple):
-    name: str
-    default: bool
-    stage: str
-
-
-PROBE_MARKERS: Final = Gate("PodProbeMarkerGate", default=True, stage="BETA")
-DAEMON: Final = Gate("KruiseDaemon", default=True, stage="BETA")
-SERVERLESS: Final = Gate("EnablePodProbeMarkerOnServerless", default=False, stage="ALPHA")
-_KNOWN: Final = {gate.name: gate for gate in (PROBE_MARKERS, DAEMON, SERVERLESS)}
-_ALL_OF_STAGE: Final = {"ALPHA": "AllAlpha", "BETA": "AllBeta"}
-
-
-class FeatureGates(NamedTuple):
-    """The values of `--feature-gates` over the defaults. A gate's own name overrides AllAlpha and AllBeta."""
-
-    overrides: Mapping[str, bool]
-
-    def enabled(self, gate: Gate) -> bool:
-        of_stage = self.overrides.get(_ALL_OF_STAGE[gate.stage], gate.default)
-        return self.overrides.get(gate.name, of_stage)
-
-
-def parse_gates(text: str) -> FeatureGates:
-    """Parse `Name=true,Other=false`.
-
-    Raises:
-        ValueError: an unknown name, or a value that is not a boolean; the message lists what is valid.
-    """
-    values: dict[str, bool] = {}
-    names = [*_KNOWN, *_ALL_OF_STAGE.values()]
-    for part in filter(None, (part.strip() for part in text.split(","))):
-        name, _, value = (piece.strip() for piece in part.partition("="))
-        if name not in names:
-            raise ValueError(f"unknown feature gate {name!r}; choose from {', '.join(names)}")
-        if value not in _BOOLEANS:
-            raise ValueError(f"{part!r}: write {name}=true or {name}=false")
-        values[name] = _BOOLEANS[value]
-    return FeatureGates(values)
-
-
-def describe_gates() -> str:
-    """Each gate with its stage and default, for `--help`."""
-    return "; ".join(
-        f"{gate.name}=true|false ({gate.stage}, default {str(gate.default).lower()})"
-        for gate in _KNOWN.values()
-    )
-
-
 GO_BOOL: Final = Parsed("boolean", _bool)
 DURATION: Final = duration()
 RATE: Final = Parsed("number", _rate)
 LISTEN_ADDRESS: Final = Parsed("address", _listen_address)
-GATES: Final = Parsed("gates", parse_gates)
 LABEL_KEYS: Final = Parsed("keys", _label_keys)
 OBJECT_NAME: Final = _name()
 OPTIONAL_OBJECT_NAME: Final = _name(optional=True)

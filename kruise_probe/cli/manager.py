@@ -18,7 +18,6 @@ from kruise_probe.cli.flag_types import (
     OBJECT_NAME,
     OPTIONAL_NAMESPACE,
     RATE,
-    SERVERLESS,
     cluster_flag,
     flag,
     flag_command,
@@ -26,6 +25,7 @@ from kruise_probe.cli.flag_types import (
     number,
     port_flag,
 )
+from kruise_probe.cli.gates import SERVERLESS
 from kruise_probe.cli.options import Port, SharedFlags, probing_enabled, serving, user_agent
 from kruise_probe.controllers import product
 from kruise_probe.controllers.state import Informers, ManagerOptions

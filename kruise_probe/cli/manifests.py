@@ -9,16 +9,14 @@ import click
 
 from kruise_probe.api.names import SYSTEM_NAMESPACE
 from kruise_probe.cli.flag_types import (
-    GATES,
     NAMESPACE,
-    SERVERLESS,
-    FeatureGates,
     flag,
     flag_command,
     label_keys_flag,
     number,
     switch,
 )
+from kruise_probe.cli.gates import SERVERLESS, FeatureGates, gates_flag
 from kruise_probe.manifests import yaml_of
 from kruise_probe.manifests.crds import all_crds, marker_json_schema
 from kruise_probe.manifests.install import DEFAULT_IMAGE, Install, default_install
@@ -45,12 +43,8 @@ class ManifestFlags:
         "IfNotPresent",
     )
     replicas: int = _both("Number of managers; one is active.", number(1), 2)
-    feature_gates: FeatureGates = flag(
-        "Feature gates of manager and daemon.",
-        GATES,
-        "",
-        metavar="NAME=BOOL,…",
-        group="Manager and daemon",
+    feature_gates: FeatureGates = gates_flag(
+        "Feature gates of manager and daemon.", group="Manager and daemon"
     )
     allowed_label_keys: frozenset[str] = label_keys_flag(
         "Reserved label keys that policies may write: for the CRD's rules and the manager.",

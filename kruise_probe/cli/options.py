@@ -12,16 +12,12 @@ import structlog
 
 from kruise_probe import __version__
 from kruise_probe.cli.flag_types import (
-    DAEMON,
-    GATES,
-    PROBE_MARKERS,
-    FeatureGates,
     cluster_flag,
-    describe_gates,
     flag,
     switch,
     system_namespace_flag,
 )
+from kruise_probe.cli.gates import DAEMON, PROBE_MARKERS, FeatureGates, describe_gates, gates_flag
 from kruise_probe.client.config import ClusterConfig, load_config
 from kruise_probe.client.credentials import run_in_daemon_thread
 from kruise_probe.client.rest import RestClient
@@ -53,7 +49,7 @@ class SharedFlags:
         "json: one object per line.", click.Choice(FORMATS), "text", group="Logs"
     )
     log_level: str = flag("Lowest level to log.", click.Choice(LEVELS), "info", group="Logs")
-    feature_gates: FeatureGates = flag(describe_gates(), GATES, "", metavar="NAME=BOOL,…")
+    feature_gates: FeatureGates = gates_flag(describe_gates())
 
 
 def probing_enabled(gates: FeatureGates) -> bool:

@@ -15,7 +15,8 @@ import yaml
 from support.cases import cases
 from support.kubectl import Kubectl, KubectlError
 
-from kruise_probe.cli.flag_types import LISTEN_ADDRESS, SERVERLESS, parse_gates
+from kruise_probe.cli.flag_types import LISTEN_ADDRESS
+from kruise_probe.cli.gates import SERVERLESS, parse_gates
 from kruise_probe.manifests.crds import all_crds
 from kruise_probe.manifests.install import Install, daemon, default_install, manager
 from kruise_probe.serving.sockets import BindAddress

@@ -8,7 +8,7 @@ import pytest
 from support.cases import cases
 from support.kubeconfig import kubeconfig
 
-from kruise_probe.cli.flag_types import DAEMON, SERVERLESS
+from kruise_probe.cli.gates import DAEMON, SERVERLESS
 from kruise_probe.cli.main import cli
 from kruise_probe.cli.query import config_of
 from kruise_probe.client import config

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from kruise_probe.cli.flag_types import parse_gates
+from kruise_probe.cli.gates import parse_gates
 
 CHART = Path(__file__).resolve().parents[3] / "config" / "chart"
 SCHEMA = json.loads((CHART / "values.schema.json").read_text())

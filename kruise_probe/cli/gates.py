@@ -1,0 +1,65 @@
+"""The feature gates of manager and daemon: `--feature-gates`.
+
+Source: k8s.io/component-base/featuregate (AllAlpha, AllBeta); Kruise pkg/features for the names.
+Differs: only the gates that this project uses are known.
+"""
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Final, NamedTuple
+
+from kruise_probe.cli.flag_types import BOOLEANS, Parsed, flag
+
+
+class Gate(NamedTuple):
+    name: str
+    default: bool
+    stage: str
+
+
+PROBE_MARKERS: Final = Gate("PodProbeMarkerGate", default=True, stage="BETA")
+DAEMON: Final = Gate("KruiseDaemon", default=True, stage="BETA")
+SERVERLESS: Final = Gate("EnablePodProbeMarkerOnServerless", default=False, stage="ALPHA")
+_KNOWN: Final = {gate.name: gate for gate in (PROBE_MARKERS, DAEMON, SERVERLESS)}
+_ALL_OF_STAGE: Final = {"ALPHA": "AllAlpha", "BETA": "AllBeta"}
+
+
+class FeatureGates(NamedTuple):
+    """The values of `--feature-gates` over the defaults. A gate's own name overrides AllAlpha and AllBeta."""
+
+    overrides: Mapping[str, bool]
+
+    def enabled(self, gate: Gate) -> bool:
+        of_stage = self.overrides.get(_ALL_OF_STAGE[gate.stage], gate.default)
+        return self.overrides.get(gate.name, of_stage)
+
+
+def parse_gates(text: str) -> FeatureGates:
+    """Parse `Name=true,Other=false`.
+
+    Raises:
+        ValueError: an unknown name, or a value that is not a boolean; the message lists what is valid.
+    """
+    values: dict[str, bool] = {}
+    names = [*_KNOWN, *_ALL_OF_STAGE.values()]
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        name, _, value = (piece.strip() for piece in part.partition("="))
+        if name not in names:
+            raise ValueError(f"unknown feature gate {name!r}; choose from {', '.join(names)}")
+        if value not in BOOLEANS:
+            raise ValueError(f"{part!r}: write {name}=true or {name}=false")
+        values[name] = BOOLEANS[value]
+    return FeatureGates(values)
+
+
+def describe_gates() -> str:
+    """Each gate with its stage and default, for `--help`."""
+    return "; ".join(
+        f"{gate.name}=true|false ({gate.stage}, default {str(gate.default).lower()})"
+        for gate in _KNOWN.values()
+    )
+
+
+gates_flag: Final = partial(
+    flag, kind=Parsed("gates", parse_gates), default="", metavar="NAME=BOOL,…"
+)
