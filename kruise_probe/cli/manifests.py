@@ -98,16 +98,14 @@ def manifests(flags: ManifestFlags) -> None:
         return
     serverless = flags.feature_gates.enabled(SERVERLESS)
     if serverless and not flags.webhook and not flags.crds_only:
-        click.echo(
-            f"kruise-probe manifests: the gate {SERVERLESS.name} is on, but without the webhook no pod gets the "
-            "annotation for its provider; add --webhook",
-            err=True,
+        _warn(
+            f"the gate {SERVERLESS.name} is on, but without the webhook no pod gets the annotation for its provider; "
+            "add --webhook"
         )
     if flags.image == DEFAULT_IMAGE and not flags.crds_only and _DOCKERFILE.exists():
-        click.echo(
-            f"kruise-probe manifests: this is a checkout, and {DEFAULT_IMAGE} may not exist or may have "
-            "other code; build an image with 'docker build --tag IMAGE .', push it, and add --image=IMAGE",
-            err=True,
+        _warn(
+            f"this is a checkout, and {DEFAULT_IMAGE} may not exist or may have other code; "
+            "build an image with 'docker build --tag IMAGE .', push it, and add --image=IMAGE"
         )
     gates = ",".join(
         f"{name}={str(on).lower()}" for name, on in flags.feature_gates.overrides.items()
@@ -131,6 +129,10 @@ def manifests(flags: ManifestFlags) -> None:
         else default_install(install, admission_policy=flags.admission_policy)
     )
     click.echo(yaml_of(documents), nl=False)
+
+
+def _warn(text: str) -> None:
+    click.echo(f"kruise-probe manifests: {text}", err=True)
 
 
 def _is_socket_path(path: str) -> bool:

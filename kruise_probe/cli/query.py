@@ -226,15 +226,8 @@ class SelectingFlags(QueryFlags):
 
 
 POD_KINDS: Final = frozenset({"pod", "pods", "po"})
-MARKER_KINDS: Final = frozenset(
-    {
-        "podprobemarker",
-        "podprobemarkers",
-        "ppm",
-        f"podprobemarkers.{GROUP}",
-        f"podprobemarker.{GROUP}",
-    }
-)
+MARKER_KINDS: Final = frozenset({"podprobemarker", "podprobemarkers", "ppm"})
+"""As `kubectl get` accepts them, also with `.apps.kruise.io`."""
 
 
 def name_argument(metavar: str, kinds: Collection[str], hint: str, **attributes: Any) -> Any:
@@ -242,7 +235,7 @@ def name_argument(metavar: str, kinds: Collection[str], hint: str, **attributes:
 
     def name(text: str) -> str:
         kind, slash, name = text.rpartition("/")
-        if slash and kind.lower() not in kinds:
+        if slash and kind.lower().removesuffix(f".{GROUP}") not in kinds:
             raise click.UsageError(f"{text!r}: {hint}")
         return name
 

@@ -143,11 +143,10 @@ class Reader:
                 markers = []
                 why = "the CRDs are not installed" if error.code == 404 else error.message
                 self.notes.append(f"{why}; unknown: whether other markers own the same marks")
-            try:
-                pod = await self.client.get(SEEN_PODS, NamespacedName(self.namespace, name))
-            except NotFound:
-                return None, markers
-        return pod, markers
+            with suppress(NotFound):
+                key = NamespacedName(self.namespace, name)
+                return await self.client.get(SEEN_PODS, key), markers
+        return None, markers
 
     async def visible(self, resource: Resource[T], namespace: str) -> list[T]:
         """All objects of a kind, or none if the user may not list them."""
