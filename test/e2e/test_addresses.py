@@ -6,15 +6,13 @@ import socketserver
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any
 
 import pytest
 from support.hollow import marker_object
 from support.kubectl import Kubectl
 from support.real_node import busybox_pod
 from support.target import status_of
-
-Json = dict[str, Any]
+from support.wire import Json
 
 
 @contextmanager

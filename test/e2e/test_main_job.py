@@ -7,7 +7,6 @@ import pytest
 import pytest_asyncio
 from support.target import (
     JobNamespace,
-    Json,
     annotations,
     condition,
     labels,
@@ -17,6 +16,7 @@ from support.target import (
     results_of,
     status_of,
 )
+from support.wire import Json
 
 from kruise_probe.api.errors import Invalid
 from kruise_probe.api.keys import NamespacedName

@@ -22,8 +22,7 @@ from support.patience import PATIENCE_SECONDS
 from support.real_node import busybox_pod, kubeconfig_of
 from support.shell import kruise_probe
 from support.target import condition, status_of
-
-Json = dict[str, Any]
+from support.wire import Json
 
 SERVER = """
 mkdir -p /tmp/www

@@ -9,8 +9,7 @@ from support.patience import PATIENCE_SECONDS
 from support.playground import ControlledPlayground, PlaygroundNamespace, new_namespace
 from support.shell import run
 from support.target import condition
-
-Json = dict[str, Any]
+from support.wire import Json
 
 KIND = "example.com/checked"
 LONG_SECONDS = 3600

@@ -1,15 +1,13 @@
 """E4: one namespace's markers want more than a NodePodProbe can hold. Other namespaces keep their probes."""
 
 from collections.abc import AsyncIterator
-from typing import Any
 
 import pytest
 from support.hollow import CONDITION, LABEL, probe
 from support.playground import ControlledPlayground, PlaygroundNamespace, new_namespace
 from support.shell import run
 from support.target import condition, labels
-
-Json = dict[str, Any]
+from support.wire import Json
 
 NODE = "node-0"
 MARKERS = 24

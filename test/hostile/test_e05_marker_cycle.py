@@ -3,15 +3,13 @@
 import time
 from collections.abc import Iterator
 from itertools import pairwise
-from typing import Any
 
 from support.hollow import CONDITION, marker_object, probe
 from support.playground import ControlledPlayground, PlaygroundNamespace, new_namespace
 from support.target import condition, labels, marker_path
+from support.wire import Json
 
 from kruise_probe.api.keys import NamespacedName
-
-Json = dict[str, Any]
 
 PODS = 4
 ATTACK_SECONDS = 15

@@ -4,7 +4,6 @@ import json
 import ssl
 from collections.abc import Callable
 from io import BytesIO
-from typing import Any
 
 import aiohttp
 import pytest
@@ -12,10 +11,10 @@ from support.attacked import AttackedProgram, attacked_webhook
 from support.cases import cases
 from support.embedded_cluster import EmbeddedCluster
 from support.marker_table import GOOD
+from support.wire import Json
 
 from kruise_probe.api.names import VALIDATE_MARKERS
 
-Json = dict[str, Any]
 SECONDS = 12.0
 MIB = 2**20
 MAX_GROWN_MB = 48.0

@@ -8,8 +8,7 @@ from typing import Any
 from support.embedded_cluster import EmbeddedCluster
 from support.hollow import node_name, pod_name
 from support.target import condition
-
-Json = dict[str, Any]
+from support.wire import Json
 
 MARKERS = 300
 PROBES = 8

@@ -6,17 +6,17 @@ import ssl
 import subprocess
 from io import BytesIO
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import aiohttp
 import pytest
 from support.attacked import AttackedProgram, attacked_webhook
 from support.embedded_cluster import EmbeddedCluster
 from support.hollow import probe
+from support.wire import Json
 
 from kruise_probe.api.names import MUTATE_PODS, VALIDATE_MARKERS
 
-Json = dict[str, Any]
 GATE = "--feature-gates=EnablePodProbeMarkerOnServerless=true"
 SECRET = {"name": "Authorization", "value": "Bearer top-secret"}
 

@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from support import programs
@@ -11,7 +10,6 @@ from support.hollow import CONDITION, node_name, pod_name, probe
 from support.kruise_crds import kruise_crds
 from support.target import condition, labels
 
-Json = dict[str, Any]
 LABELS = (
     "pod-template-hash",
     "controller-revision-hash",

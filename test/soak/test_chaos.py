@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
 from random import Random
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from support import programs
 from support.control_plane import ControlPlane, staged
@@ -33,10 +33,10 @@ from support.target import (
     pod_path,
     results_of,
 )
+from support.wire import Json
 
 from kruise_probe.api.errors import KubeError
 
-Json = dict[str, Any]
 CONVERGED_SECONDS = 120.0
 LOOK_SECONDS = 5.0
 """Longer than initial keys are spread over, and than a marker's status is delayed."""

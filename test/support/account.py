@@ -5,11 +5,11 @@ import json
 import ssl
 import urllib.error
 import urllib.request
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from support.kubectl import Kubectl
+from support.wire import Json
 
-Json = dict[str, Any]
 SECONDS = 30.0
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
+from support.wire import Json
 
 from kruise_probe.api.core import Probe
 from kruise_probe.api.names import MANAGER_FIELD_MANAGER, daemon_lease_name
@@ -18,8 +19,6 @@ from kruise_probe.api.v1alpha1 import (
     ContainerProbeState,
     PodProbeMarker,
 )
-
-Json = dict[str, Any]
 
 CREATED = "2026-01-01T00:00:00Z"
 

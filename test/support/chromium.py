@@ -14,6 +14,7 @@ from typing import Any
 
 import aiohttp
 from support.patience import PATIENCE_SECONDS
+from support.wire import Json
 
 NAMES = ("chromium", "google-chrome", "chromium-browser")
 FLAGS = (
@@ -27,8 +28,6 @@ FLAGS = (
     "--disable-sync",
     "--remote-debugging-port=0",
 )
-
-Json = dict[str, Any]
 
 
 def program() -> str | None:

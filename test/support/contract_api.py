@@ -19,10 +19,9 @@ import aiohttp
 import yaml
 from support.patience import PATIENCE_SECONDS
 from support.programs import until
+from support.wire import Json
 
 from kruise_probe.manifests.crds import all_crds
-
-Json = dict[str, Any]
 
 MERGE = "application/merge-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"

@@ -8,7 +8,8 @@ import re
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
-from support.contract_api import MERGE, STRATEGIC, Api, ApiResponse, Json, absent_node
+from support.contract_api import MERGE, STRATEGIC, Api, ApiResponse, absent_node
+from support.wire import Json
 
 ABSENT: Final = "(absent)"
 _METHODS: Final = {"MERGE": ("PATCH", MERGE), "STRATEGIC": ("PATCH", STRATEGIC)}

@@ -8,7 +8,6 @@ import subprocess
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import Any
 
 import aiohttp
 import yaml
@@ -16,6 +15,7 @@ from support.hollow import Daemons, Hollow, HollowCluster
 from support.patience import PATIENCE_SECONDS
 from support.programs import SECRETS, InPod
 from support.target import Target
+from support.wire import Json
 
 from kruise_probe.api.errors import AlreadyExists, ConnectionFailed, KubeError, NotFound
 from kruise_probe.api.names import SYSTEM_NAMESPACE
@@ -24,7 +24,6 @@ from kruise_probe.client.rest import RestClient
 from kruise_probe.manifests.crds import all_crds
 
 HACK_CLUSTER = Path(__file__).parents[2] / "hack" / "cluster"
-Json = dict[str, Any]
 
 ACCOUNT = "soak"
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"

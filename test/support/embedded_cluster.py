@@ -14,13 +14,12 @@ from support.output import print_line
 from support.programs import ALONE, Program
 from support.proxy import FaultyProxy, faulty_proxy
 from support.target import Target
+from support.wire import Json
 
 from kruise_probe.api.names import SYSTEM_NAMESPACE
 from kruise_probe.client.config import ClusterConfig
 from kruise_probe.client.rest import RestClient
 from kruise_probe.manifests.crds import all_crds
-
-Json = dict[str, Any]
 
 
 @dataclass

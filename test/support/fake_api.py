@@ -12,11 +12,9 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
-from support.builders import (
-    CREATED,
-    Json,
-)
+from support.builders import CREATED
 from support.fake_source import FakeSource
+from support.wire import Json
 
 from kruise_probe.api.core import EVENTS
 from kruise_probe.api.errors import AlreadyExists, Conflict, Invalid, NotFound

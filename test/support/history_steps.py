@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from hypothesis import strategies as st
-from support.contract_api import MERGE, STRATEGIC, Json
+from support.contract_api import MERGE, STRATEGIC
+from support.wire import Json
 
 NAMES = ("a", "b", "c", "d")
 CUSTOM = ("podprobemarkers", "nodepodprobes")

@@ -11,13 +11,12 @@ from datetime import timedelta
 from typing import Any
 
 from support.target import Target, marker_path, node_pod_probe_path, pod_path, results_of
+from support.wire import Json
 
 from kruise_probe.api.errors import AlreadyExists, KubeError, NotFound
 from kruise_probe.api.names import SYSTEM_NAMESPACE, daemon_lease_name
 from kruise_probe.api.times import format_time, utc_now
 from kruise_probe.client.config import ClusterConfig
-
-Json = dict[str, Any]
 
 CONCURRENT_REQUESTS = 16
 RETRY_SECONDS = 0.5

@@ -5,9 +5,9 @@
 
 import json
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-Json = dict[str, Any]
+from support.wire import Json
 
 CORPUS = Path(__file__).parents[1] / "data" / "kruise-corpus.jsonl"
 

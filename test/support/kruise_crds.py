@@ -1,10 +1,8 @@
 """Kruise's two CRDs: ours without our additions, and with a closed schema of NodePodProbe."""
 
-from typing import Any
+from support.wire import Json
 
 from kruise_probe.manifests.crds import marker_crd, node_pod_probe_crd
-
-Json = dict[str, Any]
 
 _ADDED_KEYS = frozenset(
     {

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import combinations
 from typing import Any, NamedTuple
 
+from support.wire import Json
+
 from kruise_probe.api import reserved
 from kruise_probe.api.reserved import ReservedKeys
-
-Json = dict[str, Any]
 
 GOOD: Json = {
     "selector": {"matchLabels": {"app": "game"}},

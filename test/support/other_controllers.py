@@ -1,11 +1,8 @@
 """The PodProbeMarkers that other controllers create, as their Go structs are encoded."""
 
 from pathlib import Path
-from typing import Any
 
 import yaml
-
-Json = dict[str, Any]
 
 UID = "0c4ad6d7-1f5a-4f3a-8b2e-111111111111"
 HASH = "game.kruise.io/ppm-hash"

@@ -2,14 +2,14 @@
 
 import re
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import yaml
+from support.wire import Json
 
 ROOT = Path(__file__).parent.parent.parent
 PAGES = sorted([*(ROOT / "docs").glob("*.md"), *ROOT.glob("README*.md")])
 
-Json = dict[str, Any]
 
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 

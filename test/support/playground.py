@@ -12,6 +12,7 @@ from support.api_server import ApiServer
 from support.hollow import marker_object
 from support.patience import PATIENCE_SECONDS
 from support.target import Target, marker_path, pod_path
+from support.wire import Json
 
 from kruise_probe.api.errors import NotFound
 from kruise_probe_playground import session
@@ -20,8 +21,6 @@ from kruise_probe_playground.documents import Applier, LoadedObject
 from kruise_probe_playground.node.containers import LocalContainer
 from kruise_probe_playground.node.embedded_node import EmbeddedNode
 from kruise_probe_playground.programs import Child
-
-Json = dict[str, Any]
 
 IDLE = ("sh", "-c", "while :; do sleep 1; done")
 

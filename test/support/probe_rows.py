@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from support.scripted_server import Script, ScriptedServer, answering, silent
+from support.wire import Json
 
 VERDICTS_FILE = Path(__file__).parents[1] / "data" / "kubelet-verdicts.jsonl"
 LATE_SECONDS = 4.0
@@ -19,7 +20,6 @@ LATE_SECONDS = 4.0
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
 Peer = Callable[[ScriptedServer], Script]
-Json = dict[str, Any]
 
 
 class Row(NamedTuple):

@@ -5,7 +5,6 @@ from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 from support.background import background
 from support.embedded_cluster import EmbeddedCluster, embedded_cluster
@@ -15,10 +14,10 @@ from support.hollow import spec_entry
 from support.output import print_line
 from support.programs import Program
 from support.target import node_pod_probe_path, results_of
+from support.wire import Json
 
 from kruise_probe.daemon.cri.runtime import ExecResult
 
-Json = dict[str, Any]
 NODE = "scripted"
 ADDRESS = "127.0.0.9"
 VICTIM = "victim"

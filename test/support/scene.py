@@ -6,7 +6,6 @@ from datetime import timedelta
 from typing import Any
 
 from support.builders import (
-    Json,
     lease_wire,
     marker_wire,
     node_wire,
@@ -16,6 +15,7 @@ from support.builders import (
 )
 from support.fake_api import FakeApi
 from support.running_manager import loop_clock, running_manager, settle
+from support.wire import Json
 
 from kruise_probe.api.kinds import Resource
 from kruise_probe.api.resources import LEASES, MARKERS, NODE_POD_PROBES, NODES, PODS

@@ -18,14 +18,12 @@ Act = Callable[["Received", asyncio.StreamWriter], Awaitable[None]]
 
 
 class Received(NamedTuple):
-    """One request as it came in; `at` is loop time, `connection` counts connections."""
+    """One request as it came in."""
 
     method: str
     target: str
     headers: dict[str, str]
     body: bytes
-    at: float
-    connection: int
 
 
 class ScriptedHttpServer:
@@ -35,8 +33,6 @@ class ScriptedHttpServer:
         self.script = script
         self.received: list[Received] = []
         self.connections = 0
-        self.most_at_once = 0
-        self._in_flight = 0
         self._arrived = asyncio.Condition()
         self.url = ""
 
@@ -56,15 +52,13 @@ class ScriptedHttpServer:
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
         try:
-            await self._serve(reader, writer, self.connections)
+            await self._serve(reader, writer)
         except (ConnectionError, asyncio.IncompleteReadError):
             return
         finally:
             writer.close()
 
-    async def _serve(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, connection: int
-    ) -> None:
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while not writer.is_closing():
             head = (await reader.readuntil(b"\r\n\r\n")).decode()
             first, *lines = head.rstrip().split("\r\n")
@@ -73,19 +67,13 @@ class ScriptedHttpServer:
                 name.lower(): value for name, value in (line.split(": ", 1) for line in lines)
             }
             body = await reader.readexactly(int(headers.get("content-length", 0)))
-            now = asyncio.get_running_loop().time()
-            received = Received(method, target, headers, body, now, connection)
+            received = Received(method, target, headers, body)
             self.received.append(received)
             async with self._arrived:
                 self._arrived.notify_all()
             act = self.script.pop(0) if len(self.script) > 1 else self.script[0]
-            self._in_flight += 1
-            self.most_at_once = max(self.most_at_once, self._in_flight)
-            try:
-                await act(received, writer)
-                await writer.drain()
-            finally:
-                self._in_flight -= 1
+            await act(received, writer)
+            await writer.drain()
 
 
 def answer(status: int, body: object = None, **headers: str) -> Act:
@@ -98,9 +86,9 @@ def answer(status: int, body: object = None, **headers: str) -> Act:
     return act
 
 
-def refusal(status: int, reason: str = "", **headers: str) -> Act:
+def refusal(status: int, reason: str = "") -> Act:
     """A `Status` as the API server writes it."""
-    return answer(status, {"kind": "Status", "code": status, "reason": reason}, **headers)
+    return answer(status, {"kind": "Status", "code": status, "reason": reason})
 
 
 async def silence(_: Received, __: asyncio.StreamWriter) -> None:
@@ -108,32 +96,17 @@ async def silence(_: Received, __: asyncio.StreamWriter) -> None:
     await asyncio.get_running_loop().create_future()
 
 
-def raw(*parts: bytes | float, end: bool = False) -> Act:
-    """Sends bytes; numbers are pauses in seconds. Then ends the connection or keeps it open."""
+def stream(*parts: bytes, finished: bool = False) -> Act:
+    """A chunked response of `parts`, with the closing chunk if it is `finished`; the connection stays open."""
 
     async def act(received: Received, writer: asyncio.StreamWriter) -> None:
-        for part in parts:
-            if isinstance(part, bytes):
-                writer.write(part)
-                await writer.drain()
-            else:
-                await asyncio.sleep(part)
-        if end:
-            writer.close()
-        else:
-            await silence(received, writer)
+        writer.write(_head(200, {"transfer-encoding": "chunked"}))
+        for part in (*parts, *[b""] * finished):
+            writer.write(b"%x\r\n%s\r\n" % (len(part), part))
+            await writer.drain()
+        await silence(received, writer)
 
     return act
-
-
-def stream(*parts: bytes | float, finished: bool = False, end: bool = False) -> Act:
-    """A chunked response of `parts`; `finished` sends the closing chunk, `end` closes the connection."""
-    chunks = [
-        b"%x\r\n%s\r\n" % (len(part), part) if isinstance(part, bytes) else part for part in parts
-    ]
-    head = _head(200, {"transfer-encoding": "chunked", "content-type": "application/json"})
-    last = [b"0\r\n\r\n"] if finished else []
-    return raw(head, *chunks, *last, end=end)
 
 
 def _head(status: int, headers: dict[str, str]) -> bytes:

@@ -14,8 +14,8 @@ from functools import partial
 from typing import Any
 
 from aiohttp import WSMsgType, web
+from support.wire import Json
 
-Json = dict[str, Any]
 Socket = web.WebSocketResponse
 Exec = Callable[[Socket, Sequence[str]], Awaitable[None]]
 PROTOCOL = "v4.channel.k8s.io"

@@ -15,14 +15,13 @@ from support.builders import (
     pod_wire,
     state_wire,
 )
+from support.wire import Json
 
 from kruise_probe.api.names import LEADER_ELECTION_ID
 from kruise_probe.api.resources import LEASES, MARKERS, NODE_POD_PROBES, NODES
 from kruise_probe.controllers.compiled import compile_marker
 from kruise_probe.controllers.nodes.plan import plan
 from kruise_probe.inspection.snapshot import SEEN_PODS, SeenPod, Snapshot
-
-Json = dict[str, Any]
 
 NOW = datetime(2026, 1, 1, 0, 1, 30, tzinfo=UTC)
 FRESH = "2026-01-01T00:01:20.000000Z"

@@ -2,7 +2,6 @@
 
 from hypothesis import strategies as st
 from support.builders import (
-    Json,
     condition_wire,
     container_wire,
     marker_wire,
@@ -11,6 +10,7 @@ from support.builders import (
     probe_wire,
     state_wire,
 )
+from support.wire import Json
 
 MARKER_NAMES = ("way", "gateway", "way2", "a")
 NAMESPACES = ("default", "def", "prod")

@@ -8,10 +8,10 @@ import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import msgspec
 from support.patience import PATIENCE_SECONDS
+from support.wire import Json
 
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.kinds import Resource
@@ -19,8 +19,6 @@ from kruise_probe.client.config import load_config
 from kruise_probe.client.request import PatchType
 from kruise_probe.client.rest import ResourceListerWatcher, RestClient
 from kruise_probe.informers.shared_informer import SharedInformer
-
-Json = dict[str, Any]
 
 GROUP = "/apis/apps.kruise.io/v1alpha1"
 

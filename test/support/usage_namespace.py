@@ -4,19 +4,17 @@ import asyncio
 import dataclasses
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any
 
 import yaml
 from support.patience import PATIENCE_SECONDS
 from support.playground import ControlledPlayground, PlaygroundNamespace
+from support.wire import Json
 
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.cli.reading import Following
 from kruise_probe.inspection.explanation import TraceView, explanation
 from kruise_probe.inspection.snapshot import RECENT, Snapshot
 from kruise_probe_playground.documents import LoadedObject
-
-Json = dict[str, Any]
 
 
 class UsageNamespace(PlaygroundNamespace):

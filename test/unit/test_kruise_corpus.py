@@ -6,12 +6,13 @@ from typing import Any
 
 import msgspec
 import pytest
-from support.builders import Json, node_wire
+from support.builders import node_wire
 from support.cases import cases
 from support.fake_api import FakeApi
 from support.kruise_corpus import corpus, written
 from support.running_manager import running_manager, settle
 from support.scripted_node import ScriptedNode
+from support.wire import Json
 
 from kruise_probe.api.core import Probe
 from kruise_probe.api.kinds import Resource

@@ -8,10 +8,11 @@ from itertools import cycle
 
 import pytest
 from structlog.testing import capture_logs
-from support.builders import Json, marker_wire, pod_status_wire, pod_wire, state_wire
+from support.builders import marker_wire, pod_status_wire, pod_wire, state_wire
 from support.marker_table import GOOD, INVALID, Row
 from support.running_manager import settle
 from support.scene import scene
+from support.wire import Json
 
 from kruise_probe.api.resources import MARKERS, PODS
 

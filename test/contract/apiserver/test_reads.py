@@ -4,8 +4,9 @@ from typing import Any, Final
 
 import pytest
 from support import contract_api
-from support.contract_api import TABLE, Api, Json, marker
+from support.contract_api import TABLE, Api, marker
 from support.contract_rows import ABSENT, Part, Step, made, run, step
+from support.wire import Json
 
 
 def pod(name: str, number: int = 0, **labels: str) -> Json:

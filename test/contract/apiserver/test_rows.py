@@ -6,8 +6,9 @@ from typing import Any, Final
 
 import pytest
 from support import contract_api
-from support.contract_api import Api, Json, marker
+from support.contract_api import Api, marker
 from support.contract_rows import ABSENT, Part, Step, compared, made, normalised, run, step
+from support.wire import Json
 
 Cases = Mapping[str, Sequence[Step]]
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import aiohttp
 import pytest
-from support.contract_api import Json
 from support.hollow import marker_object
 from support.kubectl import Kubectl, KubectlError
 from support.patience import PATIENCE_SECONDS
+from support.wire import Json
 
 Run = Callable[..., Any]
 SERVER = """

@@ -29,13 +29,13 @@ from support.target import (
     marker_path,
     node_pod_probe_path,
 )
+from support.wire import Json
 
 from kruise_probe.api.errors import KubeError, NotFound
 from kruise_probe.api.names import MARKER_FINALIZER, SYSTEM_NAMESPACE
 from kruise_probe.client.rest import RestClient
 from kruise_probe.controllers.markers.reconciler import PRUNED_CHECK_SECONDS
 
-Json = dict[str, Any]
 Holds = Callable[[Json], object]
 NODE = "hollow-0"
 pytestmark = pytest.mark.timeout(600)  # the first brings the control plane up

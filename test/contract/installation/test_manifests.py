@@ -8,12 +8,12 @@ import subprocess
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 from support.cases import cases
 from support.kubectl import Kubectl, KubectlError
+from support.wire import Json
 
 from kruise_probe.cli.flag_types import LISTEN_ADDRESS
 from kruise_probe.cli.gates import SERVERLESS, parse_gates
@@ -21,7 +21,6 @@ from kruise_probe.manifests.crds import all_crds
 from kruise_probe.manifests.install import Install, daemon, default_install, manager
 from kruise_probe.serving.sockets import BindAddress
 
-Json = dict[str, Any]
 Identity = tuple[str, str]
 Way = Callable[[Kubectl, str, Path], list[Json]]
 CHECKOUT = Path(__file__).resolve().parents[3]

@@ -5,7 +5,7 @@ import subprocess
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pytest
 import yaml
@@ -14,8 +14,8 @@ from support.hollow import marker_object
 from support.kubectl import Kubectl
 from support.pages import block
 from support.shell import kruise_probe
+from support.wire import Json
 
-Json = dict[str, Any]
 MARKER = marker_object(hollow.probe("idle", containerName="server"), name="game", app="game")
 POD: Json = {
     "apiVersion": "v1",

@@ -12,11 +12,11 @@ from support.contract_api import node_pod_probe
 from support.kubectl import Kubectl
 from support.patience import PATIENCE_SECONDS
 from support.real_node import apart
+from support.wire import Json
 
 from kruise_probe.manifests import objects_in
 from kruise_probe.manifests.install import DAEMON
 
-Json = dict[str, Any]
 GROUP = "apps.kruise.io/v1alpha1"
 NODE_POD_PROBES = f"/apis/{GROUP}/nodepodprobes"
 

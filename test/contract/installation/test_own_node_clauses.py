@@ -16,12 +16,12 @@ from support import programs
 from support.contract_api import MERGE, Api, ApiResponse, node_pod_probe, target_of
 from support.kubectl import Kubectl
 from support.real_node import apart
+from support.wire import Json
 
 from kruise_probe.api.names import LEADER_ELECTION_ID, LEADER_LEASE_NODE, daemon_lease_name
 from kruise_probe.manifests import objects_in
 from kruise_probe.manifests.install import DAEMON
 
-Json = dict[str, Any]
 NODE, OTHER = "zz-own", "zz-other"
 CLAIM = "authentication.kubernetes.io/node-name"
 NPP, LEASES, EVENTS, NEW_EVENTS = (

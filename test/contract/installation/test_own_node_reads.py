@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pytest
 import yaml
@@ -15,12 +15,11 @@ from support.contract_api import node_pod_probe
 from support.control_plane import ControlPlane, second_api_server
 from support.kubectl import Kubectl, KubectlError
 from support.pages import block
+from support.wire import Json
 
 from kruise_probe.api.names import SYSTEM_NAMESPACE
 from kruise_probe.manifests import objects_in
 from kruise_probe.manifests.install import DAEMON
-
-Json = dict[str, Any]
 
 pytestmark = pytest.mark.timeout(600)  # the first brings the control plane up
 PORT = int(os.environ.get("KRUISE_PROBE_READS_PORT", "25343"))

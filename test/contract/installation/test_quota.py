@@ -3,15 +3,12 @@
 import time
 import uuid
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 import yaml
 from support.hollow import marker_object
 from support.kubectl import Kubectl, KubectlError
 from support.pages import block
-
-Json = dict[str, Any]
 
 
 @pytest.fixture

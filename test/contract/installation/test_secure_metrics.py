@@ -3,7 +3,6 @@
 import uuid
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from support import programs
@@ -11,13 +10,13 @@ from support.fake_runtime import ScriptedRuntime
 from support.kubectl import Kubectl
 from support.programs import Program
 from support.real_node import apart, kubeconfig_of, token_of
+from support.wire import Json
 
 from kruise_probe.api.names import LEADER_ELECTION_ID
 from kruise_probe.api.times import format_micro_time, utc_now
 from kruise_probe.manifests import objects_in
 from kruise_probe.manifests.install import DAEMON, MANAGER
 
-Json = dict[str, Any]
 PROMETHEUS = "prometheus"
 
 

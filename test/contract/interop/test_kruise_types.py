@@ -20,13 +20,13 @@ from support.hollow import marker_object
 from support.kruise_corpus import CORPUS, corpus, written
 from support.playground import ControlledPlayground
 from support.target import Target, condition, marker_path
+from support.wire import Json
 
 from kruise_probe.api.names import SERVERLESS_PROBES_ANNOTATION
 from kruise_probe.api.resources import MARKERS
 from kruise_probe.webhook.admission import AdmissionRequest
 from kruise_probe.webhook.mutating import annotate_pod
 
-Json = dict[str, Any]
 HERE = Path(__file__).parent
 BUILD_SECONDS = 600
 NAMESPACE = "default"

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import aiohttp
 import msgspec
@@ -21,6 +21,7 @@ from support.contract_api import COPIES, DEFINITIONS, Api, ApiResponse, in_own_g
 from support.kruise_crds import kruise_crds
 from support.marker_table import GOOD
 from support.patience import PATIENCE_SECONDS
+from support.wire import Json
 
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.names import (
@@ -39,7 +40,6 @@ from kruise_probe.webhook.cert_rotator import CertRotator, RotationTimes
 from kruise_probe.webhook.mutating import annotate_pod
 from kruise_probe.webhook.server import AdmissionHandler, WebhookTls, review_server
 
-Json = dict[str, Any]
 CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
 MUTATING_CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
 PATH = "/validate"

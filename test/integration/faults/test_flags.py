@@ -14,10 +14,9 @@ from support.hollow import CONDITION, node_name, probe
 from support.patience import PATIENCE_SECONDS
 from support.programs import Program
 from support.target import condition
+from support.wire import Json
 
 from kruise_probe.daemon.cri.runtime import ExecResult
-
-Json = dict[str, Any]
 
 NODE = node_name(0)
 

@@ -9,10 +9,9 @@ from support.embedded_cluster import EmbeddedCluster
 from support.hollow import ANNOTATION, CONDITION, LABEL, node_name, pod_name, probe
 from support.patience import PATIENCE_SECONDS
 from support.target import annotations, condition, labels, pod_path
+from support.wire import Json
 
 from kruise_probe.api.names import MARKER_FINALIZER
-
-Json = dict[str, Any]
 
 
 def probes_of(report: Json | None) -> int:

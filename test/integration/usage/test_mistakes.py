@@ -1,15 +1,13 @@
 """A user's twelve usual mistakes: one `status` or `explain` names each of them, with a true cause and one remedy."""
 
 from pathlib import Path
-from typing import Any
 
 import yaml
 from support.cases import cases
 from support.programs import until
 from support.shell import Ran, run
 from support.usage_namespace import UsageNamespace
-
-Json = dict[str, Any]
+from support.wire import Json
 
 CONDITION = "example.com/checked"
 WRITE_CRLF = r"printf '#!/bin/sh\r\nexit 0\r\n' > check.sh; chmod +x check.sh; exec sleep 1000"

@@ -14,10 +14,9 @@ from support.playground import ControlledPlayground, stopped
 from support.shell import environment
 from support.target import annotations, condition, labels, marker_path, pod_path
 from support.usage_namespace import UsageNamespace
+from support.wire import Json
 
 from kruise_probe_playground.documents import objects_for
-
-Json = dict[str, Any]
 
 COST = "controller.kubernetes.io/pod-deletion-cost"
 

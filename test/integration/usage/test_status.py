@@ -21,11 +21,11 @@ from support.playground import ControlledPlayground
 from support.programs import until
 from support.shell import Ran, environment, run
 from support.usage_namespace import UsageNamespace
+from support.wire import Json
 
 from kruise_probe_playground.apiserver.failures import Failure
 from kruise_probe_playground.documents import LoadedObject
 
-Json = dict[str, Any]
 Shell = Callable[[str], Awaitable[Ran]]
 
 POD = """

@@ -9,8 +9,7 @@ import yaml
 from support.builders import marker_wire, pod_wire, policy_wire, probe_wire
 from support.scripted_pod import ScriptedPod, exited, serving_pod, status
 from support.shell import Ran, run
-
-Json = dict[str, Any]
+from support.wire import Json
 
 IDLE = policy_wire("Succeeded", labels={"idle": "true"}, annotations={"example.com/cost": "-5"})
 BUSY = policy_wire("Failed", labels={"busy": "true"})

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from copy import deepcopy
 from typing import Any, NamedTuple
 
-from support.builders import Json
+from support.wire import Json
 
 from kruise_probe.manifests.crds import all_crds
 

@@ -8,9 +8,10 @@ from random import Random
 from typing import Any
 
 from support import strategies
-from support.builders import Json, marker_wire, pod_wire, probe_wire
+from support.builders import marker_wire, pod_wire, probe_wire
 from support.fake_runtime import FakeContainer
 from support.simulation.world import NAMESPACE, NODE_NAMES, POD_NAMES, World
+from support.wire import Json
 
 from kruise_probe.api.kinds import Resource
 from kruise_probe.api.names import (

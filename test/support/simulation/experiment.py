@@ -13,12 +13,12 @@ Each function raises `Failed` with the oracle that does not hold.
 import asyncio
 from typing import Any
 
-from support.builders import Json
 from support.simulation.acto import BASE, Property, edited
 from support.simulation.edits import populate
 from support.simulation.looks import differences, looks
 from support.simulation.runner import STEP_SECONDS, Failed, from_scratch, simulated
 from support.simulation.world import World
+from support.wire import Json
 
 from kruise_probe.api.resources import MARKERS
 

@@ -4,8 +4,8 @@ from datetime import datetime
 from typing import Any
 
 import msgspec
-from support.builders import Json
 from support.simulation.world import World
+from support.wire import Json
 
 from kruise_probe.api.names import REASON_PROBE_REMOVED
 from kruise_probe.api.pods import names_of

@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from random import Random
 from typing import NamedTuple
 
-from support.builders import Json
 from support.simulation import edits
 from support.simulation.looks import differences, looks, wrong_times
 from support.simulation.loop import SimulatedLoop, capture_logs
@@ -15,6 +14,7 @@ from support.simulation.plan import EDITING_SECONDS, STEADY_AT_SECONDS, Simulati
 from support.simulation.processes import own_metrics
 from support.simulation.safety import Safety
 from support.simulation.world import NODE_NAMES, SimulationEvent, World
+from support.wire import Json
 
 from kruise_probe.api.names import daemon_lease_name
 from kruise_probe.api.resources import MARKERS, NODES, PODS

@@ -11,7 +11,6 @@ from random import Random
 from typing import Any, NamedTuple
 
 import msgspec
-from support.builders import Json
 from support.fake_runtime import EPOCH, ExecCall, FakeContainer, ScriptedRuntime
 from support.simulation.loop import SimulatedLoop
 from support.simulation.network import Sent
@@ -22,6 +21,7 @@ from support.simulation.processes import (
     Surroundings,
 )
 from support.simulation.servers import ApiServers
+from support.wire import Json
 
 from kruise_probe.api.kinds import Resource
 from kruise_probe.api.names import (

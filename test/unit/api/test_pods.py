@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 import pytest
-from support.builders import Json
 from support.cases import cases
+from support.wire import Json
 
 from kruise_probe.api.pods import NOTHING_OWNED, SHARED_BYTES, Container, Mark, Owned, Pod
 from kruise_probe.api.resources import PODS

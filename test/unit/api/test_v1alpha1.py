@@ -6,9 +6,10 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.builders import Json, npp_wire, pod_status_wire, pod_wire, state_wire
+from support.builders import npp_wire, pod_status_wire, pod_wire, state_wire
 from support.cases import cases
 from support.marker_table import VALID, Row
+from support.wire import Json
 
 from kruise_probe.api.core import Probe
 from kruise_probe.api.resources import NODE_POD_PROBES

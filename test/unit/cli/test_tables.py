@@ -2,13 +2,13 @@
 
 import sys
 from datetime import UTC, datetime
-from typing import Any
 
 import pytest
 from support.builders import condition_wire, container_wire, policy_wire, probe_wire, state_wire
 from support.cases import cases
 from support.linting import BROKEN
 from support.snapshots import healthy_pod, marker, seen_pod, snapshot
+from support.wire import Json
 
 from kruise_probe.api.times import age
 from kruise_probe.cli.main import run
@@ -19,8 +19,6 @@ from kruise_probe.inspection.explanation import explanation
 from kruise_probe.inspection.snapshot import SeenPod
 from kruise_probe.inspection.status import status_view
 from kruise_probe.inspection.views import StatusView
-
-Json = dict[str, Any]
 
 LONG = "对局进行中 " * 40
 

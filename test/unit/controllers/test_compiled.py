@@ -1,15 +1,13 @@
 """Invalid entries of a marker are ignored one by one; the others are used."""
 
-from typing import Any
-
 import pytest
 from support.builders import marker, policy_wire, probe_wire
 from support.cases import cases
+from support.wire import Json
 
 from kruise_probe.api.extraction import FromMessage
 from kruise_probe.controllers.compiled import Wanted, compile_marker
 
-Json = dict[str, Any]
 RESERVED = (
     "kruise.io/podprobe",
     "kruise.io/podprobemarker-list",

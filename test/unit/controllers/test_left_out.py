@@ -4,10 +4,11 @@ from collections.abc import Iterable
 from typing import Any
 
 import pytest
-from support.builders import Json, pod_status_wire, pod_wire, policy_wire, probe_wire, state_wire
+from support.builders import pod_status_wire, pod_wire, policy_wire, probe_wire, state_wire
 from support.cases import cases
 from support.running_manager import metric, settle
 from support.scene import Scene
+from support.wire import Json
 
 from kruise_probe.api.resources import MARKERS, PODS
 from kruise_probe.controllers.limits import MARKERS_PER_POD

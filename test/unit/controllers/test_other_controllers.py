@@ -5,8 +5,9 @@ import json
 import pytest
 from support.builders import CREATED, pod_wire, state_wire
 from support.linting import lint_text
-from support.other_controllers import GAME, SANDBOX, UID, Json
+from support.other_controllers import GAME, SANDBOX, UID
 from support.scene import Scene
+from support.wire import Json
 
 from kruise_probe.api.resources import MARKERS, NODE_POD_PROBES, PODS
 

@@ -5,6 +5,7 @@ from typing import Any
 from support.builders import container_wire, marker_wire, pod_wire, policy_wire, probe_wire
 from support.cases import cases
 from support.snapshots import NOW, seen_pod, snapshot
+from support.wire import Json
 
 from kruise_probe.api.names import PAUSED_ANNOTATION
 from kruise_probe.api.v1alpha1 import ContainerProbe, ProbeState
@@ -20,8 +21,6 @@ from kruise_probe.inspection.attempts import (
 from kruise_probe.inspection.link import Link, ProbeContext
 from kruise_probe.inspection.snapshot import SeenPod, Snapshot
 from kruise_probe.inspection.traces import contexts_of
-
-Json = dict[str, Any]
 
 
 def cluster(*markers: Json, pod: SeenPod | None = None) -> tuple[Snapshot, SeenPod]:

@@ -14,6 +14,7 @@ from support.patience import PATIENCE_SECONDS
 from support.scripted_pod import Exec, ScriptedPod, exited, hanging, serving_pod, status, streaming
 from support.scripted_server import answering, flooding, self_signed, serving, silent
 from support.sockets import closed_port
+from support.wire import Json
 
 from kruise_probe.api.core import Probe
 from kruise_probe.api.keys import HostPort, NamespacedName
@@ -31,7 +32,6 @@ pytestmark = pytest.mark.sockets
 
 KEY = NamespacedName("default", "web-0")
 POD = Target("127.0.0.1", "main")
-Json = dict[str, Any]
 
 
 def probe_of(action: Json, **numbers: int) -> Probe:

@@ -15,6 +15,7 @@ from support.builders import (
 )
 from support.cases import cases
 from support.snapshots import healthy_pod, marker, seen_pod, snapshot
+from support.wire import Json
 
 from kruise_probe.api.resources import MARKERS
 from kruise_probe.api.times import format_micro_time, format_time
@@ -22,7 +23,6 @@ from kruise_probe.inspection.explanation import MAX_UNMATCHED, explanation
 from kruise_probe.inspection.link import LinkState
 from kruise_probe.inspection.traces import traces_of
 
-Json = dict[str, Any]
 RENEWED, EXPIRED = "2026-01-01T00:01:20.000000Z", "2026-01-01T00:01:00.000000Z"
 GOOD = policy_wire("Succeeded", {"good": "yes"}, {"note": "fine"})
 PROTOCOL = {"kruise.io/podprobe": json.dumps([probe_wire()])}

@@ -1,20 +1,17 @@
 """The link of a serverless provider: the annotation that the webhook wrote when the pod was created."""
 
-from typing import Any
-
 import msgspec
 import pytest
 from support.builders import container_wire, node_wire, pod_wire, probe_wire
 from support.builders import marker as decoded_marker
 from support.cases import cases
 from support.snapshots import healthy_pod, marker, snapshot
+from support.wire import Json
 
 from kruise_probe.inspection.link import Link
 from kruise_probe.inspection.traces import traces_of
 from kruise_probe.webhook.admission import AdmissionRequest
 from kruise_probe.webhook.mutating import annotate_pod
-
-Json = dict[str, Any]
 
 ANNOTATION = "kruise.io/podprobe"
 CONTAINERS = [container_wire(), container_wire("side")]

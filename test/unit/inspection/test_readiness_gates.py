@@ -1,15 +1,11 @@
 """A readiness gate names the probe that writes its condition, and is broken if a typo or a selector separates them."""
 
-from typing import Any
-
 from support.builders import condition_wire, pod_wire, probe_wire
 from support.cases import cases
 from support.snapshots import marker, snapshot
 
 from kruise_probe.inspection.link import Link
 from kruise_probe.inspection.traces import readiness_gates_of
-
-Json = dict[str, Any]
 
 
 def gate(name: str, status: str | None) -> Link:

@@ -1,7 +1,6 @@
 """What a snapshot reads from objects, also from incomplete ones and without permissions."""
 
 from datetime import timedelta
-from typing import Any
 
 import msgspec
 import pytest
@@ -12,11 +11,10 @@ from support.builders import (
     state_wire,
 )
 from support.snapshots import FRESH, NOW, healthy_pod, marker, seen_pod, snapshot
+from support.wire import Json
 
 from kruise_probe.api.times import format_micro_time
 from kruise_probe.inspection.snapshot import MAX_MESSAGE, SEEN_PODS, SeenPod
-
-Json = dict[str, Any]
 
 
 def decoded(wire: Json) -> SeenPod:

@@ -1,12 +1,12 @@
 import dataclasses
 import json
 from pathlib import Path
-from typing import Any
 
 import msgspec
 from support.builders import condition_wire, entry_of, policy_wire, probe_wire, state_wire
 from support.cases import cases
 from support.snapshots import healthy_pod, marker, snapshot
+from support.wire import Json
 
 from kruise_probe.api.core import Probe
 from kruise_probe.inspection.commands import handler_text
@@ -14,8 +14,6 @@ from kruise_probe.inspection.explanation import explanation
 from kruise_probe.inspection.snapshot import Snapshot
 from kruise_probe.inspection.status import status_view
 from kruise_probe.inspection.views import MarkerView
-
-Json = dict[str, Any]
 
 OLD = "2026-01-01T00:00:00.000000Z"
 

@@ -16,14 +16,13 @@ from support.builders import (
 )
 from support.cases import cases
 from support.snapshots import healthy_pod, marker, seen_pod, snapshot
+from support.wire import Json
 
 from kruise_probe.api.core import ExecAction, Probe
 from kruise_probe.inspection.link import Link
 from kruise_probe.inspection.result_links import SHOWN_MESSAGE
 from kruise_probe.inspection.snapshot import Snapshot
 from kruise_probe.inspection.traces import traces_of
-
-Json = dict[str, Any]
 
 OLD = "2026-01-01T00:00:00.000000Z"
 EXPIRED, RENEWED = "2026-01-01T00:01:00.000000Z", "2026-01-01T00:01:20.000000Z"

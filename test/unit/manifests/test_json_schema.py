@@ -2,14 +2,12 @@
 
 import json
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
+from support.wire import Json
 
 from kruise_probe.cli.main import run
 from kruise_probe.manifests.crds import marker_json_schema
-
-Json = dict[str, Any]
 
 
 def schemas(schema: Json) -> Iterator[Json]:

@@ -4,8 +4,8 @@ import json
 from typing import Any
 
 import msgspec
-from support.builders import Json
 from support.cases import cases
+from support.wire import Json
 
 from kruise_probe.api.core import MAX_COMMAND
 from kruise_probe.api.v1alpha1 import PodProbeMarker

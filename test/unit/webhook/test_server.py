@@ -10,6 +10,7 @@ import msgspec
 import pytest
 from prometheus_client import REGISTRY
 from support.marker_table import GOOD
+from support.wire import Json
 
 from kruise_probe.api.errors import FatalError
 from kruise_probe.api.names import MUTATE_PODS, VALIDATE_MARKERS
@@ -19,7 +20,6 @@ from kruise_probe.serving.certificates import issue_certificate
 from kruise_probe.serving.http_messages import HttpRequest, HttpResponse
 from kruise_probe.webhook.server import LIMITS, Webhook, build_webhook
 
-Json = dict[str, Any]
 POD = {"metadata": {"labels": {"app": "a"}}, "spec": {"containers": [{"name": "main"}]}}
 PROBE = {
     "name": "p",

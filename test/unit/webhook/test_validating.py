@@ -7,9 +7,9 @@ from typing import Any
 
 import msgspec
 import pytest
-from support.builders import Json
 from support.cases import cases
 from support.marker_table import GOOD, INVALID, VALID, Row, edited
+from support.wire import Json
 
 from kruise_probe.api.v1alpha1 import MAX_MARKS
 from kruise_probe.webhook.admission import (

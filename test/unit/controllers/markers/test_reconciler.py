@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 from support.builders import (
-    Json,
     container_wire,
     lease_wire,
     pod_wire,
@@ -20,6 +19,7 @@ from support.cases import cases
 from support.fake_api import Write, refusing
 from support.running_manager import loop_clock, metric, running_manager, settle
 from support.scene import Scene
+from support.wire import Json
 
 from kruise_probe.api.errors import ConnectionFailed, Forbidden, ServerError
 from kruise_probe.api.names import MARKER_FINALIZER

@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support import strategies
 from support.builders import (
-    Json,
     container_wire,
     marker,
     npp_wire,
@@ -19,6 +18,7 @@ from support.builders import (
     probe_wire,
 )
 from support.cases import cases
+from support.wire import Json
 
 from kruise_probe.api.keys import NamespacedName, ProbeName
 from kruise_probe.api.pods import Pod

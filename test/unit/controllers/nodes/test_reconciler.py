@@ -4,7 +4,6 @@ from typing import TypeVar
 
 import pytest
 from support.builders import (
-    Json,
     container_wire,
     npp_wire,
     pod_status_wire,
@@ -16,6 +15,7 @@ from support.cases import cases
 from support.fake_api import Write, refusing
 from support.running_manager import metric, settle
 from support.scene import Scene, scene
+from support.wire import Json
 
 from kruise_probe.api.errors import ServerError
 from kruise_probe.api.kinds import KubeObject

@@ -5,15 +5,9 @@ from typing import Any
 import msgspec
 from hypothesis import given
 from support import strategies
-from support.builders import (
-    Json,
-    marker,
-    owned_fields,
-    pod,
-    policy_wire,
-    probe_wire,
-)
+from support.builders import marker, owned_fields, pod, policy_wire, probe_wire
 from support.cases import cases
+from support.wire import Json
 
 from kruise_probe.api.extraction import FromMessage
 from kruise_probe.api.resources import MARKERS

@@ -6,7 +6,6 @@ import msgspec
 from hypothesis import given
 from support import strategies
 from support.builders import (
-    Json,
     condition_wire,
     marker,
     owned_fields,
@@ -18,6 +17,7 @@ from support.builders import (
 )
 from support.cases import cases
 from support.fake_api import patched_pod
+from support.wire import Json
 
 from kruise_probe.api.names import MANAGER_FIELD_MANAGER
 from kruise_probe.api.pods import Mark, Pod, names_of

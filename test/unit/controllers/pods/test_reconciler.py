@@ -6,7 +6,6 @@ from datetime import timedelta
 
 import pytest
 from support.builders import (
-    Json,
     condition_wire,
     entry_of,
     lease_wire,
@@ -23,6 +22,7 @@ from support.cases import cases
 from support.fake_api import LATENCY_SECONDS, Write, refusing
 from support.running_manager import loop_clock, metric, running_manager, settle
 from support.scene import Scene, scene
+from support.wire import Json
 
 from kruise_probe.api.core import ExecAction, GRPCAction, Probe, TCPSocketAction
 from kruise_probe.api.errors import ConnectionFailed, Invalid, ServerError

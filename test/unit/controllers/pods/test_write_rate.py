@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 from support.background import background
-from support.builders import Json, pod_status_wire, policy_wire, probe_wire, state_wire
+from support.builders import pod_status_wire, policy_wire, probe_wire, state_wire
 from support.running_manager import metric, running_manager, settle
 from support.scene import Scene, scene
+from support.wire import Json
 
 from kruise_probe.api.resources import MARKERS, NODE_POD_PROBES
 from kruise_probe.controllers.pods.writes import (

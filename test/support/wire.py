@@ -1,0 +1,5 @@
+"""Objects as JSON."""
+
+from typing import Any
+
+Json = dict[str, Any]
