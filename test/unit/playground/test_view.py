@@ -90,10 +90,6 @@ def test_pods_that_do_not_fit_are_counted() -> None:
     assert len(lines) == 24
 
 
-def test_view_without_pods_says_so() -> None:
-    assert "no pods yet" in "\n".join(drawn(80, 24))
-
-
 def test_lines_for_files_are_plain() -> None:
     assert plain_line(LINES[0]) == f"{NOW.astimezone():%H:%M:%S} game-0 line 0"
 

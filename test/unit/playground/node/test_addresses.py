@@ -10,14 +10,6 @@ from kruise_probe_playground.node.addresses import (
 )
 
 
-def test_pods_of_one_node_have_different_addresses_of_its_block() -> None:
-    block = AddressBlock(10)
-    taken = [block.take() for _ in range(251)]
-    assert taken[:2] == ["127.10.1.1", "127.10.1.2"]
-    assert taken[250] == "127.10.2.1"
-    assert len({*taken, block.node_ip}) == 252
-
-
 def test_freed_address_is_reused_only_after_all_others() -> None:
     block = AddressBlock(10)
     first = block.take()
