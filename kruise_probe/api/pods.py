@@ -138,6 +138,15 @@ def names_of(marks: Iterable[Mark], field: str) -> set[str]:
     return {mark.name for mark in marks if mark.field == field}
 
 
+def _marks(
+    conditions: Iterable[str], labels: Iterable[str], annotations: Iterable[str]
+) -> frozenset[Mark]:
+    marks = [Mark("conditions", name) for name in conditions]
+    marks += [Mark("labels", name) for name in labels]
+    marks += [Mark("annotations", name) for name in annotations]
+    return frozenset(marks)
+
+
 Owned = frozenset[Mark]
 """What a field manager owns of a pod, according to `managedFields`."""
 NOTHING_OWNED: Final[Owned] = frozenset()
@@ -190,13 +199,7 @@ class Pod(msgspec.Struct, frozen=True, gc=False):
     @property
     def marks(self) -> frozenset[Mark]:
         """The condition types, label keys and annotation keys that are present."""
-        return frozenset(
-            [
-                *[Mark("conditions", each.type) for each in self.conditions],
-                *[Mark("labels", key) for key in self.labels],
-                *[Mark("annotations", key) for key in self.annotations],
-            ]
-        )
+        return _marks([each.type for each in self.conditions], self.labels, self.annotations)
 
     def container(self, name: str) -> Container | None:
         return next((each for each in self.containers if each.name == name), None)
@@ -350,19 +353,10 @@ def _owned_of(fields: bytes) -> Owned:
         for key in conditions
         if key.startswith('k:{"type":"')
     ]
-    return frozenset(
-        [
-            *[
-                Mark("conditions", intern(each))
-                for each in types
-                if each not in NATIVE_POD_CONDITIONS
-            ],
-            *[Mark("labels", name) for name in _leaf_names(_subfields(metadata, "f:labels"))],
-            *[
-                Mark("annotations", name)
-                for name in _leaf_names(_subfields(metadata, "f:annotations"))
-            ],
-        ]
+    return _marks(
+        [intern(each) for each in types if each not in NATIVE_POD_CONDITIONS],
+        _leaf_names(_subfields(metadata, "f:labels")),
+        _leaf_names(_subfields(metadata, "f:annotations")),
     )
 
 
