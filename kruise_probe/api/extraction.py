@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 import re2
 
 from kruise_probe.api.labels import annotation_value_error, label_value_error
+from kruise_probe.api.pods import Mark
 from kruise_probe.api.reserved import MAX_PATTERN, SYNTAX
 
 MAX_INSTRUCTIONS: Final = 2000
@@ -117,15 +118,11 @@ def extract(message: str, pattern: str) -> str | None:
         return None
 
 
-def label_value(wanted: FromMessage, message: str) -> str | None:
-    """Extract the value of a label; None if the message has no valid one."""
-    value = None if wanted.over_limit else extract(message, wanted.pattern)
-    return None if value is None or label_value_error(value) else value
-
-
-def annotation_value(wanted: FromMessage, key: str, message: str) -> str | None:
-    """Extract the value of the annotation `key`; None if the message has no valid one."""
+def value_of(mark: Mark, wanted: FromMessage, message: str) -> str | None:
+    """Extract the value of a label or annotation; None if the message has no valid one."""
     value = None if wanted.over_limit else extract(message, wanted.pattern)
     if value is None or len(value.encode()) > MAX_VALUE_BYTES:
         return None
-    return None if annotation_value_error(key, value) else value
+    if mark.field == "labels":
+        return None if label_value_error(value) else value
+    return None if annotation_value_error(mark.name, value) else value

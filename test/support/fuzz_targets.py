@@ -24,8 +24,7 @@ from kruise_probe.api.extraction import (
     FromMessage,
     PatternBudget,
     PatternError,
-    annotation_value,
-    label_value,
+    value_of,
 )
 from kruise_probe.api.keys import HostPort
 from kruise_probe.api.kinds import Resource
@@ -36,6 +35,7 @@ from kruise_probe.api.messages import (
     normalise_message,
 )
 from kruise_probe.api.meta import DECODE_ERRORS
+from kruise_probe.api.pods import Mark
 from kruise_probe.api.problems import first_errors
 from kruise_probe.api.resources import LEASES, MARKERS, NODE_POD_PROBES, NODES, PODS
 from kruise_probe.api.v1alpha1 import NodePodProbe
@@ -217,9 +217,9 @@ def message_value(data: bytes) -> None:
     pattern, _, message = (each.decode(errors="replace") for each in data.partition(b"\f"))
     with suppress(PatternError):
         source = FromMessage(pattern, None, PatternBudget().take(pattern))
-        label = label_value(source, message)
+        label = value_of(Mark("labels", "a"), source, message)
         assert label is None or not label_value_error(label)
-        annotation = annotation_value(source, "example.com/a", message)
+        annotation = value_of(Mark("annotations", "example.com/a"), source, message)
         assert annotation is None or len(annotation.encode()) <= MAX_VALUE_BYTES
 
 

@@ -28,7 +28,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from kruise_probe.api.extraction import FromMessage, annotation_value, label_value
+from kruise_probe.api.extraction import FromMessage, value_of
 from kruise_probe.api.keys import ProbeName
 from kruise_probe.api.messages import normalise_message
 from kruise_probe.api.names import REASON_DAEMON_STALE, REASON_PAUSED, REASON_PROBE_REMOVED
@@ -136,10 +136,7 @@ def values_of(wanted: Wanted, result: ContainerProbeState | None) -> list[Value]
             continue
         # Providers and Kruise's daemon do not normalise their messages.
         message = normalise_message(result.message or "") if result else ""
-        if mark.field == "labels":
-            found = label_value(source, message)
-        else:
-            found = annotation_value(source, mark.name, message)
+        found = value_of(mark, source, message)
         if found is None:
             values.append(Value(mark, source.static, invalid=source))
         else:

@@ -13,10 +13,10 @@ from kruise_probe.api.extraction import (
     FromMessage,
     PatternBudget,
     PatternError,
-    annotation_value,
     extract,
-    label_value,
+    value_of,
 )
+from kruise_probe.api.pods import Mark
 from kruise_probe.api.reserved import SYNTAX
 
 COST = "controller.kubernetes.io/pod-deletion-cost"
@@ -61,8 +61,8 @@ def test_the_value_is_what_the_pattern_finds(message: str, pattern: str, value: 
     ],
 )
 def test_a_label_needs_a_valid_value(message: str, value: str | None) -> None:
-    assert label_value(wanted(), message) == value
-    assert label_value(wanted(".*", over_limit=True), message) is None
+    assert value_of(Mark("labels", "a"), wanted(), message) == value
+    assert value_of(Mark("labels", "a"), wanted(".*", over_limit=True), message) is None
 
 
 @pytest.mark.parametrize(
@@ -78,8 +78,8 @@ def test_a_label_needs_a_valid_value(message: str, value: str | None) -> None:
     ],
 )
 def test_an_annotation_needs_a_valid_value(key: str, message: str, value: str | None) -> None:
-    assert annotation_value(wanted(), key, message) == value
-    assert annotation_value(wanted(".*", over_limit=True), key, message) is None
+    assert value_of(Mark("annotations", key), wanted(), message) == value
+    assert value_of(Mark("annotations", key), wanted(".*", over_limit=True), message) is None
 
 
 @pytest.mark.parametrize(
