@@ -268,3 +268,19 @@ class FakeSource(Generic[T]):
                 await watch.wake.wait()
         except TimeoutError:
             pass
+
+
+class RecordingHandler:
+    """An event handler that keeps its calls as texts; a resync is an update without a change."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+
+    def on_add(self, obj: KubeObject, is_initial: bool) -> None:
+        self.calls.append(f"{'initial' if is_initial else 'add'} {obj.key.name}")
+
+    def on_update(self, old: KubeObject, new: KubeObject) -> None:
+        self.calls.append(f"{'resync' if old is new else 'update'} {new.key.name}")
+
+    def on_delete(self, last_known: KubeObject) -> None:
+        self.calls.append(f"delete {last_known.key.name}")

@@ -3,25 +3,11 @@ import asyncio
 import pytest
 from support.background import background
 from support.cases import cases
-from support.fake_source import FakeSource, thing
+from support.fake_source import FakeSource, RecordingHandler, thing
 
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.meta import ApiObject
 from kruise_probe.informers.shared_informer import SharedInformer
-
-
-class Recorder:
-    def __init__(self) -> None:
-        self.calls: list[str] = []
-
-    def on_add(self, obj: ApiObject, is_initial: bool) -> None:
-        self.calls.append(f"{'initial' if is_initial else 'add'} {obj.key.name}")
-
-    def on_update(self, old: ApiObject, new: ApiObject) -> None:
-        self.calls.append(f"{'resync' if old is new else 'update'} {new.key.name}")
-
-    def on_delete(self, last_known: ApiObject) -> None:
-        self.calls.append(f"delete {last_known.key.name}")
 
 
 @pytest.fixture
@@ -36,7 +22,7 @@ async def test_handlers_get_all_events_in_order_and_a_later_one_what_is_stored(
     source: FakeSource[ApiObject],
 ) -> None:
     informer = SharedInformer(source, name="things")
-    recorder, later = Recorder(), Recorder()
+    recorder, later = RecordingHandler(), RecordingHandler()
     informer.add_event_handler(recorder)
     assert not informer.has_synced
     async with background(informer.run()):
@@ -63,7 +49,7 @@ async def test_c14_a_resync_calls_handlers_for_every_object(
     source: FakeSource[ApiObject], resync_seconds: float, resyncs: int
 ) -> None:
     informer = SharedInformer(source, name="things", resync_seconds=resync_seconds)
-    recorder = Recorder()
+    recorder = RecordingHandler()
     informer.add_event_handler(recorder)
     async with background(informer.run()):
         await asyncio.sleep(1500)
@@ -75,7 +61,7 @@ async def test_a_resync_of_many_objects_yields_to_the_event_loop() -> None:
     for number in range(1024):
         source.put(thing(str(number)))
     informer = SharedInformer(source, name="things", resync_seconds=10)
-    recorder = Recorder()
+    recorder = RecordingHandler()
     async with background(informer.run()):
         await informer.wait_for_sync()
         informer.add_event_handler(recorder)

@@ -8,7 +8,7 @@ from typing import Any, Self, cast
 import pytest
 from support.cases import cases
 from support.fake_leases import FakeElectionClient, FakeLeases
-from support.fake_source import FakeSource
+from support.fake_source import FakeSource, RecordingHandler
 
 from kruise_probe.api.core import LEASES, NODES, Node
 from kruise_probe.api.errors import ConnectionFailed, FatalError
@@ -231,22 +231,6 @@ async def test_clients_have_the_options_of_the_manager_and_only_one_is_fenced() 
     assert [each.entered for each in clients] == [0, 0]
 
 
-class Recorder:
-    """An event handler that counts updates, which resyncs are too."""
-
-    def __init__(self) -> None:
-        self.updates = 0
-
-    def on_add(self, obj: object, is_initial: bool) -> None:
-        pass
-
-    def on_update(self, old: object, new: object) -> None:
-        self.updates += 1
-
-    def on_delete(self, last_known: object) -> None:
-        pass
-
-
 @cases(
     "options resyncs",
     never_by_default=({}, 0),
@@ -258,8 +242,8 @@ async def test_objects_are_enqueued_again_at_the_interval_of_resyncs(
     source: FakeSource[Node] = FakeSource()
     source.put(Node(ObjectMeta("n")))
     manager = manager_of(source, **options)
-    recorder = Recorder()
+    recorder = RecordingHandler()
     manager.add_informer(NODES).add_event_handler(recorder)
     async with running(manager, for_seconds=100):
-        assert recorder.updates == resyncs
+        assert recorder.calls == ["initial n"] + ["resync n"] * resyncs
         assert len(await manager.ready.run()) == 2, "synced, and active"

@@ -80,7 +80,7 @@ class Client:
     def take(self) -> bytes:
         """All bytes received since; sets `lost` when the server has closed."""
         found = b""
-        with suppress(BlockingIOError):
+        with suppress(BlockingIOError, ssl.SSLWantReadError):
             while not self.lost:
                 try:
                     data = self.socket.recv(65536)
@@ -89,6 +89,19 @@ class Client:
                 self.lost = not data
                 found += data
         return found
+
+    def start_tls(self) -> None:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        self.socket = context.wrap_socket(self.socket, do_handshake_on_connect=False)
+
+    async def shake_hands(self) -> None:
+        """As far as the server lets it."""
+        assert isinstance(self.socket, ssl.SSLSocket)
+        for _ in range(5):
+            with suppress(ssl.SSLWantReadError):
+                self.socket.do_handshake()
+            await asyncio.sleep(MOMENT)
 
     @property
     def closed(self) -> bool:
@@ -487,48 +500,20 @@ def server_tls() -> ServerTls:
     return tls
 
 
-class TlsClient:
-    """A TLS client in memory; the server runs between its steps."""
-
-    def __init__(self, client: Client) -> None:
-        self.client = client
-        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-        self._tls = context.wrap_bio(self._incoming, self._outgoing)
-
-    async def shake_hands(self) -> None:
-        for _ in range(5):
-            with suppress(ssl.SSLWantReadError):
-                self._tls.do_handshake()
-            await self._exchange()
-
-    async def request(self, data: bytes) -> bytes:
-        self._tls.write(data)
-        await self._exchange()
-        found = b""
-        with suppress(ssl.SSLWantReadError, ssl.SSLZeroReturnError):
-            while data := self._tls.read(65536):
-                found += data
-        return found
-
-    async def _exchange(self) -> None:
-        self.client.send(self._outgoing.read())
-        await asyncio.sleep(MOMENT)
-        self._incoming.write(self.client.take())
-
-
 async def test_connections_wait_for_the_first_certificate_and_plain_ones_are_closed() -> None:
     tls = ServerTls()
     async with serving(echo, tls=tls) as served:
-        secure = TlsClient(served.connect())
+        secure = served.connect()
+        secure.start_tls()
         await secure.shake_hands()
         tls.load(ISSUED.certificate + ISSUED.key)
         await secure.shake_hands()
         plain = served.connect()
         plain.send(GET)
-        assert responses_in(await secure.request(GET)) == [(200, b"GET /a ")]
-        assert responses_in(await secure.request(LAST)) == [(200, b"GET /last ")]
+        for sent, answer in ((GET, b"GET /a "), (LAST, b"GET /last ")):
+            secure.send(sent)
+            await asyncio.sleep(MOMENT)
+            assert responses_in(secure.take()) == [(200, answer)]
         assert plain.take() == b""
         assert plain.lost
 

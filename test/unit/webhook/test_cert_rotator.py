@@ -134,21 +134,19 @@ async def test_two_replicas_agree_on_one_certificate(store: Store) -> None:
         assert one.last_error == ""
 
 
-async def test_a_ca_is_published_before_its_certificate_is_served(store: Store) -> None:
+async def test_a_ca_is_published_before_and_after_its_certificate_is_served(store: Store) -> None:
     made, tls = rotator(store)
     async with background(made.run()):
         await asyncio.sleep(timedelta(minutes=10, seconds=30).total_seconds())
-        following = stored(store).following
+        old, following = stored(store).current, stored(store).following
         assert following is not None
-        old = tls._loaded_pem
-        published = base64.b64decode(store.bundle)
-
-        assert following.certificate in published
-        await asyncio.sleep(120)
-        assert tls._loaded_pem != old
-        await asyncio.sleep(120)
+        assert tls._loaded_pem == old.certificate + old.key
+        assert base64.b64decode(store.bundle) == old.certificate + following.certificate
+        await asyncio.sleep(60)
+        assert tls._loaded_pem == following.certificate + following.key
+        assert base64.b64decode(store.bundle) == following.certificate + old.certificate
+        await asyncio.sleep(60)
         assert base64.b64decode(store.bundle) == following.certificate
-        assert stored(store).following is None
 
 
 async def test_the_error_of_a_missing_secret_has_the_command_that_creates_it(store: Store) -> None:

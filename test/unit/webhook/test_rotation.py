@@ -33,16 +33,6 @@ def is_trusted(certificate: bytes, bundle: bytes) -> bool:
     return served in x509.load_pem_x509_certificates(bundle)
 
 
-def test_the_first_step_issues_a_certificate() -> None:
-    state = step(None, timedelta())
-
-    assert state is not None
-    assert is_trusted(state.current.certificate, state.bundle)
-    assert state.current.names == set(NAMES)
-    assert state.current.expires_at == START + TIMES.lifetime
-    assert step(state, timedelta(days=6)) is None
-
-
 def test_a_certificate_is_replaced_in_three_settled_steps() -> None:
     day = timedelta(days=7)
 
@@ -89,13 +79,6 @@ def test_replicas_one_step_apart_trust_each_others_certificates(pauses: list[int
             assert is_trusted(newer.current.certificate, state.bundle)
         assert is_trusted(newer.current.certificate, newer.bundle)
         state = newer
-
-
-def test_the_secret_round_trips() -> None:
-    state = RotationState(FIRST, START, following=FIRST, previous=FIRST.certificate)
-
-    assert from_data(to_data(state)) == state
-    assert from_data(to_data(INITIAL)) == INITIAL
 
 
 def test_an_empty_or_malformed_secret_is_ignored() -> None:
