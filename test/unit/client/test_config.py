@@ -157,12 +157,13 @@ async def test_context_without_a_namespace_is_in_the_default_namespace(tmp_path:
 
 @pytest.mark.parametrize("other", ["own", "missing", ""])
 async def test_first_current_context_takes_precedence(other: str, tmp_path: Path) -> None:
-    first = kubeconfig(tmp_path / "first", cluster={"server": "http://first:1"})
+    cluster = {"server": "http://first:1/prefix/", "proxy-url": "http://proxy:3128"}
+    first = kubeconfig(tmp_path / "first", cluster=cluster)
     second = kubeconfig(tmp_path / "second", cluster={"server": "http://second:1"}, current=other)
 
     found = load_config(None, {"KUBECONFIG": os.pathsep.join([first, second])})
 
-    assert found.server == "http://first:1"
+    assert (found.server, found.proxy) == ("http://first:1/prefix", "http://proxy:3128")
 
 
 @pytest.fixture
@@ -230,24 +231,6 @@ async def test_unknown_override_lists_the_existing_names(
 ) -> None:
     with pytest.raises(ConfigError, match=error):
         load_config(None, one_and_two, overrides)
-
-
-async def test_kubeconfig_configures_tls(tmp_path: Path) -> None:
-    path = kubeconfig(
-        tmp_path / "k",
-        cluster={
-            "server": "https://127.0.0.1:6443/prefix/",
-            "insecure-skip-tls-verify": True,
-            "tls-server-name": "kubernetes.default",
-            "proxy-url": "http://proxy:3128",
-        },
-    )
-    found = load_config(path, {})
-
-    assert found.server == "https://127.0.0.1:6443/prefix"
-    assert (found.server_name, found.proxy) == ("kubernetes.default", "http://proxy:3128")
-    assert found.tls is not None
-    assert not found.tls.check_hostname
 
 
 async def test_token_file_of_kubeconfig_is_reloaded_after_401(tmp_path: Path) -> None:

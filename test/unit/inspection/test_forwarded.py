@@ -147,7 +147,7 @@ async def test_forwarded_tls_equals_that_of_the_daemon(tmp_path: Path) -> None:
     assert found.message == "fine"
 
 
-@pytest.mark.parametrize("action", [http, https, grpc])
+@pytest.mark.parametrize("action", [http, grpc])
 async def test_silent_server_is_failure_at_the_timeout(action: Callable[[int], Json]) -> None:
     async with serving(silent()) as server:
         probe = probe_of(action(server.port), timeoutSeconds=1)

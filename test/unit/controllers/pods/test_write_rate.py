@@ -180,27 +180,6 @@ async def test_states_are_written_at_once_among_messages(api: Reported) -> None:
                 assert api.conditions()["example.com/healthy"]["message"] == api.message
 
 
-async def test_every_new_state_of_a_flapping_probe_is_written(api: Reported) -> None:
-    async with api.reporting():
-        before = api.pod_writes
-        for number in range(50):
-            api.state = ("Failed", "Succeeded")[number % 2]
-            await settle(1)
-        assert api.pod_writes - before == 50
-
-
-async def test_marks_that_others_keep_removing_are_written_at_a_limited_rate(
-    api: Reported,
-) -> None:
-    async with api.reporting():
-        before = api.pod_writes
-        for _ in range(200):
-            await api.relabel(l=None, seconds=0.1)
-        assert api.pod_writes - before <= MARKS_BURST + 20 / 10 + 1
-        await settle(11)
-        assert api.labels() == {"l": "1"}
-
-
 async def test_a_write_waits_for_its_token_even_if_it_is_less_than_a_second(api: Reported) -> None:
     delayed = "kruise_probe_pod_writes_delayed_total"
     async with api.reporting():
