@@ -34,12 +34,12 @@ from kruise_probe.webhook.admission import (
     AdmissionRequest,
     AdmissionResponse,
     BadReview,
+    annotate_pod,
     decode_review,
     encode_review,
     review_marker,
 )
 from kruise_probe.webhook.cert_rotator import CertRotator
-from kruise_probe.webhook.mutating import annotate_pod
 
 FLAG: Final = "--webhook-addr"
 CLIENT_CA_FLAG: Final = "--webhook-client-ca-file"

@@ -60,8 +60,13 @@ from kruise_probe.daemon.status import recorded_in
 from kruise_probe.lint.findings import Position, as_json, as_sarif, as_text
 from kruise_probe.lint.linter import Source, decoded, lint
 from kruise_probe.serving.http_messages import RefusedRequest, parse_head
-from kruise_probe.webhook.admission import BadReview, decode_review, encode_review, review_marker
-from kruise_probe.webhook.mutating import annotate_pod
+from kruise_probe.webhook.admission import (
+    BadReview,
+    annotate_pod,
+    decode_review,
+    encode_review,
+    review_marker,
+)
 
 Target = Callable[[bytes], object]
 

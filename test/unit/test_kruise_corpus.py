@@ -20,8 +20,7 @@ from kruise_probe.api.names import SERVERLESS_MARKERS_ANNOTATION, SERVERLESS_PRO
 from kruise_probe.api.resources import MARKERS, NODE_POD_PROBES, NODES, PODS
 from kruise_probe.api.v1alpha1 import NodePodProbe
 from kruise_probe.daemon.probers.prober import ProbeResult, Target
-from kruise_probe.webhook.admission import AdmissionRequest
-from kruise_probe.webhook.mutating import annotate_pod
+from kruise_probe.webhook.admission import AdmissionRequest, annotate_pod
 
 KINDS: dict[str, Resource[Any]] = {each.kind: each for each in (MARKERS, NODE_POD_PROBES, PODS)}
 

@@ -24,8 +24,7 @@ from support.wire import Json
 
 from kruise_probe.api.names import SERVERLESS_PROBES_ANNOTATION
 from kruise_probe.api.resources import MARKERS
-from kruise_probe.webhook.admission import AdmissionRequest
-from kruise_probe.webhook.mutating import annotate_pod
+from kruise_probe.webhook.admission import AdmissionRequest, annotate_pod
 
 HERE = Path(__file__).parent
 BUILD_SECONDS = 600

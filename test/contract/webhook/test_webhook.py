@@ -35,9 +35,8 @@ from kruise_probe.client.config import load_config
 from kruise_probe.client.rest import RestClient
 from kruise_probe.serving.http_server import HttpServer
 from kruise_probe.serving.sockets import CertificateLoader
-from kruise_probe.webhook.admission import review_marker
+from kruise_probe.webhook.admission import annotate_pod, review_marker
 from kruise_probe.webhook.cert_rotator import CertRotator, RotationTimes
-from kruise_probe.webhook.mutating import annotate_pod
 from kruise_probe.webhook.server import AdmissionHandler, WebhookTls, review_server
 
 CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"

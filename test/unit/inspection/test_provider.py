@@ -10,8 +10,7 @@ from support.wire import Json
 
 from kruise_probe.inspection.link import Link
 from kruise_probe.inspection.traces import traces_of
-from kruise_probe.webhook.admission import AdmissionRequest
-from kruise_probe.webhook.mutating import annotate_pod
+from kruise_probe.webhook.admission import AdmissionRequest, annotate_pod
 
 ANNOTATION = "kruise.io/podprobe"
 CONTAINERS = [container_wire(), container_wire("side")]

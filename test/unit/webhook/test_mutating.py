@@ -9,8 +9,7 @@ from support.wire import Json
 
 from kruise_probe.api.core import MAX_COMMAND
 from kruise_probe.api.v1alpha1 import PodProbeMarker
-from kruise_probe.webhook.admission import ALLOWED, MAX_VALUES, AdmissionRequest
-from kruise_probe.webhook.mutating import annotate_pod
+from kruise_probe.webhook.admission import ALLOWED, MAX_VALUES, AdmissionRequest, annotate_pod
 
 PROBES = "kruise.io/podprobe"
 MARKERS = "kruise.io/podprobemarker-list"
