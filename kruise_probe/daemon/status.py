@@ -9,12 +9,13 @@ States are read back at start, as a kubelet keeps the container states that it f
 hash decide whether a state still applies. Kruise's CRD prunes both; then the start time of the container decides.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 import msgspec
 
 from kruise_probe.api.keys import NamespacedName, ProbeKey
+from kruise_probe.api.messages import MAX_MESSAGE_BYTES
 from kruise_probe.api.resources import NODE_POD_PROBES
 from kruise_probe.api.times import parse_time
 from kruise_probe.api.v1alpha1 import (
@@ -23,23 +24,12 @@ from kruise_probe.api.v1alpha1 import (
     NodePodProbeStatus,
     PodProbeStatus,
     ProbeState,
+    stored_size,
 )
 from kruise_probe.daemon.desired import DesiredProbe
 
 METADATA_BYTES: Final = 8 << 10
 """Bytes reserved for the metadata of the object."""
-
-STEPS: Final = 64
-"""Messages are cut to a multiple of 1/64 of their length.
-
-So a result that changes by a few bytes does not change all other messages."""
-
-_GO_ESCAPES: Final = (
-    *((each, b"\0" * 5) for each in (b"<", b">", b"&")),
-    *((each.encode(), b"\0" * 3) for each in "\u2028\u2029"),
-)
-"""Characters that take more bytes where the API server stores them, and NULs for these bytes. Messages have no NUL."""
-_JSON_ESCAPES: Final = tuple((each, b"\0") for each in (b'"', b"\\", b"\n"))
 
 _STATES: Final = frozenset(each.value for each in ProbeState)
 
@@ -80,50 +70,35 @@ def status_of(
 
 
 def encode(status: NodePodProbeStatus, spec_bytes: int) -> EncodedStatus:
-    """`status`, with messages shortened in proportion if the object would exceed the size limit.
+    """`status`, with shorter messages if the object would exceed the size limit.
 
-    `spec_bytes` is the stored size of the spec.
+    The length that messages may have is halved until the object fits. So a result that changes by a few bytes rarely changes
+    the messages of others. `spec_bytes` is the stored size of the spec.
     """
     room = MAX_OBJECT_BYTES - METADATA_BYTES - spec_bytes
-    body = _encode(status)
-    size = _stored_size(body, _GO_ESCAPES)
-    if size <= room:
-        return EncodedStatus(status, body, 0)
-    pods = status.pod_probe_statuses or ()
-    messages = [(state.message or "").encode() for pod in pods for state in pod.probe_states or ()]
-    sizes = [_stored_size(message, _GO_ESCAPES + _JSON_ESCAPES) for message in messages]
-    total = sum(sizes)
-    step = max(STEPS * (room - (size - total)) // max(total, 1), 0)
-    shorter = iter(
-        [_cut(text, size * step // STEPS) for text, size in zip(messages, sizes, strict=True)]
-    )
-    replace = msgspec.structs.replace
-    shortened_pods = tuple(
-        replace(
-            pod,
-            probe_states=tuple(
-                replace(state, message=next(shorter)) for state in pod.probe_states or ()
-            ),
-        )
-        for pod in pods
-    )
-    status = replace(status, pod_probe_statuses=shortened_pods)
-    return EncodedStatus(status, _encode(status), sum(map(bool, messages)))
+    whole, body, shortened, limit = status, _encode(status), 0, MAX_MESSAGE_BYTES
+    while stored_size(body) > room and limit:
+        limit //= 2
+        status, shortened = _with_messages(whole, limit)
+        body = _encode(status)
+    return EncodedStatus(status, body, shortened)
 
 
-def _stored_size(text: bytes, escapes: Iterable[tuple[bytes, bytes]]) -> int:
-    size = len(text)
-    for character, padding in escapes:
-        size += text.count(character) * len(padding)
-    return size
-
-
-def _cut(text: bytes, size: int) -> str | None:
-    """Cut a message to `size` stored bytes. Before the cut, NULs are added where a character is stored as several bytes."""
-    text = text[:size]
-    for character, padding in _GO_ESCAPES + _JSON_ESCAPES:
-        text = text.replace(character, padding + character)
-    return text[:size].replace(b"\0", b"").decode(errors="ignore").rstrip() or None
+def _with_messages(status: NodePodProbeStatus, limit: int) -> tuple[NodePodProbeStatus, int]:
+    """The status with at most `limit` bytes of each message, and the number of messages that were longer."""
+    replace, shortened = msgspec.structs.replace, 0
+    pods: list[PodProbeStatus] = []
+    for pod in status.pod_probe_statuses or ():
+        states: list[ContainerProbeState] = []
+        for state in pod.probe_states or ():
+            message = (state.message or "").encode()
+            if len(message) > limit:
+                shortened += 1
+                text = message[:limit].decode(errors="ignore").rstrip()
+                state = replace(state, message=text or None)
+            states.append(state)
+        pods.append(replace(pod, probe_states=tuple(states)))
+    return replace(status, pod_probe_statuses=tuple(pods)), shortened
 
 
 def update_of(status: bytes, name: str, resource_version: str) -> bytes:
