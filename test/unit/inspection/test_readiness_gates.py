@@ -23,10 +23,6 @@ def gate(name: str, status: str | None) -> Link:
 
 
 HEALTHY, WARM, OTHER = "example.com/healthy", "example.com/warm", "balancer.example.com/in"
-FOR_OTHER_PODS = (
-    "only PodProbeMarker warm writes it, but does not select the pod: it requires app=webb, but the pod has app=web "
-    "(did you mean 'web'?)"
-)
 
 
 GATES = {
@@ -36,7 +32,7 @@ GATES = {
     "typo": ("example.com/helathy", None, "broken", f"Did you mean '{HEALTHY}'?"),
     "another-domain": ("example.org/healthy", None, "waiting", "no probe of this pod"),
     "of-another-component": (OTHER, "False", "waiting", "is False; no probe of this pod"),
-    "of-a-marker-for-other-pods": (WARM, None, "broken", FOR_OTHER_PODS),
+    "of-a-marker-for-other-pods": (WARM, None, "broken", "only PodProbeMarker warm writes it"),
     "written-by-another-component": (WARM, "True", "ok", "is True; no probe of this pod"),
 }
 
