@@ -153,8 +153,6 @@ def error_of(
         kind = ApiError  # a proxy's page, or the path of a CRD that is not installed: the object may exist
     if reason == "AlreadyExists":
         kind = AlreadyExists
-    elif reason == "Expired":
-        kind = Expired
     return kind(
         message, code=code, reason=reason, request=request, retry_after_seconds=retry_after_seconds
     )

@@ -5,9 +5,10 @@ Candidates count from when they *observed* that renewal, and wait for the longer
 machines are never compared, so clock skew cannot cause two leaders. One gap remains: a process may be paused
 between its last check of the clock and its write. So `check` runs in the step that writes to the socket.
 
-Source: client-go tools/leaderelection/leaderelection.go.
+Source: client-go tools/leaderelection/leaderelection.go and resourcelock/leaselock.go.
 Differs: candidates watch the Lease instead of polling it, so they acquire a released Lease at once; a term starts
-when its renewal is sent; a lost Lease raises, so that the process ends.
+when its renewal is sent; a lost Lease raises, so that the process ends. Writes are merge patches with a resourceVersion, so
+fields of others stay on the Lease; a deleted Lease counts as held until its last observed term has ended.
 """
 
 import asyncio
@@ -25,10 +26,9 @@ from kruise_probe.api.errors import Conflict, FatalError, KubeError, NotFound, f
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.kinds import EventType
 from kruise_probe.api.meta import ObjectMeta
-from kruise_probe.api.times import CLOCK_SLACK_SECONDS
+from kruise_probe.api.times import CLOCK_SLACK_SECONDS, format_micro_time
 from kruise_probe.client.request import PatchType
 from kruise_probe.client.rest import RestClient
-from kruise_probe.manager.lease_record import Observation, next_term, observe, released
 
 _log = structlog.get_logger(__name__)
 
@@ -68,6 +68,65 @@ class LeaderElection(NamedTuple):
     lease_duration_seconds: float = 15.0
     renew_deadline_seconds: float = 10.0
     retry_period_seconds: float = 2.0
+
+
+_EMPTY = LeaseSpec()
+
+
+class Observation(NamedTuple):
+    """The Lease as last observed, and the loop time at which this process first observed that record.
+
+    `resource_version` is empty if there is no Lease, or if it was deleted.
+    """
+
+    spec: LeaseSpec
+    resource_version: str
+    seen_at: float
+
+    @property
+    def holder(self) -> str:
+        return self.spec.holder_identity or ""
+
+    @property
+    def free_at(self) -> float:
+        """The loop time from which the Lease may be acquired: at once if it has no holder."""
+        if not self.holder:
+            return self.seen_at
+        return self.seen_at + float(self.spec.lease_duration_seconds or 0)
+
+
+def observe(before: Observation | None, lease: Lease | None, now: float) -> Observation:
+    """Return the observation after reading `lease` (None: it does not exist) at loop time `now`.
+
+    Only a changed record starts a new term.
+    """
+    if lease is None:
+        return before._replace(resource_version="") if before else Observation(_EMPTY, "", now)
+    spec = lease.spec or _EMPTY
+    version = lease.metadata.resource_version
+    if before is not None and before.spec == spec:
+        return before._replace(resource_version=version)
+    return Observation(spec, version, now)
+
+
+def next_term(observed: Observation, options: LeaderElection, at: datetime) -> LeaseSpec:
+    """A new term; if we hold the Lease, its renewal, which keeps the time at which it was acquired."""
+    spec, now = observed.spec, format_micro_time(at)
+    renews = observed.holder == options.identity
+    transitions = spec.lease_transitions
+    return LeaseSpec(
+        holder_identity=options.identity,
+        lease_duration_seconds=int(options.lease_duration_seconds),
+        acquire_time=spec.acquire_time if renews else now,
+        renew_time=now,
+        lease_transitions=0 if transitions is None else transitions + (not renews),
+    )
+
+
+def released(at: datetime) -> LeaseSpec:
+    """No holder, so that any candidate may acquire the Lease."""
+    now = format_micro_time(at)
+    return LeaseSpec("", lease_duration_seconds=1, acquire_time=now, renew_time=now)
 
 
 class LeaderElector:
@@ -210,12 +269,7 @@ class LeaderElector:
     async def _write_term(self) -> None:
         """Create, acquire or renew the Lease, and begin a term. It counts from when the request is sent."""
         observed, sent_at = self._known(), asyncio.get_running_loop().time()
-        spec = next_term(
-            observed,
-            self._now(),
-            identity=self._options.identity,
-            duration_seconds=int(self._options.lease_duration_seconds),
-        )
+        spec = next_term(observed, self._options, self._now())
         if observed.resource_version:
             lease = await self._patch(observed, spec)
         else:

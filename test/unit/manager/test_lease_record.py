@@ -6,7 +6,7 @@ from support.cases import cases
 
 from kruise_probe.api.core import Lease, LeaseSpec
 from kruise_probe.api.meta import ObjectMeta
-from kruise_probe.manager.lease_record import observe
+from kruise_probe.manager.leader_election import observe
 
 AT = datetime(2026, 11, 21, 10, 0, 0, 250_000, tzinfo=UTC)
 
