@@ -410,7 +410,10 @@ PATCHES: Cases = {
     ],
     "finalizers-merge-and-leave-one-by-one": [
         made("pods", pod(finalizers=["a.b/c"])),
-        step("STRATEGIC pods/p", {"metadata": {"finalizers": ["d.e/f"]}}),
+        step(
+            "STRATEGIC pods/p",
+            {"metadata": {"$setElementOrder/finalizers": ["a.b/c", "d.e/f"], "finalizers": ["d.e/f"]}},
+        ),
         step("STRATEGIC pods/p", {"metadata": {"$deleteFromPrimitiveList/finalizers": ["a.b/c"]}}, 200, {"metadata.finalizers": ["d.e/f"]}),
         step("STRATEGIC pods/p", {"metadata": {"$deleteFromPrimitiveList/finalizers": ["d.e/f"]}}, 200, {"metadata.finalizers": ABSENT}),
     ],
