@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
-from support.wire import Json
+from support.wire import Json, typed
 
 from kruise_probe.api.core import Probe
 from kruise_probe.api.names import MANAGER_FIELD_MANAGER, daemon_lease_name
@@ -122,13 +122,7 @@ def pod_wire(
     }
     if ip:
         status["podIP"] = ip
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": metadata,
-        "spec": spec,
-        "status": status,
-    }
+    return typed("Pod", metadata=metadata, spec=spec, status=status)
 
 
 def pod(name: str = "web-0", **more: Any) -> Pod:
@@ -225,16 +219,15 @@ def marker(name: str = "web", **more: Any) -> PodProbeMarker:
 def node_wire(
     name: str = "node-1", *, uid: str = "", labels: Mapping[str, str] | None = None
 ) -> Json:
-    return {
-        "apiVersion": "v1",
-        "kind": "Node",
-        "metadata": {
+    return typed(
+        "Node",
+        metadata={
             "name": name,
             "uid": uid or f"uid-{name}",
             "resourceVersion": "1",
             "labels": dict(labels or {}),
         },
-    }
+    )
 
 
 def state_wire(
@@ -296,14 +289,7 @@ def npp_wire(
             "uid": f"uid-npp-{name}",
             "resourceVersion": "1",
             "generation": 1,
-            "ownerReferences": [
-                {
-                    "apiVersion": "v1",
-                    "kind": "Node",
-                    "name": name,
-                    "uid": owner_uid or f"uid-{name}",
-                }
-            ],
+            "ownerReferences": [typed("Node", name=name, uid=owner_uid or f"uid-{name}")],
         },
         "spec": {"podProbes": list(entries)} if entries else {},
     }
@@ -320,18 +306,17 @@ def lease_wire(
     name: str = "",
 ) -> Json:
     """The heartbeat of the agent of `node`, or another Lease."""
-    return {
-        "apiVersion": "coordination.k8s.io/v1",
-        "kind": "Lease",
-        "metadata": {
+    return typed(
+        "Lease",
+        metadata={
             "name": name or daemon_lease_name(node),
             "namespace": "kruise-system",
             "uid": f"uid-lease-{node}",
             "resourceVersion": "1",
         },
-        "spec": {
+        spec={
             "holderIdentity": node,
             "leaseDurationSeconds": seconds,
             "renewTime": renewed,
         },
-    }
+    )

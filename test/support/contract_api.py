@@ -19,7 +19,7 @@ import aiohttp
 import yaml
 from support.patience import PATIENCE_SECONDS
 from support.programs import until
-from support.wire import Json
+from support.wire import Json, typed
 
 from kruise_probe.manifests.crds import all_crds
 
@@ -288,13 +288,7 @@ def pod(name: str = "p", *, node: str | None = None, **metadata: Any) -> Json:
 
 
 def node_pod_probe(name: str, **more: Any) -> Json:
-    return {
-        "apiVersion": "apps.kruise.io/v1alpha1",
-        "kind": "NodePodProbe",
-        "metadata": {"name": name},
-        "spec": {},
-        **more,
-    }
+    return typed("NodePodProbe", metadata={"name": name}, spec={}, **more)
 
 
 def marker(name: str = "m", **spec: Any) -> Json:
@@ -304,12 +298,11 @@ def marker(name: str = "m", **spec: Any) -> Json:
         "probe": {"exec": {"command": ["true"]}},
         "podConditionType": "example.com/healthy",
     }
-    return {
-        "apiVersion": "apps.kruise.io/v1alpha1",
-        "kind": "PodProbeMarker",
-        "metadata": {"name": name},
-        "spec": {"selector": {"matchLabels": {"app": "a"}}, "probes": [probe], **spec},
-    }
+    return typed(
+        "PodProbeMarker",
+        metadata={"name": name},
+        spec={"selector": {"matchLabels": {"app": "a"}}, "probes": [probe], **spec},
+    )
 
 
 def managed(of: Json) -> dict[tuple[str, str], Json]:

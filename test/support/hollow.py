@@ -11,7 +11,7 @@ from datetime import timedelta
 from typing import Any
 
 from support.target import Target, marker_path, node_pod_probe_path, pod_path, results_of
-from support.wire import Json
+from support.wire import Json, typed
 
 from kruise_probe.api.errors import AlreadyExists, KubeError, NotFound
 from kruise_probe.api.names import SYSTEM_NAMESPACE, daemon_lease_name
@@ -77,24 +77,18 @@ def probe(name: str = "healthy", **more: Any) -> Json:
 def marker_object(
     *probes: Json, name: str = "marker", app: str = "web", selector: Json | None = None
 ) -> Json:
-    return {
-        "apiVersion": "apps.kruise.io/v1alpha1",
-        "kind": "PodProbeMarker",
-        "metadata": {"name": name},
-        "spec": {
+    return typed(
+        "PodProbeMarker",
+        metadata={"name": name},
+        spec={
             "selector": selector or {"matchLabels": {"app": app}},
             "probes": list(probes or [probe()]),
         },
-    }
+    )
 
 
 def node_pod_probe_object(node: str, entries: Sequence[Json] = ()) -> Json:
-    return {
-        "apiVersion": "apps.kruise.io/v1alpha1",
-        "kind": "NodePodProbe",
-        "metadata": {"name": node},
-        "spec": {"podProbes": list(entries)},
-    }
+    return typed("NodePodProbe", metadata={"name": node}, spec={"podProbes": list(entries)})
 
 
 def spec_entry(pod: str, uid: str, probes: Sequence[Json], *, namespace: str, ip: str = "") -> Json:

@@ -12,7 +12,7 @@ from support.api_server import ApiServer
 from support.hollow import marker_object
 from support.patience import PATIENCE_SECONDS
 from support.target import Target, marker_path, pod_path
-from support.wire import Json
+from support.wire import Json, typed
 
 from kruise_probe.api.errors import NotFound
 from kruise_probe_playground import session
@@ -95,12 +95,7 @@ class PlaygroundNamespace:
         """Creates a pod of one container, `main`, unless `spec` has others; returns it when it runs."""
         containers = [{"name": "main", "image": "none", "command": list(command)}]
         metadata = {"name": name, "labels": {"app": "web"} if labels is None else labels}
-        wanted = {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": metadata,
-            "spec": {"containers": containers, **spec},
-        }
+        wanted = typed("Pod", metadata=metadata, spec={"containers": containers, **spec})
         await self.api.create(f"/api/v1/namespaces/{self.namespace}/pods", wanted)
         return await self.until("runs", lambda pod: pod["status"].get("podIP"), name)
 

@@ -9,6 +9,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from support.kubectl import Kubectl, Object
+from support.wire import typed
 
 from kruise_probe.manifests import objects_in
 from kruise_probe.manifests.crds import all_crds
@@ -26,12 +27,11 @@ def busybox_pod(name: str, *command: str, labels: Object | None = None, **spec: 
         "imagePullPolicy": "IfNotPresent",
         "command": list(command),
     }
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name, "labels": {"app": "web"} if labels is None else labels},
-        "spec": {"terminationGracePeriodSeconds": 0, "containers": [container], **spec},
-    }
+    return typed(
+        "Pod",
+        metadata={"name": name, "labels": {"app": "web"} if labels is None else labels},
+        spec={"terminationGracePeriodSeconds": 0, "containers": [container], **spec},
+    )
 
 
 def install(admin: Kubectl) -> None:

@@ -3,3 +3,14 @@
 from typing import Any
 
 Json = dict[str, Any]
+
+_API_VERSIONS = {
+    "Lease": "coordination.k8s.io/v1",
+    "NodePodProbe": "apps.kruise.io/v1alpha1",
+    "PodProbeMarker": "apps.kruise.io/v1alpha1",
+}
+
+
+def typed(kind: str, **fields: Any) -> Json:
+    """An object of this kind; those that are not ours and no Leases are of `v1`."""
+    return {"apiVersion": _API_VERSIONS.get(kind, "v1"), "kind": kind, **fields}

@@ -19,6 +19,7 @@ from support.embedded_runtime import embedded_runtime
 from support.fake_runtime import ExecCall, ScriptedRuntime, served
 from support.kubectl import Kubectl, Object
 from support.patience import PATIENCE_SECONDS
+from support.wire import typed
 
 from kruise_probe.api.times import utc_now
 from kruise_probe.daemon.cri import grpc_runtime
@@ -132,16 +133,15 @@ def _manifest(name: str) -> Object:
         {"name": name, "image": IMAGE, "imagePullPolicy": "Never", "command": command}
         for name, command in (("main", REST), ("ended", END))
     ]
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name},
-        "spec": {
+    return typed(
+        "Pod",
+        metadata={"name": name},
+        spec={
             "restartPolicy": "Never",
             "terminationGracePeriodSeconds": 0,
             "containers": containers,
         },
-    }
+    )
 
 
 def _is_as_wanted(pods: dict[str, Object]) -> bool:

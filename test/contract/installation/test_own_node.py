@@ -12,7 +12,7 @@ from support.contract_api import node_pod_probe
 from support.kubectl import Kubectl
 from support.patience import PATIENCE_SECONDS
 from support.real_node import apart
-from support.wire import Json
+from support.wire import Json, typed
 
 from kruise_probe.manifests import objects_in
 from kruise_probe.manifests.install import DAEMON
@@ -61,24 +61,22 @@ def installation(admin: Kubectl) -> Iterator[Installation]:
 
 
 def lease(node: str, namespace: str, **metadata: Any) -> Json:
-    return {
-        "apiVersion": "coordination.k8s.io/v1",
-        "kind": "Lease",
-        "metadata": {"name": f"kruise-probe-{node}", "namespace": namespace, **metadata},
-        "spec": {"holderIdentity": node, "leaseDurationSeconds": 60},
-    }
+    return typed(
+        "Lease",
+        metadata={"name": f"kruise-probe-{node}", "namespace": namespace, **metadata},
+        spec={"holderIdentity": node, "leaseDurationSeconds": 60},
+    )
 
 
 def event(host: str, name: str) -> Json:
-    return {
-        "apiVersion": "v1",
-        "kind": "Event",
-        "metadata": {"name": name, "namespace": "default"},
-        "involvedObject": {"kind": "Pod", "namespace": "default", "name": "p"},
-        "reason": "KruiseProbeSucceeded",
-        "type": "Normal",
-        "source": {"component": "kruise-daemon-podprobe", "host": host},
-    }
+    return typed(
+        "Event",
+        metadata={"name": name, "namespace": "default"},
+        involvedObject={"kind": "Pod", "namespace": "default", "name": "p"},
+        reason="KruiseProbeSucceeded",
+        type="Normal",
+        source={"component": "kruise-daemon-podprobe", "host": host},
+    )
 
 
 @pytest.fixture(scope="module", params=["node-bound", "pod-bound"])
@@ -108,16 +106,15 @@ def token_of(admin: Kubectl, installation: Installation, *bound: str) -> str:
 
 
 def pod_of(installation: Installation) -> Json:
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": "daemon", "namespace": installation.namespace},
-        "spec": {
+    return typed(
+        "Pod",
+        metadata={"name": "daemon", "namespace": installation.namespace},
+        spec={
             "nodeName": installation.own,
             "serviceAccountName": DAEMON,
             "containers": [{"name": "c", "image": "i"}],
         },
-    }
+    )
 
 
 class Request(NamedTuple):

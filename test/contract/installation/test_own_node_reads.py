@@ -15,7 +15,7 @@ from support.contract_api import node_pod_probe
 from support.control_plane import ControlPlane, second_api_server
 from support.kubectl import Kubectl, KubectlError
 from support.pages import block
-from support.wire import Json
+from support.wire import Json, typed
 
 from kruise_probe.api.names import SYSTEM_NAMESPACE
 from kruise_probe.manifests import objects_in
@@ -82,11 +82,7 @@ def cluster(real_minor_version: int, tmp_path_factory: pytest.TempPathFactory) -
         first.install_crds()
         nodes = [{"apiVersion": "v1", "kind": "Node", "metadata": {"name": n}} for n in NODES]
         reports = [node_pod_probe(name) for name in NODES]
-        namespace = {
-            "apiVersion": "v1",
-            "kind": "Namespace",
-            "metadata": {"name": SYSTEM_NAMESPACE},
-        }
+        namespace = typed("Namespace", metadata={"name": SYSTEM_NAMESPACE})
         first.apply(namespace, *objects_in("daemon_rbac", SYSTEM_NAMESPACE), *nodes, *reports)
         bound = ("--bound-object-kind=Node", "--bound-object-name=own")
         token = first.run("-n", SYSTEM_NAMESPACE, "create", "token", DAEMON, *bound)

@@ -10,7 +10,7 @@ from support.fake_runtime import ScriptedRuntime
 from support.kubectl import Kubectl
 from support.programs import Program
 from support.real_node import apart, kubeconfig_of, token_of
-from support.wire import Json
+from support.wire import Json, typed
 
 from kruise_probe.api.names import LEADER_ELECTION_ID
 from kruise_probe.api.times import format_micro_time, utc_now
@@ -22,16 +22,15 @@ PROMETHEUS = "prometheus"
 
 def held_lease(namespace: str) -> Json:
     """With it no manager of the namespace leads: a leader would delete the NodePodProbes of the tests beside it."""
-    return {
-        "apiVersion": "coordination.k8s.io/v1",
-        "kind": "Lease",
-        "metadata": {"name": LEADER_ELECTION_ID, "namespace": namespace},
-        "spec": {
+    return typed(
+        "Lease",
+        metadata={"name": LEADER_ELECTION_ID, "namespace": namespace},
+        spec={
             "holderIdentity": "nobody",
             "leaseDurationSeconds": 3600,
             "renewTime": format_micro_time(utc_now()),
         },
-    }
+    )
 
 
 @pytest.fixture(scope="module")

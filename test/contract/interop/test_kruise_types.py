@@ -20,7 +20,7 @@ from support.hollow import marker_object
 from support.kruise_corpus import CORPUS, corpus, written
 from support.playground import ControlledPlayground
 from support.target import Target, condition, marker_path
-from support.wire import Json
+from support.wire import Json, typed
 
 from kruise_probe.api.names import SERVERLESS_PROBES_ANNOTATION
 from kruise_probe.api.resources import MARKERS
@@ -124,11 +124,10 @@ PROBES = [
         "rpc", {"grpc": {"port": 1, "mode": "TLS"}}, podConditionType="game.kruise.io/rpc"
     ),
 ]  # fmt: skip
-POD = {
-    "apiVersion": "v1",
-    "kind": "Pod",
-    "metadata": {"name": "web", "labels": {"app": "web"}},
-    "spec": {
+POD = typed(
+    "Pod",
+    metadata={"name": "web", "labels": {"app": "web"}},
+    spec={
         "readinessGates": [{"conditionType": WEB}],
         "containers": [
             {
@@ -139,7 +138,7 @@ POD = {
             }
         ],
     },
-}
+)
 
 
 class Seen:

@@ -8,6 +8,7 @@ import pytest
 from support import programs
 from support.contract_api import COPIES, DEFINITIONS, Api, ApiResponse, in_own_group
 from support.marker_table import INCOMPLETE, INVALID, VALID, Row, edited, policy
+from support.wire import typed
 
 from kruise_probe.api.labels import DELETION_COST
 from kruise_probe.api.problems import CEL_BOUNDS, ErrorKind, Problem
@@ -22,12 +23,7 @@ REASONS = {ErrorKind.REQUIRED, ErrorKind.FORBIDDEN}
 
 
 def marker(spec: dict[str, Any], name: str = "m") -> dict[str, Any]:
-    return {
-        "apiVersion": "apps.kruise.io/v1alpha1",
-        "kind": "PodProbeMarker",
-        "metadata": {"name": name},
-        "spec": spec,
-    }
+    return typed("PodProbeMarker", metadata={"name": name}, spec=spec)
 
 
 @pytest.fixture(scope="session")

@@ -7,7 +7,7 @@ from support.cases import cases
 from support.programs import until
 from support.shell import Ran, run
 from support.usage_namespace import UsageNamespace
-from support.wire import Json
+from support.wire import Json, typed
 
 CONDITION = "example.com/checked"
 WRITE_CRLF = r"printf '#!/bin/sh\r\nexit 0\r\n' > check.sh; chmod +x check.sh; exec sleep 1000"
@@ -20,15 +20,14 @@ def pod(*command: str, gate: str = "", paused: bool = False) -> Json:
         "command": list(command or ("sleep", "1000")),
         "ports": [{"name": "game", "containerPort": 7000}],
     }
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": "web", "labels": {"app": "web"}, "annotations": _pause(paused)},
-        "spec": {
+    return typed(
+        "Pod",
+        metadata={"name": "web", "labels": {"app": "web"}, "annotations": _pause(paused)},
+        spec={
             "containers": [container],
             "readinessGates": [{"conditionType": gate}] if gate else [],
         },
-    }
+    )
 
 
 def marker(
@@ -42,12 +41,11 @@ def marker(
         "podConditionType": CONDITION,
         "markerPolicy": list(policies),
     }
-    return {
-        "apiVersion": "apps.kruise.io/v1alpha1",
-        "kind": "PodProbeMarker",
-        "metadata": {"name": name, "annotations": _pause(paused)},
-        "spec": {"selector": {"matchLabels": {"app": app}}, "probes": [probe]},
-    }
+    return typed(
+        "PodProbeMarker",
+        metadata={"name": name, "annotations": _pause(paused)},
+        spec={"selector": {"matchLabels": {"app": app}}, "probes": [probe]},
+    )
 
 
 def script(text: str) -> Json:

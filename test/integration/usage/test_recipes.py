@@ -14,7 +14,7 @@ from support.playground import ControlledPlayground, stopped
 from support.shell import environment
 from support.target import annotations, condition, labels, marker_path, pod_path
 from support.usage_namespace import UsageNamespace
-from support.wire import Json
+from support.wire import Json, typed
 
 from kruise_probe_playground.documents import objects_for
 
@@ -189,16 +189,15 @@ async def test_what_a_provider_reports_is_marked_as_the_policies_say(
     await playground.api.create(
         "/api/v1/nodes", {"apiVersion": "v1", "kind": "Node", "metadata": virtual}
     )
-    pod = {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {
+    pod = typed(
+        "Pod",
+        metadata={
             "name": "minecraft",
             "labels": {"app": "minecraft"},
             "annotations": annotations_shown(),
         },
-        "spec": {"nodeName": node, "containers": [{"name": "minecraft", "image": "none"}]},
-    }
+        spec={"nodeName": node, "containers": [{"name": "minecraft", "image": "none"}]},
+    )
     async with serverless_manager(playground):
         await ns.apply_objects([marker, pod])
         for status, label in (("True", "true"), ("False", None), ("True", "true")):

@@ -5,6 +5,7 @@ import asyncio
 import pytest
 from structlog.testing import capture_logs
 from support.scripted_node import NODE, ScriptedNode, exec_probe, gaps, loop_time, one
+from support.wire import typed
 
 from kruise_probe.api.errors import AlreadyExists, ConnectionFailed, Forbidden, KubeError, NotFound
 from kruise_probe.daemon import metrics
@@ -27,17 +28,16 @@ async def test_lease_is_created_at_once_renewed_every_ten_seconds_and_never_rele
     async with node.daemon():
         await asyncio.sleep(60)
     assert gaps(node.api.lease_writes) == pytest.approx([10.0] * 6)
-    assert node.api.lease == {
-        "apiVersion": "coordination.k8s.io/v1",
-        "kind": "Lease",
-        "metadata": {"name": "kruise-probe-node-1", "namespace": "kruise-system"},
-        "spec": {
+    assert node.api.lease == typed(
+        "Lease",
+        metadata={"name": "kruise-probe-node-1", "namespace": "kruise-system"},
+        spec={
             "holderIdentity": NODE,
             "leaseDurationSeconds": 60,
             "acquireTime": "2026-11-21T12:00:00.250000Z",
             "renewTime": "2026-11-21T12:01:00.250000Z",
         },
-    }
+    )
 
 
 async def test_lease_that_another_client_creates_first_is_renewed(node: ScriptedNode) -> None:

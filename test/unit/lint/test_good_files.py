@@ -9,6 +9,7 @@ import yaml
 from support.linting import GOOD, lint_paths, lint_text
 from support.marker_table import INVALID, VALID, Row
 from support.pages import ROOT, Block, blocks
+from support.wire import typed
 
 from kruise_probe.lint.findings import ACCEPTED, Rule
 from kruise_probe.manifests.install import Install, default_install
@@ -17,12 +18,7 @@ FILES = sorted([*GOOD.iterdir(), *(ROOT / "config" / "samples").iterdir()])
 
 
 def marker(row: Row) -> str:
-    document: dict[str, Any] = {
-        "apiVersion": "apps.kruise.io/v1alpha1",
-        "kind": "PodProbeMarker",
-        "metadata": {"name": "a"},
-        "spec": row.spec,
-    }
+    document: dict[str, Any] = typed("PodProbeMarker", metadata={"name": "a"}, spec=row.spec)
     return json.dumps(document)
 
 

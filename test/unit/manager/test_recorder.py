@@ -11,6 +11,7 @@ import pytest
 from prometheus_client import REGISTRY
 from structlog.testing import capture_logs
 from support.cases import cases
+from support.wire import typed
 
 from kruise_probe.api.errors import (
     AlreadyExists,
@@ -111,14 +112,9 @@ async def test_first_occurrence_creates_a_complete_event() -> None:
 
     event = events.only
     assert event["metadata"]["name"].startswith("web-0.")
-    assert event["involvedObject"] == {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "namespace": "default",
-        "name": "web-0",
-        "uid": "u1",
-        "fieldPath": "spec.containers{main}",
-    }
+    assert event["involvedObject"] == typed(
+        "Pod", namespace="default", name="web-0", uid="u1", fieldPath="spec.containers{main}"
+    )
     assert event["source"] == {"component": "kruise-daemon-podprobe", "host": "n1"}
     assert (event["type"], event["reason"], event["message"]) == (
         "Normal",
