@@ -263,29 +263,21 @@ def compile_selector(selector: LabelSelector | None) -> Selector:
     """
     if selector is None:
         return Selector(())
-    labels = tuple(sorted((selector.match_labels or {}).items()))
-    expressions = tuple(
-        (each.key, each.operator, each.values or ()) for each in selector.match_expressions or ()
-    )
-    return _compile(labels, expressions)
+    labels = sorted((selector.match_labels or {}).items())
+    required = [LabelSelectorRequirement(key, "In", (value,)) for key, value in labels]
+    return _compile((*required, *(selector.match_expressions or ())))
 
 
 @cached(LRUCache(maxsize=COMPILED_SELECTORS))
-def _compile(
-    labels: tuple[tuple[str, str], ...], expressions: tuple[tuple[str, str, tuple[str, ...]], ...]
-) -> Selector:
-    requirements = [_requirement(key, "In", (value,)) for key, value in labels]
-    requirements += [_requirement(key, operator, values) for key, operator, values in expressions]
-    return Selector(tuple(requirements))
+def _compile(expressions: tuple[LabelSelectorRequirement, ...]) -> Selector:
+    return Selector(tuple(map(_requirement, expressions)))
 
 
-def _requirement(key: str, operator: str, values: tuple[str, ...]) -> Requirement:
-    written = LabelSelectorRequirement(key, operator, values)
+def _requirement(written: LabelSelectorRequirement) -> Requirement:
     for error in errors_in(written, shape_of(LabelSelectorRequirement), "", stored=True):
-        raise ValueError(f"selector requirement on {key!r}: {error.message}")
-    is_in = operator in ("In", "NotIn")
-    negated = operator in ("NotIn", "DoesNotExist")
-    return Requirement(key, frozenset(values) if is_in else None, negated)
+        raise ValueError(f"selector requirement on {written.key!r}: {error.message}")
+    negated = written.operator in ("NotIn", "DoesNotExist")
+    return Requirement(written.key, frozenset(written.values) if written.values else None, negated)
 
 
 def parse_selector(text: str) -> Selector:
@@ -294,7 +286,7 @@ def parse_selector(text: str) -> Selector:
     Raises:
         ValueError: names the part that is malformed.
     """
-    return _compile((), tuple(map(_expression, _COMMA.split(text))))
+    return _compile(tuple(map(_expression, _COMMA.split(text))))
 
 
 _COMMA: Final = re.compile(r",(?![^(]*\))")
@@ -306,14 +298,13 @@ _OPERATORS: Final = {
 }  # fmt: skip
 
 
-def _expression(text: str) -> tuple[str, str, tuple[str, ...]]:
-    """The key, operator and values of a requirement."""
+def _expression(text: str) -> LabelSelectorRequirement:
     part = text.strip()
     for pattern in (_SET, _EQUALITY, _PRESENCE):
         if match := pattern.fullmatch(part):
             values = match.groupdict().get("values")
-            found = () if values is None else tuple(map(str.strip, values.split(",")))
-            return match["key"], _OPERATORS[match["operator"]], found
+            found = None if values is None else tuple(map(str.strip, values.split(",")))
+            return LabelSelectorRequirement(match["key"], _OPERATORS[match["operator"]], found)
     raise ValueError(
         f"{part!r} is not a label selector; write app=web, app!=web, app in (a,b), app or !app"
     )
