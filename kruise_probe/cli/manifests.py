@@ -94,7 +94,7 @@ def manifests(flags: ManifestFlags) -> None:
     if flags.json_schema and flags.crds_only:
         raise click.UsageError("--json-schema and --crds-only exclude each other")
     if flags.json_schema:
-        click.echo(json.dumps(marker_json_schema(flags.allowed_label_keys), indent=2))
+        click.echo(json.dumps(marker_json_schema(), indent=2))
         return
     serverless = flags.feature_gates.enabled(SERVERLESS)
     if serverless and not flags.webhook and not flags.crds_only:

@@ -8,6 +8,7 @@ Source: apiextensions-apiserver pkg/apiserver/validation; kubectl's strict field
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
 from typing import Any, Final
 
 from kruise_probe.api.problems import did_you_mean
@@ -20,7 +21,7 @@ from kruise_probe.lint.nodes import (
     child_path,
     value_of,
 )
-from kruise_probe.manifests.crds import Schema
+from kruise_probe.manifests.crds import Schema, marker_json_schema
 
 _LAST_STEP: Final = re.compile(r"(\.?[^.\[\]]+|\[[^\]]*\])\Z")
 _MAX_LISTED: Final = 12
@@ -34,22 +35,17 @@ _TYPES: Final = {
 
 
 class FieldCheck:
-    """Checks one object against its JSON Schema.
-
-    `parents`: by name, where the schema has a field of that name (`parents_of`).
+    """Checks a marker against its JSON Schema.
 
     Attributes:
         findings: unknown, missing and mistyped fields.
         value: the plain object without the fields that have findings.
     """
 
-    def __init__(
-        self, file: str, root: MappingNode, schema: Schema, parents: dict[str, list[str]]
-    ) -> None:
+    def __init__(self, file: str, root: MappingNode) -> None:
         self._file = file
-        self._parents = parents
         self.findings: list[Finding] = []
-        self.value: dict[str, Any] = self._mapping(root, schema, "")
+        self.value: dict[str, Any] = self._mapping(root, marker_json_schema(), "")
 
     def covers(self, path: str) -> bool:
         """Whether an error at `path` may be a consequence of a finding at, above or directly below it."""
@@ -116,7 +112,7 @@ class FieldCheck:
         if close := did_you_mean(key, properties) or _containing(key, properties):
             return f"{what}.{close}"
         here = re.sub(r"\[[^\]]*\]", "[]", path)  # as the schema names it: spec.probes[].probe
-        parents = [each for each in self._parents.get(key, ()) if each != here]
+        parents = [place for name, place in _places() if name == key and place != here]
         if len(parents) == 1:
             return f"{what}; it belongs to {parents[0] or 'the top level'}: check the indentation"
         known = ", ".join(sorted(properties)[:_MAX_LISTED])
@@ -130,21 +126,19 @@ def _containing(part: str, names: Iterable[str]) -> str:
     return f" Did you mean {found[0]!r}?" if len(found) == 1 else ""
 
 
-def parents_of(schema: Schema) -> dict[str, list[str]]:
-    """By name, the places where a field of the spec may be: `port` in `spec.probes[].probe.grpc` and others."""
-    places: dict[str, list[str]] = {}
-    for name, place in _places(schema, ""):
-        places.setdefault(name, []).append(place)
-    return places
+@cache
+def _places() -> list[tuple[str, str]]:
+    """The fields of the spec with the places where they may be: `port` in `spec.probes[].probe.grpc` and others."""
+    return list(_places_below(marker_json_schema(), ""))
 
 
-def _places(schema: Schema, path: str) -> Iterator[tuple[str, str]]:
+def _places_below(schema: Schema, path: str) -> Iterator[tuple[str, str]]:
     for name, each in schema.get("properties", {}).items():
         if path or name not in ("status", "metadata"):
             yield name, path
             below = f"{path}.{name}" if path else name
-            yield from _places(each, below)
-            yield from _places(each.get("items", {}), f"{below}[]")
+            yield from _places_below(each, below)
+            yield from _places_below(each.get("items", {}), f"{below}[]")
 
 
 def _is_null(node: Node) -> bool:

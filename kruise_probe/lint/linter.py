@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 from kruise_probe.lint.across import FileContents, across_files
 from kruise_probe.lint.findings import Finding, LintReport, Position, Rule, escaped
 from kruise_probe.lint.markers import (
-    MarkerChecker,
+    check_marker,
     is_marker,
     kind_problem,
     looks_like_marker,
@@ -172,7 +172,7 @@ class _Linter:
     """Checks files one by one, and collects what they contain."""
 
     def __init__(self, allowed_labels: Collection[str]) -> None:
-        self._checker = MarkerChecker(allowed_labels)
+        self._allowed_labels = allowed_labels
         self.findings: list[Finding] = []
         self.contents = FileContents()
 
@@ -217,7 +217,7 @@ class _Linter:
         contents, problem = self.contents, kind_problem(root)
         findings = [finding_at(file, root, problem)] if problem else []
         if is_marker(root):
-            found, marker = self._checker.check(file, root)
+            found, marker = check_marker(file, root, self._allowed_labels)
             findings += found
             if marker is None:
                 self._mark_unclear(file)

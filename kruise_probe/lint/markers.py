@@ -18,10 +18,9 @@ from kruise_probe.api.v1alpha1 import PodContainerProbe, PodProbeMarker
 from kruise_probe.api.validation import fields_without_effect, marker_errors
 from kruise_probe.controllers.compiled import CompiledMarker, compile_marker
 from kruise_probe.inspection.commands import command_problem
-from kruise_probe.lint.fields import FieldCheck, parents_of
+from kruise_probe.lint.fields import FieldCheck
 from kruise_probe.lint.findings import Finding, Rule
 from kruise_probe.lint.nodes import MappingNode, Node, below, finding_at, items_of, text_of
-from kruise_probe.manifests.crds import marker_json_schema
 
 _ALTERNATIVES: Final = re.compile(r"[|]|[(][?][a-z]*m")
 """In patterns that are not judged: alternatives and the multi-line mode."""
@@ -95,34 +94,28 @@ def kind_problem(root: MappingNode) -> Problem | None:
     return Problem("kind", Rule.UNKNOWN_KIND, message)
 
 
-class MarkerChecker:
-    """Checks markers. `allowed_labels` as the manager's --allowed-label-keys."""
-
-    def __init__(self, allowed_labels: Collection[str] = ()) -> None:
-        self._allowed = allowed_labels
-        self._schema = marker_json_schema(allowed_labels)
-        self._parents = parents_of(self._schema)
-
-    def check(self, file: str, root: MappingNode) -> tuple[list[Finding], WrittenMarker | None]:
-        """The findings of a marker, and the marker if it can be decoded."""
-        fields = FieldCheck(file, root, self._schema, self._parents)
-        metadata = fields.value["metadata"]
-        name, namespace = metadata.get("name", ""), metadata.get("namespace", "")
-        problems = list(_name_problems(name or metadata.get("generateName", "")))
-        document = {
-            "metadata": {"name": name, "namespace": namespace},
-            "spec": fields.value["spec"],
-        }
-        try:
-            marker = msgspec.convert(document, PodProbeMarker)
-        except DECODE_ERRORS as error:
-            problem = Problem("spec", Rule.INVALID, f"cannot be decoded: {error}")
-            return [*fields.findings, finding_at(file, root, problem)], None
-        problems += first_errors(marker_errors(marker.spec, allowed_labels=self._allowed))
-        uncovered = [each for each in problems if not fields.covers(each.path)]
-        found = [finding_at(file, root, each) for each in (*uncovered, *_advice(root, marker))]
-        compiled = compile_marker(marker, allowed_labels=self._allowed)
-        return fields.findings + found, WrittenMarker(file, root, marker, compiled)
+def check_marker(
+    file: str, root: MappingNode, allowed_labels: Collection[str]
+) -> tuple[list[Finding], WrittenMarker | None]:
+    """The findings of a marker, and the marker if it can be decoded."""
+    fields = FieldCheck(file, root)
+    metadata = fields.value["metadata"]
+    name, namespace = metadata.get("name", ""), metadata.get("namespace", "")
+    problems = list(_name_problems(name or metadata.get("generateName", "")))
+    document = {
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": fields.value["spec"],
+    }
+    try:
+        marker = msgspec.convert(document, PodProbeMarker)
+    except DECODE_ERRORS as error:
+        problem = Problem("spec", Rule.INVALID, f"cannot be decoded: {error}")
+        return [*fields.findings, finding_at(file, root, problem)], None
+    problems += first_errors(marker_errors(marker.spec, allowed_labels=allowed_labels))
+    uncovered = [each for each in problems if not fields.covers(each.path)]
+    found = [finding_at(file, root, each) for each in (*uncovered, *_advice(root, marker))]
+    compiled = compile_marker(marker, allowed_labels=allowed_labels)
+    return fields.findings + found, WrittenMarker(file, root, marker, compiled)
 
 
 def _name_problems(name: str) -> Iterator[Problem]:

@@ -11,6 +11,7 @@ default, as Kruise's defaults differ from those of core/v1.
 
 import json
 from collections.abc import Collection
+from functools import cache
 from typing import Any, Final
 
 from kruise_probe.api.fields import Rule, Shape, literal, shape_of
@@ -65,10 +66,11 @@ _BY_SERVER: Final[dict[str, Schema]] = {
 """Metadata that we do not read."""
 
 
-def marker_json_schema(allowed_labels: Collection[str] = ()) -> dict[str, Any]:
+@cache
+def marker_json_schema() -> Schema:
     """The schema of a whole object, for editors and lint; unknown fields are errors."""
     metadata = schema_of(shape_of(ObjectMeta))
-    crd = marker_crd(allowed_labels)["spec"]
+    crd = marker_crd()["spec"]
     root = crd["versions"][0]["schema"]["openAPIV3Schema"]
     properties = {
         **root["properties"],
