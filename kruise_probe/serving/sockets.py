@@ -21,9 +21,10 @@ import ssl
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import ClassVar, Final
 
 import structlog
 
@@ -205,32 +206,26 @@ class ServerTls:
         return True
 
 
+@dataclass
 class CertificateLoader:
     """Loads the certificate and key that `read` returns, again every `reload_seconds`, until cancelled."""
 
-    name = "certificate loader"
+    tls: ServerTls
+    read: Callable[[], Awaitable[bytes]]
+    source: str
+    reload_seconds: float
+    name: ClassVar = "certificate loader"
 
-    def __init__(
-        self,
-        tls: ServerTls,
-        read: Callable[[], Awaitable[bytes]],
-        *,
-        source: str,
-        reload_seconds: float,
-    ) -> None:
-        self._tls = tls
-        self._read = read
-        self._source = source
-        self._reload_seconds = reload_seconds
-        self.last_error = f"no certificate was read yet from {source}"
+    def __post_init__(self) -> None:
+        self.last_error = f"no certificate was read yet from {self.source}"
 
     async def run(self) -> None:
         """While files are being replaced they may not match; the next read gets both again."""
         while True:
-            pause = self._reload_seconds
+            pause = self.reload_seconds
             try:
-                if self._tls.load(await self._read()):
-                    _log.info("loaded the certificate", source=self._source)
+                if self.tls.load(await self.read()):
+                    _log.info("loaded the certificate", source=self.source)
                 self.last_error = ""
             except (KubeError, OSError, ValueError, subprocess.SubprocessError) as error:
                 pause = POLL_SECONDS
@@ -238,7 +233,7 @@ class CertificateLoader:
                 if reason != self.last_error:
                     _log.warning(
                         "cannot load the certificate; trying again",
-                        source=self._source,
+                        source=self.source,
                         error=reason,
                         retry_seconds=pause,
                     )
