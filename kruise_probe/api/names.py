@@ -67,7 +67,7 @@ NATIVE_POD_CONDITIONS: Final = frozenset(
 
 
 LEADER_LEASE_NODE: Final = LEADER_ELECTION_ID.removeprefix(DAEMON_LEASE_PREFIX)
-"""Node name whose agent Lease would collide with the managers' leader election Lease."""
+"""Node name whose daemon's Lease would collide with the managers' leader election Lease."""
 
 
 def daemon_lease_name(node: str) -> str:
@@ -79,6 +79,6 @@ def daemon_lease_name(node: str) -> str:
 
 
 def node_of_daemon_lease(name: str) -> str:
-    """Node whose daemon renews the Lease of this name; empty if it is not an agent Lease."""
+    """Node whose daemon renews the Lease of this name; empty if it is not the Lease of a daemon."""
     node = name.removeprefix(DAEMON_LEASE_PREFIX).removeprefix("-")
     return node if daemon_lease_name(node) == name else ""

@@ -1,4 +1,4 @@
-"""`kruise-probe daemon`: its flags, and how the agent is built from them."""
+"""`kruise-probe daemon`: its flags, and how the daemon is built from them."""
 
 import asyncio
 import resource
@@ -34,13 +34,13 @@ from kruise_probe.cli.options import (
     user_agent,
 )
 from kruise_probe.client.rest import ResourceListerWatcher, RestClient
-from kruise_probe.daemon.agent import AgentOptions, run_agent
 from kruise_probe.daemon.cri.containers import ContainerWatcher
 from kruise_probe.daemon.cri.endpoints import NodeRuntime
 from kruise_probe.daemon.desired import NodeAddresses
 from kruise_probe.daemon.metrics import PlacesCollector
 from kruise_probe.daemon.places import EXECS, SOCKETS, Places
 from kruise_probe.daemon.probers import prober_for
+from kruise_probe.daemon.supervisor import DaemonOptions, run_supervisor
 from kruise_probe.daemon.worker import WorkerContext
 from kruise_probe.informers.shared_informer import SharedInformer
 from kruise_probe.manager.process import configure_logs, run_until_signalled
@@ -147,7 +147,7 @@ async def _run_agent(flags: DaemonFlags, runtime: NodeRuntime, context: ProcessC
         ready.add("runtime", lambda: None if containers.available else containers.problem)
         ready.add_cache(informer)
         group.create_task(_warn_without_probes(informer, flags.node_name), name="no work")
-        await run_agent(
+        await run_supervisor(
             node_name=flags.node_name,
             informer=informer,
             client=client,
@@ -167,7 +167,7 @@ async def _run_agent(flags: DaemonFlags, runtime: NodeRuntime, context: ProcessC
             recorder=EventRecorder(
                 client, component=EVENT_COMPONENT, host=flags.node_name, now=utc_now
             ),
-            options=AgentOptions(
+            options=DaemonOptions(
                 message_sync_seconds=flags.message_sync_interval,
                 refresh_seconds=flags.result_refresh_interval,
                 system_namespace=flags.system_namespace,

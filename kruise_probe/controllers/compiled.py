@@ -126,7 +126,7 @@ class CompiledMarker(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def pod_view(self) -> object:
-        """All that decides what is written to pods: equal for an edit of times and thresholds only."""
+        """All that decides what is written to pods: equal for an edit of period, initial delay and thresholds only."""
         probes = [
             (probe.name, probe.container, probe.hash, probe.condition_type, probe.wanted)
             for probe in self.probes

@@ -29,7 +29,7 @@ from kruise_probe.controllers.markers import reconciler as markers
 from kruise_probe.controllers.node_index import NodePodProbeIndex
 from kruise_probe.controllers.nodes import reconciler as nodes
 from kruise_probe.controllers.pods import marking
-from kruise_probe.daemon import agent
+from kruise_probe.daemon import supervisor
 from kruise_probe.informers.reflector import Reflector
 from kruise_probe.manager.leader_election import LeaderElector
 from kruise_probe.workqueue.queue import WorkQueue
@@ -100,7 +100,7 @@ CASES: dict[str, tuple[str, tuple[PlanStep, ...], Break]] = {
     "daemons that read no results back": (
         "faults change nothing",
         (*EDITS, PlanStep(STEADY_AT_SECONDS + 5, "kill", ("daemon-node-1", 1.0))),
-        replace(agent, "recorded_in", returning({})),
+        replace(supervisor, "recorded_in", returning({})),
     ),
     "writes of a leader whose term has ended": (
         "safety",

@@ -305,7 +305,7 @@ def lease_wire(
     seconds: int = 60,
     name: str = "",
 ) -> Json:
-    """The heartbeat of the agent of `node`, or another Lease."""
+    """The Lease of the daemon of `node`, or another Lease."""
     return typed(
         "Lease",
         metadata={

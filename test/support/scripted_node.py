@@ -30,7 +30,6 @@ from kruise_probe.api.v1alpha1 import (
     PodProbe,
 )
 from kruise_probe.client.request import PatchType
-from kruise_probe.daemon.agent import AgentOptions, run_agent
 from kruise_probe.daemon.cri.containers import ContainerView, ContainerWatcher
 from kruise_probe.daemon.cri.runtime import ContainerState
 from kruise_probe.daemon.desired import NodeAddresses
@@ -42,6 +41,7 @@ from kruise_probe.daemon.probers.prober import (
     failure,
     success,
 )
+from kruise_probe.daemon.supervisor import DaemonOptions, run_supervisor
 from kruise_probe.daemon.worker import WorkerContext
 from kruise_probe.informers.replica import EventHandler
 from kruise_probe.informers.shared_informer import SharedInformer
@@ -492,7 +492,7 @@ class ScriptedNode:
         self.occupied: list[Place] = []
         self.recorder = FakeRecorder()
         self.stall_ended_at = float("-inf")
-        self.options = AgentOptions()
+        self.options = DaemonOptions()
         self.suspended_seconds = 0.0
         """How far the wall clock is ahead of virtual time."""
 
@@ -501,7 +501,7 @@ class ScriptedNode:
 
     async def _run(self) -> None:
         client: Any = self.api
-        await run_agent(
+        await run_supervisor(
             node_name=NODE,
             informer=cast(SharedInformer[NodePodProbe], self.api),
             client=client,

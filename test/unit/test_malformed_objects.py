@@ -1,6 +1,6 @@
 """Objects that break the rules stop no manager and delay no other object, if an API server without the rules has taken them.
 
-`unit/daemon/test_agent.py` shows the same for the daemon.
+`unit/daemon/test_supervisor.py` shows the same for the daemon.
 """
 
 from collections.abc import Iterator

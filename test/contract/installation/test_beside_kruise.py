@@ -202,7 +202,7 @@ async def test_our_manager_beside_kruises_daemon_and_over_its_crds(cluster: Clus
         await cluster.asked()
         pod = await cluster.shown("pod-0", "True")
         assert labels(pod)[LABEL] == "good"
-        assert "reason" not in condition(pod, CONDITION), "an agent without a Lease is not stale"
+        assert "reason" not in condition(pod, CONDITION), "a daemon without a Lease is not stale"
         npp = await cluster.report()
         (entry,) = npp["spec"]["podProbes"]
         assert entry["probes"][0]["probe"]["httpGet"] == {"port": 80, "path": "/", "scheme": "HTTP"}

@@ -34,13 +34,13 @@ from kruise_probe.api.resources import NODE_POD_PROBES
 from kruise_probe.client.rest import ResourceListerWatcher
 from kruise_probe.controllers import product
 from kruise_probe.controllers.state import ManagerOptions
-from kruise_probe.daemon import agent
-from kruise_probe.daemon.agent import AgentOptions, run_agent
+from kruise_probe.daemon import supervisor
 from kruise_probe.daemon.cri.containers import ContainerWatcher
 from kruise_probe.daemon.cri.grpc_runtime import GrpcRuntime
 from kruise_probe.daemon.desired import NodeAddresses
 from kruise_probe.daemon.places import EXECS, SOCKETS, Places
 from kruise_probe.daemon.probers import prober_for
+from kruise_probe.daemon.supervisor import DaemonOptions, run_supervisor
 from kruise_probe.daemon.worker import WorkerContext
 from kruise_probe.informers.shared_informer import SharedInformer
 from kruise_probe.manager.leader_election import LeaderElection, LeaderElector
@@ -57,7 +57,7 @@ LEASE_ID = "kruise-probe-manager"
 @contextmanager
 def own_metrics() -> Iterator[None]:
     """Another registry for the metrics of daemons: several in one process register the same ones."""
-    with patch.object(agent, "REGISTRY", CollectorRegistry(auto_describe=False)):
+    with patch.object(supervisor, "REGISTRY", CollectorRegistry(auto_describe=False)):
         yield
 
 
@@ -193,7 +193,7 @@ class SimulatedDaemon(SimulatedProcess):
             ),
             name="nodepodprobes",
         )
-        await run_agent(
+        await run_supervisor(
             node_name=self.node,
             informer=informer,
             client=client,
@@ -212,7 +212,7 @@ class SimulatedDaemon(SimulatedProcess):
                 now=self.now,
             ),
             recorder=EventRecorder(client, component=EVENT_COMPONENT, host=self.node, now=self.now),
-            options=AgentOptions(),
+            options=DaemonOptions(),
         )
 
 

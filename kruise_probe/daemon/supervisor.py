@@ -48,7 +48,7 @@ _EVENTS: Final = {
 """Type and reason of the event of a new state."""
 
 
-class AgentOptions(NamedTuple):
+class DaemonOptions(NamedTuple):
     """Settings from flags; durations in seconds."""
 
     message_sync_seconds: float = 2.0
@@ -56,14 +56,14 @@ class AgentOptions(NamedTuple):
     system_namespace: str = SYSTEM_NAMESPACE
 
 
-async def run_agent(
+async def run_supervisor(
     *,
     node_name: str,
     informer: SharedInformer[NodePodProbe],
     client: RestClient,
     context: WorkerContext,
     recorder: EventRecorder,
-    options: AgentOptions,
+    options: DaemonOptions,
 ) -> None:
     """Run the arguments and the probes until cancelled.
 
