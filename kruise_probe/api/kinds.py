@@ -14,8 +14,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from kruise_probe.api.keys import NamespacedName
-from kruise_probe.api.meta import DECODE_ERRORS, ApiObject
+from kruise_probe.api.meta import DECODE_ERRORS, ApiObject, NamespacedName
 
 
 class KubeObject(Protocol):

@@ -1,4 +1,5 @@
-"""Object metadata, reduced to the fields that are read, and the cache for equal parts of decoded objects.
+"""Names of objects and of servers (Go net.JoinHostPort), object metadata reduced to the fields that are read, and the cache
+for equal parts of decoded objects.
 
 All structs are frozen. Decoding drops unknown fields, so a decoded object is never written back whole; writes are
 patches. A JSON null decodes as absent.
@@ -7,12 +8,11 @@ Source: apimachinery pkg/apis/meta/v1/types.go.
 """
 
 from collections.abc import Mapping
-from typing import Annotated, Final, TypeVar
+from typing import Annotated, Final, NamedTuple, TypeVar
 
 import msgspec
 
 from kruise_probe.api.fields import Field
-from kruise_probe.api.keys import NamespacedName
 
 SHARED_PARTS: Final = 8192
 """Maximum entries of a cache for shared parts; about one entry per pod template."""
@@ -33,6 +33,26 @@ def share(cache: dict[_K, _V], key: _K, part: _V) -> _V:
         cache.clear()
     cache[key] = part
     return part
+
+
+class NamespacedName(NamedTuple):
+    """Namespace and name of an object; the namespace of a cluster-scoped one is empty."""
+
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}" if self.namespace else self.name
+
+
+class HostPort(NamedTuple):
+    """Host name or IP address, and port. An IPv6 address is printed in brackets."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
 class OwnerReference(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=False):

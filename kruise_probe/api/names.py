@@ -1,10 +1,13 @@
-"""Names visible to other programs: groups, finalizers, annotations, reasons, field managers.
+"""Names visible to other programs: groups, finalizers, annotations, reasons, field managers; and names of probes.
+
+Only this module parses and formats `<marker>#<probe>`. All other code compares typed keys, never substrings.
+(Kruise compares substrings, so deleting marker `way` also deletes probes `gateway#…`.)
 
 Source: Kruise apis/apps/v1alpha1 and pkg/controller/podprobemarker, for names that Kruise's manager and daemon use.
 Differs: reasons, field managers and Leases are additions; Kruise has none.
 """
 
-from typing import Final
+from typing import Final, NamedTuple, Self
 
 GROUP: Final = "apps.kruise.io"
 VERSION: Final = "v1alpha1"
@@ -82,3 +85,33 @@ def node_of_daemon_lease(name: str) -> str:
     """Node whose daemon renews the Lease of this name; empty if it is not the Lease of a daemon."""
     node = name.removeprefix(DAEMON_LEASE_PREFIX).removeprefix("-")
     return node if daemon_lease_name(node) == name else ""
+
+
+class ProbeName(NamedTuple):
+    """A probe of a marker, as NodePodProbe names it: `<marker>#<probe>`.
+
+    Marker names are DNS subdomains and cannot contain `#`, so the first `#` is the separator.
+    """
+
+    marker: str
+    probe: str
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Parse `<marker>#<probe>`; without a `#` the whole text is the probe name.
+
+        Round trip: `str(ProbeName.parse(text)) == text` for every text with a marker part.
+        """
+        marker, separator, probe = text.partition("#")
+        return cls(marker, probe) if separator else cls("", text)
+
+    def __str__(self) -> str:
+        return f"{self.marker}#{self.probe}" if self.marker else self.probe
+
+
+class ProbeKey(NamedTuple):
+    """One probe of one container of one pod; key of the daemon's workers and results."""
+
+    pod_uid: str
+    container: str
+    probe: ProbeName

@@ -13,8 +13,7 @@ from typing import Final, Literal, NamedTuple
 
 import msgspec
 
-from kruise_probe.api.keys import NamespacedName
-from kruise_probe.api.meta import share
+from kruise_probe.api.meta import NamespacedName, share
 from kruise_probe.api.names import (
     LAST_APPLIED_ANNOTATION,
     MANAGER_FIELD_MANAGER,

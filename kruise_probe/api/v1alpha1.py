@@ -14,10 +14,9 @@ import msgspec
 
 from kruise_probe.api.core import Probe
 from kruise_probe.api.fields import Field, Rule, errors_in, rule, shape_of, unique
-from kruise_probe.api.keys import ProbeName
 from kruise_probe.api.labels import MAX_KEY, LabelSelector, LabelValue
 from kruise_probe.api.meta import ApiObject, Condition
-from kruise_probe.api.names import PAUSED_ANNOTATION
+from kruise_probe.api.names import PAUSED_ANNOTATION, ProbeName
 from kruise_probe.api.problems import ErrorKind, Problem
 from kruise_probe.api.reserved import (
     ANNOTATION_KEY_RULES,

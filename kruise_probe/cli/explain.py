@@ -7,7 +7,7 @@ from functools import partial
 import click
 
 from kruise_probe.api.errors import FatalError
-from kruise_probe.api.keys import NamespacedName
+from kruise_probe.api.meta import NamespacedName
 from kruise_probe.api.resources import MARKERS
 from kruise_probe.cli.flag_types import flag_command
 from kruise_probe.cli.query import (

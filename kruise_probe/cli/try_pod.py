@@ -12,7 +12,7 @@ import msgspec
 
 from kruise_probe import __version__
 from kruise_probe.api.errors import FatalError
-from kruise_probe.api.keys import NamespacedName
+from kruise_probe.api.meta import NamespacedName
 from kruise_probe.api.problems import did_you_mean
 from kruise_probe.api.times import format_time
 from kruise_probe.api.v1alpha1 import PodProbeMarker

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
-from kruise_probe.api.keys import HostPort
+from kruise_probe.api.meta import HostPort
 from kruise_probe.client.credentials import ConfigError, Credentials, tls_context
 
 __all__ = ["ClusterConfig", "ConfigError", "ConfigOverrides", "load_config"]

@@ -15,7 +15,7 @@ from typing import Final
 from urllib.parse import SplitResult, quote, unquote, urlsplit
 
 from kruise_probe.api.errors import ConnectionFailed
-from kruise_probe.api.keys import HostPort
+from kruise_probe.api.meta import HostPort
 from kruise_probe.client.config import DEFAULT_PORTS, ClusterConfig, ConfigError
 from kruise_probe.client.connection import HttpConnection, TlsRefused, reason_of
 

@@ -20,8 +20,7 @@ from urllib.parse import quote, urlencode
 import msgspec
 
 from kruise_probe.api.errors import ConnectionFailed, KubeError
-from kruise_probe.api.keys import NamespacedName
-from kruise_probe.api.meta import DECODE_ERRORS
+from kruise_probe.api.meta import DECODE_ERRORS, NamespacedName
 from kruise_probe.client.request import Request
 from kruise_probe.client.rest import RestClient
 from kruise_probe.client.transport import ResponseStream

@@ -9,7 +9,7 @@ import re
 from enum import StrEnum
 from typing import Final, NamedTuple
 
-from kruise_probe.api.keys import NamespacedName
+from kruise_probe.api.meta import NamespacedName
 
 JSON: Final = "application/json"
 METADATA_ONLY: Final = (

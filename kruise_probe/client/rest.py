@@ -20,9 +20,8 @@ import msgspec
 from prometheus_client import Counter, Histogram
 
 from kruise_probe.api.errors import ConnectionFailed, NoResponse
-from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.kinds import KubeObject, ListPage, Resource
-from kruise_probe.api.meta import DECODE_ERRORS, ApiObject, ObjectMeta
+from kruise_probe.api.meta import DECODE_ERRORS, ApiObject, NamespacedName, ObjectMeta
 from kruise_probe.api.times import TokenBucket
 from kruise_probe.client.config import ClusterConfig
 from kruise_probe.client.connection import ConnectionBroken, TlsRefused

@@ -13,8 +13,8 @@ from cachetools import LRUCache, cached
 
 from kruise_probe.api.core import GRPCAction, HTTPGetAction, ProbeAction, TCPSocketAction
 from kruise_probe.api.extraction import FromMessage, MarkValue, PatternBudget
-from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.labels import Selector, compile_selector
+from kruise_probe.api.meta import NamespacedName
 from kruise_probe.api.pods import Container, Mark, Pod
 from kruise_probe.api.problems import CEL_BOUNDS, Problem, first_errors
 from kruise_probe.api.v1alpha1 import (

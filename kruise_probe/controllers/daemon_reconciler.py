@@ -15,7 +15,7 @@ from typing import Final
 from prometheus_client import Gauge
 
 from kruise_probe.api.errors import KubeError, NotFound
-from kruise_probe.api.keys import NamespacedName
+from kruise_probe.api.meta import NamespacedName
 from kruise_probe.api.names import daemon_lease_name
 from kruise_probe.api.resources import LEASES
 from kruise_probe.client.rest import RestClient

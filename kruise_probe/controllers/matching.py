@@ -13,7 +13,7 @@ Differs: Kruise lists the pods of a namespace by selector for each marker, and d
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
-from kruise_probe.api.keys import NamespacedName
+from kruise_probe.api.meta import NamespacedName
 from kruise_probe.api.pods import NOTHING_OWNED, Owned, Pod
 from kruise_probe.controllers.compiled import CompiledMarker
 from kruise_probe.informers.mutation_cache import MutationCache

@@ -11,7 +11,8 @@ from collections.abc import Collection, Iterable, Mapping
 from enum import IntEnum
 from typing import Final, NamedTuple
 
-from kruise_probe.api.keys import NamespacedName, ProbeName
+from kruise_probe.api.meta import NamespacedName
+from kruise_probe.api.names import ProbeName
 from kruise_probe.api.pods import Pod
 from kruise_probe.api.v1alpha1 import (
     NodePodProbe,

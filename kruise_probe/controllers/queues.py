@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from operator import attrgetter
 from typing import Final
 
-from kruise_probe.api.keys import NamespacedName
+from kruise_probe.api.meta import NamespacedName
 from kruise_probe.api.times import CLOCK_SLACK_SECONDS
 from kruise_probe.controllers.compiled import CompiledMarker
 from kruise_probe.workqueue.queue import Priority, WorkQueue

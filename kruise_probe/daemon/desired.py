@@ -21,7 +21,8 @@ from typing import Final, NamedTuple
 import psutil
 
 from kruise_probe.api.core import Probe
-from kruise_probe.api.keys import NamespacedName, ProbeKey, ProbeName
+from kruise_probe.api.meta import NamespacedName
+from kruise_probe.api.names import ProbeKey, ProbeName
 from kruise_probe.api.problems import Problem, first_errors
 from kruise_probe.api.v1alpha1 import ContainerProbe, NodePodProbeSpec
 from kruise_probe.daemon.cri.containers import ContainerView

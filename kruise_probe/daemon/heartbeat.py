@@ -19,8 +19,7 @@ import structlog
 
 from kruise_probe.api.core import LeaseSpec
 from kruise_probe.api.errors import AlreadyExists, Forbidden, KubeError, NotFound
-from kruise_probe.api.keys import NamespacedName
-from kruise_probe.api.meta import ObjectMeta, OwnerReference
+from kruise_probe.api.meta import NamespacedName, ObjectMeta, OwnerReference
 from kruise_probe.api.names import daemon_lease_name
 from kruise_probe.api.resources import LEASES
 from kruise_probe.api.times import format_micro_time

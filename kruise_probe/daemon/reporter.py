@@ -16,8 +16,8 @@ from typing import Final
 import structlog
 
 from kruise_probe.api.errors import Conflict, Forbidden, KubeError, NotFound, retry_after_seconds
-from kruise_probe.api.keys import NamespacedName, ProbeKey
-from kruise_probe.api.meta import ObjectMeta
+from kruise_probe.api.meta import NamespacedName, ObjectMeta
+from kruise_probe.api.names import ProbeKey
 from kruise_probe.api.resources import NODE_POD_PROBES
 from kruise_probe.api.times import CLOCK_SLACK_SECONDS
 from kruise_probe.api.v1alpha1 import (

@@ -14,8 +14,9 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from kruise_probe.api.keys import NamespacedName, ProbeKey
 from kruise_probe.api.messages import MAX_MESSAGE_BYTES
+from kruise_probe.api.meta import NamespacedName
+from kruise_probe.api.names import ProbeKey
 from kruise_probe.api.resources import NODE_POD_PROBES
 from kruise_probe.api.times import parse_time
 from kruise_probe.api.v1alpha1 import (

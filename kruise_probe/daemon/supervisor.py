@@ -15,8 +15,13 @@ from typing import Any, Final, NamedTuple
 import structlog
 from prometheus_client import REGISTRY
 
-from kruise_probe.api.keys import ProbeKey
-from kruise_probe.api.names import EVENT_FAILED, EVENT_SUCCEEDED, EVENT_UNKNOWN, SYSTEM_NAMESPACE
+from kruise_probe.api.names import (
+    EVENT_FAILED,
+    EVENT_SUCCEEDED,
+    EVENT_UNKNOWN,
+    SYSTEM_NAMESPACE,
+    ProbeKey,
+)
 from kruise_probe.api.v1alpha1 import ContainerProbeState, NodePodProbe, ProbeState
 from kruise_probe.client.rest import RestClient
 from kruise_probe.daemon import metrics

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from kruise_probe.api.keys import NamespacedName
+from kruise_probe.api.meta import NamespacedName
 from kruise_probe.api.names import PAUSED_ANNOTATION, REASON_PAUSED
 from kruise_probe.api.v1alpha1 import (
     ContainerProbe,

@@ -14,8 +14,8 @@ from typing import Final
 import msgspec
 
 from kruise_probe.api.core import Lease, Node
-from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.kinds import Resource
+from kruise_probe.api.meta import NamespacedName
 from kruise_probe.api.names import (
     LEADER_ELECTION_ID,
     REASON_DAEMON_STALE,

@@ -18,8 +18,8 @@ from typing import Final
 
 from kruise_probe.api.core import ExecAction, Probe, TCPSocketAction
 from kruise_probe.api.errors import Forbidden, KubeError, NotFound
-from kruise_probe.api.keys import HostPort, NamespacedName
 from kruise_probe.api.messages import normalise_message
+from kruise_probe.api.meta import HostPort, NamespacedName
 from kruise_probe.api.v1alpha1 import ContainerProbe, ProbeState
 from kruise_probe.client.pod_streams import (
     CommandNotStarted,

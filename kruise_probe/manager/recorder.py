@@ -32,7 +32,7 @@ from kruise_probe.api.errors import (
     TooManyRequests,
     retry_after_seconds,
 )
-from kruise_probe.api.keys import NamespacedName
+from kruise_probe.api.meta import NamespacedName
 from kruise_probe.api.times import CLOCK_SLACK_SECONDS, TokenBucket, format_time
 from kruise_probe.client.request import PatchType
 from kruise_probe.client.rest import RestClient

@@ -29,7 +29,7 @@ from typing import ClassVar, Final
 import structlog
 
 from kruise_probe.api.errors import FatalError, KubeError
-from kruise_probe.api.keys import HostPort
+from kruise_probe.api.meta import HostPort
 from kruise_probe.client.credentials import load_certificate, run_in_daemon_thread
 
 PORTION_BYTES: Final = 16 * 1024

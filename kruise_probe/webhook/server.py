@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 from prometheus_client import Counter, Gauge, Histogram
 
 from kruise_probe.api.errors import FatalError
-from kruise_probe.api.keys import NamespacedName
+from kruise_probe.api.meta import NamespacedName
 from kruise_probe.api.names import (
     MUTATE_PODS,
     VALIDATE_MARKERS,

@@ -8,8 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Set
 from typing import Any, NamedTuple
 
-from kruise_probe.api.keys import ProbeName
-from kruise_probe.api.names import EVENT_FAILED, EVENT_SUCCEEDED
+from kruise_probe.api.names import EVENT_FAILED, EVENT_SUCCEEDED, ProbeName
 from kruise_probe.inspection.snapshot import Snapshot
 from kruise_probe.inspection.traces import traces_of
 from kruise_probe_playground.ticker import PodEvent

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from kruise_probe.api.keys import ProbeName
+from kruise_probe.api.names import ProbeName
 from kruise_probe.inspection.link import LinkState
 from kruise_probe.inspection.views import PENDING, MarkerView, ResultView, StatusView
 from kruise_probe_playground.node.pods import NodePod

@@ -19,7 +19,7 @@ from support.target import (
 from support.wire import Json
 
 from kruise_probe.api.errors import Invalid
-from kruise_probe.api.keys import NamespacedName
+from kruise_probe.api.meta import NamespacedName
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

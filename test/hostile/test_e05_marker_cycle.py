@@ -9,7 +9,7 @@ from support.playground import ControlledPlayground, PlaygroundNamespace, new_na
 from support.target import condition, labels, marker_path
 from support.wire import Json
 
-from kruise_probe.api.keys import NamespacedName
+from kruise_probe.api.meta import NamespacedName
 
 PODS = 4
 ATTACK_SECONDS = 15

@@ -7,7 +7,7 @@ from typing import Any, Final
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
-from kruise_probe.api.keys import NamespacedName
+from kruise_probe.api.meta import NamespacedName
 from kruise_probe.manifests.crds import all_crds
 from kruise_probe_playground.apiserver.authentication import Tokens
 from kruise_probe_playground.apiserver.custom import Validator

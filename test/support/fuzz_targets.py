@@ -26,7 +26,6 @@ from kruise_probe.api.extraction import (
     PatternError,
     value_of,
 )
-from kruise_probe.api.keys import HostPort
 from kruise_probe.api.kinds import Resource
 from kruise_probe.api.labels import label_value_error
 from kruise_probe.api.messages import (
@@ -34,7 +33,7 @@ from kruise_probe.api.messages import (
     command_message,
     normalise_message,
 )
-from kruise_probe.api.meta import DECODE_ERRORS
+from kruise_probe.api.meta import DECODE_ERRORS, HostPort
 from kruise_probe.api.pods import Mark
 from kruise_probe.api.problems import first_errors
 from kruise_probe.api.resources import LEASES, MARKERS, NODE_POD_PROBES, NODES, PODS

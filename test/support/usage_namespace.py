@@ -10,7 +10,7 @@ from support.patience import PATIENCE_SECONDS
 from support.playground import ControlledPlayground, PlaygroundNamespace
 from support.wire import Json
 
-from kruise_probe.api.keys import NamespacedName
+from kruise_probe.api.meta import NamespacedName
 from kruise_probe.cli.reading import Following
 from kruise_probe.inspection.explanation import TraceView, explanation
 from kruise_probe.inspection.snapshot import RECENT, Snapshot

@@ -58,7 +58,7 @@ def test_only_keys_know_how_a_probe_name_is_written() -> None:
     elsewhere = [
         line
         for line in lines_with(r"""(split|partition)\(["']#["']""", tracked(*PACKAGES))
-        if not line.startswith("kruise_probe/api/keys.py")
+        if not line.startswith("kruise_probe/api/names.py")
     ]
 
     assert not elsewhere, "use ProbeName"

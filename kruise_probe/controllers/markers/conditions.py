@@ -15,8 +15,7 @@ from typing import Final
 
 import msgspec
 
-from kruise_probe.api.keys import NamespacedName
-from kruise_probe.api.meta import Condition
+from kruise_probe.api.meta import Condition, NamespacedName
 from kruise_probe.api.names import PAUSED_ANNOTATION, REASON_DAEMON_STALE, REASON_PAUSED
 from kruise_probe.api.times import format_time
 from kruise_probe.api.v1alpha1 import PodProbeMarker, PodProbeMarkerStatus, ProbeState

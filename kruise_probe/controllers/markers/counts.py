@@ -12,8 +12,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from kruise_probe.api.keys import ProbeName
 from kruise_probe.api.messages import searched_part
+from kruise_probe.api.names import ProbeName
 from kruise_probe.api.pods import Pod
 from kruise_probe.api.v1alpha1 import PodProbe, ProbeState
 from kruise_probe.controllers.compiled import CompiledMarker

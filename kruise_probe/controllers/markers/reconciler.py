@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 
 from kruise_probe.api.errors import Conflict, KubeError, NotFound
-from kruise_probe.api.keys import NamespacedName
+from kruise_probe.api.meta import NamespacedName
 from kruise_probe.api.names import MARKER_FINALIZER, REASON_DAEMON_STALE
 from kruise_probe.api.pods import Pod
 from kruise_probe.api.resources import MARKERS

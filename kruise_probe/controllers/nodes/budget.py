@@ -18,7 +18,8 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from kruise_probe.api.keys import NamespacedName, ProbeName
+from kruise_probe.api.meta import NamespacedName
+from kruise_probe.api.names import ProbeName
 from kruise_probe.api.v1alpha1 import MAX_OBJECT_BYTES, ContainerProbe, PodProbe, stored_bytes
 
 RESERVED_BYTES: Final = 32 * 1024

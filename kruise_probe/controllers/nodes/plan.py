@@ -14,7 +14,8 @@ from typing import Final
 
 from cachetools import LRUCache, cached
 
-from kruise_probe.api.keys import NamespacedName, ProbeName
+from kruise_probe.api.meta import NamespacedName
+from kruise_probe.api.names import ProbeName
 from kruise_probe.api.pods import Container, Pod
 from kruise_probe.api.v1alpha1 import ContainerProbe, PodProbe, stored_bytes
 from kruise_probe.controllers.compiled import CompiledMarker

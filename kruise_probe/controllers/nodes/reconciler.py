@@ -18,8 +18,7 @@ from prometheus_client import Gauge
 
 from kruise_probe.api.core import Node
 from kruise_probe.api.errors import Conflict, KubeError, NotFound, first_line
-from kruise_probe.api.keys import NamespacedName
-from kruise_probe.api.meta import OwnerReference, with_node_owner
+from kruise_probe.api.meta import NamespacedName, OwnerReference, with_node_owner
 from kruise_probe.api.names import LEFT_OUT_REASONS, REASON_NO_ROOM
 from kruise_probe.api.pods import Pod
 from kruise_probe.api.resources import NODE_POD_PROBES

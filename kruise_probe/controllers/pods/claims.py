@@ -14,8 +14,8 @@ from typing import Final, NamedTuple
 from cachetools import LRUCache, cached
 
 from kruise_probe.api.extraction import MAX_INSTRUCTIONS, FromMessage
-from kruise_probe.api.keys import NamespacedName, ProbeName
-from kruise_probe.api.names import REASON_PROBE_REMOVED
+from kruise_probe.api.meta import NamespacedName
+from kruise_probe.api.names import REASON_PROBE_REMOVED, ProbeName
 from kruise_probe.api.pods import NOTHING_OWNED, Mark, Owned, Pod
 from kruise_probe.api.v1alpha1 import ProbeState
 from kruise_probe.controllers.compiled import (

@@ -29,9 +29,13 @@ from typing import Final, NamedTuple
 import msgspec
 
 from kruise_probe.api.extraction import FromMessage, value_of
-from kruise_probe.api.keys import ProbeName
 from kruise_probe.api.messages import normalise_message
-from kruise_probe.api.names import REASON_DAEMON_STALE, REASON_PAUSED, REASON_PROBE_REMOVED
+from kruise_probe.api.names import (
+    REASON_DAEMON_STALE,
+    REASON_PAUSED,
+    REASON_PROBE_REMOVED,
+    ProbeName,
+)
 from kruise_probe.api.pods import Mark, Pod, PodCondition
 from kruise_probe.api.reserved import reserved_condition_error
 from kruise_probe.api.times import format_time, parse_time

@@ -11,7 +11,7 @@ from typing import Final
 from prometheus_client import Counter, Histogram
 
 from kruise_probe.api.errors import KubeError
-from kruise_probe.api.keys import NamespacedName
+from kruise_probe.api.meta import NamespacedName
 from kruise_probe.api.pods import Pod
 from kruise_probe.api.resources import PODS
 from kruise_probe.client.request import PatchType

@@ -27,8 +27,8 @@ from kruise_probe.api.errors import (
     NotFound,
     first_line,
 )
-from kruise_probe.api.keys import NamespacedName, ProbeName
-from kruise_probe.api.names import REASON_DAEMON_STALE
+from kruise_probe.api.meta import NamespacedName
+from kruise_probe.api.names import REASON_DAEMON_STALE, ProbeName
 from kruise_probe.api.pods import Pod, PodCondition
 from kruise_probe.api.times import CLOCK_SLACK_SECONDS, TokenBucket
 from kruise_probe.controllers.node_index import PodResultChange, ResultsChange

@@ -11,8 +11,8 @@ import asyncio
 from typing import Final
 
 from kruise_probe.api.core import ExecAction, GRPCAction, HTTPGetAction, TCPSocketAction
-from kruise_probe.api.keys import HostPort
 from kruise_probe.api.messages import normalise_message
+from kruise_probe.api.meta import HostPort
 from kruise_probe.api.v1alpha1 import ContainerProbe
 from kruise_probe.daemon.probers.dialing import (
     Connection,

@@ -24,7 +24,7 @@ from collections.abc import Callable
 from functools import cache, lru_cache
 from typing import Any, Final
 
-from kruise_probe.api.keys import HostPort
+from kruise_probe.api.meta import HostPort
 from kruise_probe.daemon.probers.prober import CouldNotProbe, Reason
 
 MAX_ATTEMPT_BYTES: Final = 256 * 1024

@@ -19,7 +19,7 @@ from urllib.parse import quote, unquote_to_bytes, urljoin, urlsplit
 import httptools
 
 from kruise_probe.api.core import HEADER_VALUE_CONTROL, HTTPHeader
-from kruise_probe.api.keys import HostPort
+from kruise_probe.api.meta import HostPort
 
 MAX_BODY_BYTES: Final = 10 * 1024
 MAX_HEAD_BYTES: Final = 64 * 1024

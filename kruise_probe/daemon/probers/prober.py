@@ -13,7 +13,7 @@ from typing import Protocol
 import msgspec
 
 from kruise_probe.api.core import MAX_PORT
-from kruise_probe.api.keys import HostPort
+from kruise_probe.api.meta import HostPort
 
 _MAX_PORT_DIGITS = 15
 """A longer text is no number: `int` refuses thousands of digits."""

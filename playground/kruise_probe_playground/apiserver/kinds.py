@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from kruise_probe.api.keys import NamespacedName
+from kruise_probe.api.meta import NamespacedName
 from kruise_probe_playground.apiserver.failures import Cause, FailureTarget
 from kruise_probe_playground.apiserver.schema import Json, Schema, put, value_at
 from kruise_probe_playground.apiserver.store import Stored

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from kruise_probe.api.keys import NamespacedName
+from kruise_probe.api.meta import NamespacedName
 from kruise_probe_playground.apiserver import failures
 from kruise_probe_playground.apiserver.failures import bad_request
 from kruise_probe_playground.apiserver.pods import CONTAINER_LISTS

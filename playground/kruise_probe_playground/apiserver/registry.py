@@ -10,7 +10,7 @@ from datetime import datetime
 from random import Random
 from typing import Final
 
-from kruise_probe.api.keys import NamespacedName
+from kruise_probe.api.meta import NamespacedName
 from kruise_probe_playground.apiserver import failures
 from kruise_probe_playground.apiserver.failures import Cause
 from kruise_probe_playground.apiserver.kinds import Kind

@@ -10,7 +10,7 @@ from urllib.parse import unquote
 
 import msgspec
 
-from kruise_probe.api.keys import NamespacedName
+from kruise_probe.api.meta import NamespacedName
 from kruise_probe.client.request import PatchType
 from kruise_probe_playground.apiserver.failures import (
     Failure,

@@ -12,8 +12,8 @@ from collections import defaultdict, deque
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
-from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.labels import Requirement
+from kruise_probe.api.meta import NamespacedName
 from kruise_probe_playground.apiserver.selecting import FieldTerm
 
 HISTORY_CHANGES: Final = 20_000

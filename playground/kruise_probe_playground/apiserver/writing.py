@@ -10,7 +10,7 @@ Differs: no admission, no conversion, no warnings.
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
-from kruise_probe.api.keys import NamespacedName
+from kruise_probe.api.meta import NamespacedName
 from kruise_probe_playground.apiserver import failures
 from kruise_probe_playground.apiserver import metadata as meta
 from kruise_probe_playground.apiserver.failures import Cause, Failure

@@ -5,7 +5,7 @@ import pytest
 from support.contract_api import Api, node_pod_probe
 
 from kruise_probe.api.core import ExecAction, Probe
-from kruise_probe.api.keys import NamespacedName
+from kruise_probe.api.meta import NamespacedName
 from kruise_probe.api.resources import NODE_POD_PROBES
 from kruise_probe.api.v1alpha1 import (
     MAX_OBJECT_BYTES,

@@ -23,7 +23,7 @@ from support.marker_table import GOOD
 from support.patience import PATIENCE_SECONDS
 from support.wire import Json
 
-from kruise_probe.api.keys import NamespacedName
+from kruise_probe.api.meta import NamespacedName
 from kruise_probe.api.names import (
     MUTATE_PODS,
     SERVERLESS_MARKERS_ANNOTATION,

@@ -23,7 +23,7 @@ from support.simulation.network import CONFIG, FaultyConnection, Sent
 from support.simulation.servers import ApiServers
 
 from kruise_probe.api.errors import FatalError
-from kruise_probe.api.keys import HostPort
+from kruise_probe.api.meta import HostPort
 from kruise_probe.api.names import (
     DAEMON_FIELD_MANAGER,
     EVENT_COMPONENT,

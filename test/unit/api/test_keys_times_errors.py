@@ -11,7 +11,7 @@ from kruise_probe.api.errors import (
     StatusDetails,
     error_of,
 )
-from kruise_probe.api.keys import ProbeName
+from kruise_probe.api.names import ProbeName
 from kruise_probe.api.times import format_micro_time, format_time, parse_time
 
 

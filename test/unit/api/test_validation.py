@@ -7,7 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from support.marker_table import GOOD, INVALID, ROWS, VALID, edited
 
-from kruise_probe.api.keys import HostPort
+from kruise_probe.api.meta import HostPort
 from kruise_probe.api.problems import MAX_ERRORS, Problem, first_errors
 from kruise_probe.api.v1alpha1 import PodProbeMarkerSpec
 from kruise_probe.api.validation import marker_errors

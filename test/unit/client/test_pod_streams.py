@@ -25,7 +25,7 @@ from support.scripted_pod import (
 )
 
 from kruise_probe.api.errors import ConnectionFailed, Forbidden
-from kruise_probe.api.keys import NamespacedName
+from kruise_probe.api.meta import NamespacedName
 from kruise_probe.client import pod_streams
 from kruise_probe.client.config import ClusterConfig
 from kruise_probe.client.pod_streams import (

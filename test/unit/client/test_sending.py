@@ -29,7 +29,7 @@ from kruise_probe.api.errors import (
     TooManyRequests,
     Unauthorized,
 )
-from kruise_probe.api.keys import NamespacedName
+from kruise_probe.api.meta import NamespacedName
 from kruise_probe.api.resources import LEASES
 from kruise_probe.client.config import ClusterConfig
 from kruise_probe.client.connection import ConnectionBroken, HttpConnection

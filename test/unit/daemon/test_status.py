@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 from support.cases import cases
 from support.scripted_node import exec_probe, pod_of, probe_of, spec_of
 
-from kruise_probe.api.keys import ProbeKey, ProbeName
 from kruise_probe.api.messages import normalise_message
+from kruise_probe.api.names import ProbeKey, ProbeName
 from kruise_probe.api.v1alpha1 import (
     MAX_OBJECT_BYTES,
     ContainerProbeState,

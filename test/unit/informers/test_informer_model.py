@@ -16,8 +16,7 @@ from support.fake_source import FakeSource, thing
 from support.watch_validation import BOOKMARK, WatchedChange, watch_problems
 
 from kruise_probe.api.errors import ConnectionFailed, Expired, ServerError, TooManyRequests
-from kruise_probe.api.keys import NamespacedName
-from kruise_probe.api.meta import ApiObject
+from kruise_probe.api.meta import ApiObject, NamespacedName
 from kruise_probe.informers.shared_informer import SharedInformer
 
 HISTORY = [

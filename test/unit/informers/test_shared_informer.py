@@ -5,8 +5,7 @@ from support.background import background
 from support.cases import cases
 from support.fake_source import FakeSource, RecordingHandler, thing
 
-from kruise_probe.api.keys import NamespacedName
-from kruise_probe.api.meta import ApiObject
+from kruise_probe.api.meta import ApiObject, NamespacedName
 from kruise_probe.informers.shared_informer import SharedInformer
 
 

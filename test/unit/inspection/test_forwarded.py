@@ -17,7 +17,7 @@ from support.sockets import closed_port
 from support.wire import Json
 
 from kruise_probe.api.core import Probe
-from kruise_probe.api.keys import HostPort, NamespacedName
+from kruise_probe.api.meta import HostPort, NamespacedName
 from kruise_probe.api.v1alpha1 import ProbeState
 from kruise_probe.client.config import ClusterConfig
 from kruise_probe.client.rest import RestClient

@@ -23,8 +23,7 @@ from kruise_probe.api.errors import (
     ServerError,
     TooManyRequests,
 )
-from kruise_probe.api.keys import NamespacedName
-from kruise_probe.api.meta import ApiObject
+from kruise_probe.api.meta import ApiObject, NamespacedName
 from kruise_probe.client.request import PatchType
 from kruise_probe.manager.recorder import (
     EventRecorder,

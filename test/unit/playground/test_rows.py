@@ -9,7 +9,7 @@ from support.builders import condition_wire, policy_wire, probe_wire, state_wire
 from support.node_records import node_pod
 from support.snapshots import healthy_pod, marker, seen_pod, snapshot
 
-from kruise_probe.api.keys import ProbeName
+from kruise_probe.api.names import ProbeName
 from kruise_probe.inspection.status import status_view
 from kruise_probe_playground.node.pods import NODE_PODS, NodePod
 from kruise_probe_playground.rows import Mark, PodRow, ProbeRow, pod_rows, summaries

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from kruise_probe.api.keys import ProbeName
+from kruise_probe.api.names import ProbeName
 from kruise_probe_playground.rows import Mark, PodRow, ProbeRow
 from kruise_probe_playground.ticker import POD_EVENTS, changes, event_line
 

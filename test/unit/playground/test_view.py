@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 from rich.console import Console
 
-from kruise_probe.api.keys import ProbeName
+from kruise_probe.api.names import ProbeName
 from kruise_probe_playground.rows import Mark, PodRow, ProbeRow, ProblemSummary
 from kruise_probe_playground.ticker import Line
 from kruise_probe_playground.view import LiveView, plain_line

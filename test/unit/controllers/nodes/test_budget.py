@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from support.builders import marker, pod, probe_wire
 from support.cases import cases
 
-from kruise_probe.api.keys import NamespacedName
+from kruise_probe.api.meta import NamespacedName
 from kruise_probe.api.v1alpha1 import PodProbe
 from kruise_probe.controllers.compiled import CompiledMarker, compile_marker
 from kruise_probe.controllers.nodes.budget import (

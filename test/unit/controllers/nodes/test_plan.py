@@ -20,7 +20,8 @@ from support.builders import (
 from support.cases import cases
 from support.wire import Json
 
-from kruise_probe.api.keys import NamespacedName, ProbeName
+from kruise_probe.api.meta import NamespacedName
+from kruise_probe.api.names import ProbeName
 from kruise_probe.api.pods import Pod
 from kruise_probe.api.resources import MARKERS, NODE_POD_PROBES, PODS
 from kruise_probe.api.v1alpha1 import PodProbe, PodProbeMarker

@@ -26,7 +26,7 @@ from support.wire import Json
 
 from kruise_probe.api.core import ExecAction, GRPCAction, Probe, TCPSocketAction
 from kruise_probe.api.errors import ConnectionFailed, Invalid, ServerError
-from kruise_probe.api.keys import NamespacedName
+from kruise_probe.api.meta import NamespacedName
 from kruise_probe.api.names import daemon_lease_name
 from kruise_probe.api.resources import LEASES, MARKERS, NODE_POD_PROBES, NODES, PODS
 from kruise_probe.api.times import format_time

@@ -4,7 +4,7 @@ from support.cases import cases
 from support.fake_runtime import ScriptedRuntime
 
 from kruise_probe.api.core import ExecAction, GRPCAction, HTTPGetAction, Probe, TCPSocketAction
-from kruise_probe.api.keys import HostPort
+from kruise_probe.api.meta import HostPort
 from kruise_probe.daemon.probers import prober_for
 from kruise_probe.daemon.probers.prober import (
     CouldNotProbe,

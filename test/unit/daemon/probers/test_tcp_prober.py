@@ -14,7 +14,7 @@ from support.scripted_server import serving, silent
 from support.sockets import full_backlog, time_waits
 
 from kruise_probe.api.core import HTTPGetAction
-from kruise_probe.api.keys import HostPort
+from kruise_probe.api.meta import HostPort
 from kruise_probe.daemon.probers import TcpProber
 from kruise_probe.daemon.probers.dialing import (
     Connection,
