@@ -19,7 +19,7 @@ ELSEWHERE = {
     r"hack/playground": "test/integration/playground/test_command.py runs what it starts",
     r"kruise-probe playground": "test/integration/playground/test_command.py",
     r"hack/test": "it runs this test",
-    r"kruise-probe try": "test/e2e/test_try.py; the playground has no exec and no port-forward",
+    r"kruise-probe try": "test/e2e/test_try.py",
     r"hack/(bench|soak)": "it takes its time, and is run by hand",
     r"hack/(cluster|kind-up|kind-load)|eval .*hack/cluster": "hack/test e2e",
     r"kubectl -n kruise-system rollout": "hack/e2e-installed",
