@@ -101,16 +101,14 @@ class DaemonLeases:
     """The newest renewal of each daemon, by node, and the last verdict on it."""
 
     def __init__(self) -> None:
-        self._renewals: dict[str, Renewal] = {}
+        self.renewals: Final[dict[str, Renewal]] = {}
+        """By node. After its Lease is deleted a node has none: it may now run Kruise's daemon."""
         self.doubted: Final[dict[str, Verdict]] = {}
         """By node, the verdicts that are not FRESH; only this class writes it."""
 
-    def get(self, node: str) -> Renewal | None:
-        return self._renewals.get(node)
-
     def why_stale(self, node: str) -> str:
         """Why the results of the node are stale, whose verdict is STALE; an empty string once its Lease is deleted."""
-        renewal = self._renewals.get(node)
+        renewal = self.renewals.get(node)
         return why_stale(node, renewal) if renewal is not None else ""
 
     def stale_nodes(self) -> int:
@@ -118,17 +116,13 @@ class DaemonLeases:
 
     def observe(self, node: str, lease: Lease, now: datetime) -> None:
         """Record a Lease. Nothing is decided here, but an expired Lease at its first sight is undecided at once."""
-        previous = self._renewals.get(node)
+        previous = self.renewals.get(node)
         renewal = observed_renewal(lease, previous, now)
         if renewal is None:
             return
-        self._renewals[node] = renewal
+        self.renewals[node] = renewal
         if previous is None and renewal.expires_at <= now:
             self.doubted[node] = Verdict.UNDECIDED
-
-    def forget(self, node: str) -> None:
-        """Remove the renewal of a deleted Lease: the node may now run Kruise's daemon, which has none."""
-        self._renewals.pop(node, None)
 
     def decide(self, node: str, verdict: Verdict) -> bool:
         """Record the verdict; return whether it changed."""

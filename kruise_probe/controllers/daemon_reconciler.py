@@ -46,7 +46,7 @@ class DaemonReconciler:
         self._recovered_at = -math.inf
 
     async def reconcile(self, node: str) -> Result | None:
-        renewal, now = self._leases.get(node), self._state.now()
+        renewal, now = self._leases.renewals.get(node), self._state.now()
         if renewal is None or self._state.node(node) is None:
             self._decide(node, Verdict.FRESH)
             return None
@@ -67,7 +67,7 @@ class DaemonReconciler:
         if wait > 0:
             return Result(wait + MARGIN_SECONDS, finished=False)
         await self._read(node, renewal)
-        if self._leases.get(node) != renewal or self._seconds_to_wait(renewal, now) > 0:
+        if self._leases.renewals.get(node) != renewal or self._seconds_to_wait(renewal, now) > 0:
             return Result(0.0, finished=False)
         self._decide(node, Verdict.STALE)
         return check_again
@@ -109,9 +109,9 @@ class DaemonReconciler:
         if self._reads_fail:
             self._reads_fail = False
             self._recovered_at = asyncio.get_running_loop().time()
-        if self._leases.get(node) != known:
+        if self._leases.renewals.get(node) != known:
             return  # An event came first.
         if lease is None:
-            self._leases.forget(node)
+            self._leases.renewals.pop(node, None)
         else:
             self._leases.observe(node, lease, self._state.now())

@@ -237,5 +237,5 @@ class LeaseEvents(_Events):
     def on_delete(self, last_known: Lease) -> None:
         node = node_of_daemon_lease(last_known.key.name)
         if node:
-            self._state.leases.forget(node)
+            self._state.leases.renewals.pop(node, None)
             self._queues.daemons.add(node)

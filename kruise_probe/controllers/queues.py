@@ -6,14 +6,16 @@ Differs: the keys of initial lists are spread over time. The status of a marker 
 
 import asyncio
 import math
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from operator import attrgetter
-from typing import Final
+from typing import Final, TypeVar
 
 from kruise_probe.api.meta import NamespacedName
 from kruise_probe.api.times import CLOCK_SLACK_SECONDS
 from kruise_probe.controllers.compiled import CompiledMarker
 from kruise_probe.workqueue.queue import Priority, WorkQueue
+
+K = TypeVar("K", bound=Hashable)
 
 INITIAL_KEYS_PER_SECOND: Final = 5000.0
 """Rate at which keys of the initial lists are enqueued, so that workers with many ready keys do not block the event loop."""
@@ -48,24 +50,16 @@ class Queues:
 
     def enqueue_pod(self, key: NamespacedName, *, initial: bool = False) -> None:
         """Enqueue a pod. Keys of an initial list or a resync are spread over time, at LOW priority."""
-        if initial:
-            self.pods.add_after(key, self._take_initial_delay(), Priority.LOW)
-        else:
-            self.pods.add(key)
+        self._enqueue(self.pods, key, 0.0, initial)
 
     def enqueue_node(self, name: str, *, initial: bool = False) -> None:
         """Enqueue a node after GATHER_SECONDS; ignore an empty name."""
-        if name and initial:
-            self.nodes.add_after(name, self._take_initial_delay(), Priority.LOW)
-        elif name:
-            self.nodes.add_after(name, GATHER_SECONDS)
+        if name:
+            self._enqueue(self.nodes, name, GATHER_SECONDS, initial)
 
     def enqueue_marker_status(self, key: NamespacedName, *, initial: bool = False) -> None:
         """Enqueue a status update, after the pause since the last one."""
-        if initial:
-            self.markers.add_after(key, self._take_initial_delay(), Priority.LOW)
-        else:
-            self.markers.add_after(key, self.status_pause_left(key))
+        self._enqueue(self.markers, key, self.status_pause_left(key), initial)
 
     def enqueue_status_of(self, markers: Iterable[CompiledMarker]) -> None:
         """Enqueue status updates. Markers being deleted are enqueued at once: the finalizer may be removed now."""
@@ -88,8 +82,11 @@ class Queues:
         """Remove a deleted marker."""
         self._status_not_before.pop(key, None)
 
-    def _take_initial_delay(self) -> float:
-        """Reserve the next place of INITIAL_KEYS_PER_SECOND; return the seconds until then."""
+    def _enqueue(self, queue: WorkQueue[K], key: K, seconds: float, initial: bool) -> None:
+        """Enqueue a key after `seconds`; a key of an initial list at LOW priority, in its place of INITIAL_KEYS_PER_SECOND."""
+        if not initial:
+            queue.add_after(key, seconds)
+            return
         now = asyncio.get_running_loop().time()
         self._next_initial_at = max(self._next_initial_at, now) + 1.0 / INITIAL_KEYS_PER_SECOND
-        return self._next_initial_at - now
+        queue.add_after(key, self._next_initial_at - now, Priority.LOW)

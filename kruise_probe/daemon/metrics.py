@@ -141,30 +141,19 @@ class PlacesCollector(Collector):
         self._sockets = sockets
 
     def collect(self) -> Iterator[GaugeMetricFamily | HistogramMetricFamily]:
-        execs = (
-            "kruise_probe_exec_in_flight",
-            "kruise_probe_exec_queued_probes",
-            "kruise_probe_exec_queue_seconds",
-        )
-        sockets = (
-            "kruise_probe_socket_in_flight",
-            "kruise_probe_socket_queued_probes",
-            "kruise_probe_socket_queue_seconds",
-        )
-        for names, places in ((execs, self._execs), (sockets, self._sockets)):
-            in_flight, queued_probes, queue_seconds = names
+        for kind, places in (("exec", self._execs), ("socket", self._sockets)):
             yield GaugeMetricFamily(
-                in_flight,
+                f"kruise_probe_{kind}_in_flight",
                 "Attempts that hold a place right now.",
                 value=places.in_flight,
             )
             yield GaugeMetricFamily(
-                queued_probes,
+                f"kruise_probe_{kind}_queued_probes",
                 f"Probes that have waited for a place longer than max(3 periods, 30 s) and are Unknown ({places.reason}).",
                 value=places.queued_probes,
             )
             yield HistogramMetricFamily(
-                queue_seconds,
+                f"kruise_probe_{kind}_queue_seconds",
                 "Time that attempts waited for a place.",
                 buckets=places.queue_durations.buckets(),
                 sum_value=places.queue_durations.total_seconds,
