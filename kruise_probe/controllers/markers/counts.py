@@ -17,7 +17,7 @@ from kruise_probe.api.names import ProbeName
 from kruise_probe.api.pods import Pod
 from kruise_probe.api.v1alpha1 import PodProbe, ProbeState
 from kruise_probe.controllers.compiled import CompiledMarker
-from kruise_probe.controllers.nodes.plan import probes_of_marker, unordered_probes
+from kruise_probe.controllers.nodes.plan import probes_of_marker
 from kruise_probe.controllers.pods.claims import Claims, claims_with_container
 from kruise_probe.controllers.pods.marking import States, values_of
 
@@ -123,4 +123,4 @@ def _is_current(compiled: CompiledMarker, pod: Pod, entry: PodProbe | None, paus
         return True
     name = compiled.key.name
     ours = [each for each in current if ProbeName.parse(each.name).marker == name]
-    return unordered_probes(ours) == unordered_probes(wanted)
+    return tuple(ours) == wanted

@@ -54,12 +54,8 @@ def plan(
                 entries.append(PodProbe(pod.name, pod.namespace, pod.uid, pod.ip, probes))
     if namespace:
         entries += [each for each in current if each.namespace != namespace]
-    entries.sort(key=_sort_key)
+    entries.sort(key=lambda entry: (entry.namespace, entry.name, entry.uid))
     return tuple(entries)
-
-
-def _sort_key(entry: PodProbe) -> tuple[str, str, str]:
-    return (entry.namespace, entry.name, entry.uid)
 
 
 def probes_of_pod(pod: Pod, markers: tuple[CompiledMarker, ...]) -> tuple[ContainerProbe, ...]:
@@ -130,19 +126,3 @@ def _probes_of_deleted_markers(
         )
         for entry in current
     }
-
-
-def same_entries(left: Sequence[PodProbe], right: Sequence[PodProbe]) -> bool:
-    """Whether both contain the same probes of the same pods, in any order and without duplicates."""
-    if tuple(left) == tuple(right):
-        return True
-    return len(left) == len(right) and _unordered(left) == _unordered(right)
-
-
-def _unordered(entries: Sequence[PodProbe]) -> dict[tuple[str, str, str], object]:
-    return {_sort_key(entry): (entry.ip, unordered_probes(entry.probes or ())) for entry in entries}
-
-
-def unordered_probes(probes: Sequence[ContainerProbe]) -> object:
-    """A value that is equal for the same probes in another order. The count detects duplicate names."""
-    return len(probes), {each.name: each for each in probes}

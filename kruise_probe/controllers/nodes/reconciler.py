@@ -28,7 +28,7 @@ from kruise_probe.client.rest import RestClient
 from kruise_probe.controllers.compiled import CompiledMarker
 from kruise_probe.controllers.limits import is_probed, is_virtual, left_out_of, may_leave_out
 from kruise_probe.controllers.nodes.budget import fit
-from kruise_probe.controllers.nodes.plan import plan, same_entries
+from kruise_probe.controllers.nodes.plan import plan
 from kruise_probe.controllers.state import UNKNOWN_SPEC, State, WrittenSpec
 
 _probes_left_out: Final = Gauge(
@@ -67,9 +67,9 @@ class NodeReconciler:
                 self._record(name, known._replace(error=first_line(str(error))), ranks)
                 raise
             # The server may prune or default fields. These are remembered, so that no write is repeated.
-            if not same_entries(kept, wanted):
+            if kept != wanted:
                 written = written._replace(sent=wanted, stored=kept)
-        elif not same_entries(wanted, current):
+        elif wanted != current:
             written = written._replace(sent=known.sent, stored=known.stored)
         self._record(name, written, ranks)
 
@@ -172,10 +172,8 @@ def _is_current(
     known: WrittenSpec, wanted: tuple[PodProbe, ...], current: tuple[PodProbe, ...]
 ) -> bool:
     """Whether the current entries are the wanted ones, or what the API server stored for them."""
-    return same_entries(wanted, current) or (
-        known.is_altered
-        and same_entries(wanted, known.sent)
-        and same_entries(current, known.stored)
+    return wanted == current or (
+        known.is_altered and (wanted, current) == (known.sent, known.stored)
     )
 
 

@@ -29,7 +29,6 @@ from kruise_probe.controllers.compiled import CompiledMarker, compile_marker
 from kruise_probe.controllers.nodes.plan import (
     plan,
     probes_of_marker,
-    same_entries,
 )
 
 Entries = tuple[PodProbe, ...]
@@ -225,10 +224,3 @@ def test_the_cache_of_entries_is_bounded_in_bytes() -> None:
     assert cache.currsize <= 16 * 1024 * 1024
     assert len(cache) < 300
     cache.clear()
-
-
-def test_the_same_entries_in_another_order_are_the_same() -> None:
-    probes = [probe_wire("1", condition="c1"), probe_wire("2", condition="c2")]
-    one, two = planned([pod("a"), pod("b")], [marker(probes=probes)])
-    swapped = msgspec.structs.replace(two, probes=tuple(reversed(two.probes or ())))
-    assert same_entries((one, two), (swapped, one))
