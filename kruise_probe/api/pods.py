@@ -195,10 +195,10 @@ class Pod(msgspec.Struct, frozen=True, gc=False):
         """Whether the pod's annotation pauses all of its probes."""
         return self.annotations.get(PAUSED_ANNOTATION) == "true"
 
-    @property
-    def marks(self) -> frozenset[Mark]:
-        """The condition types, label keys and annotation keys that are present."""
-        return _marks([each.type for each in self.conditions], self.labels, self.annotations)
+    def has(self, mark: Mark) -> bool:
+        if mark.field == "conditions":
+            return self.condition(mark.name) is not None
+        return mark.name in getattr(self, mark.field)
 
     def container(self, name: str) -> Container | None:
         return next((each for each in self.containers if each.name == name), None)

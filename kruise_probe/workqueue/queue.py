@@ -178,8 +178,8 @@ class WorkQueue(Generic[K]):
         self._ready: PriorityFifo[K] = PriorityFifo(group_of)
         self._added_at: dict[K, float] = {}
         self._delayed: dict[K, tuple[asyncio.TimerHandle, Priority]] = {}
-        self._keys = asyncio.Semaphore(0)
-        """Has a place for each ready key, so a getter waits until there is one."""
+        self._tokens: asyncio.Queue[None] = asyncio.Queue()
+        """Has one token for each ready key, so a getter waits until there is a key."""
 
     def __len__(self) -> int:
         """Number of ready keys, without delayed keys and keys being processed."""
@@ -195,7 +195,7 @@ class WorkQueue(Generic[K]):
             self._added_at[key] = now
             if key not in self.processing:
                 self._ready.push(key, priority, now)
-                self._keys.release()
+                self._tokens.put_nowait(None)
         elif priority > current:
             self.dirty[key] = priority
             if key not in self.processing:
@@ -246,7 +246,7 @@ class WorkQueue(Generic[K]):
 
     async def get(self) -> tuple[K, Priority]:
         """Wait for the next key and return it with its priority. The caller must call `done` with it."""
-        await self._keys.acquire()
+        await self._tokens.get()
         now = asyncio.get_running_loop().time()
         key = self._ready.pop(now)
         self.processing[key] = now
@@ -265,7 +265,7 @@ class WorkQueue(Generic[K]):
         priority = self.dirty.get(key)
         if priority is not None:
             self._ready.push(key, priority, now)
-            self._keys.release()
+            self._tokens.put_nowait(None)
 
     def _add_delayed(self, key: K) -> None:
         _, priority = self._delayed.pop(key)
