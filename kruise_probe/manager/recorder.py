@@ -103,7 +103,7 @@ class EventSeries(msgspec.Struct, eq=False):
     tries: int = 0
 
     def encode_event(self, component: str, host: str) -> bytes:
-        """Encode the whole Event with its count, so that it can also replace an expired Event."""
+        """Encode the whole Event with its count. So a patch is idempotent, and an expired Event can be created again."""
         involved = {
             "apiVersion": self.involved.api_version,
             "kind": self.involved.kind,
@@ -125,16 +125,6 @@ class EventSeries(msgspec.Struct, eq=False):
             count=self.count,
             firstTimestamp=format_time(self.first_at),
             lastTimestamp=format_time(self.last_at),
-        )
-
-    def encode_patch(self) -> bytes:
-        """Encode a merge patch for later occurrences. Its values are absolute, so it is idempotent."""
-        return msgspec.json.encode(
-            {
-                "count": self.count,
-                "lastTimestamp": format_time(self.last_at),
-                "message": self.message,
-            }
         )
 
 
@@ -243,18 +233,17 @@ class EventRecorder:
 
     async def _send(self, series: EventSeries) -> None:
         """Create or patch the Event. One that expired is created again; one that exists already is patched."""
-        if series.created and await self._patch(series):
-            return
         body = series.encode_event(*self._source)
+        if series.created and await self._patch(series, body):
+            return
         try:
             await self._client.create(EVENTS, body, namespace=series.involved.event_namespace)
         except AlreadyExists:
-            await self._patch(series)
+            await self._patch(series, body)
         series.created = True
 
-    async def _patch(self, series: EventSeries) -> bool:
+    async def _patch(self, series: EventSeries, body: bytes) -> bool:
         key = NamespacedName(series.involved.event_namespace, series.name)
-        body = series.encode_patch()
         try:
             await self._client.patch(EVENTS, key, body, patch_type=PatchType.MERGE)
         except NotFound:
