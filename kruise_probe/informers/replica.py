@@ -72,9 +72,6 @@ class Indexer(Generic[T]):
         self._indexers: dict[str, IndexFunc[T]] = {}
         self._indices: dict[str, dict[Hashable, dict[NamespacedName, T]]] = {}
 
-    def __len__(self) -> int:
-        return len(self._objects)
-
     def get(self, key: NamespacedName) -> T | None:
         return self._objects.get(key)
 

@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from datetime import datetime
-from operator import attrgetter
 from typing import Final
 
 import msgspec
@@ -289,11 +288,6 @@ def differs(wanted: PodProbeMarkerStatus, current: PodProbeMarkerStatus | None) 
 
 
 def _without_times(status: PodProbeMarkerStatus) -> PodProbeMarkerStatus:
-    conditions = {
-        condition.type: msgspec.structs.replace(condition, last_transition_time=None)
-        for condition in status.conditions or ()
-    }
-    return msgspec.structs.replace(status, conditions=tuple(sorted(conditions.values(), key=_type)))
-
-
-_type = attrgetter("type")
+    replace = msgspec.structs.replace
+    conditions = [replace(each, last_transition_time=None) for each in status.conditions or ()]
+    return replace(status, conditions=tuple(conditions))

@@ -248,7 +248,7 @@ async def test_an_unfinished_list_is_retried_and_not_synced(source: Source) -> N
     source.on_list = fail_second_page
     async with running(source, for_seconds=0.2) as informer:
         assert not informer.has_synced
-        assert len(informer.lister) == 2
+        assert len(informer.lister.list()) == 2
         await asyncio.sleep(5)
         assert informer.has_synced
     assert_equal_to(source, informer)
