@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -10,6 +9,7 @@ import msgspec
 import pytest
 from prometheus_client import REGISTRY
 from structlog.testing import capture_logs
+from support.background import background
 from support.cases import cases
 from support.wire import typed
 
@@ -50,6 +50,16 @@ class FakeEvents:
         self.writes = 0
         self.fault: Callable[[], None] = lambda: None
         self.lose_response = False
+        client: Any = self
+        self.recorder = EventRecorder(
+            client, component="kruise-daemon-podprobe", host="n1", now=clock
+        )
+
+    def failed(self, message: str = "no", probe: str = "m#p") -> None:
+        """The recorder gets an event of a probe that failed."""
+        self.recorder.event(
+            POD, "Normal", "KruiseProbeFailed", message, container="main", probe=probe
+        )
 
     async def create(self, _: Any, body: bytes, *, namespace: str) -> Any:
         self._count_write()
@@ -87,27 +97,17 @@ class FakeEvents:
         return event
 
 
-@asynccontextmanager
-async def running(events: FakeEvents) -> AsyncIterator[EventRecorder]:
-    client: Any = events
-    recorder = EventRecorder(client, component="kruise-daemon-podprobe", host="n1", now=clock)
-    task = asyncio.create_task(recorder.run())
-    try:
-        yield recorder
-    finally:
-        task.cancel()
-        await asyncio.wait({task})
-
-
-def failed(recorder: EventRecorder, message: str = "no", probe: str = "m#p") -> None:
-    recorder.event(POD, "Normal", "KruiseProbeFailed", message, container="main", probe=probe)
-
-
-async def test_first_occurrence_creates_a_complete_event() -> None:
+@pytest.fixture
+async def events() -> AsyncIterator[FakeEvents]:
+    """Its recorder runs until the end of the test."""
     events = FakeEvents()
-    async with running(events) as recorder:
-        failed(recorder, "exit 1")
-        await recorder.flush()
+    async with background(events.recorder.run()):
+        yield events
+
+
+async def test_first_occurrence_creates_a_complete_event(events: FakeEvents) -> None:
+    events.failed("exit 1")
+    await events.recorder.flush()
 
     event = events.only
     assert event["metadata"]["name"].startswith("web-0.")
@@ -123,14 +123,12 @@ async def test_first_occurrence_creates_a_complete_event() -> None:
     assert (event["count"], event["firstTimestamp"]) == (1, event["lastTimestamp"])
 
 
-async def test_repeated_event_increments_the_count() -> None:
+async def test_repeated_event_increments_the_count(events: FakeEvents) -> None:
     """`x2 over 47s` is what kubectl makes of these fields."""
-    events = FakeEvents()
-    async with running(events) as recorder:
-        failed(recorder, "exit 1")
-        await asyncio.sleep(47)
-        failed(recorder, "exit 2")
-        await recorder.flush()
+    events.failed("exit 1")
+    await asyncio.sleep(47)
+    events.failed("exit 2")
+    await events.recorder.flush()
 
     event = events.only
     assert (event["count"], event["message"]) == (2, "exit 2")
@@ -138,69 +136,62 @@ async def test_repeated_event_increments_the_count() -> None:
     assert event["lastTimestamp"] == "2026-11-21T10:00:47Z"
 
 
-async def test_messages_of_one_reason_are_events_of_their_own_up_to_the_limit_of_the_object() -> (
-    None
-):
-    events, object_limit = FakeEvents(), dropped("object_limit")
-    async with running(events) as recorder:
-        for number in range(BURST + 5):
-            recorder.event(POD, "Normal", "Scaled", f"now {number}")
-            await recorder.flush()
+async def test_messages_of_one_reason_are_events_of_their_own_up_to_the_limit_of_the_object(
+    events: FakeEvents,
+) -> None:
+    object_limit = dropped("object_limit")
+    for number in range(BURST + 5):
+        events.recorder.event(POD, "Normal", "Scaled", f"now {number}")
+        await events.recorder.flush()
 
     assert [each["count"] for each in events.stored.values()] == [1] * BURST
     assert object_limit() == 5
 
 
-async def test_pod_reason_and_probe_or_message_identify_a_series() -> None:
-    events = FakeEvents()
-    async with running(events) as recorder:
-        failed(recorder, probe="m#p")
-        failed(recorder, probe="m#q")
-        recorder.event(POD, "Normal", "KruiseProbeSucceeded", "ok", probe="m#p")
-        recorder.event(POD._replace(uid="u2"), "Normal", "KruiseProbeFailed", "no", probe="m#p")
-        for message in ("now 3", "now 5", "now 3"):
-            recorder.event(POD, "Normal", "Scaled", message)
-        await recorder.flush()
+async def test_pod_reason_and_probe_or_message_identify_a_series(events: FakeEvents) -> None:
+    events.failed(probe="m#p")
+    events.failed(probe="m#q")
+    events.recorder.event(POD, "Normal", "KruiseProbeSucceeded", "ok", probe="m#p")
+    events.recorder.event(POD._replace(uid="u2"), "Normal", "KruiseProbeFailed", "no", probe="m#p")
+    for message in ("now 3", "now 5", "now 3"):
+        events.recorder.event(POD, "Normal", "Scaled", message)
+    await events.recorder.flush()
 
     found = sorted((event["message"], event["count"]) for event in events.stored.values())
     assert found == [("no", 1), ("no", 1), ("no", 1), ("now 3", 2), ("now 5", 1), ("ok", 1)]
 
 
-async def test_recovery_is_recorded_after_a_hundred_failures() -> None:
-    events = FakeEvents()
-    async with running(events) as recorder:
-        for _ in range(100):
-            failed(recorder)
-            await asyncio.sleep(1)
-        recorder.event(POD, "Normal", "KruiseProbeSucceeded", "ok", probe="m#p")
-        await recorder.flush()
-        reasons = {each["reason"]: each["count"] for each in events.stored.values()}
+async def test_recovery_is_recorded_after_a_hundred_failures(events: FakeEvents) -> None:
+    for _ in range(100):
+        events.failed()
+        await asyncio.sleep(1)
+    events.recorder.event(POD, "Normal", "KruiseProbeSucceeded", "ok", probe="m#p")
+    await events.recorder.flush()
+    reasons = {each["reason"]: each["count"] for each in events.stored.values()}
 
     assert reasons["KruiseProbeSucceeded"] == 1
     assert events.writes <= BURST + 100 / REFILL_SECONDS + 2
 
 
-async def test_occurrences_over_budget_are_written_later_with_full_count() -> None:
-    events = FakeEvents()
-    async with running(events) as recorder:
-        for _ in range(100):
-            failed(recorder)
-            await asyncio.sleep(0.1)
-        within_budget = events.only["count"]
-        await asyncio.sleep(60)
+async def test_occurrences_over_budget_are_written_later_with_full_count(
+    events: FakeEvents,
+) -> None:
+    for _ in range(100):
+        events.failed()
+        await asyncio.sleep(0.1)
+    within_budget = events.only["count"]
+    await asyncio.sleep(60)
 
     assert within_budget < 100
     assert events.only["count"] == 100
 
 
-async def test_expired_event_is_created_again_with_its_count() -> None:
-    events = FakeEvents()
-    async with running(events) as recorder:
-        failed(recorder)
-        await recorder.flush()
-        events.stored.clear()
-        failed(recorder)
-        await recorder.flush()
+async def test_expired_event_is_created_again_with_its_count(events: FakeEvents) -> None:
+    events.failed()
+    await events.recorder.flush()
+    events.stored.clear()
+    events.failed()
+    await events.recorder.flush()
 
     assert events.only["count"] == 2
 
@@ -213,9 +204,8 @@ async def test_expired_event_is_created_again_with_its_count() -> None:
     up_to_a_minute=(TooManyRequests("later", retry_after_seconds=86_400), 60, 72),
 )
 async def test_transient_error_is_retried_after_a_wait(
-    error: KubeError, least: float, most: float
+    events: FakeEvents, error: KubeError, least: float, most: float
 ) -> None:
-    events = FakeEvents()
     tries: list[float] = []
 
     def fault() -> None:
@@ -224,13 +214,19 @@ async def test_transient_error_is_retried_after_a_wait(
             raise error
 
     events.fault = fault
-    async with running(events) as recorder:
-        failed(recorder)
-        await asyncio.sleep(80)
+    events.failed()
+    await asyncio.sleep(80)
 
     rejected, written = tries
     assert least <= written - rejected <= most + 0.1
     assert events.only["count"] == 1
+
+
+async def test_event_whose_response_was_lost_is_not_created_twice(events: FakeEvents) -> None:
+    events.lose_response = True
+    events.failed()
+    await asyncio.sleep(20)
+    assert (events.only["count"], events.writes) == (1, 3), "created, exists already, patched"
 
 
 def dropped(reason: str) -> Callable[[], float]:
@@ -244,45 +240,40 @@ def dropped(reason: str) -> Callable[[], float]:
     return lambda: total() - before
 
 
-async def test_event_without_response_is_dropped_after_12_tries() -> None:
-    events = FakeEvents()
+async def test_event_without_response_is_dropped_after_12_tries(events: FakeEvents) -> None:
 
     def refuse() -> None:
         raise ConnectionFailed("refused")
 
     events.fault = refuse
     without_response = dropped("no_answer")
-    async with running(events) as recorder:
-        failed(recorder)
-        await asyncio.sleep(200)
-        assert (events.writes, without_response()) == (12, 1)
-        failed(recorder)
-        await asyncio.sleep(200)
-        assert (events.writes, without_response()) == (24, 2)
-        events.fault = lambda: None
-        failed(recorder)
-        await recorder.flush()
+    events.failed()
+    await asyncio.sleep(200)
+    assert (events.writes, without_response()) == (12, 1)
+    events.failed()
+    await asyncio.sleep(200)
+    assert (events.writes, without_response()) == (24, 2)
+    events.fault = lambda: None
+    events.failed()
+    await events.recorder.flush()
 
     assert events.only["count"] == 3
 
 
-async def test_occurrence_during_a_write_is_written_next() -> None:
-    events = FakeEvents()
-    async with running(events) as recorder:
+async def test_occurrence_during_a_write_is_written_next(events: FakeEvents) -> None:
 
-        def occur_again() -> None:
-            if events.writes == 1:
-                failed(recorder, "again")
+    def occur_again() -> None:
+        if events.writes == 1:
+            events.failed("again")
 
-        events.fault = occur_again
-        failed(recorder, "once")
-        await asyncio.sleep(1)
+    events.fault = occur_again
+    events.failed("once")
+    await asyncio.sleep(1)
 
     assert (events.only["count"], events.only["message"], events.writes) == (2, "again", 2)
 
 
-async def test_rejection_is_one_warning_for_each_namespace_and_status() -> None:
-    events = FakeEvents()
+async def test_rejection_is_one_warning_for_each_namespace_and_status(events: FakeEvents) -> None:
     errors: list[KubeError] = [
         Forbidden("no right"),
         Forbidden("no right"),
@@ -296,12 +287,11 @@ async def test_rejection_is_one_warning_for_each_namespace_and_status() -> None:
     events.fault = refuse
     refused = dropped("refused")
     with capture_logs() as logs:
-        async with running(events) as recorder:
-            for namespace in ("default", "other"):
-                for number in range(len(errors)):
-                    pod = POD._replace(namespace=namespace)
-                    recorder.event(pod, "Normal", "Seen", "hello", probe=f"{namespace}#{number}")
-                await recorder.flush()
+        for namespace in ("default", "other"):
+            for number in range(len(errors)):
+                pod = POD._replace(namespace=namespace)
+                events.recorder.event(pod, "Normal", "Seen", "hello", probe=f"{namespace}#{number}")
+            await events.recorder.flush()
 
     assert refused() == 8
     levels = [each["log_level"] for each in logs]
@@ -309,13 +299,12 @@ async def test_rejection_is_one_warning_for_each_namespace_and_status() -> None:
 
 
 async def test_unavailable_server_never_blocks_and_the_queue_is_bounded() -> None:
-    client: Any = FakeEvents()
-    recorder = EventRecorder(client, component="c", host="n", now=clock)
+    events = FakeEvents()
     queue_full = dropped("queue_full")
     for number in range(1005):
-        failed(recorder, probe=f"m#{number}")
+        events.failed(probe=f"m#{number}")
     for _ in range(3):
-        failed(recorder, probe="m#0")
+        events.failed(probe="m#0")
 
     assert queue_full() == 5
 
