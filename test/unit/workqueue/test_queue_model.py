@@ -8,7 +8,7 @@
 """
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 import looptime
@@ -48,28 +48,27 @@ class WorkQueueMachine(RuleBasedStateMachine):
     def on_loop(self, work: Coroutine[Any, Any, T]) -> T:
         return self.loop.run_until_complete(work)
 
+    def call(self, work: Callable[[], None]) -> None:
+        """Call `work` in the loop, as the queue requires."""
+
+        async def called() -> None:
+            work()
+
+        self.on_loop(called())
+
     @rule(key=keys, priority=priorities)
     def add(self, key: str, priority: Priority) -> None:
-        async def call() -> None:
-            self.queue.add(key, priority)
-
-        self.on_loop(call())
+        self.call(lambda: self.queue.add(key, priority))
         self.want(key, priority)
 
     @rule(key=keys, seconds=delays, priority=priorities)
     def add_after(self, key: str, seconds: int, priority: Priority) -> None:
-        async def call() -> None:
-            self.queue.add_after(key, seconds, priority)
-
-        self.on_loop(call())
+        self.call(lambda: self.queue.add_after(key, seconds, priority))
         self.delay(key, seconds, priority)
 
     @rule(key=keys, priority=priorities)
     def add_rate_limited(self, key: str, priority: Priority) -> None:
-        async def call() -> None:
-            self.queue.add_rate_limited(key, priority)
-
-        self.on_loop(call())
+        self.call(lambda: self.queue.add_rate_limited(key, priority))
         failures = self.failures.get(key, 0)
         self.failures[key] = failures + 1
         self.delay(key, min(4, 2**failures), priority)
@@ -91,11 +90,7 @@ class WorkQueueMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def done(self, data: st.DataObject) -> None:
         key = data.draw(st.sampled_from(sorted(self.processing)))
-
-        async def call() -> None:
-            self.queue.done(key)
-
-        self.on_loop(call())
+        self.call(lambda: self.queue.done(key))
         self.processing.remove(key)
 
     @rule(seconds=st.integers(min_value=1, max_value=5))
