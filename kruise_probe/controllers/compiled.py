@@ -103,7 +103,6 @@ class CompiledMarker(msgspec.Struct, frozen=True, eq=False):
         order: decides which marker owns a key that several claim: the older one, then by name.
         errors: the rules that the spec breaks. The invalid entries are not in `probes`.
         marks: all marks that its probes may write.
-        from_message: whether any value is extracted from a message.
         fields_without_effect: fields of the spec that kubelet uses to restart containers.
         entry_bytes: size of all its probes as stored in a NodePodProbe.
         paused: its annotation pauses all of its probes.
@@ -118,7 +117,6 @@ class CompiledMarker(msgspec.Struct, frozen=True, eq=False):
     probes: tuple[CompiledProbe, ...]
     errors: tuple[Problem, ...]
     marks: frozenset[Mark]
-    from_message: bool
     fields_without_effect: tuple[str, ...]
     entry_bytes: int
     paused: bool
@@ -157,12 +155,6 @@ def compile_marker(
         probes=probes,
         errors=tuple(first_errors(errors)),
         marks=frozenset(mark for probe in probes for mark in probe.marks),
-        from_message=any(
-            isinstance(value, FromMessage)
-            for probe in probes
-            for wanted in probe.wanted.values()
-            for value in wanted.values()
-        ),
         fields_without_effect=fields_without_effect(marker.spec),
         entry_bytes=sum(probe.entry_bytes for probe in probes),
         paused=marker.paused,

@@ -183,8 +183,7 @@ class MarkerReconciler:
         counts.writes_limited += state.limits.delays_marks(
             pod.key, probes=len(claims.claims), now=asyncio.get_running_loop().time()
         )
-        has_values = compiled.from_message and states and not paused
-        invalid = invalid_values(compiled, pod, claims, states) if has_values else ()
+        invalid = () if paused else invalid_values(compiled, pod, claims, states)
         counts.add(pod, states, invalid)
 
     async def _write_status(self, marker: PodProbeMarker, wanted: PodProbeMarkerStatus) -> None:

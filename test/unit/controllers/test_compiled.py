@@ -94,7 +94,6 @@ def test_values_from_messages_keep_their_static_value(
     compiled = compile_marker(wire, allowed_labels=["my.k8s.io/x"])
     assert shown(compiled.probes[0].wanted["Succeeded"]) == (labels, annotations)
     assert compiled.marks == {*compiled.probes[0].marks}
-    assert compiled.from_message is ((labels, annotations) != (STATIC, {}))
 
 
 def shown(wanted: Wanted) -> tuple[Json, Json]:
