@@ -45,6 +45,7 @@ from kruise_probe.daemon.worker import WorkerContext
 from kruise_probe.informers.shared_informer import SharedInformer
 from kruise_probe.manager.process import configure_logs, run_until_signalled
 from kruise_probe.manager.recorder import EventRecorder
+from kruise_probe.serving.sockets import BindAddress
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
@@ -59,7 +60,7 @@ def _endpoint(text: str) -> str:
 class DaemonFlags(SharedFlags):
     """The command line of the daemon; durations in seconds."""
 
-    addr: str = port_flag(
+    addr: BindAddress | None = port_flag(
         "Address of /healthz, /readyz and /metrics; 0 disables them.", default=":10221"
     )
     node_name: str = flag(

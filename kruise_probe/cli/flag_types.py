@@ -97,11 +97,6 @@ def duration(at_least: float = 0.0) -> Parsed[float]:
     return Parsed("duration", parse)
 
 
-def _listen_address(text: str) -> str:
-    """`:8080`, `127.0.0.1:8080`, `[::1]:8080`; `0` or empty disables the server."""
-    return text if BindAddress.parse(text) else ""
-
-
 def _name(*, label: bool = False, optional: bool = False) -> Parsed[str]:
     """The name of an API object, or of a namespace if `label` is true. May be empty if `optional`.
 
@@ -135,7 +130,7 @@ def _label_keys(text: str) -> frozenset[str]:
 GO_BOOL: Final = Parsed("boolean", _bool)
 DURATION: Final = duration()
 RATE: Final = Parsed("number", _rate)
-LISTEN_ADDRESS: Final = Parsed("address", _listen_address)
+LISTEN_ADDRESS: Final = Parsed("address", BindAddress.parse)
 LABEL_KEYS: Final = Parsed("keys", _label_keys)
 OBJECT_NAME: Final = _name()
 OPTIONAL_OBJECT_NAME: Final = _name(optional=True)

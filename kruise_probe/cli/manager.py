@@ -32,6 +32,7 @@ from kruise_probe.controllers.state import Informers, ManagerOptions
 from kruise_probe.manager.leader_election import JITTER_FACTOR, LeaderElection
 from kruise_probe.manager.manager import Manager, Runnable
 from kruise_probe.manager.process import configure_logs, run_until_signalled
+from kruise_probe.serving.sockets import BindAddress
 
 _election = partial(flag, group="Leader election")
 _reconciling = partial(flag, group="Reconciling")
@@ -45,8 +46,10 @@ class ManagerFlags(SharedFlags):
     namespace: str = cluster_flag(
         "Reconcile markers and pods of this namespace only.", OPTIONAL_NAMESPACE, ""
     )
-    metrics_addr: str = port_flag("Address of /metrics; 0 disables it.", default=":8080")
-    health_probe_addr: str = port_flag(
+    metrics_addr: BindAddress | None = port_flag(
+        "Address of /metrics; 0 disables it.", default=":8080"
+    )
+    health_probe_addr: BindAddress | None = port_flag(
         "Address of /healthz and /readyz; 0 disables them.", default=":8000"
     )
     enable_leader_election: bool = _election(
@@ -65,8 +68,11 @@ class ManagerFlags(SharedFlags):
     leader_election_retry_period: float = _election(
         "How often to renew or to try to acquire the Lease.", DURATION, "2s"
     )
-    webhook_addr: str = _webhook_flag(
-        "Address of the admission webhook, such as :9443; 0 disables it.", LISTEN_ADDRESS, "0"
+    webhook_addr: BindAddress | None = flag(
+        "Address of the admission webhook, such as :9443; 0 disables it.",
+        LISTEN_ADDRESS,
+        "0",
+        group="Webhook",
     )
     webhook_cert_dir: str = _webhook_flag(
         "Folder of tls.crt and tls.key.", default="", show_default="certificates in a Secret"

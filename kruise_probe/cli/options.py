@@ -26,7 +26,7 @@ from kruise_probe.manager.process import FORMATS, LEVELS
 from kruise_probe.serving.authorization import MAX_REVIEWS, MetricsGuard
 from kruise_probe.serving.endpoints import Checks, MetricsHandler, StallDetector, health_handlers
 from kruise_probe.serving.http_server import HttpHandler, HttpServer
-from kruise_probe.serving.sockets import ServerTls, self_signed_certificate
+from kruise_probe.serving.sockets import BindAddress, ServerTls, self_signed_certificate
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
@@ -61,10 +61,10 @@ def probing_enabled(gates: FeatureGates) -> bool:
 
 
 class Port(NamedTuple):
-    """A port of the process: the flag with its address, and what it serves."""
+    """A port of the process: the flag with its address, None if it is turned off, and what it serves."""
 
     flag: str
-    address: str
+    address: BindAddress | None
     health: bool = False
     metrics: bool = False
 
@@ -101,6 +101,7 @@ async def serving(
             tls=tls if port.metrics else None,
         )
         for port in ports
+        if port.address
     ]
     for server in servers:
         server.bind()  # so that a port in use is the first error

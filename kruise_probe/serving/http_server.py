@@ -27,7 +27,7 @@ from kruise_probe.serving.http_messages import (
     RefusedRequest,
     parse_head,
 )
-from kruise_probe.serving.sockets import BindAddress, BindError, ConnectionStream, ServerTls, listen
+from kruise_probe.serving.sockets import BindAddress, ConnectionStream, ServerTls, listen
 
 HttpHandler = Callable[[HttpRequest], Awaitable[HttpResponse]]
 
@@ -122,7 +122,7 @@ class HttpServer:
 
     def __init__(
         self,
-        address: str,
+        address: BindAddress,
         *,
         flag: str,
         handlers: Mapping[str, HttpHandler],
@@ -145,27 +145,21 @@ class HttpServer:
 
     @property
     def address(self) -> BindAddress | None:
-        """The bound address with its actual port; None if turned off or not bound."""
+        """The bound address with its actual port; None if not bound."""
         return BindAddress(*self._socket.getsockname()[:2]) if self._socket else None
 
     @property
     def port(self) -> int:
-        """The actual port; 0 if turned off or not bound."""
+        """The actual port; 0 if not bound."""
         return self.address.port if self.address else 0
 
     def bind(self) -> None:
-        """Bind the port; no-op if the server is turned off or already bound.
+        """Bind the port.
 
         Raises:
             BindError: one line that names the flag, the address and what to do.
         """
-        try:
-            address = BindAddress.parse(self._configured)
-        except ValueError as error:
-            raise BindError(f"{self._flag}: {error}") from error
-        if address is None or self._socket is not None:
-            return
-        self._socket = listen(address, flag=self._flag)
+        self._socket = listen(self._configured, flag=self._flag)
         self._socket.setblocking(False)
         for buffer in (socket.SO_SNDBUF, socket.SO_RCVBUF):  # inherited by accepted sockets
             self._socket.setsockopt(socket.SOL_SOCKET, buffer, KERNEL_BYTES)
@@ -177,13 +171,8 @@ class HttpServer:
             self._socket = None
 
     async def run(self) -> None:
-        """Serve until cancelled; requests in flight then have `STOP_SECONDS` to complete.
-
-        If turned off, only wait for cancellation.
-        """
-        if self._socket is None:
-            await asyncio.get_running_loop().create_future()
-            return
+        """Serve until cancelled; requests in flight then have `STOP_SECONDS` to complete."""
+        assert self._socket is not None, "bound before"
         scheme = "https" if self._tls else "http"
         _log.info("listening", address=str(self.address), scheme=scheme, paths=[*self._handlers])
         async with asyncio.TaskGroup() as group:

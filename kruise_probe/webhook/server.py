@@ -28,7 +28,12 @@ from kruise_probe.client.rest import RestClient
 from kruise_probe.serving.certificates import expires_at
 from kruise_probe.serving.http_messages import HttpRequest, HttpResponse
 from kruise_probe.serving.http_server import HttpHandler, HttpServer, Limits
-from kruise_probe.serving.sockets import CertificateLoader, ServerTls, certificate_files
+from kruise_probe.serving.sockets import (
+    BindAddress,
+    CertificateLoader,
+    ServerTls,
+    certificate_files,
+)
 from kruise_probe.webhook.admission import (
     ALLOWED,
     AdmissionRequest,
@@ -122,7 +127,7 @@ def dns_names(namespace: str) -> list[str]:
 
 def build_webhook(
     client: RestClient,
-    address: str,
+    address: BindAddress,
     system_namespace: str,
     *,
     markers_of: MarkersOf,
@@ -180,7 +185,7 @@ def build_webhook(
 
 
 def review_server(
-    address: str, tls: WebhookTls, reviews: dict[str, AdmissionHandler]
+    address: BindAddress, tls: WebhookTls, reviews: dict[str, AdmissionHandler]
 ) -> HttpServer:
     """Build a server that decides about admission reviews, by path."""
     return HttpServer(

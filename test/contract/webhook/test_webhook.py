@@ -34,7 +34,7 @@ from kruise_probe.api.times import utc_now
 from kruise_probe.client.config import load_config
 from kruise_probe.client.rest import RestClient
 from kruise_probe.serving.http_server import HttpServer
-from kruise_probe.serving.sockets import CertificateLoader
+from kruise_probe.serving.sockets import BindAddress, CertificateLoader
 from kruise_probe.webhook.admission import annotate_pod, review_marker
 from kruise_probe.webhook.cert_rotator import CertRotator, RotationTimes
 from kruise_probe.webhook.server import AdmissionHandler, WebhookTls, review_server
@@ -150,7 +150,7 @@ def replica(
         PATH: review_marker,
         MUTATE_PODS: partial(annotate_pod, markers=[SERVERLESS]),
     }
-    server = review_server("127.0.0.1:0", tls, reviews)
+    server = review_server(BindAddress("127.0.0.1", 0), tls, reviews)
     server.bind()
     return Replica(rotator.loader(tls), server)
 

@@ -29,7 +29,7 @@ from kruise_probe.serving.http_server import (
     HttpServer,
     Limits,
 )
-from kruise_probe.serving.sockets import ServerTls
+from kruise_probe.serving.sockets import BindAddress, ServerTls
 
 IDLE_SECONDS = 15.0
 MAX_BODY = 1000
@@ -139,7 +139,7 @@ async def serving(
     """A server that runs until the context ends."""
     limits = Limits(IDLE_SECONDS, MAX_BODY, all_bodies_bytes, max_connections)
     server = HttpServer(
-        "127.0.0.1:0",
+        BindAddress("127.0.0.1", 0),
         flag="--addr",
         handlers=dict.fromkeys(PATHS, handler),
         method=method or "GET",

@@ -1,13 +1,11 @@
 """Addresses to listen on, and the errors of those that cannot be used."""
 
-import asyncio
 import re
 import socket
 
 import pytest
 from support.cases import cases
 
-from kruise_probe.serving.http_server import HttpServer
 from kruise_probe.serving.sockets import BindAddress, BindError, listen
 
 ADDRESSES = {
@@ -83,16 +81,3 @@ def test_host_that_is_no_name_is_a_bind_error(host: str) -> None:
 def test_the_error_of_a_foreign_address_has_the_reason() -> None:
     with pytest.raises(BindError, match="Cannot assign requested address"):
         listen(BindAddress("192.0.2.1", 0), flag="--addr")
-
-
-@pytest.mark.parametrize("address", ["0", ""])
-async def test_a_server_that_is_turned_off_runs_until_cancelled(address: str) -> None:
-    server = HttpServer(address, flag="--addr", handlers={})
-    server.bind()
-    task = asyncio.create_task(server.run())
-    await asyncio.sleep(0)
-
-    assert server.address is None
-    assert not task.done()
-    task.cancel()
-    await asyncio.wait({task})

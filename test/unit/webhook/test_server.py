@@ -18,6 +18,7 @@ from kruise_probe.api.times import utc_now
 from kruise_probe.api.v1alpha1 import PodProbeMarker
 from kruise_probe.serving.certificates import issue_certificate
 from kruise_probe.serving.http_messages import HttpRequest, HttpResponse
+from kruise_probe.serving.sockets import BindAddress
 from kruise_probe.webhook.server import LIMITS, Webhook, build_webhook
 
 POD = {"metadata": {"labels": {"app": "a"}}, "spec": {"containers": [{"name": "main"}]}}
@@ -42,7 +43,7 @@ class Built:
     def __init__(self, *, serverless: bool = True, **options: Any) -> None:
         self.webhook: Webhook = build_webhook(
             None,  # type: ignore[arg-type]  # sends no request before it runs
-            "127.0.0.1:0",
+            BindAddress("127.0.0.1", 0),
             "kruise-system",
             markers_of=lambda namespace: [MARKER] if namespace == "n" else [],
             now=utc_now,
