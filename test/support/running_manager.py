@@ -66,11 +66,6 @@ async def running_manager(
     assert _panics() == before, "a reconcile failed with an error that a retry cannot fix"
 
 
-def metric(name: str, **labels: str) -> float:
-    """The current value, 0.0 if there is none yet."""
-    return REGISTRY.get_sample_value(name, labels) or 0.0
-
-
 def _panics() -> float:
     name = "controller_runtime_reconcile_panics_total"
     found = REGISTRY.restricted_registry([name]).collect()

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 from support.builders import pod_status_wire, pod_wire, policy_wire, probe_wire, state_wire
 from support.cases import cases
-from support.running_manager import metric, settle
+from support.metrics import metric
+from support.running_manager import settle
 from support.scene import Scene
 from support.wire import Json
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import msgspec
 import pytest
-from prometheus_client import REGISTRY
 from structlog.testing import capture_logs
 from support.background import background
 from support.cases import cases
+from support.metrics import counted
 from support.wire import typed
 
 from kruise_probe.api.errors import (
@@ -33,6 +33,7 @@ from kruise_probe.manager.recorder import (
 
 BURST = 25
 REFILL_SECONDS = 60.0
+DROPPED = "kruise_probe_events_dropped_total"
 
 POD = ObjectReference("default", "web-0", "u1")
 START = datetime(2026, 11, 21, 10, 0, 0, tzinfo=UTC)
@@ -139,7 +140,7 @@ async def test_repeated_event_increments_the_count(events: FakeEvents) -> None:
 async def test_messages_of_one_reason_are_events_of_their_own_up_to_the_limit_of_the_object(
     events: FakeEvents,
 ) -> None:
-    object_limit = dropped("object_limit")
+    object_limit = counted(DROPPED, reason="object_limit")
     for number in range(BURST + 5):
         events.recorder.event(POD, "Normal", "Scaled", f"now {number}")
         await events.recorder.flush()
@@ -229,24 +230,13 @@ async def test_event_whose_response_was_lost_is_not_created_twice(events: FakeEv
     assert (events.only["count"], events.writes) == (1, 3), "created, exists already, patched"
 
 
-def dropped(reason: str) -> Callable[[], float]:
-    """The number of events dropped since now."""
-
-    def total() -> float:
-        name = "kruise_probe_events_dropped_total"
-        return REGISTRY.get_sample_value(name, {"reason": reason}) or 0.0
-
-    before = total()
-    return lambda: total() - before
-
-
 async def test_event_without_response_is_dropped_after_12_tries(events: FakeEvents) -> None:
 
     def refuse() -> None:
         raise ConnectionFailed("refused")
 
     events.fault = refuse
-    without_response = dropped("no_answer")
+    without_response = counted(DROPPED, reason="no_answer")
     events.failed()
     await asyncio.sleep(200)
     assert (events.writes, without_response()) == (12, 1)
@@ -285,7 +275,7 @@ async def test_rejection_is_one_warning_for_each_namespace_and_status(events: Fa
         raise errors[(events.writes - 1) % len(errors)]
 
     events.fault = refuse
-    refused = dropped("refused")
+    refused = counted(DROPPED, reason="refused")
     with capture_logs() as logs:
         for namespace in ("default", "other"):
             for number in range(len(errors)):
@@ -300,7 +290,7 @@ async def test_rejection_is_one_warning_for_each_namespace_and_status(events: Fa
 
 async def test_unavailable_server_never_blocks_and_the_queue_is_bounded() -> None:
     events = FakeEvents()
-    queue_full = dropped("queue_full")
+    queue_full = counted(DROPPED, reason="queue_full")
     for number in range(1005):
         events.failed(probe=f"m#{number}")
     for _ in range(3):

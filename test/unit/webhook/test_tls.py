@@ -6,10 +6,10 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from prometheus_client import REGISTRY
 from structlog.testing import capture_logs
 from support.background import background
 from support.cases import cases
+from support.metrics import counted, metric
 
 from kruise_probe.api.errors import FatalError
 from kruise_probe.api.times import utc_now
@@ -119,13 +119,10 @@ async def test_a_self_signed_certificate_is_issued_once_with_retries(
 
 
 def test_metrics_have_the_loaded_certificate() -> None:
-    def reads() -> float:
-        return REGISTRY.get_sample_value("certwatcher_read_certificate_total") or 0.0
-
-    before, tls, pair = reads(), WebhookTls(), issued(hours=7)
+    reads, tls, pair = counted("certwatcher_read_certificate_total"), WebhookTls(), issued(hours=7)
     pem = pair.certificate + pair.key
 
     assert [tls.load(pem), tls.load(pem)] == [True, False]
-    assert reads() == before + 1
+    assert reads() == 1
     expires = "kruise_probe_webhook_certificate_expires_timestamp_seconds"
-    assert REGISTRY.get_sample_value(expires) == expires_at(pem).timestamp()
+    assert metric(expires) == expires_at(pem).timestamp()

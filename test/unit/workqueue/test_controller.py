@@ -4,11 +4,11 @@ from itertools import pairwise
 
 import pytest
 import structlog
-from prometheus_client import REGISTRY
 from structlog.contextvars import merge_contextvars
 from structlog.testing import LogCapture
 from support.background import background
 from support.cases import cases
+from support.metrics import counted, metric
 
 from kruise_probe.api.errors import ConnectionFailed, ServerError, TooManyRequests
 from kruise_probe.workqueue import queue as queue_module
@@ -36,16 +36,6 @@ def logged() -> LogCapture:
 def _logs_as_before() -> object:
     yield
     structlog.reset_defaults()
-
-
-def sample(metric: str, **labels: str) -> float:
-    return REGISTRY.get_sample_value(metric, {"controller": NAME, **labels}) or 0.0
-
-
-def counted(metric: str, **labels: str) -> Callable[[], float]:
-    """How far a counter has moved since now."""
-    before = sample(metric, **labels)
-    return lambda: sample(metric, **labels) - before
 
 
 def problems(logged: LogCapture) -> list[dict[str, object]]:
@@ -161,10 +151,10 @@ async def test_a_reconcile_is_counted_by_result_and_an_error_logged_once(
     level: str,
     panics: int,
 ) -> None:
-    by_result = counted("controller_runtime_reconcile_total", result=result)
-    errors = counted("controller_runtime_reconcile_errors_total")
-    panicked = counted("controller_runtime_reconcile_panics_total")
-    timeouts = counted("controller_runtime_reconcile_timeouts_total")
+    by_result = counted("controller_runtime_reconcile_total", controller=NAME, result=result)
+    errors = counted("controller_runtime_reconcile_errors_total", controller=NAME)
+    panicked = counted("controller_runtime_reconcile_panics_total", controller=NAME)
+    timeouts = counted("controller_runtime_reconcile_timeouts_total", controller=NAME)
     queue.add("ns/name")
     queue.add("other")
     await consume(queue, Recorded(outcome), seconds=0.5)
@@ -188,7 +178,7 @@ async def test_d4_a_reconcile_that_exceeds_its_timeout_is_counted_and_retried(
         times.append(asyncio.get_running_loop().time())
         await asyncio.sleep(1000)
 
-    timeouts = counted("controller_runtime_reconcile_timeouts_total")
+    timeouts = counted("controller_runtime_reconcile_timeouts_total", controller=NAME)
     queue.add("a")
     await consume(queue, hang, seconds=40)
     assert times == [0, 31]
@@ -305,9 +295,9 @@ async def test_metrics_show_active_workers_and_their_maximum(queue: WorkQueue[st
     queue.add("b")
     async with background(consume(queue, look, seconds=5, workers=3)):
         await asyncio.sleep(0.5)
-        assert sample("controller_runtime_active_workers") == 2
-        assert sample("controller_runtime_max_concurrent_reconciles") == 3
-        assert sample("workqueue_adds_total", name=NAME) == 2
+        assert metric("controller_runtime_active_workers", controller=NAME) == 2
+        assert metric("controller_runtime_max_concurrent_reconciles", controller=NAME) == 3
+        assert metric("workqueue_adds_total", controller=NAME, name=NAME) == 2
         await asyncio.sleep(1)
-        assert sample("controller_runtime_active_workers") == 0
-    assert sample("controller_runtime_reconcile_time_seconds_count") >= 2
+        assert metric("controller_runtime_active_workers", controller=NAME) == 0
+    assert metric("controller_runtime_reconcile_time_seconds_count", controller=NAME) >= 2

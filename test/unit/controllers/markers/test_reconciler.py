@@ -17,7 +17,8 @@ from support.builders import (
 )
 from support.cases import cases
 from support.fake_api import Write, refusing
-from support.running_manager import loop_clock, metric, running_manager, settle
+from support.metrics import metric
+from support.running_manager import loop_clock, running_manager, settle
 from support.scene import Scene
 from support.wire import Json
 

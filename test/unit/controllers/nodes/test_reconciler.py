@@ -13,7 +13,8 @@ from support.builders import (
 )
 from support.cases import cases
 from support.fake_api import Write, refusing
-from support.running_manager import metric, settle
+from support.metrics import metric
+from support.running_manager import settle
 from support.scene import Scene, scene
 from support.wire import Json
 

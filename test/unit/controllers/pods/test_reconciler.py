@@ -20,7 +20,8 @@ from support.builders import (
 )
 from support.cases import cases
 from support.fake_api import LATENCY_SECONDS, Write, refusing
-from support.running_manager import loop_clock, metric, running_manager, settle
+from support.metrics import metric
+from support.running_manager import loop_clock, running_manager, settle
 from support.scene import Scene, scene
 from support.wire import Json
 

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from support.background import background
 from support.builders import pod_status_wire, policy_wire, probe_wire, state_wire
-from support.running_manager import metric, running_manager, settle
+from support.metrics import metric
+from support.running_manager import running_manager, settle
 from support.scene import Scene, scene
 from support.wire import Json
 
