@@ -196,6 +196,7 @@ class Pod(msgspec.Struct, frozen=True, gc=False):
         return self.annotations.get(PAUSED_ANNOTATION) == "true"
 
     def has(self, mark: Mark) -> bool:
+        """Whether the condition, label or annotation is present."""
         if mark.field == "conditions":
             return self.condition(mark.name) is not None
         return mark.name in getattr(self, mark.field)

@@ -56,8 +56,8 @@ class CompiledProbe(NamedTuple):
         container_probe: the probe for NodePodProbe.spec, with scheme and path filled in.
         port_name: the name of the container port, to be resolved for each pod; empty for a numeric port.
         condition_type: empty if there is none, or if it is invalid or reserved.
-        wanted: the labels and annotations by state, without invalid and reserved ones; each state has all keys. Without a policy for Unknown it
-            has no entry for Unknown, which then changes no marks.
+        policies: the labels and annotations by state, without invalid and reserved ones. Without a policy for Unknown there
+            is no entry for Unknown, which then changes no marks.
         entry_bytes: size of `container_probe` as stored in a NodePodProbe.
         hash: of `container_probe`; see `hash_on` for a port name.
     """
@@ -67,7 +67,7 @@ class CompiledProbe(NamedTuple):
     container_probe: ContainerProbe
     port_name: str
     condition_type: str
-    wanted: Mapping[str, Wanted]
+    policies: Mapping[str, Wanted]
     entry_bytes: int
     hash: str
 
@@ -79,7 +79,19 @@ class CompiledProbe(NamedTuple):
     def marks(self) -> list[Mark]:
         """All marks that the probe may write."""
         condition = [Mark("conditions", self.condition_type)] if self.condition_type else []
-        return [*self.wanted[ProbeState.SUCCEEDED], *condition]
+        return [*self._keys(), *condition]
+
+    def wanted(self) -> Mapping[str, Wanted]:
+        """By state all keys of the policies: with the state's value, or None. Not kept: it is many times larger."""
+        keys = self._keys()
+        return {
+            state: {mark: values.get(mark) for mark in keys}
+            for state, values in self.policies.items()
+        }
+
+    def _keys(self) -> list[Mark]:
+        keys = {mark for values in self.policies.values() for mark in values}
+        return sorted(keys, key=lambda mark: (mark.field == "annotations", mark.name))
 
     def on(self, container: Container) -> ContainerProbe:
         """The probe for this container: with the number of its port, if the container has a port of that name."""
@@ -126,7 +138,7 @@ class CompiledMarker(msgspec.Struct, frozen=True, eq=False):
     def pod_view(self) -> object:
         """All that decides what is written to pods: equal for an edit of period, initial delay and thresholds only."""
         probes = [
-            (probe.name, probe.container, probe.hash, probe.condition_type, probe.wanted)
+            (probe.name, probe.container, probe.hash, probe.condition_type, probe.policies)
             for probe in self.probes
         ]
         is_large = self.entry_bytes > ENTRY_BYTES  # such entries may be left out
@@ -178,7 +190,7 @@ def _probes(marker: PodProbeMarker, invalid: Invalid) -> tuple[CompiledProbe, ..
                 container_probe=container_probe,
                 port_name=port_name,
                 condition_type=(has_condition and probe.pod_condition_type) or "",
-                wanted=_wanted(probe, path, invalid),
+                policies=_policies(probe, path, invalid),
                 entry_bytes=stored_bytes(container_probe),
                 hash=container_probe.hash,
             )
@@ -186,18 +198,14 @@ def _probes(marker: PodProbeMarker, invalid: Invalid) -> tuple[CompiledProbe, ..
     return tuple(probes)
 
 
-def _wanted(probe: PodContainerProbe, path: str, invalid: Invalid) -> Mapping[str, Wanted]:
-    """The values of each state's policy, and None for keys that only policies of other states name."""
+def _policies(probe: PodContainerProbe, path: str, invalid: Invalid) -> Mapping[str, Wanted]:
+    """The values of each policy, by state; Succeeded and Failed have one, which may be empty."""
     policies: dict[str, Wanted] = {ProbeState.SUCCEEDED: {}, ProbeState.FAILED: {}}
     for number, policy in enumerate(probe.marker_policy or ()):
         at = f"{path}.markerPolicy[{number}]"
         if (f"{at}.state", None) not in invalid:
             policies[policy.state] = _values(policy, at, invalid)
-    every_key = {mark for values in policies.values() for mark in values}
-    in_order = sorted(every_key, key=lambda mark: (mark.field == "annotations", mark.name))
-    return {
-        state: {mark: values.get(mark) for mark in in_order} for state, values in policies.items()
-    }
+    return policies
 
 
 def _values(policy: MarkerPolicy, path: str, invalid: Invalid) -> Wanted:

@@ -17,7 +17,7 @@ from kruise_probe.api.names import (
     VIRTUAL_NODE_LABEL,
     VIRTUAL_NODE_VALUE,
 )
-from kruise_probe.api.pods import Pod, names_of
+from kruise_probe.api.pods import Pod
 from kruise_probe.controllers.compiled import ENTRY_BYTES, CompiledMarker
 
 MARKERS_PER_POD: Final = 64
@@ -85,7 +85,7 @@ def is_virtual(node: Node | None) -> bool:
 def has_no_place_in_annotations(pod: Pod, marker: CompiledMarker) -> bool:
     """Whether the webhook left out the marker, because the pod's annotations would have exceeded their limit."""
     listed = pod.annotations.get(SERVERLESS_MARKERS_ANNOTATION, "").split(",")
-    if marker.key.name in listed or not names_of(marker.marks, "conditions"):
+    if marker.key.name in listed or not any(each.condition_type for each in marker.probes):
         return False
     return annotation_bytes(pod.annotations) + marker.entry_bytes >= MAX_ANNOTATION_BYTES
 

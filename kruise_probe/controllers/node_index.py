@@ -56,7 +56,7 @@ class ResultsChange(NamedTuple):
 
     Attributes:
         edited: the probes with the first result of another handler.
-        seen_at: the loop time of the first change; None for one by a serverless provider.
+        seen_at: the loop time of the first change, once it is recorded; None for one by a serverless provider.
     """
 
     kind: PodResultChange

@@ -122,7 +122,7 @@ def _own_claims(marker: CompiledMarker) -> Claims:
     """The claims of a marker alone, also while it is being deleted. A live one shares its entry with `claims_of`."""
     return _resolved(
         tuple(
-            Claim(probe.name, probe.container, probe.condition_type, probe.wanted, marker.paused)
+            Claim(probe.name, probe.container, probe.condition_type, probe.wanted(), marker.paused)
             for probe in marker.probes
         )
     )
@@ -242,4 +242,4 @@ def has_stale_mark(pod: Pod, marker: CompiledMarker, claims: Claims) -> bool:
         if each.type in pod.readiness_gates and each.reason == REASON_PROBE_REMOVED
     }
     owners = claims_with_container(pod, claims).owners
-    return not marks_of(pod, marker) <= owners.keys() | kept
+    return any(mark not in owners and mark not in kept for mark in marks_of(pod, marker))

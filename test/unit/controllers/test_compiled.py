@@ -66,7 +66,7 @@ def test_reserved_and_invalid_policy_entries_are_ignored(
 ) -> None:
     policies = [policy_wire("Succeeded", labels, annotations)]
     (probe,) = compile_marker(marker(probes=[probe_wire(policies=policies)])).probes
-    assert shown(probe.wanted["Succeeded"]) == kept
+    assert shown(probe.wanted()["Succeeded"]) == kept
 
 
 STATIC = {"a": "static"}
@@ -92,7 +92,7 @@ def test_values_from_messages_keep_their_static_value(
     policy = policy_wire("Succeeded", STATIC, from_message=values)
     wire = marker(probes=[probe_wire(policies=[policy])])
     compiled = compile_marker(wire, allowed_labels=["my.k8s.io/x"])
-    assert shown(compiled.probes[0].wanted["Succeeded"]) == (labels, annotations)
+    assert shown(compiled.probes[0].wanted()["Succeeded"]) == (labels, annotations)
     assert compiled.marks == {*compiled.probes[0].marks}
 
 
