@@ -1,16 +1,16 @@
 """E14: what is installed mounts one folder of the node, and grants a daemon exactly what its work needs."""
 
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 
 import pytest
 import yaml
 from support.cases import cases
+from support.pages import ROOT
 from support.shell import kruise_probe
 from support.wire import Json
 
 from kruise_probe.daemon.cri.endpoints import KNOWN_ENDPOINTS
 
-ROOT = Path(__file__).parents[2]
 CONTAINERD = "/run/containerd"
 RUNTIMES = {
     "cri-o": "/run/crio",

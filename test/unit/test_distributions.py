@@ -2,17 +2,16 @@
 
 import importlib.metadata
 import tomllib
-from pathlib import Path
 
 import click
 import pytest
 from support.cases import cases
+from support.pages import ROOT
 
 from kruise_probe import __version__
 from kruise_probe.cli.completion import completions_for_kubectl
 from kruise_probe.cli.main import cli, run
 
-ROOT = Path(__file__).parents[2]
 PRODUCT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 PLAYGROUND = tomllib.loads((ROOT / "playground/pyproject.toml").read_text())["project"]
 

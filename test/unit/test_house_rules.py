@@ -5,9 +5,9 @@ import subprocess
 from pathlib import Path
 
 from support.cases import cases
+from support.pages import ROOT
 from support.shell import python
 
-ROOT = Path(__file__).parents[2]
 GENERATED = "_pb"
 PACKAGES = ("kruise_probe/*.py", "playground/kruise_probe_playground/*.py")
 

@@ -1,9 +1,9 @@
 """The image that Docker makes and the one that hack/image makes hold the same, and neither runs as root."""
 
 import re
-from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+from support.pages import ROOT
+
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
 SCRIPT = (ROOT / "hack" / "image").read_text()
 

@@ -13,10 +13,9 @@ from types import ModuleType
 import pytest
 import yaml
 from support.cases import cases
+from support.pages import ROOT
 
 from kruise_probe import __version__
-
-ROOT = Path(__file__).parents[2]
 
 
 def load(name: str) -> ModuleType:

@@ -4,13 +4,12 @@ import os
 import re
 import tomllib
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from support.pages import ROOT
 
-ROOT = Path(__file__).parents[2]
 WORKFLOWS = {
     each.stem: yaml.safe_load(each.read_text())
     for each in (ROOT / ".github/workflows").glob("*.yaml")

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 import yaml
+from support.pages import ROOT
 
-ROOT = Path(__file__).parents[3]
 VERSION = "99.98.97"
 PYENV = sorted(Path.home().glob(".pyenv/versions/3.*/bin/python3"))
 

@@ -9,17 +9,17 @@ import stat
 import sys
 import tempfile
 from collections.abc import Callable
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support.cases import cases
+from support.certificates import issued
 from support.kubeconfig import kubeconfig
+from support.pages import ROOT
 from support.scripted_http import ScriptedHttpServer, answer
 from support.shell import python
 
-from kruise_probe.api.times import utc_now
 from kruise_probe.client import config
 from kruise_probe.client.config import (
     ConfigError,
@@ -28,7 +28,6 @@ from kruise_probe.client.config import (
     proxy_from_environment,
 )
 from kruise_probe.client.credentials import COMPARE_SECONDS
-from kruise_probe.serving.certificates import issue_certificate
 
 POD_ENVIRON = {"KUBERNETES_SERVICE_HOST": "10.96.0.1", "KUBERNETES_SERVICE_PORT": "443"}
 CA = Path(__file__).parents[2] / "data" / "ca.crt"
@@ -254,9 +253,9 @@ async def test_replaced_client_certificate_of_kubeconfig_is_used_within_a_minute
     certificate, key = tmp_path / "tls.crt", tmp_path / "tls.key"
 
     def issue() -> None:
-        issued = issue_certificate(["me"], now=utc_now(), lifetime=timedelta(hours=1))
-        certificate.write_bytes(issued.certificate)
-        key.write_bytes(issued.key)
+        pair = issued("me")
+        certificate.write_bytes(pair.certificate)
+        key.write_bytes(pair.key)
 
     issue()
     cluster = {"server": "https://x", "insecure-skip-tls-verify": True}
@@ -472,8 +471,7 @@ def test_pod_does_not_import_the_official_package(account: Path) -> None:
         f"config.load_config(None, {POD_ENVIRON!r});"
         "print(sorted(m for m in sys.modules if m.split('.')[0] in ('kubernetes', 'yaml', 'requests')))"
     )
-    root = Path(__file__).parents[3]
-    assert python("-c", program, cwd=root).stdout == "[]\n"
+    assert python("-c", program, cwd=ROOT).stdout == "[]\n"
 
 
 PROXY = "http://proxy:3128"

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 from support.cases import cases
+from support.pages import ROOT
 from support.shell import python
 
 from kruise_probe.client.credentials import (
@@ -16,8 +17,6 @@ from kruise_probe.client.credentials import (
     ConfigError,
     Credentials,
 )
-
-CA = Path(__file__).parents[2] / "data" / "ca.crt"
 
 
 def of_token(path: Path) -> Credentials:
@@ -170,5 +169,5 @@ thread.join()
 
 @cases("then", hangs="", ends_after_the_loop=AND_IT_ENDS_LATER)
 def test_process_exits_without_waiting_for_the_thread(then: str) -> None:
-    done = python("-c", GIVES_UP + then, cwd=Path(__file__).parents[3])
+    done = python("-c", GIVES_UP + then, cwd=ROOT)
     assert (done.returncode, done.stdout, done.stderr) == (0, "given up\n", "")

@@ -6,11 +6,11 @@ import socket
 import ssl
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, suppress
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support.certificates import issued
 from support.connections import listening
 from support.patience import PATIENCE_SECONDS
 from support.scripted_http import Act, ScriptedHttpServer, answer, silence, stream
@@ -18,19 +18,18 @@ from support.sockets import full_backlog
 
 from kruise_probe.api.errors import ConnectionFailed
 from kruise_probe.api.resources import PODS
-from kruise_probe.api.times import utc_now
 from kruise_probe.client import dialer
 from kruise_probe.client.config import ClusterConfig
 from kruise_probe.client.credentials import Credentials
 from kruise_probe.client.rest import RestClient
-from kruise_probe.serving.certificates import IssuedCertificate, issue_certificate
+from kruise_probe.serving.certificates import IssuedCertificate
 
 pytestmark = pytest.mark.sockets
 
 
 @pytest.fixture(scope="module")
 def pair() -> IssuedCertificate:
-    return issue_certificate(["localhost"], now=utc_now(), lifetime=timedelta(hours=1))
+    return issued()
 
 
 @pytest.fixture

@@ -3,15 +3,15 @@
 import json
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from support.pages import ROOT
 
 from kruise_probe.cli.gates import parse_gates
 
-CHART = Path(__file__).resolve().parents[3] / "config" / "chart"
+CHART = ROOT / "config" / "chart"
 SCHEMA = json.loads((CHART / "values.schema.json").read_text())
 VALUES = yaml.safe_load((CHART / "values.yaml").read_text())
 TEMPLATES = "\n".join(each.read_text() for each in sorted((CHART / "templates").rglob("*.*")))

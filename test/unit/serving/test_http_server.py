@@ -6,17 +6,15 @@ import socket
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from datetime import timedelta
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 from support.cases import cases
+from support.certificates import issued
 
-from kruise_probe.api.times import utc_now
 from kruise_probe.client.connection import ResponseParser
-from kruise_probe.serving.certificates import issue_certificate
 from kruise_probe.serving.http_messages import HttpRequest, HttpResponse
 from kruise_probe.serving.http_server import (
     GRACE_SECONDS,
@@ -491,7 +489,7 @@ async def test_the_end_does_not_wait_for_a_handler_that_hangs(looptime: float) -
 # TLS.
 
 
-ISSUED = issue_certificate(["localhost"], now=utc_now(), lifetime=timedelta(hours=1))
+ISSUED = issued()
 
 
 def server_tls() -> ServerTls:

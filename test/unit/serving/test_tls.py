@@ -4,18 +4,12 @@ import ssl
 import subprocess
 import sys
 from contextlib import suppress
-from datetime import timedelta
 
 import pytest
 from cryptography import x509
+from support.certificates import issued
 
-from kruise_probe.api.times import utc_now
-from kruise_probe.serving.certificates import IssuedCertificate, issue_certificate
 from kruise_probe.serving.sockets import ServerTls
-
-
-def issued(*names: str) -> IssuedCertificate:
-    return issue_certificate(names or ["localhost"], now=utc_now(), lifetime=timedelta(hours=1))
 
 
 def handshake(server: ssl.SSLContext, authority: bytes, name: str = "localhost") -> None:

@@ -2,12 +2,12 @@
 
 import json
 from collections.abc import Iterator
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+from support.certificates import issued
 from support.marker_table import GOOD
 from support.metrics import counted
 from support.wire import Json
@@ -16,7 +16,6 @@ from kruise_probe.api.errors import FatalError
 from kruise_probe.api.names import MUTATE_PODS, VALIDATE_MARKERS
 from kruise_probe.api.times import utc_now
 from kruise_probe.api.v1alpha1 import PodProbeMarker
-from kruise_probe.serving.certificates import issue_certificate
 from kruise_probe.serving.http_messages import HttpRequest, HttpResponse
 from kruise_probe.serving.sockets import BindAddress
 from kruise_probe.webhook.server import LIMITS, Webhook, build_webhook
@@ -140,8 +139,8 @@ def test_certificates_come_from_a_folder_or_from_the_secret(tmp_path: Path) -> N
 
 def test_not_ready_before_there_is_a_certificate(built: Built) -> None:
     assert built.webhook.check() == built.webhook.certificates.last_error
-    issued = issue_certificate(["x"], now=utc_now(), lifetime=timedelta(hours=1))
-    built.webhook.tls.load(issued.certificate + issued.key)
+    pair = issued()
+    built.webhook.tls.load(pair.certificate + pair.key)
 
     assert built.webhook.check() is None
 

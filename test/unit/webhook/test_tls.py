@@ -2,19 +2,18 @@
 
 import asyncio
 from collections.abc import Callable
-from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from structlog.testing import capture_logs
 from support.background import background
 from support.cases import cases
+from support.certificates import issued
 from support.metrics import counted, metric
 
 from kruise_probe.api.errors import FatalError
-from kruise_probe.api.times import utc_now
 from kruise_probe.serving import sockets
-from kruise_probe.serving.certificates import IssuedCertificate, expires_at, issue_certificate
+from kruise_probe.serving.certificates import IssuedCertificate, expires_at
 from kruise_probe.serving.sockets import (
     POLL_SECONDS,
     ServerTls,
@@ -42,10 +41,6 @@ def test_the_error_of_a_bad_ca_file_has_flag_reason_and_remedy(
     expected = rf"{FLAG}={path}: cannot load the CA: {reason}; use a PEM file of the CA"
     with pytest.raises(FatalError, match=expected):
         WebhookTls().require_client_certificates(path)
-
-
-def issued(hours: int = 1) -> IssuedCertificate:
-    return issue_certificate(["x"], now=utc_now(), lifetime=timedelta(hours=hours))
 
 
 def write_pair(folder: Path, pair: IssuedCertificate) -> None:
