@@ -5,7 +5,7 @@ Differs: one pod per key instead of one node; a patch instead of an update of th
 """
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Mapping
 from typing import Final
 
 from prometheus_client import Counter, Histogram
@@ -20,7 +20,6 @@ from kruise_probe.controllers.compiled import CompiledMarker
 from kruise_probe.controllers.pods.claims import Claims, claims_of
 from kruise_probe.controllers.pods.marking import Changes, marking
 from kruise_probe.controllers.pods.writes import (
-    PatchPart,
     WriteCause,
     cause_of,
     encode_patch,
@@ -129,24 +128,24 @@ class PodReconciler:
         except KubeError as error:
             why, parts = refusal(error), parts_of(changes, claims)
             if why and len(parts) == 1:
-                self._record_refusals(pod, {parts[0].marker: why})
+                self._record_refusals(pod, dict.fromkeys(parts, why))
             if not why or len(parts) == 1:
                 raise
             return await self._write_parts(pod, parts)
 
     async def _write_parts(
-        self, pod: Pod, parts: Iterable[PatchPart]
+        self, pod: Pod, parts: Mapping[str, Changes]
     ) -> tuple[Pod, KubeError | None]:
         refused: dict[str, str] = {}
         written, failure = None, None
-        for part in parts:
+        for marker, part in parts.items():
             try:
-                written = await self._patch(pod, part.changes)
+                written = await self._patch(pod, part)
             except KubeError as error:
                 why = refusal(error)
                 if not why:
                     raise
-                refused[part.marker], failure = why, error
+                refused[marker], failure = why, error
         self._record_refusals(pod, refused)
         if written is None and failure is not None:
             raise failure

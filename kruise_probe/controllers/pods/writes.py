@@ -14,7 +14,7 @@ Differs: Kruise writes on every event.
 """
 
 from enum import StrEnum
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import msgspec
 
@@ -184,13 +184,6 @@ class WriteLimits:
         self._limits.pop(pod, None)
 
 
-class PatchPart(NamedTuple):
-    """Changes that are written in one patch, and the name of their marker."""
-
-    marker: str
-    changes: Changes
-
-
 def encode_patch(pod: Pod, changes: Changes) -> bytes:
     metadata: dict[str, Any] = {"uid": pod.uid}
     for mark, value in changes.keys.items():
@@ -230,21 +223,17 @@ def was_applied(changes: Changes, written: Pod) -> bool:
     )
 
 
-def parts_of(changes: Changes, claims: Claims) -> list[PatchPart]:
-    """Split changes: one part with conditions and removals, then one per marker with its labels and annotations.
+def parts_of(changes: Changes, claims: Claims) -> dict[str, Changes]:
+    """Split changes by marker: its labels and annotations. Conditions and removals are the part of EVERY_MARKER.
 
     So a value that the API server refuses only affects its own marker.
     """
-    shared = Changes({}, changes.conditions, changes.deleted)
-    by_marker: dict[str, Changes] = {}
+    parts = {EVERY_MARKER: Changes({}, changes.conditions, changes.deleted)}
     for mark, value in changes.keys.items():
-        part, owner = shared, claims.owners.get(mark)
-        if owner is not None and value is not None:
-            marker = ProbeName.parse(owner.name).marker
-            part = by_marker.setdefault(marker, Changes({}, [], []))
-        part.keys[mark] = value
-    parts = [PatchPart(EVERY_MARKER, shared), *(PatchPart(*each) for each in by_marker.items())]
-    return [each for each in parts if any(each.changes)]
+        owner = claims.owners.get(mark) if value is not None else None
+        marker = ProbeName.parse(owner.name).marker if owner is not None else EVERY_MARKER
+        parts.setdefault(marker, Changes({}, [], [])).keys[mark] = value
+    return {marker: part for marker, part in parts.items() if any(part)}
 
 
 def pod_is_gone(error: KubeError) -> bool:
