@@ -5,6 +5,7 @@ import itertools
 import re
 from collections.abc import AsyncIterator, Callable
 from datetime import timedelta
+from functools import partial
 from typing import Any, NamedTuple
 
 import looptime
@@ -423,7 +424,7 @@ def test_whatever_fails_there_are_never_two_leaders(
     At every instant at most one fence is open, so no write of an old leader follows one of a new leader.
     The instants include those at which a paused process continues: the fence reads the clock when requests.
     """
-    with asyncio.Runner(loop_factory=looptime.new_event_loop) as runner:
+    with asyncio.Runner(loop_factory=partial(looptime.new_event_loop, noop_cycles=2)) as runner:
         terms = runner.run(_play(steps, durations))
 
     for (_, ended), (begun, _) in itertools.pairwise(terms):

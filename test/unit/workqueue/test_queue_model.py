@@ -30,7 +30,7 @@ delays = st.integers(min_value=-1, max_value=8)
 class WorkQueueMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
-        self.loop = looptime.patch_event_loop(asyncio.SelectorEventLoop())
+        self.loop = looptime.patch_event_loop(asyncio.SelectorEventLoop(), noop_cycles=2)
         self.delays = pytest.MonkeyPatch()
         self.delays.setattr(queue_module, "BASE_DELAY_SECONDS", 1.0)
         self.delays.setattr(queue_module, "MAX_DELAY_SECONDS", 4.0)
