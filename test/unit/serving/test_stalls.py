@@ -76,23 +76,15 @@ async def test_a_stall_is_measured_whenever_it_begins_between_two_ticks(
 
 
 async def test_a_long_stall_is_unhealthy_and_forgotten_later(stall: Stall) -> None:
+    """The longest is remembered, from when it happened."""
     detector = StallDetector()
     async with background(detector.run()):
-        await asyncio.sleep(1)
-        stall(MAX_LAG_SECONDS + 1.2)
+        for seconds in (MAX_LAG_SECONDS + 1, MAX_LAG_SECONDS + 2):
+            await asyncio.sleep(10)
+            stall(seconds)
         await asyncio.sleep(MEMORY_SECONDS - 1)
         problem = detector.check()
         await asyncio.sleep(2)
 
-        assert problem is not None
-        assert problem.endswith("at most 5 s are healthy")
+        assert problem == "the event loop was blocked for 6.8 s; at most 5 s are healthy"
         assert detector.check() is None
-
-
-def test_the_longest_delay_is_remembered_from_when_it_happened() -> None:
-    detector = StallDetector()
-    detector._record(5.5, now=0.0)
-    detector._record(5.6, now=10.0)
-    detector._record(0.0, now=20.0)
-
-    assert detector.check() == "the event loop was blocked for 5.6 s; at most 5 s are healthy"

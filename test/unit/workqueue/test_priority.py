@@ -25,15 +25,6 @@ def drain(fifo: PriorityFifo[str], now: float = 0.0) -> list[str]:
     return [fifo.pop(now) for _ in range(len(fifo))]
 
 
-def test_at_most_one_overdue_low_key_goes_before_a_high_key() -> None:
-    fifo = fifo_of(*((f"low-{n}", LOW) for n in range(10_000)))
-    now = 10 * OVERDUE_SECONDS
-    for _ in range(50):
-        fifo.pop(now)
-    fifo.push("high", HIGH, now)
-    assert fifo.pop(now) == "high"
-
-
 def test_two_lower_bands_take_turns() -> None:
     fifo = fifo_of(
         *((f"low-{n}", LOW) for n in range(99)), *((f"n-{n}", NORMAL) for n in range(99))
