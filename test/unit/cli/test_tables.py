@@ -16,7 +16,7 @@ from kruise_probe.cli.tables import attempt_lines, explanation_lines, screen_tex
 from kruise_probe.cli.terminal import Terminal, cells
 from kruise_probe.inspection.attempts import AttemptsView, AttemptView
 from kruise_probe.inspection.explanation import explanation
-from kruise_probe.inspection.snapshot import SeenPod
+from kruise_probe.inspection.snapshot import SeenPod, Snapshot
 from kruise_probe.inspection.status import status_view
 from kruise_probe.inspection.views import StatusView
 
@@ -30,6 +30,16 @@ def view(*, pods: int = 3, message: str = LONG) -> StatusView:
         states=[state_wire(message=message)],
     )
     return status_view(there, there.markers, ["no permission to list nodes"])
+
+
+def status_text(there: Snapshot, width: int = 0) -> str:
+    found = status_view(there, there.markers, [])
+    return "\n".join(status_lines(found, Terminal(width), wide=False))
+
+
+def explanation_text(there: Snapshot, width: int = 0, *, wide: bool = False) -> str:
+    found = explanation(there, there.pods[0], [])
+    return "\n".join(explanation_lines(found, Terminal(width), wide=wide))
 
 
 @pytest.mark.parametrize("width", [60, 80, 140])
@@ -54,9 +64,7 @@ def test_node_and_last_leave_first_and_marks_are_whole(width: int, columns: str)
     there = snapshot(
         markers=[marker(probes=[probe])], pods=[pod], states=[state_wire(message=LONG)]
     )
-    text = "\n".join(
-        status_lines(status_view(there, there.markers, []), Terminal(width), wide=False)
-    )
+    text = status_text(there, width)
     assert columns.split() in [each.split() for each in text.splitlines()]
     assert "state=idle" in text
 
@@ -78,9 +86,7 @@ def test_control_characters_of_messages_are_removed() -> None:
         pods=[healthy_pod()],
         states=[state_wire(state="Failed", message=hostile)],
     )
-    text = "\n".join(
-        explanation_lines(explanation(there, there.pods[0], []), Terminal(80), wide=True)
-    )
+    text = explanation_text(there, 80, wide=True)
     assert "\x1b" not in text
 
 
@@ -95,7 +101,7 @@ def test_equal_problems_of_many_pods_and_probes_are_one_paragraph() -> None:
     probes = [probe_wire("a"), probe_wire("b", condition="example.com/b")]
     pods = [crashing(f"pod-{number}", number) for number in range(9)]
     there = snapshot(markers=[marker(probes=probes)], seen=pods, states=[])
-    text = "\n".join(status_lines(status_view(there, there.markers, []), Terminal(80), wide=False))
+    text = status_text(there, 80)
     assert text.splitlines()[1:8] == [
         "  broken: ContainerNotRunning  pod-0, pod-1, pod-2 and 6 more pods (a, b)",
         "    container main is not running: CrashLoopBackOff: back-off 0s restarting",
@@ -122,7 +128,7 @@ def test_limit_of_problems_counts_causes() -> None:
     there = snapshot(
         markers=[marker(probes=probes)], pods=[healthy_pod("a"), healthy_pod("b")], states=[]
     )
-    text = "\n".join(status_lines(status_view(there, there.markers, []), Terminal(), wide=False))
+    text = status_text(there)
     assert text.count("broken: ContainerNotFound  a, b (p") == 8
     assert "and 2 more: -o json shows all of them" in text
 
@@ -268,9 +274,7 @@ def test_explanation_lists_markers_that_do_not_select_the_pod(
 ) -> None:
     other = marker(name="other", selector={"matchLabels": {"app": "wbe"}})
     there = snapshot(markers=[other, *([marker()] if selected else [])], pods=[healthy_pod()])
-    text = "\n".join(
-        explanation_lines(explanation(there, there.pods[0], []), Terminal(0), wide=wide)
-    )
+    text = explanation_text(there, wide=wide)
     assert ("other: it requires app=wbe" in text) is listed
     assert ("no PodProbeMarker selects this pod" in text) is not selected
 
@@ -283,9 +287,7 @@ def test_explanation_of_a_paused_probe_has_its_last_result_and_marks() -> None:
         conditions=[condition_wire("example.com/healthy", "True", message="0 players")],
     )
     there = snapshot(markers=[marker(probes=[probe])], pods=[pod], states=[])
-    text = "\n".join(
-        explanation_lines(explanation(there, there.pods[0], []), Terminal(0), wide=False)
-    )
+    text = explanation_text(there)
     assert "last result  Succeeded: 0 players; idle=yes" in text
 
 
@@ -293,7 +295,7 @@ def test_pods_with_problems_come_first_and_others_in_natural_order() -> None:
     pods = [healthy_pod(each) for each in ("game-10", "game-2", "game-1")]
     pods.append(healthy_pod("game-9", containers=[container_wire("other")]))
     there = snapshot(markers=[marker()], pods=pods)
-    text = "\n".join(status_lines(status_view(there, there.markers, []), Terminal(0), wide=False))
+    text = status_text(there)
     rows = [each.split()[0] for each in text.splitlines() if each.startswith("  game-")]
     assert rows == ["game-9", "game-1", "game-2", "game-10"]
 
@@ -301,7 +303,7 @@ def test_pods_with_problems_come_first_and_others_in_natural_order() -> None:
 def test_result_from_before_an_edit_is_marked_in_the_table() -> None:
     states = [state_wire(message="fine", probe_hash="0" * 16)]
     there = snapshot(markers=[marker()], pods=[healthy_pod()], states=states)
-    text = "\n".join(status_lines(status_view(there, there.markers, []), Terminal(0), wide=False))
+    text = status_text(there)
     assert "(before the last edit) fine" in text
 
 
