@@ -35,6 +35,10 @@ _PATH: Final = r"([^%?#]|%[0-9A-Fa-f]{2})*([?][^#]*)?(#([^%]|%[0-9A-Fa-f]{2})*)?
 _PATH_HOST: Final = "^([^/?#]*:|//([^/]|$))"
 _PORT_NAME: Final = "([0-9]+-)*[0-9]*[a-z][a-z0-9]*(-[a-z0-9]+)*"
 _HEADER_NAME: Final = "[-A-Za-z0-9]+"
+_TOKEN: Final = re.compile(r"[-A-Za-z0-9!#$%&'*+.^_`|~]+")
+_HEADER_NAME_MESSAGE: Final = (
+    "a valid HTTP header must consist of alphanumeric characters or '-' (e.g. 'X-Header-Name')"
+)
 HEADER_VALUE_CONTROL: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 """What Go's net/http refuses to send in a header value (httpguts.ValidHeaderFieldValue)."""
 _HEADER_VALUE_CONTROL_CEL: Final = "[^\\t[:^cntrl:]]"
@@ -135,10 +139,12 @@ class HTTPHeader(msgspec.Struct, frozen=True, gc=False):
         Field(
             most=253,
             rules=(
+                # A name that HTTP forbids is invalid in a stored marker too: a provider's prober would get it.
+                rule(_HEADER_NAME_MESSAGE, "", _TOKEN.fullmatch),
                 rule(
-                    "a valid HTTP header must consist of alphanumeric characters or '-' (e.g. 'X-Header-Name')",
+                    _HEADER_NAME_MESSAGE,
                     f"self.matches({literal(f'^{_HEADER_NAME}$')})",
-                    lambda name: re.fullmatch(_HEADER_NAME, name),
+                    lambda name: re.fullmatch(_HEADER_NAME, name) or not _TOKEN.fullmatch(name),
                     admission_only=True,
                 ),
             ),

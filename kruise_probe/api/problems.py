@@ -87,6 +87,8 @@ def shorten(text: str) -> str:
     return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}…"
 
 
+MAX_COMPARED: Final = 320
+"""Longest name that is compared, a little more than the longest valid key: the time grows with its square."""
 MAX_DIFFERENT: Final = 3
 """Letters in which a typing error differs from its name, counted in both: two for a wrong letter or a swap."""
 MIN_RATIO: Final = 0.6
@@ -114,7 +116,7 @@ def _difference(left: str, right: str) -> int | None:
     domain, slash, _ = left.rpartition("/")
     if slash and right.startswith(f"{domain}/"):  # a common domain says nothing
         left, right = left[len(domain) + 1 :], right[len(domain) + 1 :]
-    if abs(len(left) - len(right)) > 2:
+    if abs(len(left) - len(right)) > 2 or len(left) > MAX_COMPARED:
         return None
     if left.strip("0123456789") == right.strip("0123456789"):
         return 0 if left == right else None  # v1 and v2, but not a name and itself in another case

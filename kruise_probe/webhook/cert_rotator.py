@@ -21,7 +21,7 @@ import base64
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Final, NamedTuple
+from typing import Annotated, Final, NamedTuple
 
 import msgspec
 import structlog
@@ -47,7 +47,7 @@ class RotationState(NamedTuple):
     """Content of the Secret; `changed_at` is when it last changed."""
 
     current: IssuedCertificate
-    changed_at: datetime
+    changed_at: Annotated[datetime, msgspec.Meta(tz=True)]
     following: IssuedCertificate | None = None
     previous: bytes = b""
 

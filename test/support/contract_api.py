@@ -288,7 +288,7 @@ def pod(name: str = "p", *, node: str | None = None, **metadata: Any) -> Json:
 
 
 def node_pod_probe(name: str, **more: Any) -> Json:
-    return typed("NodePodProbe", metadata={"name": name}, spec={}, **more)
+    return {**typed("NodePodProbe", metadata={"name": name}, spec={}), **more}
 
 
 def marker(name: str = "m", **spec: Any) -> Json:

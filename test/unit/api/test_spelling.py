@@ -14,6 +14,7 @@ from kruise_probe.api.problems import did_you_mean
     more_than_one=("web", ["web1", "web2"], ""),
     closest_of_several=("gmae-1", ["game-1", "game-2", "game-10"], "game-1"),
     too_short_to_tell=("a", ["b"], ""),
+    too_long_to_compare=("x" * 321, ["x" * 320 + "y"], ""),
     no_names=("main", [], ""),
     missing_letter=("perodSeconds", ["periodSeconds"], "periodSeconds"),
     another_number=("v2", ["v1"], ""),

@@ -131,6 +131,12 @@ def test_headers_that_look_secret_are_omitted(headers: list[str], secret: bool) 
         assert written["probe"]["httpGet"]["httpHeaders"] == given[secret:], header
 
 
+@cases("name", a_blank="X Y", empty="", another_header="X\r\nEvil: 1")
+def test_a_provider_gets_no_header_that_http_forbids(name: str) -> None:
+    http = with_handler(httpGet={"port": 80, "httpHeaders": [{"name": name, "value": "a"}]})
+    assert annotated(marker("m", http)) == ([], "", {})
+
+
 @cases(
     "change",
     update={"operation": "UPDATE"},
