@@ -15,7 +15,7 @@ import click
 
 from kruise_probe.api import reserved
 from kruise_probe.cli.main import cli
-from kruise_probe.inspection.reasons import PLACEHOLDERS, ReasonEntry, reason_sections
+from kruise_probe.inspection.link import PLACEHOLDERS, ReasonEntry, reason_sections
 from kruise_probe.manifests.crds import Schema, marker_crd, node_pod_probe_crd
 
 DOCS = Path(__file__).parent.parent / "docs"

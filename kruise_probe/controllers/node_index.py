@@ -21,7 +21,7 @@ from kruise_probe.api.v1alpha1 import (
     ProbeState,
 )
 from kruise_probe.controllers.compiled import CompiledMarker
-from kruise_probe.controllers.pods.marking import States
+from kruise_probe.controllers.marking import States
 
 PodIdentity = tuple[str, str, str]
 """Namespace, name and uid. A result belongs to a pod if all three are equal, as in Kruise."""

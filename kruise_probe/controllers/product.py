@@ -12,9 +12,9 @@ from kruise_probe.controllers.events import (
     NodePodProbeEvents,
     PodEvents,
 )
-from kruise_probe.controllers.markers.reconciler import MarkerReconciler
-from kruise_probe.controllers.nodes.reconciler import NodeReconciler
-from kruise_probe.controllers.pods.reconciler import PodReconciler
+from kruise_probe.controllers.marker_reconciler import MarkerReconciler
+from kruise_probe.controllers.node_reconciler import NodeReconciler
+from kruise_probe.controllers.pod_reconciler import PodReconciler
 from kruise_probe.controllers.state import Informers, ManagerOptions, State
 from kruise_probe.manager.manager import Manager
 from kruise_probe.workqueue.controller import Controller

@@ -17,6 +17,8 @@ from kruise_probe.api.meta import NamespacedName
 from kruise_probe.api.pods import Pod
 from kruise_probe.api.resources import LEASES, MARKERS, NODE_POD_PROBES, NODES, PODS
 from kruise_probe.api.v1alpha1 import NodePodProbe, PodProbe, PodProbeMarker
+from kruise_probe.controllers.budget import NoRoom
+from kruise_probe.controllers.claims import claims_of, unowned_marks
 from kruise_probe.controllers.compiled import CompiledMarker, compile_marker
 from kruise_probe.controllers.daemon_leases import DaemonLeases, Verdict
 from kruise_probe.controllers.limits import (
@@ -28,13 +30,11 @@ from kruise_probe.controllers.limits import (
     may_leave_out,
     reported_without_room,
 )
+from kruise_probe.controllers.marking import States, states_of_conditions
 from kruise_probe.controllers.matching import MarkedPods, Matching
 from kruise_probe.controllers.node_index import NodePodProbeIndex
-from kruise_probe.controllers.nodes.budget import NoRoom
-from kruise_probe.controllers.pods.claims import claims_of, unowned_marks
-from kruise_probe.controllers.pods.marking import States, states_of_conditions
-from kruise_probe.controllers.pods.writes import EVERY_MARKER, WriteLimits
 from kruise_probe.controllers.queues import Queues
+from kruise_probe.controllers.writes import EVERY_MARKER, WriteLimits
 from kruise_probe.informers.mutation_cache import MutationCache
 from kruise_probe.informers.shared_informer import SharedInformer
 from kruise_probe.manager.manager import Manager

@@ -15,7 +15,7 @@ from kruise_probe.api.v1alpha1 import (
     ContainerProbeState,
     ProbeState,
 )
-from kruise_probe.controllers.pods.marking import CONDITION_STATUS, values_of
+from kruise_probe.controllers.marking import CONDITION_STATUS, values_of
 from kruise_probe.inspection.commands import handler_text
 from kruise_probe.inspection.link import Link, LinkState, ProbeContext, broken, paused_text
 from kruise_probe.inspection.result_links import invalid_values, not_started_note

@@ -1,7 +1,13 @@
-"""A link is one step from a marker to its marks on a pod. Its state, its input, and what to do if it is broken."""
+"""A link is one step from a marker to its marks on a pod: its state, its input, its reason, and what to do if it is broken.
 
+Meanings and remedies of all reasons are in `reasons.yaml`, from which `docs/reasons.md` is generated too.
+"""
+
+from collections.abc import Mapping
 from enum import StrEnum
-from typing import NamedTuple
+from functools import cache
+from importlib.resources import files
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -14,14 +20,56 @@ from kruise_probe.api.v1alpha1 import (
     PodProbe,
     PodProbeMarker,
 )
+from kruise_probe.controllers.claims import Claim, ClaimConflict
 from kruise_probe.controllers.compiled import CompiledMarker
+from kruise_probe.controllers.conditions import listed
 from kruise_probe.controllers.limits import LeftOut
-from kruise_probe.controllers.markers.conditions import listed
-from kruise_probe.controllers.nodes.plan import probes_of_marker
-from kruise_probe.controllers.pods.claims import Claim, ClaimConflict
-from kruise_probe.inspection.reasons import remedy_of
+from kruise_probe.controllers.plan import probes_of_marker
 from kruise_probe.inspection.snapshot import SeenPod, Snapshot
 from kruise_probe.inspection.views import JsonView
+
+PLACEHOLDERS: Final = {
+    "pod": "POD -n NAMESPACE",
+    "marker": "MARKER -n NAMESPACE",
+    "object": "KIND NAME -n NAMESPACE",
+    "namespace": "NAMESPACE",
+    "container": "CONTAINER",
+    "gate": "PodProbeMarkerGate",
+}
+"""The words in braces that a remedy may have, and their texts if the names are not known."""
+
+
+class ReasonEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`meaning` and `remedy` are Markdown. There is no remedy if there is nothing to do."""
+
+    meaning: str
+    remedy: str = ""
+
+
+class ReasonSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A part of the page; `text` is its introduction."""
+
+    title: str
+    reasons: dict[str, ReasonEntry]
+    text: str = ""
+
+
+@cache
+def reason_sections() -> tuple[ReasonSection, ...]:
+    """The table. It is read when a link first needs a remedy, because a cluster without problems needs none."""
+    table = files(__package__).joinpath("reasons.yaml").read_bytes()
+    return msgspec.yaml.decode(table, type=tuple[ReasonSection, ...])
+
+
+@cache
+def reason_table() -> Mapping[str, ReasonEntry]:
+    return {name: each for part in reason_sections() for name, each in part.reasons.items()}
+
+
+def remedy_of(reason: str, **names: str) -> str:
+    """What to do about a broken or waiting link, with commands to paste at its end; `names` replace PLACEHOLDERS."""
+    found = reason_table().get(reason)
+    return found.remedy.replace("`", "").format_map({**PLACEHOLDERS, **names}) if found else ""
 
 
 class LinkState(StrEnum):

@@ -10,19 +10,19 @@ from kruise_probe.api.messages import searched_part
 from kruise_probe.api.names import REASON_DAEMON_STALE
 from kruise_probe.api.times import parse_time
 from kruise_probe.api.v1alpha1 import ContainerProbeState, ProbeState
+from kruise_probe.controllers.claims import Claim
 from kruise_probe.controllers.compiled import Wanted
-from kruise_probe.controllers.markers.conditions import VALUE_INVALID, listed
-from kruise_probe.controllers.pods.claims import Claim
-from kruise_probe.controllers.pods.marking import CONDITION_STATUS, values_of
+from kruise_probe.controllers.conditions import VALUE_INVALID, listed
+from kruise_probe.controllers.marking import CONDITION_STATUS, values_of
 from kruise_probe.inspection.commands import command_problem, failure_hint, split_hint, start_hint
 from kruise_probe.inspection.link import (
     Link,
     ProbeContext,
     broken,
     ok,
+    reason_table,
     waiting,
 )
-from kruise_probe.inspection.reasons import reason_table
 
 MIN_GRACE_SECONDS: Final = 30
 """The daemon reports Unknown after a blocking reason has lasted this long; later for long periods."""

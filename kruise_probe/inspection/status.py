@@ -16,8 +16,8 @@ from kruise_probe.api.pods import names_of
 from kruise_probe.api.times import format_time
 from kruise_probe.api.v1alpha1 import PodContainerProbe, PodProbeMarker, ProbeState
 from kruise_probe.controllers.compiled import CompiledMarker
+from kruise_probe.controllers.conditions import INVALID_SPEC, VALUE_INVALID
 from kruise_probe.controllers.limits import is_probed
-from kruise_probe.controllers.markers.conditions import INVALID_SPEC, VALUE_INVALID
 from kruise_probe.inspection.commands import handler_text
 from kruise_probe.inspection.link import Link, LinkState, broken, in_kubectl, paused, waiting
 from kruise_probe.inspection.selectors import distance, selector_text, why_not

@@ -15,8 +15,8 @@ from kruise_probe.api.pods import names_of
 from kruise_probe.api.problems import Problem, closest_name, did_you_mean
 from kruise_probe.api.reserved import reserved_condition_error, reserved_label_error
 from kruise_probe.api.v1alpha1 import MAX_PROBES
+from kruise_probe.controllers.claims import ClaimConflict, claims_of, conflicts_of
 from kruise_probe.controllers.compiled import CompiledProbe
-from kruise_probe.controllers.pods.claims import ClaimConflict, claims_of, conflicts_of
 from kruise_probe.inspection.selectors import distance, misses_by_typos, unmet, why_not
 from kruise_probe.lint.findings import Finding, Rule
 from kruise_probe.lint.markers import WrittenMarker

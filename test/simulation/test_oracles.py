@@ -23,12 +23,11 @@ from support.simulation.safety import Safety
 from support.simulation.world import Commit, World
 
 from kruise_probe.api.v1alpha1 import ProbeState
-from kruise_probe.controllers import daemon_leases
+from kruise_probe.controllers import daemon_leases, marking
+from kruise_probe.controllers import marker_reconciler as markers
+from kruise_probe.controllers import node_reconciler as nodes
 from kruise_probe.controllers.events import NodePodProbeEvents, PodEvents
-from kruise_probe.controllers.markers import reconciler as markers
 from kruise_probe.controllers.node_index import NodePodProbeIndex
-from kruise_probe.controllers.nodes import reconciler as nodes
-from kruise_probe.controllers.pods import marking
 from kruise_probe.daemon import supervisor
 from kruise_probe.informers.reflector import Reflector
 from kruise_probe.manager.leader_election import LeaderElector

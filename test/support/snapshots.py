@@ -20,7 +20,7 @@ from support.wire import Json
 from kruise_probe.api.names import LEADER_ELECTION_ID
 from kruise_probe.api.resources import LEASES, MARKERS, NODE_POD_PROBES, NODES
 from kruise_probe.controllers.compiled import compile_marker
-from kruise_probe.controllers.nodes.plan import plan
+from kruise_probe.controllers.plan import plan
 from kruise_probe.inspection.snapshot import SEEN_PODS, SeenPod, Snapshot
 
 NOW = datetime(2026, 1, 1, 0, 1, 30, tzinfo=UTC)

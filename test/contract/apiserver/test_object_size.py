@@ -17,7 +17,7 @@ from kruise_probe.api.v1alpha1 import (
     PodProbeStatus,
     stored_bytes,
 )
-from kruise_probe.controllers.nodes import budget
+from kruise_probe.controllers import budget
 from kruise_probe.daemon import status as daemon_status
 from kruise_probe.daemon.status import METADATA_BYTES
 

@@ -34,7 +34,7 @@ from support.wire import Json
 from kruise_probe.api.errors import KubeError, NotFound
 from kruise_probe.api.names import MARKER_FINALIZER, SYSTEM_NAMESPACE
 from kruise_probe.client.rest import RestClient
-from kruise_probe.controllers.markers.reconciler import PRUNED_CHECK_SECONDS
+from kruise_probe.controllers.marker_reconciler import PRUNED_CHECK_SECONDS
 
 Holds = Callable[[Json], object]
 NODE = "hollow-0"

@@ -6,7 +6,7 @@ import pytest
 from support.pages import ROOT
 
 from kruise_probe.controllers.limits import LIMITS, LeftOut
-from kruise_probe.inspection.reasons import PLACEHOLDERS, reason_sections, reason_table, remedy_of
+from kruise_probe.inspection.link import PLACEHOLDERS, reason_sections, reason_table, remedy_of
 
 PRODUCT = ROOT / "kruise_probe"
 MODULES = (

@@ -11,14 +11,14 @@ from support.wire import Json
 
 from kruise_probe.api.extraction import FromMessage
 from kruise_probe.api.resources import MARKERS
-from kruise_probe.controllers.compiled import CompiledMarker, compile_marker
-from kruise_probe.controllers.pods.claims import (
+from kruise_probe.controllers.claims import (
     _cache,
     claims_of,
     claims_with_container,
     conflicts_of,
     has_stale_mark,
 )
+from kruise_probe.controllers.compiled import CompiledMarker, compile_marker
 
 
 def compiled(name: str, *probes: Json, **more: Any) -> CompiledMarker:

@@ -31,7 +31,7 @@ from kruise_probe.api.meta import NamespacedName
 from kruise_probe.api.names import daemon_lease_name
 from kruise_probe.api.resources import LEASES, MARKERS, NODE_POD_PROBES, NODES, PODS
 from kruise_probe.api.times import format_time
-from kruise_probe.controllers.pods.reconciler import CONTESTED_SECONDS
+from kruise_probe.controllers.pod_reconciler import CONTESTED_SECONDS
 
 C = "example.com/healthy"
 POLICIES = (

@@ -14,7 +14,7 @@ from support.scene import Scene, scene
 from support.wire import Json
 
 from kruise_probe.api.resources import MARKERS, NODE_POD_PROBES
-from kruise_probe.controllers.pods.writes import (
+from kruise_probe.controllers.writes import (
     MARKS_BURST,
     MARKS_INTERVAL_SECONDS,
     MESSAGE_BURST,

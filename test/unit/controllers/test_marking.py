@@ -23,12 +23,12 @@ from kruise_probe.api.names import MANAGER_FIELD_MANAGER
 from kruise_probe.api.pods import Mark, Pod, names_of
 from kruise_probe.api.resources import MARKERS, PODS
 from kruise_probe.api.v1alpha1 import ContainerProbeState
+from kruise_probe.controllers.claims import Claims, claims_of
 from kruise_probe.controllers.compiled import compile_marker
+from kruise_probe.controllers.counts import InvalidValue, invalid_values
 from kruise_probe.controllers.limits import NO_ROOM, LeftOut
-from kruise_probe.controllers.markers.counts import InvalidValue, invalid_values
-from kruise_probe.controllers.pods.claims import Claims, claims_of
-from kruise_probe.controllers.pods.marking import Changes, States, marking
-from kruise_probe.controllers.pods.writes import encode_patch
+from kruise_probe.controllers.marking import Changes, States, marking
+from kruise_probe.controllers.writes import encode_patch
 
 NOW = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
 C = "example.com/healthy"

@@ -12,8 +12,7 @@ from support.cases import cases
 
 from kruise_probe.api.meta import NamespacedName
 from kruise_probe.api.v1alpha1 import PodProbe
-from kruise_probe.controllers.compiled import CompiledMarker, compile_marker
-from kruise_probe.controllers.nodes.budget import (
+from kruise_probe.controllers.budget import (
     FittedSpec,
     Group,
     divide,
@@ -21,7 +20,8 @@ from kruise_probe.controllers.nodes.budget import (
     fit,
     object_bytes,
 )
-from kruise_probe.controllers.nodes.plan import plan
+from kruise_probe.controllers.compiled import CompiledMarker, compile_marker
+from kruise_probe.controllers.plan import plan
 
 OLD = compile_marker(marker("old", created="2025-01-01T00:00:00Z"))
 NEW = compile_marker(marker("new", probes=[probe_wire("p", condition="c")]))

@@ -25,7 +25,7 @@ from support.wire import Json
 from kruise_probe.api.errors import ConnectionFailed, Forbidden, ServerError
 from kruise_probe.api.names import MARKER_FINALIZER
 from kruise_probe.api.resources import LEASES, MARKERS, PODS
-from kruise_probe.controllers.markers import reconciler
+from kruise_probe.controllers import marker_reconciler as reconciler
 
 BOTH = (policy_wire("Succeeded", {"healthy": "true"}), policy_wire("Failed", {"sick": "true"}))
 THEIRS = {"metadata": {"finalizers": ["example.com/theirs"]}}

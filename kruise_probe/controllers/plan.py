@@ -18,9 +18,9 @@ from kruise_probe.api.meta import NamespacedName
 from kruise_probe.api.names import ProbeName
 from kruise_probe.api.pods import Container, Pod
 from kruise_probe.api.v1alpha1 import ContainerProbe, PodProbe, stored_bytes
+from kruise_probe.controllers.claims import claims_of, has_stale_mark
 from kruise_probe.controllers.compiled import CompiledMarker
 from kruise_probe.controllers.limits import entry_too_large, is_probed, probing_markers
-from kruise_probe.controllers.pods.claims import claims_of, has_stale_mark
 
 SHARED_ENTRIES_BYTES: Final = 16 << 20
 """Bound of the cache of entries: one per marker, pod template and set of started containers."""

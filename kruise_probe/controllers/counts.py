@@ -16,10 +16,10 @@ from kruise_probe.api.messages import searched_part
 from kruise_probe.api.names import ProbeName
 from kruise_probe.api.pods import Pod
 from kruise_probe.api.v1alpha1 import PodProbe, ProbeState
+from kruise_probe.controllers.claims import Claims, claims_with_container
 from kruise_probe.controllers.compiled import CompiledMarker
-from kruise_probe.controllers.nodes.plan import probes_of_marker
-from kruise_probe.controllers.pods.claims import Claims, claims_with_container
-from kruise_probe.controllers.pods.marking import States, values_of
+from kruise_probe.controllers.marking import States, values_of
+from kruise_probe.controllers.plan import probes_of_marker
 
 
 class InvalidValue(NamedTuple):

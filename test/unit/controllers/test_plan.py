@@ -26,7 +26,7 @@ from kruise_probe.api.pods import Pod
 from kruise_probe.api.resources import MARKERS, NODE_POD_PROBES, PODS
 from kruise_probe.api.v1alpha1 import PodProbe, PodProbeMarker
 from kruise_probe.controllers.compiled import CompiledMarker, compile_marker
-from kruise_probe.controllers.nodes.plan import (
+from kruise_probe.controllers.plan import (
     plan,
     probes_of_marker,
 )

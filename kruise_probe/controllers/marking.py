@@ -40,14 +40,14 @@ from kruise_probe.api.pods import Mark, Pod, PodCondition
 from kruise_probe.api.reserved import reserved_condition_error
 from kruise_probe.api.times import format_time, parse_time
 from kruise_probe.api.v1alpha1 import ContainerProbeState, ProbeState
-from kruise_probe.controllers.compiled import CompiledMarker, Wanted
-from kruise_probe.controllers.limits import NOTHING_LEFT_OUT, LeftOut
-from kruise_probe.controllers.pods.claims import (
+from kruise_probe.controllers.claims import (
     Claim,
     Claims,
     claims_with_container,
     marks_of,
 )
+from kruise_probe.controllers.compiled import CompiledMarker, Wanted
+from kruise_probe.controllers.limits import NOTHING_LEFT_OUT, LeftOut
 
 CONDITION_STATUS: Final = {
     ProbeState.SUCCEEDED.value: "True",

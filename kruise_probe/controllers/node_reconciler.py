@@ -25,10 +25,10 @@ from kruise_probe.api.resources import NODE_POD_PROBES
 from kruise_probe.api.v1alpha1 import NodePodProbe, PodProbe
 from kruise_probe.client.request import PatchType
 from kruise_probe.client.rest import RestClient
+from kruise_probe.controllers.budget import fit
 from kruise_probe.controllers.compiled import CompiledMarker
 from kruise_probe.controllers.limits import is_probed, is_virtual, left_out_of, may_leave_out
-from kruise_probe.controllers.nodes.budget import fit
-from kruise_probe.controllers.nodes.plan import plan
+from kruise_probe.controllers.plan import plan
 from kruise_probe.controllers.state import UNKNOWN_SPEC, State, WrittenSpec
 
 _probes_left_out: Final = Gauge(

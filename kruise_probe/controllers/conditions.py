@@ -18,9 +18,9 @@ from kruise_probe.api.meta import Condition, NamespacedName
 from kruise_probe.api.names import PAUSED_ANNOTATION, REASON_DAEMON_STALE, REASON_PAUSED
 from kruise_probe.api.times import format_time
 from kruise_probe.api.v1alpha1 import PodProbeMarker, PodProbeMarkerStatus, ProbeState
+from kruise_probe.controllers.claims import ClaimConflict
+from kruise_probe.controllers.counts import StatusCounts
 from kruise_probe.controllers.limits import LIMITS, NO_ROOM
-from kruise_probe.controllers.markers.counts import StatusCounts
-from kruise_probe.controllers.pods.claims import ClaimConflict
 
 SYNCED: Final = "Synced"
 CONFLICT: Final = "Conflict"

@@ -22,13 +22,14 @@ from kruise_probe.api.resources import MARKERS
 from kruise_probe.api.v1alpha1 import PodProbeMarker, PodProbeMarkerStatus
 from kruise_probe.client.request import PatchType
 from kruise_probe.client.rest import RestClient
-from kruise_probe.controllers.compiled import CompiledMarker
-from kruise_probe.controllers.limits import (
-    ANNOTATIONS_FULL,
-    has_no_place_in_annotations,
-    is_probed,
+from kruise_probe.controllers.claims import (
+    claims_of,
+    conflicts_of,
+    has_stale_mark,
+    unowned_marks,
 )
-from kruise_probe.controllers.markers.conditions import (
+from kruise_probe.controllers.compiled import CompiledMarker
+from kruise_probe.controllers.conditions import (
     WARNING_REASONS,
     WRITES_LIMITED,
     deleted_status,
@@ -36,16 +37,15 @@ from kruise_probe.controllers.markers.conditions import (
     encode_status,
     marker_status,
 )
-from kruise_probe.controllers.markers.counts import StatusCounts, invalid_values
-from kruise_probe.controllers.pods.claims import (
-    claims_of,
-    conflicts_of,
-    has_stale_mark,
-    unowned_marks,
+from kruise_probe.controllers.counts import StatusCounts, invalid_values
+from kruise_probe.controllers.limits import (
+    ANNOTATIONS_FULL,
+    has_no_place_in_annotations,
+    is_probed,
 )
-from kruise_probe.controllers.pods.marking import states_of_conditions
-from kruise_probe.controllers.pods.writes import MARKS_INTERVAL_SECONDS
+from kruise_probe.controllers.marking import states_of_conditions
 from kruise_probe.controllers.state import State
+from kruise_probe.controllers.writes import MARKS_INTERVAL_SECONDS
 from kruise_probe.manager.recorder import EventRecorder, ObjectReference
 from kruise_probe.workqueue.controller import Result
 

@@ -16,10 +16,11 @@ from kruise_probe.api.pods import Pod
 from kruise_probe.api.resources import PODS
 from kruise_probe.client.request import PatchType
 from kruise_probe.client.rest import RestClient
+from kruise_probe.controllers.claims import Claims, claims_of
 from kruise_probe.controllers.compiled import CompiledMarker
-from kruise_probe.controllers.pods.claims import Claims, claims_of
-from kruise_probe.controllers.pods.marking import Changes, marking
-from kruise_probe.controllers.pods.writes import (
+from kruise_probe.controllers.marking import Changes, marking
+from kruise_probe.controllers.state import Refusals, State
+from kruise_probe.controllers.writes import (
     WriteCause,
     cause_of,
     encode_patch,
@@ -28,7 +29,6 @@ from kruise_probe.controllers.pods.writes import (
     refusal,
     was_applied,
 )
-from kruise_probe.controllers.state import Refusals, State
 from kruise_probe.manager.recorder import EventRecorder, ObjectReference
 from kruise_probe.workqueue.controller import Result
 
