@@ -1,4 +1,4 @@
-"""`kruise-probe`: the group of commands, `--mode`, and how errors leave the process.
+"""`kruise-probe`: the group of commands, `--mode`, completion, and how errors leave the process.
 
 Every error is one line on stderr: `kruise-probe <command>: <what, where, what to do>`. The exit code is 2 for a wrong
 command line and 1 for any other failure. A traceback is a defect. If the reader closes the pipe (`| head`), no error
@@ -14,12 +14,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import click
+from click.shell_completion import ShellComplete, get_completion_class
 
 from kruise_probe import __version__
 from kruise_probe.cli.terminal import HelpContext
 
 COMMIT_VARIABLE: Final = "KRUISE_PROBE_COMMIT"
 """Set in images: the commit that they were built from."""
+
+COMPLETE_VARIABLE: Final = "_KRUISE_PROBE_COMPLETE"
+"""Set by the completion script, with the name of the shell."""
 
 MODE_VARIABLE: Final = "KRUISE_PROBE_MODE"
 MODES: Final = ("manager", "daemon")
@@ -46,7 +50,7 @@ SECTIONS: Final = {
         "daemon": "Probe the containers of one node.",
     },
 }
-"""The commands in the order of --help. The module of each is `kruise_probe.cli.NAME`."""
+"""The commands in the order of --help. The module of each but the completion is `kruise_probe.cli.NAME`."""
 
 ENTRY_POINTS: Final = "kruise_probe.commands"
 """The entry point group in which the other distribution registers its command."""
@@ -71,6 +75,8 @@ class LazyGroup(click.Group):
         _import_structlog_without_rich()
         if cmd_name == PLAYGROUND:
             command = _playground(ctx)
+        elif cmd_name == completion.name:
+            command = completion
         else:
             attribute = "try_pod" if cmd_name == "try" else cmd_name
             command = getattr(importlib.import_module(f"kruise_probe.cli.{attribute}"), attribute)
@@ -159,6 +165,27 @@ def cli(mode: str | None) -> None:
     del mode  # read by with_mode, before click sees the command line
 
 
+@click.command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@click.pass_context
+def completion(ctx: click.Context, shell: str) -> None:
+    """Prints the completion script of a shell.
+
+    \b
+    ~/.bashrc                   eval "$(kruise-probe completion bash)"
+    ~/.zshrc, after compinit    eval "$(kruise-probe completion zsh)"
+    ~/.config/fish/config.fish  kruise-probe completion fish | source
+
+    kubectl (1.26 and newer) completes `kubectl kruise-probe` by itself: it calls kubectl_complete-kruise_probe, which is
+    installed beside kubectl-kruise_probe.
+    """
+    kind = get_completion_class(shell)
+    assert kind is not None, "click knows all three"
+    script = kind(ctx.find_root().command, {}, "kruise-probe", COMPLETE_VARIABLE).source()
+    # click's script for fish cuts descriptions at the first comma.
+    click.echo(script.replace('string split "," $completion', 'string split -m 1 "," $completion'))
+
+
 def with_mode(arguments: Sequence[str], environment: Mapping[str, str]) -> list[str]:
     """Turn `--mode manager …` into `manager …`; without a command, the environment may set the mode.
 
@@ -196,9 +223,26 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def complete_for_kubectl() -> None:
     """The program `kubectl_complete-kruise_probe`, which kubectl calls to complete `kubectl kruise-probe`."""
-    from kruise_probe.cli.completion import completions_for_kubectl  # lazy: imports the client
-
     click.echo(completions_for_kubectl(cli, sys.argv[1:]), nl=False)
+
+
+_FILES, _NO_FILES = 0, 4
+"""ShellCompDirectiveDefault and ShellCompDirectiveNoFileComp of cobra."""
+
+
+def completions_for_kubectl(root: click.Command, arguments: Sequence[str]) -> str:
+    """The completions of the last of `arguments`, as `kubectl_complete-kruise_probe` must print them.
+
+    Source: kubectl pkg/cmd/plugin/plugin_completion.go; cobra's __complete command.
+    """
+    *before, incomplete = arguments or [""]
+    items = ShellComplete(root, {}, "kruise-probe", COMPLETE_VARIABLE).get_completions(
+        before, incomplete
+    )
+    plain = [each for each in items if each.type == "plain"]
+    lines = [f"{each.value}\t{each.help}" if each.help else each.value for each in plain]
+    directive = _NO_FILES if len(plain) == len(items) else _FILES
+    return "".join(f"{each}\n" for each in (*lines, f":{directive}"))
 
 
 def _all_written() -> bool:

@@ -9,8 +9,7 @@ from support.cases import cases
 from support.pages import ROOT
 
 from kruise_probe import __version__
-from kruise_probe.cli.completion import completions_for_kubectl
-from kruise_probe.cli.main import cli, run
+from kruise_probe.cli.main import cli, completions_for_kubectl, run
 
 PRODUCT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 PLAYGROUND = tomllib.loads((ROOT / "playground/pyproject.toml").read_text())["project"]

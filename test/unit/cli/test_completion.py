@@ -4,8 +4,7 @@ import click
 import pytest
 from support.cases import cases
 
-from kruise_probe.cli.completion import completions_for_kubectl
-from kruise_probe.cli.main import cli, run
+from kruise_probe.cli.main import cli, completions_for_kubectl, run
 from kruise_probe.cli.query import complete_markers
 from kruise_probe.cli.status import status
 
