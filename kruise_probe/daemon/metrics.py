@@ -141,19 +141,30 @@ class PlacesCollector(Collector):
         self._sockets = sockets
 
     def collect(self) -> Iterator[GaugeMetricFamily | HistogramMetricFamily]:
-        for kind, places in (("exec", self._execs), ("socket", self._sockets)):
+        execs = (
+            "kruise_probe_exec_in_flight",
+            "kruise_probe_exec_queued_probes",
+            "kruise_probe_exec_queue_seconds",
+        )
+        sockets = (
+            "kruise_probe_socket_in_flight",
+            "kruise_probe_socket_queued_probes",
+            "kruise_probe_socket_queue_seconds",
+        )
+        for names, places in ((execs, self._execs), (sockets, self._sockets)):
+            in_flight, queued_probes, queue_seconds = names
             yield GaugeMetricFamily(
-                f"kruise_probe_{kind}_in_flight",
+                in_flight,
                 "Attempts that hold a place right now.",
                 value=places.in_flight,
             )
             yield GaugeMetricFamily(
-                f"kruise_probe_{kind}_queued_probes",
+                queued_probes,
                 f"Probes that have waited for a place longer than max(3 periods, 30 s) and are Unknown ({places.reason}).",
                 value=places.queued_probes,
             )
             yield HistogramMetricFamily(
-                f"kruise_probe_{kind}_queue_seconds",
+                queue_seconds,
                 "Time that attempts waited for a place.",
                 buckets=places.queue_durations.buckets(),
                 sum_value=places.queue_durations.total_seconds,
