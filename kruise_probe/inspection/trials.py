@@ -185,7 +185,7 @@ class Forwarder:
 
 @contextlib.asynccontextmanager
 async def forwarder_to(client: RestClient, pod: NamespacedName) -> AsyncIterator[Forwarder]:
-    """A forwarder. At the end its port-forwards are cancelled, and then its ends of the sockets closed, and one that nobody took."""
+    """A forwarder. At the end its port-forwards are cancelled; its ends of the sockets and an unused one are closed."""
     with contextlib.ExitStack() as sockets:
         async with asyncio.TaskGroup() as group:
             forwarder = Forwarder(client, pod, group, sockets)
