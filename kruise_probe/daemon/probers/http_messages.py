@@ -25,8 +25,10 @@ MAX_BODY_BYTES: Final = 10 * 1024
 MAX_HEAD_BYTES: Final = 64 * 1024
 """Limit of the head of a response, with informational responses (1xx) before it."""
 
+# Without a scheme, Go finds no host after three slashes.
 _PARTS = re.compile(
-    r"(?:[A-Za-z][A-Za-z0-9+.-]*:)?(?://[^/?#]*)?(?P<path>[^?#]*)(?P<query>\?[^#]*)?", re.DOTALL
+    r"(?:[A-Za-z][A-Za-z0-9+.-]*:(?://[^/?#]*)?|//(?!/)[^/?#]*)?(?P<path>[^?#]*)(?P<query>\?[^#]*)?",
+    re.DOTALL,
 )
 _BROKEN_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
 _NOT_ESCAPED: Final = "$&+,/:;=@-_.~!'()*[]%"

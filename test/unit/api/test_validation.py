@@ -53,6 +53,7 @@ def test_policy_state_is_unique_per_probe() -> None:
 
 @given(st.text(st.sampled_from("/:?#%2Fz@[a\t ä"), max_size=12))
 @example("%2F")
+@example("///")
 @example("%2F ")
 def test_valid_path_is_sent_as_written(path: str) -> None:
     if errors_of(edited("probes.0.probe", {"httpGet": {"port": 1, "path": path}})):
