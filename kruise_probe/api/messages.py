@@ -1,8 +1,8 @@
-"""Messages of results: output of programs as a status holds it. Pure functions.
+"""Messages of results: output of programs as a status holds it, and timeouts as Go prints them. Pure functions.
 
 The daemon, the manager and `kruise-probe try` normalise with the same function, so all three give the same message.
 
-Source: kubelet pkg/kubelet/prober; ECMA-48 for terminal sequences.
+Source: kubelet pkg/kubelet/prober; ECMA-48 for terminal sequences; Go time.Duration.String.
 Differs: Kruise cuts a message at a byte and lets control characters through.
 """
 
@@ -94,3 +94,12 @@ def _both_ends(text: str, size: int) -> str:
     head = (size - _CUT_BYTES) // 2
     tail = size - _CUT_BYTES - head
     return f"{_head(text, head)}{_CUT}{encoded[-tail:].decode(errors='ignore')}"
+
+
+def duration(seconds: float) -> str:
+    """A timeout as Go prints it: `1s`, `1m30s`, `1h0m0s`."""
+    minutes, rest = divmod(seconds, 60)
+    hours, minutes = divmod(int(minutes), 60)
+    if hours:
+        return f"{hours}h{minutes}m{rest:g}s"
+    return f"{minutes}m{rest:g}s" if minutes else f"{rest:g}s"

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Final, Protocol
 
 from kruise_probe.api.core import ExecAction
-from kruise_probe.api.messages import command_message, normalise_message
+from kruise_probe.api.messages import command_message, duration, normalise_message
 from kruise_probe.daemon.cri.runtime import (
     ContainerNotFound,
     ContainerNotRunning,
@@ -64,7 +64,7 @@ class ExecProber(Prober):
                 target.container_id, self._command, timeout_seconds=self._timeout_seconds
             )
         except ExecTimeout:
-            text = f"command timed out after {self._timeout_seconds:g}s"
+            text = f"command timed out after {duration(self._timeout_seconds)}"
             return failure(text, timed_out=True)
         except RuntimeFailure as error:
             reason = _REASONS.get(type(error), Reason.EXEC_IMPOSSIBLE)

@@ -22,7 +22,7 @@ import h2.exceptions
 from google.protobuf.message import DecodeError
 
 from kruise_probe.api.core import GRPCAction
-from kruise_probe.api.messages import normalise_message
+from kruise_probe.api.messages import duration, normalise_message
 from kruise_probe.daemon.probers._pb.health_pb2 import HealthCheckRequest, HealthCheckResponse
 from kruise_probe.daemon.probers.dialing import (
     Connection,
@@ -232,7 +232,7 @@ class GrpcProber(Prober):
 
     async def run(self, target: Target) -> ProbeResult:
         address = address_of(target, self._action.port)
-        where, within = f'"{address}"', f"within {self._timeout_seconds:g}s"
+        where, within = f'"{address}"', f"within {duration(self._timeout_seconds)}"
         over_tls = self._action.mode == TLS_MODE
         call = HealthCall(
             service=self._action.service or "",

@@ -38,7 +38,8 @@ async def test_message_is_what_the_command_printed(script: Script, result: Probe
 
 @cases(
     "timeout effective text",
-    given=(90, 90, "90s"),
+    given=(90, 90, "1m30s"),
+    longest=(3600, 3600, "1h0m0s"),
     absent=(None, 1, "1s"),
     zero=(0, 1, "1s"),
 )
