@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 
 import pytest
-from support.contract_api import ServerAddress, target_of
+from contract.contract_api import ServerAddress, target_of
 from support.kubectl import Kubectl
 
 KUBECONFIG_VARIABLE = "KRUISE_PROBE_CONTRACT_KUBECONFIG"

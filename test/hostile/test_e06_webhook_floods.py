@@ -7,7 +7,7 @@ from io import BytesIO
 
 import aiohttp
 import pytest
-from support.attacked import AttackedProgram, attacked_webhook
+from hostile.attacked import AttackedProgram, attacked_webhook
 from support.cases import cases
 from support.embedded_cluster import EmbeddedCluster
 from support.marker_table import GOOD

@@ -1,6 +1,6 @@
 """E8: strangers at the ports of /healthz and /metrics take nothing from kubelet, Prometheus or the Lease."""
 
-from support.attacked import AttackedProgram, attacked_daemon, attacked_manager
+from hostile.attacked import AttackedProgram, attacked_daemon, attacked_manager
 from support.embedded_cluster import EmbeddedCluster
 
 SECONDS = 12.0

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import aiohttp
 import pytest
-from support.attacked import AttackedProgram, attacked_webhook
+from hostile.attacked import AttackedProgram, attacked_webhook
 from support.embedded_cluster import EmbeddedCluster
 from support.hollow import probe
 from support.wire import Json

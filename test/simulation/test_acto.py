@@ -3,8 +3,8 @@
 import asyncio
 
 import pytest
-from support.simulation.acto import BASE, PROPERTIES, Property, edited, schema_paths
-from support.simulation.experiment import (
+from simulation.acto import BASE, PROPERTIES, Property, edited, schema_paths
+from simulation.experiment import (
     Experiment,
     change_and_revert,
     kill_a_daemon,

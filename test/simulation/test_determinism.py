@@ -3,17 +3,17 @@
 from pathlib import Path
 
 import pytest
+from simulation.plan import PlanStep, SimulationPlan, make_plan, shrink
+from simulation.runner import judge
 from support.shell import python
-from support.simulation.plan import PlanStep, SimulationPlan, make_plan, shrink
-from support.simulation.runner import judge
 
 TEST_FOLDER = Path(__file__).parents[1]
 
 PRINT_LOG = """
 import sys
 sys.path.insert(0, sys.argv[1])
-from support.simulation.plan import make_plan
-from support.simulation.runner import judge
+from simulation.plan import make_plan
+from simulation.runner import judge
 print(*judge(make_plan(int(sys.argv[2]))).log, sep="\\n")
 """
 

@@ -3,8 +3,8 @@
 import asyncio
 
 import pytest
-from support.simulation.runner import simulated
-from support.simulation.world import World
+from simulation.runner import simulated
+from simulation.world import World
 
 
 @pytest.mark.parametrize(

@@ -5,10 +5,9 @@ from functools import partial
 from typing import Any
 
 import pytest
-from support.cases import cases
-from support.simulation import world as simulated_world
-from support.simulation.acto import PROPERTIES, Property
-from support.simulation.experiment import (
+from simulation import world as simulated_world
+from simulation.acto import PROPERTIES, Property
+from simulation.experiment import (
     DIFFERENTIAL,
     RECOVERY,
     STALENESS,
@@ -16,11 +15,12 @@ from support.simulation.experiment import (
     change_and_revert,
     kill_a_daemon,
 )
-from support.simulation.network import Sent
-from support.simulation.plan import STEADY_AT_SECONDS, PlanStep, SimulationPlan
-from support.simulation.runner import Failed, judge, simulated
-from support.simulation.safety import Safety
-from support.simulation.world import Commit, World
+from simulation.network import Sent
+from simulation.plan import STEADY_AT_SECONDS, PlanStep, SimulationPlan
+from simulation.runner import Failed, judge, simulated
+from simulation.safety import Safety
+from simulation.world import Commit, World
+from support.cases import cases
 
 from kruise_probe.api.v1alpha1 import ProbeState
 from kruise_probe.controllers import daemon_leases, marking

@@ -4,9 +4,9 @@ import gc
 from collections.abc import Callable
 from time import monotonic
 
+from simulation.plan import make_plan
+from simulation.runner import HOUR_SECONDS, QUIET_SECONDS, RunResult, judge, shrunk
 from support.output import print_line
-from support.simulation.plan import make_plan
-from support.simulation.runner import HOUR_SECONDS, QUIET_SECONDS, RunResult, judge, shrunk
 
 HOUR_EVERY = 50
 """At rest, every so many seeds are watched for an hour instead of `QUIET_SECONDS`."""

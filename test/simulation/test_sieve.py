@@ -1,12 +1,12 @@
 """Sieve's plans: intermediate, unobserved and stale states."""
 
 import pytest
+from simulation.plan import PlanStep, SimulationPlan
+from simulation.runner import judge
+from simulation.sieve import HISTORY, SUPERSEDED, KillAfterWrite, stale, unobserved
+from simulation.world import DAEMONS, MANAGERS
 from support.cases import cases
 from support.output import print_line
-from support.simulation.plan import PlanStep, SimulationPlan
-from support.simulation.runner import judge
-from support.simulation.sieve import HISTORY, SUPERSEDED, KillAfterWrite, stale, unobserved
-from support.simulation.world import DAEMONS, MANAGERS
 
 QUIET_SECONDS = 20.0
 

@@ -8,9 +8,9 @@ from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
+from soak.forms import forms
 from support import programs
 from support.control_plane import ControlPlane, staged
-from support.forms import forms
 from support.hollow import (
     ANNOTATION,
     CONDITION,

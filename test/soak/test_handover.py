@@ -8,8 +8,8 @@ import signal
 from pathlib import Path
 
 from soak.conftest import Limits
+from soak.forms import forms
 from support.control_plane import ControlPlane, staged
-from support.forms import forms
 from support.managers import (
     ProxiedManager,
     all_marked,

@@ -24,9 +24,9 @@ from soak.attackers import (
     pipeline_metrics,
 )
 from soak.conftest import Limits
+from soak.forms import forms
 from support import programs
 from support.background import background
-from support.forms import forms
 from support.hollow import marker_object
 from support.kubectl import Kubectl
 from support.output import print_line

@@ -7,10 +7,10 @@ from random import Random
 
 import pytest
 from soak.conftest import Limits
+from soak.forms import forms
 from support import programs
 from support.background import background
 from support.control_plane import ControlPlane, in_pod, staged
-from support.forms import forms
 from support.hollow import CONDITION, node_name, probe, run_concurrently
 from support.output import print_line
 from support.programs import ALONE

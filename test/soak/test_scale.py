@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
+from soak.forms import forms
 from support import programs
 from support.background import background
 from support.control_plane import ControlPlane, staged
-from support.forms import forms
 from support.hollow import probe
 from support.output import print_line
 from support.patience import PATIENCE_SECONDS

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from soak.conftest import Limits
+from soak.forms import forms
 from support import programs
 from support.background import background
 from support.control_plane import ControlPlane, staged
-from support.forms import forms
 from support.hollow import CONDITION, Daemons, HollowCluster, pod_name, probe
 from support.output import print_line
 from support.patience import PATIENCE_SECONDS

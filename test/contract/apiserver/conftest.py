@@ -10,8 +10,8 @@ from typing import Any
 
 import aiohttp
 import pytest
+from contract.contract_api import Api, ServerAddress
 from support.api_server import ApiServer
-from support.contract_api import Api, ServerAddress
 from support.kubectl import Kubectl
 from support.playground import ControlledPlayground
 

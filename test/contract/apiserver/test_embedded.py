@@ -6,8 +6,8 @@ from pathlib import Path
 
 import aiohttp
 import pytest
+from contract.contract_api import DEFINITIONS, PROTOBUF, Api, ServerAddress, pod
 from support.api_server import ApiServer
-from support.contract_api import DEFINITIONS, PROTOBUF, Api, ServerAddress, pod
 from support.patience import PATIENCE_SECONDS
 
 

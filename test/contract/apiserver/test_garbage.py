@@ -1,7 +1,7 @@
 """Dependents of owners that are gone, on both servers."""
 
 import pytest
-from support.contract_api import Api, node_pod_probe, pod
+from contract.contract_api import Api, node_pod_probe, pod
 
 NEVER = {"kind": "Pod", "name": "never", "uid": "3b7e1d0c-0000-0000-0000-000000000000"}
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
-from support.contract_api import Api, managed, marker, pod
+from contract.contract_api import Api, managed, marker, pod
 from support.kubectl import Kubectl, KubectlError
 from support.patience import PATIENCE_SECONDS
 

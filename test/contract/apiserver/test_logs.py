@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from support.contract_api import Api, absent_node, pod
+from contract.contract_api import Api, absent_node, pod
 from support.kubectl import KubectlError
 
 Run = Callable[..., Any]

@@ -2,7 +2,7 @@
 
 import msgspec
 import pytest
-from support.contract_api import Api, node_pod_probe
+from contract.contract_api import Api, node_pod_probe
 
 from kruise_probe.api.core import ExecAction, Probe
 from kruise_probe.api.meta import NamespacedName

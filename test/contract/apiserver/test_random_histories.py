@@ -15,12 +15,12 @@ from typing import Any
 
 import aiohttp
 import pytest
+from contract.contract_api import Api, ServerAddress, marker, node_pod_probe, pod
+from contract.contract_rows import compared, normalised
+from contract.histories import HistoryClient
+from contract.history_steps import CLUSTER_SCOPED, SENTINELS, HistoryStep, histories
 from hypothesis import HealthCheck, Phase, given, settings
 from support.api_server import ApiServer
-from support.contract_api import Api, ServerAddress, marker, node_pod_probe, pod
-from support.contract_rows import compared, normalised
-from support.histories import HistoryClient
-from support.history_steps import CLUSTER_SCOPED, SENTINELS, HistoryStep, histories
 
 from kruise_probe.manifests.crds import all_crds
 

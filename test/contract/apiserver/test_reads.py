@@ -3,9 +3,9 @@
 from typing import Any, Final
 
 import pytest
-from support import contract_api
-from support.contract_api import TABLE, Api, marker
-from support.contract_rows import ABSENT, Part, Step, made, run, step
+from contract import contract_api
+from contract.contract_api import TABLE, Api, marker
+from contract.contract_rows import ABSENT, Part, Step, made, run, step
 from support.wire import Json
 
 

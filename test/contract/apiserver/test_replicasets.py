@@ -5,9 +5,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from support import contract_rows
-from support.contract_api import Api
-from support.contract_rows import ABSENT, Part, step
+from contract import contract_rows
+from contract.contract_api import Api
+from contract.contract_rows import ABSENT, Part, step
 from support.programs import until
 from support.target import status_of
 

@@ -5,9 +5,9 @@ from functools import partial
 from typing import Any, Final
 
 import pytest
-from support import contract_api
-from support.contract_api import Api, marker
-from support.contract_rows import ABSENT, Part, Step, compared, made, normalised, run, step
+from contract import contract_api
+from contract.contract_api import Api, marker
+from contract.contract_rows import ABSENT, Part, Step, compared, made, normalised, run, step
 from support.wire import Json
 
 Cases = Mapping[str, Sequence[Step]]

@@ -3,7 +3,7 @@
 from typing import Any, NamedTuple
 
 import pytest
-from support.contract_api import Api, absent_node, marker, pod
+from contract.contract_api import Api, absent_node, marker, pod
 
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 STREAMING = {

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from support.embedded_runtime import embedded_runtime
+from contract.embedded_runtime import embedded_runtime
 from support.fake_runtime import ExecCall, ScriptedRuntime, served
 from support.kubectl import Kubectl, Object
 from support.patience import PATIENCE_SECONDS

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 import pytest
-from support.contract_api import node_pod_probe
+from contract.contract_api import node_pod_probe
+from contract.embedded_runtime import EmbeddedRuntime, embedded_runtime
 from support.control_plane import ControlPlane
-from support.embedded_runtime import EmbeddedRuntime, embedded_runtime
 from support.hollow import CONDITION, LABEL, Daemons, Hollow, probe
 from support.kruise_crds import kruise_crds
 from support.kubectl import Kubectl

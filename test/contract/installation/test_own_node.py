@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import pytest
-from support.account import TextResponse, TokenClient
-from support.contract_api import node_pod_probe
+from contract.account import TextResponse, TokenClient
+from contract.contract_api import node_pod_probe
 from support.kubectl import Kubectl
 from support.patience import PATIENCE_SECONDS
 from support.real_node import apart

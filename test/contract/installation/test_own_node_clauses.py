@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 import aiohttp
 import pytest
+from contract.contract_api import MERGE, Api, ApiResponse, node_pod_probe, target_of
 from support import programs
-from support.contract_api import MERGE, Api, ApiResponse, node_pod_probe, target_of
 from support.kubectl import Kubectl
 from support.real_node import apart
 from support.wire import Json

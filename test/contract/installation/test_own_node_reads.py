@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import pytest
 import yaml
-from support.account import TokenClient
-from support.contract_api import node_pod_probe
+from contract.account import TokenClient
+from contract.contract_api import node_pod_probe
 from support.control_plane import ControlPlane, second_api_server
 from support.kubectl import Kubectl, KubectlError
 from support.pages import block

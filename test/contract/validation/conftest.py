@@ -7,8 +7,8 @@ from pathlib import Path
 
 import aiohttp
 import pytest
+from contract.contract_api import Api, ServerAddress
 from support.api_server import ApiServer
-from support.contract_api import Api, ServerAddress
 
 Session = Callable[[Callable[[Api], Awaitable[None]]], None]
 

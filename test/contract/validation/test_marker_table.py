@@ -5,8 +5,8 @@ from typing import Any
 
 import msgspec
 import pytest
+from contract.contract_api import COPIES, DEFINITIONS, Api, ApiResponse, in_own_group
 from support import programs
-from support.contract_api import COPIES, DEFINITIONS, Api, ApiResponse, in_own_group
 from support.marker_table import INCOMPLETE, INVALID, VALID, Row, edited, policy
 from support.wire import typed
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from support.contract_api import Api, pod
+from contract.contract_api import Api, pod
 from support.other_controllers import GAME, HASH, SANDBOX
 
 

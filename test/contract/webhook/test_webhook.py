@@ -13,11 +13,19 @@ from typing import NamedTuple
 import aiohttp
 import msgspec
 import pytest
+from contract.contract_api import (
+    COPIES,
+    DEFINITIONS,
+    Api,
+    ApiResponse,
+    in_own_group,
+    pod,
+    target_of,
+)
 from support import programs
 from support.background import background
 from support.builders import marker_wire, probe_wire
 from support.cases import cases
-from support.contract_api import COPIES, DEFINITIONS, Api, ApiResponse, in_own_group, pod, target_of
 from support.kruise_crds import kruise_crds
 from support.marker_table import GOOD
 from support.patience import PATIENCE_SECONDS

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
+from integration.usage_namespace import UsageNamespace
 from support.playground import ControlledPlayground, new_namespace
-from support.usage_namespace import UsageNamespace
 
 from kruise_probe.api.names import SYSTEM_NAMESPACE
 from kruise_probe.cli.reading import Following, Reader

@@ -13,12 +13,12 @@ from pathlib import Path
 import aiohttp
 import pytest
 import yaml
+from integration.usage_namespace import UsageNamespace
 from prometheus_client.parser import text_string_to_metric_families
 from support import programs
 from support.patience import PATIENCE_SECONDS
 from support.playground import ControlledPlayground
 from support.shell import run
-from support.usage_namespace import UsageNamespace
 
 ROOT = Path(__file__).parents[3]
 DASHBOARD = json.loads((ROOT / "config/prometheus/dashboard.json").read_text())

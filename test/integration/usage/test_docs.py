@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 import yaml
+from integration.usage_namespace import UsageNamespace
 from support.cases import cases
 from support.pages import ROOT, Block, block, blocks, blocks_of
 from support.playground import ControlledPlayground
 from support.shell import Ran, run
-from support.usage_namespace import UsageNamespace
 
 from kruise_probe_playground.documents import SAMPLE, objects_for
 

@@ -3,10 +3,10 @@
 from pathlib import Path
 
 import yaml
+from integration.usage_namespace import UsageNamespace
 from support.cases import cases
 from support.programs import until
 from support.shell import Ran, run
-from support.usage_namespace import UsageNamespace
 from support.wire import Json, typed
 
 CONDITION = "example.com/checked"

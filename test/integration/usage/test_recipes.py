@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 import yaml
+from integration.usage_namespace import UsageNamespace
 from support.files import write_at_once
 from support.pages import ROOT, Block, block, blocks_of
 from support.playground import ControlledPlayground, stopped
 from support.shell import environment
 from support.target import annotations, condition, labels, marker_path, pod_path
-from support.usage_namespace import UsageNamespace
 from support.wire import Json, typed
 
 from kruise_probe_playground.documents import objects_for

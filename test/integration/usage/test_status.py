@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 import pytest_asyncio
 import yaml
+from integration.usage_namespace import UsageNamespace
 from support.cases import cases
 from support.patience import PATIENCE_SECONDS
 from support.playground import ControlledPlayground
 from support.programs import until
 from support.shell import Ran, environment, run
-from support.usage_namespace import UsageNamespace
 from support.wire import Json
 
 from kruise_probe_playground.apiserver.failures import Failure

@@ -7,10 +7,10 @@ from datetime import timedelta
 from random import Random
 from typing import Any
 
+from simulation.world import NAMESPACE, NODE_NAMES, POD_NAMES, World
 from support import strategies
 from support.builders import marker_wire, pod_wire, probe_wire
 from support.fake_runtime import FakeContainer
-from support.simulation.world import NAMESPACE, NODE_NAMES, POD_NAMES, World
 from support.wire import Json
 
 from kruise_probe.api.kinds import Resource

@@ -4,7 +4,7 @@ from datetime import datetime
 from typing import Any
 
 import msgspec
-from support.simulation.world import World
+from simulation.world import World
 from support.wire import Json
 
 from kruise_probe.api.names import REASON_PROBE_REMOVED

@@ -11,16 +11,16 @@ from random import Random
 from typing import Any, NamedTuple
 
 import msgspec
-from support.fake_runtime import EPOCH, ExecCall, FakeContainer, ScriptedRuntime
-from support.simulation.loop import SimulatedLoop
-from support.simulation.network import Sent
-from support.simulation.processes import (
+from simulation.loop import SimulatedLoop
+from simulation.network import Sent
+from simulation.processes import (
     SimulatedDaemon,
     SimulatedManager,
     SimulatedProcess,
     Surroundings,
 )
-from support.simulation.servers import ApiServers
+from simulation.servers import ApiServers
+from support.fake_runtime import EPOCH, ExecCall, FakeContainer, ScriptedRuntime
 from support.wire import Json
 
 from kruise_probe.api.kinds import Resource

@@ -12,8 +12,8 @@ from contextvars import Context
 from random import Random
 from typing import Any, NamedTuple, TypeVar
 
-from support.simulation.loop import PROCESS
-from support.simulation.servers import ApiServers, refusal
+from simulation.loop import PROCESS
+from simulation.servers import ApiServers, refusal
 
 from kruise_probe.api.errors import ConnectionFailed
 from kruise_probe.client.config import ClusterConfig

@@ -1,8 +1,8 @@
 """Faults of a simulated cluster. A fault that has a duration ends by itself."""
 
+from simulation.network import QUIET, Chances
+from simulation.world import World
 from support.api_server import expire_store
-from support.simulation.network import QUIET, Chances
-from support.simulation.world import World
 
 from kruise_probe.daemon.cri.runtime import RuntimeUnavailable
 

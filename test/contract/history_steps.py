@@ -8,8 +8,8 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
+from contract.contract_api import MERGE, STRATEGIC
 from hypothesis import strategies as st
-from support.contract_api import MERGE, STRATEGIC
 from support.wire import Json
 
 NAMES = ("a", "b", "c", "d")

@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any, NamedTuple
 
-from support.simulation import edits, faults
-from support.simulation.world import (
+from simulation import edits, faults
+from simulation.world import (
     APPS,
     DAEMONS,
     MANAGERS,

@@ -8,7 +8,7 @@ import re
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
-from support.contract_api import MERGE, STRATEGIC, Api, ApiResponse, absent_node
+from contract.contract_api import MERGE, STRATEGIC, Api, ApiResponse, absent_node
 from support.wire import Json
 
 ABSENT: Final = "(absent)"

@@ -3,9 +3,9 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from support.contract_api import Api, ApiResponse
-from support.contract_rows import normalised
-from support.history_steps import CLUSTER_SCOPED, HistoryStep
+from contract.contract_api import Api, ApiResponse
+from contract.contract_rows import normalised
+from contract.history_steps import CLUSTER_SCOPED, HistoryStep
 from support.wire import Json
 
 

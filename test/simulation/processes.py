@@ -17,10 +17,10 @@ from typing import cast
 from unittest.mock import patch
 
 from prometheus_client import CollectorRegistry
+from simulation.loop import PROCESS
+from simulation.network import CONFIG, FaultyConnection, Sent
+from simulation.servers import ApiServers
 from support.fake_runtime import ScriptedRuntime
-from support.simulation.loop import PROCESS
-from support.simulation.network import CONFIG, FaultyConnection, Sent
-from support.simulation.servers import ApiServers
 
 from kruise_probe.api.errors import FatalError
 from kruise_probe.api.meta import HostPort

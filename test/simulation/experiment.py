@@ -13,11 +13,11 @@ Each function raises `Failed` with the oracle that does not hold.
 import asyncio
 from typing import Any
 
-from support.simulation.acto import BASE, Property, edited
-from support.simulation.edits import populate
-from support.simulation.looks import differences, looks
-from support.simulation.runner import STEP_SECONDS, Failed, from_scratch, simulated
-from support.simulation.world import World
+from simulation.acto import BASE, Property, edited
+from simulation.edits import populate
+from simulation.looks import differences, looks
+from simulation.runner import STEP_SECONDS, Failed, from_scratch, simulated
+from simulation.world import World
 from support.wire import Json
 
 from kruise_probe.api.resources import MARKERS

@@ -7,13 +7,13 @@ from contextlib import contextmanager
 from random import Random
 from typing import NamedTuple
 
-from support.simulation import edits
-from support.simulation.looks import differences, looks, wrong_times
-from support.simulation.loop import SimulatedLoop, capture_logs
-from support.simulation.plan import EDITING_SECONDS, STEADY_AT_SECONDS, SimulationPlan, shrink
-from support.simulation.processes import own_metrics
-from support.simulation.safety import Safety
-from support.simulation.world import NODE_NAMES, SimulationEvent, World
+from simulation import edits
+from simulation.looks import differences, looks, wrong_times
+from simulation.loop import SimulatedLoop, capture_logs
+from simulation.plan import EDITING_SECONDS, STEADY_AT_SECONDS, SimulationPlan, shrink
+from simulation.processes import own_metrics
+from simulation.safety import Safety
+from simulation.world import NODE_NAMES, SimulationEvent, World
 from support.wire import Json
 
 from kruise_probe.api.names import daemon_lease_name

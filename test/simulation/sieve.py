@@ -10,9 +10,9 @@ Differs: no reference traces; each run must end as from scratch, which is strong
 
 from collections.abc import Iterator
 
-from support.simulation import faults
-from support.simulation.plan import PlanStep, SimulationPlan
-from support.simulation.world import DAEMONS, MANAGERS, Commit, World
+from simulation import faults
+from simulation.plan import PlanStep, SimulationPlan
+from simulation.world import DAEMONS, MANAGERS, Commit, World
 
 HISTORY = (
     PlanStep(1.0, "put_marker", ("way", 3)),

@@ -1,8 +1,8 @@
 """Oracle (d): what must hold at every step, whatever fails."""
 
-from support.simulation.looks import OURS
-from support.simulation.network import WRITES, Sent
-from support.simulation.world import DAEMONS, MANAGERS, Commit, World
+from simulation.looks import OURS
+from simulation.network import WRITES, Sent
+from simulation.world import DAEMONS, MANAGERS, Commit, World
 from support.wire import Json
 
 from kruise_probe.api.resources import MARKERS, PODS
