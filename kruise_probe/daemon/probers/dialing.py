@@ -33,7 +33,9 @@ READ_BYTES: Final = 4 * 1024
 """Limit of one read. Parsing that much takes 5 ms at worst."""
 
 _RESPONSE_SECONDS: Final = 0.002
-"""Most responses arrive within it. A timer uses less CPU than epoll, which needs a registration and its removal."""
+"""Most responses arrive within it. A timer uses less CPU than epoll, which needs a registration and its removal.
+
+The waits end at its multiples, so the event loop wakes once for all attempts that are due together."""
 _RESET: Final = struct.pack("ii", 1, 0)
 _NO_FIN_WAIT: Final = -1
 """For TCP_LINGER2: a closed socket resets the connection instead of waiting for the peer's FIN, see tcp(7)."""
@@ -154,7 +156,7 @@ class Connection:
             async with asyncio.timeout_at(self._deadline), _turns(self._loop):
                 await asyncio.sleep(0)
         else:
-            await asyncio.sleep(_RESPONSE_SECONDS)
+            await asyncio.sleep(2 * _RESPONSE_SECONDS - self._loop.time() % _RESPONSE_SECONDS)
         self._has_read = True
         while (data := self._receive_nowait()) is None:
             await self._readable()
