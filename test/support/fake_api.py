@@ -52,11 +52,14 @@ class Write(NamedTuple):
     subresource: str = ""
 
 
-def refusing(error: Exception, *, kind: str = "", name: str = "") -> Callable[[Write], None]:
-    """What `FakeApi.before` does if the server refuses writes of this kind or this name; "" is any."""
+def refusing(
+    error: Exception, *, kind: str = "", name: str = "", subresource: str | None = None
+) -> Callable[[Write], None]:
+    """What `FakeApi.before` does if the server refuses these writes; "" is any kind or name, None any subresource."""
 
     def refuse(write: Write) -> None:
-        if kind in ("", write.kind) and name in ("", write.key.name):
+        same = kind in ("", write.kind) and name in ("", write.key.name)
+        if same and subresource in (None, write.subresource):
             raise error
 
     return refuse
@@ -101,6 +104,7 @@ class FakeApi:
     """The requests of the manager; its `sources` feed informers.
 
     Attributes:
+        watched: the namespace of each informer, by the plural of its kind.
         writes: what the manager wrote, in order, refused requests included; without events.
         events: what the manager recorded as events, each occurrence.
         before: called with each write before it is done; may raise its error.
@@ -114,6 +118,7 @@ class FakeApi:
         self.sources: dict[str, LaggingSource] = {
             each.plural: LaggingSource() for each in (PODS, MARKERS, NODES, NODE_POD_PROBES, LEASES)
         }
+        self.watched: dict[str, str] = {}
         self.writes: list[Write] = []
         self.events: list[RecordedEvent] = []
         self.before: Callable[[Write], None] = lambda write: None
@@ -123,6 +128,11 @@ class FakeApi:
         self.latency_seconds: dict[str, float] = {}
         self._wire: dict[tuple[str, NamespacedName], Json] = {}
         self._uids = 0
+
+    def source(self, resource: Resource[Any], namespace: str) -> LaggingSource:
+        """The source of an informer."""
+        self.watched[resource.plural] = namespace
+        return self.sources[resource.plural]
 
     def count(self, kind: str = "", since: int = 0) -> Counter[str]:
         """Writes by kind and subresource (`Pod/status`), from the `since`-th on."""

@@ -42,6 +42,15 @@ def stamp(obj: Any, resource_version: str) -> Any:
     return msgspec.structs.replace(obj, resource_version=resource_version)
 
 
+def raising(error: Exception) -> Callable[..., None]:
+    """A hook that always raises this error."""
+
+    def hook(*_: object) -> None:
+        raise error
+
+    return hook
+
+
 class SourceRequest(NamedTuple):
     """A request that the source received; `at` is loop time."""
 

@@ -11,7 +11,9 @@ from support.builders import (
     node_wire,
     pod_status_wire,
     pod_wire,
+    policy_wire,
     probe_wire,
+    state_wire,
 )
 from support.fake_api import FakeApi
 from support.running_manager import loop_clock, running_manager, settle
@@ -20,6 +22,17 @@ from support.wire import Json
 from kruise_probe.api.kinds import Resource
 from kruise_probe.api.resources import LEASES, MARKERS, NODE_POD_PROBES, NODES, PODS
 from kruise_probe.api.times import format_micro_time
+
+C = "example.com/healthy"
+POLICIES = (
+    policy_wire("Succeeded", {"healthy": "true"}, {"cost": "10"}),
+    policy_wire("Failed", {"sick": "true"}),
+)
+
+Marks = tuple[dict[str, str], dict[str, str], set[str]]
+"""Labels, annotations and types of conditions of a pod."""
+MARKED: Marks = ({"healthy": "true"}, {"cost": "10"}, {C})
+BARE: Marks = ({}, {}, set())
 
 
 class Scene(FakeApi):
@@ -58,6 +71,22 @@ class Scene(FakeApi):
         wire = self.read(PODS, pod)
         self.publish(pod_status_wire(wire, *states), node=wire["spec"]["nodeName"])
         await settle(seconds)
+
+    async def report_each(self, *states: str, message: str = "", seconds: float = 4.0) -> None:
+        """The daemons publish these states of `web-1`, `web-2` …"""
+        for number, state in enumerate(states, start=1):
+            result = state_wire(state=state, message=message)
+            await self.report(result, pod=f"web-{number}", seconds=0)
+        await settle(seconds)
+
+    @asynccontextmanager
+    async def reported(
+        self, *states: str, message: str = "", **options: Any
+    ) -> AsyncIterator[None]:
+        """A running manager that has written these states of `web-1`, `web-2` …"""
+        async with self.running(**options):
+            await self.report_each(*states, message=message)
+            yield
 
     @asynccontextmanager
     async def lagging(self, resource: Resource[Any]) -> AsyncIterator[None]:
@@ -118,13 +147,12 @@ class Scene(FakeApi):
         found = self.read(PODS, pod)["status"]["conditions"]
         return {each["type"]: each for each in found if each["type"] != "Initialized"}
 
-    def condition(self, type: str = "example.com/healthy", pod: str = "web-0") -> tuple[str, str]:
+    def condition(self, type: str = C, pod: str = "web-0") -> tuple[str, str]:
         """Its status and its reason, empty if there is none."""
         found = self.conditions(pod).get(type, {})
         return found.get("status", ""), found.get("reason", "")
 
-    def marks(self, pod: str = "web-0") -> tuple[dict[str, str], dict[str, str], set[str]]:
-        """Labels, annotations and types of conditions."""
+    def marks(self, pod: str = "web-0") -> Marks:
         return self.labels(pod), self.annotations(pod), set(self.conditions(pod))
 
     def probes(self, node: str = "node-1") -> dict[str, list[str]]:

@@ -24,14 +24,6 @@ def large_probe(size: int, **more: Any) -> Json:
 
 
 @pytest.fixture
-def api() -> Scene:
-    """One pod on one node."""
-    api = Scene()
-    api.put_node("node-1", "web-0")
-    return api
-
-
-@pytest.fixture
 def crowded() -> Scene:
     """One node, and more pods of 60 KB each than its NodePodProbe has room for."""
     api = Scene()
@@ -112,6 +104,7 @@ async def test_an_edit_over_the_limit_of_an_entry_is_reported(api: Scene) -> Non
 async def test_a_marker_over_the_limit_reports_it_and_follows_when_one_is_deleted(
     api: Scene,
 ) -> None:
+    api.remove(MARKERS, "web")
     for number in range(MARKERS_PER_POD + 2):
         created = f"2026-01-01T00:{number // 60:02}:{number % 60:02}Z"
         api.put_marker(probe_wire("p", condition=f"c/{number}"), name=f"m{number}", created=created)

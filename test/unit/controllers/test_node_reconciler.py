@@ -1,7 +1,5 @@
 """NodePodProbes exist with their Nodes, and hold the probes of their pods. The whole product over a fake API server."""
 
-from typing import TypeVar
-
 import pytest
 from support.builders import (
     container_wire,
@@ -13,16 +11,13 @@ from support.builders import (
 )
 from support.cases import cases
 from support.fake_api import Write, refusing
-from support.metrics import metric
+from support.metrics import counted
 from support.running_manager import settle
 from support.scene import Scene, scene
 from support.wire import Json
 
 from kruise_probe.api.errors import ServerError
-from kruise_probe.api.kinds import KubeObject
 from kruise_probe.api.resources import MARKERS, NODE_POD_PROBES, NODES, PODS
-
-T = TypeVar("T", bound=KubeObject)
 
 PROBE = {"name": "web#healthy", "containerName": "main", "probe": {"exec": {"command": ["true"]}}}
 ENTRY = {
@@ -136,13 +131,12 @@ async def test_a_container_with_a_startup_probe_is_planned_once_it_has_started(a
 
 
 TWICE = ENTRY | {"probes": [PROBE | {"probe": {"exec": {"command": ["false"]}}}, PROBE]}
-WITHOUT_IP = {"name": "x", "namespace": "y", "uid": "z"}
 
 
 @cases(
     "damage",
     emptied={"spec": {"podProbes": None}},
-    replaced={"spec": {"podProbes": [WITHOUT_IP | {"IP": ""}]}},
+    replaced={"spec": {"podProbes": [{"name": "x", "namespace": "y", "uid": "z"}]}},
     duplicated={"spec": {"podProbes": [TWICE]}},
     disowned={"metadata": {"ownerReferences": None}},
     deleted=None,
@@ -156,12 +150,6 @@ async def test_a_nodepodprobe_edited_by_hand_is_reverted(api: Scene, damage: Jso
         assert (entries(api), owners(api)) == ([ENTRY], [OWNER])
 
 
-async def test_an_entry_without_ip_is_replaced(api: Scene) -> None:
-    api.put(NODE_POD_PROBES, npp_wire(entries=[WITHOUT_IP]))
-    async with api.running():
-        assert entries(api) == [ENTRY]
-
-
 async def test_a_nodepodprobe_that_the_cache_never_shows_is_reported(api: Scene) -> None:
     async with api.running():
         async with api.lagging(NODE_POD_PROBES):
@@ -173,85 +161,6 @@ async def test_a_nodepodprobe_that_the_cache_never_shows_is_reported(api: Scene)
             assert "node-2: 409" in api.says("Synced")[2]
         assert api.probes("node-2") == {"web-2": ["web#healthy"]}
         assert api.status()["nodesBehind"] == 0
-
-
-class TestNodes:
-    async def test_the_nodepodprobe_is_deleted_with_its_node(self, api: Scene) -> None:
-        async with api.running():
-            await api.drop(NODES, "node-1")
-            assert api.find(NODE_POD_PROBES, "node-1") is None
-            await api.change(PODS, "web-0", {"status": {"podIP": "127.9.9.9"}})
-            assert api.find(NODE_POD_PROBES, "node-1") is None
-
-    async def test_a_nodepodprobe_without_a_node_is_deleted(self, api: Scene) -> None:
-        api.put(NODE_POD_PROBES, npp_wire("long-gone"))
-        await api.run()
-        assert api.find(NODE_POD_PROBES, "long-gone") is None
-
-    @pytest.mark.parametrize("former", [["former"], ["former", "uid-node-1"]])
-    async def test_a_recreated_node_becomes_the_only_owner(
-        self, api: Scene, former: list[str]
-    ) -> None:
-        wire = npp_wire()
-        wire["metadata"]["ownerReferences"] = [{**OWNER, "uid": uid} for uid in former]
-        api.put(NODE_POD_PROBES, wire)
-        await api.run()
-        assert owners(api) == [OWNER]
-        assert api.count("NodePodProbe") == {"NodePodProbe": 1}
-
-    async def test_a_nodepodprobe_that_others_delete_with_its_node_is_no_error(
-        self, api: Scene
-    ) -> None:
-        """The garbage collector deletes it as well, as the Node owns it."""
-
-        def collect(write: Write) -> None:
-            if write.verb == "delete":
-                api.remove(NODE_POD_PROBES, "node-1")
-
-        errors = "controller_runtime_reconcile_errors_total"
-        async with api.running():
-            before = metric(errors, controller="nodepodprobe")
-            api.before = collect
-            await api.drop(NODES, "node-1", seconds=60)
-            assert metric(errors, controller="nodepodprobe") == before
-        assert api.count("NodePodProbe") == {"NodePodProbe": 2}
-
-    async def test_a_recreated_nodepodprobe_is_not_deleted(self, api: Scene) -> None:
-        def another_comes_first(write: Write) -> None:
-            if write.verb == "delete":
-                api.remove(NODE_POD_PROBES, "node-2")
-                api.put_node("node-2")
-                anew = npp_wire("node-2", owner_uid="uid-node-2")
-                api.put(NODE_POD_PROBES, anew | {"metadata": anew["metadata"] | {"uid": "anew"}})
-
-        api.put(NODE_POD_PROBES, npp_wire("node-2"))
-        api.before = another_comes_first
-        await api.run(seconds=60)
-        assert api.read(NODE_POD_PROBES, "node-2")["metadata"]["uid"] == "anew"
-        assert [each.verb for each in api.writes].count("delete") == 1
-
-    async def test_the_nodepodprobe_of_a_node_that_becomes_virtual_is_deleted(
-        self, api: Scene
-    ) -> None:
-        async with api.running():
-            await api.change(NODES, "node-1", {"metadata": {"labels": {"type": "virtual-kubelet"}}})
-        assert api.find(NODE_POD_PROBES, "node-1") is None
-
-    async def test_a_failing_node_delays_no_other_and_its_marker_reports_the_error(
-        self, api: Scene
-    ) -> None:
-        api.put_node("node-2", "web-2")
-        api.before = refusing(ServerError("etcd is on holiday"), kind="NodePodProbe", name="node-1")
-        async with api.running():
-            assert api.probes("node-2") == {"web-2": ["web#healthy"]}
-            status, _, message = api.says("Synced")
-            assert (status, api.status()["nodesBehind"]) == ("False", 1)
-            assert api.status()["observedGeneration"] == 1
-            assert "node-1: " in message
-            assert "etcd is on holiday" in message
-            await api.recover()
-            assert api.probes() == {"web-0": ["web#healthy"]}
-            assert api.status()["nodesBehind"] == 0
 
 
 def prune_mode(wire: Json) -> None:
@@ -292,33 +201,6 @@ async def test_entries_that_the_crd_prunes_or_defaults_are_written_once(api: Sce
         assert api.probes() == {"web-0": ["web#healthy"]}
 
 
-class TestOneNamespaceOnly:
-    async def test_entries_of_other_namespaces_are_not_changed(self, api: Scene) -> None:
-        api.put(NODE_POD_PROBES, npp_wire(entries=[THEIRS]))
-        async with api.running(namespace="default"):
-            assert api.probes().keys() == {"web-0", "db-0"}
-            await api.drop(MARKERS, "web")
-            assert entries(api) == [THEIRS]
-
-    async def test_entries_that_others_just_wrote_are_kept(self, api: Scene) -> None:
-        async with api.running(namespace="default"):
-            async with api.lagging(NODE_POD_PROBES):
-                both = {"spec": {"podProbes": [*entries(api), THEIRS]}}
-                api.edit(NODE_POD_PROBES, "node-1", both)
-                before = len(api.writes)
-                api.put(PODS, pod_wire("web-1"))
-                await settle(1)
-                assert api.probes().keys() == {"web-0", "db-0"}
-                assert api.count("NodePodProbe", since=before)["NodePodProbe"] <= 10
-            assert api.probes().keys() == {"web-0", "web-1", "db-0"}
-
-    async def test_results_of_other_namespaces_are_ignored(self, api: Scene) -> None:
-        async with api.running(namespace="default"):
-            api.publish(pod_status_wire(pod_wire("db-0", namespace="other"), state_wire("db#up")))
-            await settle()
-        assert api.count("Pod") == {}
-
-
 async def test_1000_pods_on_250_nodes_cause_no_conflict() -> None:
     api = Scene()
     api.put_marker(probe_wire())
@@ -339,3 +221,105 @@ async def test_1000_pods_on_250_nodes_cause_no_conflict() -> None:
     assert api.count("Pod", since=before) == {"Pod/status": 1000}
     probes = [probe for node in nodes for each in entries(api, node) for probe in each["probes"]]
     assert {each["probe"]["periodSeconds"] for each in probes} == {3}
+
+
+@cases("end", deleted=None, becomes_virtual={"labels": {"type": "virtual-kubelet"}})
+async def test_the_nodepodprobe_is_deleted_with_its_node(api: Scene, end: Json | None) -> None:
+    async with api.running():
+        if end:
+            await api.change(NODES, "node-1", {"metadata": end})
+        else:
+            await api.drop(NODES, "node-1")
+        assert api.find(NODE_POD_PROBES, "node-1") is None
+        await api.change(PODS, "web-0", {"status": {"podIP": "127.9.9.9"}})
+        assert api.find(NODE_POD_PROBES, "node-1") is None
+
+
+async def test_a_nodepodprobe_without_a_node_is_deleted(api: Scene) -> None:
+    api.put(NODE_POD_PROBES, npp_wire("long-gone"))
+    await api.run()
+    assert api.find(NODE_POD_PROBES, "long-gone") is None
+
+
+@pytest.mark.parametrize("former", [["former"], ["former", "uid-node-1"]])
+async def test_a_recreated_node_becomes_the_only_owner(api: Scene, former: list[str]) -> None:
+    wire = npp_wire()
+    wire["metadata"]["ownerReferences"] = [{**OWNER, "uid": uid} for uid in former]
+    api.put(NODE_POD_PROBES, wire)
+    await api.run()
+    assert owners(api) == [OWNER]
+    assert api.count("NodePodProbe") == {"NodePodProbe": 1}
+
+
+async def test_a_nodepodprobe_that_others_delete_with_its_node_is_no_error(api: Scene) -> None:
+    """The garbage collector deletes it as well, as the Node owns it."""
+
+    def collect(write: Write) -> None:
+        if write.verb == "delete":
+            api.remove(NODE_POD_PROBES, "node-1")
+
+    async with api.running():
+        errors = counted("controller_runtime_reconcile_errors_total", controller="nodepodprobe")
+        api.before = collect
+        await api.drop(NODES, "node-1", seconds=60)
+        assert errors() == 0
+    assert api.count("NodePodProbe") == {"NodePodProbe": 2}
+
+
+async def test_a_recreated_nodepodprobe_is_not_deleted(api: Scene) -> None:
+    def another_comes_first(write: Write) -> None:
+        if write.verb == "delete":
+            api.remove(NODE_POD_PROBES, "node-2")
+            api.put_node("node-2")
+            anew = npp_wire("node-2", owner_uid="uid-node-2")
+            api.put(NODE_POD_PROBES, anew | {"metadata": anew["metadata"] | {"uid": "anew"}})
+
+    api.put(NODE_POD_PROBES, npp_wire("node-2"))
+    api.before = another_comes_first
+    await api.run(seconds=60)
+    assert api.read(NODE_POD_PROBES, "node-2")["metadata"]["uid"] == "anew"
+    assert [each.verb for each in api.writes].count("delete") == 1
+
+
+async def test_a_failing_node_delays_no_other_and_its_marker_reports_the_error(api: Scene) -> None:
+    api.put_node("node-2", "web-2")
+    api.before = refusing(ServerError("etcd is on holiday"), kind="NodePodProbe", name="node-1")
+    async with api.running():
+        assert api.probes("node-2") == {"web-2": ["web#healthy"]}
+        status, _, message = api.says("Synced")
+        assert (status, api.status()["nodesBehind"]) == ("False", 1)
+        assert "node-1: " in message
+        assert "etcd is on holiday" in message
+        await api.change_probes(probe_wire(periodSeconds=9))
+        assert api.status()["observedGeneration"] == 2
+        await api.recover()
+        assert api.probes() == {"web-0": ["web#healthy"]}
+        assert api.status()["nodesBehind"] == 0
+
+
+async def test_entries_of_other_namespaces_are_not_changed(api: Scene) -> None:
+    api.put(NODE_POD_PROBES, npp_wire(entries=[THEIRS]))
+    async with api.running(namespace="default"):
+        assert api.probes().keys() == {"web-0", "db-0"}
+        await api.drop(MARKERS, "web")
+        assert entries(api) == [THEIRS]
+
+
+async def test_entries_that_others_just_wrote_are_kept(api: Scene) -> None:
+    async with api.running(namespace="default"):
+        async with api.lagging(NODE_POD_PROBES):
+            both = {"spec": {"podProbes": [*entries(api), THEIRS]}}
+            api.edit(NODE_POD_PROBES, "node-1", both)
+            before = len(api.writes)
+            api.put(PODS, pod_wire("web-1"))
+            await settle(1)
+            assert api.probes().keys() == {"web-0", "db-0"}
+            assert api.count("NodePodProbe", since=before)["NodePodProbe"] <= 10
+        assert api.probes().keys() == {"web-0", "web-1", "db-0"}
+
+
+async def test_results_of_other_namespaces_are_ignored(api: Scene) -> None:
+    async with api.running(namespace="default"):
+        api.publish(pod_status_wire(pod_wire("db-0", namespace="other"), state_wire("db#up")))
+        await settle()
+    assert api.count("Pod") == {}

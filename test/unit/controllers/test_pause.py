@@ -5,19 +5,17 @@ from typing import Any, NamedTuple
 import pytest
 from support.builders import (
     node_wire,
-    policy_wire,
     probe_wire,
     state_wire,
 )
 from support.cases import cases
 from support.running_manager import settle
-from support.scene import Scene, scene
+from support.scene import C, Scene
 
 from kruise_probe.api.kinds import Resource
 from kruise_probe.api.names import PAUSED_ANNOTATION
 from kruise_probe.api.resources import MARKERS, NODES, PODS
 
-C = "example.com/healthy"
 FINE = state_wire(message="fine")
 PAUSED = ("True", "ProbePaused")
 
@@ -32,15 +30,6 @@ POD = Annotated(PODS, "web-0")
 either = pytest.mark.parametrize(
     "where", [pytest.param(MARKER, id="marker"), pytest.param(POD, id="pod")]
 )
-
-
-@pytest.fixture
-def api() -> Scene:
-    policies = (
-        policy_wire("Succeeded", {"healthy": "true"}),
-        policy_wire("Failed", {"sick": "true"}),
-    )
-    return scene(*policies)
 
 
 async def annotate(api: Scene, where: Annotated, value: str | None = "true") -> None:
@@ -91,17 +80,6 @@ async def test_only_the_value_true_pauses(api: Scene, where: Annotated, value: s
         await annotate(api, where, value)
         assert api.probes() == {"web-0": ["web#healthy"]}
         assert api.condition() == ("True", "")
-
-
-async def test_a_probe_stays_paused_while_marker_or_pod_is(api: Scene) -> None:
-    async with api.running(FINE):
-        await pause(api, POD)
-        writes = len(api.writes)
-        await pause(api, MARKER)
-        await annotate(api, POD, None)
-        assert api.probes() == {}
-        assert api.count("Pod", since=writes) == {}
-        assert api.count("NodePodProbe", since=writes) == {}
 
 
 async def test_a_paused_marker_leaves_the_probes_of_others(api: Scene) -> None:
@@ -192,11 +170,3 @@ async def test_marks_of_a_serverless_pod_stay_while_paused(api: Scene, where: An
         assert api.labels() == {"healthy": "true"}
         await annotate(api, where, None)
         assert (api.labels(), api.condition()) == ({"sick": "true"}, ("False", ""))
-
-
-async def test_an_annotation_of_a_policy_cannot_pause(api: Scene) -> None:
-    policy = policy_wire("Succeeded", {"healthy": "true"}, {PAUSED_ANNOTATION: "true"})
-    api.put_marker(probe_wire(policies=[policy]))
-    async with api.running(FINE):
-        assert api.labels() == {"healthy": "true"}
-        assert api.probes() == {"web-0": ["web#healthy"]}

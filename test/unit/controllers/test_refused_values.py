@@ -1,0 +1,97 @@
+"""A value that the API server refuses. The whole product over a fake API server.
+
+Of two markers on one pod, `bad` writes the value; `web` writes a condition, a label and an annotation.
+"""
+
+import pytest
+from support.builders import policy_wire, probe_wire, state_wire
+from support.fake_api import Write
+from support.metrics import counted
+from support.running_manager import settle
+from support.scene import MARKED, C, Scene
+
+from kruise_probe.api.errors import Invalid, ServerError
+from kruise_probe.api.resources import MARKERS, PODS
+from kruise_probe.controllers.pod_reconciler import CONTESTED_SECONDS
+
+MEASURED = "kruise_probe_result_to_condition_seconds_count"
+BOTH = (state_wire("bad#healthy"), state_wire())
+
+
+@pytest.fixture
+def api(api: Scene) -> Scene:
+    probe = probe_wire(condition="c/bad", policies=[policy_wire(annotations={"worse": "low"})])
+    api.put_marker(probe, name="bad", created="2025-01-01T00:00:00Z")
+
+    def refuse(write: Write) -> None:
+        if "worse" in write.body.get("metadata", {}).get("annotations", {}):
+            raise Invalid('metadata.annotations[worse]: Invalid value: "low"', code=422)
+
+    api.before = refuse
+    return api
+
+
+async def test_a_refused_value_affects_its_own_marker_only(api: Scene) -> None:
+    async with api.running():
+        errors = counted("controller_runtime_reconcile_errors_total", controller="podmarks")
+        measured = counted(MEASURED)
+        await api.report(*BOTH, seconds=CONTESTED_SECONDS / 2)
+        assert api.marks() == (*MARKED[:2], {C, "c/bad"})
+        assert api.condition("c/bad") == ("True", "")
+        assert errors() > 0
+        await settle(6)
+        assert measured() == 1
+        _, reason, message = api.says(marker="bad")
+        assert reason == "PodNotMarked"
+        assert '422 metadata.annotations[worse]: Invalid value: "low"' in message
+        assert api.says()[1] == "AsExpected"
+        await api.change_probes(probe_wire(condition="c/bad"), marker="bad", seconds=2)
+        assert api.says(marker="bad")[1] == "AsExpected"
+
+
+async def test_a_refused_value_is_retried_with_backoff(api: Scene) -> None:
+    async with api.running():
+        await api.report(*BOTH, seconds=60)
+        before, measured = len(api.writes), counted(MEASURED)
+        await settle(600)
+        assert 1 <= api.count("Pod", since=before)["Pod/status"] <= 20
+        await api.recover(seconds=2000)
+        assert api.annotations() == {"cost": "10", "worse": "low"}
+        assert measured() == 0
+
+
+async def test_a_refused_value_does_not_keep_marks_of_a_deleted_marker(api: Scene) -> None:
+    async with api.running(state_wire()):
+        await api.report(*BOTH, seconds=0)
+        await api.drop(MARKERS, "web", seconds=10)
+        assert api.find(MARKERS, "web") is None
+        assert api.marks() == ({}, {}, {"c/bad"})
+
+
+async def test_a_failure_between_two_parts_is_retried(api: Scene) -> None:
+    refuse = api.before
+
+    def fail_once(write: Write) -> None:
+        refuse(write)
+        if api.count("Pod")["Pod/status"] == 2:
+            raise ServerError("no")
+
+    api.before = fail_once
+    async with api.running():
+        await api.report(*BOTH, seconds=5)
+        assert api.marks() == (*MARKED[:2], {C, "c/bad"})
+
+
+async def test_a_pod_deleted_during_its_write_is_no_error(api: Scene) -> None:
+    refuse = api.before
+
+    def go(write: Write) -> None:
+        refuse(write)
+        if write.kind == "Pod":
+            api.remove(PODS, "web-0")
+
+    api.before = go
+    async with api.running():
+        await api.report(*BOTH, seconds=60)
+        assert api.count("Pod") == {"Pod/status": 2}
+        assert api.says(marker="bad")[1] == "AsExpected"

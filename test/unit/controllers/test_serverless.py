@@ -1,0 +1,66 @@
+"""Pods of virtual nodes, whose provider runs the probes. The whole product over a fake API server."""
+
+import pytest
+from support.builders import node_wire, pod_wire, policy_wire, probe_wire
+from support.running_manager import settle
+from support.scene import Scene
+
+from kruise_probe.api.resources import NODE_POD_PROBES, NODES, PODS
+
+
+@pytest.fixture
+def api(api: Scene) -> Scene:
+    api.put(NODES, node_wire(labels={"type": "virtual-kubelet"}))
+    return api
+
+
+async def test_policies_follow_the_providers_conditions_both_ways(api: Scene) -> None:
+    async with api.running(serverless=True):
+        for status, label in (
+            ("True", "healthy"),
+            ("False", "sick"),
+            ("Unknown", "sick"),
+            ("True", "healthy"),
+        ):
+            await api.provider_reports(status)
+            assert api.labels() == {label: "true"}
+        assert api.counts() == (1, 1, 0, 0, 0)
+    assert api.find(NODE_POD_PROBES, "node-1") is None
+    assert all("status" not in each.body for each in api.writes if each.kind == "Pod")
+
+
+async def test_every_new_state_of_a_provider_is_applied_at_once(api: Scene) -> None:
+    async with api.running(serverless=True):
+        for number in range(40):
+            status, label = (("True", "healthy"), ("False", "sick"))[number % 2]
+            await api.provider_reports(status, seconds=0.1)
+            assert api.labels() == {label: "true"}
+
+
+async def test_messages_of_a_provider_are_normalised_and_have_the_limit_of_messages(
+    api: Scene,
+) -> None:
+    policy = policy_wire("Succeeded", from_message=[{"annotation": "line", "regex": "^n.*$"}])
+    api.put_marker(probe_wire(policies=[policy]))
+    async with api.running(serverless=True):
+        await api.provider_reports("True", "n0\n")
+        assert api.annotations() == {"line": "n0"}
+        before = len(api.writes)
+        for number in range(1, 20):
+            await api.provider_reports("True", f"n{number}\n", seconds=0.3)
+        assert api.count("Pod", since=before)["Pod/status"] <= 4
+        await settle(11)
+        assert api.annotations() == {"line": "n19"}
+
+
+async def test_a_marker_without_a_place_in_the_annotations_is_degraded(api: Scene) -> None:
+    full = {"kruise.io/podprobemarker-list": "other", "kruise.io/podprobe": "x" * 262_080}
+    api.put(PODS, pod_wire(annotations=full))
+    await api.run(serverless=True)
+    assert api.says()[1] == "AnnotationsFull"
+
+
+async def test_without_the_gate_nothing_is_written(api: Scene) -> None:
+    async with api.running(serverless=False):
+        await api.provider_reports("True")
+    assert api.count("Pod") == {}
