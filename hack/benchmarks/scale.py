@@ -21,8 +21,14 @@ from support.hollow import pod_object as hollow_pod
 from benchmarks import hollow, procfs
 from benchmarks.reporting import Row, emit, interpreter, machine_speed
 from kruise_probe.api.errors import Status, error_of
-from kruise_probe.api.kinds import EventType, KubeObject, ListPage, Resource, WatchEvent
-from kruise_probe.api.meta import NamespacedName
+from kruise_probe.api.meta import (
+    EventType,
+    KubeObject,
+    ListPage,
+    NamespacedName,
+    Resource,
+    WatchEvent,
+)
 from kruise_probe.api.resources import LEASES, MARKERS, NODE_POD_PROBES, NODES, PODS
 from kruise_probe.client.config import ClusterConfig
 from kruise_probe.controllers.product import build

@@ -15,8 +15,7 @@ from typing import Annotated, Any, ClassVar, Final
 import msgspec
 
 from kruise_probe.api.fields import Field, Rule, literal, rule
-from kruise_probe.api.kinds import Resource, as_is
-from kruise_probe.api.meta import ApiObject
+from kruise_probe.api.meta import ApiObject, Resource, as_is
 from kruise_probe.api.problems import ErrorKind, Problem, violation
 
 MAX_TIMEOUT_SECONDS: Final = 3600

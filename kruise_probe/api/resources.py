@@ -7,8 +7,7 @@ import msgspec
 
 from kruise_probe.api import pods
 from kruise_probe.api.core import EVENTS, LEASES, NODES, Probe
-from kruise_probe.api.kinds import Resource, as_is
-from kruise_probe.api.meta import DECODE_ERRORS, ApiObject, share
+from kruise_probe.api.meta import DECODE_ERRORS, ApiObject, Resource, as_is, share
 from kruise_probe.api.names import GROUP, VERSION
 from kruise_probe.api.v1alpha1 import (
     ContainerProbe,

@@ -10,8 +10,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any, Final, TypeVar
 
 from kruise_probe.api.errors import ApiError, FatalError, Forbidden, NotFound
-from kruise_probe.api.kinds import KubeObject, Resource
-from kruise_probe.api.meta import NamespacedName
+from kruise_probe.api.meta import KubeObject, NamespacedName, Resource
 from kruise_probe.api.resources import LEASES, MARKERS, NODE_POD_PROBES, NODES
 from kruise_probe.api.v1alpha1 import PodProbeMarker
 from kruise_probe.client.rest import ResourceListerWatcher, RestClient

@@ -20,15 +20,21 @@ import msgspec
 from prometheus_client import Counter, Histogram
 
 from kruise_probe.api.errors import ConnectionFailed, NoResponse
-from kruise_probe.api.kinds import KubeObject, ListPage, Resource
-from kruise_probe.api.meta import DECODE_ERRORS, ApiObject, NamespacedName, ObjectMeta
+from kruise_probe.api.meta import (
+    DECODE_ERRORS,
+    ApiObject,
+    KubeObject,
+    ListPage,
+    NamespacedName,
+    ObjectMeta,
+    Resource,
+)
 from kruise_probe.api.times import TokenBucket
 from kruise_probe.client.config import ClusterConfig
 from kruise_probe.client.connection import ConnectionBroken, TlsRefused
 from kruise_probe.client.request import JSON, PatchType, Request
 from kruise_probe.client.retries import wait_or_raise
-from kruise_probe.client.transport import Response, Transport
-from kruise_probe.client.watch import WatchStream
+from kruise_probe.client.transport import Response, Transport, WatchStream
 
 T = TypeVar("T", bound=KubeObject)
 
@@ -152,7 +158,7 @@ class RestClient:
         """Open a watch with bookmarks; with `send_initial_events`, a streaming list (KEP-3157).
 
         The iterator ends when the server ends the watch, after `timeout_seconds`. Iterating raises Expired and other
-        ApiErrors for ERROR events. It raises NoResponse after `watch.READ_DEADLINE_SECONDS` without data, and ConnectionFailed when
+        ApiErrors for ERROR events. It raises NoResponse after `transport.READ_DEADLINE_SECONDS` without data, and ConnectionFailed when
         the connection broke. Leaving the context closes the connection.
         """
         query = _query(

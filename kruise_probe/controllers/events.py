@@ -16,8 +16,8 @@ from kruise_probe.api.names import node_of_daemon_lease
 from kruise_probe.api.pods import NOTHING_OWNED, Pod
 from kruise_probe.api.v1alpha1 import NodePodProbe, PodProbeMarker
 from kruise_probe.controllers.compiled import CompiledMarker
+from kruise_probe.controllers.indexes import PodResultChange, ProbesChange, ResultsChange
 from kruise_probe.controllers.limits import is_virtual
-from kruise_probe.controllers.node_index import PodResultChange, ProbesChange, ResultsChange
 from kruise_probe.controllers.state import State
 from kruise_probe.workqueue.queue import Priority
 

@@ -1,26 +1,32 @@
-"""The state of the manager: stores of five informers, indexes of them, and what reconcilers know that no object shows.
+"""The state of the manager: stores of five informers, indexes of them, what reconcilers know that no object shows, and queues.
 
 The event handlers call `index_*` and `remove_*` for every event, before they enqueue anything. So a reconcile finds what it
 needs without a search. Nothing here decides or writes. Nothing is stored: after a restart the next reconciles record again
 what they know.
 
-Source: controller-runtime pkg/cache; Kruise's listers.
-Differs: keeps derived indexes beside the stores; reads our own writes before their events arrive.
+Source: controller-runtime pkg/cache and pkg/handler; Kruise's listers and event handlers.
+Differs: keeps derived indexes beside the stores; reads our own writes before their events arrive. The keys of initial lists are
+spread over time. The status of a marker is updated once a second at most.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+import asyncio
+import math
+from collections.abc import Collection, Hashable, Iterable, Mapping
+from operator import attrgetter
 from types import MappingProxyType
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 from kruise_probe.api.core import Lease, Node
 from kruise_probe.api.meta import NamespacedName
 from kruise_probe.api.pods import Pod
 from kruise_probe.api.resources import LEASES, MARKERS, NODE_POD_PROBES, NODES, PODS
+from kruise_probe.api.times import CLOCK_SLACK_SECONDS
 from kruise_probe.api.v1alpha1 import NodePodProbe, PodProbe, PodProbeMarker
 from kruise_probe.controllers.budget import NoRoom
 from kruise_probe.controllers.claims import claims_of, unowned_marks
 from kruise_probe.controllers.compiled import CompiledMarker, compile_marker
 from kruise_probe.controllers.daemon_leases import DaemonLeases, Verdict
+from kruise_probe.controllers.indexes import MarkedPods, Matching, NodePodProbeIndex
 from kruise_probe.controllers.limits import (
     NOTHING_LEFT_OUT,
     LeftOut,
@@ -31,15 +37,30 @@ from kruise_probe.controllers.limits import (
     reported_without_room,
 )
 from kruise_probe.controllers.marking import States, states_of_conditions
-from kruise_probe.controllers.matching import MarkedPods, Matching
-from kruise_probe.controllers.node_index import NodePodProbeIndex
-from kruise_probe.controllers.queues import Queues
 from kruise_probe.controllers.writes import EVERY_MARKER, WriteLimits
 from kruise_probe.informers.mutation_cache import MutationCache
 from kruise_probe.informers.shared_informer import SharedInformer
 from kruise_probe.manager.manager import Manager
+from kruise_probe.workqueue.queue import Priority, WorkQueue
+
+K = TypeVar("K", bound=Hashable)
 
 BY_NODE: Final = "node"
+
+INITIAL_KEYS_PER_SECOND: Final = 5000.0
+"""Rate at which keys of the initial lists are enqueued, so that workers with many ready keys do not block the event loop."""
+
+GATHER_SECONDS: Final = 0.05
+"""Delay of a node. A plan covers all pods of the node, so changes of several pods share one reconcile."""
+
+STATUS_INTERVAL_SECONDS: Final = 1.0
+"""Minimum time between two status updates of one marker. Thousands of pods may change in it."""
+
+STATUS_PAUSE_PER_SECOND: Final = 50.0
+"""Pause after a status update, per second that it took: counting pods uses at most 2 % of the CPU."""
+
+_namespace_of = attrgetter("namespace")
+"""Group of a pod's or marker's key: the queues serve namespaces in turn."""
 
 Refusals = Mapping[str, str]
 """By marker, why the API server refuses its changes of a pod."""
@@ -114,6 +135,65 @@ class PodResults(NamedTuple):
     undecided: bool = False
     by_provider: bool = False
     left_out: Mapping[str, LeftOut] = NOTHING_LEFT_OUT
+
+
+class Queues:
+    """One queue for each controller. Call its methods within the running loop."""
+
+    def __init__(self) -> None:
+        self.pods: Final[WorkQueue[NamespacedName]] = WorkQueue(
+            name="podmarks", group_of=_namespace_of
+        )
+        self.nodes: Final[WorkQueue[str]] = WorkQueue(name="nodepodprobe")
+        self.markers: Final[WorkQueue[NamespacedName]] = WorkQueue(
+            name="podprobemarker", group_of=_namespace_of
+        )
+        self.daemons: Final[WorkQueue[str]] = WorkQueue(name="daemons")
+        self._next_initial_at = -math.inf
+        self._status_not_before: dict[NamespacedName, float] = {}
+
+    def enqueue_pod(self, key: NamespacedName, *, initial: bool = False) -> None:
+        """Enqueue a pod. Keys of an initial list or a resync are spread over time, at LOW priority."""
+        self._enqueue(self.pods, key, 0.0, initial)
+
+    def enqueue_node(self, name: str, *, initial: bool = False) -> None:
+        """Enqueue a node after GATHER_SECONDS; ignore an empty name."""
+        if name:
+            self._enqueue(self.nodes, name, GATHER_SECONDS, initial)
+
+    def enqueue_marker_status(self, key: NamespacedName, *, initial: bool = False) -> None:
+        """Enqueue a status update, after the pause since the last one."""
+        self._enqueue(self.markers, key, self.status_pause_left(key), initial)
+
+    def enqueue_status_of(self, markers: Iterable[CompiledMarker]) -> None:
+        """Enqueue status updates. Markers being deleted are enqueued at once: the finalizer may be removed now."""
+        for marker in markers:
+            pause = 0.0 if marker.deleting else self.status_pause_left(marker.key)
+            self.markers.add_after(marker.key, pause)
+
+    def record_status_update(self, key: NamespacedName, seconds: float) -> None:
+        """Record the end of a status update that took `seconds`."""
+        pause = max(STATUS_INTERVAL_SECONDS, seconds * STATUS_PAUSE_PER_SECOND)
+        self._status_not_before[key] = asyncio.get_running_loop().time() + pause
+
+    def status_pause_left(self, key: NamespacedName) -> float:
+        """Seconds of the pause after the last status update; 0.0 if it is over, within the tolerance of timers."""
+        now = asyncio.get_running_loop().time()
+        left = self._status_not_before.get(key, -math.inf) - now
+        return left if left > CLOCK_SLACK_SECONDS else 0.0
+
+    def forget_status(self, key: NamespacedName) -> None:
+        """Remove a deleted marker."""
+        self._status_not_before.pop(key, None)
+
+    def _enqueue(self, queue: WorkQueue[K], key: K, seconds: float, initial: bool) -> None:
+        """Enqueue a key after `seconds`; a key of an initial list at LOW priority, in its place of INITIAL_KEYS_PER_SECOND."""
+        if not initial:
+            queue.add_after(key, seconds)
+            return
+        now = asyncio.get_running_loop().time()
+        self._next_initial_at = max(self._next_initial_at, now) + 1.0 / INITIAL_KEYS_PER_SECOND
+        queue.add_after(key, self._next_initial_at - now, Priority.LOW)
 
 
 class State:

@@ -14,8 +14,7 @@ import asyncio
 from collections.abc import Collection, Hashable, Sequence
 from typing import Final, Generic, NamedTuple, TypeVar
 
-from kruise_probe.api.kinds import KubeObject
-from kruise_probe.api.meta import NamespacedName
+from kruise_probe.api.meta import KubeObject, NamespacedName
 from kruise_probe.informers.replica import Indexer, is_older
 
 T = TypeVar("T", bound=KubeObject)

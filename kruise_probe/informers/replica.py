@@ -21,8 +21,7 @@ from typing import Final, Generic, Protocol, TypeVar, TypeVarTuple
 import structlog
 from prometheus_client import Counter
 
-from kruise_probe.api.kinds import EventType, KubeObject, Undecodable, WatchEvent
-from kruise_probe.api.meta import NamespacedName
+from kruise_probe.api.meta import EventType, KubeObject, NamespacedName, Undecodable, WatchEvent
 
 T = TypeVar("T", bound=KubeObject)
 T_contra = TypeVar("T_contra", contravariant=True)

@@ -12,7 +12,7 @@ Differs: an object that was replaced under its name is a delete and an add. Resy
 import asyncio
 from typing import Final, TypeVar
 
-from kruise_probe.api.kinds import KubeObject
+from kruise_probe.api.meta import KubeObject
 from kruise_probe.informers.reflector import ListerWatcher, Reflector
 from kruise_probe.informers.replica import EventHandler, Indexer, Replica
 

@@ -14,8 +14,7 @@ from typing import Final
 import msgspec
 
 from kruise_probe.api.core import Lease, Node
-from kruise_probe.api.kinds import Resource
-from kruise_probe.api.meta import NamespacedName
+from kruise_probe.api.meta import NamespacedName, Resource
 from kruise_probe.api.names import (
     LEADER_ELECTION_ID,
     REASON_DAEMON_STALE,
@@ -34,8 +33,7 @@ from kruise_probe.controllers.daemon_leases import (
     observed_renewal,
     why_stale,
 )
-from kruise_probe.controllers.matching import Matching
-from kruise_probe.controllers.node_index import NodePodProbeIndex
+from kruise_probe.controllers.indexes import Matching, NodePodProbeIndex
 
 MAX_MESSAGE: Final = 200
 """Maximum characters of a container's termination message."""

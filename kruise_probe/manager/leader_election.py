@@ -23,8 +23,7 @@ from prometheus_client import Gauge
 
 from kruise_probe.api.core import LEASES, Lease, LeaseSpec
 from kruise_probe.api.errors import Conflict, FatalError, KubeError, NotFound, first_of
-from kruise_probe.api.kinds import EventType
-from kruise_probe.api.meta import NamespacedName, ObjectMeta
+from kruise_probe.api.meta import EventType, NamespacedName, ObjectMeta
 from kruise_probe.api.times import CLOCK_SLACK_SECONDS, format_micro_time
 from kruise_probe.client.request import PatchType
 from kruise_probe.client.rest import RestClient

@@ -23,7 +23,7 @@ from typing import Any, Final, Protocol, TypeVar
 import structlog
 
 from kruise_probe.api.errors import FatalError, first_of
-from kruise_probe.api.kinds import KubeObject, Resource
+from kruise_probe.api.meta import KubeObject, Resource
 from kruise_probe.api.times import utc_now
 from kruise_probe.client.config import ClusterConfig
 from kruise_probe.client.rest import ResourceListerWatcher, RestClient

@@ -27,8 +27,7 @@ import msgspec
 import structlog
 
 from kruise_probe.api.errors import Conflict, NotFound
-from kruise_probe.api.kinds import Resource, as_is
-from kruise_probe.api.meta import DECODE_ERRORS, ApiObject, NamespacedName
+from kruise_probe.api.meta import DECODE_ERRORS, ApiObject, NamespacedName, Resource, as_is
 from kruise_probe.client.request import PatchType
 from kruise_probe.client.rest import RestClient
 from kruise_probe.serving.certificates import IssuedCertificate, issue_certificate

@@ -15,9 +15,8 @@ import msgspec
 import structlog
 
 from kruise_probe.api.errors import KubeError, NotFound
-from kruise_probe.api.kinds import Resource, as_is
 from kruise_probe.api.labels import is_deletion_cost
-from kruise_probe.api.meta import ApiObject
+from kruise_probe.api.meta import ApiObject, Resource, as_is
 from kruise_probe.api.names import DELETION_COST_ANNOTATION
 from kruise_probe.client.request import PatchType
 from kruise_probe.client.rest import ResourceListerWatcher, RestClient

@@ -5,8 +5,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from kruise_probe.api.kinds import Resource, as_is
-from kruise_probe.api.meta import ApiObject
+from kruise_probe.api.meta import ApiObject, Resource, as_is
 from kruise_probe_playground.rows import PodRow, ProbeRow
 
 

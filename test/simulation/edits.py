@@ -13,7 +13,7 @@ from support.builders import marker_wire, pod_wire, probe_wire
 from support.fake_runtime import FakeContainer
 from support.wire import Json
 
-from kruise_probe.api.kinds import Resource
+from kruise_probe.api.meta import Resource
 from kruise_probe.api.names import (
     MANAGER_FIELD_MANAGER,
     PAUSED_ANNOTATION,

@@ -23,7 +23,7 @@ from simulation.servers import ApiServers
 from support.fake_runtime import EPOCH, ExecCall, FakeContainer, ScriptedRuntime
 from support.wire import Json
 
-from kruise_probe.api.kinds import Resource
+from kruise_probe.api.meta import Resource
 from kruise_probe.api.names import (
     SYSTEM_NAMESPACE,
 )

@@ -18,8 +18,7 @@ from support.wire import Json
 
 from kruise_probe.api.core import EVENTS
 from kruise_probe.api.errors import AlreadyExists, Conflict, Invalid, NotFound
-from kruise_probe.api.kinds import KubeObject, Resource, WatchEvent
-from kruise_probe.api.meta import NamespacedName
+from kruise_probe.api.meta import KubeObject, NamespacedName, Resource, WatchEvent
 from kruise_probe.api.names import MANAGER_FIELD_MANAGER
 from kruise_probe.api.resources import LEASES, MARKERS, NODE_POD_PROBES, NODES, PODS
 from kruise_probe.client.request import PatchType

@@ -9,8 +9,7 @@ import msgspec
 
 from kruise_probe.api.core import LEASES, Lease
 from kruise_probe.api.errors import AlreadyExists, Conflict, ConnectionFailed, NotFound, ServerError
-from kruise_probe.api.kinds import EventType, WatchEvent
-from kruise_probe.api.meta import NamespacedName
+from kruise_probe.api.meta import EventType, NamespacedName, WatchEvent
 from kruise_probe.client.request import PatchType
 
 Watcher = asyncio.Queue[tuple[float, WatchEvent[Lease]]]

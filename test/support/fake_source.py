@@ -16,8 +16,16 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import msgspec
 
 from kruise_probe.api.errors import ConnectionFailed, Expired, Invalid, NoResponse
-from kruise_probe.api.kinds import EventType, KubeObject, ListPage, Undecodable, WatchEvent
-from kruise_probe.api.meta import ApiObject, NamespacedName, ObjectMeta
+from kruise_probe.api.meta import (
+    ApiObject,
+    EventType,
+    KubeObject,
+    ListPage,
+    NamespacedName,
+    ObjectMeta,
+    Undecodable,
+    WatchEvent,
+)
 from kruise_probe.api.times import CLOCK_SLACK_SECONDS
 
 T = TypeVar("T", bound=KubeObject)

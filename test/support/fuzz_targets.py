@@ -26,14 +26,13 @@ from kruise_probe.api.extraction import (
     PatternError,
     value_of,
 )
-from kruise_probe.api.kinds import Resource
 from kruise_probe.api.labels import label_value_error
 from kruise_probe.api.messages import (
     MAX_MESSAGE_BYTES,
     command_message,
     normalise_message,
 )
-from kruise_probe.api.meta import DECODE_ERRORS, HostPort
+from kruise_probe.api.meta import DECODE_ERRORS, HostPort, Resource
 from kruise_probe.api.pods import Mark
 from kruise_probe.api.problems import first_errors
 from kruise_probe.api.resources import LEASES, MARKERS, NODE_POD_PROBES, NODES, PODS
@@ -42,7 +41,7 @@ from kruise_probe.api.validation import marker_errors
 from kruise_probe.client.credentials import ConfigError
 from kruise_probe.client.kubeconfig import load as load_kubeconfig
 from kruise_probe.client.pod_streams import BINARY, CLOSE, MessageParser, ProtocolError, encode
-from kruise_probe.client.watch import decode_event
+from kruise_probe.client.transport import decode_event
 from kruise_probe.controllers.compiled import compile_marker
 from kruise_probe.daemon.cri import grpc_runtime
 from kruise_probe.daemon.cri._pb import cri_pb2 as pb

@@ -19,7 +19,7 @@ from support.fake_api import FakeApi
 from support.running_manager import loop_clock, running_manager, settle
 from support.wire import Json
 
-from kruise_probe.api.kinds import Resource
+from kruise_probe.api.meta import Resource
 from kruise_probe.api.resources import LEASES, MARKERS, NODE_POD_PROBES, NODES, PODS
 from kruise_probe.api.times import format_micro_time
 

@@ -17,8 +17,7 @@ from support.background import no_failed_callback
 
 from kruise_probe.api.core import ExecAction, Probe
 from kruise_probe.api.errors import Conflict, NotFound
-from kruise_probe.api.kinds import Resource
-from kruise_probe.api.meta import NamespacedName, ObjectMeta, OwnerReference
+from kruise_probe.api.meta import NamespacedName, ObjectMeta, OwnerReference, Resource
 from kruise_probe.api.resources import LEASES, NODE_POD_PROBES
 from kruise_probe.api.v1alpha1 import (
     ContainerProbe,

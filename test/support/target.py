@@ -13,8 +13,7 @@ import msgspec
 from support.patience import PATIENCE_SECONDS
 from support.wire import Json
 
-from kruise_probe.api.kinds import Resource
-from kruise_probe.api.meta import NamespacedName
+from kruise_probe.api.meta import NamespacedName, Resource
 from kruise_probe.client.config import load_config
 from kruise_probe.client.request import PatchType
 from kruise_probe.client.rest import ResourceListerWatcher, RestClient

@@ -15,7 +15,7 @@ from support.scripted_node import ScriptedNode
 from support.wire import Json
 
 from kruise_probe.api.core import Probe
-from kruise_probe.api.kinds import Resource
+from kruise_probe.api.meta import Resource
 from kruise_probe.api.names import SERVERLESS_MARKERS_ANNOTATION, SERVERLESS_PROBES_ANNOTATION
 from kruise_probe.api.resources import MARKERS, NODE_POD_PROBES, NODES, PODS
 from kruise_probe.api.v1alpha1 import NodePodProbe

@@ -10,8 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from kruise_probe.api.core import Probe
-from kruise_probe.api.kinds import Resource, as_is
-from kruise_probe.api.meta import ApiObject, ObjectMeta
+from kruise_probe.api.meta import ApiObject, ObjectMeta, Resource, as_is
 from kruise_probe.api.pods import PodCondition
 
 Json = dict[str, Any]

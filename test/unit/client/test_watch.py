@@ -11,8 +11,7 @@ from support.cases import cases
 from kruise_probe.api.errors import ApiError, Expired, Forbidden, ServerError
 from kruise_probe.api.resources import LEASES, PODS
 from kruise_probe.client.request import Request
-from kruise_probe.client.transport import ResponseStream
-from kruise_probe.client.watch import WatchStream, decode_event
+from kruise_probe.client.transport import ResponseStream, WatchStream, decode_event
 
 
 def _event(kind: str, body: object) -> bytes:

@@ -12,7 +12,7 @@ from support.cases import cases
 from support.running_manager import settle
 from support.scene import C, Scene
 
-from kruise_probe.api.kinds import Resource
+from kruise_probe.api.meta import Resource
 from kruise_probe.api.names import PAUSED_ANNOTATION
 from kruise_probe.api.resources import MARKERS, NODES, PODS
 

@@ -6,7 +6,7 @@ import msgspec
 from support.builders import pod
 from support.cases import cases
 
-from kruise_probe.api.kinds import EventType, WatchEvent
+from kruise_probe.api.meta import EventType, WatchEvent
 from kruise_probe.api.pods import Pod
 from kruise_probe.informers.mutation_cache import MAX_TOMBSTONES, MutationCache
 from kruise_probe.informers.replica import Replica

@@ -24,8 +24,7 @@ from kruise_probe.api.errors import (
     TooManyRequests,
     Unauthorized,
 )
-from kruise_probe.api.kinds import ListPage
-from kruise_probe.api.meta import ApiObject, NamespacedName
+from kruise_probe.api.meta import ApiObject, ListPage, NamespacedName
 from kruise_probe.informers.reflector import LAST_INTERVAL_SECONDS, Backoff
 from kruise_probe.informers.shared_informer import SharedInformer
 

@@ -4,8 +4,7 @@ import pytest
 from support.cases import cases
 from support.fake_source import stamp, thing
 
-from kruise_probe.api.kinds import EventType, Undecodable, WatchEvent
-from kruise_probe.api.meta import ApiObject, NamespacedName
+from kruise_probe.api.meta import ApiObject, EventType, NamespacedName, Undecodable, WatchEvent
 from kruise_probe.informers.replica import Replica
 
 

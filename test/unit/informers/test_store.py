@@ -2,8 +2,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.fake_source import stamp, thing
 
-from kruise_probe.api.kinds import EventType, WatchEvent
-from kruise_probe.api.meta import ApiObject
+from kruise_probe.api.meta import ApiObject, EventType, WatchEvent
 from kruise_probe.informers.replica import Replica
 
 
