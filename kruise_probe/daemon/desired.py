@@ -1,8 +1,8 @@
-"""What should run on this node, and where: the probes in the spec of its NodePodProbe, their edits, and their targets.
+"""What should run on this node, and where: the probes in the spec of its NodePodProbe, and their targets.
 
 Source: Kruise pkg/daemon/podprobe/pod_probe_controller.go (sync), kubelet prober_manager.go (AddPod).
-Differs: an edit lists the changed fields (KEP-6318). A changed pod IP is an edit, not a new probe. Probes are
-validated again here, because a NodePodProbe can be written by hand.
+Differs: a changed pod IP is an edit, not a new probe. Probes are validated again here, because a NodePodProbe can be
+written by hand.
 
 A pod in the host's network has no address in its sandbox, so the address in the NodePodProbe is checked here. The
 kernel's list of interfaces decides: a successful bind does not prove that an address is local. With
@@ -43,22 +43,6 @@ class DesiredProbe(NamedTuple):
         return self.entry.probe
 
 
-class Edit(NamedTuple):
-    """Which parts of a probe an edit changes.
-
-    Attributes:
-        handler: results of the old handler do not count; the new one runs at once.
-        timeout: the attempt in flight is discarded; the probe runs at once. The results counted so far stay.
-        timing: period or initial delay; the timer is set again.
-        thresholds: apply to the results counted so far.
-    """
-
-    handler: bool
-    timeout: bool
-    timing: bool
-    thresholds: bool
-
-
 def desired_probes(spec: NodePodProbeSpec | None) -> dict[ProbeKey, DesiredProbe]:
     """Every probe in `spec`, in its order; of two with the same key the first counts."""
     desired: dict[ProbeKey, DesiredProbe] = {}
@@ -68,23 +52,6 @@ def desired_probes(spec: NodePodProbeSpec | None) -> dict[ProbeKey, DesiredProbe
             key = ProbeKey(pod.uid, each.container_name, ProbeName.parse(each.name))
             desired.setdefault(key, DesiredProbe(key, name, pod.ip, each))
     return desired
-
-
-def edit_of(before: ContainerProbe, after: ContainerProbe) -> Edit:
-    """Compare effective values: setting a field to its default is no edit."""
-    old, new = before.probe, after.probe
-    return Edit(
-        handler=before.attempt != after.attempt,
-        timeout=old.effective_timeout_seconds != new.effective_timeout_seconds,
-        timing=(
-            old.effective_period_seconds != new.effective_period_seconds
-            or old.effective_initial_delay_seconds != new.effective_initial_delay_seconds
-        ),
-        thresholds=(
-            old.effective_success_threshold != new.effective_success_threshold
-            or old.effective_failure_threshold != new.effective_failure_threshold
-        ),
-    )
 
 
 def invalid_reason(entry: ContainerProbe) -> str:
@@ -119,12 +86,7 @@ KEPT_SECONDS: Final = 30.0
 RETRY_SECONDS: Final = 1.0
 """Least time between two reads for an address that is not found."""
 
-_NEVER: Final = (
-    ("is_unspecified", "an unspecified"),
-    ("is_loopback", "a loopback"),
-    ("is_link_local", "a link-local"),
-    ("is_multicast", "a multicast"),
-)
+_NEVER: Final = ("is_unspecified", "is_loopback", "is_link_local", "is_multicast")
 _RULE: Final = (
     "a pod in the host's network is probed at an address of its own node only; "
     "correct status.podIP of the pod, or IP in the NodePodProbe"
@@ -153,10 +115,9 @@ def refusal_of(ip: str, own: frozenset[IPAddress]) -> str:
         address = ip_address(ip)
     except ValueError:
         return f"{ip!r} is not an IP address; {_RULE}"
-    for attribute, kind in _NEVER:
-        if getattr(address, attribute):
-            return f"{ip} is {kind} address; {_RULE}"
-    return "" if address in own else f"{ip} is not an address of this node; {_RULE}"
+    if address in own and not any(getattr(address, each) for each in _NEVER):
+        return ""
+    return f"{ip} is not an address of this node, or it is loopback or link-local; {_RULE}"
 
 
 class NodeAddresses:

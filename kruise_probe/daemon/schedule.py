@@ -76,17 +76,6 @@ def timing_of(key: ProbeKey, probe: Probe) -> Timing:
     return Timing(float(period), step * PHASE_STEP_SECONDS)
 
 
-def first_due(
-    *, loop_now: float, wall_now: float, started_at: float | None, initial_delay_seconds: float
-) -> float:
-    """Loop time of the first probe of a new container: `initial_delay_seconds` after its start.
-
-    `wall_now` and `started_at` are seconds since the epoch. A start in the future (clock skew) counts as now.
-    """
-    age = 0.0 if started_at is None else max(wall_now - started_at, 0.0)
-    return loop_now + max(initial_delay_seconds - age, 0.0)
-
-
 def due_after_restart(start: StartTime, timing: Timing, loop_now: float) -> float:
     """First probe of a container that ran before this daemon and whose state is not known.
 

@@ -104,9 +104,7 @@ def is_confirmed(record: Record, thresholds: Thresholds) -> bool:
     return record.result_run >= thresholds.needed(record.result)
 
 
-def attempt_blocked(
-    record: Record, message: str, *, by_container: bool, at: float, thresholds: Thresholds
-) -> Record:
+def attempt_blocked(record: Record, message: str, *, by_container: bool, at: float) -> Record:
     """Note at `at` why there is no result; not for an unavailable runtime (see `put_on_hold`).
 
     Without a state to protect, the probe becomes Unknown at once, and the attempt results counted so far stay. A
@@ -122,7 +120,7 @@ def attempt_blocked(
     record = record._replace(blocked=Blocked(since, message, by_container))
     if not by_container and record.state in (None, ProbeState.UNKNOWN):
         record = record._replace(state=ProbeState.UNKNOWN, message=message)
-    return time_passed(record, at, thresholds)
+    return record
 
 
 def time_passed(record: Record, at: float, thresholds: Thresholds) -> Record:
@@ -144,18 +142,13 @@ def container_runs(record: Record) -> Record:
     return record._replace(blocked=None)
 
 
-def handler_changed(record: Record) -> Record:
-    """Reset the run of results after an edit of the handler; keep the state until a threshold is met."""
-    return Record(record.state, record.message)
+def results_reset(record: Record, *, initial_delay: bool = False) -> Record:
+    """Reset the run of results for a new handler, or for a new container.
 
-
-def container_changed(record: Record, *, initial_delay: bool) -> Record:
-    """Reset the run of results for a new container.
-
-    Without an initial delay the state is kept until a threshold is met.
+    The state is kept until a threshold is met, unless the container has an initial delay.
     """
     if initial_delay and record.state is not None:
-        return Record(ProbeState.UNKNOWN, CONTAINER_RESTARTED)
+        return unknown(CONTAINER_RESTARTED)
     return Record(record.state, record.message)
 
 
@@ -206,9 +199,8 @@ class StatePublisher:
         """Use this version of the probe from now on. Its thresholds and its grace period may have been reached already."""
         self._configure(desired)
         if new_handler:
-            self.record = handler_changed(self.record)
+            self.record = results_reset(self.record)
         self.publish(thresholds_changed(self.record, self.thresholds))
-        self._apply_grace_period()
 
     def count(self, result: ProbeState, message: str) -> None:
         """Count the result of an attempt."""
@@ -218,11 +210,7 @@ class StatePublisher:
     def block(self, message: str, *, by_container: bool) -> None:
         """Record why there is no result; the probe becomes Unknown after the grace period."""
         at = self._loop.time()
-        self.publish(
-            attempt_blocked(
-                self.record, message, by_container=by_container, at=at, thresholds=self.thresholds
-            )
-        )
+        self.publish(attempt_blocked(self.record, message, by_container=by_container, at=at))
 
     def stop(self) -> None:
         """Stop the grace timer."""
@@ -230,20 +218,15 @@ class StatePublisher:
             self._grace_timer.cancel()
             self._grace_timer = None
 
-    def _apply_grace_period(self) -> None:
-        if self.record.blocked is not None:
-            self.publish(time_passed(self.record, self._loop.time(), self.thresholds))
-
     def publish(self, record: Record, *, probed: bool = False) -> None:
         """Use `record` from now on, and update the result if the state, its message or its probe time changed."""
-        self.record = record
-        if self._grace_timer is not None:
-            self._grace_timer.cancel()
-            self._grace_timer = None
+        self.stop()
         if record.blocked is not None:
-            due = record.blocked.since + self.thresholds.grace_seconds
-            if due > self._loop.time():
-                self._grace_timer = self._loop.call_at(due, self._apply_grace_period)
+            now, due = self._loop.time(), record.blocked.since + self.thresholds.grace_seconds
+            record = time_passed(record, now, self.thresholds)
+            if due > now:
+                self._grace_timer = self._loop.call_at(due, self.publish, record)
+        self.record = record
         if record.state is None:
             return
         key, at = self._desired.key, format_time(self._now())

@@ -23,7 +23,6 @@ from kruise_probe.daemon.cri.runtime import ContainerState
 from kruise_probe.daemon.desired import (
     DesiredProbe,
     NodeAddresses,
-    edit_of,
     invalid_reason,
     target_of,
 )
@@ -140,26 +139,35 @@ class Worker:
             self._sync_container()
 
     def edit(self, desired: DesiredProbe) -> None:
-        """Apply an edit of the probe; every field takes effect at once."""
+        """Apply an edit of the probe; every field takes effect at once.
+
+        Effective values are compared: setting a field to its default is no edit. Results of an old handler do not
+        count; those with an old timeout do.
+        """
         old, self.desired = self.desired, desired
-        edit = edit_of(old.entry, desired.entry)
-        probe_again = (
-            edit.handler
-            or edit.timeout
-            or (old.ip != desired.ip and self._state.record.blocked is not None)
+        timing = schedule.timing_of(desired.key, desired.probe)
+        new_timing = timing != self._ticker.timing or (
+            old.probe.effective_initial_delay_seconds
+            != desired.probe.effective_initial_delay_seconds
         )
-        if any(edit):
-            self._ticker.timing = schedule.timing_of(desired.key, desired.probe)
-        if edit.handler or edit.timeout:
+        new_handler = old.entry.attempt != desired.entry.attempt
+        new_attempt = new_handler or (
+            old.probe.effective_timeout_seconds != desired.probe.effective_timeout_seconds
+        )
+        probe_again = new_attempt or (
+            old.ip != desired.ip and self._state.record.blocked is not None
+        )
+        self._ticker.timing = timing
+        if new_attempt:
             self._configure()
             self._discard_attempt()
-        self._state.edit(desired, new_handler=edit.handler)
+        self._state.edit(desired, new_handler=new_handler)
         if self._invalid_reason:
             self._stop_timers()
             self._state.publish(state.unknown(self._invalid_reason))
         elif not self._state.container_id:
             self._sync_container()
-        elif probe_again or edit.timing:
+        elif probe_again or new_timing:
             self._restart_timer(probe_again=probe_again)
 
     def probe_at_once(self) -> None:
@@ -252,12 +260,12 @@ class Worker:
             self._ticker.tick_on_phase()
 
     def _first_due(self) -> float:
-        return schedule.first_due(
-            loop_now=self._loop.time(),
-            wall_now=self._context.now().timestamp(),
-            started_at=self._started_at,
-            initial_delay_seconds=self.desired.probe.effective_initial_delay_seconds,
-        )
+        """Loop time of the end of the initial delay, or now. A start in the future (clock skew) counts as now."""
+        age = 0.0
+        if self._started_at is not None:
+            age = max(self._context.now().timestamp() - self._started_at, 0.0)
+        left = self.desired.probe.effective_initial_delay_seconds - age
+        return self._loop.time() + max(left, 0.0)
 
     def _stop_timers(self) -> None:
         self._ticker.stop()
@@ -312,7 +320,7 @@ class Worker:
         delayed = self.desired.probe.effective_initial_delay_seconds > 0
         self._state.container_id = container.id
         self._state.publish(
-            state.container_changed(self._state.record, initial_delay=replaced and delayed)
+            state.results_reset(self._state.record, initial_delay=replaced and delayed)
         )
         due = self._first_due()
         is_known = (

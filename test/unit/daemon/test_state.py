@@ -67,14 +67,13 @@ def test_threshold_agrees_with_a_naive_model(
             case "result":
                 record = state.result_observed(record, result, "", limits)
             case "blocked":
-                record = state.attempt_blocked(
-                    record, "", by_container=True, at=at, thresholds=limits
-                )
+                record = state.attempt_blocked(record, "", by_container=True, at=at)
+                record = state.time_passed(record, at, limits)
             case "on-hold":
                 record = state.put_on_hold(record)
             case "container":
-                record = state.container_changed(record, initial_delay=delayed)
+                record = state.results_reset(record, initial_delay=delayed)
             case "handler":
-                record = state.handler_changed(record)
+                record = state.results_reset(record)
         model.step(kind, result, at)
         assert record.state is model.state
