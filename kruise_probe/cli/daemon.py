@@ -40,7 +40,7 @@ from kruise_probe.daemon.desired import NodeAddresses
 from kruise_probe.daemon.metrics import PlacesCollector
 from kruise_probe.daemon.places import EXECS, SOCKETS, Places
 from kruise_probe.daemon.probers import prober_for
-from kruise_probe.daemon.supervisor import DaemonOptions, run_supervisor
+from kruise_probe.daemon.supervisor import run_supervisor
 from kruise_probe.daemon.worker import WorkerContext
 from kruise_probe.informers.shared_informer import SharedInformer
 from kruise_probe.manager.process import configure_logs, run_until_signalled
@@ -168,11 +168,9 @@ async def _run_agent(flags: DaemonFlags, runtime: NodeRuntime, context: ProcessC
             recorder=EventRecorder(
                 client, component=EVENT_COMPONENT, host=flags.node_name, now=utc_now
             ),
-            options=DaemonOptions(
-                message_sync_seconds=flags.message_sync_interval,
-                refresh_seconds=flags.result_refresh_interval,
-                system_namespace=flags.system_namespace,
-            ),
+            message_sync_seconds=flags.message_sync_interval,
+            refresh_seconds=flags.result_refresh_interval,
+            system_namespace=flags.system_namespace,
         )
 
 

@@ -70,24 +70,19 @@ class Heartbeat:
         loop = asyncio.get_running_loop()
         renew_at = loop.time()
         while True:
-            if await self._try_renew():
+            try:
+                async with asyncio.timeout(DEADLINE_SECONDS):
+                    await self._renew()
+            except (KubeError, TimeoutError) as error:
+                self._record_failure(error)
+                renew_at = loop.time() + RETRY_SECONDS * random.uniform(1.0, 2.0)
+            else:
+                if self._failures:
+                    self._log.info("lease is renewed again", failures=self._failures)
+                    self._failures = 0
                 # From the time of the last renewal, so that slow responses do not add up.
                 renew_at = max(renew_at + RENEW_SECONDS, loop.time())
-            else:
-                renew_at = loop.time() + RETRY_SECONDS * random.uniform(1.0, 2.0)
             await asyncio.sleep(renew_at - loop.time())
-
-    async def _try_renew(self) -> bool:
-        try:
-            async with asyncio.timeout(DEADLINE_SECONDS):
-                await self._renew()
-        except (KubeError, TimeoutError) as error:
-            self._record_failure(error)
-            return False
-        if self._failures:
-            self._log.info("lease is renewed again", failures=self._failures)
-            self._failures = 0
-        return True
 
     async def _renew(self) -> None:
         try:
@@ -123,9 +118,7 @@ class Heartbeat:
         metadata = ObjectMeta(
             name=self._key.name, namespace=self._key.namespace, owner_references=owners
         )
-        spec = self._spec()
-        spec = msgspec.structs.replace(spec, acquire_time=spec.renew_time)
-        body = LEASES.encode(metadata=metadata, spec=spec)
+        body = LEASES.encode(metadata=metadata, spec=self._spec())
         await self._client.create(LEASES, body, namespace=self._key.namespace)
 
     def _spec(self) -> LeaseSpec:

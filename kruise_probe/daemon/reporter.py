@@ -35,7 +35,6 @@ from kruise_probe.daemon.status import (
     differs,
     encode,
     patch_of,
-    probe_times_differ,
     status_of,
     update_of,
 )
@@ -226,11 +225,7 @@ class Reporter:
         if refresh:
             self._schedule_refresh(self._refresh_seconds)
         wanted = encode(status_of(self._desired, self.results), self._spec_bytes)
-        if differs(wanted.status, self._stored_status) or (
-            refresh and probe_times_differ(wanted.status, self._stored_status)
-        ):
-            return wanted
-        return None
+        return wanted if differs(wanted.status, self._stored_status, probe_times=refresh) else None
 
     async def _write(self, wanted: EncodedStatus) -> None:
         metrics.STATUS_WRITES.inc()

@@ -35,10 +35,6 @@ METADATA_BYTES: Final = 8 << 10
 _STATES: Final = frozenset(each.value for each in ProbeState)
 
 _encode = msgspec.json.Encoder().encode
-_UPDATE: Final = (
-    f'{{"apiVersion":"{NODE_POD_PROBES.api_version}","kind":"{NODE_POD_PROBES.kind}",'
-    '"metadata":%b,"status":%b}'
-).encode()
 
 
 class EncodedStatus(NamedTuple):
@@ -104,7 +100,8 @@ def _with_messages(status: NodePodProbeStatus, limit: int) -> tuple[NodePodProbe
 
 def update_of(status: bytes, name: str, resource_version: str) -> bytes:
     """Update that sets `status` if the resource version is current. An update of the subresource needs no spec."""
-    return _UPDATE % (_encode({"name": name, "resourceVersion": resource_version}), status)
+    metadata = {"name": name, "resourceVersion": resource_version}
+    return NODE_POD_PROBES.encode(metadata=metadata, status=msgspec.Raw(status))
 
 
 def patch_of(status: bytes) -> bytes:
@@ -112,19 +109,20 @@ def patch_of(status: bytes) -> bytes:
     return b'{"status":%b}' % status
 
 
-def differs(wanted: NodePodProbeStatus, stored: NodePodProbeStatus | None) -> bool:
-    """Whether `wanted` differs from the stored status; the order and `lastProbeTime` are ignored.
+def differs(
+    wanted: NodePodProbeStatus, stored: NodePodProbeStatus | None, *, probe_times: bool = False
+) -> bool:
+    """Whether `wanted` differs from the stored status; the order is ignored, and `lastProbeTime` without `probe_times`.
 
     Kruise's daemon writes in no fixed order. Kruise's CRD prunes container id and probe hash, so they are compared only
     if both are set.
     """
     mine, theirs = _by_probe(wanted), _by_probe(stored)
-    if mine.keys() != theirs.keys():
-        return True
-    for key, state in mine.items():
-        if state is not theirs[key] and _state_differs(state, theirs[key]):
-            return True
-    return False
+    return mine.keys() != theirs.keys() or any(
+        _state_differs(state, theirs[key], probe_times)
+        for key, state in mine.items()
+        if state is not theirs[key]
+    )
 
 
 def _by_probe(
@@ -137,7 +135,9 @@ def _by_probe(
     return states
 
 
-def _state_differs(mine: ContainerProbeState, theirs: ContainerProbeState) -> bool:
+def _state_differs(
+    mine: ContainerProbeState, theirs: ContainerProbeState, probe_times: bool
+) -> bool:
     transition = mine.last_transition_time
     return (
         mine.state != theirs.state
@@ -151,15 +151,7 @@ def _state_differs(mine: ContainerProbeState, theirs: ContainerProbeState) -> bo
             transition is not None
             and parse_time(transition) != parse_time(theirs.last_transition_time)
         )
-    )
-
-
-def probe_times_differ(wanted: NodePodProbeStatus, stored: NodePodProbeStatus | None) -> bool:
-    """Whether a probe time differs from the stored one. Only for statuses that do not differ otherwise."""
-    theirs = _by_probe(stored)
-    return any(
-        key not in theirs or state.last_probe_time != theirs[key].last_probe_time
-        for key, state in _by_probe(wanted).items()
+        or (probe_times and mine.last_probe_time != theirs.last_probe_time)
     )
 
 

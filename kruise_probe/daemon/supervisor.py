@@ -10,7 +10,7 @@ import asyncio
 import math
 from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import structlog
 from prometheus_client import REGISTRY
@@ -53,14 +53,6 @@ _EVENTS: Final = {
 """Type and reason of the event of a new state."""
 
 
-class DaemonOptions(NamedTuple):
-    """Settings from flags; durations in seconds."""
-
-    message_sync_seconds: float = 2.0
-    refresh_seconds: float = 600.0
-    system_namespace: str = SYSTEM_NAMESPACE
-
-
 async def run_supervisor(
     *,
     node_name: str,
@@ -68,7 +60,9 @@ async def run_supervisor(
     client: RestClient,
     context: WorkerContext,
     recorder: EventRecorder,
-    options: DaemonOptions,
+    message_sync_seconds: float = 2.0,
+    refresh_seconds: float = 600.0,
+    system_namespace: str = SYSTEM_NAMESPACE,
 ) -> None:
     """Run the arguments and the probes until cancelled.
 
@@ -78,14 +72,14 @@ async def run_supervisor(
     reporter = Reporter(
         client=client,
         node_name=node_name,
-        message_sync_seconds=options.message_sync_seconds,
-        refresh_seconds=options.refresh_seconds,
+        message_sync_seconds=message_sync_seconds,
+        refresh_seconds=refresh_seconds,
         on_transition=partial(_record_transition, recorder),
     )
     heartbeat = Heartbeat(
         client=client,
         node_name=node_name,
-        system_namespace=options.system_namespace,
+        system_namespace=system_namespace,
         now=context.now,
     )
     async with asyncio.TaskGroup() as events:

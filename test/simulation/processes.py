@@ -40,7 +40,7 @@ from kruise_probe.daemon.cri.grpc_runtime import GrpcRuntime
 from kruise_probe.daemon.desired import NodeAddresses
 from kruise_probe.daemon.places import EXECS, SOCKETS, Places
 from kruise_probe.daemon.probers import prober_for
-from kruise_probe.daemon.supervisor import DaemonOptions, run_supervisor
+from kruise_probe.daemon.supervisor import run_supervisor
 from kruise_probe.daemon.worker import WorkerContext
 from kruise_probe.informers.shared_informer import SharedInformer
 from kruise_probe.manager.leader_election import LeaderElection, LeaderElector
@@ -212,7 +212,6 @@ class SimulatedDaemon(SimulatedProcess):
                 now=self.now,
             ),
             recorder=EventRecorder(client, component=EVENT_COMPONENT, host=self.node, now=self.now),
-            options=DaemonOptions(),
         )
 
 

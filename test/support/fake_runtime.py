@@ -30,10 +30,8 @@ from kruise_probe.daemon.cri.runtime import (
     ExecTimeout,
     PodSandboxStatus,
     RuntimeContainer,
-    RuntimeContainerStatus,
     RuntimeFailure,
     RuntimeUnavailable,
-    RuntimeVersion,
 )
 
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
@@ -120,9 +118,9 @@ class ScriptedRuntime:
         """Sets the script of `command`."""
         self._scripts[command] = script
 
-    async def version(self) -> RuntimeVersion:
+    async def version(self) -> str:
         self._called("Version")
-        return RuntimeVersion("scripted", "1.0")
+        return "scripted 1.0"
 
     async def list_containers(self) -> Sequence[RuntimeContainer]:
         self._called("ListContainers")
@@ -141,9 +139,9 @@ class ScriptedRuntime:
             for it in self.containers.values()
         ]
 
-    async def container_status(self, container_id: str) -> RuntimeContainerStatus:
+    async def started_at(self, container_id: str) -> datetime | None:
         self._called("ContainerStatus")
-        return RuntimeContainerStatus(self._container(container_id).started_at)
+        return self._container(container_id).started_at
 
     async def sandbox_status(self, sandbox_id: str) -> PodSandboxStatus:
         self._called("PodSandboxStatus")
@@ -228,11 +226,11 @@ class _Servicer(RuntimeServiceServicer):
         self._runtime = runtime
 
     async def Version(self, request: pb.VersionRequest, context: Any) -> pb.VersionResponse:
-        version = await self._or_abort(self._runtime.version(), context)
+        name, version = (await self._or_abort(self._runtime.version(), context)).split()
         return pb.VersionResponse(
             version="0.1.0",
-            runtime_name=version.name,
-            runtime_version=version.version,
+            runtime_name=name,
+            runtime_version=version,
             runtime_api_version="v1",
         )
 
@@ -245,12 +243,10 @@ class _Servicer(RuntimeServiceServicer):
     async def ContainerStatus(
         self, request: pb.ContainerStatusRequest, context: Any
     ) -> pb.ContainerStatusResponse:
-        call = self._runtime.container_status(request.container_id)
-        status = await self._or_abort(call, context)
+        call = self._runtime.started_at(request.container_id)
+        started_at = await self._or_abort(call, context)
         return pb.ContainerStatusResponse(
-            status=pb.ContainerStatus(
-                id=request.container_id, started_at=_nanoseconds(status.started_at)
-            )
+            status=pb.ContainerStatus(id=request.container_id, started_at=_nanoseconds(started_at))
         )
 
     async def PodSandboxStatus(

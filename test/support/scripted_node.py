@@ -39,7 +39,7 @@ from kruise_probe.daemon.probers.prober import (
     failure,
     success,
 )
-from kruise_probe.daemon.supervisor import DaemonOptions, run_supervisor
+from kruise_probe.daemon.supervisor import run_supervisor
 from kruise_probe.daemon.worker import WorkerContext
 from kruise_probe.informers.replica import EventHandler
 from kruise_probe.informers.shared_informer import SharedInformer
@@ -490,7 +490,6 @@ class ScriptedNode:
         self.occupied: list[Place] = []
         self.recorder = FakeRecorder()
         self.stall_ended_at = float("-inf")
-        self.options = DaemonOptions()
         self.suspended_seconds = 0.0
         """How far the wall clock is ahead of virtual time."""
 
@@ -513,7 +512,6 @@ class ScriptedNode:
                 now=self.now,
             ),
             recorder=self.recorder,
-            options=self.options,
         )
 
     @asynccontextmanager

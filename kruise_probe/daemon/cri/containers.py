@@ -110,7 +110,7 @@ class ContainerWatcher:
         self._runtime = runtime
         self._subscribers: dict[ContainerKey, list[Callback]] = {}
         self._newest: dict[ContainerKey, RuntimeContainer] = {}
-        self._statuses = _StatusCache(runtime.container_status, self._on_status)
+        self._starts = _StatusCache(runtime.started_at, self._on_status)
         self._sandboxes = _StatusCache(runtime.sandbox_status, self._on_status)
         self._views: dict[ContainerKey, ContainerView | None] = {}
         self._status_calls = asyncio.TaskGroup()
@@ -188,7 +188,7 @@ class ContainerWatcher:
             self._set_problem(str(failure))
             return
         self._backoff_seconds = 0.0
-        self._statuses.forget_others({container.id for container in self._newest.values()})
+        self._starts.forget_others({container.id for container in self._newest.values()})
         self._sandboxes.forget_others({container.sandbox_id for container in self._newest.values()})
         self._publish(self._subscribers)
         self._set_problem("")
@@ -199,7 +199,7 @@ class ContainerWatcher:
         """Call for the status of a running container and of its sandbox, unless they are known or in flight."""
         container = self._newest.get(key)
         if container is not None and container.state is ContainerState.RUNNING:
-            self._statuses.request(container.id, self._status_calls)
+            self._starts.request(container.id, self._status_calls)
             self._sandboxes.request(container.sandbox_id, self._status_calls)
 
     def _on_status(self, id: str) -> None:
@@ -223,11 +223,10 @@ class ContainerWatcher:
         container, previous = self._newest.get(key), self._views.get(key)
         if container is None:
             return None
-        status = self._statuses.known.get(container.id)
         sandbox = self._sandboxes.known.get(container.sandbox_id)
         state, problem = container.state, ""
-        if state is ContainerState.RUNNING and not (status and sandbox):
-            failure = self._statuses.failures.get(container.id) or self._sandboxes.failures.get(
+        if state is ContainerState.RUNNING and not (sandbox and container.id in self._starts.known):
+            failure = self._starts.failures.get(container.id) or self._sandboxes.failures.get(
                 container.sandbox_id
             )
             if isinstance(failure, ContainerNotFound):
@@ -240,7 +239,7 @@ class ContainerWatcher:
         return ContainerView(
             id=container.id,
             state=state,
-            started_at=status.started_at if status else None,
+            started_at=self._starts.known.get(container.id),
             ips=sandbox.ips if sandbox else (),
             host_network=bool(sandbox and sandbox.host_network),
             problem=problem,

@@ -4,9 +4,9 @@ Source: Kruise pkg/daemon/criruntime/factory_unix.go for the mount point; cri-to
 Differs: waits for a runtime that is not available yet; prefers the runtime with pods if several respond.
 """
 
+import os
 import stat
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Final, Self
 
 import structlog
@@ -70,11 +70,7 @@ class NodeRuntime(GrpcRuntime):
         return self
 
     async def list_containers(self) -> Sequence[RuntimeContainer]:
-        try:
-            connected = bool(self.endpoint) and _is_socket(self.endpoint)
-        except PermissionError:
-            connected = False
-        if not connected:
+        if not (self.endpoint and _exists(self.endpoint)):
             await self._search()
         return await super().list_containers()
 
@@ -85,39 +81,29 @@ class NodeRuntime(GrpcRuntime):
             RuntimeUnavailable: no endpoint responds.
         """
         problems: list[str] = []
-        idle: str | None = None
+        found = ""
         for endpoint in self._candidates:
             try:
-                if not _is_socket(endpoint):
+                if not stat.S_ISSOCK(os.stat(socket_path(endpoint)).st_mode):
                     continue
                 has_pods = await _has_pods(endpoint)
             except PermissionError:
                 problems.append(_problem_at(endpoint, "Permission denied"))
+            except OSError:
                 continue
             except RuntimeFailure as failure:
                 problems.append(_problem_at(endpoint, str(failure)))
-                continue
-            if has_pods:
-                await self._use(endpoint)
-                return
-            idle = idle or endpoint
-        if idle:
-            await self._use(idle)
-            return
-        raise RuntimeUnavailable(self._not_found_text(problems))
-
-    async def _use(self, endpoint: str) -> None:
-        if endpoint == self.endpoint:
-            return
-        await self.close()
-        self.connect(endpoint)
-        version = await self.version()
-        _log.info(
-            "found the container runtime",
-            endpoint=endpoint,
-            runtime=version.name,
-            version=version.version,
-        )
+            else:
+                if has_pods:
+                    found = endpoint
+                    break
+                found = found or endpoint
+        if not found:
+            raise RuntimeUnavailable(self._not_found_text(problems))
+        if found != self.endpoint:
+            await self.close()
+            self.connect(found)
+            _log.info("found the container runtime", endpoint=found, runtime=await self.version())
 
     def _not_found_text(self, problems: Sequence[str]) -> str:
         if problems:
@@ -138,14 +124,8 @@ async def _has_pods(endpoint: str) -> bool:
         return any(container.pod_uid for container in await runtime.list_containers())
 
 
-def _is_socket(endpoint: str) -> bool:
-    """Whether there is a socket at the path. Raises: PermissionError."""
-    try:
-        return stat.S_ISSOCK(Path(socket_path(endpoint)).stat().st_mode)
-    except PermissionError:
-        raise
-    except OSError:
-        return False
+def _exists(endpoint: str) -> bool:
+    return os.path.exists(socket_path(endpoint))
 
 
 def _problem_at(endpoint: str, failure: str) -> str:

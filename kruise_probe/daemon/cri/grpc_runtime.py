@@ -32,10 +32,8 @@ from kruise_probe.daemon.cri.runtime import (
     ExecTimeout,
     PodSandboxStatus,
     RuntimeContainer,
-    RuntimeContainerStatus,
     RuntimeFailure,
     RuntimeUnavailable,
-    RuntimeVersion,
 )
 
 CALL_TIMEOUT_SECONDS: Final = 5.0
@@ -132,19 +130,21 @@ class GrpcRuntime:
         if channel is not None:
             await channel.close(None)
 
-    async def version(self) -> RuntimeVersion:
+    async def version(self) -> str:
+        """Name and version of the runtime, such as `containerd 1.6.20`."""
         response = await self._call(self._calls.Version, pb.VersionRequest(version="v1"))
-        return RuntimeVersion(response.runtime_name, response.runtime_version)
+        return f"{response.runtime_name} {response.runtime_version}"
 
     async def list_containers(self) -> Sequence[RuntimeContainer]:
         """All containers of pods, in every state, without sandboxes."""
         response = await self._call(self._calls.ListContainers, pb.ListContainersRequest())
         return [_container(each) for each in response.containers]
 
-    async def container_status(self, container_id: str) -> RuntimeContainerStatus:
+    async def started_at(self, container_id: str) -> datetime | None:
+        """When the container started; None if it has not."""
         request = pb.ContainerStatusRequest(container_id=container_id)
         response = await self._call(self._calls.ContainerStatus, request)
-        return RuntimeContainerStatus(_at(response.status.started_at))
+        return _at(response.status.started_at)
 
     async def sandbox_status(self, sandbox_id: str) -> PodSandboxStatus:
         request = pb.PodSandboxStatusRequest(pod_sandbox_id=sandbox_id)
@@ -191,10 +191,9 @@ class GrpcRuntime:
             raise RuntimeUnavailable(
                 "the container runtime does not respond; check its service on the node"
             ) from None
-        except RuntimeUnavailable:
-            raise
-        except RuntimeFailure:
-            return
+        except RuntimeFailure as failure:
+            if isinstance(failure, RuntimeUnavailable):
+                raise
 
     @property
     def _calls(self) -> RuntimeServiceStub:

@@ -14,7 +14,6 @@ Differs: only the calls that the daemon needs; errors have types, where Go's hav
 
 import enum
 import re
-from datetime import datetime
 from typing import Final
 
 import msgspec
@@ -41,13 +40,6 @@ class ContainerState(enum.Enum):
     UNKNOWN = "Unknown"
 
 
-class RuntimeVersion(msgspec.Struct, frozen=True):
-    """Name and version of the runtime, e.g. `containerd` and `1.6.20`."""
-
-    name: str
-    version: str
-
-
 class RuntimeContainer(msgspec.Struct, frozen=True):
     """A container as ListContainers returns it. Names and uid come from kubelet's labels."""
 
@@ -60,12 +52,6 @@ class RuntimeContainer(msgspec.Struct, frozen=True):
     state: ContainerState
     created_at_ns: int
     attempt: int
-
-
-class RuntimeContainerStatus(msgspec.Struct, frozen=True):
-    """The status of one container. `started_at` is None until the container has started."""
-
-    started_at: datetime | None
 
 
 class PodSandboxStatus(msgspec.Struct, frozen=True):

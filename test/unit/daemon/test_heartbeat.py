@@ -34,7 +34,6 @@ async def test_lease_is_created_at_once_renewed_every_ten_seconds_and_never_rele
         spec={
             "holderIdentity": NODE,
             "leaseDurationSeconds": 60,
-            "acquireTime": "2026-11-21T12:00:00.250000Z",
             "renewTime": "2026-11-21T12:01:00.250000Z",
         },
     )

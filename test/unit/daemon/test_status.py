@@ -22,7 +22,6 @@ from kruise_probe.daemon.status import (
     differs,
     encode,
     patch_of,
-    probe_times_differ,
 )
 from kruise_probe.daemon.status import status_of as status_of_desired
 
@@ -128,8 +127,10 @@ def test_order_of_the_stored_status_is_ignored() -> None:
 
     kept = whole("y", "x", probes="ba")
     assert not differs(whole("x", "y"), kept)
-    assert not probe_times_differ(whole("x", "y"), kept)
-    assert probe_times_differ(whole("x", "y", last_probe_time="2026-11-21T12:00:00Z"), kept)
+    assert not differs(whole("x", "y"), kept, probe_times=True)
+    later = whole("x", "y", last_probe_time="2026-11-21T12:00:00Z")
+    assert differs(later, kept, probe_times=True)
+    assert not differs(later, kept)
     assert differs(whole("x", "y", message="bad"), kept)
     assert differs(whole("x", "z"), kept)
     assert differs(whole("x", "y", probes="ac"), kept)

@@ -5,6 +5,7 @@ At its time, a row first compares what is expected, then acts. Calls and callbac
 
 import asyncio
 from collections.abc import Callable
+from datetime import datetime
 from typing import Any, NamedTuple, cast
 
 import pytest
@@ -22,7 +23,6 @@ from kruise_probe.daemon.cri.runtime import (
     ContainerState,
     PodSandboxStatus,
     RuntimeContainer,
-    RuntimeContainerStatus,
     RuntimeUnavailable,
 )
 
@@ -37,13 +37,13 @@ class PartlyDeaf(ScriptedRuntime):
     patience = seconds = 0.0
     in_flight = most = 0
 
-    async def container_status(self, container_id: str) -> RuntimeContainerStatus:
+    async def started_at(self, container_id: str) -> datetime | None:
         await self._listen(container_id)
         self.in_flight += 1
         self.most = max(self.most, self.in_flight)
         await asyncio.sleep(self.seconds)
         self.in_flight -= 1
-        return await super().container_status(container_id)
+        return await super().started_at(container_id)
 
     async def sandbox_status(self, sandbox_id: str) -> PodSandboxStatus:
         await self._listen(sandbox_id)

@@ -84,7 +84,7 @@ async def test_a_runtime_that_comes_later_or_moves_is_found_then(sockets: Socket
             await runtime.version()
         await sockets.add("a")
         assert len(await runtime.list_containers()) == 1
-        assert (await runtime.version()).name == "scripted"
+        assert (await runtime.version()) == "scripted 1.0"
 
         sockets.path("a").unlink()
         with pytest.raises(RuntimeUnavailable):
@@ -149,13 +149,13 @@ def test_another_endpoint_is_refused_at_once(endpoint: str) -> None:
 async def test_path_without_access_is_reported_and_hides_no_other_runtime(
     sockets: Sockets, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def stat(path: Path, *, follow_symlinks: bool = True) -> os.stat_result:
-        if path.name in refused:
+    def refusing(path: str) -> os.stat_result:
+        if Path(path).name in refused:
             raise PermissionError(errno.EACCES, "Permission denied")
-        return os.stat(path, follow_symlinks=follow_symlinks)
+        return stat(path)
 
-    refused = {"a"}
-    monkeypatch.setattr(Path, "stat", stat)
+    stat, refused = os.stat, {"a"}
+    monkeypatch.setattr(os, "stat", refusing)
     async with runtime_of(sockets, "a", "b") as runtime:
         with pytest.raises(
             RuntimeUnavailable, match=r"Permission denied; run the daemon as a user"

@@ -3,6 +3,7 @@
 import asyncio
 import tempfile
 from collections.abc import Awaitable, Callable, Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +27,8 @@ from kruise_probe.daemon.cri.runtime import (
     ExecOutputTooLarge,
     ExecResult,
     ExecTimeout,
-    RuntimeContainerStatus,
     RuntimeFailure,
     RuntimeUnavailable,
-    RuntimeVersion,
 )
 
 MAX_EXEC_RESPONSE_BYTES = 1 << 20
@@ -159,7 +158,7 @@ async def test_a_runtime_that_never_ends_an_exec_is_not_waited_for(
     class Deaf(ScriptedRuntime):
         hangs = False
 
-        async def version(self) -> RuntimeVersion:
+        async def version(self) -> str:
             if self.hangs:
                 await asyncio.Event().wait()
             return await super().version()
@@ -203,7 +202,7 @@ async def test_a_container_that_has_not_started_has_no_start(socket: Path) -> No
     scripted = ScriptedRuntime()
     container = scripted.start(state=ContainerState.CREATED)
     async with served(scripted, socket) as endpoint, GrpcRuntime(endpoint) as runtime:
-        assert (await runtime.container_status(container.id)).started_at is None
+        assert await runtime.started_at(container.id) is None
 
 
 async def test_a_container_without_labels_of_kubelet_has_the_name_of_its_metadata(
@@ -246,7 +245,7 @@ async def test_calls_end_after_five_seconds_and_a_command_within_a_second_of_its
         runtime.exec_sync("c", ["check"], timeout_seconds=2.5),
         runtime.version(),
         runtime.list_containers(),
-        runtime.container_status("c"),
+        runtime.started_at("c"),
         runtime.sandbox_status("s"),
     ):
         with pytest.raises(RuntimeFailure):
@@ -291,7 +290,7 @@ async def test_call_in_flight_when_the_connection_is_closed_is_unavailable(
         async with runtime:
             calls: dict[str, Callable[[], Awaitable[object]]] = {
                 "exec": lambda: runtime.exec_sync(container.id, ["check"], timeout_seconds=60),
-                "status": lambda: runtime.container_status(container.id),
+                "status": lambda: runtime.started_at(container.id),
             }
 
             async def wait() -> None:
@@ -304,7 +303,7 @@ async def test_call_in_flight_when_the_connection_is_closed_is_unavailable(
 
 
 class HangingStatus(ScriptedRuntime):
-    async def container_status(self, container_id: str) -> RuntimeContainerStatus:
+    async def started_at(self, container_id: str) -> datetime | None:
         self.calls["ContainerStatus"] += 1
         await asyncio.Event().wait()
         raise AssertionError
@@ -333,7 +332,6 @@ async def test_scripted_runtime_is_read_back(socket: Path) -> None:
     async with served(scripted, socket) as endpoint, GrpcRuntime(endpoint) as runtime:
         assert await runtime.version() == await scripted.version()
         assert await runtime.list_containers() == await scripted.list_containers()
-        status = await runtime.container_status(container.id)
-        assert status.started_at == container.started_at
+        assert await runtime.started_at(container.id) == container.started_at
         sandboxes = {id: await runtime.sandbox_status(id) for id in scripted.sandboxes}
         assert sandboxes == scripted.sandboxes
