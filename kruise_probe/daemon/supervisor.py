@@ -36,6 +36,8 @@ from kruise_probe.informers.replica import EventHandler
 from kruise_probe.informers.shared_informer import SharedInformer
 from kruise_probe.manager.recorder import EventRecorder, ObjectReference
 
+_log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
+
 CLOCK_CHECK_SECONDS: Final = 1.0
 """How often the wall clock is compared with the loop's."""
 
@@ -95,18 +97,12 @@ async def run_supervisor(
                 informer.add_event_handler(supervisor)
                 group.create_task(informer.run(), name="informer")
         finally:
-            await _flush(recorder)
+            try:
+                # In a cancelled task, `asyncio.timeout` of Python 3.11.2 raises no TimeoutError.
+                await asyncio.wait_for(recorder.flush(), LAST_EVENTS_SECONDS)
+            except TimeoutError:
+                _log.warning("the last events were not sent in time and are dropped")
             recording.cancel()
-
-
-async def _flush(recorder: EventRecorder) -> None:
-    try:
-        # In a cancelled task, `asyncio.timeout` of Python 3.11.2 raises no TimeoutError.
-        await asyncio.wait_for(recorder.flush(), LAST_EVENTS_SECONDS)
-    except TimeoutError:
-        structlog.get_logger().warning(
-            "the last events were not sent in time and are dropped", seconds=LAST_EVENTS_SECONDS
-        )
 
 
 def _record_transition(
@@ -145,7 +141,6 @@ class Supervisor(EventHandler[NodePodProbe]):
         self._reporter = reporter
         self._heartbeat = heartbeat
         self._spawn = spawn
-        self._log = structlog.get_logger()
         self._started_at = StartTime(context.now().timestamp(), asyncio.get_running_loop().time())
         self._desired: dict[ProbeKey, DesiredProbe] = {}
         self._workers: dict[ProbeKey, Worker] = {}
@@ -200,8 +195,10 @@ class Supervisor(EventHandler[NodePodProbe]):
             before = self._desired
             self._desired = desired_probes(newest.spec if newest else None)
             self._update_known(newest, first=first)
-            for key in [key for key in before if key not in self._desired]:
-                self._remove(key)
+            for key in before.keys() - self._desired.keys():
+                if worker := self._workers.pop(key, None):
+                    worker.halt()
+                self._reporter.remove(key)
             for key, desired in self._desired.items():
                 if before.get(key) != desired:
                     self._set_up(desired, first=first)
@@ -239,14 +236,9 @@ class Supervisor(EventHandler[NodePodProbe]):
             worker.start()
         except Exception:  # noqa: BLE001 - one bad probe never stops another
             metrics.WORKER_ERRORS.inc()
-            self._log.exception(
+            _log.exception(
                 "probe could not be set up",
                 pod=str(desired.pod),
                 container=desired.key.container,
                 probe=str(desired.key.probe),
             )
-
-    def _remove(self, key: ProbeKey) -> None:
-        if worker := self._workers.pop(key, None):
-            worker.halt()
-        self._reporter.remove(key)

@@ -133,10 +133,7 @@ class Worker:
         self._unsubscribe = self._context.containers.subscribe(
             key.pod_uid, key.container, self._on_container_change
         )
-        if self._invalid_reason:
-            self._state.publish(state.unknown(self._invalid_reason))
-        else:
-            self._sync_container()
+        self._sync_container()
 
     def edit(self, desired: DesiredProbe) -> None:
         """Apply an edit of the probe; every field takes effect at once.
@@ -162,10 +159,8 @@ class Worker:
             self._configure()
             self._discard_attempt()
         self._state.edit(desired, new_handler=new_handler)
-        if self._invalid_reason:
+        if self._invalid_reason or not self._state.container_id:
             self._stop_timers()
-            self._state.publish(state.unknown(self._invalid_reason))
-        elif not self._state.container_id:
             self._sync_container()
         elif probe_again or new_timing:
             self._restart_timer(probe_again=probe_again)
@@ -183,8 +178,6 @@ class Worker:
         self._discard_attempt()
 
     def _on_container_change(self) -> None:
-        if self._invalid_reason:
-            return
         try:
             self._sync_container()
         except Exception as error:  # noqa: BLE001 - one bad probe never stops another
@@ -275,9 +268,12 @@ class Worker:
     # The container.
 
     def _sync_container(self) -> None:
-        """Adopt a new container, or publish why none runs."""
+        """Adopt a new container, or publish why none runs or why the probe cannot."""
         self._container = None
         key, containers = self.desired.key, self._context.containers
+        if self._invalid_reason:
+            self._state.publish(state.unknown(self._invalid_reason))
+            return
         if not containers.available:
             self._state.publish(state.put_on_hold(self._state.record))
             return

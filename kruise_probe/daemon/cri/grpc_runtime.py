@@ -174,7 +174,7 @@ class GrpcRuntime:
                     request, timeout=timeout_seconds + EXEC_GRACE_SECONDS
                 )
         except grpc.aio.AioRpcError as error:
-            failure = _exec_failure(error, timeout_seconds)
+            failure = self._exec_failure(error, timeout_seconds)
             if isinstance(failure, ExecTimeout):
                 await self._check_alive()
             raise failure from error
@@ -238,6 +238,18 @@ class GrpcRuntime:
             f"the container runtime at {self.endpoint} returned an error: {details}"
         )
 
+    def _exec_failure(self, error: grpc.aio.AioRpcError, timeout_seconds: float) -> RuntimeFailure:
+        details, failure = error.details() or "no details", self._failure(error)
+        if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
+            return ExecTimeout(timeout_seconds)
+        if _TOO_LARGE_TEXT.search(details):
+            return ExecOutputTooLarge()
+        if isinstance(failure, RuntimeUnavailable):
+            return failure
+        if _NOT_RUNNING_TEXT.search(details):
+            return ContainerNotRunning(details)
+        return failure if isinstance(failure, ContainerNotFound) else ExecImpossible(details)
+
 
 def socket_path(endpoint: str) -> str:
     """`/run/x.sock` of `unix:///run/x.sock`, `unix:/run/x.sock` or the path itself.
@@ -250,21 +262,6 @@ def socket_path(endpoint: str) -> str:
     if not path.startswith("/") or (separator and scheme != "unix"):
         raise ValueError(f"{endpoint!r} is not the path of a unix socket (unix:///path or /path)")
     return path
-
-
-def _exec_failure(error: grpc.aio.AioRpcError, timeout_seconds: float) -> RuntimeFailure:
-    code, details = error.code(), error.details() or "no details"
-    if code is grpc.StatusCode.DEADLINE_EXCEEDED:
-        return ExecTimeout(timeout_seconds)
-    if _TOO_LARGE_TEXT.search(details):
-        return ExecOutputTooLarge()
-    if code in _UNAVAILABLE or _NOT_READY_TEXT.search(details):
-        return RuntimeUnavailable(f"the container runtime is unavailable: {details}")
-    if _NOT_RUNNING_TEXT.search(details):
-        return ContainerNotRunning(details)
-    if code is grpc.StatusCode.NOT_FOUND:
-        return ContainerNotFound(details)
-    return ExecImpossible(details)
 
 
 def _container(container: pb.Container) -> RuntimeContainer:

@@ -107,10 +107,9 @@ def prober_for(
     match entry.probe.handler:
         case ExecAction() as action:
             return ExecProber(action, timeout_seconds=timeout, commands=commands)
-        case HTTPGetAction(host=str(host)) if host:
-            return RefusedProber(_HOST_NOT_ALLOWED.format(field="httpGet.host", host=host))
-        case TCPSocketAction(host=str(host)) if host:
-            return RefusedProber(_HOST_NOT_ALLOWED.format(field="tcpSocket.host", host=host))
+        case HTTPGetAction(host=str(host)) | TCPSocketAction(host=str(host)) if host:
+            field = f"{entry.probe.handler_type}.host"
+            return RefusedProber(_HOST_NOT_ALLOWED.format(field=field, host=host))
         case HTTPGetAction() as action:
             return HttpProber(
                 action, timeout_seconds=timeout, user_agent=user_agent, open_socket=open_socket

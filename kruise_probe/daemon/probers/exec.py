@@ -57,8 +57,6 @@ class ExecProber(Prober):
         self._commands = commands
 
     async def run(self, target: Target) -> ProbeResult:
-        if not target.container_id:
-            raise CouldNotProbe(Reason.CONTAINER_NOT_CREATED, "the container has no id yet")
         try:
             result = await self._commands.exec_sync(
                 target.container_id, self._command, timeout_seconds=self._timeout_seconds
