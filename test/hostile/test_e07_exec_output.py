@@ -4,8 +4,8 @@ import asyncio
 from pathlib import Path
 
 import pytest
+from hostile.process_node import LONGEST_GAP_SECONDS, daemon_with_victim, process_node
 from support.fake_runtime import ExecCall
-from support.process_node import LONGEST_GAP_SECONDS, daemon_with_victim, process_node
 
 from kruise_probe.daemon.cri.runtime import ExecResult
 

@@ -11,7 +11,7 @@ from aiohttp.typedefs import Handler
 from support import programs
 from support.api_server import ApiServer
 from support.fake_runtime import ScriptedRuntime
-from support.health import CHECK_SECONDS, HealthChecks
+from hostile.health import CHECK_SECONDS, HealthChecks
 from support.hollow import node_name
 from support.programs import Program
 

@@ -6,13 +6,13 @@ import socket
 from pathlib import Path
 
 import pytest
+from hostile.process_node import NODE, ProcessNode, process_node
 from support import programs
 from support.background import background
 from support.cases import cases
 from support.fake_runtime import served
 from support.hollow import marker_object, pod_object, spec_entry
 from support.output import print_line
-from support.process_node import NODE, ProcessNode, process_node
 from support.programs import Program
 from support.target import labels, marker_path, node_pod_probe_path, pod_path
 

@@ -12,6 +12,7 @@ import pytest
 import pytest_asyncio
 from aiohttp import web
 from support import chromium
+from support.cases import cases
 from support.pages import ROOT
 from support.shell import run
 
@@ -161,31 +162,26 @@ async def test_the_start_page_links_to_what_readers_look_for(site: Site, start: 
     assert {Path(each).stem for each in re.findall(r'href="([^"]*)"', article)} >= LOOKED_FOR
 
 
-async def test_the_search_finds_a_page_by_a_word_in_it(site: Site) -> None:
-    await site.browser.open(site.page("index"), DESKTOP)
+@cases(
+    "start word found",
+    english=("index", "ProbeDaemonStale", "reasons"),
+    chinese=("zh/index", "卸载", "install"),
+)
+async def test_the_search_finds_a_page_by_a_word_in_it(
+    site: Site, start: str, word: str, found: str
+) -> None:
+    await site.browser.open(site.page(start), DESKTOP)
     await site.browser.evaluate("document.querySelector('.md-search__button').click()")
     await site.browser.until(f"{SEARCH}('input').length")
-    await site.browser.call("Input.insertText", text="ProbeDaemonStale")
-    await site.browser.until(f"{SEARCH}('a[href*=reasons]').length")
+    await site.browser.call("Input.insertText", text=word)
+    await site.browser.until(f"{SEARCH}('a[href*={found}]').length")
 
 
-async def test_the_search_finds_a_chinese_word(site: Site) -> None:
-    await site.browser.open(site.page("zh/index"), DESKTOP)
-    await site.browser.evaluate("document.querySelector('.md-search__button').click()")
-    await site.browser.until(f"{SEARCH}('input').length")
-    await site.browser.call("Input.insertText", text="卸载")
-    await site.browser.until(f"{SEARCH}('a[href*=install]').length")
-
-
-async def test_code_can_be_copied_and_pages_edited(site: Site) -> None:
+async def test_a_page_has_copy_buttons_an_edit_link_and_versions_releases_first(site: Site) -> None:
     await site.browser.open(site.page("install"), DESKTOP)
     assert await site.browser.until("document.querySelector('article pre button') !== null")
     edit = await site.browser.evaluate("document.querySelector('a[rel=edit]').href")
     assert edit == "https://github.com/kruise-probe/kruise-probe/edit/main/docs/install.md"
-
-
-async def test_the_version_menu_lists_releases_first(site: Site) -> None:
-    await site.browser.open(site.page("install"), DESKTOP)
     menu = (
         "[...document.querySelectorAll('.md-version__link')].map(each => each.textContent.trim())"
     )

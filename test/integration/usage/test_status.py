@@ -4,7 +4,6 @@ import asyncio
 import json
 import os
 import pty
-import re
 import shutil
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -27,6 +26,7 @@ from kruise_probe_playground.apiserver.failures import Failure
 from kruise_probe_playground.documents import LoadedObject
 
 Shell = Callable[[str], Awaitable[Ran]]
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 POD = """
 apiVersion: v1
@@ -73,44 +73,35 @@ async def test_output_for_programs_contains_the_newest_results(
     assert marker["problems"] == view["notes"] == []
 
 
-ERRORS = {
-    "typo-in-marker": ("status -n {} mraker", 1, "mraker does not exist. Did you mean 'marker'?"),
-    "typo-in-one-of-two": ("status -n {} marker mraker", 1, "mraker does not exist."),
-    "typo-in-pod": ("explain -n {} wbe", 1, "wbe does not exist. Did you mean 'web'?"),
-}
-
-
-@cases("arguments code text", **ERRORS)
-async def test_error_is_one_line(
-    shell: Shell, ns: UsageNamespace, arguments: str, code: int, text: str
+@cases(
+    "arguments text",
+    marker=("status -n {} marker mraker", "mraker does not exist. Did you mean 'marker'?"),
+    pod=("explain -n {} wbe", "wbe does not exist. Did you mean 'web'?"),
+)
+async def test_a_typo_in_a_name_is_one_line(
+    shell: Shell, ns: UsageNamespace, arguments: str, text: str
 ) -> None:
     ran = await shell(f"kruise-probe {arguments.format(ns.namespace)}")
-    assert (ran.code, ran.out, len(ran.err.splitlines())) == (code, "", 1)
+    assert (ran.code, ran.out, len(ran.err.splitlines())) == (1, "", 1)
     assert text in ran.err
 
 
-@pytest.mark.parametrize(
-    ("arguments", "lines"),
-    [
-        pytest.param("status -l team=a", [], id="markers-without-the-label"),
-        pytest.param("status -l '!team'", ["{}/marker "], id="markers"),
-        pytest.param("status ppm/marker", ["{}/marker "], id="kind-and-name"),
-        pytest.param("status marker ppm/marker", ["{}/marker "], id="names"),
-        pytest.param(
-            "explain -l app=web", ["{}/web: 1 of 1 probes works (1 Succeeded)"], id="pods"
-        ),
-        pytest.param("explain -l app=db", [], id="no-pods"),
-        pytest.param("explain pods/web", ["{}/web: 1 of 1 probes works (1 Succeeded)"], id="kind"),
-    ],
+@cases(
+    "arguments begins",
+    markers_without_the_label=("status -l team=a", ""),
+    markers_by_label=("status -l '!team'", "{}/marker "),
+    names_and_kinds=("status marker ppm/marker", "{}/marker "),
+    pods_by_label=("explain -l app=web", "{}/web: 1 of 1 probes works (1 Succeeded)\n"),
+    no_pods=("explain -l app=db", ""),
+    pod_by_kind=("explain pods/web", "{}/web: 1 of 1 probes works (1 Succeeded)\n"),
 )
 async def test_labels_and_kinds_select_objects_as_in_kubectl(
-    shell: Shell, ns: UsageNamespace, arguments: str, lines: list[str]
+    shell: Shell, ns: UsageNamespace, arguments: str, begins: str
 ) -> None:
     ran = await shell(f"kruise-probe {arguments} -n {ns.namespace}")
     assert ran.code == 0
-    assert len(ran.out.splitlines()[:1]) == len(lines)
-    assert ran.out.startswith(tuple(each.format(ns.namespace) for each in lines) or "")
-    assert bool(ran.err) == (not lines)
+    assert ran.out.startswith(begins.format(ns.namespace))
+    assert bool(ran.out) == bool(begins) != bool(ran.err)
 
 
 async def test_json_of_several_pods_is_a_list(shell: Shell, ns: UsageNamespace) -> None:
@@ -139,35 +130,31 @@ async def test_refused_request_has_a_remedy(
     assert text in ran.err
 
 
-@cases(
-    "words completion",
-    markers=("status -n {} ma", "marker"),
-    pods=("explain -n {} w", "web"),
-    namespaces=("status -n {}", "{}"),
-)
-async def test_shell_completes_names(
-    shell: Shell, ns: UsageNamespace, words: str, completion: str
-) -> None:
-    line = f"kruise-probe {words.format(ns.namespace)}"
-    variables = f"COMP_WORDS='{line}' COMP_CWORD={len(line.split()) - 1}"
+NEEDS_KUBECTL = pytest.mark.skipif(not shutil.which("kubectl"), reason="kubectl is not installed")
 
+
+def bash(words: str) -> str:
+    variables = f"COMP_WORDS='kruise-probe {words}' COMP_CWORD={len(words.split())}"
+    return f"_KRUISE_PROBE_COMPLETE=bash_complete {variables} kruise-probe"
+
+
+@cases(
+    "script completions",
+    markers=(bash("status -n {} ma"), "plain,marker\n"),
+    pods=(bash("explain -n {} w"), "plain,web\n"),
+    namespaces=(bash("status -n {}"), "plain,{}\n"),
+    by_kubectl=pytest.param(
+        "kubectl __complete kruise-probe status -n {} ma", "marker\n:4\n", marks=NEEDS_KUBECTL
+    ),
+)
+async def test_names_are_completed(
+    shell: Shell, ns: UsageNamespace, script: str, completions: str
+) -> None:
     async def completed() -> bool:
         """A completion without an answer of the API server within 2 s is empty."""
-        ran = await shell(f"_KRUISE_PROBE_COMPLETE=bash_complete {variables} kruise-probe")
-        assert (ran.code, ran.err) == (0, "")
-        assert ran.out.splitlines() in ([], [f"plain,{completion.format(ns.namespace)}"])
-        return bool(ran.out)
-
-    await until("the name is completed", completed)
-
-
-@pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
-async def test_kubectl_completes_the_plugin(shell: Shell, ns: UsageNamespace) -> None:
-    async def completed() -> bool:
-        ran = await shell(f"kubectl __complete kruise-probe status -n {ns.namespace} ma")
+        ran = await shell(script.format(ns.namespace))
         assert ran.code == 0, ran.err
-        assert ran.out.splitlines()[-1] == ":4"
-        return ran.out.splitlines()[:-1] == ["marker"]
+        return ran.out == completions.format(ns.namespace)
 
     await until("the name is completed", completed)
 
@@ -175,7 +162,7 @@ async def test_kubectl_completes_the_plugin(shell: Shell, ns: UsageNamespace) ->
 async def test_watch_prints_every_change(
     shell: Shell, playground: ControlledPlayground, ns: UsageNamespace
 ) -> None:
-    async with watch_into_pipe(playground, "-n", ns.namespace, "-o", "json") as process:
+    async with watch(playground, "-n", ns.namespace, "-o", "json") as process:
         seen = [state(await process.stdout.readline())]
         (ns.folder("web") / "bad").touch()
         while seen[-1] != "Failed":
@@ -183,34 +170,31 @@ async def test_watch_prints_every_change(
     assert seen[0] == "Succeeded"
 
 
-@cases(
-    "form pattern",
-    json=("json", r'\{"version":1,.*"notes":\["not current, retrying: '),
-    table=("table", "note: not current, retrying: "),
-)
-async def test_watch_notes_that_the_api_server_does_not_respond(
-    shell: Shell, form: str, pattern: str
-) -> None:
+async def test_watch_notes_that_the_api_server_does_not_respond(shell: Shell) -> None:
     documents = [LoadedObject("here", document) for document in yaml.safe_load_all(POD)]
     async with AsyncExitStack() as stack:
         async with ControlledPlayground(documents=documents) as stopping:
-            watching = watch_into_pipe(stopping, "-A", "-o", form)
-            process = await stack.enter_async_context(watching)
-            await process.stdout.readline()
-        line = (await process.stdout.readline()).decode()
-        while line and not re.match(pattern, line):
-            line = (await process.stdout.readline()).decode()
+            process = await stack.enter_async_context(watch(stopping, "-A", "-o", "json"))
+            notes = await notes_of(process)
+        while not notes:
+            notes = await notes_of(process)
         process.kill()
         _, err = await process.communicate()
-    assert line, "the output ended"
+    assert notes[0].startswith("not current, retrying: ")
     assert err == b""
+
+
+async def notes_of(process: Any) -> list[str]:
+    """Of the next line; fails at the end of the output."""
+    found: list[str] = json.loads(await process.stdout.readline())["notes"]
+    return found
 
 
 @pytest.mark.parametrize("form", ["json", "table"])
 async def test_watch_ends_silently_if_the_pipe_is_closed(
     shell: Shell, playground: ControlledPlayground, ns: UsageNamespace, form: str
 ) -> None:
-    async with watch_into_pipe(playground, "-n", ns.namespace, "-o", form) as process:
+    async with watch(playground, "-n", ns.namespace, "-o", form) as process:
         await process.stdout.readline()
         process._transport.get_pipe_transport(1).close()  # asyncio has no other way
         (ns.folder("web") / "bad").touch()
@@ -219,7 +203,7 @@ async def test_watch_ends_silently_if_the_pipe_is_closed(
     assert (code, err.decode()) == (1, "")
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("number", SIGNALS)
 async def test_watch_restores_the_terminal_on_a_signal(
     shell: Shell, playground: ControlledPlayground, ns: UsageNamespace, number: int
 ) -> None:
@@ -232,29 +216,18 @@ async def test_watch_restores_the_terminal_on_a_signal(
         assert await process.wait() == 128 + number
 
 
-@cases(
-    "number code",
-    ctrl_c=(signal.SIGINT, 130),
-    sigterm=(signal.SIGTERM, -signal.SIGTERM),
-    sighup=(signal.SIGHUP, -signal.SIGHUP),
-)
+@pytest.mark.parametrize("number", SIGNALS)
 async def test_watch_into_a_pipe_ends_with_the_documented_code_and_leaves_no_file(
-    shell: Shell,
-    playground: ControlledPlayground,
-    ns: UsageNamespace,
-    tmp_path: Path,
-    number: int,
-    code: int,
+    shell: Shell, playground: ControlledPlayground, ns: UsageNamespace, tmp_path: Path, number: int
 ) -> None:
     """The kubeconfig has its CA inline, which the official package writes into a file."""
     folder = tmp_path / "temporary"
     folder.mkdir()
-    options = ("-n", ns.namespace)
-    async with watch_into_pipe(playground, *options, TMPDIR=str(folder)) as process:
+    async with watch(playground, "-n", ns.namespace, TMPDIR=str(folder)) as process:
         await process.stdout.readline()
         process.send_signal(number)
         _, err = await process.communicate()
-    assert (process.returncode, err.strip()) == (code, b"")
+    assert (process.returncode, err.strip()) == (130 if number == signal.SIGINT else -number, b"")
     assert not list(folder.iterdir())
 
 
@@ -277,15 +250,18 @@ async def test_watch_prints_changes_on_a_dumb_terminal(
 
 
 @asynccontextmanager
-async def watch_into_pipe(
-    playground: ControlledPlayground, *options: str, **variables: str
+async def watch(
+    playground: ControlledPlayground,
+    *options: str,
+    stdin: int | None = None,
+    stdout: int = asyncio.subprocess.PIPE,
+    **variables: str,
 ) -> AsyncIterator[Any]:
-    """Run `status --watch` into a pipe. The process ends with the context, however the context ends."""
+    """Run `status --watch`. The process ends with the context, however the context ends."""
     process = await asyncio.create_subprocess_exec(
         "kruise-probe", "status", "--watch", *options,
         env={**environment(playground.kubeconfig), **variables},
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
+        stdin=stdin, stdout=stdout, stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip
     try:
         async with asyncio.timeout(PATIENCE_SECONDS):
@@ -309,20 +285,13 @@ async def on_terminal(
     transport, _ = await asyncio.get_running_loop().connect_read_pipe(
         lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(controller, "rb", buffering=0)
     )
-    process = await asyncio.create_subprocess_exec(
-        "kruise-probe", "status", "-n", ns.namespace, "--watch",
-        env={**environment(playground.kubeconfig), "TERM": term},
-        stdin=terminal,
-        stdout=terminal,
-        stderr=asyncio.subprocess.PIPE,
-    )  # fmt: skip
+    options = ("-n", ns.namespace)
     try:
-        async with asyncio.timeout(PATIENCE_SECONDS):
+        async with watch(
+            playground, *options, stdin=terminal, stdout=terminal, TERM=term
+        ) as process:
             yield process, reader, transport.close
     finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
         transport.close()
         os.close(terminal)
 

@@ -1,15 +1,17 @@
 """A node whose daemon is a process, between a scripted runtime and an embedded API server, and a victim of attacks on it."""
 
 import asyncio
-from collections.abc import AsyncIterator, Collection
-from contextlib import asynccontextmanager
+import ssl
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from contextlib import ExitStack, asynccontextmanager
 from itertools import pairwise
 from pathlib import Path
 
 from support.background import background
 from support.embedded_cluster import EmbeddedCluster, embedded_cluster
 from support.fake_runtime import ExecCall, Script, ScriptedRuntime
-from support.health import HealthChecks
+from support.flood_servers import flooding
+from hostile.health import HealthChecks
 from support.hollow import spec_entry
 from support.output import print_line
 from support.programs import Program
@@ -26,6 +28,9 @@ LONGEST_GAP_SECONDS = 5.0
 stalls a test that only waits stalls the daemon too."""
 
 TICK_SECONDS = 0.1
+FLOODED_SECONDS = 8.0
+TIMEOUT_SECONDS = 20
+"""Far more than a flood lasts: a probe that needs this long was stopped by its timeout only."""
 
 
 class ProcessNode:
@@ -128,3 +133,26 @@ async def daemon_with_victim(node: ProcessNode) -> AsyncIterator[tuple[Program, 
         victim.since = asyncio.get_running_loop().time()
         async with background(HealthChecks(daemon).repeat()), background(victim.measure_stalls()):
             yield daemon, victim
+
+
+async def results_of_floods(
+    folder: Path,
+    floods: Mapping[str, tuple[bytes, bytes]],
+    probe_of: Callable[[int], Json],
+    tls: ssl.SSLContext | None,
+) -> dict[str, tuple[str, str]]:
+    """State and message of a probe of each flooding server; a victim must not be affected meanwhile."""
+    with ExitStack() as servers:
+        ports = {
+            name: servers.enter_context(flooding(*each, host=ADDRESS, tls=tls))
+            for name, each in floods.items()
+        }
+        async with process_node(folder) as node, daemon_with_victim(node) as (daemon, victim):
+            for name, port in ports.items():
+                node.add_probe(name, {**probe_of(port), "timeoutSeconds": TIMEOUT_SECONDS})
+            await node.write_spec()
+            await asyncio.sleep(FLOODED_SECONDS)
+
+            await victim.assert_unaffected(daemon, f"{len(ports)} floods")
+            await node.until_results_of(ports)
+            return {name: node.states()[name] for name in ports}
