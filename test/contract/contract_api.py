@@ -1,12 +1,10 @@
 """Plain HTTP to an API server, without a Kubernetes client, for the contract tests."""
 
 import asyncio
-import base64
 import io
 import json
 import os
 import ssl
-import tempfile
 import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -16,11 +14,11 @@ from typing import Any
 from zlib import crc32
 
 import aiohttp
-import yaml
 from support.patience import PATIENCE_SECONDS
 from support.programs import until
 from support.wire import Json, typed
 
+from kruise_probe.client.config import load_config
 from kruise_probe.manifests.crds import all_crds
 
 MERGE = "application/merge-patch+json"
@@ -46,25 +44,9 @@ class ServerAddress:
 
 
 def target_of(kubeconfig: Path) -> ServerAddress:
-    """The server that a kubeconfig's current context names; client certificates or none."""
-    config = yaml.safe_load(kubeconfig.read_text())
-    context = _named(config["contexts"], config["current-context"])["context"]
-    cluster = _named(config["clusters"], context["cluster"])["cluster"]
-    user = _named(config["users"], context["user"])["user"]
-    tls = ssl.create_default_context(cadata=_decoded(cluster["certificate-authority-data"]))
-    with tempfile.NamedTemporaryFile("w") as pair:
-        pair.write(_decoded(user["client-certificate-data"]) + _decoded(user["client-key-data"]))
-        pair.flush()
-        tls.load_cert_chain(pair.name)
-    return ServerAddress(cluster["server"], kubeconfig, tls, real=True)
-
-
-def _named(entries: list[Json], name: str) -> Json:
-    return next(each for each in entries if each["name"] == name)
-
-
-def _decoded(text: str) -> str:
-    return base64.b64decode(text).decode()
+    """The real server of a kubeconfig, whose user has a client certificate."""
+    config = load_config(str(kubeconfig))
+    return ServerAddress(config.server, kubeconfig, config.tls, real=True)
 
 
 class ApiResponse:
@@ -115,24 +97,17 @@ class WatchStream:
                 return event
 
     async def line(self) -> Json:
-        event = await self.line_or_end()
-        assert event is not None, "the watch ended"
-        return event
-
-    async def line_or_end(self) -> Json | None:
         async with asyncio.timeout(PATIENCE_SECONDS):
             line = await self._response.content.readline()
-        return json.loads(line) if line else None
+        assert line, "the watch ended"
+        event: Json = json.loads(line)
+        return event
 
     async def rest(self) -> list[Json]:
         """All events until the server ends the watch."""
         async with asyncio.timeout(PATIENCE_SECONDS):
             text = await self._response.text()
         return [json.loads(line) for line in text.splitlines()]
-
-    async def ended(self) -> bool:
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            return not await self._response.content.read()
 
 
 class Api:
@@ -227,6 +202,17 @@ class Api:
         assert answer.code == 201, answer
         return answer
 
+    async def begin_namespace(self) -> str:
+        """Creates the test's namespace; returns its version. Pods of a real server need an account, which a controller creates later."""
+        made = await self.post(self.path("namespaces"), {"metadata": {"name": self.namespace}})
+        assert made.code == 201, made
+        if self.real:
+            account = await self.post(
+                self.path("serviceaccounts"), {"metadata": {"name": "default"}}
+            )
+            assert account.code in (201, 409), account
+        return made.revision
+
     async def end_namespace(self) -> None:
         """Deletes the test's namespace, unless the cluster ends with the tests.
 
@@ -303,14 +289,6 @@ def marker(name: str = "m", **spec: Any) -> Json:
         metadata={"name": name},
         spec={"selector": {"matchLabels": {"app": "a"}}, "probes": [probe], **spec},
     )
-
-
-def managed(of: Json) -> dict[tuple[str, str], Json]:
-    """An object's managed fields, by (manager, subresource)."""
-    return {
-        (each["manager"], each.get("subresource", "")): each["fieldsV1"]
-        for each in of["metadata"].get("managedFields", [])
-    }
 
 
 def in_own_group(crd: Json, group: str) -> Json:

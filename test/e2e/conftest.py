@@ -7,7 +7,6 @@ under its own service account.
 
 import asyncio
 import os
-import uuid
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -74,10 +73,8 @@ def product(
 @pytest.fixture(scope="module")
 def namespace(admin: Kubectl, product: dict[str, Path]) -> Iterator[Kubectl]:
     """A namespace of its own per module; whoever fails finds the product's logs in the report."""
-    name = f"e2e-{uuid.uuid4().hex[:8]}"
-    admin.run("create", "namespace", name)
-    yield Kubectl(admin.kubeconfig, namespace=name)
-    admin.run("delete", "namespace", name, "--wait=false")
+    with admin.new_namespace("e2e") as kubectl:
+        yield kubectl
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

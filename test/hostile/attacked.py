@@ -7,10 +7,10 @@ from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 from pathlib import Path
 
+from hostile.health import CHECK_SECONDS, HealthChecks
 from support import programs
 from support.embedded_cluster import EmbeddedCluster
 from support.fake_runtime import ScriptedRuntime
-from hostile.health import CHECK_SECONDS, HealthChecks
 from support.hollow import LEASES, node_name
 
 from kruise_probe.api.names import LEADER_ELECTION_ID, MUTATE_PODS, SYSTEM_NAMESPACE

@@ -7,11 +7,11 @@ from contextlib import ExitStack, asynccontextmanager
 from itertools import pairwise
 from pathlib import Path
 
+from hostile.health import HealthChecks
 from support.background import background
 from support.embedded_cluster import EmbeddedCluster, embedded_cluster
 from support.fake_runtime import ExecCall, Script, ScriptedRuntime
 from support.flood_servers import flooding
-from hostile.health import HealthChecks
 from support.hollow import spec_entry
 from support.output import print_line
 from support.programs import Program

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 from aiohttp.typedefs import Handler
+from hostile.health import CHECK_SECONDS, HealthChecks
 from support import programs
 from support.api_server import ApiServer
 from support.fake_runtime import ScriptedRuntime
-from hostile.health import CHECK_SECONDS, HealthChecks
 from support.hollow import node_name
 from support.programs import Program
 

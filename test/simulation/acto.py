@@ -109,21 +109,13 @@ def edited(change: Property, value: Any) -> Json:
     if "fromMessage" in change.path:
         kind = "annotation" if change.path.endswith("annotation") else "label"
         spec["probes"][0]["markerPolicy"][0]["fromMessage"] = [{kind: "l4"}]
-    _set(spec, change.path.split("."), value)
+    at: Any = spec
+    *parents, last = [
+        0 if part == "0" else part for part in change.path.replace("[]", ".0").split(".")
+    ]
+    for part in parents:
+        at = at[part]
+    at[last] = value
     if change.path == "selector.matchLabels":
         del spec["selector"]["matchExpressions"]
     return spec
-
-
-def _set(of: Json, names: list[str], value: Any) -> None:
-    name, *rest = names
-    key = name.removesuffix("[]")
-    if name.endswith("[]"):
-        if rest:
-            _set(of[key][0], rest, value)
-        else:
-            of[key] = [value]
-    elif rest:
-        _set(of[key], rest, value)
-    else:
-        of[key] = value

@@ -11,11 +11,13 @@ Each function raises `Failed` with the oracle that does not hold.
 """
 
 import asyncio
-from typing import Any
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from simulation.acto import BASE, Property, edited
 from simulation.edits import populate
 from simulation.looks import differences, looks
+from simulation.loop import SimulatedLoop
 from simulation.runner import STEP_SECONDS, Failed, from_scratch, simulated
 from simulation.world import World
 from support.wire import Json
@@ -37,19 +39,12 @@ STALE_SECONDS = 80.0
 class Experiment:
     """A world at rest with the marker `BASE`; `before` is its state."""
 
-    def __init__(self, seed: int) -> None:
-        self._simulated = simulated(seed)
-
-    def __enter__(self) -> "Experiment":
-        self.loop = self._simulated.__enter__()
-        self.world = self.loop.run_until_complete(self._begin())
+    def __init__(self, loop: SimulatedLoop) -> None:
+        self.loop = loop
+        self.world = loop.run_until_complete(self._begin())
         self.put(BASE)
         self.before = self._at_rest()
         self._expect_new_cluster(self.before)
-        return self
-
-    def __exit__(self, *error: Any) -> None:
-        self._simulated.__exit__(*error)
 
     async def _begin(self) -> World:
         world = await World(0).__aenter__()
@@ -65,16 +60,14 @@ class Experiment:
     def _accepts(self, spec: Json) -> bool:
         world = self.world
         stored = world.get(MARKERS, "base")
-        body: Json = {"apiVersion": MARKERS.api_version, "kind": MARKERS.kind, "spec": spec}
-        if stored is None:
-            body["metadata"] = {"name": "base"}
-            return world.request("POST", MARKERS.path("default"), body) is not None
-        body["metadata"] = {
-            "name": "base",
-            "resourceVersion": stored["metadata"]["resourceVersion"],
-            "finalizers": stored["metadata"].get("finalizers") or [],
+        method, path = ("PUT", "/base") if stored else ("POST", "")
+        new = {
+            "apiVersion": MARKERS.api_version,
+            "kind": MARKERS.kind,
+            "metadata": {"name": "base"},
         }
-        return world.request("PUT", MARKERS.path("default", "base"), body) is not None
+        body = {**(stored or new), "spec": spec}
+        return world.request(method, MARKERS.path("default") + path, body) is not None
 
     def expect_new_cluster(self) -> None:
         self._expect_new_cluster(self._at_rest())
@@ -96,6 +89,12 @@ class Experiment:
         _expect_none(DIFFERENTIAL, differences(found, from_scratch(self.world, BLOCKED_SECONDS)))
 
 
+@contextmanager
+def experimenting(seed: int) -> Iterator[Experiment]:
+    with simulated(seed) as loop:
+        yield Experiment(loop)
+
+
 def _expect_none(oracle: str, problems: list[str]) -> None:
     if problems:
         raise Failed(oracle, problems)
@@ -103,7 +102,7 @@ def _expect_none(oracle: str, problems: list[str]) -> None:
 
 def change_and_revert(change: Property) -> None:
     """Set the property to its valid value and back, then to its invalid one."""
-    with Experiment(1) as experiment:
+    with experimenting(1) as experiment:
         experiment.put(edited(change, change.valid))
         experiment.expect_new_cluster()
         experiment.put(BASE)
@@ -115,7 +114,7 @@ def change_and_revert(change: Property) -> None:
 
 def kill_a_daemon() -> None:
     """Kill the daemon of one node until its results are stale, then start it again."""
-    with Experiment(3) as experiment:
+    with experimenting(3) as experiment:
         daemon = experiment.world.processes["daemon-node-1"]
         daemon.kill()
         experiment.loop.run_until_complete(asyncio.sleep(STALE_SECONDS))

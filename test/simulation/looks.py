@@ -37,10 +37,7 @@ def _pod(pod: Json) -> Json:
     return {
         "labels": meta["labels"],
         "annotations": meta.get("annotations") or {},
-        "conditions": {
-            each["type"]: (each["status"], each.get("reason", ""), each.get("message", ""))
-            for each in pod["status"]["conditions"]
-        },
+        "conditions": _conditions(pod["status"]["conditions"]),
         "owned": {
             field: sorted(names_of(owned, field))
             for field in ("labels", "annotations", "conditions")
@@ -73,25 +70,19 @@ def _plan(plan: Json, names: dict[str, str], world: World) -> Json:
 
 
 def _marker(marker: Json) -> Json:
-    status = marker.get("status") or {}
-    numbers = {
-        key: value
-        for key, value in status.items()
-        if isinstance(value, int) and key != "observedGeneration"
-    }
+    status = dict(marker.get("status") or {})
     return {
-        "current": status.get("observedGeneration") == marker["metadata"]["generation"],
+        "current": status.pop("observedGeneration", 0) == marker["metadata"]["generation"],
         "finalizers": marker["metadata"].get("finalizers") or [],
-        "numbers": numbers,
-        "more": {
-            key: value
-            for key, value in status.items()
-            if isinstance(value, list | str) and key != "conditions"
-        },
-        "conditions": {
-            each["type"]: (each["status"], each.get("reason", ""), each.get("message", ""))
-            for each in status.get("conditions") or ()
-        },
+        "conditions": _conditions(status.pop("conditions", None)),
+        **status,
+    }
+
+
+def _conditions(conditions: list[Json] | None) -> Json:
+    return {
+        each["type"]: (each["status"], each.get("reason", ""), each.get("message", ""))
+        for each in conditions or ()
     }
 
 
@@ -127,11 +118,10 @@ def wrong_times(world: World) -> list[str]:
             if moved is None or probed is None:
                 problems.append(f"{where} has no times")
                 continue
-            supporting = [
-                results[pod["metadata"]["uid"], key]
+            supporting = (
+                results.get((pod["metadata"]["uid"], key), {})
                 for key in wanted.get(each["type"], ())
-                if (pod["metadata"]["uid"], key) in results
-            ]
+            )
             if not any(_time(state.get("lastProbeTime")) for state in supporting):
                 problems.append(f"{where} has no result")
     return problems

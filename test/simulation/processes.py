@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from datetime import datetime, timedelta
 from functools import partial
 from random import Random
-from typing import cast
+from typing import NamedTuple, cast
 from unittest.mock import patch
 
 from prometheus_client import CollectorRegistry
@@ -61,23 +61,14 @@ def own_metrics() -> Iterator[None]:
         yield
 
 
-class Surroundings:
+class Surroundings(NamedTuple):
     """What every process of one world shares. `log` takes process and event; `on_send` sees every request."""
 
-    def __init__(
-        self,
-        servers: ApiServers,
-        random: Random,
-        *,
-        clock: Callable[[], datetime],
-        log: Callable[[str, str], None],
-        on_send: Callable[[Sent], None],
-    ) -> None:
-        self.servers = servers
-        self.random = random
-        self.clock = clock
-        self.log = log
-        self.on_send = on_send
+    servers: ApiServers
+    random: Random
+    clock: Callable[[], datetime]
+    log: Callable[[str, str], None]
+    on_send: Callable[[Sent], None]
 
 
 class SimulatedProcess(ABC):

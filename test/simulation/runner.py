@@ -211,26 +211,19 @@ async def _settle(world: World, expected: Json) -> None:
 
 def from_scratch(world: World, seconds: float = LONGEST_PROBE_SECONDS) -> Json:
     """The end state of a new cluster with the desired objects of `world`, without faults, after at least `seconds`."""
-    desired = _Desired(world.objects(PODS), world.objects(MARKERS), dict(world.outcomes))
     with simulated(0) as loop:
-        return loop.run_until_complete(_build(desired, seconds))
+        return loop.run_until_complete(_build(world, seconds))
 
 
-class _Desired(NamedTuple):
-    pods: dict[str, Json]
-    markers: dict[str, Json]
-    outcomes: dict[tuple[str, str], tuple[int, str]]
-
-
-async def _build(desired: _Desired, seconds: float) -> Json:
+async def _build(desired: World, seconds: float) -> Json:
     async with World(0, managers=1) as world:
-        world.outcomes = desired.outcomes
+        world.outcomes = dict(desired.outcomes)
         for name in NODE_NAMES:
             world.request("POST", NODES.path(), {"metadata": {"name": name}})
-        for name, pod in desired.pods.items():
+        for name, pod in desired.objects(PODS).items():
             app, ip = pod["metadata"]["labels"]["app"], pod["status"]["podIP"]
             edits.create_pod(world, name, pod["spec"]["nodeName"], app, ip)
-        for name, marker in desired.markers.items():
+        for name, marker in desired.objects(MARKERS).items():
             if "deletionTimestamp" in marker["metadata"]:
                 continue
             world.moved_clock = parse_time(marker["metadata"]["creationTimestamp"])
@@ -255,15 +248,9 @@ def _is_refresh(old: Json | None, new: Json | None) -> bool:
     if old is None or new is None or new["kind"] != "NodePodProbe" or old["spec"] != new["spec"]:
         return False
 
-    def content(of: Json) -> list[tuple[object, ...]]:
+    def content(of: Json) -> list[tuple[str, Json]]:
         return [
-            (
-                each["uid"],
-                state["name"],
-                state["state"],
-                state.get("message"),
-                state.get("lastTransitionTime"),
-            )
+            (each["uid"], {**state, "lastProbeTime": ""})
             for each in (of.get("status") or {}).get("podProbeStatuses") or ()
             for state in each.get("probeStates") or ()
         ]

@@ -17,13 +17,13 @@ class Safety:
         self._world = world
         self._succeeded: set[tuple[str, str]] = set()
         self._conditions: dict[str, set[str]] = {}
-        world.on_send = self._sent
+        world.on_send = self.sent
         world.on_commit = self.check
 
     def _report(self, problem: str) -> None:
         self.problems.append(f"{self._world.loop.time():.3f} {problem}")
 
-    def _sent(self, sent: Sent) -> None:
+    def sent(self, sent: Sent) -> None:
         """Only the leader writes, and no request lists at resource version 0, which a server may answer with an old state."""
         if sent.verb in ("list", "watch") and sent.version == "0":
             self._report(f"{sent.process} reads {sent.resource} at version 0")

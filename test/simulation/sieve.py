@@ -9,6 +9,7 @@ Differs: no reference traces; each run must end as from scratch, which is strong
 """
 
 from collections.abc import Iterator
+from typing import Any
 
 from simulation import faults
 from simulation.plan import PlanStep, SimulationPlan
@@ -25,40 +26,28 @@ HISTORY = (
     PlanStep(32.0, "drop_marker", ("gateway",)),
 )
 
-SUPERSEDED: dict[str, tuple[PlanStep, PlanStep]] = {
-    "a marker that is created and deleted": (
-        PlanStep(20.0, "put_marker", ("a", 4)),
-        PlanStep(22.0, "drop_marker", ("a",)),
-    ),
-    "a marker that is deleted and created": (
-        PlanStep(20.0, "drop_marker", ("way",)),
-        PlanStep(22.0, "put_marker", ("way", 15)),
-    ),
-    "a label that changes and changes back": (
-        PlanStep(20.0, "label", ("web-1", "db")),
-        PlanStep(22.0, "label", ("web-1", "web")),
-    ),
+SUPERSEDED: dict[str, tuple[tuple[Any, ...], tuple[Any, ...]]] = {
+    "a marker that is created and deleted": (("put_marker", "a", 4), ("drop_marker", "a")),
+    "a marker that is deleted and created": (("drop_marker", "way"), ("put_marker", "way", 15)),
+    "a label that changes and changes back": (("label", "web-1", "db"), ("label", "web-1", "web")),
     "a pod that is replaced twice": (
-        PlanStep(20.0, "replace_pod", ("web-1", "node-1")),
-        PlanStep(22.0, "replace_pod", ("web-1", "node-2")),
+        ("replace_pod", "web-1", "node-1"),
+        ("replace_pod", "web-1", "node-2"),
     ),
     "a Node that is registered again": (
-        PlanStep(20.0, "recreate_node", ("node-1", 0.5)),
-        PlanStep(22.0, "recreate_node", ("node-1", 0.5)),
+        ("recreate_node", "node-1", 0.5),
+        ("recreate_node", "node-1", 0.5),
     ),
-    "a NodePodProbe that is deleted": (
-        PlanStep(20.0, "delete_plan", ("node-1",)),
-        PlanStep(22.0, "empty_plan", ("node-1",)),
-    ),
+    "a NodePodProbe that is deleted": (("delete_plan", "node-1"), ("empty_plan", "node-1")),
     "a result that changes and changes back": (
-        PlanStep(20.0, "set_outcome", ("web-1", "way-p", 1, "bad")),
-        PlanStep(29.0, "set_outcome", ("web-1", "way-p", 0, "fine")),
+        ("set_outcome", "web-1", "way-p", 1, "bad"),
+        ("set_outcome", "web-1", "way-p", 0, "fine"),
     ),
-    "a Lease that is deleted and renewed": (
-        PlanStep(20.0, "age_lease", ("node-1",)),
-        PlanStep(22.0, "delete_lease", ("node-1",)),
-    ),
+    "a Lease that is deleted and renewed": (("age_lease", "node-1"), ("delete_lease", "node-1")),
 }
+"""Two edits, each with its arguments."""
+FIRST_AT_SECONDS, SECOND_AT_SECONDS = 20.0, 29.0
+"""Results change within that time, too."""
 
 
 class KillAfterWrite:
@@ -85,17 +74,19 @@ class KillAfterWrite:
 
 
 def unobserved(
-    edits: tuple[PlanStep, PlanStep], processes: tuple[str, ...], *, lists: bool
+    edits: tuple[tuple[Any, ...], tuple[Any, ...]], processes: tuple[str, ...], *, lists: bool
 ) -> SimulationPlan:
     """`processes` see nothing between the two edits. With `lists`, they have to list again afterwards."""
-    first, second = edits
-    steps = [HISTORY[0], *edits]
+    first, last = FIRST_AT_SECONDS, SECOND_AT_SECONDS
+    steps = [HISTORY[0]]
+    for at, (name, *arguments) in zip((first, last), edits, strict=True):
+        steps.append(PlanStep(at, name, tuple(arguments)))
     for process in processes:
-        steps.append(PlanStep(first.at - 0.5, "sever", (process, second.at - first.at + 3.0, True)))
+        steps.append(PlanStep(first - 0.5, "sever", (process, last - first + 3.0, True)))
         if lists:
-            steps.append(PlanStep(second.at + 2.0, "cut_streams", (process,)))
+            steps.append(PlanStep(last + 2.0, "cut_streams", (process,)))
     if lists:
-        steps.append(PlanStep(second.at + 1.0, "expire", ()))
+        steps.append(PlanStep(last + 1.0, "expire", ()))
     return SimulationPlan(0, tuple(sorted(steps)))
 
 

@@ -5,8 +5,8 @@ import asyncio
 import pytest
 from simulation.acto import BASE, PROPERTIES, Property, edited, schema_paths
 from simulation.experiment import (
-    Experiment,
     change_and_revert,
+    experimenting,
     kill_a_daemon,
 )
 
@@ -21,7 +21,7 @@ def test_a_changed_property_takes_effect_and_reverts(change: Property) -> None:
 
 
 def test_a_sequence_of_edits_ends_as_its_last_one() -> None:
-    with Experiment(2) as experiment:
+    with experimenting(2) as experiment:
         for change in PROPERTIES:
             experiment.put(edited(change, change.valid))
             experiment.loop.run_until_complete(asyncio.sleep(1.3))

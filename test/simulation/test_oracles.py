@@ -195,87 +195,53 @@ def test_an_oracle_of_experiments_fails_on_a_broken_product(
     assert failed.value.oracle == oracle
 
 
-def of_pod(**more: Any) -> dict[str, Any]:
-    pod = {"metadata": {"uid": "u", "labels": {}}, "spec": {}, "status": {"conditions": []}}
-    return pod | more
+def pod(**more: Any) -> dict[str, Any]:
+    return {"metadata": {"uid": "u", "labels": {}}, "spec": {}, "status": {"conditions": []}} | more
 
 
-HISTORIES: dict[str, tuple[Commit, str]] = {
-    "a daemon writes a spec": (
-        Commit(
-            1, "daemon-node-1", "nodepodprobes", "node-1", {"spec": {}}, {"spec": {"podProbes": []}}
-        ),
-        "writes the spec of node-1",
-    ),
-    "a daemon writes a pod": (
-        Commit(1, "daemon-node-1", "pods", "web-1", of_pod(), of_pod()),
-        "writes pods web-1",
-    ),
-    "a manager writes results": (
-        Commit(1, "manager-1", "nodepodprobes", "node-1", {"spec": {}}, {"spec": {}, "status": {}}),
-        "writes the status of node-1",
-    ),
+READY = {"conditions": [{"type": "Ready", "status": "True"}]}
+SPEC: dict[str, Any] = {"spec": {}}
+WRITES: dict[str, tuple[str, str, Any, Any, str]] = {
+    "a daemon writes a spec": ("daemon-node-1", "nodepodprobes", SPEC, {"spec": {"podProbes": []}}, "writes the spec of it"),
+    "a daemon writes a pod": ("daemon-node-1", "pods", pod(), pod(), "writes pods it"),
+    "a manager writes results": ("manager-1", "nodepodprobes", SPEC, {**SPEC, "status": {}}, "writes the status of it"),
     "a manager writes the spec of a marker": (
-        Commit(
-            1,
-            "manager-1",
-            "podprobemarkers",
-            "way",
-            {"spec": {}},
-            {"spec": {"probes": []}, "metadata": {"name": "way"}},
-        ),
-        "writes the spec of marker way",
+        "manager-1", "podprobemarkers", SPEC, {"spec": {"probes": []}, "metadata": {"name": "it"}}, "writes the spec of marker it",
     ),
-    "a manager writes a native condition": (
-        Commit(
-            1,
-            "manager-1",
-            "pods",
-            "web-1",
-            of_pod(),
-            of_pod(status={"conditions": [{"type": "Ready", "status": "True"}]}),
-        ),
-        "writes condition Ready of pod web-1",
-    ),
+    "a manager writes a native condition": ("manager-1", "pods", pod(), pod(status=READY), "writes condition Ready of pod it"),
     "a manager writes a label of the user": (
-        Commit(
-            1,
-            "manager-1",
-            "pods",
-            "web-1",
-            of_pod(),
-            of_pod(metadata={"uid": "u", "labels": {"app": "x"}}),
-        ),
-        "writes labels ['app'] of pod web-1",
+        "manager-1", "pods", pod(), pod(metadata={"uid": "u", "labels": {"app": "x"}}), "writes labels ['app'] of pod it",
     ),
-    "a manager deletes a pod": (
-        Commit(1, "manager-1", "pods", "web-1", of_pod(), None),
-        "writes pod web-1 or its spec",
-    ),
-}
+    "a manager deletes a pod": ("manager-1", "pods", pod(), None, "writes pod it or its spec"),
+}  # fmt: skip
 
 
-@cases("commit problem", **HISTORIES)
-def test_safety_names_who_writes_the_field_of_another(commit: Commit, problem: str) -> None:
-    async def check() -> list[str]:
-        safety = Safety(World(0))
-        safety.check(commit)
-        return safety.problems
-
-    with simulated(0) as loop:
-        (found,) = loop.run_until_complete(check())
-    assert problem in found
+@cases("writer resource old new problem", **WRITES)
+def test_safety_names_who_writes_the_field_of_another(
+    writer: str, resource: str, old: Any, new: Any, problem: str
+) -> None:
+    assert problem in reported(
+        lambda safety: safety.check(Commit(1, writer, resource, "it", old, new))
+    )
 
 
 @pytest.mark.parametrize("verb", ["list", "watch"])
 def test_safety_names_who_reads_at_version_0(verb: str) -> None:
-    async def check() -> list[str]:
-        world = World(0)
-        safety = Safety(world)
+    def read(safety: Safety) -> None:
         for version in ("", "7", "0"):
-            world.on_send(Sent("manager-1", verb, "pods", "", version))
+            safety.sent(Sent("manager-1", verb, "pods", "", version))
+
+    assert "manager-1 reads pods at version 0" in reported(read)
+
+
+def reported(happens: Callable[[Safety], None]) -> str:
+    """The one problem that Safety reports."""
+
+    async def judged() -> list[str]:
+        safety = Safety(World(0))
+        happens(safety)
         return safety.problems
 
     with simulated(0) as loop:
-        (found,) = loop.run_until_complete(check())
-    assert "manager-1 reads pods at version 0" in found
+        (found,) = loop.run_until_complete(judged())
+    return found

@@ -160,11 +160,7 @@ class World:
         }
         self._watched = {each.resource for each in self._objects.values()}
         around = Surroundings(
-            self.servers,
-            self.random,
-            clock=self.clock,
-            log=self.note,
-            on_send=lambda sent: self.on_send(sent),
+            self.servers, self.random, self.clock, self.note, lambda sent: self.on_send(sent)
         )
         self.runtimes = {each: ScriptedRuntime() for each in NODE_NAMES}
         self.managers = [SimulatedManager(each, around) for each in MANAGERS[:managers]]

@@ -5,12 +5,11 @@ import contextlib
 import os
 import signal
 import subprocess
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 import aiohttp
-import yaml
 from support.hollow import Daemons, Hollow, HollowCluster
 from support.patience import PATIENCE_SECONDS
 from support.programs import SECRETS, InPod
@@ -116,36 +115,6 @@ def _check(arguments: Sequence[str], code: int | None, output: str) -> None:
         raise AssertionError(
             f"hack/cluster {' '.join(arguments)} ended with exit code {code}:\n{output}"
         )
-
-
-@contextmanager
-def second_api_server(
-    plane: ControlPlane, folder: Path, port: int, replaced: Mapping[str, tuple[str, str]]
-) -> Iterator[Path]:
-    """Another API server on the same etcd; yields its kubeconfig, before it is ready.
-
-    `replaced` has the flags that differ from those of the first one, each with its new name and value.
-    """
-    given = Path(f"/proc/{plane.pid('kube-apiserver')}/cmdline").read_text().split("\0")[:-1]
-    replaced = {**replaced, "--secure-port": ("--secure-port", str(port))}
-    command, values = list[str](), iter(given)
-    for each in values:
-        if each in replaced:
-            next(values)
-            command += replaced[each]
-        else:
-            command.append(each)
-    kubeconfig = yaml.safe_load(plane.kubeconfig.read_text())
-    kubeconfig["clusters"][0]["cluster"]["server"] = f"https://127.0.0.1:{port}"
-    (folder / "kubeconfig").write_text(yaml.safe_dump(kubeconfig))
-    with (
-        (folder / "log").open("w") as log,
-        subprocess.Popen(command, stdout=log, stderr=log) as server,
-    ):
-        try:
-            yield folder / "kubeconfig"
-        finally:
-            server.kill()
 
 
 def write_account(folder: Path, token: str, authority: Path) -> None:

@@ -5,6 +5,7 @@ Does not use the project's own client.
 
 import json
 import os
+import secrets
 import subprocess
 import tempfile
 import threading
@@ -14,6 +15,7 @@ from contextlib import contextmanager
 from typing import IO, Any
 
 from support.patience import PATIENCE_SECONDS
+from support.wire import typed
 
 from kruise_probe.manifests.crds import all_crds
 
@@ -49,6 +51,24 @@ class Kubectl:
     def apply(self, *objects: Object) -> None:
         listed = {"apiVersion": "v1", "kind": "List", "items": list(objects)}
         self.run("apply", "-f", "-", stdin=json.dumps(listed))
+
+    @contextmanager
+    def applied(self, *objects: Object) -> Iterator[None]:
+        """These objects, until the end of the block."""
+        listed = {"apiVersion": "v1", "kind": "List", "items": list(objects)}
+        self.apply(*objects)
+        try:
+            yield
+        finally:
+            delete = ("delete", "--wait=false", "--ignore-not-found", "-f", "-")
+            self.run(*delete, stdin=json.dumps(listed))
+
+    @contextmanager
+    def new_namespace(self, prefix: str = "contract") -> Iterator["Kubectl"]:
+        """kubectl in a new namespace, which is deleted at the end of the block."""
+        made = Kubectl(self.kubeconfig, namespace=f"{prefix}-{secrets.token_hex(4)}")
+        with self.applied(typed("Namespace", metadata={"name": made.namespace})):
+            yield made
 
     def install_crds(self) -> None:
         """Applies our CRDs, and returns when they are served."""

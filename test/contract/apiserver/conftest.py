@@ -63,12 +63,7 @@ async def api(target: ServerAddress) -> AsyncIterator[Api]:
             await _check_that_no_manager_runs(api)
             await api.install_crds()
             _prepared.add(target.url)
-        namespace = {"metadata": {"name": api.namespace}}
-        created = await api.post(api.path("namespaces"), namespace)
-        assert created.code == 201, created
-        if target.real:  # its pods need the account, which a controller creates later
-            account = await api.post(api.path("serviceaccounts"), {"metadata": {"name": "default"}})
-            assert account.code in (201, 409), account
+        await api.begin_namespace()
         yield api
         if target.real:
             await api.delete(api.path("pods"), gracePeriodSeconds=0)
@@ -82,7 +77,7 @@ async def both(api: Api) -> AsyncIterator[tuple[Api, Api]]:
     """The real server and the playground's, each with a namespace of its own."""
     async with ApiServer() as server:
         other = Api(api.session, ServerAddress(server.url, Path()))
-        await other.post(other.path("namespaces"), {"metadata": {"name": other.namespace}})
+        await other.begin_namespace()
         yield api, other
 
 

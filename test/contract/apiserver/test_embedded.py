@@ -1,6 +1,5 @@
 """The embedded server alone: what it refuses, expired versions, tokens, web pages, shutdown."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -8,7 +7,6 @@ import aiohttp
 import pytest
 from contract.contract_api import DEFINITIONS, PROTOBUF, Api, ServerAddress, pod
 from support.api_server import ApiServer
-from support.patience import PATIENCE_SECONDS
 
 
 @pytest.fixture
@@ -25,14 +23,17 @@ async def api(server: ApiServer) -> AsyncIterator[Api]:
         yield api
 
 
-async def test_expired_versions_are_gone_for_watches(server: ApiServer, api: Api) -> None:
-    created = await api.create("pods", pod("a"))
-    server.expire()
-    async with api.watch(api.path("pods"), resourceVersion=created.revision) as stream:
-        event = await stream.line()
+async def test_a_short_history_expires_versions_for_watches(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kruise_probe_playground.apiserver.store.HISTORY_CHANGES", 5)
+    first = await api.create("pods", pod("p"))
+    for number in range(10):
+        await api.merge(api.path("pods", "p"), {"metadata": {"labels": {"n": str(number)}}})
+    async with api.watch(api.path("pods"), resourceVersion=first.revision) as stream:
+        (event,) = await stream.rest()
         assert event["type"] == "ERROR"
         assert (event["object"]["code"], event["object"]["reason"]) == (410, "Expired")
-        assert await stream.ended()
     listed = await api.get(api.path("pods"), limit=1)
     async with api.watch(api.path("pods"), resourceVersion=listed.revision) as stream:
         await api.create("pods", pod("d"))
@@ -44,39 +45,6 @@ async def test_clients_only_read_definitions(api: Api) -> None:
     refused = [await api.post(DEFINITIONS, {}), await api.merge(path, {}), await api.delete(path)]
     assert [each.code for each in refused] == [405, 405, 405]
     assert (await api.get(path)).code == 200
-
-
-async def test_leaving_the_block_ends_watches_and_frees_the_port() -> None:
-    async with aiohttp.ClientSession() as session:
-        async with ApiServer() as server:
-            api = Api(session, ServerAddress(server.url, Path()))
-            opened = asyncio.Event()
-            watching = asyncio.create_task(_hear(api, opened))
-            await opened.wait()
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            await watching
-        with pytest.raises(aiohttp.ClientConnectorError):
-            await session.get(server.url)
-
-
-async def _hear(api: Api, opened: asyncio.Event) -> None:
-    try:
-        async with api.watch("/api/v1/pods") as stream:
-            opened.set()
-            await stream.ended()
-    except aiohttp.ClientError:
-        return
-
-
-async def test_a_short_history_expires_versions_by_itself(
-    server: ApiServer, api: Api, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("kruise_probe_playground.apiserver.store.HISTORY_CHANGES", 5)
-    first = await api.create("pods", pod("p"))
-    for number in range(10):
-        await api.merge(api.path("pods", "p"), {"metadata": {"labels": {"n": str(number)}}})
-    async with api.watch(api.path("pods"), resourceVersion=first.revision) as stream:
-        assert (await stream.line())["object"]["code"] == 410
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
-from contract.contract_api import Api, managed, marker, pod
+from contract.contract_api import Api, marker, pod
 from support.kubectl import Kubectl, KubectlError
 from support.patience import PATIENCE_SECONDS
 
@@ -41,7 +41,8 @@ async def test_apply_creates_changes_and_leaves_alone(api: Api, kubectl: Run) ->
     after = await api.get(api.path("pods", "p"))
     assert after.meta["labels"] == {"app": "b", "foreign": "y"}
     assert after.body["spec"]["containers"][0]["image"] == "j"
-    assert ("kubectl-client-side-apply", "") in managed(after.body)
+    managers = {each["manager"] for each in after.meta["managedFields"]}
+    assert "kubectl-client-side-apply" in managers
 
 
 async def test_apply_and_edit_of_a_marker(
@@ -94,21 +95,6 @@ async def test_get_follows_changes(api: Api) -> None:
     finally:
         process.terminate()
         await process.wait()
-
-
-async def test_label_annotate_and_patch(api: Api, kubectl: Run) -> None:
-    await api.create("pods", pod("p"))
-    await kubectl("label", "pod", "p", "a=b")
-    await kubectl("annotate", "pod", "p", "c=d")
-    with pytest.raises(KubectlError, match="--overwrite"):
-        await kubectl("label", "pod", "p", "a=x")
-    await kubectl("patch", "pod", "p", "-p", '{"metadata":{"labels":{"e":"f"}}}')
-    patch = '{"status":{"message":"m"}}'
-    await kubectl("patch", "pod", "p", "--subresource=status", "--type=merge", "-p", patch)
-    after = await api.get(api.path("pods", "p"))
-    assert after.meta["labels"] == {"a": "b", "e": "f"}
-    assert after.meta["annotations"] == {"c": "d"}
-    assert after.body["status"]["message"] == "m"
 
 
 async def test_describe_shows_the_object_and_its_events(api: Api, kubectl: Run) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from contract.contract_api import Api, absent_node, pod
 from support.kubectl import KubectlError
+from support.real_node import busybox_pod
 
 Run = Callable[..., Any]
 
@@ -40,18 +41,14 @@ async def test_the_log_of_an_unscheduled_pod_is_empty(api: Api) -> None:
 
 
 def running(name: str, *scripts: str, **spec: Any) -> Any:
-    containers = [
-        {
-            "name": f"c{number}",
-            "image": "kruise-probe-test:busybox",
-            "imagePullPolicy": "IfNotPresent",
-            "command": ["sh", "-c", script],
-            "terminationMessagePolicy": "FallbackToLogsOnError",
-        }
+    pod = busybox_pod(name, **spec)
+    (container,) = pod["spec"]["containers"]
+    more = {"terminationMessagePolicy": "FallbackToLogsOnError"}
+    pod["spec"]["containers"] = [
+        {**container, **more, "name": f"c{number}", "command": ["sh", "-c", script]}
         for number, script in enumerate(scripts)
     ]
-    spec = {"terminationGracePeriodSeconds": 0, "containers": containers, **spec}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
+    return pod
 
 
 async def test_kubectl_prints_and_follows_logs(node_kubectl: Run) -> None:

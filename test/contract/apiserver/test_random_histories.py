@@ -53,10 +53,7 @@ async def _open(real: ServerAddress) -> tuple[AsyncExitStack, Any, Any]:
 async def _begin(session: aiohttp.ClientSession, target: ServerAddress) -> HistoryClient:
     """A client in a namespace of its own."""
     api = Api(session, target)
-    made = await api.post(api.path("namespaces"), {"metadata": {"name": api.namespace}})
-    if target.real:  # its pods need the account, which a controller creates later
-        await api.post(api.path("serviceaccounts"), {"metadata": {"name": "default"}})
-    return HistoryClient(api, made.revision)
+    return HistoryClient(api, await api.begin_namespace())
 
 
 async def _run(real: Any, embedded: Any, history: Sequence[HistoryStep]) -> list[str]:

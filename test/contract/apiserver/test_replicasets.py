@@ -9,6 +9,7 @@ from contract import contract_rows
 from contract.contract_api import Api
 from contract.contract_rows import ABSENT, Part, step
 from support.programs import until
+from support.real_node import busybox_pod
 from support.target import status_of
 
 COST = "controller.kubernetes.io/pod-deletion-cost"
@@ -17,27 +18,15 @@ Run = Callable[..., Any]
 
 
 def replica_set(**spec: Any) -> Any:
-    container = {
-        "name": "main",
-        "image": "kruise-probe-test:busybox",
-        "imagePullPolicy": "IfNotPresent",
-        "command": ["sleep", "1000000"],
-    }
+    pod_spec = busybox_pod("", "sleep", "1000000")["spec"]
     wanted = {
         "selector": {"matchLabels": {"app": "game"}},
-        "template": {
-            "metadata": {"labels": {"app": "game"}},
-            "spec": {"terminationGracePeriodSeconds": 0, "containers": [container]},
-        },
+        "template": {"metadata": {"labels": {"app": "game"}}, "spec": pod_spec},
         "replicas": 0,
         **spec,
     }
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "ReplicaSet",
-        "metadata": {"name": "game"},
-        "spec": wanted,
-    }
+    head = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": {"name": "game"}}
+    return {**head, "spec": wanted}
 
 
 SETS = "/apis/apps/v1/namespaces/{ns}/replicasets"

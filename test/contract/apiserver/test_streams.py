@@ -3,7 +3,6 @@
 import asyncio
 import json
 import subprocess
-import sys
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -11,9 +10,11 @@ from typing import Any
 
 import aiohttp
 import pytest
-from support.hollow import marker_object
+from support.hollow import marker_object, probe
 from support.kubectl import Kubectl, KubectlError
 from support.patience import PATIENCE_SECONDS
+from support.real_node import busybox_pod
+from support.shell import run
 from support.wire import Json
 
 Run = Callable[..., Any]
@@ -25,17 +26,10 @@ exec python3 -m http.server --bind $POD_IP 8080
 
 
 def pod() -> Json:
-    container = {
-        "name": "server",
-        "image": "kruise-probe-test:busybox",
-        "imagePullPolicy": "IfNotPresent",
-        "workingDir": "/tmp",
-        "command": ["sh", "-c", SERVER],
-        "ports": [{"name": "http", "containerPort": 8080}],
-    }
-    spec = {"terminationGracePeriodSeconds": 0, "containers": [container]}
-    metadata = {"name": "game", "labels": {"app": "game"}}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+    made = busybox_pod("game", "sh", "-c", SERVER, labels={"app": "game"})
+    ports = [{"name": "http", "containerPort": 8080}]
+    made["spec"]["containers"][0] |= {"name": "server", "workingDir": "/tmp", "ports": ports}
+    return made
 
 
 @pytest.fixture
@@ -48,8 +42,8 @@ async def game(node_kubectl: Run) -> Run:
     return node_kubectl
 
 
-def kubectl_of(run: Run) -> Kubectl:
-    found: Kubectl = run.runner  # type: ignore[attr-defined]
+def kubectl_of(kubectl: Run) -> Kubectl:
+    found: Kubectl = kubectl.runner  # type: ignore[attr-defined]
     return found
 
 
@@ -76,8 +70,8 @@ async def test_exec_passes_stdin_to_its_end(game: Run) -> None:
 
 
 @asynccontextmanager
-async def forwarded(run: Run, port: int) -> AsyncIterator[str]:
-    command = kubectl_of(run)._command("port-forward", "pod/game", f":{port}")
+async def forwarded(kubectl: Run, port: int) -> AsyncIterator[str]:
+    command = kubectl_of(kubectl)._command("port-forward", "pod/game", f":{port}")
     process = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE)
     try:
         assert process.stdout
@@ -111,30 +105,22 @@ async def test_port_forward_to_a_refused_port_closes_the_connection(game: Run) -
 
 
 async def test_try_runs_each_handler(game: Run, tmp_path: Path) -> None:
-    probes: Mapping[str, tuple[Json, str]] = {
+    handlers: Mapping[str, tuple[Json, str]] = {
         "exec": ({"exec": {"command": ["sh", "-c", "echo full"]}}, "Succeeded"),
         "http": ({"httpGet": {"port": "http", "path": "/healthz"}}, "Succeeded"),
         "tcp": ({"tcpSocket": {"port": 8081}}, "Failed"),
         "grpc": ({"grpc": {"port": 8080}}, "Failed"),
     }
-    entries = [
-        {
-            "name": name,
-            "containerName": "server",
-            "probe": {**action, "timeoutSeconds": 2},
-            "podConditionType": f"c/{name}",
-        }
-        for name, (action, _) in probes.items()
-    ]
-    file = tmp_path / "marker.json"
-    file.write_text(json.dumps(marker_object(*entries, name="all", app="game")))
+    probes = (
+        probe(
+            name, containerName="server", podConditionType=f"c/{name}", markerPolicy=None,
+            probe={**handler, "timeoutSeconds": 2},
+        )
+        for name, (handler, _) in handlers.items()
+    )  # fmt: skip
+    (tmp_path / "marker.json").write_text(json.dumps(marker_object(*probes, app="game")))
     runner = kubectl_of(game)
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "kruise_probe", "try", "game", "-n", runner.namespace),
-        *("--kubeconfig", runner.kubeconfig, "-f", str(file), "-o", "json"),
-        stdout=subprocess.PIPE,
-    )
-    async with asyncio.timeout(2 * PATIENCE_SECONDS):
-        said, _ = await process.communicate()
-    attempts = {each["probe"]: each["state"] for each in json.loads(said)["attempts"]}
-    assert attempts == {name: state for name, (_, state) in probes.items()}
+    script = f"kruise-probe try game -n {runner.namespace} -f marker.json -o json"
+    ran = await run(script, kubeconfig=Path(runner.kubeconfig), folder=tmp_path)
+    attempts = {each["probe"]: each["state"] for each in json.loads(ran.out)["attempts"]}
+    assert attempts == {name: state for name, (_, state) in handlers.items()}

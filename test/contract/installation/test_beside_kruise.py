@@ -3,6 +3,7 @@
 Kruise's halves are played: what its manager writes into a NodePodProbe, and what its daemon writes into the status.
 """
 
+import json
 import os
 import subprocess
 import sys
@@ -11,11 +12,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import msgspec
 import pytest
 from contract.contract_api import node_pod_probe
 from contract.embedded_runtime import EmbeddedRuntime, embedded_runtime
-from support.control_plane import ControlPlane
+from support.control_plane import ControlPlane, prepared
 from support.hollow import CONDITION, LABEL, Daemons, Hollow, probe
 from support.kruise_crds import kruise_crds
 from support.kubectl import Kubectl
@@ -31,9 +31,8 @@ from support.target import (
 )
 from support.wire import Json
 
-from kruise_probe.api.errors import KubeError, NotFound
-from kruise_probe.api.names import MARKER_FINALIZER, SYSTEM_NAMESPACE
-from kruise_probe.client.rest import RestClient
+from kruise_probe.api.errors import KubeError
+from kruise_probe.api.names import MARKER_FINALIZER
 from kruise_probe.controllers.marker_reconciler import PRUNED_CHECK_SECONDS
 
 Holds = Callable[[Json], object]
@@ -102,57 +101,22 @@ class Cluster(NamedTuple):
 
         await until("the daemon has answered", nothing_is_left)
 
-    async def event(self, reason: str) -> Json:
-        events = self.api.events
-
-        def found() -> list[Json]:
-            return [each for each in events.all() if each["reason"] == reason]
-
-        await events.wait(f"an event {reason}", lambda: bool(found()))
-        return found()[0]
-
     async def asked(self) -> None:
         """Until the node is asked to probe something, and its daemon has answered as Kruise's does."""
         await self.report("asks", lambda npp: npp["spec"].get("podProbes"))
         await self.answered()
 
 
-def kruises_crds(folder: Path) -> Path:
-    path = folder / "kruise-crds.json"
-    items = {"apiVersion": "v1", "kind": "List", "items": kruise_crds()}
-    path.write_bytes(msgspec.json.encode(items))
-    return path
-
-
 @pytest.fixture
 async def cluster(plane: ControlPlane, tmp_path: Path) -> AsyncIterator[Cluster]:
     kubectl = Kubectl(str(plane.kubeconfig))
     name = tmp_path.name.replace("_", "-").lower()[:40].strip("-")
-    kubectl.run("create", "-f", str(kruises_crds(tmp_path)))
-    kubectl.until_established()
-    for each in {name, SYSTEM_NAMESPACE}:
-        kubectl.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": each}})
-    async with RestClient(config=plane.config(), field_manager="test", user_agent="test") as client:
-        api = Target(client)
-        await until("service accounts are there", lambda: _is_there(api, name))
-        async with api.watched():
-            hollow = Hollow(api, name)
-            await hollow.add_node(NODE)
-            there = Cluster(plane, kubectl, api, hollow, Daemons(api), tmp_path)
-            yield there
-            _clear_finalizers(there)
-            await api.delete(f"/api/v1/namespaces/{name}/pods", grace_seconds=0)
-            await api.delete("/api/v1/nodes")
+    async with prepared(plane, name, crds=kruise_crds()) as api, api.watched():
+        hollow = Hollow(api, name)
+        await hollow.add_node(NODE)
+        yield Cluster(plane, kubectl, api, hollow, Daemons(api), tmp_path)
     crds = "podprobemarkers.apps.kruise.io", "nodepodprobes.apps.kruise.io"
     kubectl.run("delete", "crd", *crds, "--timeout=120s", timeout=3 * PATIENCE_SECONDS)
-
-
-async def _is_there(api: Target, namespace: str) -> bool:
-    try:
-        await api.get(f"/api/v1/namespaces/{namespace}/serviceaccounts/default")
-    except NotFound:
-        return False
-    return True
 
 
 def _clear_finalizers(cluster: Cluster) -> None:
@@ -244,7 +208,8 @@ async def test_our_crds_replace_kruises_and_give_way_to_them_again(cluster: Clus
         marker = await cluster.api.get(path)
         assert {each["type"] for each in marker["status"]["conditions"]} >= {"Synced", "Degraded"}
 
-        cluster.kubectl.run("replace", "-f", str(kruises_crds(cluster.folder)))
+        theirs = {"apiVersion": "v1", "kind": "List", "items": kruise_crds()}
+        cluster.kubectl.run("replace", "-f", "-", stdin=json.dumps(theirs))
         await until_obeyed(cluster, ours=False)
         cluster.daemons.result_of = lambda _pod, _probe: ("Succeeded", "fine")
         await cluster.answered()

@@ -5,7 +5,6 @@ import json
 import os
 import shutil
 import subprocess
-import uuid
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -79,10 +78,8 @@ def built(
 
 @pytest.fixture
 def namespace(admin: Kubectl) -> Iterator[str]:
-    name = f"contract-{uuid.uuid4().hex[:8]}"
-    admin.run("create", "namespace", name)
-    yield name
-    admin.run("delete", "namespace", name, "--wait=false")
+    with admin.new_namespace() as kubectl:
+        yield kubectl.namespace
 
 
 @pytest.mark.parametrize("webhook", [False, True])

@@ -2,7 +2,6 @@
 
 import json
 import subprocess
-import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -14,7 +13,7 @@ from support.hollow import marker_object
 from support.kubectl import Kubectl
 from support.pages import block
 from support.shell import kruise_probe
-from support.wire import Json
+from support.wire import Json, typed
 
 MARKER = marker_object(hollow.probe("idle", containerName="server"), name="game", app="game")
 POD: Json = {
@@ -41,25 +40,18 @@ class Stage(NamedTuple):
 
 @pytest.fixture(scope="module")
 def stage(admin: Kubectl) -> Iterator[Stage]:
-    unique = uuid.uuid4().hex[:8]
-    group = f"viewers-{unique}"
     admin.install_crds()
-    kubectl = Kubectl(admin.kubeconfig, namespace=f"contract-{unique}")
-    kubectl.run("create", "namespace", kubectl.namespace)
-    try:
-        for each in ("default", "viewer"):
-            account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": each}}
-            kubectl.apply(account)
+    with admin.new_namespace() as kubectl:
+        group = f"viewers-of-{kubectl.namespace}"
+        accounts = (typed("ServiceAccount", metadata={"name": n}) for n in ("default", "viewer"))
         (role,) = block("status.md", "Permissions").documents
         role["metadata"]["name"] = group
-        admin.apply(role)
-        viewers = (f"--group={group}", f"--serviceaccount={kubectl.namespace}:viewer")
-        admin.run("create", "clusterrolebinding", group, f"--clusterrole={group}", *viewers)
-        kubectl.apply(MARKER, POD)
-        yield Stage(kubectl, kubectl.run("create", "token", "viewer").strip(), group)
-    finally:
-        admin.run("delete", "clusterrolebinding,clusterrole", group, "--ignore-not-found")
-        admin.run("delete", "namespace", kubectl.namespace, "--wait=false")
+        with admin.applied(role):
+            kubectl.apply(*accounts, MARKER, POD)
+            viewers = (f"--group={group}", f"--serviceaccount={kubectl.namespace}:viewer")
+            admin.run("create", "clusterrolebinding", group, f"--clusterrole={group}", *viewers)
+            yield Stage(kubectl, kubectl.run("create", "token", "viewer").strip(), group)
+            admin.run("delete", "clusterrolebinding", group)
 
 
 @pytest.fixture

@@ -146,13 +146,9 @@ def installed(admin: Kubectl, namespace: str) -> Iterator[None]:
         *({"apiVersion": "v1", "kind": "Event", **event(*each)} for each in SOURCES.items()),
     ]  # fmt: skip
     admin.install_crds()
-    try:
-        admin.apply(*cluster_wide)
+    with admin.applied(*cluster_wide):
         Kubectl(admin.kubeconfig, namespace=namespace).apply(*in_namespace(objects, namespace))
         yield
-    finally:
-        listed = {"apiVersion": "v1", "kind": "List", "items": cluster_wide}
-        admin.run("delete", "--wait=false", "--ignore-not-found", "-f", "-", stdin=json.dumps(listed))  # fmt: skip
 
 
 async def send(api: Api, row: Row, namespace: str) -> ApiResponse:

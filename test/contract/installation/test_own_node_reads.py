@@ -3,7 +3,7 @@
 import os
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -12,7 +12,7 @@ import pytest
 import yaml
 from contract.account import TokenClient
 from contract.contract_api import node_pod_probe
-from support.control_plane import ControlPlane, second_api_server
+from support.control_plane import ControlPlane
 from support.kubectl import Kubectl, KubectlError
 from support.pages import block
 from support.wire import Json, typed
@@ -57,6 +57,36 @@ def guarded_api_server(plane: ControlPlane, folder: Path) -> Iterator[Kubectl]:
         admin = Kubectl(str(kubeconfig))
         until_ready(admin)
         yield admin
+
+
+@contextmanager
+def second_api_server(
+    plane: ControlPlane, folder: Path, port: int, replaced: Mapping[str, tuple[str, str]]
+) -> Iterator[Path]:
+    """Another API server on the same etcd; yields its kubeconfig, before it is ready.
+
+    `replaced` has the flags that differ from those of the first one, each with its new name and value.
+    """
+    given = Path(f"/proc/{plane.pid('kube-apiserver')}/cmdline").read_text().split("\0")[:-1]
+    replaced = {**replaced, "--secure-port": ("--secure-port", str(port))}
+    command, values = list[str](), iter(given)
+    for each in values:
+        if each in replaced:
+            next(values)
+            command += replaced[each]
+        else:
+            command.append(each)
+    kubeconfig = yaml.safe_load(plane.kubeconfig.read_text())
+    kubeconfig["clusters"][0]["cluster"]["server"] = f"https://127.0.0.1:{port}"
+    (folder / "kubeconfig").write_text(yaml.safe_dump(kubeconfig))
+    with (
+        (folder / "log").open("w") as log,
+        subprocess.Popen(command, stdout=log, stderr=log) as server,
+    ):
+        try:
+            yield folder / "kubeconfig"
+        finally:
+            server.kill()
 
 
 def until_ready(admin: Kubectl) -> None:

@@ -1,7 +1,6 @@
 """The ResourceQuota of docs/multi-tenancy.md limits the markers of a namespace, on a real API server."""
 
 import time
-import uuid
 from collections.abc import Iterator
 
 import pytest
@@ -13,11 +12,9 @@ from support.pages import block
 
 @pytest.fixture
 def team(admin: Kubectl) -> Iterator[Kubectl]:
-    name = f"quota-{uuid.uuid4().hex[:8]}"
     admin.install_crds()
-    admin.run("create", "namespace", name)
-    yield Kubectl(admin.kubeconfig, namespace=name)
-    admin.run("delete", "namespace", name, "--wait=false")
+    with admin.new_namespace() as kubectl:
+        yield kubectl
 
 
 def test_markers_beyond_the_quota_are_refused(team: Kubectl) -> None:

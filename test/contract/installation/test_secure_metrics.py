@@ -43,20 +43,13 @@ def namespace(admin: Kubectl) -> Iterator[str]:
         for each in apart(objects_in(file, name), unique)
     ]
     admin.install_crds()
-    admin.run("create", "namespace", name)
-    admin.apply(*roles, held_lease(name))
-    admin.run("create", "serviceaccount", PROMETHEUS, "--namespace", name)
-    binding = f"{PROMETHEUS}-{unique}"
-    reader = f"--clusterrole=kruise-probe-metrics-reader-{unique}"
-    admin.run(
-        "create", "clusterrolebinding", binding, reader, f"--serviceaccount={name}:{PROMETHEUS}"
-    )
-    yield name
-    admin.run("delete", "clusterrolebinding", binding, "--wait=false")
-    for each in roles:
-        if each["kind"].startswith("ClusterRole"):
-            admin.run("delete", each["kind"], each["metadata"]["name"], "--wait=false")
-    admin.run("delete", "namespace", name, "--wait=false")
+    with admin.applied(typed("Namespace", metadata={"name": name}), *roles, held_lease(name)):
+        admin.run("create", "serviceaccount", PROMETHEUS, "--namespace", name)
+        binding, account = f"{PROMETHEUS}-{unique}", f"--serviceaccount={name}:{PROMETHEUS}"
+        reader = f"--clusterrole=kruise-probe-metrics-reader-{unique}"
+        admin.run("create", "clusterrolebinding", binding, reader, account)
+        yield name
+        admin.run("delete", "clusterrolebinding", binding)
 
 
 @pytest.fixture(params=[MANAGER, DAEMON])

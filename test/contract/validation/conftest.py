@@ -33,7 +33,7 @@ def with_api(request: pytest.FixtureRequest, kind: str) -> Session:
                 api = Api(session, target)
                 if target.real:
                     await api.install_crds()
-                await api.post(api.path("namespaces"), {"metadata": {"name": api.namespace}})
+                await api.begin_namespace()
                 try:
                     await work(api)
                 finally:

@@ -79,7 +79,7 @@ async def plain_cluster(real_kubeconfig: str) -> AsyncIterator[Plain]:
     async with aiohttp.ClientSession() as session:
         api = Api(session, target_of(Path(real_kubeconfig)))
         plain = Plain(api, f"{api.unique}.example.com")
-        await api.post(api.path("namespaces"), {"metadata": {"name": api.namespace}})
+        await api.begin_namespace()
         marker_crd, _ = kruise_crds()
         created = await api.post(DEFINITIONS, in_own_group(marker_crd, plain.group))
         assert created.code == 201, created
@@ -249,7 +249,7 @@ async def pod_webhook(api: Api, real_kubeconfig: str) -> AsyncIterator[Api]:
     """A webhook for the pods of a namespace of its own, and its certificate rotator."""
     path = f"{MUTATING_CONFIGURATIONS}/{api.unique}"
     secrets = f"/api/v1/namespaces/{api.namespace}/secrets"
-    await api.post(api.path("namespaces"), {"metadata": {"name": api.namespace}})
+    await api.begin_namespace()
     assert (await api.post(secrets, {"metadata": {"name": "certs"}})).code == 201
     secret = NamespacedName(api.namespace, "certs")
     try:
