@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from integration.processes import processes_with
 from support.patience import PATIENCE_SECONDS
 
 import kruise_probe
@@ -56,16 +57,7 @@ class Command:
 
     def processes(self) -> list[int]:
         """All that name its folder in their environment or command line, but for itself."""
-        found = []
-        for entry in Path("/proc").iterdir():
-            if entry.name.isdigit() and int(entry.name) not in (self.process.pid, os.getpid()):
-                try:
-                    named = (entry / "environ").read_bytes() + (entry / "cmdline").read_bytes()
-                except OSError:
-                    continue  # it ended while we looked
-                if str(self.folder).encode() in named:
-                    found.append(int(entry.name))
-        return found
+        return [pid for pid in processes_with(str(self.folder)) if pid != self.process.pid]
 
     def files(self) -> list[str]:
         return [name for _, folders, files in os.walk(self.folder) for name in (*folders, *files)]

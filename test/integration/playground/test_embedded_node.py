@@ -1,11 +1,10 @@
 """Pods on the embedded node do what they do on a kubelet's, as far as a process can."""
 
 import asyncio
-import os
-from pathlib import Path
 from typing import Any
 
 import pytest
+from integration.processes import processes_with
 from support.playground import PlaygroundNamespace
 from support.programs import until
 from support.target import condition
@@ -69,22 +68,10 @@ async def test_a_deleted_pod_is_asked_to_end_and_leaves_no_process_and_no_folder
 
     async def nothing_is_left() -> bool:
         """A process that is killed takes a moment to die."""
-        return not container.folder.parent.exists() and processes_of(container.id) == []
+        return not container.folder.parent.exists() and processes_with(container.id) == []
 
     await until("its folder is removed and what it had started has ended", nothing_is_left)
     assert (container.exit_code, container.log.last_line()) == (0, "asked")
-
-
-def processes_of(container_id: str) -> list[str]:
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit() and int(entry.name) != os.getpid():
-            try:
-                if container_id.encode() in (entry / "environ").read_bytes():
-                    found.append(entry.name)
-            except OSError:
-                continue
-    return found
 
 
 async def test_pod_that_ignores_sigterm_is_killed_after_its_grace(ns: PlaygroundNamespace) -> None:

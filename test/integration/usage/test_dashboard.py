@@ -1,57 +1,37 @@
 """Every query of the dashboard finds something in what a manager and a daemon really expose."""
 
-import asyncio
 import json
 import math
 import os
-import secrets
 import shutil
-from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager
+from collections.abc import Iterable
 from pathlib import Path
 
-import aiohttp
 import pytest
 import yaml
 from integration.usage_namespace import UsageNamespace
 from prometheus_client.parser import text_string_to_metric_families
 from support import programs
-from support.patience import PATIENCE_SECONDS
+from support.hollow import CONDITION
 from support.playground import ControlledPlayground
 from support.shell import run
 
 ROOT = Path(__file__).parents[3]
 DASHBOARD = json.loads((ROOT / "config/prometheus/dashboard.json").read_text())
 QUERIES = [query["expr"] for panel in DASHBOARD["panels"] for query in panel["targets"]]
-PROBE = {
-    "name": "p",
-    "containerName": "main",
-    "probe": {"exec": {"command": ["true"]}},
-    "podConditionType": "example.com/seen",
-}
 
 
-@asynccontextmanager
-async def elected_manager(kubeconfig: Path, namespace: str, folder: Path) -> AsyncIterator[str]:
-    """The playground's own manager takes part in no election; this one does. Gives its metrics' address."""
-    flags = (f"--namespace={namespace}", f"--leader-election-id=dashboard-{secrets.token_hex(4)}")
-    async with programs.running("manager", kubeconfig, folder, *flags) as manager:
-        await manager.ready()
-        yield manager.address("/metrics")
+async def exposed(address: str, *wanted: str) -> str:
+    """The metrics there, once all of `wanted` are in them."""
+    found = ""
 
+    async def has_all() -> bool:
+        nonlocal found
+        _, found = await programs.fetch(f"http://{address}/metrics")
+        return all(each in found for each in wanted)
 
-async def scraped(address: str, *until: str) -> str:
-    """What is exposed there, once all of `until` stands in it."""
-    text = ""
-    async with asyncio.timeout(PATIENCE_SECONDS), aiohttp.ClientSession() as session:
-        while not text or not all(each in text for each in until):
-            try:
-                async with session.get(f"http://{address}/metrics") as response:
-                    text = await response.text()
-            except aiohttp.ClientConnectionError:
-                text = ""
-            await asyncio.sleep(0.1)
-    return text
+    await programs.until(f"{address} exposes {wanted}", has_all)
+    return found
 
 
 def series_of(text: str, **target: str) -> Iterable[dict[str, str]]:
@@ -73,27 +53,22 @@ async def test_every_query_finds_what_is_exposed(
     playground: ControlledPlayground, ns: UsageNamespace, tmp_path: Path
 ) -> None:
     await ns.pod("seen")
-    await ns.marker(PROBE)
-    await ns.shows("seen", lambda pod: "example.com/seen" in str(pod["status"]))
+    await ns.marker()
+    await ns.shows("seen", lambda pod: CONDITION in str(pod["status"]))
     node = playground.node_of("seen", ns.namespace)
     daemon = programs.address_of(playground.daemons[node.name].log, "/metrics")
-    async with elected_manager(playground.kubeconfig, ns.namespace, tmp_path) as manager:
-        shown = [
-            *series_of(
-                await scraped(
-                    manager,
-                    'leader_election_master_status{name="dashboard',
-                    "controller_runtime_reconcile_total{",
-                ),
-                job="managers",
-                instance=manager,
-            ),
-            *series_of(
-                await scraped(daemon, f'namespace="{ns.namespace}"'),
-                job="daemons",
-                instance=daemon,
-            ),
-        ]
+    # The playground's own manager takes part in no election.
+    flags = (f"--namespace={ns.namespace}", f"--leader-election-id=dashboard-{ns.namespace}")
+    async with programs.running("manager", playground.kubeconfig, tmp_path, *flags) as program:
+        await program.ready()
+        manager = program.address("/metrics")
+        leads = 'leader_election_master_status{name="dashboard'
+        of_manager = await exposed(manager, leads, "controller_runtime_reconcile_total{")
+        of_daemon = await exposed(daemon, f'namespace="{ns.namespace}"')
+    shown = [
+        *series_of(of_manager, job="managers", instance=manager),
+        *series_of(of_daemon, job="daemons", instance=daemon),
+    ]
     for each in shown:
         each["series"] = each["series"].replace(
             'name="dashboard-', 'name="kruise-probe-manager", was="'

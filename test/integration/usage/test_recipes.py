@@ -1,18 +1,15 @@
 """The recipes do what they say, on the YAML that stands in the docs."""
 
-import asyncio
-import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 from integration.usage_namespace import UsageNamespace
-from support.files import write_at_once
+from support import programs
 from support.pages import ROOT, Block, block, blocks_of
 from support.playground import ControlledPlayground, stopped
-from support.shell import environment
+from support.programs import ALONE
 from support.target import annotations, condition, labels, marker_path, pod_path
 from support.wire import Json, typed
 
@@ -24,6 +21,13 @@ COST = "controller.kubernetes.io/pod-deletion-cost"
 async def apply(ns: Any, recipe: Block) -> None:
     for document in recipe.documents:
         await ns.apply_objects(objects_for(document))
+
+
+def write_at_once(path: Path, text: str) -> None:
+    """Write the file by a rename, so that no probe finds it empty."""
+    new = path.with_name(f".{path.name}.new")
+    new.write_text(text)
+    new.replace(path)
 
 
 def recipe(heading: str) -> Block:
@@ -161,29 +165,10 @@ async def test_a_pod_is_ready_once_its_cache_is_warm_and_stays_so_without_the_ma
     assert condition(pod, "Ready")["status"] == "True"
 
 
-@asynccontextmanager
-async def serverless_manager(playground: Any) -> AsyncIterator[None]:
-    """The manager with the gate on, in place of the playground's own."""
-    with stopped(playground.manager):
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "kruise_probe", "manager",
-            "--feature-gates=EnablePodProbeMarkerOnServerless=true",
-            "--enable-leader-election=false", "--metrics-addr=0", "--health-probe-addr=0",
-            env=environment(playground.kubeconfig),
-            stderr=asyncio.subprocess.DEVNULL,
-        )  # fmt: skip
-        try:
-            yield
-        finally:
-            process.terminate()
-            await process.wait()
-
-
 async def test_what_a_provider_reports_is_marked_as_the_policies_say(
-    ns: UsageNamespace, playground: ControlledPlayground
+    ns: UsageNamespace, playground: ControlledPlayground, tmp_path: Path
 ) -> None:
-    heading = "Serverless pods"
-    (marker,) = recipe(heading).documents
+    (marker,) = recipe("Serverless pods").documents
     node = f"{ns.namespace}-virtual"
     virtual = {"name": node, "labels": {"type": "virtual-kubelet"}}
     await playground.api.create(
@@ -198,17 +183,19 @@ async def test_what_a_provider_reports_is_marked_as_the_policies_say(
         },
         spec={"nodeName": node, "containers": [{"name": "minecraft", "image": "none"}]},
     )
-    async with serverless_manager(playground):
-        await ns.apply_objects([marker, pod])
-        for status, label in (("True", "true"), ("False", None), ("True", "true")):
-            reported = {"type": "game.kruise.io/healthy", "status": status}
-            await playground.api.merge(
-                pod_path("minecraft", ns.namespace, "status"),
-                {"status": {"phase": "Running", "conditions": [reported]}},
-            )
-            await ns.shows(
-                "minecraft", lambda pod, wanted=label: labels(pod).get("healthy") == wanted
-            )
+    flags = (ALONE, "--feature-gates=EnablePodProbeMarkerOnServerless=true")
+    with stopped(playground.manager):
+        async with programs.running("manager", playground.kubeconfig, tmp_path, *flags):
+            await ns.apply_objects([marker, pod])
+            for status, label in (("True", "true"), ("False", None), ("True", "true")):
+                reported = {"type": "game.kruise.io/healthy", "status": status}
+                await playground.api.merge(
+                    pod_path("minecraft", ns.namespace, "status"),
+                    {"status": {"phase": "Running", "conditions": [reported]}},
+                )
+                await ns.shows(
+                    "minecraft", lambda pod, wanted=label: labels(pod).get("healthy") == wanted
+                )
 
 
 def annotations_shown() -> Json:
