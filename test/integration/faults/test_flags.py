@@ -2,31 +2,24 @@
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from support import programs
 from support.background import background
 from support.fake_runtime import ExecCall, ScriptedRuntime, hang
 from support.hollow import CONDITION, node_name, probe
 from support.patience import PATIENCE_SECONDS
 from support.programs import Program
-from support.target import condition
+from support.target import condition, results_of
 from support.wire import Json
 
+from kruise_probe.api.meta import NamespacedName
 from kruise_probe.daemon.cri.runtime import ExecResult
 
 NODE = node_name(0)
-
-
-def state_of(report: Json) -> Json:
-    """The one result of a report that has one; else nothing."""
-    for entry in (report.get("status") or {}).get("podProbeStatuses") or ():
-        for each in entry["probeStates"]:
-            return dict(each)
-    return {}
+KEY = NamespacedName("", NODE)
 
 
 @asynccontextmanager
@@ -77,8 +70,7 @@ async def test_message_sync_interval(cluster: Any) -> None:
     seen: list[int] = []
 
     def three_in_a_row(report: Json) -> bool:
-        if message := state_of(report).get("message"):
-            seen.append(int(message))
+        seen.extend(int(each) for _, each in results_of(report).values() if each)
         return any({each, each + 1, each + 2} <= set(seen) for each in seen)
 
     async with daemon(cluster, runtime, "--message-sync-interval=0"):
@@ -88,27 +80,30 @@ async def test_message_sync_interval(cluster: Any) -> None:
 
 
 async def test_refresh_interval_system_namespace_and_readiness_of_the_daemon(cluster: Any) -> None:
-    times: set[str] = set()
-
-    def refreshed(report: Json) -> bool:
-        if state := state_of(report):
-            times.add(state["lastProbeTime"])
-        return len(times) >= 3
-
     await cluster.api.create("/api/v1/namespaces", {"metadata": {"name": "elsewhere"}})
     flags = ("--result-refresh-interval=1s", "--system-namespace=elsewhere")
     async with daemon(cluster, ScriptedRuntime(), *flags) as program:
-        await cluster.api.node_pod_probes.until("the same is published again", refreshed, name=NODE)
         await program.ready()
+        reports = cluster.api.node_pod_probes
+        await reports.wait(
+            "the same is published again",
+            lambda: (
+                len({str(each["status"]) for each in reports.history[KEY] if results_of(each)}) >= 3
+            ),
+        )
         text = (await program.get("readyz?verbose"))[1]
-        (lease,) = cluster.server.objects("leases.coordination.k8s.io")
-    assert lease["metadata"]["namespace"] == "elsewhere"
-    assert lease["metadata"]["name"] == f"kruise-probe-{NODE}"
-    assert lease["spec"]["leaseDurationSeconds"] == 60
+        assert_lease(cluster, f"kruise-probe-{NODE}", 60)
     assert named(text) == {
         *("loop", "kubeconfig", "runtime"),
         *("cache nodepodprobes", "watch nodepodprobes"),
     }
+
+
+def assert_lease(cluster: Any, name: str, seconds: int) -> None:
+    """The only Lease is in the namespace `elsewhere`."""
+    (lease,) = cluster.server.objects("leases.coordination.k8s.io")
+    place = lease["metadata"]["namespace"], lease["metadata"]["name"]
+    assert (*place, lease["spec"]["leaseDurationSeconds"]) == ("elsewhere", name, seconds)
 
 
 async def test_rest_config_qps_and_burst(cluster: Any) -> None:
@@ -142,13 +137,9 @@ async def test_workers_sync_period_and_readiness_of_the_manager(cluster: Any) ->
         }
         await cluster.hollow.add_marker(probe())
         told = (await manager.get("metrics"))[1]
-        workers = {
-            line.split('"')[1]: float(line.rsplit(" ", 1)[1])
-            for line in told.splitlines()
-            if line.startswith("controller_runtime_max_concurrent_reconciles{")
-        }
-        assert workers["podprobemarker"] == 3
-        assert workers["nodepodprobe"] == 5
+        for controller, workers in (("podprobemarker", 3), ("nodepodprobe", 5)):
+            name = f'controller_runtime_max_concurrent_reconciles{{controller="{controller}"}}'
+            assert f"{name} {workers}.0" in told
 
         async def looked_at_again() -> bool:
             return bool(await manager.metric("controller_runtime_reconcile_total") >= 40)
@@ -166,46 +157,43 @@ async def test_how_often_messages_alone_are_written(cluster: Any, interval: str,
     said = ["first"]
     cluster.daemons.result_of = lambda _pod, _probe: ("Succeeded", said[-1])
 
-    def shows(message: str) -> Callable[[Any], bool]:
-        return lambda pod: condition(pod, CONDITION).get("message") == message
+    async def pod_says(message: str) -> None:
+        await cluster.api.pods.until(
+            f"says {message}",
+            lambda pod: condition(pod, CONDITION).get("message") == message,
+            name="pod-0",
+            namespace="default",
+        )
 
     await cluster.hollow.add_nodes(1)
     await cluster.hollow.add_pods(1, nodes=1)
     await cluster.hollow.add_marker(probe())
-    async with cluster.manager(f"--message-update-interval={interval}") as manager:
-        await manager.ready()
+    async with cluster.manager(f"--message-update-interval={interval}"):
         async with background(cluster.daemons.follow()):
-            await cluster.api.pods.until(
-                "is marked", shows("first"), name="pod-0", namespace="default"
-            )
+            await pod_says("first")
         for number in range(1, 21):
             said.append(str(number))
             await cluster.daemons.write_changes()
             if number < most:
-                await cluster.api.pods.until(
-                    "has the message", shows(said[-1]), name="pod-0", namespace="default"
-                )
+                await pod_says(said[-1])
     assert len([each for each in cluster.proxy.log if each.resource == "pods/status"]) == most
 
 
 async def test_where_leaders_are_elected_and_for_how_long(cluster: Any) -> None:
     await cluster.api.create("/api/v1/namespaces", {"metadata": {"name": "elsewhere"}})
-    kubeconfig = cluster.proxy.write_kubeconfig(cluster.folder)
     flags = (
+        "--enable-leader-election",
         "--leader-election-namespace=elsewhere",
         "--leader-election-id=chosen",
         "--leader-election-lease-duration=21s",
     )
-    async with programs.running("manager", kubeconfig, cluster.folder, *flags) as manager:
+    async with cluster.manager(*flags) as manager:
 
         async def leads() -> bool:
-            return manager.has_logged("became leader")
+            return bool(manager.has_logged("became leader"))
 
         await manager.until("it leads", leads)
-        (lease,) = cluster.server.objects("leases.coordination.k8s.io")
-    assert lease["metadata"]["namespace"] == "elsewhere"
-    assert lease["metadata"]["name"] == "chosen"
-    assert lease["spec"]["leaseDurationSeconds"] == 21
+        assert_lease(cluster, "chosen", 21)
     (lease,) = cluster.server.objects("leases.coordination.k8s.io")
     assert not lease["spec"].get("holderIdentity"), "it was given back"
 
