@@ -11,12 +11,10 @@ from kruise_probe.api.meta import NamespacedName
 from kruise_probe.api.resources import MARKERS
 from kruise_probe.cli.flag_types import flag_command
 from kruise_probe.cli.query import (
-    POD_KINDS,
     SelectingFlags,
-    complete_pods,
-    name_argument,
     not_found,
     output_flag,
+    pod_argument,
     print_view,
 )
 from kruise_probe.cli.reading import Reader
@@ -30,12 +28,8 @@ from kruise_probe.inspection.snapshot import SeenPod, Snapshot, natural_order
 class ExplainFlags(SelectingFlags):
     """The command line."""
 
-    pods: tuple[str, ...] = name_argument(
-        "[POD]...",
-        POD_KINDS,
-        "explain takes pods; for a marker run: kruise-probe status MARKER",
-        nargs=-1,
-        shell_complete=complete_pods,
+    pods: tuple[str, ...] = pod_argument(
+        "[POD]...", "explain takes pods; for a marker run: kruise-probe status MARKER", nargs=-1
     )
     output: str = output_flag("text", "wide", "json", "yaml")
 

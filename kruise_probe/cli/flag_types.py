@@ -10,9 +10,10 @@ import math
 import re
 from collections.abc import Callable
 from functools import partial
-from typing import Any, ClassVar, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import click
+from click.core import augment_usage_errors
 
 from kruise_probe.api.labels import label_key_error
 from kruise_probe.api.names import SYSTEM_NAMESPACE
@@ -144,15 +145,13 @@ class Flag(click.Option):
     The names in `envvar` have lower precedence.
     """
 
-    prefix: ClassVar[str] = "KRUISE_PROBE_"
-
     def __init__(
         self, declarations: list[str], *, group: str = "", env: bool = True, **attributes: Any
     ) -> None:
         self.group = group
         if env:
             long = next(each for each in declarations if each.startswith("--"))
-            own = self.prefix + long.removeprefix("--").replace("-", "_").upper()
+            own = f"KRUISE_PROBE_{long.removeprefix('--').replace('-', '_').upper()}"
             attributes["envvar"] = [own, *(attributes.get("envvar") or ())]
         default = attributes.get("default")
         if attributes.get("type") is GO_BOOL:
@@ -188,7 +187,8 @@ class FlagCommand(click.Command):
                 words.append(f"{booleans[name]}={value if equals else 'true'}")
             else:
                 words.append(f"{name}{equals}{value}")
-        return super().parse_args(ctx, words)
+        with augment_usage_errors(ctx):
+            return super().parse_args(ctx, words)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         groups: dict[str, list[tuple[str, str]]] = {}

@@ -16,6 +16,11 @@ class Gate(NamedTuple):
     default: bool
     stage: str
 
+    def enabled(self, values: Mapping[str, bool]) -> bool:
+        """By the values of `--feature-gates`. The gate's own name overrides AllAlpha and AllBeta."""
+        of_stage = values.get(_ALL_OF_STAGE[self.stage], self.default)
+        return values.get(self.name, of_stage)
+
 
 PROBE_MARKERS: Final = Gate("PodProbeMarkerGate", default=True, stage="BETA")
 DAEMON: Final = Gate("KruiseDaemon", default=True, stage="BETA")
@@ -24,17 +29,7 @@ _KNOWN: Final = {gate.name: gate for gate in (PROBE_MARKERS, DAEMON, SERVERLESS)
 _ALL_OF_STAGE: Final = {"ALPHA": "AllAlpha", "BETA": "AllBeta"}
 
 
-class FeatureGates(NamedTuple):
-    """The values of `--feature-gates` over the defaults. A gate's own name overrides AllAlpha and AllBeta."""
-
-    overrides: Mapping[str, bool]
-
-    def enabled(self, gate: Gate) -> bool:
-        of_stage = self.overrides.get(_ALL_OF_STAGE[gate.stage], gate.default)
-        return self.overrides.get(gate.name, of_stage)
-
-
-def parse_gates(text: str) -> FeatureGates:
+def parse_gates(text: str) -> Mapping[str, bool]:
     """Parse `Name=true,Other=false`.
 
     Raises:
@@ -49,7 +44,7 @@ def parse_gates(text: str) -> FeatureGates:
         if value not in BOOLEANS:
             raise ValueError(f"{part!r}: write {name}=true or {name}=false")
         values[name] = BOOLEANS[value]
-    return FeatureGates(values)
+    return values
 
 
 def describe_gates() -> str:

@@ -141,10 +141,7 @@ def _version() -> str:
     return f"{__version__} ({', '.join(parts)})"
 
 
-@click.group(
-    cls=LazyGroup,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option(
     "--mode",
     type=click.Choice(MODES),
@@ -257,7 +254,6 @@ def _all_written() -> bool:
 
 def run(arguments: Sequence[str], environment: Mapping[str, str]) -> int:
     """Run the command line; return the exit code."""
-    words: list[str] = []
     try:
         words = with_mode(arguments, environment)
         if words and words[0] in MODES:
@@ -268,7 +264,7 @@ def run(arguments: Sequence[str], environment: Mapping[str, str]) -> int:
         click.echo(error.format_message(), err=True)
         return EXIT_USAGE
     except click.UsageError as error:
-        place = error.ctx.command_path if error.ctx else _command_path(words)
+        place = error.ctx.command_path if error.ctx else "kruise-probe"
         message = _one_line(error.format_message())
         end = "" if message.endswith(("?", ".")) else "."
         click.echo(f"{place}: {message}{end} See '{place} --help'", err=True)
@@ -303,11 +299,6 @@ def _failure(error: BaseException) -> str | None:
         return None
     written = f"cannot write the output: {first.strerror}"
     return "" if isinstance(first, BrokenPipeError) else written
-
-
-def _command_path(words: Sequence[str]) -> str:
-    """The command that the words call; click's parser raises usage errors without their context."""
-    return f"kruise-probe {words[0]}" if words and words[0] in _NAMES else "kruise-probe"
 
 
 def _one_line(text: str) -> str:

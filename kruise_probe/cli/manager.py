@@ -2,7 +2,7 @@
 
 import os
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -10,11 +10,9 @@ import click
 
 from kruise_probe.api.names import LEADER_ELECTION_ID, MANAGER_FIELD_MANAGER
 from kruise_probe.api.times import utc_now
-from kruise_probe.api.v1alpha1 import PodProbeMarker
 from kruise_probe.cli.flag_types import (
     DURATION,
     GO_BOOL,
-    LISTEN_ADDRESS,
     OBJECT_NAME,
     OPTIONAL_NAMESPACE,
     RATE,
@@ -68,10 +66,9 @@ class ManagerFlags(SharedFlags):
     leader_election_retry_period: float = _election(
         "How often to renew or to try to acquire the Lease.", DURATION, "2s"
     )
-    webhook_addr: BindAddress | None = flag(
+    webhook_addr: BindAddress | None = port_flag(
         "Address of the admission webhook, such as :9443; 0 disables it.",
-        LISTEN_ADDRESS,
-        "0",
+        default="0",
         group="Webhook",
     )
     webhook_cert_dir: str = _webhook_flag(
@@ -180,18 +177,13 @@ def _webhook(
     # lazy: cryptography takes 10 MB
     from kruise_probe.webhook.server import build_webhook
 
-    markers = informers.markers.lister.list if informers else tuple[PodProbeMarker, ...]
-
-    def markers_of(namespace: str) -> Iterator[PodProbeMarker]:
-        return (each for each in markers() if each.key.namespace == namespace)
-
     webhook = build_webhook(
         manager.unfenced,
         flags.webhook_addr,
         flags.system_namespace,
-        markers_of=markers_of,
+        markers=informers.markers.lister.list if informers else tuple,
         now=utc_now,
-        serverless=flags.feature_gates.enabled(SERVERLESS),
+        serverless=SERVERLESS.enabled(flags.feature_gates),
         certificate_folder=flags.webhook_cert_dir,
         client_ca_file=flags.webhook_client_ca_file,
         allowed_labels=flags.allowed_label_keys,
@@ -215,7 +207,7 @@ def _options(flags: ManagerFlags) -> ManagerOptions:
     return ManagerOptions(
         system_namespace=flags.system_namespace,
         allowed_labels=flags.allowed_label_keys,
-        serverless=flags.feature_gates.enabled(SERVERLESS),
+        serverless=SERVERLESS.enabled(flags.feature_gates),
         marker_workers=flags.podprobemarker_workers,
         node_workers=flags.nodepodprobe_workers,
         message_update_interval_seconds=flags.message_update_interval,

@@ -1,6 +1,7 @@
 """`kruise-probe manifests`: prints the YAML to install."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -16,7 +17,7 @@ from kruise_probe.cli.flag_types import (
     number,
     switch,
 )
-from kruise_probe.cli.gates import SERVERLESS, FeatureGates, gates_flag
+from kruise_probe.cli.gates import SERVERLESS, gates_flag
 from kruise_probe.manifests import yaml_of
 from kruise_probe.manifests.crds import all_crds, marker_json_schema
 from kruise_probe.manifests.install import DEFAULT_IMAGE, Install, default_install
@@ -43,7 +44,7 @@ class ManifestFlags:
         "IfNotPresent",
     )
     replicas: int = _both("Number of managers; one is active.", number(1), 2)
-    feature_gates: FeatureGates = gates_flag(
+    feature_gates: Mapping[str, bool] = gates_flag(
         "Feature gates of manager and daemon.", group="Manager and daemon"
     )
     allowed_label_keys: frozenset[str] = label_keys_flag(
@@ -96,7 +97,7 @@ def manifests(flags: ManifestFlags) -> None:
     if flags.json_schema:
         click.echo(json.dumps(marker_json_schema(), indent=2))
         return
-    serverless = flags.feature_gates.enabled(SERVERLESS)
+    serverless = SERVERLESS.enabled(flags.feature_gates)
     if serverless and not flags.webhook and not flags.crds_only:
         _warn(
             f"the gate {SERVERLESS.name} is on, but without the webhook no pod gets the annotation for its provider; "
@@ -107,9 +108,7 @@ def manifests(flags: ManifestFlags) -> None:
             f"this is a checkout, and {DEFAULT_IMAGE} may not exist or may have other code; "
             "build an image with 'docker build --tag IMAGE .', push it, and add --image=IMAGE"
         )
-    gates = ",".join(
-        f"{name}={str(on).lower()}" for name, on in flags.feature_gates.overrides.items()
-    )
+    gates = ",".join(f"{name}={str(on).lower()}" for name, on in flags.feature_gates.items())
     install = Install(
         namespace=flags.namespace,
         image=flags.image,

@@ -1,7 +1,7 @@
 """What manager and daemon share: flags, feature gates, and what they serve while they load the kubeconfig."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -17,7 +17,7 @@ from kruise_probe.cli.flag_types import (
     switch,
     system_namespace_flag,
 )
-from kruise_probe.cli.gates import DAEMON, PROBE_MARKERS, FeatureGates, describe_gates, gates_flag
+from kruise_probe.cli.gates import DAEMON, PROBE_MARKERS, describe_gates, gates_flag
 from kruise_probe.client.config import ClusterConfig, load_config
 from kruise_probe.client.credentials import run_in_daemon_thread
 from kruise_probe.client.rest import RestClient
@@ -49,12 +49,12 @@ class SharedFlags:
         "json: one object per line.", click.Choice(FORMATS), "text", group="Logs"
     )
     log_level: str = flag("Lowest level to log.", click.Choice(LEVELS), "info", group="Logs")
-    feature_gates: FeatureGates = gates_flag(describe_gates())
+    feature_gates: Mapping[str, bool] = gates_flag(describe_gates())
 
 
-def probing_enabled(gates: FeatureGates) -> bool:
+def probing_enabled(gates: Mapping[str, bool]) -> bool:
     """Whether manager and daemon have anything to do; if not, log which gates are off."""
-    off = [gate.name for gate in (PROBE_MARKERS, DAEMON) if not gates.enabled(gate)]
+    off = [gate.name for gate in (PROBE_MARKERS, DAEMON) if not gate.enabled(gates)]
     if off:
         _log.warning("nothing to do: a feature gate is off", gates=off)
     return not off
@@ -111,7 +111,9 @@ async def serving(
     async with asyncio.TaskGroup() as group:
         for each in runnables:
             group.create_task(each.run())
-        config = await _load_config(flags.kubeconfig, ready)
+        ready.add("kubeconfig", lambda: "not loaded yet; an exec plugin may hang")
+        config = await run_in_daemon_thread(partial(load_config, flags.kubeconfig))
+        ready.add("kubeconfig", lambda: None)
         _log.info("starting", version=__version__, server=config.server)
         # Its own client, so that reviews share no connections and no rate limit with the Lease.
         async with RestClient(
@@ -122,14 +124,6 @@ async def serving(
         ) as reviewer:
             guard.connect(reviewer.request_raw)
             yield ProcessContext(ready, stalls, config)
-
-
-async def _load_config(kubeconfig: str | None, ready: Checks) -> ClusterConfig:
-    """Load the configuration. /readyz fails meanwhile."""
-    loaded: list[ClusterConfig] = []
-    ready.add("kubeconfig", lambda: None if loaded else "not loaded yet; an exec plugin may hang")
-    loaded.append(await run_in_daemon_thread(partial(load_config, kubeconfig)))
-    return loaded[0]
 
 
 def user_agent(field_manager: str) -> str:

@@ -18,7 +18,6 @@ from kruise_probe.api.errors import (
     FatalError,
     Forbidden,
     KubeError,
-    NotFound,
     Unauthorized,
     first_of,
 )
@@ -208,8 +207,6 @@ def _with_remedy(error: BaseException, source: str) -> str:
                 "the CRDs are not installed in this cluster; install them: "
                 "kruise-probe manifests --crds-only | kubectl apply --server-side -f -"
             )
-        case NotFound():
-            return error.message
         case _:
             return str(error)
 
@@ -225,13 +222,11 @@ class SelectingFlags(QueryFlags):
     )
 
 
-POD_KINDS: Final = frozenset({"pod", "pods", "po"})
-MARKER_KINDS: Final = frozenset({"podprobemarker", "podprobemarkers", "ppm"})
-"""As `kubectl get` accepts them, also with `.apps.kruise.io`."""
+def _name_argument(metavar: str, hint: str, *, kinds: Collection[str], **attributes: Any) -> Any:
+    """An argument of names, also as `KIND/NAME`, as kubectl accepts them; `hint` says what to do about another kind.
 
-
-def name_argument(metavar: str, kinds: Collection[str], hint: str, **attributes: Any) -> Any:
-    """An argument of names, also as `KIND/NAME`, as kubectl accepts them; `hint` says what to do about another kind."""
+    `kinds` as `kubectl get` accepts them, also with `.apps.kruise.io`.
+    """
 
     def name(text: str) -> str:
         kind, slash, name = text.rpartition("/")
@@ -240,6 +235,16 @@ def name_argument(metavar: str, kinds: Collection[str], hint: str, **attributes:
         return name
 
     return argument(metavar, type=Parsed("name", name), **attributes)
+
+
+pod_argument: Final = partial(
+    _name_argument, kinds=("pod", "pods", "po"), shell_complete=complete_pods
+)
+marker_argument: Final = partial(
+    _name_argument,
+    kinds=("podprobemarker", "podprobemarkers", "ppm"),
+    shell_complete=complete_markers,
+)
 
 
 def print_view(view: msgspec.Struct, form: str, lines: Callable[[Terminal], Iterable[str]]) -> None:

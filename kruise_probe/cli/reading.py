@@ -43,12 +43,9 @@ class Following:
         self.changed = asyncio.Event()
         self._informers = informers
         self._snapshot_of = snapshot_of
+        self.running = [each for each in informers if each is not None]
         for each in self.running:
             each.add_event_handler(self)
-
-    @property
-    def running(self) -> list[SharedInformer[Any]]:
-        return [each for each in self._informers if each is not None]
 
     def on_add(self, *_: object) -> None:
         self.changed.set()

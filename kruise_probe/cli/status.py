@@ -15,10 +15,8 @@ import msgspec
 from kruise_probe.api.errors import FatalError
 from kruise_probe.cli.flag_types import flag_command, switch
 from kruise_probe.cli.query import (
-    MARKER_KINDS,
     SelectingFlags,
-    complete_markers,
-    name_argument,
+    marker_argument,
     not_found,
     output_flag,
     print_view,
@@ -41,12 +39,8 @@ MAX_REDRAW_SECONDS: Final = 1.0
 class StatusFlags(SelectingFlags):
     """The command line."""
 
-    markers: tuple[str, ...] = name_argument(
-        "[MARKER]...",
-        MARKER_KINDS,
-        "status takes markers; for a pod run: kruise-probe explain POD",
-        nargs=-1,
-        shell_complete=complete_markers,
+    markers: tuple[str, ...] = marker_argument(
+        "[MARKER]...", "status takes markers; for a pod run: kruise-probe explain POD", nargs=-1
     )
     output: str = output_flag("table", "wide", "json", "yaml")
     all_namespaces: bool = switch("Read all namespaces.", names=("-A", "--all-namespaces"))

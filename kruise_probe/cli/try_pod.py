@@ -18,13 +18,10 @@ from kruise_probe.api.times import format_time
 from kruise_probe.api.v1alpha1 import PodProbeMarker
 from kruise_probe.cli.flag_types import file_flag, flag_command
 from kruise_probe.cli.query import (
-    MARKER_KINDS,
-    POD_KINDS,
     QueryFlags,
-    complete_markers,
-    complete_pods,
-    name_argument,
+    marker_argument,
     not_found,
+    pod_argument,
     print_view,
 )
 from kruise_probe.cli.reading import Reader
@@ -56,16 +53,9 @@ EXIT_NOT_SUCCEEDED: Final = 1
 class TryFlags(QueryFlags):
     """The command line."""
 
-    pod: str = name_argument(
-        "POD", POD_KINDS, "try takes a pod, and then a marker", shell_complete=complete_pods
-    )
-    marker: str = name_argument(
-        "[MARKER]",
-        MARKER_KINDS,
-        "the second argument is a marker",
-        required=False,
-        default="",
-        shell_complete=complete_markers,
+    pod: str = pod_argument("POD", "try takes a pod, and then a marker")
+    marker: str = marker_argument(
+        "[MARKER]", "the second argument is a marker", required=False, default=""
     )
     filename: str | None = file_flag(
         "File with the marker, or a folder; - is standard input. Without it: the markers of the cluster."

@@ -39,9 +39,10 @@ def all_crds(allowed_labels: Collection[str] = ()) -> list[Manifest]:
 
 def marker_crd(allowed_labels: Collection[str] = ()) -> Manifest:
     """The CRD of PodProbeMarkers. `allowed_labels` as the manager's --allowed-label-keys."""
-    # As the chart's template formats it.
-    allowed = json.dumps(sorted(allowed_labels), separators=(",", ":"))
-    return _crd("podprobemarkers", schema_of(shape_of(PodProbeMarker), allowed_labels=allowed))
+    # As the chart's template formats it, as a part of a text of JSON.
+    allowed = json.dumps(json.dumps(sorted(allowed_labels), separators=(",", ":")))[1:-1]
+    schema = json.dumps(schema_of(shape_of(PodProbeMarker))).replace(ALLOWED_LABELS, allowed)
+    return _crd("podprobemarkers", json.loads(schema))
 
 
 def node_pod_probe_crd() -> Manifest:
@@ -100,13 +101,13 @@ def _closed(schema: Schema) -> Schema:
     return closed
 
 
-def schema_of(shape: Shape, *, allowed_labels: str = "[]") -> Schema:
-    """The schema of a type. `allowed_labels` is the list in CEL that replaces `reserved.ALLOWED_LABELS`."""
+def schema_of(shape: Shape) -> Schema:
+    """The schema of a type; its rules may contain `reserved.ALLOWED_LABELS`."""
     field = shape.field
     schema: Schema = {"description": shape.text} if shape.text else {}
     if field.open:
         return {**schema, "type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    schema |= _type_of(shape, allowed_labels)
+    schema |= _type_of(shape)
     for name, bound in zip(_BOUNDS.get(shape.kind, ()), (field.least, field.most), strict=False):
         if bound is not None:
             schema[name] = bound
@@ -116,18 +117,15 @@ def schema_of(shape: Shape, *, allowed_labels: str = "[]") -> Schema:
         schema["default"] = field.default
     rules = [each for each in field.rules if each.cel]
     if rules:
-        schema["x-kubernetes-validations"] = [_rule(each, allowed_labels) for each in rules]
+        schema["x-kubernetes-validations"] = [_rule(each) for each in rules]
     return {**schema, **field.schema}
 
 
-def _type_of(shape: Shape, allowed_labels: str) -> Schema:
-    items = schema_of(shape.items, allowed_labels=allowed_labels) if shape.items else {}
+def _type_of(shape: Shape) -> Schema:
+    items = schema_of(shape.items) if shape.items else {}
     match shape.kind:
         case "object":
-            properties = {
-                each.name: schema_of(each, allowed_labels=allowed_labels)
-                for each in shape.properties.values()
-            }
+            properties = {each.name: schema_of(each) for each in shape.properties.values()}
             needed = sorted(each.name for each in shape.properties.values() if each.required)
             schema: Schema = {"type": "object", "properties": properties}
             return {**schema, "required": needed} if needed else schema
@@ -146,12 +144,10 @@ def _type_of(shape: Shape, allowed_labels: str) -> Schema:
             return {"type": kind}
 
 
-def _rule(rule: Rule, allowed_labels: str) -> Schema:
-    cel = rule.cel.replace(ALLOWED_LABELS, allowed_labels)
-    schema = {"rule": cel, "message": rule.message}
+def _rule(rule: Rule) -> Schema:
+    schema = {"rule": rule.cel, "message": rule.message}
     if rule.item:
-        item = rule.item.replace(ALLOWED_LABELS, allowed_labels)
-        schema["messageExpression"] = f"{item} + {literal(rule.message)}"
+        schema["messageExpression"] = f"{rule.item} + {literal(rule.message)}"
     # Not of duplicates: the API server omits the message of such a rule.
     if rule.kind in (ErrorKind.REQUIRED, ErrorKind.FORBIDDEN):
         schema["reason"] = rule.kind.cause

@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from kruise_probe.api.labels import MAX_ANNOTATION_BYTES, annotation_bytes, compile_selector
-from kruise_probe.api.meta import DECODE_ERRORS
+from kruise_probe.api.meta import DECODE_ERRORS, ApiObject
 from kruise_probe.api.names import SERVERLESS_MARKERS_ANNOTATION, SERVERLESS_PROBES_ANNOTATION
 from kruise_probe.api.pods import Pod
 from kruise_probe.api.problems import ErrorKind, Problem, first_errors, violation
@@ -179,20 +179,10 @@ def _new_errors(
             return
 
 
-class _Meta(msgspec.Struct, frozen=True):
-    annotations: dict[str, str] | None = None
-
-
-class _Annotated(msgspec.Struct, frozen=True):
-    metadata: _Meta
-
-
 _SECRET_HEADER: Final = re.compile(
     r"(?i)auth|cookie|token|secret|passw|credential|session|signature|api[-_]?key|private|access[-_]?key"
 )
 """In names of headers that likely hold a credential. Every reader of the pod can see annotations."""
-
-_annotated = msgspec.json.Decoder(_Annotated)
 
 
 def annotate_pod(request: AdmissionRequest, markers: Iterable[PodProbeMarker]) -> AdmissionResponse:
@@ -206,14 +196,14 @@ def annotate_pod(request: AdmissionRequest, markers: Iterable[PodProbeMarker]) -
         return ALLOWED
     try:
         pod = PODS.decode(request.object)
+        metadata = msgspec.json.decode(request.object, type=ApiObject).metadata
     except DECODE_ERRORS:
         return ALLOWED
-    current = _annotated.decode(request.object).metadata.annotations
-    annotations = _fitting(_probes(pod, markers), current or {})
-    if not annotations:
+    current = metadata.annotations or {}  # all of them; those of `pod` lack kubectl's
+    added = _fitting(_probes(pod, markers), current)
+    if not added:
         return ALLOWED
-    if current is not None:  # the annotations that the pod has stay
-        annotations = current | annotations
+    annotations = {**current, **added}
     return AdmissionResponse(
         patch=[{"op": "add", "path": "/metadata/annotations", "value": annotations}]
     )

@@ -78,7 +78,6 @@ _EXPIRES: Final = Gauge(
 )
 
 AdmissionHandler = Callable[[AdmissionRequest], AdmissionResponse]
-MarkersOf = Callable[[str], Iterable[PodProbeMarker]]
 
 
 class WebhookTls(ServerTls):
@@ -130,7 +129,7 @@ def build_webhook(
     address: BindAddress,
     system_namespace: str,
     *,
-    markers_of: MarkersOf,
+    markers: Callable[[], Iterable[PodProbeMarker]],
     now: Callable[[], datetime],
     serverless: bool,
     certificate_folder: str = "",
@@ -143,7 +142,7 @@ def build_webhook(
         client: must be able to write on standbys too, as every replica rotates the certificate.
         address: where to listen.
         system_namespace: namespace of the Service and of the Secret.
-        markers_of: returns the markers of a namespace from a cache.
+        markers: returns all markers from a cache.
         now: the wall clock.
         serverless: feature gate `EnablePodProbeMarkerOnServerless`; while off, pods are admitted unchanged.
         certificate_folder: folder of tls.crt and tls.key; empty to rotate certificates in a Secret of the system namespace.
@@ -161,7 +160,8 @@ def build_webhook(
     def mutate_pod(request: AdmissionRequest) -> AdmissionResponse:
         if not serverless:
             return ALLOWED
-        return annotate_pod(request, markers_of(request.namespace))
+        of_namespace = (m for m in markers() if m.key.namespace == request.namespace)
+        return annotate_pod(request, of_namespace)
 
     server = review_server(
         address,

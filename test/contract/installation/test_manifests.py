@@ -169,7 +169,7 @@ def test_the_chart_reads_gates_as_the_manager_does(admin: Kubectl, gates: str) -
     settings = [f"featureGates.{each}" for each in gates.split(",")]
     kinds = {each["kind"] for each in template("webhook.enabled=true", *settings)}
 
-    assert ("MutatingWebhookConfiguration" in kinds) == parse_gates(gates).enabled(SERVERLESS)
+    assert ("MutatingWebhookConfiguration" in kinds) == SERVERLESS.enabled(parse_gates(gates))
 
 
 @pytest.mark.parametrize("node_ip", ["10.0.0.1", "fd00::5"])

@@ -103,7 +103,7 @@ def test_gate_name_overrides_its_stage_and_the_default(
     text: str, serverless: bool, daemon: bool
 ) -> None:
     gates = params("manager", f"--feature-gates={text}")["feature_gates"]
-    assert (gates.enabled(SERVERLESS), gates.enabled(DAEMON)) == (serverless, daemon)
+    assert (SERVERLESS.enabled(gates), DAEMON.enabled(gates)) == (serverless, daemon)
 
 
 @cases(
