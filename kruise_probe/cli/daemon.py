@@ -2,6 +2,7 @@
 
 import asyncio
 import resource
+import sys
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -93,7 +94,7 @@ class DaemonFlags(SharedFlags):
 RESERVED_FILES: Final = 448
 """More than the connections of --addr, of the API server and of the runtime, and what Python itself opens."""
 
-MAX_OPEN_FILES: Final = 4096
+MAX_SOCKETS: Final = 4096
 """More attempts at once would use more memory and CPU than a probe daemon should."""
 
 NO_WORK_SECONDS: Final = 10.0
@@ -143,7 +144,7 @@ async def _run_agent(flags: DaemonFlags, runtime: NodeRuntime, context: ProcessC
         )
         containers = ContainerWatcher(runtime)
         execs = Places(flags.max_concurrent_execs, EXECS)
-        sockets = Places(_socket_places(raise_open_files_limit()), SOCKETS)
+        sockets = Places(socket_places(), SOCKETS)
         REGISTRY.register(PlacesCollector(execs=execs, sockets=sockets))
         ready.add("runtime", lambda: None if containers.available else containers.problem)
         ready.add_cache(informer)
@@ -174,16 +175,15 @@ async def _run_agent(flags: DaemonFlags, runtime: NodeRuntime, context: ProcessC
         )
 
 
-def raise_open_files_limit() -> int:
-    """Raise the soft limit of open files to the hard one. Return the limit."""
+def socket_places() -> int:
+    """Raise the soft limit of open files to the hard one. Return how many attempts may have a socket.
+
+    The rest of the descriptors is for the API server, the runtime and --addr.
+    """
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    return MAX_OPEN_FILES if hard == resource.RLIM_INFINITY else hard
-
-
-def _socket_places(open_files: int) -> int:
-    """How many attempts may have a socket; the rest of the descriptors is for the API server, the runtime and --addr."""
-    return max(min(open_files, MAX_OPEN_FILES) - RESERVED_FILES, open_files // 4, 1)
+    limit = sys.maxsize if hard == resource.RLIM_INFINITY else hard
+    return min(max(limit - RESERVED_FILES, limit // 4, 1), MAX_SOCKETS)
 
 
 async def _warn_without_probes(informer: SharedInformer[NodePodProbe], node_name: str) -> None:
