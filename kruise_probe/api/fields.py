@@ -164,11 +164,7 @@ def errors_in(value: Any, shape: Shape, path: str, *, stored: bool = False) -> I
     if shape.items is not None:
         entries = value.items() if shape.kind == "map" else enumerate(value)
         for key, item in entries:
-            yield from errors_in(item, shape.items, f"{path}[{_shown(key)}]", stored=stored)
-
-
-def _shown(key: str | int) -> str | int:
-    return shorten(key) if isinstance(key, str) else key
+            yield from errors_in(item, shape.items, f"{path}[{shorten(str(key))}]", stored=stored)
 
 
 def _bound_errors(value: Any, shape: Shape, path: str) -> Iterator[Problem]:

@@ -153,10 +153,7 @@ def reserved_condition_error(condition_type: str) -> str | None:
 
 
 def _error(table: tuple[ReservedKeys, ...], key: str, remedy: str) -> str | None:
-    for row in table:
-        if row.covers(key):
-            return row.error(remedy)
-    return None
+    return next((row.error(remedy) for row in table if row.covers(key)), None)
 
 
 MAX_PATTERN: Final = 256

@@ -82,7 +82,7 @@ def try_pod(flags: TryFlags) -> int:
     if flags.filename is not None:
         of_file = _marker_of_file(flags.filename, flags.marker, flags.allowed_label_keys)
     namespace = (of_file and of_file.metadata.namespace) or flags.namespace
-    if namespace and flags.namespace and flags.namespace != namespace:
+    if flags.namespace and flags.namespace != namespace:
         raise click.UsageError(
             f"the marker of the file is in namespace {namespace}, and -n is {flags.namespace}"
         )
@@ -105,9 +105,8 @@ def _marker_of_file(filename: str, name: str, allowed_labels: frozenset[str]) ->
     names = [each.key.name for each in report.markers]
     found = [each for each in report.markers if name in ("", each.key.name)]
     if not found:
-        what = f"PodProbeMarker {name}" if name else "PodProbeMarker"
-        hint = did_you_mean(name, names) if name else ""
-        raise FatalError(f"{filename}: there is no {what}.{hint}")
+        what = f"PodProbeMarker {name}".rstrip()
+        raise FatalError(f"{filename}: there is no {what}.{did_you_mean(name, names)}")
     if len(found) > 1:
         raise FatalError(f"{filename}: has several PodProbeMarkers; name one of {', '.join(names)}")
     if not found[0].key.name:

@@ -26,7 +26,7 @@ _CONSTANT: Final = re.compile(r"(?<!\$)\$\([A-Z_][A-Z0-9_]*\)")
 _WITH_VALUE: Final = ("-o", "-O", "+o", "+O", "--rcfile", "--init-file")
 
 
-_NOT_STARTED: Final = {
+NOT_STARTED: Final = {
     r"(?i:exec format error)": "begin the script with a line such as #!/bin/sh; a program must be built for the CPU of the node",
     r"\^M:|\w\\r\W{1,3}No such|bad interpreter|\bexec \S*/\S+: no such file or directory": (
         "the file exists, but not the interpreter that its first line names: often it has CRLF line ends; write it with LF, "
@@ -34,7 +34,7 @@ _NOT_STARTED: Final = {
     ),
 }
 """By a pattern in messages of runc, crun, shells and env: what to do about a script that did not start."""
-_FAILURES: Final = _NOT_STARTED | {
+FAILURES: Final = NOT_STARTED | {
     r"\Acommand timed out after ": "make the command faster, or raise timeoutSeconds (default 1)",
     r"^\S*sh: .*/\S*: not found$": (  # of dash and busybox, also if only the interpreter is missing
         "usually exit code 127: the container has no such file, or no interpreter of the name in its first line; "
@@ -84,17 +84,8 @@ def command_problem(command: Sequence[str]) -> CommandProblem | None:
     return None
 
 
-def start_hint(message: str) -> str:
-    """What to do about a script that a runtime or a shell could not start; empty if the message has no cause."""
-    return _hint(_NOT_STARTED, message)
-
-
-def failure_hint(message: str) -> str:
-    """What to do about a command that failed; empty if the message has no cause."""
-    return _hint(_FAILURES, message)
-
-
-def _hint(hints: Mapping[str, str], message: str) -> str:
+def hint_of(message: str, hints: Mapping[str, str]) -> str:
+    """What to do about a command with this message, by `FAILURES` or `NOT_STARTED`; empty if the message has no cause."""
     found = (hint for pattern, hint in hints.items() if re.search(pattern, message, re.MULTILINE))
     return next(found, "")
 

@@ -14,7 +14,13 @@ from kruise_probe.controllers.claims import Claim
 from kruise_probe.controllers.compiled import Wanted
 from kruise_probe.controllers.conditions import VALUE_INVALID, listed
 from kruise_probe.controllers.marking import CONDITION_STATUS, values_of
-from kruise_probe.inspection.commands import command_problem, failure_hint, split_hint, start_hint
+from kruise_probe.inspection.commands import (
+    FAILURES,
+    NOT_STARTED,
+    command_problem,
+    hint_of,
+    split_hint,
+)
 from kruise_probe.inspection.link import (
     Link,
     ProbeContext,
@@ -70,7 +76,7 @@ def result_link(context: ProbeContext) -> Link:
             text = "Unknown: the daemon gave no reason"
         if reason == "ContainerRestarted":
             return waiting("result", reason, text)
-        hint = _command_hint(context) or (start_hint(text) if probe.exec else "")
+        hint = _command_hint(context) or (hint_of(text, NOT_STARTED) if probe.exec else "")
         return broken("result", reason, text, hint, **context.names)
     if EXEC_STUCK in (result.message or ""):
         return broken("result", EXEC_STUCK, f"{text.partition('; make it faster')[0]})")
@@ -87,7 +93,7 @@ def not_started_note(probe: Probe, state: str, message: str) -> str:
         return ""
     if probe.exec is None:
         return NOTHING_LISTENS if "connection refused" in message else ""
-    if hint := failure_hint(message):
+    if hint := hint_of(message, FAILURES):
         return hint
     problem = command_problem(probe.exec.command or ())
     return problem.message if problem else ""

@@ -14,6 +14,7 @@ import contextlib
 import errno
 import socket
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 from kruise_probe.api.core import ExecAction, Probe, TCPSocketAction
@@ -65,14 +66,14 @@ class ForwardFailed(Exception):
     """The port-forward does not work; the text has the reason."""
 
 
+@dataclass(eq=False)
 class _Tunnel:
     """The port-forward behind one socket, and how it failed."""
 
-    def __init__(self, address: HostPort) -> None:
-        self.address = address
-        self.failure: KubeError | None = None
-        self.began: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.ended = asyncio.Event()
+    address: HostPort
+    failure: KubeError | None = None
+    began: asyncio.Future[None] = field(default_factory=asyncio.Future)
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
     def errno(self) -> int:
@@ -125,22 +126,16 @@ class ForwardedSocket(socket.socket):
         return data
 
 
+@dataclass(eq=False)
 class Forwarder:
     """Opens sockets that are connected to a pod by port-forwards, whose tasks and sockets `forwarder_to` ends."""
 
-    def __init__(
-        self,
-        client: RestClient,
-        pod: NamespacedName,
-        group: asyncio.TaskGroup,
-        sockets: contextlib.ExitStack,
-    ) -> None:
-        self._client = client
-        self._pod = pod
-        self._group = group
-        self._sockets = sockets
-        self._prepared: dict[HostPort, ForwardedSocket] = {}
-        self.tasks: list[asyncio.Task[None]] = []
+    client: RestClient
+    pod: NamespacedName
+    group: asyncio.TaskGroup
+    sockets: contextlib.ExitStack
+    prepared: dict[HostPort, ForwardedSocket] = field(default_factory=dict)
+    tasks: list[asyncio.Task[None]] = field(default_factory=list)
 
     async def prepare(self, address: HostPort, *, wait_for_refusal: bool) -> None:
         """Begin the port-forward of the next socket for `address`, so that an attempt does not wait for it.
@@ -149,7 +144,7 @@ class Forwarder:
             KubeError: the port-forward cannot be opened.
         """
         tunnel = _Tunnel(address)
-        self._prepared[address] = self._sockets.enter_context(self._open(tunnel))
+        self.prepared[address] = self.sockets.enter_context(self._open(tunnel))
         await tunnel.began
         if wait_for_refusal:
             with contextlib.suppress(TimeoutError):
@@ -158,20 +153,20 @@ class Forwarder:
 
     def open_socket(self, address: HostPort) -> socket.socket:
         """A socket for one connection to `address`: the prepared one, or a new one."""
-        return self._prepared.pop(address, None) or self._open(_Tunnel(address))
+        return self.prepared.pop(address, None) or self._open(_Tunnel(address))
 
     def _open(self, tunnel: _Tunnel) -> ForwardedSocket:
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
-        self._sockets.enter_context(ours)  # a task that is cancelled at once closes nothing
-        self.tasks.append(self._group.create_task(self._forward(tunnel, ours)))
+        self.sockets.enter_context(ours)  # a task that is cancelled at once closes nothing
+        self.tasks.append(self.group.create_task(self._forward(tunnel, ours)))
         return ForwardedSocket(theirs.detach(), tunnel)
 
     async def _forward(self, tunnel: _Tunnel, ours: socket.socket) -> None:
         """Forward until the prober closes its socket. An error is kept in `tunnel`."""
         with ours:
             try:
-                async with forwarded_port(self._client, self._pod, tunnel.address.port) as port:
+                async with forwarded_port(self.client, self.pod, tunnel.address.port) as port:
                     tunnel.began.set_result(None)
                     async with asyncio.TaskGroup() as both:
                         receiving = both.create_task(_receive(tunnel, ours, port))
@@ -223,12 +218,12 @@ _EXEC_FAILED: Final = ("Internal error occurred: ", "error executing command in 
 """Words of the API server and of kubelet before those of the runtime."""
 
 
+@dataclass(frozen=True)
 class PodCommands(Commands):
     """Runs the commands of probes by pods/exec. The `container_id` of a target is the name of its container."""
 
-    def __init__(self, client: RestClient, pod: NamespacedName) -> None:
-        self._client = client
-        self._pod = pod
+    client: RestClient
+    pod: NamespacedName
 
     async def exec_sync(
         self, container_id: str, command: Sequence[str], *, timeout_seconds: float
@@ -241,8 +236,8 @@ class PodCommands(Commands):
         """
         try:
             output = await run_command(
-                self._client,
-                self._pod,
+                self.client,
+                self.pod,
                 container_id,
                 command,
                 timeout_seconds=timeout_seconds,

@@ -32,6 +32,7 @@ _TYPES: Final = {
     "integer": "an integer",
     "boolean": "true or false",
 }
+_NAMES: Final[Mapping[type, str]] = {str: "string", int: "integer", bool: "boolean"}
 
 
 class FieldCheck:
@@ -72,7 +73,7 @@ class FieldCheck:
             value = node.value
             if isinstance(value, float) and value.is_integer():
                 value = int(value)
-            if _is_of(value, kinds):
+            if _NAMES.get(type(value)) in kinds:
                 return value
         wanted = " or ".join(_TYPES[each] for each in kinds)
         message = f"must be {wanted}, but is {_description(node)}; {_remedy(node, kinds)}"
@@ -87,7 +88,7 @@ class FieldCheck:
             each = properties.get(key)
             where = child_path(path, key)
             if each is not None:
-                if not _is_null(entry.value):
+                if not isinstance(entry.value, ScalarNode) or entry.value.value is not None:
                     value[key] = self._value(entry.value, each, where)
             elif isinstance(extra, dict):
                 value[key] = self._value(entry.value, extra, f"{path}[{key}]")
@@ -141,18 +142,6 @@ def _places_below(schema: Schema, path: str) -> Iterator[tuple[str, str]]:
             yield from _places_below(each.get("items", {}), f"{below}[]")
 
 
-def _is_null(node: Node) -> bool:
-    return isinstance(node, ScalarNode) and node.value is None
-
-
-def _is_of(value: object, kinds: list[str]) -> bool:
-    if isinstance(value, bool):
-        return "boolean" in kinds
-    return (isinstance(value, int) and "integer" in kinds) or (
-        isinstance(value, str) and "string" in kinds
-    )
-
-
 def _description(node: Node) -> str:
     if isinstance(node, MappingNode):
         return "a mapping"
@@ -163,11 +152,8 @@ def _description(node: Node) -> str:
         return "empty"
     if isinstance(value, bool):
         return f"the boolean {str(value).lower()}"
-    return (
-        f"the string {_short(node.text)!r}"
-        if isinstance(value, str)
-        else f"the number {_short(node.text)}"
-    )
+    text = _short(node.text)
+    return f"the string {text!r}" if isinstance(value, str) else f"the number {text}"
 
 
 def _remedy(node: Node, kinds: list[str]) -> str:
@@ -193,15 +179,7 @@ def _short(text: str) -> str:
 
 def _empty(schema: Schema) -> Any:
     """The smallest value that decodes."""
-    match schema.get("type", "port"):
-        case "object":
-            required = schema.get("required", ())
-            return {key: _empty(schema["properties"][key]) for key in required}
-        case "array":
-            return []
-        case "string":
-            return ""
-        case "boolean":
-            return False
-        case _:
-            return 1
+    if schema.get("type") == "object":
+        required = schema.get("required", ())
+        return {key: _empty(schema["properties"][key]) for key in required}
+    return {"array": (), "string": "", "boolean": False}.get(schema.get("type", "port"), 1)

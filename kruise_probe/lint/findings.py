@@ -152,8 +152,7 @@ def as_json(report: LintReport) -> str:
         "findings": [
             {
                 "file": finding.file,
-                "line": finding.position.line,
-                "column": finding.position.column,
+                **finding.position._asdict(),
                 "path": finding.path,
                 "rule": finding.rule,
                 "message": finding.message,
