@@ -247,7 +247,7 @@ def flag_command(
 ) -> Callable[[Callable[[F], Any]], click.Command]:
     """Make a command of a function that takes the flags and arguments as an instance of a dataclass.
 
-    The function's docstring is the help text.
+    A field without a flag keeps its default. The function's docstring is the help text.
     """
 
     def command(function: Callable[[F], Any]) -> click.Command:
@@ -255,7 +255,7 @@ def flag_command(
         return FlagCommand(
             name or function.__name__,
             callback=lambda **values: function(declaring(**values)),
-            params=[field.metadata["param"](field.name) for field in fields],
+            params=[each.metadata["param"](each.name) for each in fields if each.metadata],
             help=function.__doc__,
         )
 

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -29,8 +29,8 @@ _DOCKERFILE = Path(__file__).parents[2] / "Dockerfile"  # only a checkout has it
 
 
 @dataclass(frozen=True, kw_only=True)
-class ManifestFlags:
-    """The command line."""
+class ManifestFlags(Install):
+    """The command line: the options of an install, and what to print of it."""
 
     crds_only: bool = _instead("Print only the CustomResourceDefinitions.")
     json_schema: bool = _instead(
@@ -108,20 +108,7 @@ def manifests(flags: ManifestFlags) -> None:
             f"this is a checkout, and {DEFAULT_IMAGE} may not exist or may have other code; "
             "build an image with 'docker build --tag IMAGE .', push it, and add --image=IMAGE"
         )
-    gates = ",".join(f"{name}={str(on).lower()}" for name, on in flags.feature_gates.items())
-    install = Install(
-        namespace=flags.namespace,
-        image=flags.image,
-        image_pull_policy=flags.image_pull_policy,
-        replicas=flags.replicas,
-        feature_gates=gates,
-        allowed_label_keys=flags.allowed_label_keys,
-        cri_socket=flags.cri_socket,
-        webhook=flags.webhook,
-        cert_manager=flags.cert_manager,
-        serverless=serverless,
-        metrics_secure=flags.metrics_secure,
-    )
+    install = replace(flags, serverless=serverless)
     documents = (
         all_crds(flags.allowed_label_keys)
         if flags.crds_only

@@ -48,19 +48,14 @@ MAX_COMPLETIONS: Final = 500
 
 
 def config_of(params: Mapping[str, Any]) -> ClusterConfig:
-    """The configuration for the parsed options of `QueryFlags`.
+    """The configuration for the parsed options of `QueryFlags`, some of which have the names of `ConfigOverrides`.
 
     Raises:
         click.UsageError: --as-group without --as.
         ConfigError: the kubeconfig is missing or malformed.
     """
-    overrides = ConfigOverrides(
-        context=params.get("context") or "",
-        cluster=params.get("cluster") or "",
-        user=params.get("user") or "",
-        as_user=params.get("as_user") or "",
-        as_groups=tuple(params.get("as_group") or ()),
-    )
+    given = {name: params[name] for name in ConfigOverrides._fields if params.get(name)}
+    overrides = ConfigOverrides(**given)
     if overrides.as_groups and not overrides.as_user:
         raise click.UsageError("--as-group needs --as")
     return load_config(params.get("kubeconfig"), overrides=overrides, kubeconfig_first=True)
@@ -146,8 +141,8 @@ class QueryFlags:
     )
     user: str = _connection("User of the kubeconfig.", default="", show_default="of the context")
     as_user: str = _connection("User to impersonate.", IMPERSONATED, "", names=("--as",))
-    as_group: tuple[str, ...] = _connection(
-        "Group to impersonate; repeatable.", IMPERSONATED, multiple=True
+    as_groups: tuple[str, ...] = _connection(
+        "Group to impersonate; repeatable.", IMPERSONATED, names=("--as-group",), multiple=True
     )
     system_namespace: str = system_namespace_flag()
 

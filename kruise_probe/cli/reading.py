@@ -7,6 +7,7 @@ have permissions in one namespace only.
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
 from kruise_probe.api.errors import ApiError, FatalError, Forbidden, NotFound
@@ -84,33 +85,28 @@ class Following:
         )
 
 
+_KINDS: Final[tuple[Resource[Any], ...]] = (MARKERS, SEEN_PODS, NODES, NODE_POD_PROBES, LEASES)
+"""In the order of `Reader._snapshot`."""
+
+
+@dataclass(eq=False)
 class Reader:
-    """Lists objects once, or watches them. An empty `namespace` means all; `allowed_labels` as the manager's flag."""
+    """Lists objects once, or watches them.
 
-    def __init__(
-        self,
-        client: RestClient,
-        *,
-        namespace: str,
-        system_namespace: str,
-        allowed_labels: frozenset[str] = frozenset(),
-    ) -> None:
-        self.client = client
-        self.namespace = namespace
-        self._system_namespace = system_namespace
-        self._allowed_labels = allowed_labels
-        self.notes: list[str] = []
+    Attributes:
+        namespace: of markers and pods; empty for all.
+        allowed_labels: as the manager's flag.
+        notes: what is left out.
+    """
 
-    @property
-    def _kinds(self) -> list[tuple[Resource[Any], str]]:
-        """Each kind with its namespace, in the order of `_snapshot`."""
-        return [
-            (MARKERS, self.namespace),
-            (SEEN_PODS, self.namespace),
-            (NODES, ""),
-            (NODE_POD_PROBES, ""),
-            (LEASES, self._system_namespace),
-        ]
+    client: RestClient
+    namespace: str
+    system_namespace: str
+    allowed_labels: frozenset[str] = frozenset()
+    notes: list[str] = field(default_factory=list)
+
+    def _namespace_of(self, kind: Resource[Any]) -> str:
+        return self.system_namespace if kind is LEASES else self.namespace
 
     async def read(self) -> Snapshot:
         """List everything; append to `notes` what is left out.
@@ -119,7 +115,7 @@ class Reader:
             KubeError: markers or pods cannot be listed.
         """
         async with asyncio.timeout(DEADLINE_SECONDS), asyncio.TaskGroup() as group:
-            tasks = [group.create_task(self._list_if_allowed(*each)) for each in self._kinds]
+            tasks = [group.create_task(self._list_if_allowed(each)) for each in _KINDS]
         return self._snapshot([each.result() for each in tasks])
 
     async def read_pod(
@@ -165,10 +161,10 @@ class Reader:
             token = page.continue_token or None
         return items
 
-    async def _list_if_allowed(self, resource: Resource[T], namespace: str) -> list[T] | None:
+    async def _list_if_allowed(self, resource: Resource[T]) -> list[T] | None:
         """As `_list`; None, with a note, if the user may not and the kind is not required."""
         try:
-            return await self._list(resource, namespace)
+            return await self._list(resource, self._namespace_of(resource))
         except Forbidden:
             if resource.kind not in _HIDDEN_WITHOUT:
                 raise
@@ -184,10 +180,11 @@ class Reader:
         informers = [
             None
             if each is None
-            else SharedInformer[Any](
-                ResourceListerWatcher(self.client, kind, namespace=namespace), name=kind.plural
+            else SharedInformer(
+                ResourceListerWatcher(self.client, kind, namespace=self._namespace_of(kind)),
+                name=kind.plural,
             )
-            for (kind, namespace), each in zip(self._kinds, known, strict=True)
+            for kind, each in zip(_KINDS, known, strict=True)
         ]
         following = Following(informers, self._snapshot)
         async with asyncio.TaskGroup() as group:
@@ -208,7 +205,7 @@ class Reader:
             nodes=_by_name(nodes),
             node_pod_probes=_by_name(node_pod_probes),
             leases=_by_name(leases),
-            allowed_labels=self._allowed_labels,
+            allowed_labels=self.allowed_labels,
         )
 
 

@@ -7,7 +7,8 @@ pods or secrets; the manager has none on secrets but for the webhook's own. `met
 policy also restricts the daemon's heartbeat Lease, and the source host of its events.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Final
 
@@ -52,7 +53,7 @@ class Install:
     image: str = DEFAULT_IMAGE
     image_pull_policy: str = "IfNotPresent"
     replicas: int = 2
-    feature_gates: str = ""
+    feature_gates: Mapping[str, bool] = field(default_factory=dict)
     allowed_label_keys: frozenset[str] = frozenset()
     cri_socket: str = ""
     webhook: bool = False
@@ -123,7 +124,8 @@ def _workload(mode: str, install: Install, **values: str) -> tuple[Manifest, Man
     if not install.metrics_secure:
         container["args"].remove("--metrics-secure")
     if install.feature_gates:
-        container["args"].append(f"--feature-gates={install.feature_gates}")
+        gates = (f"{name}={str(on).lower()}" for name, on in install.feature_gates.items())
+        container["args"].append(f"--feature-gates={','.join(gates)}")
     return workload, pod, container
 
 

@@ -97,7 +97,7 @@ def test_kustomize_makes_what_the_command_makes(
 GATE = "EnablePodProbeMarkerOnServerless"
 SOCKET = "/tmp/x/containerd.sock"
 ALLOWED = frozenset({"topology.kubernetes.io/zone", "pod-template-hash"})
-WEBHOOK = Install(webhook=True, serverless=True, feature_gates=f"{GATE}=true")
+WEBHOOK = Install(webhook=True, serverless=True, feature_gates={GATE: True})
 
 
 @cases(

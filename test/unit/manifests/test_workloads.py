@@ -10,7 +10,7 @@ from kruise_probe.cli.daemon import daemon as daemon_command
 from kruise_probe.cli.manager import manager as manager_command
 from kruise_probe.manifests.install import Install, daemon, default_install, manager
 
-INSTALL = Install(cri_socket="/run/x.sock", feature_gates="AllAlpha=true")
+INSTALL = Install(cri_socket="/run/x.sock", feature_gates={"AllAlpha": True})
 WORKLOADS = [
     pytest.param(manager(INSTALL), id="manager"),
     pytest.param(daemon(INSTALL), id="daemon"),
