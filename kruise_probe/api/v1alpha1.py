@@ -142,8 +142,9 @@ class ContainerProbe(_Wire, frozen=True):
     @property
     def attempt(self) -> list[tuple[str, object]]:
         """All that decides the result of one attempt, but the timeout, by wire name: every field except names and timing."""
-        fields = [*_set_fields(self.probe, _TIMING), *_set_fields(self, _IDENTITY)]
-        return [(name, value) for name, value in fields if value is not None]
+        fields = msgspec.to_builtins(self)
+        fields = {**fields.pop("probe"), **fields}
+        return [(name, value) for name, value in fields.items() if name not in _NO_ATTEMPT]
 
     def errors(self) -> Iterator[Problem]:
         """Why it may not run, lazily. The daemon asks too, as a NodePodProbe may be edited by hand."""
@@ -160,9 +161,9 @@ class ContainerProbe(_Wire, frozen=True):
         return blake2b(text, digest_size=8).hexdigest()
 
 
-_IDENTITY: Final = frozenset({"name", "containerName", "probe", "markerPolicy", "podConditionType"})
-_TIMING: Final = frozenset(
+_NO_ATTEMPT: Final = frozenset(
     {
+        *("name", "containerName", "markerPolicy", "podConditionType"),
         "initialDelaySeconds",
         "timeoutSeconds",
         "periodSeconds",
@@ -171,15 +172,7 @@ _TIMING: Final = frozenset(
         "terminationGracePeriodSeconds",
     }
 )
-"""Fields of a probe that do not change what one attempt does."""
-
-
-def _set_fields(struct: msgspec.Struct, but: frozenset[str]) -> Iterator[tuple[str, object]]:
-    for attribute, name in zip(
-        struct.__struct_fields__, struct.__struct_encode_fields__, strict=True
-    ):
-        if name not in but:
-            yield name, getattr(struct, attribute)
+"""Names and timing, which do not change what one attempt does."""
 
 
 class PodContainerProbe(ContainerProbe, frozen=True):
