@@ -93,18 +93,18 @@ class Observation(NamedTuple):
         return self.seen_at + float(self.spec.lease_duration_seconds or 0)
 
 
-def observe(before: Observation | None, lease: Lease | None, now: float) -> Observation:
+UNREAD = Observation(_EMPTY, "", float("inf"))
+"""The observation before the first read: never free."""
+
+
+def observe(before: Observation, lease: Lease | None, now: float) -> Observation:
     """Return the observation after reading `lease` (None: it does not exist) at loop time `now`.
 
     Only a changed record starts a new term.
     """
-    if lease is None:
-        return before._replace(resource_version="") if before else Observation(_EMPTY, "", now)
-    spec = lease.spec or _EMPTY
-    version = lease.metadata.resource_version
-    if before is not None and before.spec == spec:
-        return before._replace(resource_version=version)
-    return Observation(spec, version, now)
+    spec = before.spec if lease is None else lease.spec or _EMPTY
+    version = "" if lease is None else lease.metadata.resource_version
+    return Observation(spec, version, min(before.seen_at, now) if spec == before.spec else now)
 
 
 def next_term(observed: Observation, options: LeaderElection, at: datetime) -> LeaseSpec:
@@ -141,7 +141,7 @@ class LeaderElector:
         self._key = NamespacedName(options.namespace, options.lease)
         self._options = options
         self._now = now
-        self._observed: Observation | None = None
+        self._observed = UNREAD
         self._changed = asyncio.Event()
         self._term_ends_at = float("-inf")
         self._last_error = ""
@@ -155,7 +155,7 @@ class LeaderElector:
 
     @property
     def _is_holder(self) -> bool:
-        return self._observed is not None and self._observed.holder == self._options.identity
+        return self._observed.holder == self._options.identity
 
     def check(self) -> None:
         """Fence writes; called in the step that writes to the socket.
@@ -230,31 +230,27 @@ class LeaderElector:
                     self._observe(event.object if event.type is not EventType.DELETED else None)
 
     def _observe(self, lease: Lease | None) -> None:
-        before = self._observed
-        self._observed = observe(before, lease, asyncio.get_running_loop().time())
-        if self._observed.holder and (before is None or before.holder != self._observed.holder):
+        before = self._observed.holder
+        self._observed = observe(self._observed, lease, asyncio.get_running_loop().time())
+        if self._observed.holder not in ("", before):
             _log.info("leader changed", lease=str(self._key), holder=self._observed.holder)
         self._changed.set()
 
     async def _wait_for_change(self) -> None:
         """Wait until the Lease is observed again, or until the observed term has ended."""
         now = asyncio.get_running_loop().time()
-        retry_at = now + self._jittered_retry_seconds()
-        free_at = self._observed.free_at if self._observed else retry_at
+        retry_at, free_at = now + self._jittered_retry_seconds(), self._observed.free_at
+        wake_at = free_at if now < free_at < retry_at else retry_at
         try:
-            async with asyncio.timeout_at(
-                (free_at if free_at > now else retry_at) + CLOCK_SLACK_SECONDS
-            ):
+            async with asyncio.timeout_at(wake_at + CLOCK_SLACK_SECONDS):
                 await self._changed.wait()
         except TimeoutError:
             pass
 
     async def _try_to_acquire(self) -> bool:
         self._changed.clear()
-        observed = self._observed
-        if observed is None:
-            return False
-        if observed.free_at > asyncio.get_running_loop().time() and not self._is_holder:
+        is_held = self._observed.free_at > asyncio.get_running_loop().time()
+        if is_held and not self._is_holder:
             return False
         try:
             async with asyncio.timeout(self._options.renew_deadline_seconds / 2):
@@ -266,7 +262,7 @@ class LeaderElector:
 
     async def _write_term(self) -> None:
         """Create, acquire or renew the Lease, and begin a term. It counts from when the request is sent."""
-        observed, sent_at = self._known(), asyncio.get_running_loop().time()
+        observed, sent_at = self._observed, asyncio.get_running_loop().time()
         spec = next_term(observed, self._options, self._now())
         if observed.resource_version:
             lease = await self._patch(observed, spec)
@@ -314,12 +310,8 @@ class LeaderElector:
                 await self._read_lease()
                 if not self._is_holder:
                     self._term_ends_at = float("-inf")
-                    holder = self._known().holder or "no candidate"
+                    holder = self._observed.holder or "no candidate"
                     raise LeadershipLost(f"lease {self._key}: {holder} holds it now") from None
-
-    def _known(self) -> Observation:
-        assert self._observed is not None, "a leader has observed its lease"
-        return self._observed
 
     async def _release(self) -> None:
         """End our term first, so that `check` refuses writes before another candidate can lead."""
@@ -337,9 +329,8 @@ class LeaderElector:
             _log.info("lease released", lease=str(self._key))
 
     async def _write_release(self) -> None:
-        observed = self._known()
-        if observed.resource_version:
-            await self._patch(observed, released(self._now()))
+        if self._observed.resource_version:
+            await self._patch(self._observed, released(self._now()))
 
     def _log_failure(self, event: str, error: Exception) -> None:
         """Log a new error as a warning; log a repeated error, or a lost race, at debug level."""

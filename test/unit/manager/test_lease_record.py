@@ -6,7 +6,7 @@ from support.cases import cases
 
 from kruise_probe.api.core import Lease, LeaseSpec
 from kruise_probe.api.meta import ObjectMeta
-from kruise_probe.manager.leader_election import observe
+from kruise_probe.manager.leader_election import UNREAD, observe
 
 AT = datetime(2026, 11, 21, 10, 0, 0, 250_000, tzinfo=UTC)
 
@@ -35,7 +35,7 @@ def test_a_lease_is_held_for_its_duration_since_its_record_changed(
     first: Lease | None, second: Lease | None, holder: str, free_at: float
 ) -> None:
     """Read at 100 s and at 110 s."""
-    seen = observe(observe(None, first, now=100.0), second, now=110.0)
+    seen = observe(observe(UNREAD, first, now=100.0), second, now=110.0)
 
     assert (seen.holder, seen.free_at) == (holder, free_at)
     assert seen.resource_version == (second.metadata.resource_version if second else "")
