@@ -43,10 +43,6 @@ class ConfigOverrides(NamedTuple):
     as_user: str = ""
     as_groups: tuple[str, ...] = ()
 
-    @property
-    def need_kubeconfig(self) -> bool:
-        return bool(self.context or self.cluster or self.user)
-
 
 NO_OVERRIDES: Final = ConfigOverrides()
 
@@ -98,8 +94,10 @@ def load_config(
     environ = os.environ if environ is None else environ
     default = os.path.join(environ.get("HOME") or os.path.expanduser("~"), ".kube", "config")
     has_default = os.path.exists(default)
-    skip_account = overrides.need_kubeconfig or (kubeconfig_first and has_default)
-    in_cluster = environ.get("KUBERNETES_SERVICE_HOST") and (SERVICE_ACCOUNT / "token").exists()
+    chosen = overrides.context or overrides.cluster or overrides.user
+    skip_account = chosen or (kubeconfig_first and has_default)
+    address = environ.get("KUBERNETES_SERVICE_HOST") and environ.get("KUBERNETES_SERVICE_PORT")
+    in_cluster = address and (SERVICE_ACCOUNT / "token").exists()
     if kubeconfig:
         config = _from_kubeconfig(kubeconfig, environ, "--kubeconfig", overrides)
     elif environ.get("KUBECONFIG"):
@@ -109,8 +107,8 @@ def load_config(
     elif has_default:
         config = _from_kubeconfig(default, environ, "the default kubeconfig", overrides)
     else:
-        account = "$KUBERNETES_SERVICE_HOST is not set"
-        if environ.get("KUBERNETES_SERVICE_HOST"):
+        account = "$KUBERNETES_SERVICE_HOST or $KUBERNETES_SERVICE_PORT is not set"
+        if address:
             account = (
                 f"{SERVICE_ACCOUNT}/token does not exist; is automountServiceAccountToken false?"
             )
@@ -131,12 +129,7 @@ def _from_kubeconfig(
 
 
 def _in_cluster(environ: Mapping[str, str]) -> ClusterConfig:
-    host, port = environ["KUBERNETES_SERVICE_HOST"], environ.get("KUBERNETES_SERVICE_PORT")
-    if not port:
-        raise ConfigError(
-            "in a pod: $KUBERNETES_SERVICE_HOST is set, but $KUBERNETES_SERVICE_PORT is not; set both, or set "
-            "--kubeconfig"
-        )
+    host, port = environ["KUBERNETES_SERVICE_HOST"], environ["KUBERNETES_SERVICE_PORT"]
     server = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
     token = SERVICE_ACCOUNT / "token"
     try:

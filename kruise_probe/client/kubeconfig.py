@@ -45,18 +45,9 @@ def _load(paths: str, where: str, overrides: ConfigOverrides) -> ClusterConfig:
     chosen = _choose(_read_files(paths, where), overrides, where)
     configuration = _configuration(chosen, where)
     server = str(configuration.host).rstrip("/")
-    if not server.startswith(("http://", "https://")):
-        raise ConfigError(
-            f"{where}: server {server!r} is not an http or https URL; correct it in the cluster's entry"
-        )
-    proxy = configuration.proxy or None
-    if proxy and not proxy.startswith(("http://", "https://")):
-        raise ConfigError(
-            f"{where}: proxy-url {proxy!r} is not supported; use an http or https proxy"
-        )
     ca_file = Path(configuration.ssl_ca_cert) if configuration.ssl_ca_cert else None
     verify = bool(configuration.verify_ssl)
-    tls = tls_context(ca_file, origin=where, verify=verify) if server[4] == "s" else None
+    tls = tls_context(ca_file, origin=where, verify=verify) if server.startswith("https:") else None
 
     def reload() -> AuthInfo:
         try:
@@ -81,7 +72,7 @@ def _load(paths: str, where: str, overrides: ConfigOverrides) -> ClusterConfig:
         tls=tls,
         credentials=credentials,
         server_name=configuration.tls_server_name,
-        proxy=proxy,
+        proxy=configuration.proxy or None,
         namespace=chosen["contexts"][0]["context"]["namespace"] or "default",
         source=where,
     )

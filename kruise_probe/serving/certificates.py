@@ -22,18 +22,6 @@ from kruise_probe.api.times import utc_now
 _BACKDATED: Final = timedelta(minutes=5)
 """Tolerance for peers whose clock is behind."""
 _PEM: Final = serialization.Encoding.PEM
-_SIGNATURES_ONLY: Final = x509.KeyUsage(
-    digital_signature=True,
-    key_cert_sign=False,
-    crl_sign=False,
-    content_commitment=False,
-    key_encipherment=False,
-    data_encipherment=False,
-    key_agreement=False,
-    encipher_only=False,
-    decipher_only=False,
-)
-"""Usage of a key: TLS handshakes with ephemeral keys, no certificates."""
 
 
 class IssuedCertificate(NamedTuple):
@@ -88,7 +76,6 @@ def issue_certificate(
     builder = builder.add_extension(
         x509.BasicConstraints(ca=False, path_length=None), critical=True
     )
-    builder = builder.add_extension(_SIGNATURES_ONLY, critical=True)
     usage = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH])
     alternatives = x509.SubjectAlternativeName([_general_name(each) for each in names])
     for extension in (usage, alternatives):

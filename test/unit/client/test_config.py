@@ -28,6 +28,7 @@ from kruise_probe.client.config import (
     proxy_from_environment,
 )
 from kruise_probe.client.credentials import COMPARE_SECONDS
+from kruise_probe.client.dialer import Dialer
 
 POD_ENVIRON = {"KUBERNETES_SERVICE_HOST": "10.96.0.1", "KUBERNETES_SERVICE_PORT": "443"}
 CA = Path(__file__).parents[2] / "data" / "ca.crt"
@@ -370,8 +371,8 @@ ERRORS = {
     "no-contexts": (_file("kind: Config\n"), "no usable current context"),
     "unknown-context": (_config(current="other"), "other.*use-context"),
     "unknown-cluster": (_config(context={"cluster": "missing"}), "missing"),
-    "server-of-other-kind": (_config(cluster={"server": "ftp://x"}), "not an http or https URL"),
-    "socks": (_config(cluster={"server": "http://x", "proxy-url": "socks5://y"}), "use an http or https proxy"),
+    "server-of-other-kind": (_config(cluster={"server": "ftp://x"}), "ftp://x: the scheme is not supported; write"),
+    "socks": (_config(cluster={"server": "http://x", "proxy-url": "socks5://y"}), "socks5://y: the scheme is not supported; write"),
     "missing-ca": (_config(cluster={"server": "https://x", "certificate-authority": "/no/ca"}), "/no/ca"),
     "ca-that-is-none": (_config(cluster={"server": "https://x", "certificate-authority-data": "bm8="}), "readable PEM"),
     "client-certificate-that-is-none": (
@@ -416,7 +417,7 @@ async def test_config_error_is_one_line(
     path, environ = make(tmp_path)
 
     with pytest.raises(ConfigError, match=words) as raised:
-        load_config(path, environ)
+        Dialer(load_config(path, environ))
     assert "\n" not in str(raised.value)
     assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
 
@@ -453,9 +454,13 @@ async def test_broken_service_account_names_its_file(
         load_config(None, POD_ENVIRON)
 
 
-async def test_pod_without_service_port_is_an_error(account: Path) -> None:
-    with pytest.raises(ConfigError, match="KUBERNETES_SERVICE_PORT is not"):
-        load_config(None, {"KUBERNETES_SERVICE_HOST": "10.96.0.1"})
+@pytest.mark.parametrize("name", POD_ENVIRON)
+async def test_without_the_address_of_the_service_the_account_is_not_used(
+    account: Path, name: str
+) -> None:
+    environ = {name: POD_ENVIRON[name], "HOME": str(account)}
+    with pytest.raises(ConfigError, match=r"or \$KUBERNETES_SERVICE_PORT is not set"):
+        load_config(None, environ)
 
 
 async def test_pod_without_token_explains_automount(tmp_path: Path) -> None:
