@@ -51,10 +51,6 @@ class Message(NamedTuple):
     payload: bytes
 
 
-class ProtocolError(Exception):
-    """The server sent malformed WebSocket messages, or exceeded a limit. The message contains the reason."""
-
-
 class MessageParser:
     """Incremental parser of the server's messages: no I/O."""
 
@@ -71,14 +67,14 @@ class MessageParser:
         """Return the next complete message, or None if bytes are missing.
 
         Raises:
-            ProtocolError: the frame is malformed, or the message exceeds the limit. Feed no more bytes after it.
+            ConnectionFailed: the frame is malformed, or the message exceeds the limit. Feed no more bytes after it.
         """
         while (frame := self._next_frame()) is not None:
             final, opcode, payload = frame
             if opcode >= CLOSE:
                 return Message(opcode, payload)
             if (opcode == CONTINUATION) != bool(self._opcode):
-                raise ProtocolError("a fragment is out of order")
+                raise ConnectionFailed("malformed WebSocket: a fragment is out of order")
             self._opcode = self._opcode or opcode
             self._fragments += payload
             if final:
@@ -95,18 +91,20 @@ class MessageParser:
         final, opcode = bool(buffer[0] & _FIN), buffer[0] & 0x0F
         size, start = buffer[1] & ~_MASKED, 2
         if buffer[0] & 0x70 or opcode not in (CONTINUATION, TEXT, BINARY, CLOSE, PING, PONG):
-            raise ProtocolError("a frame has an unknown type")
+            raise ConnectionFailed("malformed WebSocket: a frame has an unknown type")
         if buffer[1] & _MASKED:
-            raise ProtocolError("a frame of the server is masked")
+            raise ConnectionFailed("malformed WebSocket: a frame of the server is masked")
         if opcode >= CLOSE and (size > _MAX_CONTROL_BYTES or not final):
-            raise ProtocolError("a control frame is fragmented or too long")
+            raise ConnectionFailed("malformed WebSocket: a control frame is fragmented or too long")
         if size > _MAX_CONTROL_BYTES:
             start += 2 if size == _MAX_CONTROL_BYTES + 1 else 8
             if len(buffer) < start:
                 return None
             size = int.from_bytes(buffer[2:start], "big")
         if opcode < CLOSE and len(self._fragments) + size > self._max_message_bytes:
-            raise ProtocolError(f"a message exceeds {self._max_message_bytes} bytes")
+            raise ConnectionFailed(
+                f"malformed WebSocket: a message exceeds {self._max_message_bytes} bytes"
+            )
         if len(buffer) < start + size:
             return None
         payload = bytes(buffer[start : start + size])
@@ -129,9 +127,8 @@ def encode(opcode: int, payload: bytes) -> bytes:
 class WebSocket:
     """An open stream of binary messages."""
 
-    def __init__(self, stream: ResponseStream, request: Request) -> None:
+    def __init__(self, stream: ResponseStream) -> None:
         self._stream = stream
-        self._request = request
         self._parser = MessageParser()
 
     def send(self, payload: bytes) -> None:
@@ -145,10 +142,7 @@ class WebSocket:
             ConnectionFailed: nothing arrived within the deadline, the connection broke, or the bytes are malformed.
         """
         while True:
-            try:
-                message = self._parser.next()
-            except ProtocolError as error:
-                raise ConnectionFailed(f"{self._request}: {error}") from error
+            message = self._parser.next()
             if message is None:
                 data = await self._stream.read_chunk(deadline_seconds=deadline_seconds)
                 if not data:
@@ -197,7 +191,7 @@ async def open_stream(
             raise ConnectionFailed(
                 f"{request}: the server does not support the protocol {PROTOCOL}"
             )
-        yield WebSocket(response.stream, request)
+        yield WebSocket(response.stream)
     finally:
         response.stream.close()
 
@@ -208,12 +202,6 @@ class OutputTooLarge(Exception):
 
 class CommandNotStarted(Exception):
     """The runtime could not run the command. The message is the runtime's."""
-
-
-class CommandOutput(NamedTuple):
-    exit_code: int
-    stdout: bytes
-    stderr: bytes
 
 
 class _Cause(msgspec.Struct, frozen=True):
@@ -242,8 +230,8 @@ async def run_command(
     *,
     timeout_seconds: float,
     max_output_bytes: int,
-) -> CommandOutput:
-    """Run `command` and return its output. The timeout begins when the stream is open.
+) -> tuple[int, bytes, bytes]:
+    """Run `command` and return its exit code, stdout and stderr. The timeout begins when the stream is open.
 
     A command that is still running at its timeout keeps running: the API cannot end it.
 
@@ -262,7 +250,7 @@ async def run_command(
 
 async def _read_output(
     stream: WebSocket, timeout_seconds: float, max_output_bytes: int
-) -> CommandOutput:
+) -> tuple[int, bytes, bytes]:
     channels = {_STDOUT: bytearray(), _STDERR: bytearray(), _STATUS: bytearray()}
     stdout, stderr, status = channels.values()
     while (message := await stream.receive(deadline_seconds=timeout_seconds + 1)) is not None:
@@ -272,7 +260,7 @@ async def _read_output(
             raise OutputTooLarge
         if len(status) > MAX_ERROR_BYTES:
             raise ConnectionFailed("the status of the command is too long")
-    return CommandOutput(_exit_code(bytes(status)), bytes(stdout), bytes(stderr))
+    return _exit_code(bytes(status)), bytes(stdout), bytes(stderr)
 
 
 def _exit_code(encoded: bytes) -> int:

@@ -252,7 +252,7 @@ class PodCommands(Commands):
             for words in _EXEC_FAILED:
                 text = text.removeprefix(words)
             raise ExecImpossible(text) from error
-        return ExecResult(output.exit_code, output.stdout, output.stderr)
+        return ExecResult(*output)
 
 
 async def run_probe(

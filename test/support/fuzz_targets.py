@@ -18,7 +18,7 @@ from typing import Any, Final
 import msgspec
 from google.protobuf.message import DecodeError
 
-from kruise_probe.api.errors import ApiError
+from kruise_probe.api.errors import ApiError, ConnectionFailed
 from kruise_probe.api.extraction import (
     MAX_VALUE_BYTES,
     FromMessage,
@@ -40,7 +40,7 @@ from kruise_probe.api.v1alpha1 import NodePodProbe
 from kruise_probe.api.validation import marker_errors
 from kruise_probe.client.credentials import ConfigError
 from kruise_probe.client.kubeconfig import load as load_kubeconfig
-from kruise_probe.client.pod_streams import BINARY, CLOSE, MessageParser, ProtocolError, encode
+from kruise_probe.client.pod_streams import BINARY, CLOSE, MessageParser, encode
 from kruise_probe.client.transport import decode_event
 from kruise_probe.controllers.compiled import compile_marker
 from kruise_probe.daemon.cri import grpc_runtime
@@ -204,7 +204,7 @@ def _read_messages(chunks: Any) -> object:
                 control = message.opcode >= CLOSE
                 assert len(message.payload) <= (125 if control else MAX_STREAM_MESSAGE_BYTES)
                 found.append(message)
-    except ProtocolError as error:
+    except ConnectionFailed as error:
         return found, str(error)
     return found, ""
 

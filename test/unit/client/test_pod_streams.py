@@ -36,18 +36,15 @@ from kruise_probe.client.pod_streams import (
     PONG,
     TEXT,
     CommandNotStarted,
-    CommandOutput,
     ForwardedPort,
     ForwardRefused,
     Message,
     MessageParser,
     OutputTooLarge,
-    ProtocolError,
     WebSocket,
     forwarded_port,
     run_command,
 )
-from kruise_probe.client.request import Request
 from kruise_probe.client.rest import RestClient
 from kruise_probe.client.transport import ResponseStream
 
@@ -74,7 +71,7 @@ def client_of(pod: ScriptedPod) -> RestClient:
 
 async def run(
     execute: Exec | None, *, timeout: float = PATIENCE_SECONDS, **more: Any
-) -> CommandOutput:
+) -> tuple[int, bytes, bytes]:
     async with (
         serving_pod(ScriptedPod(pod_wire(), execute=execute, **more)) as pod,
         client_of(pod) as client,
@@ -85,18 +82,20 @@ async def run(
 
 
 OUTPUTS = {
-    "success": (exited(0, b"fine"), CommandOutput(0, b"fine", b"")),
-    "failure": (exited(3, b"out", b"bad"), CommandOutput(3, b"out", b"bad")),
-    "in-pieces": (streaming(b"\x01a", b"\x02b", b"\x01c", b'\x03{"status":', b'\x03"Success"}'), CommandOutput(0, b"ac", b"b")),
-    "exit-code-of-a-hostile-node": (streaming(failure("ExitCode", "1" * 5000)), CommandOutput(111111111, b"", b"")),
-    "status-at-its-limit": (streaming(b"\x03" + b'{"status":"Success"}'.ljust(MAX_ERROR_BYTES)), CommandOutput(0, b"", b"")),
-    "output-at-its-limit": (streaming(b"\x01" + b"x" * LIMIT, b'\x03{"status":"Success"}'), CommandOutput(0, b"x" * LIMIT, b"")),
-    "unknown-channel-and-empty-message": (streaming(b"\x07what", b"", b'\x03{"status":"Success"}'), CommandOutput(0, b"", b"")),
+    "success": (exited(0, b"fine"), (0, b"fine", b"")),
+    "failure": (exited(3, b"out", b"bad"), (3, b"out", b"bad")),
+    "in-pieces": (streaming(b"\x01a", b"\x02b", b"\x01c", b'\x03{"status":', b'\x03"Success"}'), (0, b"ac", b"b")),
+    "exit-code-of-a-hostile-node": (streaming(failure("ExitCode", "1" * 5000)), (111111111, b"", b"")),
+    "status-at-its-limit": (streaming(b"\x03" + b'{"status":"Success"}'.ljust(MAX_ERROR_BYTES)), (0, b"", b"")),
+    "output-at-its-limit": (streaming(b"\x01" + b"x" * LIMIT, b'\x03{"status":"Success"}'), (0, b"x" * LIMIT, b"")),
+    "unknown-channel-and-empty-message": (streaming(b"\x07what", b"", b'\x03{"status":"Success"}'), (0, b"", b"")),
 }  # fmt: skip
 
 
 @cases("execute output", **OUTPUTS)
-async def test_output_and_exit_code_of_a_command(execute: Exec, output: CommandOutput) -> None:
+async def test_output_and_exit_code_of_a_command(
+    execute: Exec, output: tuple[int, bytes, bytes]
+) -> None:
     assert await run(execute) == output
 
 
@@ -268,7 +267,7 @@ MALFORMED = {
 
 @cases("data reason", **MALFORMED)
 def test_malformed_frame_is_refused_before_its_payload_arrives(data: bytes, reason: str) -> None:
-    with pytest.raises(ProtocolError, match=reason):
+    with pytest.raises(ConnectionFailed, match=reason):
         parsed(data, [], max_message_bytes=100)
 
 
@@ -290,7 +289,7 @@ async def test_receive_answers_pings_ignores_pongs_and_ends_at_a_close() -> None
     stream = OneRead(
         frame(PING, b"now") + frame(PONG, b"") + frame(TEXT, b"a") + frame(CLOSE, b"") + b"\xff"
     )
-    socket = WebSocket(cast(ResponseStream, stream), Request("GET", "/"))
+    socket = WebSocket(cast(ResponseStream, stream))
     assert [await socket.receive(deadline_seconds=1) for _ in range(2)] == [b"a", None]
     (pong,) = stream.written
     assert pong[:2] == bytes((0x8A, 0x80 | 3))
