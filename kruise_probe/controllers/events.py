@@ -1,7 +1,7 @@
 """Event handlers: which keys an event enqueues.
 
-Each handler first updates `State`, then enqueues every key whose reconcile the event may change. An event that reports our
-own write enqueues nothing. Keys of the initial list are enqueued at LOW priority, changed results at HIGH,
+Each handler first updates `State`, then enqueues every key whose reconcile the event may change. Our own write enqueues
+nothing else. Keys of the initial list are enqueued at LOW priority, changed results at HIGH,
 and everything else at NORMAL.
 
 Source: Kruise pkg/controller/{podprobemarker,nodepodprobe}/*_event_handler.go.
@@ -40,16 +40,18 @@ class PodEvents(_Events):
             self._queues.enqueue_status_of(markers)
 
     def on_update(self, old: Pod, new: Pod) -> None:
-        own_write = self._state.index_pod(old, new)
+        self._state.index_pod(old, new)
         before = self._state.matching.markers_of(old)
         after = before if old.labels == new.labels else self._state.matching.markers_of(new)
         if old is new:  # a resync
             if after or new.owned is not NOTHING_OWNED:
                 self._queues.enqueue_pod(new.key, initial=True)
             return
+        if after and is_virtual(self._state.node(new.node)) and _statuses(old) != _statuses(new):
+            self._state.limits.record_change(new.key, ResultsChange(PodResultChange.STATE))
         if before != after:
             self._state.record_ended(new, [marker for marker in before if marker not in after])
-        elif own_write:
+        elif new.key in self._state.pods.own_writes:
             self._enqueue_deleting(new)
             return
         if before or after or old.owned is not NOTHING_OWNED or new.owned is not NOTHING_OWNED:
@@ -58,9 +60,6 @@ class PodEvents(_Events):
                 self._queues.enqueue_node(node)
             # In a fixed order, unlike a set of objects that compare by identity.
             self._queues.enqueue_status_of(dict.fromkeys((*before, *after)))
-            if _statuses(old) != _statuses(new) and is_virtual(self._state.node(new.node)):
-                change = ResultsChange(PodResultChange.STATE)
-                self._state.limits.record_change(new.key, change)
         self._enqueue_deleting(new)
 
     def on_delete(self, last_known: Pod) -> None:
@@ -86,7 +85,6 @@ class MarkerEvents(_Events):
     """Enqueues the pods that a marker matches, their nodes, and all markers of these pods: they may have won or lost a key."""
 
     def on_add(self, obj: PodProbeMarker, is_initial: bool) -> None:
-        self._state.markers.observe(obj)
         _, marker = self._state.index_marker(obj)
         pods = self._state.matching.pods_of(marker)
         if is_initial:
@@ -96,7 +94,6 @@ class MarkerEvents(_Events):
         self._enqueue_pods(marker, pods, initial=is_initial)
 
     def on_update(self, old: PodProbeMarker, new: PodProbeMarker) -> None:
-        own_write = self._state.markers.observe(new)
         if old is new:  # a resync
             self._queues.enqueue_marker_status(new.key, initial=True)
             return
@@ -106,7 +103,7 @@ class MarkerEvents(_Events):
             and old.deleting == new.deleting
             and old.metadata.generation == new.metadata.generation
         ):
-            if not own_write:
+            if new.key not in self._state.markers.own_writes:
                 self._queues.enqueue_marker_status(new.key)
             return
         before, after = self._state.index_marker(new)
@@ -182,9 +179,8 @@ class NodePodProbeEvents(_Events):
     """
 
     def on_add(self, obj: NodePodProbe, is_initial: bool) -> None:
-        own_write = self._state.node_pod_probes.observe(obj)
         change = self._state.node_index.update(None, obj)
-        if not own_write:
+        if obj.key not in self._state.node_pod_probes.own_writes:
             self._queues.enqueue_node(obj.key.name, initial=is_initial)
         if not is_initial:
             self._enqueue_changed(obj.key.name, change)
@@ -193,15 +189,14 @@ class NodePodProbeEvents(_Events):
         if old is new:  # a resync
             self._queues.enqueue_node(new.key.name, initial=True)
             return
-        own_write = self._state.node_pod_probes.observe(new)
         change = self._state.node_index.update(old, new)
         owners_changed = old.metadata.owner_references != new.metadata.owner_references
+        own_write = new.key in self._state.node_pod_probes.own_writes
         if not own_write and (change.spec or owners_changed):
             self._queues.enqueue_node(new.key.name)
         self._enqueue_changed(new.metadata.name, change)
 
     def on_delete(self, last_known: NodePodProbe) -> None:
-        self._state.node_pod_probes.observe_deletion(last_known)
         change = self._state.node_index.remove(last_known.key.name)
         self._queues.enqueue_node(last_known.key.name)
         self._enqueue_changed(last_known.key.name, change)

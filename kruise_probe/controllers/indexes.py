@@ -25,7 +25,6 @@ from kruise_probe.api.pods import NOTHING_OWNED, Owned, Pod
 from kruise_probe.api.v1alpha1 import NodePodProbe, PodProbe, PodProbeStatus, ProbeState
 from kruise_probe.controllers.compiled import CompiledMarker
 from kruise_probe.controllers.marking import States
-from kruise_probe.informers.mutation_cache import MutationCache
 
 AllPods = Callable[[], Iterable[Pod]]
 _Item = tuple[str, str]
@@ -154,14 +153,10 @@ def _items(anchor: tuple[str, frozenset[str]] | None) -> Iterable[_Item | None]:
 
 
 class MarkedPods:
-    """The pods that carry our marks, by namespace and by set of marks.
+    """The pods that carry our marks, by namespace and by set of marks."""
 
-    `written` holds the responses to patches that the informer does not show yet.
-    """
-
-    def __init__(self, written: MutationCache[Pod]) -> None:
+    def __init__(self) -> None:
         self._pods: dict[str, dict[Owned, dict[NamespacedName, Pod]]] = {}
-        self._written = written
 
     def set_pod(self, old: Pod | None, new: Pod) -> None:
         if old is not None:
@@ -178,13 +173,10 @@ class MarkedPods:
             by_owned.pop(pod.owned, None)
 
     def of_marker(self, marker: CompiledMarker) -> Iterator[Pod]:
-        """The pods with a mark of ours that `marker` names, under any owner. Includes our newest writes."""
+        """The pods with a mark of ours that `marker` names, under any owner."""
         for owned, pods in self._pods.get(marker.key.namespace, {}).items():
             if not owned.isdisjoint(marker.marks):
                 yield from pods.values()
-        for pod in self._written.unseen():
-            if pod.namespace == marker.key.namespace and not pod.owned.isdisjoint(marker.marks):
-                yield pod
 
 
 PodIdentity = tuple[str, str, str]

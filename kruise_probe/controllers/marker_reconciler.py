@@ -83,8 +83,6 @@ class MarkerReconciler:
             self._warned.pop(key, None)
             self._deleting_since.pop(key, None)
             return None
-        if marker.deleting != compiled.deleting:
-            return Result(CATCH_UP_SECONDS, finished=False)
         if marker.deleting:
             return await self._finalize(marker, compiled)
         finalizers = marker.metadata.finalizers or ()
@@ -203,7 +201,7 @@ class MarkerReconciler:
             )
         except NotFound:
             return
-        self._state.markers.record_write(response)
+        self._state.informers.markers.record_write(response)
         self._pruned.pop(key, None)
         if differs(wanted, response.status):
             self._pruned[key] = wanted, response.status or PodProbeMarkerStatus()
@@ -276,7 +274,7 @@ class MarkerReconciler:
             )
         except (Conflict, NotFound):
             return None
-        self._state.markers.record_write(changed)
+        self._state.informers.markers.record_write(changed)
         return changed
 
 

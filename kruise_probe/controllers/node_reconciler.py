@@ -17,7 +17,7 @@ import msgspec
 from prometheus_client import Gauge
 
 from kruise_probe.api.core import Node
-from kruise_probe.api.errors import Conflict, KubeError, NotFound, first_line
+from kruise_probe.api.errors import KubeError, NotFound, first_line
 from kruise_probe.api.meta import NamespacedName, OwnerReference, with_node_owner
 from kruise_probe.api.names import LEFT_OUT_REASONS, REASON_NO_ROOM
 from kruise_probe.api.pods import Pod
@@ -109,7 +109,7 @@ class NodeReconciler:
             response = await self._create(node, wanted)
         else:
             response = await self._patch(stored, wanted, owners)
-        self._state.node_pod_probes.record_write(response)
+        self._state.informers.node_pod_probes.record_write(response)
         return response.spec.pod_probes or ()
 
     async def _create(self, node: Node, wanted: tuple[PodProbe, ...]) -> NodePodProbe:
@@ -133,13 +133,9 @@ class NodeReconciler:
             metadata["resourceVersion"] = stored.resource_version
         if metadata:
             body["metadata"] = metadata
-        try:
-            return await self._client.patch(
-                NODE_POD_PROBES, stored.key, msgspec.json.encode(body), patch_type=PatchType.MERGE
-            )
-        except (NotFound, Conflict):
-            self._state.node_pod_probes.forget(stored.key)
-            raise
+        return await self._client.patch(
+            NODE_POD_PROBES, stored.key, msgspec.json.encode(body), patch_type=PatchType.MERGE
+        )
 
     async def _delete(self, stored: NodePodProbe | None) -> None:
         if stored is not None and not stored.deleting:

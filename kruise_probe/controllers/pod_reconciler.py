@@ -159,7 +159,7 @@ class PodReconciler:
             patch_type=PatchType.STRATEGIC_MERGE,
             subresource="status",
         )
-        self._state.pods.record_write(written)
+        self._state.informers.pods.record_write(written)
         return written
 
     def _report_labels(self, pod: Pod, changes: Changes, claims: Claims) -> None:

@@ -5,7 +5,7 @@ needs without a search. Nothing here decides or writes. Nothing is stored: after
 what they know.
 
 Source: controller-runtime pkg/cache and pkg/handler; Kruise's listers and event handlers.
-Differs: keeps derived indexes beside the stores; reads our own writes before their events arrive. The keys of initial lists are
+Differs: keeps derived indexes beside the stores; stores our own writes before their events arrive. The keys of initial lists are
 spread over time. The status of a marker is updated once a second at most.
 """
 
@@ -38,7 +38,6 @@ from kruise_probe.controllers.limits import (
 )
 from kruise_probe.controllers.marking import States, states_of_conditions
 from kruise_probe.controllers.writes import EVERY_MARKER, WriteLimits
-from kruise_probe.informers.mutation_cache import MutationCache
 from kruise_probe.informers.shared_informer import SharedInformer
 from kruise_probe.manager.manager import Manager
 from kruise_probe.workqueue.queue import Priority, WorkQueue
@@ -197,7 +196,7 @@ class Queues:
 
 
 class State:
-    """The informers' stores with our own writes, the indexes, the queues, and the results of writes.
+    """The informers' stores, the indexes, the queues, and the results of writes.
 
     A non-empty `namespace` is the only namespace that this manager manages. A manager that does not lead (`leads`)
     does not write.
@@ -217,11 +216,11 @@ class State:
             leases=manager.add_informer(LEASES, options.system_namespace),
         )
         informers.pods.lister.add_index(BY_NODE, lambda pod: (pod.node,))
-        self.pods: Final = MutationCache(informers.pods.lister)
-        self.markers: Final = MutationCache(informers.markers.lister)
-        self.node_pod_probes: Final = MutationCache(informers.node_pod_probes.lister)
+        self.pods: Final = informers.pods.lister
+        self.markers: Final = informers.markers.lister
+        self.node_pod_probes: Final = informers.node_pod_probes.lister
         self.matching: Final = Matching(informers.pods.lister.list)
-        self.marked: Final = MarkedPods(self.pods)
+        self.marked: Final = MarkedPods()
         self.leases: Final = DaemonLeases()
         self.node_index: Final = NodePodProbeIndex()
         self.limits: Final = WriteLimits(
@@ -242,7 +241,6 @@ class State:
         return self._nodes.get(NamespacedName("", name))
 
     def pods_on(self, node: str) -> Collection[Pod]:
-        """The pods of a node, with our own writes."""
         return self.pods.by_index(BY_NODE, node)
 
     def enqueue_pods_on(self, node: str) -> None:
@@ -253,16 +251,14 @@ class State:
                 self.queues.enqueue_pod(pod.key)
                 self.queues.enqueue_status_of(markers)
 
-    def index_pod(self, old: Pod | None, new: Pod) -> bool:
-        """Index a new or changed pod; return whether its event only reports our own write."""
+    def index_pod(self, old: Pod | None, new: Pod) -> None:
+        """Index a new or changed pod."""
         self.matching.set_pod(old, new)
         self.marked.set_pod(old, new)
-        return self.pods.observe(new)
 
     def remove_pod(self, pod: Pod) -> None:
         self.matching.remove_pod(pod)
         self.marked.remove_pod(pod)
-        self.pods.observe_deletion(pod)
         self.limits.forget(pod.key)
         self.ended.pop(pod.key, None)
         self.refusals.pop(pod.key, None)
@@ -285,7 +281,6 @@ class State:
         removed = self.matching.markers[marker.key]
         pods = self.matching.pods_of(removed)  # while they are indexed for it
         self.matching.remove_marker(marker.key)
-        self.markers.observe_deletion(marker)
         return removed, pods
 
     def spec(self, node: str) -> WrittenSpec:

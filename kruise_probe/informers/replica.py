@@ -6,8 +6,12 @@ no second copy. Objects that are missing from the list are deleted when it is co
 An object that does not decode keeps its last good version, and is absent if there is none. It still
 exists on the server, so nothing that depends on it may be cleaned up.
 
+The response to our own write is stored at once, so that a reconcile never reads the object before the write and repeats it.
+The handlers know an own write by its key in `own_writes`. The event of that version then changes nothing. An older event of
+the object shows that another client wrote in between, so the handlers are called once more.
+
 Source: client-go tools/cache/store.go, thread_safe_store.go, listers.go, delta_fifo.go (Replace), reflector.go (syncWith),
-controller.go (ResourceEventHandler), shared_informer.go (sharedProcessor); apimachinery pkg/util/resourceversion.
+mutation_cache.go, controller.go (ResourceEventHandler), shared_informer.go (sharedProcessor); apimachinery pkg/util/resourceversion.
 Differs: no second copy and no queue: handlers run synchronously on the event loop. An object that was replaced under its name
 is a delete and an add. client-go skips an object that does not decode, or drops the whole list. Keys and index values are
 typed, not strings. Returned collections are snapshots. If an index function fails for an object, only that index omits the
@@ -57,16 +61,21 @@ class EventHandler(Protocol[T_contra]):
         """`is_initial`: the object is from the first list, or from the replay for a handler added later."""
 
     def on_update(self, old: T_contra, new: T_contra) -> None:
-        """`old is new` on a resync."""
+        """`old is new` on a resync. For an own write, the key is in `own_writes`."""
 
     def on_delete(self, last_known: T_contra) -> None:
         """`last_known`: the state of the object that was in the store before the deletion."""
 
 
 class Indexer(Generic[T]):
-    """Read side of the store, like a lister in client-go. Objects are shared and frozen."""
+    """Read side of the store, like a lister in client-go. Objects are shared and frozen.
+
+    Attributes:
+        own_writes: keys whose stored object is the response to our own write, until an event or list of the object arrives.
+    """
 
     def __init__(self) -> None:
+        self.own_writes: Final[set[NamespacedName]] = set()
         self._objects: dict[NamespacedName, T] = {}
         self._indexers: dict[str, IndexFunc[T]] = {}
         self._indices: dict[str, dict[Hashable, dict[NamespacedName, T]]] = {}
@@ -144,6 +153,7 @@ class Replica(Indexer[T]):
         """Apply an object of a list or of initial events, even if it is older than the stored one."""
         key = obj.key
         self._unconfirmed.discard(key)
+        self.own_writes.discard(key)
         self._put(key, self._objects.get(key), obj)
 
     def listed_undecodable(self, item: Undecodable) -> None:
@@ -160,7 +170,7 @@ class Replica(Indexer[T]):
         self.synced.set()
 
     def apply(self, event: WatchEvent[T]) -> None:
-        """Apply one watch event. An event older than the stored object is ignored."""
+        """Apply one watch event. The store ignores an event older than the stored object."""
         obj, undecodable = event.object, event.undecodable
         if undecodable is not None and event.type is EventType.DELETED:
             self._remove(undecodable.key)
@@ -170,13 +180,28 @@ class Replica(Indexer[T]):
         if obj is None:
             return
         key = obj.key
-        stored = self._objects.get(key)
+        stored, own_write = self._objects.get(key), key in self.own_writes
+        self.own_writes.discard(key)
         if stored is not None and is_older(event.resource_version, stored.resource_version):
+            if own_write:
+                self._updated(obj, stored)
             return
         self._unconfirmed.discard(key)
         if event.type is EventType.DELETED:
             self._remove(key)
         else:
+            self._put(key, stored, obj)
+
+    def record_write(self, obj: T, seen_version: str) -> None:
+        """Store the response to our own write, unless the store is newer.
+
+        An object that is missing although its version has been seen was deleted meanwhile.
+        """
+        key = obj.key
+        stored = self._objects.get(key)
+        version = stored.resource_version if stored is not None else seen_version
+        if is_older(version, obj.resource_version):
+            self.own_writes.add(key)
             self._put(key, stored, obj)
 
     def resync(self, obj: T) -> None:
@@ -218,6 +243,7 @@ class Replica(Indexer[T]):
 
     def _remove(self, key: NamespacedName) -> None:
         self._undecodable.pop(key, None)
+        self.own_writes.discard(key)
         last_known = self._objects.pop(key, None)
         if last_known is not None:
             self._index(key, last_known, None)

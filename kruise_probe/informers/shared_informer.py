@@ -59,6 +59,10 @@ class SharedInformer(Reflector[T]):
         """Add `handler`. It first gets every stored object as an initial add, then all changes."""
         self._replica.add_event_handler(handler)
 
+    def record_write(self, obj: T) -> None:
+        """Store the response to our own write before its event arrives, unless the store is newer."""
+        self._replica.record_write(obj, self._resource_version)
+
     async def run(self) -> None:
         """List and watch until cancelled. Cancelling does not clear the store."""
         async with asyncio.TaskGroup() as group:

@@ -1,5 +1,8 @@
 """How lists and events change the store and call the handlers, beyond the model in `test_informer_model.py`."""
 
+from typing import Final, Literal, NamedTuple
+
+import msgspec
 import pytest
 from support.cases import cases
 from support.fake_source import stamp, thing
@@ -27,7 +30,8 @@ class Listed:
 
     def _write(self, what: str, obj: ApiObject, *, stored: ApiObject | None) -> None:
         stale = "" if self.replica.get(obj.key) is stored else "stale "
-        self.calls.append(f"{stale}{what}: {obj.key.name} {obj.resource_version}")
+        own = "own " if obj.key in self.replica.own_writes else ""
+        self.calls.append(f"{stale}{own}{what}: {obj.key.name} {obj.resource_version}")
 
     def relist(self, *items: ApiObject | Undecodable) -> list[str]:
         """A complete list; returns the calls of the handler."""
@@ -115,6 +119,48 @@ def test_d12_an_undecodable_version_is_kept_in_a_list_and_logged_once(
     assert capsys.readouterr().out.count("object does not decode") == 2
     assert listed.event(EventType.DELETED, broken("a", 4)) == ["delete: a 1"]
     assert listed.replica._undecodable == {}
+
+
+class Step(NamedTuple):
+    """What happens: an own write whose response arrives, an event, or a list; and the calls of the handler."""
+
+    what: EventType | Literal["written", "listed"]
+    obj: ApiObject
+    calls: tuple[str, ...] = ()
+
+
+WRITTEN: Final = Step("written", at("a", 7), ("own update from 5: a 7",))
+FORMER: Final = msgspec.structs.replace(
+    at("a", 3), metadata=msgspec.structs.replace(at("a", 3).metadata, uid="former")
+)
+
+
+@cases(
+    "steps",
+    its_event_tells_nothing_new=[WRITTEN, Step(EventType.MODIFIED, at("a", 7)), Step(EventType.MODIFIED, at("a", 8), ("update from 7: a 8",))],
+    event_before_the_response=[Step(EventType.MODIFIED, at("a", 7), ("update from 5: a 7",)), Step("written", at("a", 7))],
+    store_is_newer=[Step(EventType.MODIFIED, at("a", 8), ("update from 5: a 8",)), Step("written", at("a", 7))],
+    two_writes_in_between=[WRITTEN, Step(EventType.MODIFIED, at("a", 6), ("update from 6: a 7",)), Step(EventType.MODIFIED, at("a", 6)), Step(EventType.MODIFIED, at("a", 7))],
+    its_deletion=[WRITTEN, Step(EventType.DELETED, at("a", 8), ("delete: a 7",)), Step("written", at("a", 7))],
+    response_of_a_deleted_object=[Step(EventType.DELETED, at("a", 8), ("delete: a 5",)), Step("written", at("a", 7))],
+    response_of_the_former_object=[Step("written", FORMER)],
+    created=[Step("written", at("b", 9), ("own add: b 9",)), Step(EventType.ADDED, at("b", 9))],
+    list_from_before_the_write=[WRITTEN, Step("listed", at("a", 5), ("update from 7: a 5",)), WRITTEN],
+)  # fmt: skip
+def test_an_own_write_is_stored_before_its_event(listed: Listed, steps: list[Step]) -> None:
+    listed.relist(at("a", 5))
+    seen_version = 5
+    for what, obj, calls in steps:
+        if what == "written":
+            listed.calls = []
+            listed.replica.record_write(obj, str(seen_version))
+        elif what == "listed":
+            listed.relist(obj)
+        else:
+            seen_version = max(seen_version, int(obj.resource_version))
+            listed.event(what, obj)
+        assert listed.calls == list(calls), (what, obj)
+    assert not listed.replica.own_writes or steps[-1].what == "written"
 
 
 def test_a_handler_that_raises_does_not_stop_other_handlers() -> None:
