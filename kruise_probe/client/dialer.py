@@ -34,6 +34,8 @@ _KEEPALIVE: Final = (
 """An unresponsive peer is detected after two minutes. Load balancers see traffic every 30 s."""
 
 _HOST = re.compile(r"[0-9A-Za-z._:%-]+")
+_USER = re.compile("//.*@")
+"""In front of a host: never shown, as it may contain a password."""
 
 
 class Dialer:
@@ -50,7 +52,7 @@ class Dialer:
     def __init__(self, config: ClusterConfig) -> None:
         """Raises ConfigError: a URL is invalid."""
         url = urlsplit(config.server)
-        self.server = _host_port(url)
+        self.server = _host_port(url, config.source)
         self.host_header = _host_header(self.server, url.scheme)
         self.target_prefix = quote(url.path, safe="/%:@!$&'()*+,;=~")
         self.tls = config.tls
@@ -61,10 +63,10 @@ class Dialer:
         self._proxy: HostPort | None = None
         self._proxy_tls: ssl.SSLContext | None = None
         if config.proxy:
-            self._use_proxy(urlsplit(config.proxy))
+            self._use_proxy(urlsplit(config.proxy), config.source)
 
-    def _use_proxy(self, url: SplitResult) -> None:
-        self._proxy = _host_port(url)
+    def _use_proxy(self, url: SplitResult, source: str) -> None:
+        self._proxy = _host_port(url, source)
         if url.scheme == "https":
             self._proxy_tls = self.tls or ssl.create_default_context()
         if self.tls is None:
@@ -172,18 +174,18 @@ def _refusals(error: OSError) -> str:
     return ", ".join(os.strerror(int(number)) for number in several)
 
 
-def _host_port(url: SplitResult) -> HostPort:
-    shown = f"{url.scheme}://{url.netloc.rpartition('@')[2]}"  # without the password
-    if url.scheme not in DEFAULT_PORTS:
-        raise ConfigError(f"{shown}: the scheme is not supported; write http(s)://host:port")
+def _host_port(url: SplitResult, source: str) -> HostPort:
+    shown = f"{source}: {_USER.sub('//', url.geturl())!r}"
     try:
+        if url.scheme not in DEFAULT_PORTS:
+            raise ValueError("its scheme is neither http nor https")
         host, port = url.hostname or "", url.port or DEFAULT_PORTS[url.scheme]
+        if not _HOST.fullmatch(host):
+            raise ValueError("it has no valid host")
     except ValueError as error:
         raise ConfigError(
-            f"{shown}: is not the URL of a server ({error}); write http(s)://host:port"
+            f"{shown} is not the URL of a server or proxy ({error}); write http(s)://host:port"
         ) from error
-    if not _HOST.fullmatch(host):
-        raise ConfigError(f"{shown}: has no valid host; write http(s)://host:port")
     return HostPort(host, port)
 
 

@@ -371,8 +371,12 @@ ERRORS = {
     "no-contexts": (_file("kind: Config\n"), "no usable current context"),
     "unknown-context": (_config(current="other"), "other.*use-context"),
     "unknown-cluster": (_config(context={"cluster": "missing"}), "missing"),
-    "server-of-other-kind": (_config(cluster={"server": "ftp://x"}), "ftp://x: the scheme is not supported; write"),
-    "socks": (_config(cluster={"server": "http://x", "proxy-url": "socks5://y"}), "socks5://y: the scheme is not supported; write"),
+    "server-of-other-kind": (_config(cluster={"server": "ftp://x"}), "/k: 'ftp://x' is not the URL of a server"),
+    "server-without-scheme": (_config(cluster={"server": "127.0.0.1:6443"}), "/k: '127.0.0.1:6443' is not the URL of a server"),
+    "socks": (
+        _config(cluster={"server": "http://x", "proxy-url": "socks5://me:secret@y"}),
+        r"/k: 'socks5://y' is not the URL of a server or proxy \(its scheme is neither http nor https\); write",
+    ),
     "missing-ca": (_config(cluster={"server": "https://x", "certificate-authority": "/no/ca"}), "/no/ca"),
     "ca-that-is-none": (_config(cluster={"server": "https://x", "certificate-authority-data": "bm8="}), "readable PEM"),
     "client-certificate-that-is-none": (
