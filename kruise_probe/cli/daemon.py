@@ -129,7 +129,6 @@ async def run_daemon(flags: DaemonFlags, runtime: NodeRuntime) -> None:
 
 
 async def _run_agent(flags: DaemonFlags, runtime: NodeRuntime, context: ProcessContext) -> None:
-    ready = context.ready
     client = RestClient(
         config=context.config,
         field_manager=DAEMON_FIELD_MANAGER,
@@ -146,8 +145,8 @@ async def _run_agent(flags: DaemonFlags, runtime: NodeRuntime, context: ProcessC
         execs = Places(flags.max_concurrent_execs, EXECS)
         sockets = Places(socket_places(), SOCKETS)
         REGISTRY.register(PlacesCollector(execs=execs, sockets=sockets))
-        ready.add("runtime", lambda: None if containers.available else containers.problem)
-        ready.add_cache(informer)
+        context.ready.add("runtime", lambda: None if containers.available else containers.problem)
+        context.ready.add_cache(informer)
         group.create_task(_warn_without_probes(informer, flags.node_name), name="no work")
         await run_supervisor(
             node_name=flags.node_name,
@@ -157,9 +156,7 @@ async def _run_agent(flags: DaemonFlags, runtime: NodeRuntime, context: ProcessC
                 containers=containers,
                 node_addresses=NodeAddresses(),
                 prober_factory=partial(
-                    prober_for,
-                    commands=runtime,
-                    user_agent=f"kruise-probe/{__version__}",
+                    prober_for, commands=runtime, user_agent=f"kruise-probe/{__version__}"
                 ),
                 execs=execs,
                 sockets=sockets,

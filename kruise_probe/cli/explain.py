@@ -10,13 +10,7 @@ from kruise_probe.api.errors import FatalError
 from kruise_probe.api.meta import NamespacedName
 from kruise_probe.api.resources import MARKERS
 from kruise_probe.cli.flag_types import flag_command
-from kruise_probe.cli.query import (
-    SelectingFlags,
-    not_found,
-    output_flag,
-    pod_argument,
-    print_view,
-)
+from kruise_probe.cli.query import SelectingFlags, not_found, output_flag, pod_argument, print_view
 from kruise_probe.cli.reading import Reader
 from kruise_probe.cli.tables import explanation_lines
 from kruise_probe.cli.terminal import Terminal

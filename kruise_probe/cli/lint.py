@@ -63,8 +63,7 @@ def frame(finding: Finding, text: str, terminal: Terminal) -> str:
             f"{line} | {terminal.paint(source[start : start + room])}".rstrip(),
             f"{margin} | {terminal.paint(marked[start : start + room], 'broken')}",
         ]
-    notes = [("field", finding.path), ("help", help)]
-    for name, note in notes:
+    for name, note in (("field", finding.path), ("help", help)):
         if note:
             lines += terminal.paragraph(Cell(f"= {name}: ", "strong"), note, f"{margin} ")
     return "\n".join([*lines, "", ""])

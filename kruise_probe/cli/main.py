@@ -58,7 +58,6 @@ ENTRY_POINTS: Final = "kruise_probe.commands"
 PLAYGROUND: Final = "playground"
 
 _SHORT_HELP: Final = {name: text for each in SECTIONS.values() for name, text in each.items()}
-_NAMES: Final = tuple(_SHORT_HELP)
 
 
 class LazyGroup(click.Group):
@@ -67,10 +66,10 @@ class LazyGroup(click.Group):
     context_class: type[click.Context] = HelpContext
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(_NAMES)
+        return list(_SHORT_HELP)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in _NAMES:
+        if cmd_name not in _SHORT_HELP:
             return None
         _import_structlog_without_rich()
         if cmd_name == PLAYGROUND:
@@ -93,10 +92,10 @@ class LazyGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]
-        if name not in _NAMES and not ctx.resilient_parsing and not name.startswith("-"):
+        if name not in _SHORT_HELP and not ctx.resilient_parsing and not name.startswith("-"):
             from kruise_probe.api.problems import did_you_mean  # lazy: only after a mistake
 
-            hint = did_you_mean(name, _NAMES) or f" Choose from {', '.join(_NAMES)}."
+            hint = did_you_mean(name, _SHORT_HELP) or f" Choose from {', '.join(_SHORT_HELP)}."
             ctx.fail(f"No such command {name!r}.{hint}")
         return super().resolve_command(ctx, args)
 
@@ -133,12 +132,10 @@ def _import_structlog_without_rich() -> None:
 def _version() -> str:
     """`0.1.0 (commit 4513dfa, CPython 3.13.1, linux/x86_64)`; without a commit where none is known."""
     commit = os.environ.get(COMMIT_VARIABLE, "")
-    parts = [
-        *([f"commit {commit[:12]}"] if commit else []),
-        f"{platform.python_implementation()} {platform.python_version()}",
-        f"{platform.system().lower()}/{platform.machine()}",
-    ]
-    return f"{__version__} ({', '.join(parts)})"
+    built_from = f"commit {commit[:12]}, " if commit else ""
+    python = f"{platform.python_implementation()} {platform.python_version()}"
+    system = f"{platform.system().lower()}/{platform.machine()}"
+    return f"{__version__} ({built_from}{python}, {system})"
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
@@ -197,7 +194,7 @@ def with_mode(arguments: Sequence[str], environment: Mapping[str, str]) -> list[
             mode = value if equals else rest[index + 1]
             del rest[index : index + (1 if equals else 2)]
             break
-    command = rest[0] if rest and rest[0] in _NAMES else None
+    command = rest[0] if rest and rest[0] in _SHORT_HELP else None
     if mode is None:
         mode = environment.get(MODE_VARIABLE) or None
         if mode is None or command or (rest and rest[0] in ("-h", "--help", "--version")):

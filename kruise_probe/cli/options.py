@@ -11,12 +11,7 @@ import click
 import structlog
 
 from kruise_probe import __version__
-from kruise_probe.cli.flag_types import (
-    cluster_flag,
-    flag,
-    switch,
-    system_namespace_flag,
-)
+from kruise_probe.cli.flag_types import cluster_flag, flag, switch, system_namespace_flag
 from kruise_probe.cli.gates import DAEMON, PROBE_MARKERS, describe_gates, gates_flag
 from kruise_probe.client.config import ClusterConfig, load_config
 from kruise_probe.client.credentials import run_in_daemon_thread

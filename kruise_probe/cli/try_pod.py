@@ -15,15 +15,9 @@ from kruise_probe.api.errors import FatalError
 from kruise_probe.api.meta import NamespacedName
 from kruise_probe.api.problems import did_you_mean
 from kruise_probe.api.times import format_time
-from kruise_probe.api.v1alpha1 import PodProbeMarker
+from kruise_probe.api.v1alpha1 import PodProbeMarker, ProbeState
 from kruise_probe.cli.flag_types import file_flag, flag_command
-from kruise_probe.cli.query import (
-    QueryFlags,
-    marker_argument,
-    not_found,
-    pod_argument,
-    print_view,
-)
+from kruise_probe.cli.query import QueryFlags, marker_argument, not_found, pod_argument, print_view
 from kruise_probe.cli.reading import Reader
 from kruise_probe.cli.tables import attempt_lines
 from kruise_probe.client.rest import RestClient
@@ -88,7 +82,8 @@ def try_pod(flags: TryFlags) -> int:
         )
     view = flags.run(partial(_try, flags, of_file), namespace=namespace)
     print_view(view, flags.output, partial(attempt_lines, view))
-    return 0 if view.succeeded else EXIT_NOT_SUCCEEDED
+    succeeded = all(each.state == ProbeState.SUCCEEDED for each in view.attempts)
+    return 0 if succeeded else EXIT_NOT_SUCCEEDED
 
 
 def _marker_of_file(filename: str, name: str, allowed_labels: frozenset[str]) -> PodProbeMarker:

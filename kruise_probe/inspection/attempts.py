@@ -11,21 +11,13 @@ from typing import Final, NamedTuple
 
 from kruise_probe.api.names import REASON_NO_ROOM
 from kruise_probe.api.times import format_time
-from kruise_probe.api.v1alpha1 import (
-    ContainerProbeState,
-    ProbeState,
-)
+from kruise_probe.api.v1alpha1 import ContainerProbeState, ProbeState
 from kruise_probe.controllers.marking import CONDITION_STATUS, values_of
 from kruise_probe.inspection.commands import handler_text
 from kruise_probe.inspection.link import Link, LinkState, ProbeContext, broken, paused_text
 from kruise_probe.inspection.result_links import invalid_values, not_started_note
 from kruise_probe.inspection.snapshot import SeenPod, Snapshot
-from kruise_probe.inspection.spec_links import (
-    container_link,
-    marker_link,
-    pod_link,
-    port_link,
-)
+from kruise_probe.inspection.spec_links import container_link, marker_link, pod_link, port_link
 from kruise_probe.inspection.views import JsonView, SnapshotView
 
 HOST_NETWORK: Final = (
@@ -64,10 +56,6 @@ class AttemptsView(SnapshotView, frozen=True, kw_only=True):
     pod: str
     node: str
     attempts: list[AttemptView]
-
-    @property
-    def succeeded(self) -> bool:
-        return all(each.state == ProbeState.SUCCEEDED for each in self.attempts)
 
 
 class TrialResult(NamedTuple):

@@ -75,11 +75,7 @@ class ExplanationsView(JsonView, frozen=True, kw_only=True):
 
 
 def explanation(
-    snapshot: Snapshot,
-    pod: SeenPod,
-    notes: list[str],
-    *,
-    others: Iterable[PodProbeMarker] = (),
+    snapshot: Snapshot, pod: SeenPod, notes: list[str], *, others: Iterable[PodProbeMarker] = ()
 ) -> ExplanationView:
     """The view of one pod; `others` are markers of any namespace, for a pod that no marker selects."""
     matching = snapshot.matching.markers_of(pod)

@@ -21,14 +21,7 @@ from kruise_probe.inspection.commands import (
     hint_of,
     split_hint,
 )
-from kruise_probe.inspection.link import (
-    Link,
-    ProbeContext,
-    broken,
-    ok,
-    reason_table,
-    waiting,
-)
+from kruise_probe.inspection.link import Link, ProbeContext, broken, ok, reason_table, waiting
 
 MIN_GRACE_SECONDS: Final = 30
 """The daemon reports Unknown after a blocking reason has lasted this long; later for long periods."""

@@ -15,18 +15,11 @@ import msgspec
 
 from kruise_probe.api.core import Lease, Node
 from kruise_probe.api.meta import NamespacedName, Resource
-from kruise_probe.api.names import (
-    LEADER_ELECTION_ID,
-    REASON_DAEMON_STALE,
-    daemon_lease_name,
-)
+from kruise_probe.api.names import LEADER_ELECTION_ID, REASON_DAEMON_STALE, daemon_lease_name
 from kruise_probe.api.pods import Pod, PodCondition, PodWire
 from kruise_probe.api.pods import project as project_pod
 from kruise_probe.api.times import parse_time
-from kruise_probe.api.v1alpha1 import (
-    NodePodProbe,
-    PodProbeMarker,
-)
+from kruise_probe.api.v1alpha1 import NodePodProbe, PodProbeMarker
 from kruise_probe.controllers.compiled import CompiledMarker, compile_marker
 from kruise_probe.controllers.daemon_leases import (
     newest_result_without_hash,

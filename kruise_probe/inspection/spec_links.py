@@ -12,14 +12,7 @@ from kruise_probe.api.pods import Pod
 from kruise_probe.api.problems import did_you_mean
 from kruise_probe.api.v1alpha1 import PodContainerProbe, PodProbeMarker
 from kruise_probe.controllers.conditions import listed
-from kruise_probe.inspection.link import (
-    Link,
-    ProbeContext,
-    broken,
-    ok,
-    paused,
-    waiting,
-)
+from kruise_probe.inspection.link import Link, ProbeContext, broken, ok, paused, waiting
 from kruise_probe.inspection.selectors import selector_text
 
 

@@ -41,12 +41,7 @@ from kruise_probe.daemon.cri.runtime import (
 from kruise_probe.daemon.probers import prober_for
 from kruise_probe.daemon.probers.dialing import connect_error
 from kruise_probe.daemon.probers.exec import Commands
-from kruise_probe.daemon.probers.prober import (
-    CouldNotProbe,
-    Prober,
-    Target,
-    address_of,
-)
+from kruise_probe.daemon.probers.prober import CouldNotProbe, Prober, Target, address_of
 from kruise_probe.inspection.attempts import TrialResult, not_run
 
 REFUSAL_SECONDS: Final = 1.0

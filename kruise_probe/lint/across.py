@@ -88,7 +88,7 @@ def select(marker: WrittenMarker, templates: Sequence[PodTemplate], written: Set
         missing = [each.key for each in unmet(selector, template.pod.labels)]
         if all(key in written or _may_be_set_later(key, template) for key in missing):
             selection.possible.append(template)
-            if not missing and marker.namespace == template.namespace:
+            if not missing and marker.key.namespace == template.namespace:
                 selection.certain.add(template)
     return selection
 
@@ -102,7 +102,8 @@ def _may_be_set_later(key: str, template: PodTemplate) -> bool:
 
 
 def may_share_namespace(marker: WrittenMarker, template: PodTemplate) -> bool:
-    return not (marker.namespace and template.namespace) or marker.namespace == template.namespace
+    one, other = marker.key.namespace, template.namespace
+    return not (one and other) or one == other
 
 
 def _no_pod(marker: WrittenMarker, contents: FileContents) -> Iterator[Finding]:
@@ -217,7 +218,7 @@ def _why_unwritten(
             continue
         if gate in marker.condition_types:
             why = why_not(marker.compiled.selector, template.pod.labels)
-            return f"only PodProbeMarker {marker.name} writes {gate}, but it does not select these pods: {why}; correct one of the two"
+            return f"only PodProbeMarker {marker.key.name} writes {gate}, but it does not select these pods: {why}; correct one of the two"
         types |= dict.fromkeys(sorted(marker.condition_types))
     domain, slash, _ = gate.rpartition("/")
     siblings = [name for name in types if slash and name.startswith(f"{domain}/")]
@@ -248,9 +249,9 @@ def share_pods(first: Selection, second: Selection) -> bool:
     Markers without a namespace that are in different folders may be of different clusters.
     """
     one, other = first.marker, second.marker
-    if one.name == other.name:
+    if one.key.name == other.key.name:
         return False
-    if not one.namespace and PurePath(one.file).parent != PurePath(other.file).parent:
+    if not one.key.namespace and PurePath(one.file).parent != PurePath(other.file).parent:
         return False
     mine, yours = (set(each.compiled.selector.requirements) for each in (one, other))
     if not mine or not yours:
@@ -273,7 +274,7 @@ def _conflict(marker: WrittenMarker, owner: WrittenMarker, conflict: ClaimConfli
     whose = f"probe {conflict.owner_probe!r}"
     if owner is not marker:
         _, other = owner.probe_at(conflict.owner_probe)
-        whose += f" of PodProbeMarker {owner.name} ({owner.file}:{other.position.line})"
+        whose += f" of PodProbeMarker {owner.key.name} ({owner.file}:{other.position.line})"
     message = (
         f"{conflict.mark.kind} {conflict.mark.name!r} is also written by {whose}; on a pod that both select, "
         "only one of them takes effect; use different names"

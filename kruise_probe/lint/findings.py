@@ -171,11 +171,7 @@ def as_sarif(report: LintReport) -> str:
         "version": __version__,
         "informationUri": _DOCUMENTATION,
         "rules": [
-            {
-                "id": each,
-                "shortDescription": {"text": each.summary},
-                "helpUri": _DOCUMENTATION,
-            }
+            {"id": each, "shortDescription": {"text": each.summary}, "helpUri": _DOCUMENTATION}
             for each in rules
         ],
     }

@@ -12,12 +12,7 @@ from typing import Final, NamedTuple
 
 from kruise_probe.lint.across import FileContents, across_files
 from kruise_probe.lint.findings import Finding, LintReport, Position, Rule, escaped
-from kruise_probe.lint.markers import (
-    check_marker,
-    is_marker,
-    kind_problem,
-    looks_like_marker,
-)
+from kruise_probe.lint.markers import check_marker, is_marker, kind_problem, looks_like_marker
 from kruise_probe.lint.nodes import (
     Document,
     Malformed,

@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 
 from kruise_probe.api.labels import KEY_PREFIX, label_key_error
-from kruise_probe.api.meta import DECODE_ERRORS
+from kruise_probe.api.meta import DECODE_ERRORS, NamespacedName
 from kruise_probe.api.names import DELETION_COST_ANNOTATION, GROUP, PAUSED_ANNOTATION
 from kruise_probe.api.pods import Mark
 from kruise_probe.api.problems import ErrorKind, Problem, did_you_mean, first_errors, violation
@@ -38,13 +38,9 @@ class WrittenMarker:
     compiled: CompiledMarker
 
     @property
-    def namespace(self) -> str:
-        """Empty if the file does not set it."""
-        return self.compiled.key.namespace
-
-    @property
-    def name(self) -> str:
-        return self.compiled.key.name
+    def key(self) -> NamespacedName:
+        """The namespace is empty if the file does not set it."""
+        return self.compiled.key
 
     @property
     def condition_types(self) -> frozenset[str]:
@@ -55,7 +51,7 @@ class WrittenMarker:
     @cached_property
     def names(self) -> frozenset[tuple[str, Mark]]:
         """The marks that its probes write, in its namespace."""
-        return frozenset((self.namespace, mark) for mark in self.compiled.marks)
+        return frozenset((self.key.namespace, mark) for mark in self.compiled.marks)
 
     def probe_at(self, name: str) -> tuple[str, Node]:
         """The path of the first probe of this name, and the probe."""
@@ -102,10 +98,7 @@ def check_marker(
     metadata = fields.value["metadata"]
     name, namespace = metadata.get("name", ""), metadata.get("namespace", "")
     problems = list(_name_problems(name or metadata.get("generateName", "")))
-    document = {
-        "metadata": {"name": name, "namespace": namespace},
-        "spec": fields.value["spec"],
-    }
+    document = {"metadata": {"name": name, "namespace": namespace}, "spec": fields.value["spec"]}
     try:
         marker = msgspec.convert(document, PodProbeMarker)
     except DECODE_ERRORS as error:

@@ -202,10 +202,7 @@ class CertRotator:
             ) from error
 
     async def _write(self, secret: Secret, state: RotationState) -> None:
-        patch = {
-            "metadata": {"resourceVersion": secret.resource_version},
-            "data": to_data(state),
-        }
+        patch = {"metadata": {"resourceVersion": secret.resource_version}, "data": to_data(state)}
         await self.client.patch(
             SECRETS, self.secret, msgspec.json.encode(patch), patch_type=PatchType.MERGE
         )
