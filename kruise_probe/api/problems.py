@@ -83,8 +83,8 @@ def first_errors(errors: Iterable[Problem]) -> list[Problem]:
     return first
 
 
-def shorten(text: str) -> str:
-    return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}…"
+def shorten(text: str, most: int = MAX_SHOWN) -> str:
+    return text if len(text) <= most else f"{text[:most]}…"
 
 
 MAX_COMPARED: Final = 320

@@ -8,6 +8,7 @@ from kruise_probe.api.core import MAX_SECONDS, Probe
 from kruise_probe.api.extraction import FromMessage
 from kruise_probe.api.messages import searched_part
 from kruise_probe.api.names import REASON_DAEMON_STALE
+from kruise_probe.api.problems import shorten
 from kruise_probe.api.times import parse_time
 from kruise_probe.api.v1alpha1 import ContainerProbeState, ProbeState
 from kruise_probe.controllers.claims import Claim
@@ -192,10 +193,8 @@ def _values_link(
 
 def invalid_values(wanted: Wanted, result: ContainerProbeState) -> list[str]:
     """For each key without a valid value in the message: what the pod has instead, the pattern and the message."""
-    message = result.message or ""
+    message = shorten(result.message or "", SHOWN_MESSAGE)
     searched = f" ({part})" if (part := _searched_part(result)) else ""
-    if len(message) > SHOWN_MESSAGE:
-        message = f"{message[:SHOWN_MESSAGE]}…"
     return [
         f'{mark.kind} {mark.name} {_instead(source)}: {_why_invalid(source)} "{message}"{searched}'
         for mark, _, source in values_of(wanted, result)

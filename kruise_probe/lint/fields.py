@@ -8,10 +8,10 @@ Source: apiextensions-apiserver pkg/apiserver/validation; kubectl's strict field
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from functools import cache
+from functools import cache, partial
 from typing import Any, Final
 
-from kruise_probe.api.problems import did_you_mean
+from kruise_probe.api.problems import did_you_mean, shorten
 from kruise_probe.lint.findings import Finding, Position, Rule
 from kruise_probe.lint.nodes import (
     MappingNode,
@@ -173,8 +173,7 @@ def _remedy(node: Node, kinds: list[str]) -> str:
     return f"write {' or '.join(_TYPES[each] for each in kinds)}"
 
 
-def _short(text: str) -> str:
-    return text if len(text) <= 40 else f"{text[:40]}…"
+_short: Final = partial(shorten, most=40)
 
 
 def _empty(schema: Schema) -> Any:

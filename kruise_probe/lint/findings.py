@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple, Self
 from urllib.parse import quote
 
 from kruise_probe import __version__
+from kruise_probe.api.problems import shorten
 from kruise_probe.api.v1alpha1 import PodProbeMarker
 
 
@@ -81,11 +82,9 @@ MAX_TEXT: Final = 1000
 
 def escaped(text: str) -> str:
     """Shorten `text`, and escape control characters and lone surrogates: it comes from a file."""
-    text = text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]}…"
-    if text.isprintable():
-        return text
     return "".join(
-        each if each.isprintable() else each.encode("unicode_escape").decode() for each in text
+        each if each.isprintable() else each.encode("unicode_escape").decode()
+        for each in shorten(text, MAX_TEXT)
     )
 
 

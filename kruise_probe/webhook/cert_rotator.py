@@ -21,7 +21,7 @@ import base64
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Annotated, Final, NamedTuple
+from typing import Annotated, Any, Final, NamedTuple
 
 import msgspec
 import structlog
@@ -114,17 +114,8 @@ class Secret(ApiObject, frozen=True):
     data: Mapping[str, str] | None = None
 
 
-class ClientConfig(msgspec.Struct, frozen=True, rename="camel"):
-    ca_bundle: str = ""
-
-
-class WebhookEntry(msgspec.Struct, frozen=True, rename="camel"):
-    name: str
-    client_config: ClientConfig
-
-
 class WebhookConfiguration(ApiObject, frozen=True):
-    webhooks: tuple[WebhookEntry, ...] = ()
+    webhooks: tuple[dict[str, Any], ...] = ()
 
 
 def _configurations(mode: str) -> Resource[WebhookConfiguration]:
@@ -223,9 +214,9 @@ class CertRotator:
             return
         text = base64.b64encode(bundle).decode()
         webhooks = [
-            {"name": each.name, "clientConfig": {"caBundle": text}}
+            {"name": each["name"], "clientConfig": {"caBundle": text}}
             for each in found.webhooks
-            if each.client_config.ca_bundle != text
+            if each["clientConfig"].get("caBundle") != text
         ]
         if webhooks:
             await self.client.patch(
