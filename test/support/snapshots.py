@@ -53,8 +53,8 @@ def healthy_pod(name: str = "web-0", **more: Any) -> Json:
 
 def snapshot(
     *,
-    markers: Sequence[Json] = (),
-    pods: Sequence[Json] = (),
+    markers: Sequence[Json] | None = None,
+    pods: Sequence[Json] | None = None,
     states: Sequence[Json] | None = None,
     seen: Sequence[SeenPod] | None = None,
     planned: bool = True,
@@ -64,7 +64,11 @@ def snapshot(
     forbidden: Sequence[str] = (),
     now: datetime = NOW,
 ) -> Snapshot:
-    """`states` of every pod's probes; `renewed` None for a node without a daemon; `led` is when a leader renewed its Lease; `forbidden` kinds are None."""
+    """By default one marker selects one pod. `states` of every pod's probes; `renewed` None for a node without a daemon; `led` is when a leader renewed its Lease; `forbidden` kinds are None."""
+    pods, markers = (
+        [healthy_pod()] if pods is None else pods,
+        [marker()] if markers is None else markers,
+    )
     found = list(seen) if seen is not None else [seen_pod(each) for each in pods]
     decoded = [MARKERS.decode(msgspec.json.encode(each)) for each in markers]
     compiled = [compile_marker(each) for each in decoded]
@@ -78,13 +82,7 @@ def snapshot(
         entries=msgspec.to_builtins(entries) if planned else (),
         statuses=[
             pod_status_wire(
-                {
-                    "metadata": {
-                        "name": each.name,
-                        "namespace": each.namespace,
-                        "uid": each.uid,
-                    }
-                },
+                {"metadata": {"name": each.name, "namespace": each.namespace, "uid": each.uid}},
                 *([state_wire()] if states is None else states),
             )
             for each in found
@@ -101,9 +99,7 @@ def snapshot(
         markers=tuple(decoded),
         pods=tuple(found),
         nodes=None if "nodes" in forbidden else {each.key.name: each for each in nodes},
-        node_pod_probes=None
-        if "nodepodprobes" in forbidden
-        else {each.key.name: each for each in reports},
+        node_pod_probes=None if "nodepodprobes" in forbidden else {reports[0].key.name: reports[0]},
         leases=None if "leases" in forbidden else {each.key.name: each for each in leases},
     )
 

@@ -50,49 +50,43 @@ def test_the_value_is_what_the_pattern_finds(message: str, pattern: str, value: 
     assert extract(message, pattern) == value
 
 
-@pytest.mark.parametrize(
-    ("message", "value"),
-    [
-        pytest.param("primary", "primary", id="valid"),
-        pytest.param("a b", None, id="space"),
-        pytest.param("v" * 63, "v" * 63, id="63-characters"),
-        pytest.param("v" * 64, None, id="64-characters"),
-        pytest.param("ключ", None, id="another-script"),
-    ],
+@cases(
+    "message value",
+    valid=("primary", "primary"),
+    space=("a b", None),
+    of_63_characters=("v" * 63, "v" * 63),
+    of_64_characters=("v" * 64, None),
+    another_script=("ключ", None),
 )
 def test_a_label_needs_a_valid_value(message: str, value: str | None) -> None:
     assert value_of(Mark("labels", "a"), wanted(), message) == value
     assert value_of(Mark("labels", "a"), wanted(".*", over_limit=True), message) is None
 
 
-@pytest.mark.parametrize(
-    ("key", "message", "value"),
-    [
-        pytest.param("a", "any text: ключ", "any text: ключ", id="any-text"),
-        pytest.param("a", "x" * 1024, "x" * 1024, id="1024-bytes"),
-        pytest.param("a", "x" * 1025, None, id="1025-bytes"),
-        pytest.param("a", "é" * 600, None, id="bytes-not-characters"),
-        pytest.param(COST, "-10", "-10", id="cost"),
-        pytest.param(COST, "10.5", None, id="cost-that-is-no-integer"),
-        pytest.param(COST, "99999999999", None, id="cost-that-is-too-large"),
-    ],
+@cases(
+    "key message value",
+    any_text=("a", "any text: ключ", "any text: ключ"),
+    of_1024_bytes=("a", "x" * 1024, "x" * 1024),
+    of_1025_bytes=("a", "x" * 1025, None),
+    bytes_not_characters=("a", "é" * 600, None),
+    cost=(COST, "-10", "-10"),
+    cost_that_is_no_integer=(COST, "10.5", None),
+    cost_that_is_too_large=(COST, "99999999999", None),
 )
 def test_an_annotation_needs_a_valid_value(key: str, message: str, value: str | None) -> None:
     assert value_of(Mark("annotations", key), wanted(), message) == value
     assert value_of(Mark("annotations", key), wanted(".*", over_limit=True), message) is None
 
 
-@pytest.mark.parametrize(
-    ("pattern", "why"),
-    [
-        pytest.param("(", SYNTAX, id="syntax"),
-        pytest.param("(?=a)", SYNTAX, id="look-ahead"),
-        pytest.param("\ud800", SYNTAX, id="lone-surrogate"),
-        pytest.param("x" * 257, "256 characters", id="257-characters"),
-        pytest.param(".{1,900}", TOO_LARGE, id="long-repetition"),
-        pytest.param("((a{0,100}){0,10}){0,10}", "repetition", id="nested-repetition"),
-        pytest.param(r"\pL" * 9, TOO_LARGE, id="unicode-classes"),
-    ],
+@cases(
+    "pattern why",
+    syntax=("(", SYNTAX),
+    look_ahead=("(?=a)", SYNTAX),
+    lone_surrogate=("\ud800", SYNTAX),
+    of_257_characters=("x" * 257, "256 characters"),
+    long_repetition=(".{1,900}", TOO_LARGE),
+    nested_repetition=("((a{0,100}){0,10}){0,10}", "repetition"),
+    unicode_classes=(r"\pL" * 9, TOO_LARGE),
 )
 def test_an_unusable_pattern_is_refused_with_the_reason(pattern: str, why: str) -> None:
     with pytest.raises(PatternError, match=re.escape(why)):

@@ -68,8 +68,9 @@ def test_run_that_takes_too_long_ends_with_an_error(
         lint.lint.main(["-f", str(tmp_path / "a.yaml")], standalone_mode=False)
 
 
-FRAMES = [
-    pytest.param(
+@cases(
+    "name lines",
+    field=(
         "misspelled-field",
         [
             "unknown-field: unknown field 'perodSeconds'",
@@ -80,9 +81,8 @@ FRAMES = [
             "   = field: spec.probes[0].probe.perodSeconds",
             "   = help: did you mean 'periodSeconds'?",
         ],
-        id="field",
     ),
-    pytest.param(
+    long_path=(
         "number-as-annotation",
         [
             "wrong-type: must be a string, but is the number -10",
@@ -91,12 +91,8 @@ FRAMES = [
             "20 |         controller.kubernetes.io/pod-deletion-cost: -10",
             "   |                                                     ^^^",
         ],
-        id="long-path",
     ),
-]
-
-
-@pytest.mark.parametrize(("name", "lines"), FRAMES)
+)
 def test_finding_on_a_terminal_has_the_line_with_carets(name: str, lines: list[str]) -> None:
     text = (BROKEN / f"{name}.yaml").read_text()
     (found,) = lint_sources([lint_source("a.yaml", text)]).findings

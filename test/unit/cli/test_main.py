@@ -76,11 +76,7 @@ def test_usage_error_is_one_line_and_exit_code_2(
     assert "--help" in err
 
 
-@cases(
-    "content text",
-    missing=(None, "does not exist"),
-    no_yaml=("a: [", "is not YAML"),
-)
+@cases("content text", missing=(None, "does not exist"), no_yaml=("a: [", "is not YAML"))
 def test_wrong_kubeconfig_is_one_line_and_exit_code_1(
     content: str | None, text: str, tmp_path: Path
 ) -> None:
@@ -145,11 +141,7 @@ def test_help_lists_commands_and_flags_in_groups(capsys: pytest.CaptureFixture[s
         assert f"\n{group}:\n" in listed
 
 
-@cases(
-    "commit shown",
-    of_an_image=("0123456789abcdef", "commit 0123456789ab, "),
-    unknown=("", ""),
-)
+@cases("commit shown", of_an_image=("0123456789abcdef", "commit 0123456789ab, "), unknown=("", ""))
 def test_version_names_its_commit(commit: str, shown: str) -> None:
     done = kruise_probe("--version", env={**os.environ, "KRUISE_PROBE_COMMIT": commit})
     assert done.stdout.startswith(f"kruise-probe {__version__} ({shown}CPython 3.")
@@ -191,11 +183,7 @@ def test_broken_pipe_of_a_socket_shows_a_traceback() -> None:
     assert "BrokenPipeError: of a socket" in done.stderr
 
 
-@cases(
-    "command code",
-    mode=("daemon", 0),
-    other_command=("manifests", -signal.SIGTERM),
-)
+@cases("command code", mode=("daemon", 0), other_command=("manifests", -signal.SIGTERM))
 def test_sigterm_during_the_imports_of_a_mode_exits_with_0(command: str, code: int) -> None:
     """The signal arrives where the module of the command is imported."""
     script = (

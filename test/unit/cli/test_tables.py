@@ -25,7 +25,6 @@ LONG = "对局进行中 " * 40
 
 def view(*, pods: int = 3, message: str = LONG) -> StatusView:
     there = snapshot(
-        markers=[marker()],
         pods=[healthy_pod(f"a-rather-long-name-of-a-pod-{number}") for number in range(pods)],
         states=[state_wire(message=message)],
     )
@@ -50,13 +49,11 @@ def test_no_line_is_wider_than_the_terminal(width: int, wide: bool) -> None:
     assert "…" in text
 
 
-@pytest.mark.parametrize(
-    ("width", "columns"),
-    [
-        pytest.param(60, "POD PROBE STATE SINCE MARKS MESSAGE", id="60"),
-        pytest.param(80, "POD PROBE STATE SINCE MARKS MESSAGE", id="80"),
-        pytest.param(120, "POD PROBE STATE SINCE LAST NODE MARKS MESSAGE", id="120"),
-    ],
+@cases(
+    "width columns",
+    of_60=(60, "POD PROBE STATE SINCE MARKS MESSAGE"),
+    of_80=(80, "POD PROBE STATE SINCE MARKS MESSAGE"),
+    of_120=(120, "POD PROBE STATE SINCE LAST NODE MARKS MESSAGE"),
 )
 def test_node_and_last_leave_first_and_marks_are_whole(width: int, columns: str) -> None:
     probe = probe_wire(policies=[policy_wire("Succeeded", {"example.com/state": "idle"})])
@@ -81,11 +78,7 @@ def test_control_characters_of_messages_are_removed() -> None:
     text = "\n".join(status_lines(view(message=hostile), Terminal(0), wide=True))
     assert "fine ]0;owned [2J back" in text
 
-    there = snapshot(
-        markers=[marker()],
-        pods=[healthy_pod()],
-        states=[state_wire(state="Failed", message=hostile)],
-    )
+    there = snapshot(states=[state_wire(state="Failed", message=hostile)])
     text = explanation_text(there, 80, wide=True)
     assert "\x1b" not in text
 
@@ -135,7 +128,7 @@ def test_limit_of_problems_counts_causes() -> None:
 
 @pytest.mark.parametrize("width", [60, 80])
 def test_commands_of_a_remedy_survive_copying(width: int) -> None:
-    there = snapshot(markers=[marker()], pods=[healthy_pod()], planned=False)
+    there = snapshot(planned=False)
     view = status_view(there, there.markers, [])
     lines = list(status_lines(view, Terminal(width), wide=False))
     at = next(number for number, line in enumerate(lines) if line.startswith("    -> check"))
@@ -256,9 +249,7 @@ SELECTED = ("  Running on node-1", "", "web selects it: app=web", "  healthy  ex
 def test_explanation_starts_with_a_summary_and_folds_links(
     more: Json, wide: bool, lines: list[str]
 ) -> None:
-    there = snapshot(
-        markers=[marker()], pods=[healthy_pod()], states=[state_wire(message="fine")], **more
-    )
+    there = snapshot(states=[state_wire(message="fine")], **more)
     found = explanation_lines(explanation(there, there.pods[0], []), Terminal(0), wide=wide)
     assert [each[: len(line)] for each, line in zip(found, lines, strict=False)] == lines
 
@@ -273,7 +264,7 @@ def test_explanation_lists_markers_that_do_not_select_the_pod(
     selected: bool, wide: bool, listed: bool
 ) -> None:
     other = marker(name="other", selector={"matchLabels": {"app": "wbe"}})
-    there = snapshot(markers=[other, *([marker()] if selected else [])], pods=[healthy_pod()])
+    there = snapshot(markers=[other, *([marker()] if selected else [])])
     text = explanation_text(there, wide=wide)
     assert ("other: it requires app=wbe" in text) is listed
     assert ("no PodProbeMarker selects this pod" in text) is not selected
@@ -294,7 +285,7 @@ def test_explanation_of_a_paused_probe_has_its_last_result_and_marks() -> None:
 def test_pods_with_problems_come_first_and_others_in_natural_order() -> None:
     pods = [healthy_pod(each) for each in ("game-10", "game-2", "game-1")]
     pods.append(healthy_pod("game-9", containers=[container_wire("other")]))
-    there = snapshot(markers=[marker()], pods=pods)
+    there = snapshot(pods=pods)
     text = status_text(there)
     rows = [each.split()[0] for each in text.splitlines() if each.startswith("  game-")]
     assert rows == ["game-9", "game-1", "game-2", "game-10"]
@@ -302,7 +293,7 @@ def test_pods_with_problems_come_first_and_others_in_natural_order() -> None:
 
 def test_result_from_before_an_edit_is_marked_in_the_table() -> None:
     states = [state_wire(message="fine", probe_hash="0" * 16)]
-    there = snapshot(markers=[marker()], pods=[healthy_pod()], states=states)
+    there = snapshot(states=states)
     text = status_text(there)
     assert "(before the last edit) fine" in text
 
@@ -355,7 +346,7 @@ def test_attempts_fit_the_terminal_and_lose_nothing(width: int) -> None:
 
 
 def test_marker_without_probes_has_no_tables() -> None:
-    there = snapshot(markers=[marker(probes=[])], pods=[healthy_pod()])
+    there = snapshot(markers=[marker(probes=[])])
     lines = list(status_lines(status_view(there, there.markers, []), Terminal(80), wide=True))
     assert lines[0].startswith("default/web  app=web")
     assert not any("PROBE" in each or "MESSAGE" in each for each in lines)

@@ -34,7 +34,7 @@ def texts(**there: Any) -> dict[str, str]:
 
 
 def links(**there: Any) -> list[Any]:
-    built = snapshot(**{"markers": [marker()], "pods": [healthy_pod()], **there})
+    built = snapshot(**there)
     compiled = next(each for each in built.compiled.values() if each.key.name == "web")
     return list(traces_of(built, built.pods[0], compiled)[0].links)
 
@@ -152,13 +152,13 @@ def test_an_entry_of_an_earlier_version_is_behind_and_another_probe_does_not_cou
     said = "Some pods are not probed, as they would exceed 1 MiB: node-1 (49 pods). Use fewer."
     full = condition_wire("Degraded", "True", reason="NoRoom", message=said)
     two = [probe_wire(), probe_wire(name="second", condition="x.com/b")]
-    built = snapshot(markers=[marker(probes=two)], pods=[healthy_pod()])
+    built = snapshot(markers=[marker(probes=two)])
     newer = marker(
         probes=[probe_wire(), probe_wire(name="second", condition="x.com/b", periodSeconds=77)],
         created="2025-01-01T00:00:00Z",
         status={"observedGeneration": 1, "conditions": [full]},
     )
-    changed = snapshot(markers=[newer], pods=[healthy_pod()])
+    changed = snapshot(markers=[newer])
     mixed = replace(changed, node_pod_probes=built.node_pod_probes)
     (compiled,) = mixed.compiled.values()
     first, second = traces_of(mixed, mixed.pods[0], compiled)
@@ -172,7 +172,7 @@ def test_an_entry_of_an_earlier_version_is_behind_and_another_probe_does_not_cou
 
 
 def view_of(**there: Any) -> Any:
-    built = snapshot(**{"markers": [marker()], "pods": [healthy_pod()], **there})
+    built = snapshot(**there)
     return explanation(built, built.pods[0], [])
 
 
@@ -191,8 +191,8 @@ def test_closest_markers_that_do_not_match_are_listed_up_to_the_limit(others: in
 
 
 def test_markers_of_other_namespaces_are_listed_if_they_would_select_the_pod() -> None:
-    built = snapshot(pods=[healthy_pod()])
-    selected = snapshot(markers=[marker()], pods=[healthy_pod()])
+    built = snapshot(markers=[])
+    selected = snapshot()
     others = [
         marker(name="same-labels", namespace="b"),
         marker(name="same-labels", namespace="a"),

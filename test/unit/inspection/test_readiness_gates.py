@@ -55,5 +55,5 @@ def test_a_marker_that_is_being_deleted_writes_no_gate() -> None:
 
 
 def test_pod_without_readiness_gates_has_no_gate_links() -> None:
-    there = snapshot(markers=[marker()], pods=[pod_wire("web-0")])
+    there = snapshot(pods=[pod_wire("web-0")])
     assert readiness_gates_of(there, there.pods[0]) == []

@@ -3,13 +3,13 @@
 from datetime import timedelta
 
 import msgspec
-import pytest
 from support.builders import (
     condition_wire,
     container_wire,
     pod_wire,
     state_wire,
 )
+from support.cases import cases
 from support.snapshots import FRESH, NOW, healthy_pod, marker, seen_pod, snapshot
 from support.wire import Json
 
@@ -50,7 +50,7 @@ REASONS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("state", "last", "text"), REASONS.values(), ids=REASONS)
+@cases("state last text", **REASONS)
 def test_a_container_that_does_not_run_has_the_reason_of_the_kubelet(
     state: Json, last: Json, text: str
 ) -> None:
@@ -65,17 +65,8 @@ def test_a_container_that_does_not_run_has_the_reason_of_the_kubelet(
 
 SKEWED = "2026-01-01T00:00:20.000000Z"
 STALE = condition_wire("example.com/healthy", "Unknown", reason="ProbeDaemonStale")
-STALE_MARKER = {
-    "observedGeneration": 1,
-    "conditions": [
-        {
-            "type": "Degraded",
-            "status": "True",
-            "reason": "ProbeDaemonStale",
-            "message": "on: node-1 (1 pods).",
-        }
-    ],
-}
+DEGRADED = condition_wire("Degraded", "True", reason="ProbeDaemonStale", message="on: node-1 (1).")
+STALE_MARKER = {"observedGeneration": 1, "conditions": [DEGRADED]}
 
 
 STALENESS = {
@@ -88,18 +79,15 @@ STALENESS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("there", "stale"), STALENESS.values(), ids=STALENESS)
+@cases("there stale", **STALENESS)
 def test_manager_that_leads_knows_better_than_a_stamp_whether_a_daemon_is_stale(
     there: Json, stale: bool
 ) -> None:
-    built = snapshot(**{"markers": [marker()], "pods": [healthy_pod()], **there})
+    built = snapshot(**there)
     assert bool(built.stale_reasons.get("node-1", "")) == stale
 
 
-@pytest.mark.parametrize(
-    ("age_seconds", "problem"),
-    [pytest.param(14.9, False, id="renewed"), pytest.param(15.0, True, id="expired")],
-)
+@cases("age_seconds problem", renewed=(14.9, False), expired=(15.0, True))
 def test_an_expired_lease_of_the_manager_is_a_problem(age_seconds: float, problem: bool) -> None:
     renewed = format_micro_time(NOW - timedelta(seconds=age_seconds))
     built = snapshot(led=renewed)

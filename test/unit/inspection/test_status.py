@@ -37,7 +37,7 @@ COUNTED = {
 def test_pods_are_counted_by_the_states_of_all_probes(
     state: list[Json], counted: tuple[int, int, int]
 ) -> None:
-    counts = only(snapshot(markers=[marker()], pods=[healthy_pod()], states=state)).counts
+    counts = only(snapshot(states=state)).counts
     assert (counts.pods, counts.succeeded, counts.failed, counts.unknown) == (1, *counted)
 
 
@@ -47,7 +47,7 @@ def test_pods_are_counted_by_the_states_of_all_probes(
     ending=({"deleting": True}, "Terminating"),
 )
 def test_completed_pod_is_neither_counted_nor_a_problem(more: Json, phase: str) -> None:
-    view = only(snapshot(markers=[marker()], pods=[healthy_pod("a"), healthy_pod("b", **more)]))
+    view = only(snapshot(pods=[healthy_pod("a"), healthy_pod("b", **more)]))
     assert (view.counts.pods, view.counts.succeeded) == (1, 1)
     assert [(each.name, each.phase) for each in view.pods] == [("a", "Running"), ("b", phase)]
     assert view.problems == []
@@ -55,7 +55,7 @@ def test_completed_pod_is_neither_counted_nor_a_problem(more: Json, phase: str) 
 
 def test_pods_are_those_of_the_markers_namespace() -> None:
     pods = [healthy_pod("a"), healthy_pod("b", namespace="other")]
-    there = snapshot(markers=[marker()], pods=pods)
+    there = snapshot(pods=pods)
     assert [each.name for each in only(there).pods] == ["a"]
 
 
@@ -113,7 +113,7 @@ def test_pause_annotation_without_effect_is_a_note(value: str, noted: bool) -> N
 def test_many_pause_annotations_without_effect_are_one_short_note() -> None:
     annotations = {"kruise-probe.io/paused": "x" * 200_000}
     pods = [healthy_pod(name=f"web-{number}", annotations=annotations) for number in range(100)]
-    there = snapshot(markers=[marker()], pods=pods)
+    there = snapshot(pods=pods)
     (note,) = status_view(there, there.markers, []).notes
     assert note.endswith("more")
     assert len(note) < 500
@@ -143,9 +143,7 @@ NEWEST = {
 
 @cases("there shown", **NEWEST)
 def test_result_is_the_newest_that_is_known(there: Json, shown: tuple[str, str]) -> None:
-    (result,) = (
-        only(snapshot(**{"markers": [marker()], "pods": [healthy_pod()], **there})).pods[0].results
-    )
+    (result,) = only(snapshot(**there)).pods[0].results
     assert (result.state, result.since) == shown
     if result.state == "Failed":
         assert (result.message, result.last_probe_time) == ("bad", MINUTE)
@@ -169,7 +167,7 @@ def test_marker_without_pods_shows_its_selector_and_the_closest_pod(
     labels: list[Json], closest: str
 ) -> None:
     pods = [healthy_pod(name, labels=each) for name, each in zip("ab", labels, strict=False)]
-    (problem,) = only(snapshot(markers=[marker()], pods=pods)).problems
+    (problem,) = only(snapshot(pods=pods)).problems
     assert (problem.severity, problem.link, problem.reason) == ("waiting", "selector", "NoPods")
     assert problem.message.startswith(f"no pod of namespace default has app=web; {closest}")
 
@@ -209,14 +207,14 @@ PROBLEMS = {
 
 @cases("there problem says", **PROBLEMS)
 def test_problem_is_reported_once_with_its_cause(there: Json, problem: str, says: str) -> None:
-    view = only(snapshot(**{"markers": [marker()], "pods": [healthy_pod()], **there}))
+    view = only(snapshot(**there))
     (found,) = view.problems
     assert f"{found.severity} {found.link} {found.reason} {found.pod} {found.node}" == problem
     assert says in f"{found.message}; {found.remedy}"
 
 
 def test_nodes_behind_are_found_in_nodepodprobes_if_readable() -> None:
-    assert only(snapshot(markers=[BEHIND], pods=[healthy_pod()])).problems == []
+    assert only(snapshot(markers=[BEHIND])).problems == []
 
 
 def test_reserved_label_is_a_problem_unless_allowed() -> None:
@@ -233,9 +231,9 @@ def test_reserved_label_is_a_problem_unless_allowed() -> None:
 
 
 def test_view_has_the_documented_fields() -> None:
-    view = status_view(snapshot(markers=[marker()], pods=[healthy_pod()]), (), [])
+    view = status_view(snapshot(), (), [])
     assert list(msgspec.to_builtins(view)) == ["version", "time", "notes", "markers"]
-    of_marker = only(snapshot(markers=[marker()], pods=[healthy_pod()]))
+    of_marker = only(snapshot())
     documented = Path(__file__).parents[2] / "data" / "status-view.json"
     assert msgspec.to_builtins(of_marker) == json.loads(documented.read_text())
 
@@ -259,7 +257,7 @@ def test_handler_text_is_one_line_that_can_be_copied(probe: Json, text: str) -> 
 def test_result_that_the_manager_is_about_to_write_is_no_problem() -> None:
     """A probe that changes often would be reported, and its pod moved, all the time."""
     states = [state_wire(state="Failed", moved="2026-01-01T00:01:28Z")]
-    there = snapshot(markers=[marker()], pods=[healthy_pod()], states=states)
+    there = snapshot(states=states)
     (trace,) = explanation(there, there.pods[0], []).matching[0].probes
     assert trace.reason == "ResultNew"
     assert trace.links[-1].text.endswith("The manager has not written this result yet (2 s)")

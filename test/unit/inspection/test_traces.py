@@ -35,10 +35,6 @@ PROTOCOL = {"kruise.io/podprobe": json.dumps([probe_wire()])}
 VIRTUAL: Json = {"node": node_wire(labels={"type": "virtual-kubelet"}), "renewed": None}
 
 
-def built(**there: Any) -> Snapshot:
-    return snapshot(**{"markers": [marker()], "pods": [healthy_pod()], **there})
-
-
 def ends_of(there: Snapshot, *, of: str = "web", pod: int = 0) -> list[Link | None]:
     """For each probe of a marker, the link that is not OK."""
     compiled = next(each for each in there.compiled.values() if each.key.name == of)
@@ -46,7 +42,7 @@ def ends_of(there: Snapshot, *, of: str = "web", pod: int = 0) -> list[Link | No
 
 
 def end_of(**there: Any) -> Link | None:
-    (end,) = ends_of(built(**there))
+    (end,) = ends_of(snapshot(**there))
     return end
 
 
@@ -218,13 +214,13 @@ def test_trace_ends_at_the_first_link_that_is_not_ok(there: Json, end: str, says
 )  # fmt: skip
 def test_invalid_probe_is_reported_as_invalid(probes: list[Json], ends: list[str]) -> None:
     """Kruise's CRD accepts such markers."""
-    assert [named(each) for each in ends_of(built(markers=[marker(probes=probes)]))] == ends
+    assert [named(each) for each in ends_of(snapshot(markers=[marker(probes=probes)]))] == ends
 
 
 def test_each_probe_of_a_marker_is_compared_with_its_own_entry() -> None:
     probes = [probe_wire(), probe_wire("second", condition="x.com/b", periodSeconds=7)]
     conditions = [condition_wire("example.com/healthy"), condition_wire("x.com/b")]
-    there = built(
+    there = snapshot(
         markers=[marker(probes=probes)],
         pods=[healthy_pod(conditions=conditions)],
         states=[state_wire(), state_wire("web#second")],
@@ -365,7 +361,7 @@ def test_failed_command_that_cannot_work_has_its_cause(
     handler: Json, state: str, message: str, hint: str
 ) -> None:
     status = {"Succeeded": "True"}.get(state, "False")
-    there = built(
+    there = snapshot(
         **probing(handler=handler),
         pods=[healthy_pod(conditions=[condition_wire("example.com/healthy", status)])],
         states=[state_wire(state=state, message=message)],
@@ -408,7 +404,7 @@ def test_pod_that_is_not_initialised_lists_the_containers_that_do_not_run(
 
 def test_refused_write_shows_the_message_of_the_api_server() -> None:
     refused = "The API server refuses to write results to 1 pod: default/web-0: policy says no."
-    there = built(
+    there = snapshot(
         **status_says(condition_wire("Degraded", "True", reason="PodNotMarked", message=refused)),
         pods=[healthy_pod(), healthy_pod("web-01")],
         states=[state_wire(state="Failed")],

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import pytest
 from support.cases import cases
 
 from kruise_probe import __version__
@@ -11,10 +10,7 @@ from kruise_probe.cli.manager import manager as manager_command
 from kruise_probe.manifests.install import Install, daemon, default_install, manager
 
 INSTALL = Install(cri_socket="/run/x.sock", feature_gates={"AllAlpha": True})
-WORKLOADS = [
-    pytest.param(manager(INSTALL), id="manager"),
-    pytest.param(daemon(INSTALL), id="daemon"),
-]
+WORKLOADS = {"manager": manager(INSTALL), "daemon": daemon(INSTALL)}
 
 
 def container(workload: dict[str, Any]) -> dict[str, Any]:
@@ -23,26 +19,22 @@ def container(workload: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-@cases(
-    "workload command",
-    manager=(manager(INSTALL), manager_command),
-    daemon=(daemon(INSTALL), daemon_command),
-)
-def test_the_command_accepts_every_flag(workload: dict[str, Any], command: Any) -> None:
-    name, *flags = container(workload)["args"]
+@cases("command", manager=manager_command, daemon=daemon_command)
+def test_the_command_accepts_every_flag(command: Any) -> None:
+    name, *flags = container(WORKLOADS[command.name])["args"]
 
     with command.make_context(name, list(flags)) as context:
         assert context.params["log_format"] == "json"
         assert not context.args
 
 
-@pytest.mark.parametrize("workload", WORKLOADS)
+@cases("workload", **WORKLOADS)
 def test_the_environment_has_no_debug_variables(workload: dict[str, Any]) -> None:
     """Row A46: a debug variable in Kruise's manifests leaked memory."""
     assert {each["name"] for each in container(workload)["env"]} <= {"NODE_NAME", "POD_NAMESPACE"}
 
 
-@pytest.mark.parametrize("workload", WORKLOADS)
+@cases("workload", **WORKLOADS)
 def test_new_version_replaces_the_pods_and_selects_the_same_ones(workload: dict[str, Any]) -> None:
     spec = workload["spec"]
     labels = dict(spec["template"]["metadata"]["labels"])

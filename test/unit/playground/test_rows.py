@@ -70,7 +70,7 @@ def test_marks_are_those_that_the_probe_owns() -> None:
 
 
 def bare(pod: NodePod) -> PodRow:
-    found = snapshot()
+    found = snapshot(markers=[], pods=[])
     (only,) = pod_rows([pod], status_view(found, (), ()))
     return only
 

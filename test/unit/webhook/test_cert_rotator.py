@@ -205,9 +205,7 @@ async def test_a_failed_round_is_logged_once_reported_and_retried(store: Store) 
     assert [entry["log_level"] for entry in logs].count("warning") == 1
 
 
-async def test_repeated_conflicts_are_reported_and_retried_with_a_pause(
-    store: Store,
-) -> None:
+async def test_repeated_conflicts_are_reported_and_retried_with_a_pause(store: Store) -> None:
     made, tls = rotator(store)
     store.conflicts = math.inf
     async with background(made.run()):
