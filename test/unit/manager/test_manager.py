@@ -7,8 +7,8 @@ from typing import Any, Self, cast
 
 import pytest
 from support.cases import cases
-from support.fake_leases import FakeElectionClient, FakeLeases
-from support.fake_source import FakeSource, RecordingHandler
+from support.fake_leases import LEASE, FakeElectionClient, FakeLeases
+from support.fake_source import FakeSource, RecordingHandler, raising
 
 from kruise_probe.api.core import LEASES, NODES, Node
 from kruise_probe.api.errors import ConnectionFailed, FatalError
@@ -19,7 +19,7 @@ from kruise_probe.manager.leader_election import LeaderElection
 from kruise_probe.manager.manager import Manager
 from kruise_probe.serving.endpoints import Checks
 
-ELECTION = LeaderElection("kruise-system", "lock", "me")
+ELECTION = LeaderElection("kruise-system", "manager", "me")
 
 
 class Part:
@@ -179,11 +179,9 @@ async def test_c1_a_lost_lease_ends_the_manager_with_one_line() -> None:
     parts = Parts()
     running = asyncio.create_task(parts.manager.start())
     await asyncio.sleep(5)
-    parts.leases.stored = parts.leases.stored and {
-        "metadata": {**parts.leases.stored["metadata"], "resourceVersion": "99"},
-        "spec": {**parts.leases.stored["spec"], "holderIdentity": "thief"},
-    }
-    with pytest.raises(FatalError, match=r"^lease kruise-system/lock: thief holds it now$"):
+    thief = {"spec": {"holderIdentity": "thief"}}
+    parts.leases.edit(LEASES, LEASE[0], thief, namespace=LEASE[1])
+    with pytest.raises(FatalError, match=r"^lease kruise-system/manager: thief holds it now$"):
         await running
     assert "-nodes" in parts.journal
 
@@ -198,11 +196,7 @@ async def test_caches_that_do_not_sync_in_time_end_the_manager(looptime: float) 
 
 async def test_a_source_that_refuses_is_the_reason_why_caches_do_not_sync() -> None:
     source: FakeSource[Any] = FakeSource()
-
-    def refuse() -> None:
-        raise ConnectionFailed("refused")
-
-    source.on_watch = refuse
+    source.on_watch = raising(ConnectionFailed("refused"))
     manager = manager_of(source, cache_sync_timeout_seconds=7.0)
     manager.add_informer(LEASES)
     with pytest.raises(FatalError, match=r"within 7 s: leases \(refused\)"):

@@ -202,7 +202,6 @@ async def test_expired_event_is_created_again_with_its_count(events: FakeEvents)
     no_connection=(ConnectionFailed("refused"), 5, 10),
     server_error=(ServerError("unwell", code=500), 5, 10),
     retry_after=(TooManyRequests("later", retry_after_seconds=20), 20, 24),
-    up_to_a_minute=(TooManyRequests("later", retry_after_seconds=86_400), 60, 72),
 )
 async def test_transient_error_is_retried_after_a_wait(
     events: FakeEvents, error: KubeError, least: float, most: float
