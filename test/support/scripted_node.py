@@ -9,6 +9,7 @@ import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
 from itertools import pairwise
 from typing import Any, NamedTuple, cast
 
@@ -43,7 +44,7 @@ from kruise_probe.daemon.supervisor import run_supervisor
 from kruise_probe.daemon.worker import WorkerContext
 from kruise_probe.informers.replica import EventHandler
 from kruise_probe.informers.shared_informer import SharedInformer
-from kruise_probe.manager.recorder import EventRecorder, ObjectReference
+from kruise_probe.manager.recorder import EventRecorder
 
 NODE = "node-1"
 EPOCH = datetime(2026, 11, 21, 12, 0, 0, 250_000, UTC)
@@ -63,10 +64,7 @@ def wall_clock() -> datetime:
     return EPOCH + timedelta(seconds=loop_time())
 
 
-def exec_probe(
-    command: str = "check",
-    **numbers: int,
-) -> Probe:
+def exec_probe(command: str = "check", **numbers: int) -> Probe:
     return msgspec.structs.replace(Probe(exec=ExecAction((command,))), **numbers)
 
 
@@ -166,16 +164,6 @@ class FakeContainers(ContainerWatcher):
         await asyncio.Event().wait()
 
 
-class FakeHostAddresses(NodeAddresses):
-    """The addresses of the node, set by hand."""
-
-    def __init__(self) -> None:
-        self.own = {"10.0.0.1"}
-
-    def refusal(self, ip: str) -> str:
-        return "" if ip in self.own else f"{ip} is not an address of this node"
-
-
 class Attempt(NamedTuple):
     """One run of a prober; `ended` is None while it runs and after it was cancelled."""
 
@@ -273,7 +261,6 @@ class FakeNodeApi:
         self.writes: list[StatusWrite] = []
         self.lease: dict[str, Any] | None = None
         self.lease_writes: list[float] = []
-        self.lease_patches: list[dict[str, Any]] = []
         self._version = 100
         self._written = asyncio.Event()
         self._handlers: list[EventHandler[NodePodProbe]] = []
@@ -418,7 +405,6 @@ class FakeNodeApi:
         assert set(patch) <= {"spec", "metadata"}
         self.lease["spec"].update(patch["spec"])
         self.lease["metadata"].update(patch.get("metadata", {}))
-        self.lease_patches.append(patch)
         self.lease_writes.append(loop_time())
         return LEASES.decode(json.dumps(self.lease).encode())
 
@@ -440,36 +426,14 @@ def _prune(status: dict[str, Any]) -> None:
             state.pop("probeHash", None)
 
 
-class SentEvent(NamedTuple):
-    at: float
-    pod: str
-    reason: str
-    message: str
-    probe: str
-    type: str
-
-
 class FakeRecorder(EventRecorder):
+    """Keeps the arguments of each event, those by name last."""
+
     def __init__(self) -> None:
-        self.events: list[SentEvent] = []
+        self.events: list[tuple[Any, ...]] = []
 
-    def event(
-        self,
-        involved: ObjectReference,
-        type: str,
-        reason: str,
-        message: str,
-        *,
-        container: str = "",
-        probe: str | None = "",
-    ) -> None:
-        self.events.append(
-            SentEvent(loop_time(), involved.name, reason, message, probe or "", type)
-        )
-
-    @property
-    def reasons(self) -> list[str]:
-        return [event.reason for event in self.events]
+    def event(self, *what: Any, **more: Any) -> None:
+        self.events.append((*what, more))
 
     async def flush(self) -> None: ...
 
@@ -482,7 +446,6 @@ class ScriptedNode:
 
     def __init__(self) -> None:
         self.containers = FakeContainers()
-        self.host_addresses = FakeHostAddresses()
         self.probers = FakeProbers()
         self.prober_factory: Callable[[ContainerProbe], Prober] = self.probers
         self.api = FakeNodeApi()
@@ -504,7 +467,7 @@ class ScriptedNode:
             client=client,
             context=WorkerContext(
                 containers=self.containers,
-                node_addresses=self.host_addresses,
+                node_addresses=NodeAddresses(lambda: frozenset({ip_address("10.0.0.1")})),
                 prober_factory=self.prober_factory,
                 execs=self.execs,
                 sockets=self.sockets,

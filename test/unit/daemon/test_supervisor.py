@@ -86,14 +86,8 @@ async def test_a3_constant_results_cause_no_writes(node: ScriptedNode) -> None:
 
 
 async def test_a_transition_is_one_event_on_the_container_and_a_warning_if_unknown(
-    node: ScriptedNode, monkeypatch: pytest.MonkeyPatch
+    node: ScriptedNode,
 ) -> None:
-    events: list[tuple[object, ...]] = []
-
-    def record(*what: object, **more: object) -> None:
-        events.append((*what, more))
-
-    monkeypatch.setattr(node.recorder, "event", record)
     node.api.put(spec_of(pod_of(probe_of(exec_probe(), container="sidecar"), name="web-0")))
     async with node.daemon():
         node.containers.start("web-0", "sidecar")
@@ -103,7 +97,7 @@ async def test_a_transition_is_one_event_on_the_container_and_a_warning_if_unkno
 
     pod = ObjectReference("default", "web-0", "uid-web-0", "v1", "Pod")
     more = {"container": "sidecar", "probe": "marker#probe"}
-    assert events == [
+    assert node.recorder.events == [
         (pod, "Normal", "KruiseProbeSucceeded", "marker#probe: ok", more),
         (pod, "Warning", "KruiseProbeUnknown", "marker#probe: ExecImpossible: no such file", more),
         (pod, "Normal", "KruiseProbeFailed", "marker#probe: bad", more),
