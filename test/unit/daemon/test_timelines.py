@@ -5,6 +5,7 @@ writes since the last row, `lists` the requested lists of containers in all.
 """
 
 import asyncio
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -82,6 +83,11 @@ def answer(result: ProbeResult | Exception, seconds: float = 0.0) -> Action:
 def suspend(seconds: float) -> Action:
     """Suspend the node: its wall clock goes on, the loop's does not."""
     return lambda node: setattr(node, "suspended_seconds", seconds)
+
+
+def stalled(always: bool) -> Action:
+    """Every attempt from now on begins before the end of a stall of the daemon, or none does."""
+    return lambda node: setattr(node, "stall_ended_at", math.inf if always else -math.inf)
 
 
 def both(*actions: Action) -> Action:
@@ -201,6 +207,13 @@ TIMELINES: dict[str, list[Row]] = {
     "clock-that-is-set-back-changes-nothing": [
         (0, both(edit(**SLOW), start()), None), (3, suspend(-3600), is_(ran=1)), (4.5, None, is_(ran=0)),
     ],
+    "timeout-during-a-stall-is-ignored-once": [
+        (0, both(edit(period_seconds=20, failure_threshold=2), answer(HUNG, 1), stalled(True), start()), None), (60, None, is_("", ran=3)), (80, None, is_("Failed", ran=1)),
+    ],
+    "timeout-after-an-ignored-one-counts": [
+        (0, both(edit(period_seconds=20), answer(HUNG, 1), stalled(True), start()), None), (5, stalled(False), is_("", ran=1)), (40, None, is_("Failed", ran=range(1, 3))),
+    ],
+    "failure-during-a-stall-counts": [(0, both(edit(period_seconds=20), answer(BAD, 1), stalled(True), start()), None), (5, None, is_("Failed", ran=1))],
     "a-probe-that-ends-just-after-a-tick-runs-again-at-once": [
         (0, both(edit(), answer(BAD, 1.001), start()), None), (100, None, is_(ran=range(98, 101))),
     ],

@@ -8,11 +8,9 @@ from structlog.testing import capture_logs
 from support.cases import cases
 from support.scripted_node import (
     BAD,
-    HUNG,
     OK,
     ScriptedNode,
     exec_probe,
-    loop_time,
     one,
     pod_of,
     probe_of,
@@ -69,38 +67,6 @@ async def test_discarded_attempt_gives_no_result_and_is_cancelled(
     assert [each[2] for each in node.recorder.events] == ["KruiseProbeSucceeded"]
     assert [attempt.ended is None for attempt in node.probers.attempts][-1] is False
     assert node.probers.most_in_flight == 1
-
-
-STALLS = {
-    "timeout-during-a-stall": (HUNG, [True], 0),
-    "timeout": (HUNG, [False], 1),
-    "failure-during-a-stall": (BAD, [True], 1),
-    "timeout-after-an-ignored-one": (HUNG, [True, False], 1),
-    "two-stalls": (HUNG, [True, True], 1),
-    "three-stalls": (HUNG, [True, True, True], 1),
-}
-
-
-@cases("result stalls failures", **STALLS)
-async def test_timeout_during_a_stall_is_ignored_once(
-    node: ScriptedNode, result: ProbeResult, stalls: list[bool], failures: int
-) -> None:
-    started = asyncio.Event()
-    node.probers.on_probe = started.set
-    node.probers.answer(result, seconds=1)
-    node.api.put(one(exec_probe(period_seconds=20)))
-    async with node.daemon():
-        node.containers.start()
-        for stalled in stalls:
-            await started.wait()
-            if stalled:
-                node.stall_ended_at = loop_time()
-            await asyncio.sleep(2)
-            started.clear()
-        labels = {"probe_type": "custom", "result": "failed", "container": "main", "pod": "pod",
-                  "namespace": "default", "pod_uid": "uid-pod", "probe": "marker#probe"}  # fmt: skip
-        failed = REGISTRY.get_sample_value("prober_probe_total", labels)
-        assert (failed or 0) == failures
 
 
 # Containers.

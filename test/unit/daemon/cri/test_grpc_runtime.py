@@ -278,25 +278,17 @@ async def test_the_watcher_waits_for_a_runtime_and_survives_two_restarts(socket:
                 await until("it is away", holds=lambda: not watcher.available)
 
 
-@pytest.mark.parametrize("call", ["exec", "status"])
-async def test_call_in_flight_when_the_connection_is_closed_is_unavailable(
-    socket: Path, call: str
+async def test_command_in_flight_when_the_connection_is_closed_is_unavailable(
+    socket: Path,
 ) -> None:
-    scripted = HangingStatus()
+    scripted = ScriptedRuntime()
     container = scripted.start()
     scripted.on_exec("check", script=hang())
     async with served(scripted, socket) as endpoint:
         runtime = GrpcRuntime(endpoint)
         async with runtime:
-            calls: dict[str, Callable[[], Awaitable[object]]] = {
-                "exec": lambda: runtime.exec_sync(container.id, ["check"], timeout_seconds=60),
-                "status": lambda: runtime.started_at(container.id),
-            }
-
-            async def wait() -> None:
-                await calls[call]()
-
-            waiting = asyncio.create_task(wait())
+            command = runtime.exec_sync(container.id, ["check"], timeout_seconds=60)
+            waiting = asyncio.create_task(command)
             await until("the call is in flight", holds=lambda: scripted.calls.total())
         with pytest.raises(RuntimeUnavailable, match="was closed"):
             await waiting

@@ -69,7 +69,6 @@ async def test_e1_finite_field_diffie_hellman_is_not_offered(tmp_path: Path) -> 
 
 
 DRIPS = {
-    "http": (http, "HTTP", b"HTTP/1.1 200 OK\r\nA: "),
     "https": (http, "HTTPS", b"\x16\x03\x03\x40\x00"),
     "grpc": (grpc, None, b"\x00\x40\x00\x04\x00"),
     "grpc-over-tls": (grpc, "TLS", b"\x16\x03\x03\x40\x00"),

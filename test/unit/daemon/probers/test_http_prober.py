@@ -40,8 +40,6 @@ from kruise_probe.daemon.probers.prober import (
 pytestmark = pytest.mark.sockets
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
-ELSEWHERE = "Probe terminated redirects, Response body: body"
-"""Kubelet's warning about a redirect to another host."""
 
 
 def response(status: int, *headers: str, body: str = "body") -> bytes:
@@ -65,13 +63,14 @@ async def probe(
 VERDICTS = verdicts()
 
 
-@pytest.mark.parametrize("name", [name for name, row in ROWS.items() if row.kind != "grpc"])
+@pytest.mark.parametrize("name", ROWS)
 async def test_verdicts_and_requests_are_those_of_the_kubelet(name: str) -> None:
     row, expected = ROWS[name], VERDICTS[name]
     async with serving(row.peer, host=row.host) as server:
         entry = entry_of(msgspec.convert(probe_of(row, server), Probe))
         prober = prober_for(entry, commands=ScriptedRuntime(), user_agent="kube-probe/.")
-        prober._timeout_seconds = 0.5 if row.timeout == LATE_SECONDS else 20.0  # type: ignore[attr-defined]
+        timeout = 0.5 if row.timeout == LATE_SECONDS else row.timeout
+        prober._timeout_seconds = timeout  # type: ignore[attr-defined]
         ours = await prober.run(Target(row.host, ""))
         found = verdict("success" if ours.succeeded else "failure", ours.message, server)
 
@@ -87,9 +86,6 @@ def unavailable(body: bytes, length: int | None = None) -> bytes:
 
 
 FIRST_LINES = {
-    "no-body": (unavailable(b""), ""),
-    "one-line": (unavailable(b"warm-up 40%"), ": warm-up 40%"),
-    "first-of-two-lines": (unavailable(b"warm-up 40%\r\nmore"), ": warm-up 40%"),
     "blank-lines-before": (unavailable(b"\r\n \t\n  warm-up \nmore"), ": warm-up"),
     "blank-lines-only": (unavailable(b"\n \r\n"), ""),
     "binary": (unavailable(b"\x00\x07\x1b[1mhot\xff"), ": hot\ufffd"),
@@ -123,54 +119,14 @@ async def test_a_failing_status_does_not_wait_for_the_rest(
     assert result == failure(f"HTTP probe failed with statuscode: 503{shown}")
 
 
-@pytest.mark.parametrize("location", ["http://127.0.0.2:{port}/", "//127.0.0.2:{port}/x"])
-async def test_redirect_to_another_host_is_success_without_a_request(location: str) -> None:
-    async with serving(answering(OK), host="127.0.0.2") as elsewhere:
-        redirect = response(302, f"Location: {location.format(port=elsewhere.port)}")
-        async with serving(answering(redirect)) as server:
-            result = await probe(server)
-
-    assert result == success(ELSEWHERE)
-    assert elsewhere.connections == 0
-
-
-async def test_credentials_of_a_redirect_are_sent_and_not_shown() -> None:
-    def answer(request: str) -> bytes:
-        if "\r\nAuthorization: Basic dXNlcjpwdw==\r\n" in request and accepts:
-            return OK
+async def test_credentials_of_a_redirect_are_not_shown() -> None:
+    def answer(_: str) -> bytes:
         return response(302, f"Location: http://user:pw@127.0.0.1:{server.port}/x")
 
     async with serving(answering(answer)) as server:
-        accepts = True
-        assert await probe(server) == success("ok")
-        accepts = False
         result = await probe(server)
-        assert not result.succeeded
-        assert "pw" not in result.message
-
-
-async def test_host_header_is_sent_and_changes_nothing_else() -> None:
-    async with (
-        serving(answering(OK), host="127.0.0.2") as elsewhere,
-        serving(answering(OK)) as server,
-    ):
-        header = HTTPHeader(name="Host", value=f"127.0.0.2:{elsewhere.port}")
-        assert await probe(server, headers=(header,)) == success("ok")
-
-    assert f"\r\nHost: 127.0.0.2:{elsewhere.port}\r\n" in server.requests[0]
-    assert elsewhere.connections == 0
-
-
-@pytest.mark.parametrize("kind", ["httpGet", "tcpSocket"])
-async def test_a10_a_host_in_the_probe_is_never_dialled(kind: str) -> None:
-    """Whoever can write a NodePodProbe cannot make the node connect to another host."""
-    async with serving(answering(OK), host="127.0.0.2") as elsewhere:
-        probe = {kind: {"host": "127.0.0.2", "port": elsewhere.port}}
-        entry = entry_of(msgspec.convert(probe, Probe))
-        prober = prober_for(entry, commands=ScriptedRuntime(), user_agent="x")
-        result = await prober.run(Target("127.0.0.1", ""))
-
-    assert (result.succeeded, elsewhere.connections) == (False, 0)
+    assert not result.succeeded
+    assert "pw" not in result.message
 
 
 async def test_compressed_body_is_not_unpacked() -> None:
@@ -263,75 +219,79 @@ def reset(writer: asyncio.StreamWriter) -> None:
     writer.transport.abort()
 
 
-class TestHttps:
-    async def test_any_certificate_is_good_enough(self, tmp_path: Path) -> None:
-        names: list[str | None] = []
-        context = self_signed(tmp_path)
-        context.sni_callback = lambda _socket, name, _context: names.append(name)
-        async with serving(answering(OK), tls=context) as server:
-            assert await probe(server, scheme="HTTPS") == success("ok")
+async def test_any_certificate_is_good_enough(tmp_path: Path) -> None:
+    names: list[str | None] = []
+    context = self_signed(tmp_path)
+    context.sni_callback = lambda _socket, name, _context: names.append(name)
+    async with serving(answering(OK), tls=context) as server:
+        assert await probe(server, scheme="HTTPS") == success("ok")
 
-        assert names == [None], "an IP address is no server name"
+    assert names == [None], "an IP address is no server name"
 
-    @cases(
-        "answer",
-        http=b"HTTP/1.1 400 Bad Request\r\n\r\n",
-        ssh=b"SSH-2.0-server\r\n",
-        alert=bytes((21, 3, 1, 0, 2, 2, 40)),
-        end_of_the_connection=b"",
-    )
-    async def test_server_without_tls(self, answer: bytes) -> None:
-        async def script(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            _ = await reader.read(1024)
-            writer.write(answer)
 
-        async with serving(lambda _: script) as server:
-            result = await probe(server, scheme="HTTPS")
+@cases(
+    "answer",
+    http=b"HTTP/1.1 400 Bad Request\r\n\r\n",
+    ssh=b"SSH-2.0-server\r\n",
+    alert=bytes((21, 3, 1, 0, 2, 2, 40)),
+    end_of_the_connection=b"",
+)
+async def test_server_without_tls(answer: bytes) -> None:
+    async def script(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        _ = await reader.read(1024)
+        writer.write(answer)
 
-        assert (result.succeeded, result.timed_out) == (False, False)
-        assert ": tls: " in result.message
+    async with serving(lambda _: script) as server:
+        result = await probe(server, scheme="HTTPS")
 
-    def test_defaults_of_openssl_stay_and_renegotiation_is_off(self) -> None:
-        options = unverified_tls("of its own").options
-        assert options & ssl.OP_NO_RENEGOTIATION
-        assert not ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).options & ~options
+    assert (result.succeeded, result.timed_out) == (False, False)
+    assert ": tls: " in result.message
 
-    async def test_server_that_resets_before_the_handshake(self) -> None:
-        async def script(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            reset(writer)
 
-        async with serving(lambda _: script) as server:
-            result = await probe(server, scheme="HTTPS")
+def test_defaults_of_openssl_stay_and_renegotiation_is_off() -> None:
+    options = unverified_tls("of its own").options
+    assert options & ssl.OP_NO_RENEGOTIATION
+    assert not ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).options & ~options
 
-        assert result.message.endswith(("connection reset by peer", "broken pipe"))
 
-    @pytest.mark.parametrize("body", [b"", b"HTTP/1.1 200 OK\r\n\r\nhalf of the"])
-    async def test_server_that_resets_instead_of_an_end(self, tmp_path: Path, body: bytes) -> None:
-        """As kubelet: what a reset cuts off is no complete answer, though only the end of the connection ends it."""
+async def test_server_that_resets_before_the_handshake() -> None:
+    async def script(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        reset(writer)
 
-        async def script(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            _ = await reader.readuntil(b"\r\n\r\n")
-            writer.write(body)
-            await writer.drain()
-            reset(writer)
+    async with serving(lambda _: script) as server:
+        result = await probe(server, scheme="HTTPS")
 
-        async with serving(lambda _: script, tls=self_signed(tmp_path)) as server:
-            result = await probe(server, scheme="HTTPS")
+    assert result.message.endswith(("connection reset by peer", "broken pipe"))
 
-        assert not result.succeeded
-        assert result.message.endswith("read: connection reset by peer")
 
-    @pytest.mark.parametrize("closes", [True, False])
-    async def test_end_without_close_notify_is_an_end(self, tmp_path: Path, closes: bool) -> None:
-        async def script(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            _ = await reader.readuntil(b"\r\n\r\n")
-            writer.write(b"HTTP/1.1 200 OK\r\n\r\nall of it")
-            await writer.drain()
-            if not closes:
-                writer.transport.abort()
+@pytest.mark.parametrize("body", [b"", b"HTTP/1.1 200 OK\r\n\r\nhalf of the"])
+async def test_server_that_resets_instead_of_an_end(tmp_path: Path, body: bytes) -> None:
+    """As kubelet: what a reset cuts off is no complete answer, though only the end of the connection ends it."""
 
-        async with serving(lambda _: script, tls=self_signed(tmp_path)) as server:
-            assert await probe(server, scheme="HTTPS") == success("all of it")
+    async def script(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        _ = await reader.readuntil(b"\r\n\r\n")
+        writer.write(body)
+        await writer.drain()
+        reset(writer)
+
+    async with serving(lambda _: script, tls=self_signed(tmp_path)) as server:
+        result = await probe(server, scheme="HTTPS")
+
+    assert not result.succeeded
+    assert result.message.endswith("read: connection reset by peer")
+
+
+@pytest.mark.parametrize("closes", [True, False])
+async def test_end_without_close_notify_is_an_end(tmp_path: Path, closes: bool) -> None:
+    async def script(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        _ = await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\n\r\nall of it")
+        await writer.drain()
+        if not closes:
+            writer.transport.abort()
+
+    async with serving(lambda _: script, tls=self_signed(tmp_path)) as server:
+        assert await probe(server, scheme="HTTPS") == success("all of it")
 
 
 async def test_no_connection_is_remembered_after_its_probe() -> None:
