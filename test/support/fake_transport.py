@@ -90,3 +90,17 @@ class FakeTransport(asyncio.Transport):
         if not self.lost:
             self.lost = True
             self._protocol.connection_lost(error)
+
+
+class OneRead:
+    """A stream whose first read has all data."""
+
+    def __init__(self, data: bytes) -> None:
+        self._chunks = [data, b""]
+        self.written: list[bytes] = []
+
+    async def read_chunk(self, *, deadline_seconds: float) -> bytes:
+        return self._chunks.pop(0)
+
+    def write(self, data: bytes) -> None:
+        self.written.append(data)

@@ -91,7 +91,7 @@ def refusal(status: int, reason: str = "") -> Act:
     return answer(status, {"kind": "Status", "code": status, "reason": reason})
 
 
-async def silence(_: Received, __: asyncio.StreamWriter) -> None:
+async def silence(*_: object) -> None:
     """Never responds."""
     await asyncio.get_running_loop().create_future()
 
@@ -99,12 +99,12 @@ async def silence(_: Received, __: asyncio.StreamWriter) -> None:
 def stream(*parts: bytes, finished: bool = False) -> Act:
     """A chunked response of `parts`, with the closing chunk if it is `finished`; the connection stays open."""
 
-    async def act(received: Received, writer: asyncio.StreamWriter) -> None:
+    async def act(_: Received, writer: asyncio.StreamWriter) -> None:
         writer.write(_head(200, {"transfer-encoding": "chunked"}))
         for part in (*parts, *[b""] * finished):
             writer.write(b"%x\r\n%s\r\n" % (len(part), part))
             await writer.drain()
-        await silence(received, writer)
+        await silence()
 
     return act
 

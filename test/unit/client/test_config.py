@@ -233,20 +233,6 @@ async def test_unknown_override_lists_the_existing_names(
         load_config(None, one_and_two, overrides)
 
 
-async def test_token_file_of_kubeconfig_is_reloaded_after_401(tmp_path: Path) -> None:
-    token = tmp_path / "token"
-    token.write_text("one\n")
-    credentials = load_config(
-        kubeconfig(tmp_path / "k", user={"tokenFile": str(token)}), {}
-    ).credentials
-    before = credentials.authorization()
-    token.write_text("two")
-
-    assert before == "Bearer one"
-    assert await credentials.renew(before, 0)
-    assert credentials.authorization() == "Bearer two"
-
-
 async def test_replaced_client_certificate_of_kubeconfig_is_used_within_a_minute(
     tmp_path: Path,
 ) -> None:

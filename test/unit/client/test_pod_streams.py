@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from support.builders import pod_wire
 from support.cases import cases
 from support.connections import listening
+from support.fake_transport import OneRead
 from support.patience import PATIENCE_SECONDS
 from support.scripted_pod import (
     Exec,
@@ -269,20 +270,6 @@ MALFORMED = {
 def test_malformed_frame_is_refused_before_its_payload_arrives(data: bytes, reason: str) -> None:
     with pytest.raises(ConnectionFailed, match=reason):
         parsed(data, [], max_message_bytes=100)
-
-
-class OneRead:
-    """A stream whose first read has all data."""
-
-    def __init__(self, data: bytes) -> None:
-        self._chunks = [data, b""]
-        self.written: list[bytes] = []
-
-    async def read_chunk(self, *, deadline_seconds: float) -> bytes:
-        return self._chunks.pop(0)
-
-    def write(self, data: bytes) -> None:
-        self.written.append(data)
 
 
 async def test_receive_answers_pings_ignores_pongs_and_ends_at_a_close() -> None:

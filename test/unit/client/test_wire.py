@@ -6,7 +6,6 @@ import socket
 import ssl
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, suppress
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,6 +22,7 @@ from kruise_probe.client.config import ClusterConfig
 from kruise_probe.client.credentials import Credentials
 from kruise_probe.client.rest import RestClient
 from kruise_probe.serving.certificates import IssuedCertificate
+from kruise_probe.serving.sockets import ServerTls
 
 pytestmark = pytest.mark.sockets
 
@@ -33,12 +33,10 @@ def pair() -> IssuedCertificate:
 
 
 @pytest.fixture
-def server_tls(pair: IssuedCertificate, tmp_path: Path) -> ssl.SSLContext:
-    both = tmp_path / "pair.pem"
-    both.write_bytes(pair.certificate + pair.key)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(both)
-    return context
+def server_tls(pair: IssuedCertificate) -> ssl.SSLContext:
+    tls = ServerTls()
+    tls.load(pair.certificate + pair.key)
+    return tls.context
 
 
 def client_of(
@@ -239,17 +237,6 @@ async def test_unknown_host_name_is_reported_in_words() -> None:
         await fails(client, r"cannot connect to k8s.invalid:1: [A-Z]")
 
 
-@asynccontextmanager
-async def mute() -> AsyncIterator[int]:
-    """Accepts connections and sends nothing; yields its port."""
-
-    async def keep_open(*_: object) -> None:
-        await asyncio.get_running_loop().create_future()
-
-    async with listening(keep_open) as port:
-        yield port
-
-
 @pytest.fixture
 def full_port() -> Iterator[int]:
     with full_backlog() as port:
@@ -279,7 +266,7 @@ async def test_missing_tls_handshake_ends_at_the_handshake_timeout(
 ) -> None:
     assert dialer.HANDSHAKE_SECONDS == 10
     monkeypatch.setattr(dialer, "HANDSHAKE_SECONDS", 0.2)
-    async with mute() as port, client_of(f"https://localhost:{port}", pair) as client:
+    async with listening(silence) as port, client_of(f"https://localhost:{port}", pair) as client:
         await fails(client, r"no TLS handshake within 0.2 s")
 
 
@@ -297,7 +284,7 @@ async def test_unresponsive_proxy_ends_at_the_handshake_timeout(
 ) -> None:
     monkeypatch.setattr(dialer, "HANDSHAKE_SECONDS", 0.2)
     async with (
-        mute() as port,
+        listening(silence) as port,
         client_of("https://k8s.test:6443", pair, f"http://127.0.0.1:{port}") as client,
     ):
         await fails(client, r"through the proxy .*did not respond within 0.2 s")
@@ -308,7 +295,7 @@ async def test_no_descriptor_leaks_with_unresponsive_peers(
 ) -> None:
     """A watch, a request in flight, idle connections and one whose handshake hangs, all over TLS."""
     script = [answer(200, b"{}"), stream(), silence]
-    async with ScriptedHttpServer(script).running(server_tls) as server, mute() as port:
+    async with ScriptedHttpServer(script).running(server_tls) as server, listening(silence) as port:
         client = client_of(by_name(server), pair)
         hanging = client_of(f"https://localhost:{port}", pair)
         async with hanging, client:
