@@ -126,10 +126,7 @@ async def test_close_cancels_the_reload_and_the_credentials_stay_usable() -> Non
     assert await credentials.renew("Bearer 0", 0)
 
 
-@pytest.mark.parametrize(
-    ("error", "level"),
-    [(ConfigError("it failed"), "warning"), (ValueError("it failed"), "error")],
-)
+@cases("error level", expected=(ConfigError("no"), "warning"), bug=(ValueError("no"), "error"))
 async def test_failed_reload_is_logged_and_tried_again(error: Exception, level: str) -> None:
     failures = [error]
 

@@ -416,18 +416,12 @@ async def test_success_with_a_body_of_something_else_is_an_error(
         await server.client.list_page(LEASES)
 
 
-@pytest.mark.parametrize(
+@cases(
     "response",
-    [
-        pytest.param(answer(200), id="200"),
-        pytest.param(answer(204), id="204"),
-        pytest.param(
-            b"HTTP/1.1 101 X\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
-            b"Sec-WebSocket-Accept: another\r\n\r\n",
-            id="another-key",
-        ),
-    ],
-)
+    status_200=answer(200),
+    status_204=answer(204),
+    another_key=b"HTTP/1.1 101 X\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Accept: x\r\n\r\n",
+)  # fmt: skip
 async def test_a_stream_of_a_pod_requires_a_websocket(server: Server, response: bytes) -> None:
     server.default = response
     with pytest.raises(ConnectionFailed, match="instead of a WebSocket"):

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import pytest
+from support.cases import cases
 from support.certificates import issued
 from support.connections import listening
 from support.patience import PATIENCE_SECONDS
@@ -163,14 +164,12 @@ async def test_proxy_that_is_not_trusted_gets_no_credentials(
     assert proxy.heads == []
 
 
-@pytest.mark.parametrize(
-    ("reply", "words"),
-    [
-        pytest.param(b"HTTP/1.1 407 No\r\nContent-Length: 0\r\n\r\n", "status 407", id="407"),
-        pytest.param(b"HTTP/1.1 300 No\r\nContent-Length: 0\r\n\r\n", "status 300", id="300"),
-        pytest.param(b"SSH-2.0\r\n", "not valid HTTP", id="not-http"),
-        pytest.param(b"HTTP/1.1 200 OK\r\n\r\nhello", "sent data before", id="speaks-first"),
-    ],
+@cases(
+    "reply words",
+    status_407=(b"HTTP/1.1 407 No\r\nContent-Length: 0\r\n\r\n", "status 407"),
+    status_300=(b"HTTP/1.1 300 No\r\nContent-Length: 0\r\n\r\n", "status 300"),
+    not_http=(b"SSH-2.0\r\n", "not valid HTTP"),
+    speaks_first=(b"HTTP/1.1 200 OK\r\n\r\nhello", "sent data before"),
 )
 async def test_proxy_without_tunnel_is_named(
     pair: IssuedCertificate, reply: bytes, words: str

@@ -58,16 +58,14 @@ def tier(operator: str, *values: str) -> Json:
     return {"key": "tier", "operator": operator, **({"values": values} if values else {})}
 
 
-@pytest.mark.parametrize(
-    ("app", "requirements", "tiers"),
-    [
-        pytest.param("web", [tier("In", "a", "b")], "ab", id="in"),
-        pytest.param("web", [tier("NotIn", "a")], "bc-", id="not-in"),
-        pytest.param("web", [tier("Exists")], "abc", id="exists"),
-        pytest.param("", [tier("Exists")], "abc", id="no-values"),
-        pytest.param("", [tier("In", "a", "b"), tier("NotIn", "b")], "a", id="two-on-one-key"),
-        pytest.param("db", [tier("Exists")], "", id="other-value"),
-    ],
+@cases(
+    "app requirements tiers",
+    one_of=("web", [tier("In", "a", "b")], "ab"),
+    none_of=("web", [tier("NotIn", "a")], "bc-"),
+    exists=("web", [tier("Exists")], "abc"),
+    no_values=("", [tier("Exists")], "abc"),
+    two_on_one_key=("", [tier("In", "a", "b"), tier("NotIn", "b")], "a"),
+    other_value=("db", [tier("Exists")], ""),
 )
 async def test_pods_are_probed_that_match_every_requirement(
     app: str, requirements: list[Json], tiers: str

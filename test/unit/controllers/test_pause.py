@@ -27,9 +27,7 @@ class Annotated(NamedTuple):
 
 MARKER = Annotated(MARKERS, "web")
 POD = Annotated(PODS, "web-0")
-either = pytest.mark.parametrize(
-    "where", [pytest.param(MARKER, id="marker"), pytest.param(POD, id="pod")]
-)
+either = cases("where", marker=MARKER, pod=POD)
 
 
 async def annotate(api: Scene, where: Annotated, value: str | None = "true") -> None:

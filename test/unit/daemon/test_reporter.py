@@ -6,9 +6,9 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
-from prometheus_client import Counter
 from structlog.testing import capture_logs
 from support.cases import cases
+from support.metrics import counted
 from support.scripted_node import (
     BAD,
     OK,
@@ -30,7 +30,6 @@ from kruise_probe.api.v1alpha1 import (
     NodePodProbeStatus,
     stored_bytes,
 )
-from kruise_probe.daemon import metrics
 from kruise_probe.daemon.probers.prober import ProbeResult, Target, success
 
 SPEC = one(exec_probe())
@@ -74,12 +73,6 @@ def failing(node: ScriptedNode, error: Exception) -> list[float]:
 
     on_writes(node, fail)
     return tries
-
-
-def counted(metric: Counter) -> Callable[[], float]:
-    """How much the counter has grown since now."""
-    before = metric._value.get()
-    return lambda: metric._value.get() - before
 
 
 @cases(
@@ -174,7 +167,7 @@ async def test_a39_messages_are_shortened_for_a_spec_that_grows(node: ScriptedNo
     node.api.put(many(500))
     async with node.daemon(10):
         assert {len(each.message or "") for each in node.api.states().values()} == {1000}
-        shortened = counted(metrics.MESSAGES_SHORTENED)
+        shortened = counted("kruise_probe_messages_shortened_total")
         large = pod_of(probe_of(exec_probe("x" * 700_000)), name="large")
         node.api.put(NodePodProbeSpec((*(many(500).pod_probes or ()), large)))
         await asyncio.sleep(3)
@@ -196,8 +189,8 @@ async def test_failed_writes_back_off_and_send_the_newest_content(
 ) -> None:
     with capture_logs() as logs:
         async with node.daemon():
-            writes = counted(metrics.STATUS_WRITES)
-            failures = counted(metrics.STATUS_WRITE_FAILURES)
+            writes = counted("kruise_probe_status_writes_total")
+            failures = counted("kruise_probe_status_write_failures_total")
             node.probers.answer(BAD)
             tries = failing(node, error)
             await asyncio.sleep(100)

@@ -138,15 +138,6 @@ def test_order_of_the_stored_status_is_ignored() -> None:
     assert differs(whole("x", "y"), whole("y", "y"))
 
 
-def crowd(pods: int, probes: int) -> NodePodProbeSpec:
-    return spec_of(
-        *(
-            pod_of(*(probe_of(exec_probe(), f"m#{p}") for p in range(probes)), name=f"web-{n}")
-            for n in range(pods)
-        )
-    )
-
-
 def size_as_go_writes(value: object) -> int:
     text = msgspec.json.encode(value).decode()
     for character in "<>&\u2028\u2029":
@@ -164,7 +155,8 @@ messages = st.text(
 def test_a39_a_status_over_the_limit_has_shorter_messages_and_every_state(
     texts: list[str], room: int
 ) -> None:
-    spec = crowd(1, len(texts))
+    probes = (probe_of(exec_probe(), f"m#{n}") for n in range(len(texts)))
+    spec = spec_of(pod_of(*probes, name="web-0"))
     results = {key("web-0", f"m#{n}"): result(message=text) for n, text in enumerate(texts)}
     status = status_of(spec, results)
     bare = stored_bytes(status_of(spec, {k: result() for k in results}))

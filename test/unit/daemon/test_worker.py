@@ -3,9 +3,9 @@
 import asyncio
 
 import pytest
-from prometheus_client import REGISTRY
 from structlog.testing import capture_logs
 from support.cases import cases
+from support.metrics import counted
 from support.scripted_node import (
     BAD,
     OK,
@@ -27,8 +27,7 @@ def node() -> ScriptedNode:
     return ScriptedNode()
 
 
-def errors() -> float:
-    return REGISTRY.get_sample_value("kruise_probe_worker_errors_total") or 0.0
+ERRORS = "kruise_probe_worker_errors_total"
 
 
 # Schedule.
@@ -95,7 +94,7 @@ async def test_an_error_of_a_prober_is_counted_each_time_and_logged_again_after_
     node: ScriptedNode,
 ) -> None:
     node.api.put(one(exec_probe(period_seconds=5)))
-    before, failed = errors(), 0
+    errors, failed = counted(ERRORS), 0
     with capture_logs() as logs:
         async with node.daemon():
             node.containers.start()
@@ -107,7 +106,7 @@ async def test_an_error_of_a_prober_is_counted_each_time_and_logged_again_after_
                 node.probers.answer(OK)
                 await asyncio.sleep(10)
     assert failed >= 6
-    assert errors() - before == failed
+    assert errors() == failed
     assert [log["event"] for log in logs if log["log_level"] == "error"] == [
         "probe could not run",
         "probe could not run",
@@ -147,7 +146,7 @@ async def test_an_error_of_the_old_handler_is_dropped(node: ScriptedNode) -> Non
                 raise ZeroDivisionError("oops") from None
         return OK
 
-    before = errors()
+    errors = counted(ERRORS)
     node.probers.behaviour = behave
     node.api.put(one(exec_probe("old", period_seconds=300)))
     async with node.daemon():
@@ -156,7 +155,7 @@ async def test_an_error_of_the_old_handler_is_dropped(node: ScriptedNode) -> Non
         node.api.put(one(exec_probe("new", period_seconds=300)))
         await asyncio.sleep(100)
         assert node.api.state() == "Succeeded"
-    assert errors() == before
+    assert errors() == 0
 
 
 async def test_of_two_probes_with_one_key_the_first_runs(node: ScriptedNode) -> None:

@@ -169,16 +169,14 @@ async def test_c9_a_slow_streaming_list_with_events_is_not_cancelled(source: Sou
     assert len(source.requests) == 1
 
 
-@pytest.mark.parametrize(
+@cases(
     "error",
-    [
-        pytest.param(ConnectionFailed("refused"), id="refused-connection"),
-        pytest.param(Unauthorized("no"), id="401"),
-        pytest.param(Forbidden("no"), id="403"),
-        pytest.param(NotFound("no such resource"), id="404"),
-        pytest.param(TooManyRequests("later"), id="429"),
-        pytest.param(ServerError("storage is (re)initializing"), id="500"),
-    ],
+    no_connection=ConnectionFailed("refused"),
+    unauthorized=Unauthorized("no"),
+    forbidden=Forbidden("no"),
+    not_found=NotFound("no such resource"),
+    too_many_requests=TooManyRequests("later"),
+    server_error=ServerError("storage is (re)initializing"),
 )
 async def test_server_errors_do_not_disable_streaming(source: Source, error: Exception) -> None:
     source.on_watch = failing(*[error] * 2)
@@ -319,21 +317,19 @@ def outage(source: Source, error: Exception, *, times: int = 1) -> None:
 TOO_LARGE = ServerError("Too large resource version: 99, current: 12", code=504)
 
 
-@pytest.mark.parametrize(
-    ("fault", "within_seconds", "compacted", "lists"),
-    [
-        pytest.param(lambda s: s.black_hole(), 75, False, 1, id="no-data"),
-        pytest.param(lambda s: s.black_hole(), 80, True, 2, id="no-data-and-compaction"),
-        pytest.param(lambda s: outage(s, ConnectionFailed("no"), times=6), 80, False, 1, id="outage"),
-        pytest.param(lambda s: outage(s, TOO_LARGE, times=3), 20, False, 2, id="version-never-accepted"),
-        pytest.param(lambda s: s.drop_watches(TimeoutError()), 10, False, 1, id="timeout"),
-        pytest.param(lambda s: s.drop_watches(Unauthorized("expired")), 10, False, 1, id="401"),
-        pytest.param(lambda s: s.drop_watches(TooManyRequests("later")), 10, False, 1, id="429"),
-        pytest.param(lambda s: s.drop_watches(ServerError("etcd")), 10, False, 1, id="500"),
-        pytest.param(lambda s: s.drop_watches(Expired("too old")), 10, False, 2, id="410"),
-        pytest.param(lambda s: s.drop_watches(BadRequest("invalid version")), 10, False, 2, id="400"),
-    ],
-)  # fmt: skip
+@cases(
+    "fault within_seconds compacted lists",
+    no_data=(lambda s: s.black_hole(), 75, False, 1),
+    no_data_and_compaction=(lambda s: s.black_hole(), 80, True, 2),
+    outage=(lambda s: outage(s, ConnectionFailed("no"), times=6), 80, False, 1),
+    version_never_accepted=(lambda s: outage(s, TOO_LARGE, times=3), 20, False, 2),
+    timeout=(lambda s: s.drop_watches(TimeoutError()), 10, False, 1),
+    unauthorized=(lambda s: s.drop_watches(Unauthorized("expired")), 10, False, 1),
+    too_many_requests=(lambda s: s.drop_watches(TooManyRequests("later")), 10, False, 1),
+    server_error=(lambda s: s.drop_watches(ServerError("etcd")), 10, False, 1),
+    expired=(lambda s: s.drop_watches(Expired("too old")), 10, False, 2),
+    bad_request=(lambda s: s.drop_watches(BadRequest("invalid version")), 10, False, 2),
+)
 async def test_c1_changes_during_a_fault_are_not_lost_and_only_an_invalid_version_causes_a_list(
     source: Source,
     fault: Callable[[Source], None],

@@ -312,13 +312,11 @@ async def test_after_a_refusal_the_rest_is_discarded_for_a_second(sent: bytes, s
         assert client.lost
 
 
-@pytest.mark.parametrize(
+@cases(
     "sent",
-    [
-        pytest.param(b"GET /a HTTP/1.0\r\n\r\n", id="http-1.0"),
-        pytest.param(GET[:-2] + b"Connection: x\r\nConnection: y, Close\r\n\r\n", id="close"),
-        pytest.param(GET[:-2] + b"Upgrade: h2c\r\nConnection: Upgrade\r\n\r\n", id="upgrade"),
-    ],
+    http_1_0=b"GET /a HTTP/1.0\r\n\r\n",
+    close=GET[:-2] + b"Connection: x\r\nConnection: y, Close\r\n\r\n",
+    upgrade=GET[:-2] + b"Upgrade: h2c\r\nConnection: Upgrade\r\n\r\n",
 )
 async def test_some_requests_close_the_connection(sent: bytes) -> None:
     async with serving(echo) as served:

@@ -52,16 +52,14 @@ async def test_command_that_hangs_fails_at_its_timeout(
     assert effective <= looptime <= effective + 1
 
 
-@pytest.mark.parametrize(
-    ("error", "reason"),
-    [
-        (ExecImpossible("no such file"), "ExecImpossible"),
-        (ExecOutputTooLarge(), "ExecOutputTooLarge"),
-        (ContainerNotRunning("exited"), "ContainerNotRunning"),
-        (ContainerNotFound("gone"), "ContainerNotCreated"),
-        (RuntimeUnavailable("away"), "RuntimeUnavailable"),
-        (RuntimeFailure("odd"), "ExecImpossible"),
-    ],
+@cases(
+    "error reason",
+    no_program=(ExecImpossible("no such file"), "ExecImpossible"),
+    too_much_output=(ExecOutputTooLarge(), "ExecOutputTooLarge"),
+    exited=(ContainerNotRunning("exited"), "ContainerNotRunning"),
+    no_container=(ContainerNotFound("gone"), "ContainerNotCreated"),
+    no_runtime=(RuntimeUnavailable("away"), "RuntimeUnavailable"),
+    another=(RuntimeFailure("odd"), "ExecImpossible"),
 )
 async def test_command_that_cannot_run_gives_no_result(error: RuntimeFailure, reason: str) -> None:
     with pytest.raises(CouldNotProbe) as caught:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.cases import cases
 from support.flood_servers import flooding
 from support.scripted_server import answering, self_signed, serving
 
@@ -75,9 +76,7 @@ DRIPS = {
 }
 
 
-@pytest.mark.parametrize(
-    ("probe", "how", "start"), [pytest.param(*each, id=name) for name, each in DRIPS.items()]
-)
+@cases("probe how start", **DRIPS)
 async def test_e2_slow_responses_end_with_the_timeout(
     probe: Callable[..., Coroutine[Any, Any, ProbeResult]], how: str | None, start: bytes
 ) -> None:

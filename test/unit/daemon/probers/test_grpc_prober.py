@@ -72,14 +72,12 @@ async def probe(
     return await prober.run(POD)
 
 
-@pytest.mark.parametrize(
-    ("service", "result"),
-    [
-        (None, success("service healthy")),
-        ("", success("service healthy")),
-        ("down", failure('service unhealthy (responded with "NOT_SERVING")')),
-        ("unclear", failure('service unhealthy (responded with "UNKNOWN")')),
-    ],
+@cases(
+    "service result",
+    absent=(None, success("service healthy")),
+    empty=("", success("service healthy")),
+    down=("down", failure('service unhealthy (responded with "NOT_SERVING")')),
+    unclear=("unclear", failure('service unhealthy (responded with "UNKNOWN")')),
 )
 async def test_the_state_of_the_service_decides(service: str | None, result: ProbeResult) -> None:
     servicer = Scripted()
@@ -92,13 +90,11 @@ async def test_the_state_of_the_service_decides(service: str | None, result: Pro
 RPC_FAILED = "error: health rpc probe failed: rpc error: code = "
 
 
-@pytest.mark.parametrize(
-    ("code", "text", "message"),
-    [
-        (grpc.StatusCode.NOT_FOUND, "no" * 300, RPC_FAILED + "NotFound desc = no"),
-        (grpc.StatusCode.PERMISSION_DENIED, "größer", RPC_FAILED + "PermissionDenied desc = größer"),
-        (grpc.StatusCode.DEADLINE_EXCEEDED, "", "timeout: health rpc did not complete within 20s"),
-    ],
+@cases(
+    "code text message",
+    not_found=(grpc.StatusCode.NOT_FOUND, "no" * 300, RPC_FAILED + "NotFound desc = no"),
+    denied=(grpc.StatusCode.PERMISSION_DENIED, "größer", RPC_FAILED + "PermissionDenied desc = größer"),
+    late=(grpc.StatusCode.DEADLINE_EXCEEDED, "", "timeout: health rpc did not complete within 20s"),
 )  # fmt: skip
 async def test_a_server_that_refuses_fails_with_its_code(
     code: grpc.StatusCode, text: str, message: str

@@ -29,14 +29,12 @@ def tcp(port: int | str = 80, host: str | None = None) -> Probe:
     return Probe(tcp_socket=TCPSocketAction(port=port, host=host))
 
 
-@pytest.mark.parametrize(
-    ("probe", "reason"),
-    [
-        (http("127.0.0.2"), "HostNotAllowed: httpGet.host is "),
-        (http("127.0.0.1"), "HostNotAllowed: httpGet.host is "),
-        (tcp(host="evil.example"), "HostNotAllowed: tcpSocket.host is "),
-        (Probe(), "InvalidProbe: "),
-    ],
+@cases(
+    "probe reason",
+    another_host=(http("127.0.0.2"), "HostNotAllowed: httpGet.host is "),
+    its_own_address=(http("127.0.0.1"), "HostNotAllowed: httpGet.host is "),
+    tcp=(tcp(host="evil.example"), "HostNotAllowed: tcpSocket.host is "),
+    no_handler=(Probe(), "InvalidProbe: "),
 )
 async def test_probe_that_must_not_run_fails_with_the_reason(probe: Probe, reason: str) -> None:
     result = await selected(probe).run(POD)

@@ -9,6 +9,7 @@ from contextlib import closing
 from typing import Any
 
 import pytest
+from support.cases import cases
 from support.patience import PATIENCE_SECONDS
 from support.scripted_server import serving, silent
 from support.sockets import full_backlog, time_waits
@@ -114,9 +115,10 @@ async def test_a_server_that_resets_at_once_has_accepted() -> None:
         await server.until_ended(1)
 
 
-@pytest.mark.parametrize(
-    ("code", "text"),
-    [(errno.EHOSTUNREACH, "no route to host"), (errno.EACCES, "permission denied")],
+@cases(
+    "code text",
+    no_route=(errno.EHOSTUNREACH, "no route to host"),
+    refused=(errno.EACCES, "permission denied"),
 )
 async def test_connection_that_fails_later_has_its_reason(code: int, text: str) -> None:
     class Unreachable(socket.socket):
