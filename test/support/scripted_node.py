@@ -139,17 +139,17 @@ class FakeContainers(ContainerWatcher):
         self._changed()
         return view.id
 
-    def stop(self, pod: str = "pod", container: str = "main") -> None:
-        key = (f"uid-{pod}", container)
-        self._shown[key] = msgspec.structs.replace(self._shown[key], state=ContainerState.EXITED)
-        self._changed()
-
-    def lose(self, problem: str, pod: str = "pod", container: str = "main") -> None:
-        """The runtime lists the container, and its status call fails."""
-        key = (f"uid-{pod}", container)
-        self._shown[key] = msgspec.structs.replace(
-            self._shown[key], state=ContainerState.UNKNOWN, problem=problem
-        )
+    def stop(
+        self,
+        pod: str = "pod",
+        container: str = "main",
+        state: ContainerState = ContainerState.EXITED,
+        problem: str = "",
+    ) -> None:
+        """The container no longer runs, or its status call fails with this problem."""
+        shown = self._shown[f"uid-{pod}", container]
+        changed = msgspec.structs.replace(shown, state=state, problem=problem)
+        self._shown[f"uid-{pod}", container] = changed
         self._changed()
 
     def remove(self, pod: str = "pod", container: str = "main") -> None:
@@ -262,7 +262,6 @@ class FakeNodeApi:
         self.lease: dict[str, Any] | None = None
         self.lease_writes: list[float] = []
         self._version = 100
-        self._written = asyncio.Event()
         self._handlers: list[EventHandler[NodePodProbe]] = []
 
     @property
@@ -281,13 +280,6 @@ class FakeNodeApi:
     def state(self, name: str = "pod/marker#probe") -> str | None:
         found = self.states().get(name)
         return str(found.state) if found else None
-
-    async def until(self, state: str, name: str = "pod/marker#probe") -> float:
-        """Wait for a write with this state; return its loop time."""
-        while self.state(name) != state:
-            self._written.clear()
-            await self._written.wait()
-        return loop_time()
 
     def message(self, name: str = "pod/marker#probe") -> str:
         return self.states()[name].message or ""
@@ -395,7 +387,6 @@ class FakeNodeApi:
         status = msgspec.convert(body["status"], NodePodProbeStatus)
         self.writes.append(StatusWrite(loop_time(), status))
         changed = msgspec.structs.replace(self.object, status=status)
-        self._written.set()
         return self._store(changed, watched_after=self.watch_seconds)
 
     def _patch_lease(self, body: bytes) -> Any:

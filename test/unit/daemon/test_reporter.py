@@ -268,8 +268,8 @@ async def test_without_the_right_to_update_results_are_written_as_patches(
         raise Forbidden("cannot update nodepodprobes/status")
 
     monkeypatch.setattr(node.api, "replace_for_metadata", forbidden)
-    async with node.daemon():
-        assert await node.api.until("Succeeded") <= 10
+    async with node.daemon(10):
+        assert node.api.state() == "Succeeded"
 
 
 async def test_write_that_hangs_is_cancelled_and_retried(node: ScriptedNode) -> None:

@@ -6,11 +6,10 @@ from datetime import datetime
 
 import msgspec
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from prometheus_client import REGISTRY, generate_latest
 from structlog.testing import capture_logs
 from support.cases import cases
+from support.marker_table import INVALID
 from support.metrics import counted
 from support.scripted_node import (
     BAD,
@@ -27,12 +26,7 @@ from support.scripted_node import (
 )
 
 from kruise_probe.api.core import (
-    ExecAction,
-    GRPCAction,
-    HTTPGetAction,
-    HTTPHeader,
     Probe,
-    TCPSocketAction,
 )
 from kruise_probe.api.meta import OwnerReference
 from kruise_probe.api.v1alpha1 import ContainerProbe, NodePodProbeSpec, PodProbe
@@ -289,63 +283,33 @@ async def test_the_last_results_are_written_at_the_end(node: ScriptedNode) -> No
 # Malformed objects.
 
 
-numbers = st.none() | st.sampled_from([-(2**63), -1, 0, 1, 2, 2**31, 2**63 - 1])
-ports = st.integers(-5, 70_000) | st.text(max_size=20)
-texts = st.none() | st.text(max_size=20)
-probes = st.builds(
-    Probe,
-    exec=st.none() | st.builds(ExecAction, st.none() | st.lists(st.text(max_size=5)).map(tuple)),
-    http_get=st.none()
-    | st.builds(
-        HTTPGetAction,
-        port=ports,
-        path=texts,
-        host=texts,
-        scheme=texts,
-        http_headers=st.none()
-        | st.lists(st.builds(HTTPHeader, st.text(max_size=5), st.text(max_size=5))).map(tuple),
-    ),
-    tcp_socket=st.none() | st.builds(TCPSocketAction, port=ports, host=texts),
-    grpc=st.none() | st.builds(GRPCAction, port=st.integers(-5, 70_000), service=texts, mode=texts),
-    initial_delay_seconds=numbers,
-    timeout_seconds=numbers,
-    period_seconds=numbers,
-    success_threshold=numbers,
-    failure_threshold=numbers,
-)
-pods = st.builds(
-    PodProbe,
-    name=st.sampled_from(["pod", "", "\x00"]),
-    namespace=st.sampled_from(["default", ""]),
-    uid=st.sampled_from(["uid-pod", "", "x"]),
-    ip=st.sampled_from(["", "127.0.0.9", "nonsense", "::1"]),
-    probes=st.none()
-    | st.lists(
-        st.builds(
-            ContainerProbe,
-            name=st.sampled_from(["m#p", "", "#", "p", "m#p#q"]),
-            container_name=st.sampled_from(["main", ""]),
-            probe=probes,
-        ),
-        max_size=5,
-    ).map(tuple),
-)
+FIELDS = ("initial_delay_seconds", "timeout_seconds", "period_seconds", "success_threshold", "failure_threshold")  # fmt: skip
+NUMBERS = (-(2**63), -1, 0, 2**31, 2**63 - 1)
+STRANGE = ("", "\x00", "#", "m#", "m#p#q", "nonsense", "::1")
 
 
-@settings(max_examples=60, deadline=None)
-@given(st.lists(st.lists(pods, max_size=4), min_size=1, max_size=4))
-async def test_no_malformed_object_stops_the_daemon_or_another_probe(
-    specs: list[list[PodProbe]],
-) -> None:
-    node = ScriptedNode()
+def malformed_pods() -> list[PodProbe]:
+    """A pod with the probes of all invalid markers, and pods whose names, addresses and containers are of any text."""
+    wires = [each for row in INVALID for each in row.spec.get("probes") or ()]
+    probes = [msgspec.convert(each["probe"], Probe) for each in wires if "probe" in each]
+    probes += [exec_probe("check", **{field: number}) for field in FIELDS for number in NUMBERS]
+    invalid = [probe_of(each, f"m#{number}") for number, each in enumerate(probes)]
+    strange = [ContainerProbe(each, each, exec_probe()) for each in STRANGE]
+    pods = [PodProbe(each, each, each, each, (*strange, *strange)) for each in STRANGE]
+    return [pod_of(*invalid), PodProbe("none", "default", "uid-none", "", None), *pods]
+
+
+async def test_no_malformed_object_stops_the_daemon_or_another_probe(node: ScriptedNode) -> None:
     sound = pod_of(probe_of(exec_probe("sound")), name="sound")
     node.containers.start()
     node.containers.start("sound")
     async with node.daemon():
-        for spec in specs:
-            node.api.put(spec_of(*spec, sound))
+        for pod in malformed_pods():
+            node.api.put(spec_of(pod, sound))
             await asyncio.sleep(3.2)
             assert node.api.state("sound/marker#probe") == "Succeeded"
+        node.api.put(spec_of(*malformed_pods(), sound))
+        await asyncio.sleep(3.2)
         node.api.put(spec_of(sound))
         await asyncio.sleep(3)
         assert list(node.api.states()) == ["sound/marker#probe"]

@@ -24,6 +24,7 @@ from support.scripted_node import (
 )
 
 from kruise_probe.api.core import ExecAction, GRPCAction, HTTPGetAction, Probe, TCPSocketAction
+from kruise_probe.daemon.cri.runtime import ContainerState
 from kruise_probe.daemon.places import EXECS, SOCKETS, Places, Tenant
 from kruise_probe.daemon.probers.prober import CouldNotProbe, ProbeResult, Reason
 
@@ -65,7 +66,7 @@ def back(node: ScriptedNode) -> None:
 
 
 def lose(node: ScriptedNode) -> None:
-    node.containers.lose("no response")
+    node.containers.stop(state=ContainerState.UNKNOWN, problem="no response")
 
 
 def edit(probe: Probe | None = None, command: str = "check", **fields: int) -> Action:
