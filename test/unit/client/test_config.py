@@ -349,6 +349,7 @@ def _config(**changes: Any) -> Callable[[Path], tuple[str | None, dict[str, str]
 
 ERRORS = {
     "no-configuration": (_no_service_account, "set --kubeconfig"),
+    "pod-without-token": (lambda tmp_path: (None, POD_ENVIRON | {"HOME": str(tmp_path)}), "automountServiceAccountToken"),
     "missing-file": (lambda tmp_path: (str(tmp_path / "no"), {}), "does not exist; correct"),
     "missing-file-of-variable": (lambda tmp_path: (None, {"KUBECONFIG": str(tmp_path / "no")}), r"\$KUBECONFIG .*no: does not exist"),
     "folder": (lambda tmp_path: (str(tmp_path), {}), "cannot be read"),
@@ -451,11 +452,6 @@ async def test_without_the_address_of_the_service_the_account_is_not_used(
     environ = {name: POD_ENVIRON[name], "HOME": str(account)}
     with pytest.raises(ConfigError, match=r"or \$KUBERNETES_SERVICE_PORT is not set"):
         load_config(None, environ)
-
-
-async def test_pod_without_token_explains_automount(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="automountServiceAccountToken"):
-        load_config(None, POD_ENVIRON | {"HOME": str(tmp_path)})
 
 
 def test_pod_does_not_import_the_official_package(account: Path) -> None:

@@ -173,13 +173,11 @@ def by(field: str, of: Iterable[Group]) -> dict[str, list[Group]]:
 
 
 @given(groups, budgets)
-def test_shares_never_exceed_the_budget(of: list[Group], budget: int) -> None:
-    assert size(of, divided(of, budget)) <= budget
-
-
-@given(groups, budgets)
-def test_no_group_that_fits_is_left_out(of: list[Group], budget: int) -> None:
+def test_shares_fill_the_budget_and_no_group_that_fits_is_left_out(
+    of: list[Group], budget: int
+) -> None:
     kept = divided(of, budget)
+    assert size(of, kept) <= budget
     for each in of:
         if (each.uid, each.marker) not in kept:
             assert size(of, {*kept, (each.uid, each.marker)}) > budget
@@ -212,30 +210,24 @@ def test_the_rest_is_given_to_pods_in_turns() -> None:
     assert {each for each in kept if each[1] != "small"} == {("pod-1", "large"), ("pod-2", "large")}
 
 
+def assert_has_share(mine: list[Group], kept: Kept, share: int) -> None:
+    """All that fits into the share, or as much as fits within one group."""
+    if size(mine) <= share:
+        assert size(mine, kept) == size(mine)
+    else:
+        assert size(mine, kept) > share - LARGEST - POD_BYTES
+
+
 @given(groups, budgets)
-def test_a_namespace_gets_its_equal_share_within_one_group(of: list[Group], budget: int) -> None:
+def test_namespaces_and_their_pods_have_equal_shares(of: list[Group], budget: int) -> None:
     kept = divided(of, budget)
     namespaces = by("namespace", of)
     for mine in namespaces.values():
         share = budget // len(namespaces)
-        if size(mine) <= share:
-            assert size(mine, kept) == size(mine)
-        else:
-            assert size(mine, kept) > share - LARGEST - POD_BYTES
-
-
-@given(groups, budgets)
-def test_a_pod_gets_its_equal_share_of_its_namespace(of: list[Group], budget: int) -> None:
-    kept = divided(of, budget)
-    namespaces = by("namespace", of)
-    for mine in namespaces.values():
+        assert_has_share(mine, kept, share)
         pods = by("uid", mine)
-        share = min(size(mine), budget // len(namespaces)) // len(pods)
         for its in pods.values():
-            if size(its) <= share:
-                assert size(its, kept) == size(its)
-            else:
-                assert size(its, kept) > share - LARGEST - POD_BYTES
+            assert_has_share(its, kept, min(size(mine), share) // len(pods))
 
 
 @given(groups, budgets, st.randoms())

@@ -90,15 +90,6 @@ def test_without_a_state_conditions_of_others_are_kept() -> None:
     assert mark(pod(conditions=[condition_wire(C)]), claims(), {}, stale="expired") is None
 
 
-def test_an_unknown_result_replaces_the_reason() -> None:
-    there = pod(conditions=[condition_wire(C, "Unknown", reason="ProbeDaemonStale")])
-    changes = mark(there, claims(), states(state(state="Unknown")))
-    assert changes is not None
-    (condition,) = changes.conditions
-    assert (condition.status, condition.reason) == ("Unknown", "")
-    assert condition.last_transition_time is None
-
-
 def test_a_pod_without_labels_and_annotations_is_marked() -> None:
     bare = decoded({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "main"}]}})
     policy = policy_wire("Succeeded", {"ok": "1"}, {"why": "idle"})
@@ -154,9 +145,14 @@ def test_a_condition_of_a_reserved_gate_is_not_written() -> None:
     assert mark(gated("InPlaceUpdateReady"), claims_of(()), {}) is None
 
 
-def test_a_gate_that_is_probed_again_loses_reason_probe_removed() -> None:
-    there = gated(C, reason="ProbeRemoved")
-    changes = mark(there, claims(), states(state()))
+@cases(
+    "shown result",
+    of_a_stale_daemon=({"status": "Unknown", "reason": "ProbeDaemonStale"}, "Unknown"),
+    of_a_removed_probe=({"reason": "ProbeRemoved"}, "Succeeded"),
+)
+def test_a_result_replaces_a_reason(shown: dict[str, str], result: str) -> None:
+    there = gated(C, **shown)
+    changes = mark(there, claims(), states(state(state=result)))
     assert changes is not None
     body = msgspec.json.decode(encode_patch(there, changes))
     assert body["status"]["conditions"][0]["reason"] is None

@@ -91,142 +91,146 @@ class Unflushed(io.TextIOWrapper):
         super().__init__(self.file)
 
 
-class TestInProcess:
-    """The same rules in the process of the tests, where the exit of the process raises SystemExit."""
+# In the process of the tests, where the exit of the process raises SystemExit.
 
-    @pytest.fixture(autouse=True)
-    def restored(self, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-        monkeypatch.setattr(process, "os", SimpleNamespace(_exit=sys.exit))
-        thresholds, tls_buffer = gc.get_threshold(), SSLProtocol.max_size
-        handlers = {each: signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGINT)}
-        yield
-        for each, handler in handlers.items():
-            signal.signal(each, handler)
-        gc.set_threshold(*thresholds)
-        gc.unfreeze()
-        SSLProtocol.max_size = tls_buffer
 
-    def test_main_that_ends_returns(self) -> None:
-        ended: list[bool] = []
+@pytest.fixture(autouse=True)
+def restored(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(process, "os", SimpleNamespace(_exit=sys.exit))
+    thresholds, tls_buffer = gc.get_threshold(), SSLProtocol.max_size
+    handlers = {each: signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGINT)}
+    yield
+    for each, handler in handlers.items():
+        signal.signal(each, handler)
+    gc.set_threshold(*thresholds)
+    gc.unfreeze()
+    SSLProtocol.max_size = tls_buffer
 
-        async def main() -> None:
-            ended.append(True)
 
-        with capture_logs() as logs:
-            run_until_signalled(main(), program="test")
-        assert ended
-        assert [each["event"] for each in logs] == ["stopped"]
-        assert (gc.get_threshold()[0], SSLProtocol.max_size) == (10_000, 32 * 1024)
+def test_main_that_ends_returns() -> None:
+    ended: list[bool] = []
 
-    @cases(
-        "error raised",
-        fatal=(FatalError("port taken"), FatalError),
-        in_a_group=(ExceptionGroup("", [FatalError("port taken")]), FatalError),
-        group=(ExceptionGroup("port taken", [KeyError("x")]), ExceptionGroup),
-        other=(ValueError("port taken"), ValueError),
-        cancelled=(asyncio.CancelledError("port taken"), asyncio.CancelledError),
-    )
-    def test_error_of_main_is_raised(
-        self, error: BaseException, raised: type[BaseException]
-    ) -> None:
-        async def main() -> None:
-            raise error
+    async def main() -> None:
+        ended.append(True)
 
-        with pytest.raises(raised, match="port taken"):
-            run_until_signalled(main(), program="test")
+    with capture_logs() as logs:
+        run_until_signalled(main(), program="test")
+    assert ended
+    assert [each["event"] for each in logs] == ["stopped"]
+    assert (gc.get_threshold()[0], SSLProtocol.max_size) == (10_000, 32 * 1024)
 
-    @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-    def test_signal_cancels_main(self, number: signal.Signals) -> None:
-        async def main() -> None:
-            signal.raise_signal(number)
+
+@cases(
+    "error raised",
+    fatal=(FatalError("port taken"), FatalError),
+    in_a_group=(ExceptionGroup("", [FatalError("port taken")]), FatalError),
+    group=(ExceptionGroup("port taken", [KeyError("x")]), ExceptionGroup),
+    other=(ValueError("port taken"), ValueError),
+    cancelled=(asyncio.CancelledError("port taken"), asyncio.CancelledError),
+)
+def test_error_of_main_is_raised(error: BaseException, raised: type[BaseException]) -> None:
+    async def main() -> None:
+        raise error
+
+    with pytest.raises(raised, match="port taken"):
+        run_until_signalled(main(), program="test")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_signal_cancels_main(number: signal.Signals) -> None:
+    async def main() -> None:
+        signal.raise_signal(number)
+        await asyncio.Event().wait()
+
+    with capture_logs() as logs:
+        run_until_signalled(main(), program="test")
+    assert [each["event"] for each in logs] == ["stopping", "stopped"]
+    assert logs[0]["signal"] == number.name
+
+
+@cases(
+    "first second code",
+    sigterm_twice=(signal.SIGTERM, signal.SIGTERM, None),
+    sigterm_after_sigint=(signal.SIGINT, signal.SIGTERM, None),
+    sigint_after_sigterm=(signal.SIGTERM, signal.SIGINT, 130),
+    sigint_twice=(signal.SIGINT, signal.SIGINT, 130),
+)
+def test_only_a_second_sigint_interrupts_the_release(
+    first: signal.Signals, second: signal.Signals, code: int | None
+) -> None:
+    released: list[str] = []
+
+    async def main() -> None:
+        signal.raise_signal(first)
+        try:
             await asyncio.Event().wait()
+        finally:
+            signal.raise_signal(second)
+            await asyncio.sleep(0.05)
+            released.append("lease")
 
-        with capture_logs() as logs:
+    if code is None:
+        run_until_signalled(main(), program="test")
+    else:
+        with pytest.raises(SystemExit) as exited:
             run_until_signalled(main(), program="test")
-        assert [each["event"] for each in logs] == ["stopping", "stopped"]
-        assert logs[0]["signal"] == number.name
+        assert exited.value.code == code
+    assert released == ["lease"] * (code is None)
 
-    @cases(
-        "first second code",
-        sigterm_twice=(signal.SIGTERM, signal.SIGTERM, None),
-        sigterm_after_sigint=(signal.SIGINT, signal.SIGTERM, None),
-        sigint_after_sigterm=(signal.SIGTERM, signal.SIGINT, 130),
-        sigint_twice=(signal.SIGINT, signal.SIGINT, 130),
-    )
-    def test_only_a_second_sigint_interrupts_the_release(
-        self, first: signal.Signals, second: signal.Signals, code: int | None
-    ) -> None:
-        released: list[str] = []
 
-        async def main() -> None:
-            signal.raise_signal(first)
+def test_an_error_during_the_stop_is_logged() -> None:
+    async def main() -> None:
+        async with asyncio.TaskGroup():
+            signal.raise_signal(signal.SIGTERM)
             try:
                 await asyncio.Event().wait()
             finally:
-                signal.raise_signal(second)
-                await asyncio.sleep(0.05)
-                released.append("lease")
+                raise OSError("disk full")
 
-        if code is None:
-            run_until_signalled(main(), program="test")
-        else:
-            with pytest.raises(SystemExit) as exited:
-                run_until_signalled(main(), program="test")
-            assert exited.value.code == code
-        assert released == ["lease"] * (code is None)
+    with capture_logs() as logs:
+        run_until_signalled(main(), program="test")
+    assert [each["event"] for each in logs] == ["stopping", "failed while stopping", "stopped"]
+    assert logs[1]["error"] == "OSError('disk full')"
 
-    def test_an_error_during_the_stop_is_logged(self) -> None:
-        async def main() -> None:
-            async with asyncio.TaskGroup():
-                signal.raise_signal(signal.SIGTERM)
-                try:
-                    await asyncio.Event().wait()
-                finally:
-                    raise OSError("disk full")
 
-        with capture_logs() as logs:
-            run_until_signalled(main(), program="test")
-        assert [each["event"] for each in logs] == ["stopping", "failed while stopping", "stopped"]
-        assert logs[1]["error"] == "OSError('disk full')"
+@cases(
+    "error code message",
+    end=(None, 0, b""),
+    failure=(FatalError("port taken"), 1, b"test: port taken\n"),
+)
+def test_process_exits_if_main_leaves_tasks(
+    error: Exception | None,
+    code: int,
+    message: bytes,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The exit skips the interpreter's own flush."""
+    output, errors = Unflushed(), Unflushed()
+    monkeypatch.setattr(sys, "stdout", output)
+    monkeypatch.setattr(sys, "stderr", errors)
+    left: list[asyncio.Task[bool]] = []
 
-    @cases(
-        "error code message",
-        end=(None, 0, b""),
-        failure=(FatalError("port taken"), 1, b"test: port taken\n"),
-    )
-    def test_process_exits_if_main_leaves_tasks(
-        self,
-        error: Exception | None,
-        code: int,
-        message: bytes,
-        monkeypatch: pytest.MonkeyPatch,
-    ) -> None:
-        """The exit skips the interpreter's own flush."""
-        output, errors = Unflushed(), Unflushed()
-        monkeypatch.setattr(sys, "stdout", output)
-        monkeypatch.setattr(sys, "stderr", errors)
-        left: list[asyncio.Task[bool]] = []
+    async def main() -> None:
+        left.append(asyncio.create_task(asyncio.Event().wait()))
+        sys.stdout.write("result\n")
+        if error:
+            raise error
 
-        async def main() -> None:
-            left.append(asyncio.create_task(asyncio.Event().wait()))
-            sys.stdout.write("result\n")
-            if error:
-                raise error
+    with capture_logs(), pytest.raises(SystemExit) as exited:
+        run_until_signalled(main(), program="test")
+    assert exited.value.code == code
+    assert (output.file.getvalue(), errors.file.getvalue()) == (b"result\n", message)
 
-        with capture_logs(), pytest.raises(SystemExit) as exited:
-            run_until_signalled(main(), program="test")
-        assert exited.value.code == code
-        assert (output.file.getvalue(), errors.file.getvalue()) == (b"result\n", message)
 
-    def test_objects_from_before_the_start_are_not_scanned_again(self) -> None:
-        class Cycle:
-            def __init__(self) -> None:
-                self.itself = self
+def test_objects_from_before_the_start_are_not_scanned_again() -> None:
+    class Cycle:
+        def __init__(self) -> None:
+            self.itself = self
 
-        garbage = weakref.ref(Cycle())
-        gc.disable()
-        tune_garbage_collector()
-        gc.enable()
-        assert garbage() is None, "garbage is not kept forever"
-        assert gc.get_freeze_count() > 0
-        assert gc.get_threshold()[:2] == (10_000, 20)
+    garbage = weakref.ref(Cycle())
+    gc.disable()
+    tune_garbage_collector()
+    gc.enable()
+    assert garbage() is None, "garbage is not kept forever"
+    assert gc.get_freeze_count() > 0
+    assert gc.get_threshold()[:2] == (10_000, 20)
