@@ -8,6 +8,8 @@ from contract.contract_rows import normalised
 from contract.history_steps import CLUSTER_SCOPED, HistoryStep
 from support.wire import Json
 
+METHODS = {"get": "GET", "list": "GET", "create": "POST", "update": "PUT", "patch": "PATCH"}
+
 
 @dataclass
 class HistoryClient:
@@ -15,129 +17,77 @@ class HistoryClient:
 
     Attributes:
         since: the resource version at the beginning of the history.
+        seen: the versions of each object, by its path.
     """
 
     api: Api
     since: str
     seen: dict[str, list[Json]] = field(default_factory=dict)
-    requests: int = 0
 
-    def name_of(self, step: HistoryStep) -> str:
-        prefixed = step.kind in CLUSTER_SCOPED and step.name
-        return f"{self.api.namespace}-{step.name}" if prefixed else step.name
+    def path(self, kind: str, name: str = "") -> str:
+        return self.api.path(kind, self.name_of(kind, name) if name else "")
 
-    def path(self, step: HistoryStep, *, named: bool = True) -> str:
-        path = self.api.path(step.kind, self.name_of(step) if named else "")
-        return f"{path}/{step.subresource}" if step.subresource else path
+    def name_of(self, kind: str, name: str) -> str:
+        return f"{self.api.namespace}-{name}" if kind in CLUSTER_SCOPED else name
 
-    async def send(self, step: HistoryStep) -> Any:
+    async def send(self, step: HistoryStep) -> Json:
         """The answer, normalised."""
         query = dict(step.query)
         if step.kind in CLUSTER_SCOPED and step.verb == "list":
-            query["labelSelector"] = ",".join(
-                filter(None, [f"contract={self.api.unique}", query.get("labelSelector")])
-            )
-        method, named, body_of = {
-            "get": ("GET", True, _as_is),
-            "list": ("GET", False, _as_is),
-            "create": ("POST", False, self._named),
-            "update": ("PUT", True, self._updated),
-            "patch": ("PATCH", True, self._preconditioned),
-            "delete": ("DELETE", True, _as_is),
-        }[step.verb]
-        self.requests += 1
+            own = f"contract={self.api.unique}"
+            query["labelSelector"] = ",".join(filter(None, (own, query.get("labelSelector"))))
+        path = self.path(step.kind, "" if step.verb == "create" else step.name)
+        body = self._body(
+            step, self.seen.get(self.path(step.kind, step.name)) or [{"metadata": {}}]
+        )
         answer = await self.api.send(
-            method,
-            self.path(step, named=named),
-            self._filled(body_of(step)),
+            METHODS.get(step.verb, "DELETE"),
+            f"{path}/{step.subresource}" if step.subresource else path,
+            _in_namespace(body, self.api.namespace),
             content_type=step.form,
             **query,
         )
-        if named or step.verb == "create":
-            self._remember(step, answer.body)
+        if step.name and answer.body.get("metadata", {}).get("uid"):
+            self.seen.setdefault(self.path(step.kind, step.name), []).append(answer.body)
         return normal_answer(answer, self.api)
 
-    def _remember(self, step: HistoryStep, body: Json) -> None:
-        if body.get("metadata", {}).get("uid"):
-            self.seen.setdefault(self.path(HistoryStep("get", step.kind, step.name)), []).append(
-                body
-            )
-
-    def _known(self, step: HistoryStep, which: str) -> Json:
-        seen = self.seen.get(self.path(HistoryStep("get", step.kind, step.name))) or [
-            {"metadata": {}}
-        ]
-        return seen[0] if which == "stale" else seen[-1]
-
-    def _named(self, step: HistoryStep) -> Any:
-        body = dict(step.body or {})
-        body["metadata"] = {**(body.get("metadata") or {}), "name": self.name_of(step)}
-        return self._owned(step, body)
-
-    def _owned(self, step: HistoryStep, body: Json) -> Json:
-        """Objects without a namespace have a label of the test, by which they are found."""
-        if step.kind in CLUSTER_SCOPED:
-            labels = body["metadata"].get("labels") or {}
-            body["metadata"] = {
-                **body["metadata"],
-                "labels": {**labels, "contract": self.api.unique},
-            }
-        return body
-
-    def _updated(self, step: HistoryStep) -> Any:
-        known = self._known(step, "current")
-        body = {
-            **known,
-            **{key: each for key, each in (step.body or {}).items() if each is not None},
-        }
-        metadata = {**known["metadata"], **((step.body or {}).get("metadata") or {})}
-        metadata["name"] = self.name_of(step)
-        metadata.pop("resourceVersion", None)
-        if step.version:
-            known_version = self._known(step, step.version)["metadata"].get("resourceVersion")
-            metadata |= {"resourceVersion": known_version} if known_version else {}
-        return self._owned(step, {**body, "metadata": metadata})
-
-    def _preconditioned(self, step: HistoryStep) -> Any:
-        if isinstance(step.body, list) or not (step.version or step.uid):
+    def _body(self, step: HistoryStep, seen: list[Json]) -> Any:
+        """What the step sends, with the name, the version and the uid that its client knows of the object."""
+        if step.verb not in ("create", "update", "patch"):
             return step.body
-        body = dict(step.body or {})
-        metadata = dict(body.get("metadata") or {})
-        if step.version:
-            known = self._known(step, step.version)["metadata"].get("resourceVersion")
-            metadata |= {"resourceVersion": known} if known else {}
+        known = {"": {}, "current": seen[-1], "stale": seen[0]}[step.version]
+        version = known.get("metadata", {}).get("resourceVersion")
+        more: Json = {"resourceVersion": version} if version else {}
         if step.uid:
-            right = self._known(step, "current")["metadata"].get("uid", "none")
-            metadata["uid"] = right if step.uid == "right" else "wrong"
-        return {**body, "metadata": metadata}
+            right = seen[-1]["metadata"].get("uid", "none")
+            more["uid"] = right if step.uid == "right" else "wrong"
+        if step.verb == "patch":
+            metadata = {**(step.body.get("metadata") or {}), **more}
+            return {**step.body, "metadata": metadata} if more else step.body
+        old = seen[-1] if step.verb == "update" else {}
+        changed = {key: each for key, each in step.body.items() if each is not None}
+        metadata = {**old.get("metadata", {}), **changed.get("metadata", {})}
+        metadata["name"] = self.name_of(step.kind, step.name)
+        metadata.pop("resourceVersion", None)
+        if step.kind in CLUSTER_SCOPED:  # found by a label of the test, as it is in no namespace
+            labels = {**(metadata.get("labels") or {}), "contract": self.api.unique}
+            metadata["labels"] = labels
+        return {**old, **changed, "metadata": {**metadata, **more}}
 
-    def _filled(self, body: Any) -> Any:
-        if isinstance(body, dict):
-            return {key: self._filled(each) for key, each in body.items()}
-        if isinstance(body, list):
-            return [self._filled(each) for each in body]
-        return self.api.namespace if body == "{ns}" else body
 
-
-def _as_is(step: HistoryStep) -> Any:
-    return step.body
+def _in_namespace(body: Any, namespace: str) -> Any:
+    if isinstance(body, dict):
+        return {key: _in_namespace(each, namespace) for key, each in body.items()}
+    return namespace if body == "{ns}" else body
 
 
 def normal_answer(answer: ApiResponse, api: Api) -> Json:
     """Without what differs between any two servers, and without sentences."""
-    return {
-        "code": answer.code,
-        "body": _body(answer.body, api),
-    }
-
-
-def _body(body: Any, api: Api) -> Any:
+    body = answer.body
     if body.get("kind") == "Status" and body.get("status") == "Failure":
         details = body.get("details") or {}
         causes = {(each.get("reason"), each.get("field")) for each in details.get("causes", ())}
         causes.discard(("FieldValueInvalid", "<nil>"))  # "some validation rules were not checked"
         kept = {key: details.get(key) for key in ("name", "group", "kind")}
-        return normalised(
-            {"reason": body.get("reason"), **kept, "causes": sorted(map(str, causes))}, api
-        )
-    return normalised(body, api)
+        body = {"reason": body.get("reason"), **kept, "causes": sorted(map(str, causes))}
+    return {"code": answer.code, "body": normalised(body, api)}

@@ -1,23 +1,29 @@
 """Random histories of requests to an API server: which steps there are, and what they send.
 
 A step is data: it names objects by letters, and versions and uids by what a client would know of them, so that the same step
-can be sent to two servers.
+can be sent to two servers. Most bodies are valid, so that most steps find an object to change.
 """
 
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from random import Random
+from typing import Any, NamedTuple
 
 from contract.contract_api import MERGE, STRATEGIC
-from hypothesis import strategies as st
 from support.wire import Json
 
-NAMES = ("a", "b", "c", "d")
+NAMES = ("a", "b")
 CUSTOM = ("podprobemarkers", "nodepodprobes")
 CLUSTER_SCOPED = ("nodepodprobes",)
 KINDS = ("pods", "leases", "events", *CUSTOM)
 """Without nodes and ReplicaSets, which controllers of the real cluster change."""
 SENTINELS: tuple[Json, ...] = ({"l": "x"}, {})
+STEPS = 20
+"""Of a history, after its creations."""
+FORMS = (MERGE, STRATEGIC)
+UNUSUAL = 0.1
+"""The share of unusual values."""
 
 
 @dataclass(frozen=True)
@@ -47,287 +53,201 @@ class HistoryStep:
         return " ".join(parts)
 
 
-def rarely(
-    usual: st.SearchStrategy[Any], unusual: st.SearchStrategy[Any]
-) -> st.SearchStrategy[Any]:
-    return st.one_of(*[usual] * 6, unusual)
+class Values(NamedTuple):
+    """The values of a field; the unusual ones are mostly invalid."""
+
+    usual: Sequence[Any]
+    unusual: Sequence[Any] = ()
 
 
-LABELS = rarely(
-    st.sampled_from([None, {}, {"l": "x"}, {"l": "y"}, {"l": "x", "m": "z"}, {"n/o": ""}]),
-    st.sampled_from([{"-l": "x"}, {"l": "-x"}, {"l": "x" * 64}, {"l": None}, {"": "x"}]),
-)
-FINALIZERS = rarely(
-    st.sampled_from([None, None, None, [], ["a.b/c"], ["a.b/c", "d.e/f"]]),
-    st.sampled_from([["bad name/x"], ["a.b/c", "a.b/c"]]),
-)
-METADATA = st.fixed_dictionaries(
-    {},
-    optional={
-        "labels": LABELS,
-        "annotations": st.sampled_from([None, {}, {"a": "1"}, {"a": "2", "b/c": ""}, {"-": "x"}]),
-        "finalizers": FINALIZERS,
-        "generation": st.just(7),
-        "creationTimestamp": st.just(None),
-        "managedFields": st.just([]),
-    },
-)
+METADATA = {
+    "labels": Values(
+        [{"l": "x"}, {"l": "y"}, {"l": "x", "m": "z"}, {"n/o": ""}, {"l": None}, {}, None],
+        [{"-l": "x"}, {"l": "-x"}, {"l": "x" * 64}, {"": "x"}],
+    ),
+    "annotations": Values([{"a": "1"}, {"a": "2", "b/c": ""}, {}, None], [{"-": "x"}]),
+    "finalizers": Values(
+        [["a.b/c"], ["a.b/c", "d.e/f"], [], None], [["bad name/x"], ["a.b/c", "a.b/c"]]
+    ),
+    "generation": Values([7]),
+    "creationTimestamp": Values([None]),
+    "managedFields": Values([[]]),
+}
 
-PROBES = st.builds(
-    lambda handler, more: {**handler, **more},
-    st.sampled_from(
-        [
-            {"exec": {"command": ["true"]}},
-            {"tcpSocket": {"port": 80}},
-            {"httpGet": {"port": 80, "path": "/x", "scheme": "HTTPS"}},
-            {"grpc": {"port": 1}},
-        ]
-    ),
-    st.fixed_dictionaries(
-        {},
-        optional={
-            "periodSeconds": st.sampled_from([0, 1, -1, 5]),
-            "timeoutSeconds": st.sampled_from([None, 3]),
-            "unknown": st.just(1),
-        },
-    ),
-)
-CONTAINERS = st.lists(
-    st.fixed_dictionaries(
-        {"name": rarely(st.sampled_from(["c", "d"]), st.sampled_from(["", "C"]))},
-        optional={
-            "image": st.sampled_from(["i", "i:1", "j:latest", ""]),
-            "command": st.sampled_from([[], ["x"], None]),
-            "env": st.sampled_from(
-                [[], [{"name": "A", "value": "1"}], [{"name": "A"}, {"name": "B", "value": "2"}]]
-            ),
-            "ports": st.sampled_from(
-                [
-                    [{"containerPort": 80}],
-                    [{"containerPort": 80, "name": "http"}],
-                ]
-            ),
-            "imagePullPolicy": st.sampled_from(["Always", "Sometimes", ""]),
-            "readinessProbe": PROBES,
-            "livenessProbe": PROBES,
-        },
-    ),
-    min_size=1,
-    max_size=2,
-)
-NODES = st.builds(lambda: f"nowhere-{int(time.monotonic()) // 10}")
-"""Nodes that do not exist. Kubernetes deletes the pods of a Node that it has missed for 40 s (podgc)."""
-POD_SPECS = st.one_of(
-    st.just({"containers": [{"name": "c", "image": "i"}]}),
-    st.builds(lambda node: {"containers": [{"name": "c", "image": "i"}], "nodeName": node}, NODES),
-    st.fixed_dictionaries(
-        {"containers": CONTAINERS},
-        optional={
-            "nodeName": NODES,
-            "restartPolicy": st.sampled_from(["Always", "Never", "Sometimes"]),
-            "terminationGracePeriodSeconds": st.sampled_from([0, 5]),
-            "readinessGates": st.just([{"conditionType": "a.b/c"}]),
-            "nodeSelector": st.sampled_from([{}, {"a": "b"}]),
-            "hostname": st.sampled_from(["h", ""]),
-            "containerz": st.just([]),
-        },
-    ),
-).map(
-    lambda spec: {
-        **spec,
-        "schedulerName": "nobody",
-        "automountServiceAccountToken": False,
-    }
-)
-CONDITIONS = st.lists(
-    st.fixed_dictionaries(
-        {"type": st.sampled_from(["Ready", "a.b/c"]), "status": st.sampled_from(["True", "False"])},
-        optional={
-            "reason": st.sampled_from(["R", ""]),
-            "lastTransitionTime": st.sampled_from([None, "2026-01-02T03:04:05Z"]),
-        },
-    ),
-    max_size=2,
-    unique_by=lambda each: each["type"],
-)
-POD_STATUS = st.fixed_dictionaries(
-    {},
-    optional={
-        "phase": st.sampled_from(["Running", "Pending", "Succeeded"]),
-        "message": st.sampled_from(["m", ""]),
-        "conditions": CONDITIONS,
-    },
-)
-MICRO_TIMES = st.sampled_from(["2026-01-02T03:04:05.123456Z", None])
-PROBE_KEYS = (lambda each: each["name"], lambda each: each["podConditionType"])
-"""The playground names the probe that has the key of another one; CEL names the list."""
-PROBE_ENTRIES = st.fixed_dictionaries(
-    {
-        "name": st.sampled_from(["p", "q"]),
-        "containerName": st.just("c"),
-        "podConditionType": st.sampled_from(["a.b/c", "a.b/d"]),
-        "probe": st.sampled_from(
-            [{"exec": {"command": ["true"]}}, {"tcpSocket": {"port": 1}}, {"httpGet": {"port": 80}}]
+
+def pod_spec(*, container: Json | None = None, **fields: Any) -> Json:
+    first = {"name": "c", "image": "i", **(container or {})}
+    unscheduled = {"schedulerName": "nobody", "automountServiceAccountToken": False}
+    return {"containers": [first], **unscheduled, **fields}
+
+
+def pod_status(**fields: Any) -> Json:
+    return {"phase": "Running", **fields}
+
+
+READY = {"type": "Ready", "status": "True", "lastTransitionTime": None}
+OTHER = {"type": "a.b/c", "status": "False"}
+
+
+def probes(*names: str) -> list[Json]:
+    return [
+        {
+            "name": each,
+            "containerName": "c",
+            "podConditionType": f"a.b/{each}",
+            "probe": {"httpGet": {"port": 80}} if each == "q" else {"exec": {"command": ["true"]}},
+        }
+        for each in names
+    ]
+
+
+def marker_spec(key: str, *names: str, **more: Any) -> Json:
+    return {"selector": {"matchLabels": {key: "b"}}, "probes": probes(*names), **more}
+
+
+TIME, MICRO_TIME = "2026-01-02T03:04:05Z", "2026-01-02T03:04:05.123456Z"
+PARTS: dict[str, dict[str, Values]] = {
+    "pods": {
+        "spec": Values(
+            [
+                *(pod_spec(), pod_spec(nodeName="{node}"), pod_spec(container={"image": "j:1"})),
+                pod_spec(nodeName="{node}", terminationGracePeriodSeconds=5),
+                pod_spec(readinessGates=[{"conditionType": "a.b/c"}], restartPolicy="Never"),
+                pod_spec(container={"command": ["x"], "env": [{"name": "A", "value": "1"}]}),
+            ],
+            [
+                *(pod_spec(containers=[]), pod_spec(container={"name": "C"})),
+                *(pod_spec(container={"image": ""}), pod_spec(restartPolicy="Sometimes")),
+                *(pod_spec(containerz=[]), pod_spec(container={"imagePullPolicy": "Sometimes"})),
+                pod_spec(container={"livenessProbe": {"grpc": {"port": 1}, "periodSeconds": -1}}),
+            ],
         ),
-    }
-)
-
-PARTS: dict[str, dict[str, st.SearchStrategy[Any]]] = {
-    "pods": {"spec": POD_SPECS, "status": POD_STATUS},
+        "status": Values(
+            [
+                *(pod_status(), pod_status(message="m"), pod_status(message="")),
+                *(pod_status(phase="Succeeded"), pod_status(conditions=[READY])),
+                pod_status(conditions=[OTHER, READY]),
+                pod_status(conditions=[{**OTHER, "reason": "R", "lastTransitionTime": TIME}]),
+            ]
+        ),
+    },
     "leases": {
-        "spec": st.fixed_dictionaries(
-            {},
-            optional={
-                "holderIdentity": st.sampled_from(["", "x", "y"]),
-                "leaseDurationSeconds": st.sampled_from([15, 0, -1]),
-                "leaseTransitions": st.sampled_from([0, 1, -1]),
-                "renewTime": MICRO_TIMES,
-                "acquireTime": MICRO_TIMES,
-            },
+        "spec": Values(
+            [
+                *({}, {"holderIdentity": "x"}, {"holderIdentity": "", "leaseDurationSeconds": 15}),
+                {"leaseTransitions": 1, "renewTime": MICRO_TIME, "acquireTime": None},
+            ],
+            [{"leaseDurationSeconds": 0}, {"leaseTransitions": -1}],
         )
     },
     "events": {
-        "involvedObject": st.sampled_from(
-            [{"namespace": "{ns}"}, {"namespace": "{ns}", "name": "p"}]
-        ),
-        "reason": st.sampled_from(["R", ""]),
-        "count": st.sampled_from([1, 2]),
-        "lastTimestamp": st.sampled_from(["2026-01-02T03:04:05Z", None]),
+        "involvedObject": Values([{"namespace": "{ns}"}, {"namespace": "{ns}", "name": "p"}]),
+        "reason": Values(["R", ""]),
+        "count": Values([1, 2]),
+        "lastTimestamp": Values([TIME, None]),
     },
     "podprobemarkers": {
-        "spec": st.fixed_dictionaries(
-            {
-                "selector": st.sampled_from(
-                    [{"matchLabels": {"a": "b"}}, {"matchLabels": {"c": "d"}}]
-                )
-            },
-            optional={
-                "probes": st.lists(PROBE_ENTRIES, max_size=2, unique_by=PROBE_KEYS),
-                "unknown": st.just({"a": None}),
-            },
+        "spec": Values(
+            [marker_spec("a", "p"), marker_spec("a", "q"), marker_spec("a", "p", "q")],
+            [marker_spec("c", "p"), marker_spec("a"), marker_spec("a", "p", unknown={"a": None})],
         ),
-        "status": st.sampled_from([{}, {"matchedPods": 1}, {"zzz": 1}]),
+        "status": Values([{"matchedPods": 1}, {"matchedPods": 2}, {"zzz": 1}, {}]),
     },
     "nodepodprobes": {
-        "spec": st.sampled_from([{}, {"podProbes": []}, {"podProbes": None}]),
-        "status": st.sampled_from([{}, {"podProbeStatuses": []}]),
+        "spec": Values([{"podProbes": []}, {}, {"podProbes": None}]),
+        "status": Values([{"podProbeStatuses": []}, {}]),
     },
 }
-HAVE_STATUS = frozenset({"pods", *CUSTOM})
-API_VERSIONS = {
-    "leases": ("coordination.k8s.io/v1", "Lease"),
-    "podprobemarkers": ("apps.kruise.io/v1alpha1", "PodProbeMarker"),
-    "nodepodprobes": ("apps.kruise.io/v1alpha1", "NodePodProbe"),
+HEADS: dict[str, Json] = {
+    "leases": {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease"},
+    "podprobemarkers": {"apiVersion": "apps.kruise.io/v1alpha1", "kind": "PodProbeMarker"},
+    "nodepodprobes": {"apiVersion": "apps.kruise.io/v1alpha1", "kind": "NodePodProbe"},
 }
-MANAGERS = st.sampled_from([(), (("fieldManager", "a"),), (("fieldManager", "b"),)])
-WRITING = st.builds(
-    lambda manager, more: (*manager, *more),
-    MANAGERS,
-    rarely(
-        st.just(()),
-        st.sampled_from([(("fieldValidation", each),) for each in ("Strict", "Ignore")]),
-    ),
+VALIDATION = Values([()], [(("fieldValidation", each),) for each in ("Strict", "Ignore")])
+LABEL_SELECTORS = Values(
+    ["", "l=x", "l!=x", "l", "!l", "l in (x,y)", "l notin (x)", "l=x,m", "l="],
+    ["l=x,", "-l=x", "l in x", "l=-x-"],
 )
-LABEL_SELECTORS = ("", "l=x", "l!=x", "l", "!l", "l in (x,y)", "l notin (x)", "l=x,m", "l=")
-BAD_LABEL_SELECTORS = ("l=x,", "-l=x", "l in x", "l=-x-")
-READING = st.builds(
-    lambda labels, fields: tuple(
-        each for each in (("labelSelector", labels), ("fieldSelector", fields)) if each[1]
-    ),
-    rarely(st.sampled_from(LABEL_SELECTORS), st.sampled_from(BAD_LABEL_SELECTORS)),
-    rarely(
-        st.just(""),
-        st.sampled_from(
-            ["metadata.name=a", "metadata.name!=a", "metadata.name=a,", "foo=bar", "a"]
-        ),
-    ),
+FIELD_SELECTORS = Values(
+    ["", "", "metadata.name=a", "metadata.name!=a"], ["metadata.name=a,", "foo=bar", "a"]
 )
+DELETE_OPTIONS = Values(
+    [None, {}, {"propagationPolicy": "Background"}],
+    [
+        *({"preconditions": {"uid": "x"}}, {"preconditions": {"resourceVersion": "1"}}),
+        {"kind": "Pod", "apiVersion": "v1"},
+    ],
+)
+VERBS = ("patch", "patch", "patch", "patch", "update", "update", "create", "get", "list", "delete")
 
 
-def whole(kind: str) -> st.SearchStrategy[Json]:
-    version, name = API_VERSIONS.get(kind, ("v1", ""))
-    typed = {"apiVersion": version, "kind": name} if name else {}
-    # A real server checks the metadata of an event only if its object is valid.
-    least = {"involvedObject": {"namespace": "{ns}"}} if kind == "events" else {}
-    return st.fixed_dictionaries({"metadata": METADATA}, optional=PARTS[kind]).map(
-        lambda body: {**typed, **least, **body}
-    )
+class HistoryMaker:
+    """Makes one history, by its seed."""
 
+    def __init__(self, seed: int) -> None:
+        self._random = Random(seed)
+        self._node = f"nowhere-{int(time.monotonic())}-{seed}"
+        """Does not exist. Kubernetes deletes the pods of a Node that it has missed for 40 s (podgc)."""
 
-def changes(kind: str) -> st.SearchStrategy[Json]:
-    """A merge patch; null removes a part, but the object of an event is in the event's namespace."""
-    parts = {
-        key: each if key == "involvedObject" else rarely(each, st.none())
-        for key, each in {**PARTS[kind], "metadata": METADATA}.items()
-    }
-    return st.fixed_dictionaries({}, optional=parts)
+    def history(self) -> list[HistoryStep]:
+        """Steps on one or two kinds; they begin with creations, so that most of them find an object."""
+        kinds = self._random.sample(KINDS, self._random.choice((1, 2)))
+        first = [self._step("create", kind, name) for kind in kinds for name in NAMES]
+        verbs = self._random.choices(VERBS, k=STEPS)
+        return first + [
+            self._step(verb, self._random.choice(kinds), self._random.choice(NAMES))
+            for verb in verbs
+        ]
 
+    def _step(self, verb: str, kind: str, name: str) -> HistoryStep:
+        one = self._random.choice
+        if verb == "get":
+            return HistoryStep(verb, kind, name)
+        if verb == "list":
+            selectors = {"labelSelector": LABEL_SELECTORS, "fieldSelector": FIELD_SELECTORS}
+            query = tuple((key, self._one(each)) for key, each in selectors.items())
+            return HistoryStep(verb, kind, query=tuple(each for each in query if each[1]))
+        if verb == "delete":
+            grace = one([(), (), (("gracePeriodSeconds", "0"),)])
+            return HistoryStep(verb, kind, name, self._one(DELETE_OPTIONS), query=grace)
+        writing = one([(), (("fieldManager", "a"),), (("fieldManager", "b"),)])
+        writing += self._one(VALIDATION)
+        if verb == "create":
+            body = {key: self._one(each) for key, each in PARTS[kind].items()}
+            body |= {**HEADS.get(kind, {}), "metadata": self._some(METADATA)}
+            return HistoryStep(verb, kind, name, body, query=writing)
+        subresource = one(["", "status"]) if "status" in PARTS[kind] else ""
+        # A real server creates a Lease or an Event that an update does not find.
+        form, uid = "application/json", ""
+        if verb == "patch" or kind in ("leases", "events"):
+            verb, uid = "patch", self._one(Values(["", "right"], ["wrong"]))
+            form = self._one(Values([MERGE], [STRATEGIC])) if kind in CUSTOM else one(FORMS)
+        version = one(["", "", "current", "stale"])
+        body = self._changes(kind)
+        return HistoryStep(verb, kind, name, body, form, writing, subresource, version, uid)
 
-def steps_of(kind: str) -> st.SearchStrategy[HistoryStep]:
-    name = st.sampled_from(NAMES)
-    place = st.just(kind)
-    version = st.sampled_from(["", "", "current", "stale"])
-    subresource = st.sampled_from(["", "", "status"] if kind in HAVE_STATUS else [""])
-    create = st.builds(HistoryStep, st.just("create"), place, name, whole(kind), query=WRITING)
-    patches = [
-        st.builds(
-            HistoryStep,
-            st.just("patch"),
-            place,
-            name,
-            changes(kind),
-            st.just(form),
-            WRITING,
-            subresource,
-            version,
-            st.sampled_from(["", "", "right", "wrong"]),
-        )
-        for form in (MERGE, STRATEGIC)
-    ]
-    others = [
-        st.builds(HistoryStep, st.just("get"), place, name),
-        st.builds(HistoryStep, st.just("list"), place, query=READING),
-        st.builds(
-            HistoryStep,
-            st.just("delete"),
-            place,
-            name,
-            rarely(
-                st.sampled_from([None, {}, {"propagationPolicy": "Background"}]),
-                st.sampled_from(
-                    [
-                        {"kind": "Pod", "apiVersion": "v1"},
-                        {"preconditions": {"uid": "x"}},
-                        {"preconditions": {"resourceVersion": "1"}},
-                    ]
-                ),
-            ),
-            query=st.sampled_from([(), (), (("gracePeriodSeconds", "0"),)]),
-        ),
-    ]
-    update = st.builds(
-        HistoryStep,
-        st.just("update"),
-        place,
-        name,
-        changes(kind),
-        query=WRITING,
-        subresource=subresource,
-        version=version,
-    )
-    # A real server creates a Lease or an Event that an update does not find.
-    updates = [] if kind in ("leases", "events") else [update]
-    return st.one_of(create, *patches, *updates, *others)
+    def _changes(self, kind: str) -> Json:
+        """A merge patch; null removes a part, but the object of an event is in the event's namespace."""
+        changed = self._some({"metadata": Values([METADATA]), **PARTS[kind]})
+        if "metadata" in changed:
+            changed["metadata"] = self._some(METADATA)
+        for key in changed:
+            if key != "involvedObject" and self._random.random() < UNUSUAL:
+                changed[key] = None
+        return changed
 
+    def _one(self, values: Values) -> Any:
+        unusual = values.unusual and self._random.random() < UNUSUAL
+        return self._filled(self._random.choice(values.unusual if unusual else values.usual))
 
-@st.composite
-def histories(draw: st.DrawFn, most: int) -> list[HistoryStep]:
-    """Steps on one to three kinds; they begin with creations, so that most of them find an object."""
-    kinds = draw(st.lists(st.sampled_from(KINDS), min_size=1, max_size=2, unique=True))
-    first = [
-        draw(st.builds(HistoryStep, st.just("create"), st.just(kind), st.just(name), whole(kind)))
-        for kind in kinds
-        for name in NAMES[:2]
-    ]
-    steps = st.one_of([steps_of(each) for each in kinds])
-    return first + draw(st.lists(steps, min_size=1, max_size=most))
+    def _some(self, fields: Mapping[str, Values]) -> Json:
+        """An object with one of these fields, or with any number of them."""
+        names = [self._random.choice(list(fields))]
+        if self._random.random() < 0.4:
+            names = [each for each in fields if self._random.random() < 0.5]
+        return {each: self._one(fields[each]) for each in names}
+
+    def _filled(self, value: Any) -> Any:
+        if isinstance(value, dict) and value.get("nodeName"):
+            return {**value, "nodeName": self._node}
+        return value

@@ -1,6 +1,6 @@
-"""Plans of simulations: which edits and faults happen when. A plan is made from a seed, and shrinks by leaving steps out."""
+"""Plans of simulations: which edits and faults happen when. A plan is made from a seed."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from random import Random
 from typing import Any, NamedTuple
 
@@ -162,24 +162,3 @@ def _steps(random: Random, actions: dict[str, Action], count: int) -> list[PlanS
         )
         for each in names
     ]
-
-
-MOST_RUNS = 80
-
-
-def shrink(plan: SimulationPlan, fails: Callable[[SimulationPlan], bool]) -> SimulationPlan:
-    """Leave out steps while the plan still fails (delta debugging), with at most `MOST_RUNS` runs."""
-    steps: Sequence[PlanStep] = plan.steps
-    runs = MOST_RUNS
-    size = max(len(steps) // 2, 1)
-    while size:
-        start = 0
-        while start < len(steps) and runs:
-            fewer = [*steps[:start], *steps[start + size :]]
-            runs -= 1
-            if fails(plan._replace(steps=tuple(fewer))):
-                steps = fewer
-            else:
-                start += size
-        size //= 2
-    return plan._replace(steps=tuple(steps))

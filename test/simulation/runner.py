@@ -2,7 +2,7 @@
 
 import asyncio
 import random as global_random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from random import Random
 from typing import NamedTuple
@@ -10,10 +10,11 @@ from typing import NamedTuple
 from simulation import edits
 from simulation.looks import differences, looks, wrong_times
 from simulation.loop import SimulatedLoop, capture_logs
-from simulation.plan import EDITING_SECONDS, STEADY_AT_SECONDS, SimulationPlan, shrink
+from simulation.plan import EDITING_SECONDS, STEADY_AT_SECONDS, PlanStep, SimulationPlan
 from simulation.processes import own_metrics
 from simulation.safety import Safety
 from simulation.world import NODE_NAMES, SimulationEvent, World
+from support.shrinking import shrink
 from support.wire import Json
 
 from kruise_probe.api.names import daemon_lease_name
@@ -262,13 +263,13 @@ def shrunk(result: RunResult) -> RunResult:
     """The result of the shortest plan found that fails by the same oracle."""
     best = result
 
-    def fails(plan: SimulationPlan) -> bool:
+    def fails(steps: Sequence[PlanStep]) -> bool:
         nonlocal best
-        again = judge(plan)
+        again = judge(result.plan._replace(steps=tuple(steps)))
         if again.oracle == result.oracle:
             best = again
             return True
         return False
 
-    shrink(result.plan, fails)
+    shrink(result.plan.steps, fails)
     return best

@@ -3,9 +3,10 @@
 from pathlib import Path
 
 import pytest
-from simulation.plan import PlanStep, SimulationPlan, make_plan, shrink
+from simulation.plan import make_plan
 from simulation.runner import judge
 from support.shell import python
+from support.shrinking import shrink
 
 TEST_FOLDER = Path(__file__).parents[1]
 
@@ -33,11 +34,4 @@ def test_different_seeds_give_different_runs() -> None:
 
 
 def test_shrinking_keeps_only_the_steps_that_the_failure_needs() -> None:
-    steps = tuple(
-        PlanStep(float(number), "label", (f"web-{number}", "web")) for number in range(12)
-    )
-
-    def fails(plan: SimulationPlan) -> bool:
-        return {steps[3], steps[8]} <= set(plan.steps)
-
-    assert shrink(SimulationPlan(0, steps), fails).steps == (steps[3], steps[8])
+    assert shrink(range(12), lambda steps: {3, 8} <= set(steps)) == [3, 8]

@@ -134,7 +134,7 @@ class Chaos:
             "pause manager": self.pause_manager,
             "kill kube-apiserver": lambda: self.kill("kube-apiserver"),
             "kill etcd": lambda: self.kill("etcd"),
-            "compact etcd": self.compact,
+            "compact etcd": self.plane.compact,
         }
         loop = asyncio.get_running_loop()
         over_at = loop.time() + self.scale.seconds
@@ -159,9 +159,6 @@ class Chaos:
         self.manager.send(signal.SIGSTOP)
         await asyncio.sleep(2.0)
         self.manager.send(signal.SIGCONT)
-
-    async def compact(self) -> None:
-        await self.plane.compact()
 
     # The end.
 
