@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
 import pytest
-from support.hollow import marker_object
+from support.hollow import marker_object, probe
 from support.kubectl import Kubectl
 from support.real_node import busybox_pod
 from support.target import status_of
@@ -35,12 +35,8 @@ def local_listener(host: str) -> Iterator[tuple[int, list[str]]]:
 
 
 def tcp_probe(name: str, port: int) -> Json:
-    return {
-        "name": name,
-        "containerName": "main",
-        "probe": {"tcpSocket": {"port": port}, "periodSeconds": 1, "failureThreshold": 1},
-        "podConditionType": f"example.com/{name}",
-    }
+    how = {"tcpSocket": {"port": port}, "periodSeconds": 1, "failureThreshold": 1}
+    return probe(name, probe=how, podConditionType=f"example.com/{name}", markerPolicy=None)
 
 
 def is_probed(newest: dict[str, Json]) -> bool:

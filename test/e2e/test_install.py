@@ -2,10 +2,9 @@
 
 import json
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
-from support.hollow import marker_object
+from support.hollow import marker_object, probe
 from support.kubectl import Kubectl, KubectlError
 from support.patience import PATIENCE_SECONDS
 from support.real_node import busybox_pod
@@ -15,12 +14,12 @@ SYSTEM = "kruise-system"
 MANAGERS = "app.kubernetes.io/component=manager"
 CONDITION = "install.example.com/idle"
 POD = busybox_pod("game", "sleep", "100000", labels={"app": "install"})
-IDLE: dict[str, Any] = {
-    "name": "idle",
-    "containerName": "main",
-    "probe": {"exec": {"command": ["test", "-f", "/tmp/idle"]}, "timeoutSeconds": 20},
-    "podConditionType": CONDITION,
-}
+IDLE = probe(
+    "idle",
+    probe={"exec": {"command": ["test", "-f", "/tmp/idle"]}, "timeoutSeconds": 20},
+    podConditionType=CONDITION,
+    markerPolicy=None,
+)
 MARKER = marker_object(IDLE, name="install", app="install")
 
 
@@ -113,8 +112,8 @@ def test_the_workloads_run_without_root_or_capabilities_where_they_can(system: K
 
 @pytest.mark.with_webhook
 def test_the_webhook_answers_through_its_service(admin: Kubectl, system: Kubectl) -> None:
-    probe = {**IDLE["probe"], "terminationGracePeriodSeconds": 5}
-    marker = marker_object({**IDLE, "probe": probe})
+    how = {**IDLE["probe"], "terminationGracePeriodSeconds": 5}
+    marker = marker_object({**IDLE, "probe": how})
     with pytest.raises(KubectlError, match="terminationGracePeriodSeconds"):
         admin.run(
             "create",

@@ -15,7 +15,7 @@ from grpc_health.v1 import health_pb2
 from grpc_health.v1.health import HealthServicer
 from grpc_health.v1.health_pb2_grpc import add_HealthServicer_to_server
 from support.cases import cases
-from support.hollow import marker_object
+from support.hollow import marker_object, probe
 from support.kubectl import Kubectl, KubectlWatch
 from support.pages import block
 from support.patience import PATIENCE_SECONDS
@@ -47,12 +47,12 @@ PROBES: dict[str, Json] = {
 
 def marker(name: str, probes: dict[str, Json]) -> Json:
     entries = (
-        {
-            "name": each,
-            "containerName": "main",
-            "probe": {"periodSeconds": 1, "timeoutSeconds": 20, **action},
-            "podConditionType": f"e2e.example.com/{each}",
-        }
+        probe(
+            each,
+            probe={"periodSeconds": 1, "timeoutSeconds": 20, **action},
+            podConditionType=f"e2e.example.com/{each}",
+            markerPolicy=None,
+        )
         for each, action in probes.items()
     )
     return marker_object(*entries, name=name, app=name)

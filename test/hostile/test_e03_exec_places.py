@@ -5,6 +5,7 @@ import json
 from contextlib import AsyncExitStack
 from typing import Any
 
+from support.hollow import probe
 from support.patience import PATIENCE_SECONDS
 from support.playground import ControlledPlayground, PlaygroundNamespace, new_namespace
 from support.shell import run
@@ -15,22 +16,17 @@ KIND = "example.com/checked"
 LONG_SECONDS = 3600
 
 
-def probe(command: list[str], *, name: str, timeout: int = 1, condition_type: str = "") -> Json:
-    return {
-        "name": name,
-        "containerName": "main",
-        "podConditionType": condition_type or f"example.com/{name}",
-        "probe": {"exec": {"command": command}, "periodSeconds": 1, "timeoutSeconds": timeout},
-    }
+def running(command: list[str], name: str, *, timeout: int) -> Json:
+    """A probe that runs a command each second."""
+    how = {"exec": {"command": command}, "periodSeconds": 1, "timeoutSeconds": timeout}
+    return probe(name, probe=how, podConditionType=f"example.com/{name}", markerPolicy=None)
 
 
 def hanging(count: int, *, timeout: int) -> list[Json]:
     """Probes whose commands hang; each is another one, so that none are shared."""
     return [
-        probe(
-            ["sleep", f"100000.{timeout}{number:02}"],
-            name=f"hang-{timeout}-{number}",
-            timeout=timeout,
+        running(
+            ["sleep", f"100000.{timeout}{number:02}"], f"hang-{timeout}-{number}", timeout=timeout
         )
         for number in range(count)
     ]
@@ -41,8 +37,7 @@ async def victims(ns: PlaygroundNamespace, count: int) -> list[str]:
     async with asyncio.TaskGroup() as group:
         for name in names:
             _ = group.create_task(ns.pod(name))
-    checked = probe(["test", "-e", "good"], name="checked", timeout=10, condition_type=KIND)
-    await ns.marker(checked)
+    await ns.marker(running(["test", "-e", "good"], "checked", timeout=10))
     return names
 
 

@@ -6,7 +6,7 @@ from collections import Counter
 from typing import Any
 
 from support.embedded_cluster import EmbeddedCluster
-from support.hollow import node_name, pod_name
+from support.hollow import node_name, pod_name, probe
 from support.target import condition
 from support.wire import Json
 
@@ -20,16 +20,15 @@ GROWTH_MB = 80.0
 
 def probes_of(number: int) -> list[Json]:
     return [
-        {
-            "name": f"p{index}",
-            "containerName": "main",
-            "probe": {"exec": {"command": ["true"]}, "periodSeconds": 60},
-            "podConditionType": f"example.com/m{number}-p{index}",
-            "markerPolicy": [
-                {"state": "Succeeded", "labels": {f"example.com/l{number}-{index}": "1"}},
-                {"state": "Failed", "labels": {f"example.com/l{number}-{index}": "0"}},
+        probe(
+            f"p{index}",
+            probe={"exec": {"command": ["true"]}, "periodSeconds": 60},
+            podConditionType=f"example.com/m{number}-p{index}",
+            markerPolicy=[
+                {"state": state, "labels": {f"example.com/l{number}-{index}": value}}
+                for state, value in (("Succeeded", "1"), ("Failed", "0"))
             ],
-        }
+        )
         for index in range(PROBES)
     ]
 

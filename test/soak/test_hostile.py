@@ -25,9 +25,8 @@ from soak.attackers import (
 )
 from soak.conftest import Limits
 from soak.forms import forms
-from support import programs
+from support import hollow, programs
 from support.background import background
-from support.hollow import marker_object
 from support.kubectl import Kubectl
 from support.output import print_line
 from support.programs import Program
@@ -104,18 +103,18 @@ def victims_marker() -> Object:
         "http": {"httpGet": {"port": 8080, "path": "/ok"}},
     }
     probes = [
-        {
-            "name": name,
-            "containerName": "main",
-            "probe": handler | {"periodSeconds": PERIODS[name], "timeoutSeconds": 5},
-            "markerPolicy": [
-                {"state": "Succeeded", "labels": {f"{LABEL}{name}": "up"}},
-                {"state": "Failed", "labels": {f"{LABEL}{name}": "down"}},
+        hollow.probe(
+            name,
+            probe={**handler, "periodSeconds": PERIODS[name], "timeoutSeconds": 5},
+            podConditionType=None,
+            markerPolicy=[
+                {"state": state, "labels": {f"{LABEL}{name}": value}}
+                for state, value in (("Succeeded", "up"), ("Failed", "down"))
             ],
-        }
+        )
         for name, handler in handlers.items()
     ]
-    return marker_object(*probes, name="victims", app="victim")
+    return hollow.marker_object(*probes, name="victims", app="victim")
 
 
 class Flips:

@@ -121,13 +121,3 @@ def _control_plane() -> str:
     found = re.search(r"kubernetes_versions=\((1\.\d+)\.", text)
     assert found
     return found[1]
-
-
-def test_the_kubeconfig_is_where_kind_up_writes_it() -> None:
-    (kubeconfig,) = {
-        each["env"]["KUBECONFIG"] for each in steps() if "KUBECONFIG" in each.get("env", {})
-    }
-
-    written = (ROOT / "hack/lib/kind.sh").read_text()
-    assert "kind_kubeconfig=$cache/kind-$kind_name.kubeconfig" in written
-    assert kubeconfig == "/home/runner/.cache/kruise-probe/kind-kruise-probe.kubeconfig"

@@ -16,7 +16,6 @@ from support.wire import Json
 
 from kruise_probe.cli.flag_types import LISTEN_ADDRESS
 from kruise_probe.cli.gates import SERVERLESS, parse_gates
-from kruise_probe.manifests.crds import all_crds
 from kruise_probe.manifests.install import Install, daemon, default_install, manager
 
 Identity = tuple[str, str]
@@ -243,15 +242,7 @@ WAYS: dict[str, Way] = {
 def test_a_real_api_server_takes_all_of_it(
     admin: Kubectl, namespace: str, tmp_path: Path, way: str
 ) -> None:
-    admin.run(
-        "apply",
-        "--server-side",
-        "--force-conflicts",
-        "-f",
-        "-",
-        stdin=json.dumps(listed(all_crds())),
-    )
-    admin.until_established()
+    admin.install_crds()
     documents = [
         each
         for each in WAYS[way](admin, namespace, tmp_path)
@@ -260,15 +251,11 @@ def test_a_real_api_server_takes_all_of_it(
 
     said = admin.run(
         "apply", "--server-side", "--force-conflicts", "--dry-run=server", "--validate=strict",
-        "-f", "-", stdin=json.dumps(listed(documents)),
+        "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": documents}),
     )  # fmt: skip
 
     items = [item for each in documents for item in each.get("items", (each,))]
     assert len(said.splitlines()) == len(items)
-
-
-def listed(documents: list[Json]) -> Json:
-    return {"apiVersion": "v1", "kind": "List", "items": documents}
 
 
 @pytest.mark.parametrize(

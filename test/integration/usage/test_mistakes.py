@@ -5,6 +5,7 @@ from pathlib import Path
 import yaml
 from integration.usage_namespace import UsageNamespace
 from support.cases import cases
+from support.hollow import marker_object, probe
 from support.programs import until
 from support.shell import Ran, run
 from support.wire import Json, typed
@@ -34,18 +35,15 @@ def marker(
     name: str = "marker", *, app: str = "web", container: str = "main", paused: bool = False,
     policies: tuple[Json, ...] = (), **handler: Json,
 ) -> Json:  # fmt: skip
-    probe = {
-        "name": "checked",
-        "containerName": container,
-        "probe": {"periodSeconds": 1, **(handler or {"exec": {"command": ["true"]}})},
-        "podConditionType": CONDITION,
-        "markerPolicy": list(policies),
-    }
-    return typed(
-        "PodProbeMarker",
-        metadata={"name": name, "annotations": _pause(paused)},
-        spec={"selector": {"matchLabels": {"app": app}}, "probes": [probe]},
+    checked = probe(
+        "checked",
+        containerName=container,
+        probe={"periodSeconds": 1, **(handler or {"exec": {"command": ["true"]}})},
+        podConditionType=CONDITION,
+        markerPolicy=list(policies),
     )
+    made = marker_object(checked, name=name, app=app)
+    return {**made, "metadata": {"name": name, "annotations": _pause(paused)}}
 
 
 def script(text: str) -> Json:
