@@ -18,9 +18,9 @@ from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import aiohttp
-import yaml
 from aiohttp import web
 from aiohttp.connector import NEEDS_CLEANUP_CLOSED
+from support.kubeconfig import kubeconfig
 from support.patience import PATIENCE_SECONDS
 from yarl import URL
 
@@ -99,17 +99,7 @@ class FaultyProxy:
     def write_kubeconfig(self, folder: Path, name: str = "proxy") -> Path:
         """A kubeconfig for this proxy."""
         path = folder / f"{name}.kubeconfig"
-        entry = {"name": "proxy", "cluster": {"server": self.url}}
-        context = {"name": "proxy", "context": {"cluster": "proxy", "user": "proxy"}}
-        config = {
-            "apiVersion": "v1",
-            "kind": "Config",
-            "clusters": [entry],
-            "users": [{"name": "proxy", "user": {}}],
-            "contexts": [context],
-            "current-context": "proxy",
-        }
-        path.write_text(yaml.safe_dump(config))
+        kubeconfig(path, cluster={"server": self.url}, user={}, context={})
         return path
 
     # Faults.

@@ -4,25 +4,18 @@ from pathlib import Path
 
 import pytest
 from support import programs
+from support.kubeconfig import kubeconfig
 from support.sockets import closed_port
-
-KUBECONFIG = """\
-apiVersion: v1
-kind: Config
-current-context: here
-clusters: [{{name: here, cluster: {{server: "http://127.0.0.1:{port}"}}}}]
-contexts: [{{name: here, context: {{cluster: here}}}}]
-"""
 
 
 @pytest.mark.parametrize("gates", ["PodProbeMarkerGate=false", "AllBeta=false"])
 async def test_a_manager_whose_gate_is_off_is_ready(gates: str, tmp_path: Path) -> None:
     """Nobody listens at the API server's address: nothing is asked of it either."""
-    kubeconfig = tmp_path / "kubeconfig"
+    path = tmp_path / "kubeconfig"
     flags = (programs.ALONE, f"--feature-gates={gates}")
     with closed_port() as port:
-        kubeconfig.write_text(KUBECONFIG.format(port=port))
-        async with programs.running("manager", kubeconfig, tmp_path, *flags) as manager:
+        kubeconfig(path, cluster={"server": f"http://127.0.0.1:{port}"})
+        async with programs.running("manager", path, tmp_path, *flags) as manager:
             await manager.ready()
             code, _ = await manager.terminate()
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from support.kubeconfig import kubeconfig
 from support.pages import ROOT
 
 VERSION = "99.98.97"
@@ -151,11 +152,7 @@ def test_the_kubectl_plugin_runs_without_an_installation(files: Path, tmp_path: 
 
     assert f"kruise-probe {VERSION} " in run(plugin, "--version", path=path).stdout
     assert "PodProbeMarker" in run(plugin, "manifests", "--crds-only", path=path).stdout
-    kubeconfig = tmp_path / "config"
-    kubeconfig.write_text(
-        "{apiVersion: v1, kind: Config, current-context: a, contexts: [{name: a, context: {cluster: a, user: a}}],"
-        " clusters: [{name: a, cluster: {server: 'http://127.0.0.1:1'}}], users: [{name: a, user: {}}]}"
-    )
-    done = run(plugin, "status", "--kubeconfig", kubeconfig, path=path)
+    config = kubeconfig(tmp_path / "config", cluster={"server": "http://127.0.0.1:1"}, user={})
+    done = run(plugin, "status", "--kubeconfig", config, path=path)
     assert done.returncode == 1
     assert "127.0.0.1:1" in done.stderr

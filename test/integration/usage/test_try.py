@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import yaml
 from support.builders import marker_wire, pod_wire, policy_wire, probe_wire
+from support.kubeconfig import kubeconfig
 from support.scripted_pod import ScriptedPod, exited, serving_pod, status
 from support.shell import Ran, run
 from support.wire import Json
@@ -31,15 +32,8 @@ async def try_it(
         text = file if isinstance(file, str) else yaml.safe_dump(file)
         (folder / "marker.yaml").write_text(text)
     async with serving_pod(ScriptedPod(**more)) as pod:
-        config = {
-            "clusters": [{"name": "c", "cluster": {"server": pod.url}}],
-            "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
-            "users": [{"name": "u", "user": {}}],
-            "current-context": "c",
-        }
-        kubeconfig = folder / "config"
-        kubeconfig.write_text(json.dumps(config))
-        return await run(f"kruise-probe try {arguments}", kubeconfig=kubeconfig, folder=folder), pod
+        path = Path(kubeconfig(folder / "config", cluster={"server": pod.url}, user={}, context={}))
+        return await run(f"kruise-probe try {arguments}", kubeconfig=path, folder=folder), pod
 
 
 def with_policies(name: str = "web", **more: Any) -> Json:
