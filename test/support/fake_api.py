@@ -18,7 +18,7 @@ from support.wire import Json
 
 from kruise_probe.api.core import EVENTS
 from kruise_probe.api.errors import AlreadyExists, Conflict, Invalid, NotFound
-from kruise_probe.api.meta import KubeObject, NamespacedName, Resource, WatchEvent
+from kruise_probe.api.meta import KubeObject, NamespacedName, Resource
 from kruise_probe.api.names import MANAGER_FIELD_MANAGER
 from kruise_probe.api.resources import LEASES, MARKERS, NODE_POD_PROBES, NODES, PODS
 from kruise_probe.client.request import PatchType
@@ -64,28 +64,6 @@ def refusing(
     return refuse
 
 
-class LaggingSource(FakeSource[Any]):
-    """A source whose watch events can be delayed."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._held: list[WatchEvent[Any]] | None = None
-
-    def hold(self) -> None:
-        self._held = []
-
-    def release(self) -> None:
-        held, self._held = self._held or [], None
-        for event in held:
-            super()._send(event)
-
-    def _send(self, event: WatchEvent[Any]) -> None:
-        if self._held is None:
-            super()._send(event)
-        else:
-            self._held.append(event)
-
-
 class RecordedEvent(NamedTuple):
     about: str
     type: str
@@ -114,8 +92,8 @@ class FakeApi:
     """
 
     def __init__(self) -> None:
-        self.sources: dict[str, LaggingSource] = {
-            each.plural: LaggingSource() for each in (PODS, MARKERS, NODES, NODE_POD_PROBES, LEASES)
+        self.sources: dict[str, FakeSource[Any]] = {
+            each.plural: FakeSource() for each in (PODS, MARKERS, NODES, NODE_POD_PROBES, LEASES)
         }
         self.watched: dict[str, str] = {}
         self.writes: list[Write] = []
@@ -128,7 +106,7 @@ class FakeApi:
         self._wire: dict[tuple[str, NamespacedName], Json] = {}
         self._uids = 0
 
-    def source(self, resource: Resource[Any], namespace: str) -> LaggingSource:
+    def source(self, resource: Resource[Any], namespace: str) -> FakeSource[Any]:
         """The source of an informer."""
         self.watched[resource.plural] = namespace
         return self.sources[resource.plural]

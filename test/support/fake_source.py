@@ -115,15 +115,12 @@ class FakeSource(Generic[T]):
         self._oldest = 10
         self._history: list[tuple[int, WatchEvent[T]]] = []
         self._watches: list[_Watch[T]] = []
+        self._held: list[WatchEvent[T]] | None = None
         self._lists: dict[str, tuple[str, list[T], list[Undecodable]]] = {}
 
     @property
     def resource_version(self) -> str:
         return str(self._version)
-
-    @property
-    def open_watches(self) -> int:
-        return len(self._watches)
 
     @property
     def lists(self) -> int:
@@ -171,6 +168,15 @@ class FakeSource(Generic[T]):
         for watch in self._watches:
             watch.silent = True
 
+    def hold(self) -> None:
+        """Delays the events of all watches until `release`."""
+        self._held = []
+
+    def release(self) -> None:
+        held, self._held = self._held or [], None
+        for event in held:
+            self._send(event)
+
     def restore(self, version: int) -> None:
         """Numbers changes from `version` on, as after a restore of etcd, and breaks all watches."""
         self._version = self._oldest = version
@@ -188,6 +194,9 @@ class FakeSource(Generic[T]):
         self._send(event)
 
     def _send(self, event: WatchEvent[T]) -> None:
+        if self._held is not None:
+            self._held.append(event)
+            return
         for watch in self._watches:
             watch.push(event)
 

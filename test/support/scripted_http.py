@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 import msgspec
 from support.connections import listening
-from support.patience import PATIENCE_SECONDS
 
 Act = Callable[["Received", asyncio.StreamWriter], Awaitable[None]]
 
@@ -33,7 +32,6 @@ class ScriptedHttpServer:
         self.script = script
         self.received: list[Received] = []
         self.connections = 0
-        self._arrived = asyncio.Condition()
         self.url = ""
 
     @asynccontextmanager
@@ -43,11 +41,6 @@ class ScriptedHttpServer:
         async with listening(self._connected, tls=tls) as port:
             self.url = f"{'https' if tls else 'http'}://127.0.0.1:{port}"
             yield self
-
-    async def until_received(self, count: int) -> None:
-        """Returns when it has received `count` requests."""
-        async with asyncio.timeout(PATIENCE_SECONDS), self._arrived:
-            await self._arrived.wait_for(lambda: len(self.received) >= count)
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
@@ -69,8 +62,6 @@ class ScriptedHttpServer:
             body = await reader.readexactly(int(headers.get("content-length", 0)))
             received = Received(method, target, headers, body)
             self.received.append(received)
-            async with self._arrived:
-                self._arrived.notify_all()
             act = self.script.pop(0) if len(self.script) > 1 else self.script[0]
             await act(received, writer)
             await writer.drain()

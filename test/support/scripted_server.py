@@ -2,7 +2,9 @@
 
 import asyncio
 import contextlib
+import socket
 import ssl
+import struct
 import subprocess
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -56,6 +58,13 @@ async def serving(
 
     async with listening(connected, host=host, tls=tls) as server.port:
         yield server
+
+
+def reset(writer: asyncio.StreamWriter) -> None:
+    """End the connection with a reset."""
+    linger = struct.pack("ii", 1, 0)
+    writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+    writer.transport.abort()
 
 
 def silent() -> Callable[[ScriptedServer], Script]:

@@ -293,7 +293,13 @@ async def test_no_descriptor_leaks_with_unresponsive_peers(
     pair: IssuedCertificate, server_tls: ssl.SSLContext, made: list[socket.socket]
 ) -> None:
     """A watch, a request in flight, idle connections and one whose handshake hangs, all over TLS."""
-    script = [answer(200, b"{}"), stream(), silence]
+    arrived = asyncio.Event()
+
+    async def hang(*_: object) -> None:
+        arrived.set()
+        await silence()
+
+    script = [answer(200, b"{}"), stream(), hang]
     async with ScriptedHttpServer(script).running(server_tls) as server, listening(silence) as port:
         client = client_of(by_name(server), pair)
         hanging = client_of(f"https://localhost:{port}", pair)
@@ -305,7 +311,7 @@ async def test_no_descriptor_leaks_with_unresponsive_peers(
                 asyncio.create_task(version(client)),
                 asyncio.create_task(version(hanging)),
             ]
-            await server.until_received(3)
+            await arrived.wait()
             await asyncio.sleep(0.05)
             tasks[1].cancel()
             await asyncio.wait(tasks[1:])

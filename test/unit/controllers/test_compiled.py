@@ -31,8 +31,6 @@ def test_an_invalid_probe_is_left_out_and_the_others_stay(bad: Json) -> None:
 @cases(
     "action",
     broken_escape={"path": "/50%"},
-    control_character={"path": "/a\tb"},
-    host_in_the_path={"path": "localhost:80/a"},
     header_name={"httpHeaders": [{"name": "X_Name", "value": ""}]},
 )
 def test_a_request_from_before_the_rules_is_sent_and_reported(action: Json) -> None:

@@ -95,16 +95,6 @@ async def test_the_entry_has_the_current_pod_ip(api: Scene, ip: str) -> None:
     assert [each["IP"] for each in entries(api)] == [ip]
 
 
-async def test_a_deleted_pod_is_removed_from_the_spec_while_the_informer_lags(api: Scene) -> None:
-    async with api.running():
-        async with api.lagging(NODE_POD_PROBES):
-            api.put(PODS, pod_wire("web-1"))
-            await settle(0.5)
-            assert set(api.probes()) == {"web-0", "web-1"}
-            await api.drop(PODS, "web-1", seconds=0.5)
-        assert set(api.probes()) == {"web-0"}
-
-
 def started(value: bool) -> Json:
     return {"status": {"containerStatuses": [{"name": "main", "started": value}]}}
 
@@ -114,10 +104,14 @@ async def test_a_plan_is_written_once_while_the_informer_lags(api: Scene) -> Non
         async with api.lagging(NODE_POD_PROBES):
             api.put(PODS, pod_wire("web-1"))
             await settle(0.5)
+            assert set(api.probes()) == {"web-0", "web-1"}
             before = len(api.writes)
             for value in (True, False):
                 await api.change(PODS, "web-1", started(value), seconds=0.5)
-        assert api.count("NodePodProbe", since=before) == {}
+            assert api.count("NodePodProbe", since=before) == {}
+            await api.drop(PODS, "web-1", seconds=0.5)
+            assert set(api.probes()) == {"web-0"}
+        assert api.count("NodePodProbe", since=before) == {"NodePodProbe": 1}
 
 
 async def test_a_container_with_a_startup_probe_is_planned_once_it_has_started(api: Scene) -> None:

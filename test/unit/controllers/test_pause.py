@@ -1,6 +1,6 @@
 """Probes that an annotation on the marker or on the pod pauses. The whole product over a fake API server."""
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 from support.builders import (
@@ -20,22 +20,20 @@ FINE = state_wire(message="fine")
 PAUSED = ("True", "ProbePaused")
 
 
-class Annotated(NamedTuple):
-    resource: Resource[Any]
-    name: str
+Where = tuple[Resource[Any], str]
+"""The kind and the name of the annotated object."""
 
-
-MARKER = Annotated(MARKERS, "web")
-POD = Annotated(PODS, "web-0")
+MARKER: Where = (MARKERS, "web")
+POD: Where = (PODS, "web-0")
 either = cases("where", marker=MARKER, pod=POD)
 
 
-async def annotate(api: Scene, where: Annotated, value: str | None = "true") -> None:
+async def annotate(api: Scene, where: Where, value: str | None = "true") -> None:
     patch = {"metadata": {"annotations": {PAUSED_ANNOTATION: value}}}
-    await api.change(where.resource, where.name, patch)
+    await api.change(*where, patch)
 
 
-async def pause(api: Scene, where: Annotated) -> None:
+async def pause(api: Scene, where: Where) -> None:
     """The annotation is set, and the daemon drops the results of probes that it no longer has."""
     await annotate(api, where)
     if not api.probes():
@@ -44,9 +42,7 @@ async def pause(api: Scene, where: Annotated) -> None:
 
 
 @either
-async def test_a_pause_is_one_write_of_the_pod_and_so_is_its_end(
-    api: Scene, where: Annotated
-) -> None:
+async def test_a_pause_is_one_write_of_the_pod_and_so_is_its_end(api: Scene, where: Where) -> None:
     async with api.running(FINE):
         before, writes = api.conditions()[C], len(api.writes)
         await pause(api, where)
@@ -73,7 +69,7 @@ async def test_a_result_during_the_pause_is_not_written(api: Scene) -> None:
 
 @pytest.mark.parametrize("value", ["True", "yes", "1", "", "false"])
 @either
-async def test_only_the_value_true_pauses(api: Scene, where: Annotated, value: str) -> None:
+async def test_only_the_value_true_pauses(api: Scene, where: Where, value: str) -> None:
     async with api.running(FINE):
         await annotate(api, where, value)
         assert api.probes() == {"web-0": ["web#healthy"]}
@@ -89,7 +85,7 @@ async def test_a_paused_marker_leaves_the_probes_of_others(api: Scene) -> None:
 
 
 @either
-async def test_a_restart_while_paused_writes_nothing(api: Scene, where: Annotated) -> None:
+async def test_a_restart_while_paused_writes_nothing(api: Scene, where: Where) -> None:
     async with api.running(FINE):
         await pause(api, where)
     writes = len(api.writes)
@@ -98,7 +94,7 @@ async def test_a_restart_while_paused_writes_nothing(api: Scene, where: Annotate
 
 
 @either
-async def test_a_paused_probe_does_not_become_stale(api: Scene, where: Annotated) -> None:
+async def test_a_paused_probe_does_not_become_stale(api: Scene, where: Where) -> None:
     api.renew()
     async with api.running(FINE):
         await pause(api, where)
@@ -112,7 +108,7 @@ async def test_a_paused_probe_does_not_become_stale(api: Scene, where: Annotated
 
 @either
 async def test_a_pod_that_was_stale_before_the_pause_stays_unknown(
-    api: Scene, where: Annotated
+    api: Scene, where: Where
 ) -> None:
     api.renew()
     async with api.running(FINE):
@@ -125,7 +121,7 @@ async def test_a_pod_that_was_stale_before_the_pause_stays_unknown(
 
 
 @either
-async def test_a_marker_deleted_while_paused_leaves_nothing(api: Scene, where: Annotated) -> None:
+async def test_a_marker_deleted_while_paused_leaves_nothing(api: Scene, where: Where) -> None:
     async with api.running(FINE):
         await pause(api, where)
         await api.drop(MARKERS, "web")
@@ -134,7 +130,7 @@ async def test_a_marker_deleted_while_paused_leaves_nothing(api: Scene, where: A
 
 
 @either
-async def test_a_new_pod_gets_no_condition_while_paused(api: Scene, where: Annotated) -> None:
+async def test_a_new_pod_gets_no_condition_while_paused(api: Scene, where: Where) -> None:
     await annotate(api, where)
     async with api.running():
         assert api.probes() == {}
@@ -147,7 +143,7 @@ async def test_a_new_pod_gets_no_condition_while_paused(api: Scene, where: Annot
     marker=(MARKER, "2 of 2 pods are not probed, because this PodProbeMarker has"),
 )
 async def test_the_marker_counts_paused_pods_by_their_conditions(
-    api: Scene, where: Annotated, message: str
+    api: Scene, where: Where, message: str
 ) -> None:
     api.put_node("node-1", "web-1")
     async with api.running(FINE):
@@ -158,7 +154,7 @@ async def test_the_marker_counts_paused_pods_by_their_conditions(
 
 
 @either
-async def test_marks_of_a_serverless_pod_stay_while_paused(api: Scene, where: Annotated) -> None:
+async def test_marks_of_a_serverless_pod_stay_while_paused(api: Scene, where: Where) -> None:
     api.put(NODES, node_wire(labels={"type": "virtual-kubelet"}))
 
     async with api.running(serverless=True):

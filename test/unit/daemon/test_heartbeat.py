@@ -13,11 +13,6 @@ from kruise_probe.daemon import metrics
 RETRY_SECONDS = 2.0
 
 
-@pytest.fixture
-def node() -> ScriptedNode:
-    return ScriptedNode()
-
-
 async def hang(_: str) -> None:
     await asyncio.Event().wait()
 

@@ -18,8 +18,7 @@ def total(result: str) -> float | None:
     return REGISTRY.get_sample_value("prober_probe_total", labels)
 
 
-async def test_b21_totals_and_durations_have_kubelets_names() -> None:
-    node = ScriptedNode()
+async def test_b21_totals_and_durations_have_kubelets_names(node: ScriptedNode) -> None:
     results = (OK, 0.03), (OK, 20), (BAD, 1), (CouldNotProbe(Reason.EXEC_IMPOSSIBLE, "no"), 1)
     totals: list[tuple[float | None, ...]] = []
     node.api.put(one(exec_probe(period_seconds=3600)))
@@ -38,8 +37,9 @@ async def test_b21_totals_and_durations_have_kubelets_names() -> None:
             assert REGISTRY.get_sample_value(f"{DURATION}_bucket", labels) == count
 
 
-async def test_each_of_many_probes_is_exported_once_also_with_two_pods_of_one_name() -> None:
-    node = ScriptedNode()
+async def test_each_of_many_probes_is_exported_once_also_with_two_pods_of_one_name(
+    node: ScriptedNode,
+) -> None:
     pods = [pod_of(probe_of(exec_probe()), name=f"web-{number}") for number in range(101)]
     pods[1] = msgspec.structs.replace(pods[1], name="web-0")
     for number in range(len(pods)):

@@ -35,11 +35,6 @@ from kruise_probe.daemon.probers.prober import CouldNotProbe, ProbeResult, Reaso
 from kruise_probe.manager.recorder import ObjectReference
 
 
-@pytest.fixture
-def node() -> ScriptedNode:
-    return ScriptedNode()
-
-
 def crowd(pods: int, probes: int = 1, **fields: int) -> NodePodProbeSpec:
     entries = [probe_of(exec_probe(f"c{p}", **fields), f"m#p{p}") for p in range(probes)]
     return spec_of(*(pod_of(*entries, name=f"web-{number}") for number in range(pods)))
@@ -69,15 +64,6 @@ async def test_thirty_chatty_probes_take_at_most_thirty_writes_a_minute_and_no_e
         assert len(node.recorder.events) == events
         newest = node.api.message("web-0/m#p0")
         assert (wall_clock() - datetime.fromisoformat(newest)).total_seconds() <= 3.2
-
-
-async def test_a3_constant_results_cause_no_writes(node: ScriptedNode) -> None:
-    node.api.put(crowd(3, 3, period_seconds=2))
-    start_crowd(node, 3)
-    async with node.daemon(5):
-        writes = len(node.api.writes)
-        await asyncio.sleep(590)
-        assert len(node.api.writes) == writes
 
 
 async def test_a_transition_is_one_event_on_the_container_and_a_warning_if_unknown(

@@ -196,9 +196,6 @@ TIMELINES: dict[str, list[Row]] = {
         (0, both(edit(), answer(HUNG, 0.9), start()), None), (9, blocked(), DOWN),
         (20, None, None), (30, None, is_(ran=10)), (60, None, is_("Unknown", "ExecImpossible: ")),
     ],
-    "suspend-longer-than-the-period-runs-at-once": [
-        (0, both(edit(**SLOW), start()), None), (3, suspend(3600), is_(ran=1)), (4.5, None, is_(ran=1)),
-    ],
     "suspend-just-over-the-period-runs-at-once": [
         (0, both(edit(**SLOW), start()), None), (3, suspend(301), is_(ran=1)), (4.5, None, is_(ran=1)),
     ],

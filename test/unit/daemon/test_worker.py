@@ -21,12 +21,6 @@ from kruise_probe.api.core import ExecAction, Probe
 from kruise_probe.api.v1alpha1 import ContainerProbe, NodePodProbeSpec
 from kruise_probe.daemon.probers.prober import Prober, ProbeResult, Target
 
-
-@pytest.fixture
-def node() -> ScriptedNode:
-    return ScriptedNode()
-
-
 ERRORS = "kruise_probe_worker_errors_total"
 
 

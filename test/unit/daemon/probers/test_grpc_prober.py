@@ -1,8 +1,6 @@
 """grpc against a real gRPC server, with and without TLS, and against everything that is none."""
 
 import asyncio
-import socket
-import struct
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -15,7 +13,7 @@ from grpc_health.v1 import health_pb2
 from grpc_health.v1._async import HealthServicer
 from grpc_health.v1.health_pb2_grpc import add_HealthServicer_to_server
 from support.cases import cases
-from support.scripted_server import self_signed, serving, silent
+from support.scripted_server import reset, self_signed, serving, silent
 from support.sockets import time_waits
 
 from kruise_probe.api.core import GRPCAction
@@ -246,9 +244,7 @@ async def test_connection_that_breaks_during_the_call_is_unavailable() -> None:
     async def script(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(SETTINGS)
         await until_sent(reader, frame(4, flags=1))
-        linger = struct.pack("ii", 1, 0)
-        writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
-        writer.transport.abort()
+        reset(writer)
 
     async with serving(lambda _: script) as server:
         result = await probe(server.port)

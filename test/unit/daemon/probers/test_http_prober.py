@@ -1,9 +1,7 @@
 """httpGet against real sockets. The verdicts are those of kubelet 1.36's own prober."""
 
 import asyncio
-import socket
 import ssl
-import struct
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +16,7 @@ from support.scripted_server import (
     ScriptedServer,
     answering,
     flooding,
+    reset,
     self_signed,
     serving,
     silent,
@@ -211,12 +210,6 @@ async def test_proxies_of_the_environment_are_ignored(
             assert await probe(server) == success("ok")
 
     assert proxy.connections == 0
-
-
-def reset(writer: asyncio.StreamWriter) -> None:
-    linger = struct.pack("ii", 1, 0)
-    writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
-    writer.transport.abort()
 
 
 async def test_any_certificate_is_good_enough(tmp_path: Path) -> None:

@@ -1,0 +1,7 @@
+import pytest
+from support.scripted_node import ScriptedNode
+
+
+@pytest.fixture
+def node() -> ScriptedNode:
+    return ScriptedNode()
