@@ -19,7 +19,7 @@ from typing import Annotated, Any, NamedTuple, Union, get_args, get_origin, get_
 
 import msgspec
 
-from kruise_probe.api.problems import CEL_BOUNDS, ErrorKind, Problem, shorten, violation
+from kruise_probe.api.problems import ErrorKind, Problem, shorten, violation
 
 Check = Callable[[Any, str], Iterable[Problem]]
 
@@ -147,11 +147,7 @@ def errors_in(value: Any, shape: Shape, path: str, *, stored: bool = False) -> I
         if field.required:
             yield violation(path, ErrorKind.REQUIRED, "must be set")
         return
-    yield from (
-        each
-        for each in _bound_errors(value, shape, path)
-        if not (stored and each.reason in CEL_BOUNDS)
-    )
+    yield from _bound_errors(value, shape, path, stored=stored)
     if field.values and value not in field.values:
         known = ", ".join(f'"{each}"' for each in field.values if each)
         yield violation(path, ErrorKind.NOT_SUPPORTED, f"supported values: {known}", value)
@@ -167,7 +163,7 @@ def errors_in(value: Any, shape: Shape, path: str, *, stored: bool = False) -> I
             yield from errors_in(item, shape.items, f"{path}[{shorten(str(key))}]", stored=stored)
 
 
-def _bound_errors(value: Any, shape: Shape, path: str) -> Iterator[Problem]:
+def _bound_errors(value: Any, shape: Shape, path: str, *, stored: bool) -> Iterator[Problem]:
     least, most = shape.field.least or 0, shape.field.most
     if isinstance(value, int):
         if most is not None and not least <= value <= most:
@@ -177,7 +173,7 @@ def _bound_errors(value: Any, shape: Shape, path: str) -> Iterator[Problem]:
         return
     elif len(value) < least:
         yield violation(path, ErrorKind.REQUIRED, "must not be empty")
-    elif most is not None and len(value) > most:
+    elif most is not None and len(value) > most and not stored:  # the kinds of CEL_BOUNDS
         if isinstance(value, str):
             detail = f"may not be more than {most} characters"
             yield violation(path, ErrorKind.TOO_LONG, detail)

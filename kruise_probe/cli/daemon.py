@@ -27,6 +27,8 @@ from kruise_probe.cli.flag_types import (
     port_flag,
 )
 from kruise_probe.cli.options import (
+    HEALTH,
+    METRICS,
     Port,
     ProcessContext,
     SharedFlags,
@@ -120,7 +122,7 @@ def daemon(flags: DaemonFlags) -> None:
 
 async def run_daemon(flags: DaemonFlags, runtime: NodeRuntime) -> None:
     """Build and run the daemon, HTTP server first."""
-    port = Port("--addr", flags.addr, health=True, metrics=True)
+    port = Port("--addr", flags.addr, (*HEALTH, *METRICS))
     async with serving(flags, DAEMON_FIELD_MANAGER, port) as context:
         if probing_enabled(flags.feature_gates):
             await _run_agent(flags, runtime, context)

@@ -24,7 +24,15 @@ from kruise_probe.cli.flag_types import (
     port_flag,
 )
 from kruise_probe.cli.gates import SERVERLESS
-from kruise_probe.cli.options import Port, SharedFlags, probing_enabled, serving, user_agent
+from kruise_probe.cli.options import (
+    HEALTH,
+    METRICS,
+    Port,
+    SharedFlags,
+    probing_enabled,
+    serving,
+    user_agent,
+)
 from kruise_probe.controllers import product
 from kruise_probe.controllers.state import Informers, ManagerOptions
 from kruise_probe.manager.leader_election import JITTER_FACTOR, LeaderElection
@@ -146,8 +154,8 @@ def check_durations(flags: ManagerFlags) -> None:
 async def run_manager(flags: ManagerFlags) -> None:
     """Build and run the manager, HTTP servers first; `Manager` defines the order of the rest."""
     ports = (
-        Port("--health-probe-addr", flags.health_probe_addr, health=True),
-        Port("--metrics-addr", flags.metrics_addr, metrics=True),
+        Port("--health-probe-addr", flags.health_probe_addr, HEALTH),
+        Port("--metrics-addr", flags.metrics_addr, METRICS),
     )
     async with serving(flags, MANAGER_FIELD_MANAGER, *ports) as context:
         manager = Manager(

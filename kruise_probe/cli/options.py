@@ -1,11 +1,11 @@
 """What manager and daemon share: flags, feature gates, and what they serve while they load the kubeconfig."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import click
 import structlog
@@ -20,7 +20,7 @@ from kruise_probe.manager.manager import Runnable
 from kruise_probe.manager.process import FORMATS, LEVELS
 from kruise_probe.serving.authorization import MAX_REVIEWS, MetricsGuard
 from kruise_probe.serving.endpoints import Checks, MetricsHandler, StallDetector, health_handlers
-from kruise_probe.serving.http_server import HttpHandler, HttpServer
+from kruise_probe.serving.http_server import HttpServer
 from kruise_probe.serving.sockets import BindAddress, ServerTls, self_signed_certificate
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
@@ -55,13 +55,16 @@ def probing_enabled(gates: Mapping[str, bool]) -> bool:
     return not off
 
 
+HEALTH: Final = ("/healthz", "/readyz")
+METRICS: Final = ("/metrics",)
+
+
 class Port(NamedTuple):
-    """A port of the process: the flag with its address, None if it is turned off, and what it serves."""
+    """A port of the process: the flag with its address, None if it is turned off, and the paths that it serves."""
 
     flag: str
     address: BindAddress | None
-    health: bool = False
-    metrics: bool = False
+    paths: Sequence[str]
 
 
 class ProcessContext(NamedTuple):
@@ -83,17 +86,14 @@ async def serving(
     metrics = MetricsHandler()
     guard = MetricsGuard(metrics)
     tls = ServerTls() if flags.metrics_secure else None
-    health_paths = health_handlers(health=health, ready=ready)
-    metrics_paths: dict[str, HttpHandler] = {"/metrics": guard if tls else metrics}
+    handlers = health_handlers(health=health, ready=ready)
+    handlers["/metrics"] = guard if tls else metrics
     servers = [
         HttpServer(
             port.address,
             flag=port.flag,
-            handlers={
-                **(health_paths if port.health else {}),
-                **(metrics_paths if port.metrics else {}),
-            },
-            tls=tls if port.metrics else None,
+            handlers={path: handlers[path] for path in port.paths},
+            tls=tls if "/metrics" in port.paths else None,
         )
         for port in ports
         if port.address

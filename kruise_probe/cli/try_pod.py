@@ -10,7 +10,6 @@ from typing import Final
 import click
 import msgspec
 
-from kruise_probe import __version__
 from kruise_probe.api.errors import FatalError
 from kruise_probe.api.meta import NamespacedName
 from kruise_probe.api.problems import did_you_mean
@@ -179,9 +178,7 @@ async def _run_all(
         entry = context.planned(frozenset(each.name for each in pod.containers))
         target = Target(pod_ip=pod.ip, container_id=context.probe.container_name)
         async with places:
-            return await run_probe(
-                client, pod.key, entry, target, user_agent=f"kruise-probe/{__version__}"
-            )
+            return await run_probe(client, pod.key, entry, target)
 
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(one(each)) for each in contexts]

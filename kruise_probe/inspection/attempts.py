@@ -155,16 +155,13 @@ def attempts_view(
         if result.ran
         for note in _notes_on(context, result)
     ]
-    paused = [
-        f"{paused_text(f'PodProbeMarker {marker.key}')}, and no marks are shown"
-        for marker in dict.fromkeys(context.marker for context, _ in results)
-        if marker.paused
-    ]
-    if pod.paused:
-        paused = [f"{paused_text('the pod')}, and no marks are shown"]
+    markers = dict.fromkeys(context.marker for context, _ in results)
+    of_markers = [f"PodProbeMarker {marker.key}" for marker in markers if marker.paused]
+    paused = ["the pod"] if pod.paused else of_markers
+    no_marks = [f"{paused_text(each)}, and no marks are shown" for each in paused]
     return AttemptsView(
         time=format_time(snapshot.now),
-        notes=[*notes, *network, *paused, *conflicts, *about_results],
+        notes=[*notes, *network, *no_marks, *conflicts, *about_results],
         namespace=pod.namespace,
         pod=pod.name,
         node=pod.node,

@@ -17,6 +17,7 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from kruise_probe import __version__
 from kruise_probe.api.core import ExecAction, Probe, TCPSocketAction
 from kruise_probe.api.errors import Forbidden, KubeError, NotFound
 from kruise_probe.api.messages import normalise_message
@@ -251,12 +252,7 @@ class PodCommands(Commands):
 
 
 async def run_probe(
-    client: RestClient,
-    pod: NamespacedName,
-    entry: ContainerProbe,
-    target: Target,
-    *,
-    user_agent: str,
+    client: RestClient, pod: NamespacedName, entry: ContainerProbe, target: Target
 ) -> TrialResult:
     """Run one attempt. It ends within the probe's timeout, plus the time to open the stream.
 
@@ -268,7 +264,7 @@ async def run_probe(
         prober = prober_for(
             entry,
             commands=PodCommands(client, pod),
-            user_agent=user_agent,
+            user_agent=f"kruise-probe/{__version__}",
             open_socket=forwarder.open_socket,
         )
         try:

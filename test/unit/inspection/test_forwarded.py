@@ -45,7 +45,7 @@ async def run(probe: Probe, *, port: int = 0, **more: Any) -> TrialResult:
     async with serving_pod(scripted) as pod:
         config = ClusterConfig(server=pod.url)
         async with RestClient(config=config, field_manager="test", user_agent="test") as client:
-            return await run_probe(client, KEY, entry_of(probe), POD, user_agent="kruise-probe/1")
+            return await run_probe(client, KEY, entry_of(probe), POD)
 
 
 async def direct(probe: Probe) -> tuple[ProbeState, str]:
