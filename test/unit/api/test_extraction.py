@@ -3,8 +3,6 @@
 import re
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from support.cases import cases
 
 from kruise_probe.api.extraction import (
@@ -100,11 +98,3 @@ def test_the_patterns_of_a_marker_are_bounded_in_total() -> None:
         budget.take(pattern)
     with pytest.raises(PatternError, match=re.escape(TOO_LARGE)):
         budget.take(pattern)
-
-
-@given(st.text(alphabet="ab=1 \n", max_size=40))
-def test_the_first_match_is_that_of_other_engines(message: str) -> None:
-    for pattern in (r"a=(\d)", r"b+", r"(a|b)=", r"a(b)?"):
-        match = re.search(pattern, message)
-        expected = match and match[1 if "(" in pattern else 0]
-        assert extract(message, pattern) == expected

@@ -4,8 +4,6 @@ import json
 
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from support.builders import npp_wire, pod_status_wire, pod_wire, state_wire
 from support.cases import cases
 from support.marker_table import VALID, Row
@@ -136,10 +134,3 @@ def test_a_malformed_status_counts_as_absent(statuses: object) -> None:
 )
 def test_stored_size_counts_escapes_of_go(text: str, size: int) -> None:
     assert stored_bytes(text) == size + len('""')
-
-
-@given(st.lists(st.text(st.characters(exclude_categories=["Cs"]) | st.sampled_from("<>&\u2028"))))
-def test_stored_size_is_additive(texts: list[str]) -> None:
-    commas = max(len(texts) - 1, 0)
-
-    assert stored_bytes(texts) == sum(map(stored_bytes, texts)) + commas + len("[]")

@@ -20,11 +20,6 @@ def test_script_calls_this_command(shell: str, capsys: pytest.CaptureFixture[str
     assert "kruise-probe" in out
 
 
-def test_unknown_shell_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["completion", "tcsh"], {}) == 2
-    assert "bash" in capsys.readouterr().err
-
-
 def test_no_name_is_completed_without_a_cluster(tmp_path: Path) -> None:
     context = click.Context(status)
     context.params = {"kubeconfig": str(tmp_path / "none")}

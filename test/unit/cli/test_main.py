@@ -46,6 +46,8 @@ USAGE_ERRORS = {
     "manifests --namespace=A_b": "is not a valid Kubernetes name",
     "manifests --image=": "write a name and a tag",
     "manifests --cert-manager": "--webhook",
+    "manifests --json-schema --crds-only": "exclude each other",
+    "completion tcsh": "'bash'",
     "manifests --cri-socket=run/x": "absolute path",
     "playground --nodes=0": "whole number of 1 to 50",
     "playground --check --no-sample": "add -f FILE",

@@ -19,14 +19,9 @@ def kinds(documents: list[dict[str, Any]]) -> set[str]:
     return {each["kind"] for each in documents}
 
 
-def test_default_install_has_no_webhook(capsys: pytest.CaptureFixture[str]) -> None:
-    found = kinds(printed(capsys))
-
-    assert {"Deployment", "DaemonSet", "ValidatingAdmissionPolicy"} <= found
-    assert not any("Webhook" in kind for kind in found)
-
-
+WEBHOOKS = {"ValidatingWebhookConfiguration", "MutatingWebhookConfiguration"}
 OBJECTS = {
+    "default": ([], {"Deployment", "DaemonSet", "ValidatingAdmissionPolicy"}, WEBHOOKS),
     "old-cluster": (["--admission-policy=false"], set(), {"ValidatingAdmissionPolicy"}),
     "webhook": (["--webhook"], {"ValidatingWebhookConfiguration", "Secret"}, {"MutatingWebhookConfiguration"}),
     "webhook-for-serverless-pods": (

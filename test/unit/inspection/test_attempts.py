@@ -9,7 +9,6 @@ from support.wire import Json
 
 from kruise_probe.api.names import PAUSED_ANNOTATION
 from kruise_probe.api.v1alpha1 import ContainerProbe, ProbeState
-from kruise_probe.controllers.limits import MARKERS_PER_POD
 from kruise_probe.inspection.attempts import (
     HOST_NETWORK,
     AttemptsView,
@@ -100,7 +99,6 @@ CRASHED = {"terminated": {"reason": "Error", "exitCode": 1}}
 
 
 BLOCKED = {
-    "no-container": (marker_wire(probes=[probe_wire(container="mian")]), pod_with(), "ContainerNotFound: "),
     "crashed": (marker_wire(), pod_with(state=CRASHED), "ContainerNotRunning: "),
     "host-is-set": (marker_wire(probes=[HOST]), pod_with(), "InvalidSpec: "),
     "unknown-port-name": (
@@ -109,12 +107,7 @@ BLOCKED = {
     ),
     "too-large": (marker_wire(probes=LARGE), pod_with(), "EntryTooLarge: "),
     "deleted": (marker_wire(deleting=True, finalizers=["x"]), pod_with(), "MarkerDeleting: "),
-    "finished": (marker_wire(), pod_with(phase="Succeeded"), "PodFinished: "),
     "not-scheduled": (marker_wire(), pod_with(node=""), "PodNotScheduled: "),
-    "init-container": (
-        marker_wire(probes=[probe_wire(container="init")]),
-        pod_with(init_containers=[{"name": "init"}]), "ContainerNotProbed: ",
-    ),
 }  # fmt: skip
 
 
@@ -125,12 +118,6 @@ def test_a_blocked_probe_has_the_broken_link_of_explain(
     first, *_ = entries(marker, pod=pod)
     assert isinstance(first, Link)
     assert blocking_text(first).startswith(text)
-
-
-def test_marker_beyond_the_limit_of_a_pod_is_left_out() -> None:
-    *_, last = entries(*[marker_wire(f"m{number:03}") for number in range(MARKERS_PER_POD + 1)])
-    assert isinstance(last, Link)
-    assert last.reason == "TooManyMarkers"
 
 
 POLICIES = [

@@ -1,7 +1,6 @@
 """Through port-forward and exec of an API server, an attempt has the daemon's state and message, letter for letter."""
 
 import asyncio
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -60,24 +59,16 @@ class Unused:
         raise AssertionError
 
 
-def http(port: int) -> Json:
-    return {"httpGet": {"port": port, "path": "/a b"}}
+http: Json = {"httpGet": {"path": "/a b"}}
+https: Json = {"httpGet": {"scheme": "HTTPS"}}
+tcp: Json = {"tcpSocket": {}}
+grpc: Json = {"grpc": {}}
+grpc_tls: Json = {"grpc": {"mode": "TLS"}}
 
 
-def https(port: int) -> Json:
-    return {"httpGet": {"port": port, "scheme": "HTTPS"}}
-
-
-def tcp(port: int) -> Json:
-    return {"tcpSocket": {"port": port}}
-
-
-def grpc(port: int) -> Json:
-    return {"grpc": {"port": port}}
-
-
-def grpc_tls(port: int) -> Json:
-    return {"grpc": {"port": port, "mode": "TLS"}}
+def at(port: int, action: Json, **numbers: int) -> Probe:
+    """The probe of a port."""
+    return probe_of({kind: {"port": port, **more} for kind, more in action.items()}, **numbers)
 
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nfine"
@@ -99,11 +90,9 @@ def redirected(request: str) -> bytes:
     nonsense=answering(b"nonsense\r\n\r\n"),
     endless=flooding(b"", b"x" * 4096),
 )
-async def test_forwarded_attempt_equals_that_of_the_daemon(
-    script: Any, action: Callable[[int], Json]
-) -> None:
+async def test_forwarded_attempt_equals_that_of_the_daemon(script: Any, action: Json) -> None:
     async with serving(script) as server:
-        probe = probe_of(action(server.port), timeoutSeconds=5)
+        probe = at(server.port, action, timeoutSeconds=5)
         expected = await direct(probe)
         found = await run(probe, port=server.port)
     assert (found.state, found.message) == expected
@@ -120,20 +109,18 @@ async def closing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) ->
 
 @pytest.mark.parametrize("serve", [without_tls, closing])
 @pytest.mark.parametrize("action", [https, grpc_tls])
-async def test_failed_handshake_equals_that_of_the_daemon(
-    action: Callable[[int], Json], serve: Any
-) -> None:
+async def test_failed_handshake_equals_that_of_the_daemon(action: Json, serve: Any) -> None:
     async with listening(serve) as port:
-        probe = probe_of(action(port), timeoutSeconds=5)
+        probe = at(port, action, timeoutSeconds=5)
         expected = await direct(probe)
         found = await run(probe, port=port)
     assert (found.state, found.message) == expected
 
 
 @pytest.mark.parametrize("action", [http, https, tcp, grpc, grpc_tls])
-async def test_refused_connection_equals_that_of_the_daemon(action: Callable[[int], Json]) -> None:
+async def test_refused_connection_equals_that_of_the_daemon(action: Json) -> None:
     with closed_port() as port:
-        probe = probe_of(action(port), timeoutSeconds=5)
+        probe = at(port, action, timeoutSeconds=5)
         found = await run(probe)
         assert found.state == ProbeState.FAILED
         assert (found.state, found.message) == await direct(probe)
@@ -141,16 +128,16 @@ async def test_refused_connection_equals_that_of_the_daemon(action: Callable[[in
 
 async def test_forwarded_tls_equals_that_of_the_daemon(tmp_path: Path) -> None:
     async with serving(answering(OK), tls=self_signed(tmp_path)) as server:
-        probe = probe_of(https(server.port), timeoutSeconds=5)
+        probe = at(server.port, https, timeoutSeconds=5)
         found = await run(probe, port=server.port)
         assert (found.state, found.message) == await direct(probe)
     assert found.message == "fine"
 
 
 @pytest.mark.parametrize("action", [http, grpc])
-async def test_silent_server_is_failure_at_the_timeout(action: Callable[[int], Json]) -> None:
+async def test_silent_server_is_failure_at_the_timeout(action: Json) -> None:
     async with serving(silent()) as server:
-        probe = probe_of(action(server.port), timeoutSeconds=1)
+        probe = at(server.port, action, timeoutSeconds=1)
         found = await run(probe, port=server.port)
         assert (found.state, found.message) == await direct(probe)
     assert found.duration_seconds is not None
@@ -200,7 +187,7 @@ async def test_command_without_an_exit_code_has_the_reason_of_the_daemon(
 
 @pytest.mark.parametrize(
     ("probe", "resource"),
-    [(exec_of("check"), "exec"), (probe_of(tcp(80)), "portforward"), (probe_of(http(80)), "portforward")],
+    [(exec_of("check"), "exec"), (at(80, tcp), "portforward"), (at(80, http), "portforward")],
 )  # fmt: skip
 async def test_missing_permission_is_unknown_and_says_which(probe: Probe, resource: str) -> None:
     refusals = {resource: (403, status(403, "Forbidden", f"mary cannot get pods/{resource}"))}
@@ -240,7 +227,7 @@ async def test_cancelled_attempt_leaves_no_task_and_no_connection() -> None:
         ended.set()
 
     async with listening(serve) as port, asyncio.timeout(PATIENCE_SECONDS):
-        attempt = asyncio.create_task(run(probe_of(http(port), timeoutSeconds=60), port=port))
+        attempt = asyncio.create_task(run(at(port, http, timeoutSeconds=60), port=port))
         await connected.wait()
         attempt.cancel()
         with pytest.raises(asyncio.CancelledError):

@@ -39,7 +39,3 @@ def test_a_port_is_a_number_or_a_name() -> None:
 def test_the_command_prints_it(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["manifests", "--json-schema"], {}) == 0
     assert json.loads(capsys.readouterr().out) == marker_json_schema()
-
-
-def test_the_crds_and_the_schema_exclude_each_other() -> None:
-    assert run(["manifests", "--json-schema", "--crds-only"], {}) == 2
