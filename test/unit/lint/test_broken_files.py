@@ -16,7 +16,7 @@ FILES = [
     ("command-as-text", 14, 18, Rule.WRONG_TYPE, f"{PROBE}.probe.exec.command", "must be a list, but is the string 'test -e idle'"),
     ("condition-of-kubernetes", 16, 5, Rule.INVALID, f"{PROBE}.podConditionType", "is reserved: Kubernetes writes this condition"),
     ("conflict", 41, 9, Rule.CONFLICT, f"{PROBE}.markerPolicy[0].labels", "also written by probe 'idle' of PodProbeMarker game"),
-    ("container", 11, 5, Rule.NO_CONTAINER, f"{PROBE}.containerName", "only server. Did you mean 'server'?"),
+    ("container", 11, 5, Rule.NO_CONTAINER, f"{PROBE}.containerName", "Did you mean 'server'?"),
     ("duplicate-key", 21, 7, Rule.DUPLICATE_KEY, f"{PROBE}.markerPolicy[0].labels", "the key 'labels' is already in line 19"),
     ("duration-as-number", 15, 22, Rule.WRONG_TYPE, f"{PROBE}.probe.periodSeconds", "must be an integer, but is the string '5s'"),
     ("empty-selector", 6, 3, Rule.INVALID, "spec.selector", "must not be empty; set matchLabels"),
