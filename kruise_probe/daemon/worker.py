@@ -159,10 +159,11 @@ class Worker:
             self._configure()
             self._discard_attempt()
         self._state.edit(desired, new_handler=new_handler)
-        if self._invalid_reason or not self._state.container_id:
+        has_run = bool(self._state.container_id)
+        self._sync_container()
+        if self._invalid_reason:
             self._stop_timers()
-            self._sync_container()
-        elif probe_again or new_timing:
+        elif has_run and (probe_again or new_timing):
             self._restart_timer(probe_again=probe_again)
 
     def probe_at_once(self) -> None:

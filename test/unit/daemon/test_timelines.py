@@ -364,6 +364,14 @@ TIMELINES: dict[str, list[Row]] = {
         (5.5, start(), is_("Unknown", "InvalidProbe: ")), (60, stop, is_("Unknown", "InvalidProbe: ", ran=0)),
         (120, None, is_("Unknown", "InvalidProbe: ", ran=0)),
     ],
+    "probe-that-becomes-valid-again-runs-in-its-container": [
+        (0, both(edit(**SLOW), start()), None), (5, edit(NO_PORT), UP), (10, edit(**SLOW), UNKNOWN),
+        (10.3, None, is_("Succeeded", ran=1, container="container-1")),
+    ],
+    "probe-that-becomes-valid-again-runs-in-a-container-that-came-meanwhile": [
+        (0, both(edit(**SLOW), start()), None), (5, edit(NO_PORT), UP), (7, start(), None), (10, edit(**SLOW), UNKNOWN),
+        (10.3, None, is_("Succeeded", ran=1, container="container-2")),
+    ],
     # Edits.
     "a23-late-result-of-the-old-handler-is-dropped": [
         (0, both(edit(command="old", **SLOW), answer(BAD, 20), start()), None),
