@@ -1,16 +1,17 @@
-"""Processes that end by themselves, by signals, and with tasks that ignore cancellation; on real time."""
+"""Processes that end by themselves, by signals, and with tasks and threads that hang; on real time."""
 
 import asyncio
 import gc
 import io
 import signal
-import subprocess
 import sys
+import threading
 import weakref
 from asyncio.sslproto import SSLProtocol
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from types import SimpleNamespace
+from typing import NoReturn
 
 import pytest
 from structlog.testing import capture_logs
@@ -19,68 +20,6 @@ from support.cases import cases
 from kruise_probe.api.errors import FatalError
 from kruise_probe.manager import process
 from kruise_probe.manager.process import run_until_signalled, tune_garbage_collector
-
-STUBBORN = """
-import asyncio
-from kruise_probe.manager import process
-
-async def main():
-    print("ready", flush=True)
-    while True:
-        try:
-            await asyncio.sleep(3600)
-        except asyncio.CancelledError:
-            print("ignored", flush=True)
-
-process.GRACE_SECONDS = 0.2
-process.run_until_signalled(main(), program="test")
-"""
-
-
-FAILED_DURING_LOOKUP = """
-import asyncio
-from kruise_probe.api.errors import FatalError
-from kruise_probe.manager.process import run_until_signalled
-
-async def main():
-    asyncio.get_running_loop().run_in_executor(None, input)
-    raise FatalError("leadership lost")
-
-run_until_signalled(main(), program="test")
-"""
-
-
-@contextmanager
-def started(program: str) -> Iterator[subprocess.Popen[str]]:
-    pipe = subprocess.PIPE
-    with subprocess.Popen(
-        [sys.executable, "-c", program], stdin=pipe, stdout=pipe, stderr=pipe, text=True
-    ) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
-
-
-def read_until(process: subprocess.Popen[str], line: str) -> None:
-    assert process.stdout
-    while process.stdout.readline() != f"{line}\n":
-        assert process.poll() is None
-
-
-def test_c13_process_exits_after_the_grace_period_if_tasks_hang() -> None:
-    with started(STUBBORN) as running:
-        read_until(running, "ready")
-        running.send_signal(signal.SIGTERM)
-        assert "ignored" in running.communicate(timeout=20)[0]
-        assert running.returncode == 0
-        assert 4 < process.GRACE_SECONDS < 5, "the documented limit"
-
-
-def test_failure_ends_the_process_while_a_thread_hangs() -> None:
-    with started(FAILED_DURING_LOOKUP) as running:
-        assert running.wait(timeout=20) == 1
-        assert running.communicate()[1] == "test: leadership lost\n"
 
 
 class Unflushed(io.TextIOWrapper):
@@ -91,11 +30,9 @@ class Unflushed(io.TextIOWrapper):
         super().__init__(self.file)
 
 
-# In the process of the tests, where the exit of the process raises SystemExit.
-
-
 @pytest.fixture(autouse=True)
 def restored(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The exit of the process raises SystemExit."""
     monkeypatch.setattr(process, "os", SimpleNamespace(_exit=sys.exit))
     thresholds, tls_buffer = gc.get_threshold(), SSLProtocol.max_size
     handlers = {each: signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGINT)}
@@ -193,12 +130,46 @@ def test_an_error_during_the_stop_is_logged() -> None:
     assert logs[1]["error"] == "OSError('disk full')"
 
 
+def test_c13_process_exits_after_the_grace_period_if_tasks_hang(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert 4 < process.GRACE_SECONDS < 5, "the documented limit"
+    monkeypatch.setattr(process, "GRACE_SECONDS", 0.05)
+
+    async def main() -> None:
+        signal.raise_signal(signal.SIGTERM)
+        with suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+        await asyncio.Event().wait()
+
+    with capture_logs() as logs, pytest.raises(SystemExit) as exited:
+        run_until_signalled(main(), program="test")
+    assert exited.value.code == 0
+    assert [each["event"] for each in logs] == ["stopping", "ended with work left"]
+
+
+LEFT: list[asyncio.Task[bool]] = []
+GO_ON = threading.Event()
+
+
+def leave_task() -> None:
+    LEFT.append(asyncio.create_task(asyncio.Event().wait()))
+
+
+def leave_thread() -> None:
+    """As a lookup of a host name that hangs, for five seconds."""
+    GO_ON.clear()
+    _ = asyncio.get_running_loop().run_in_executor(None, GO_ON.wait, 5.0)
+
+
+@cases("leave", task=leave_task, thread=leave_thread)
 @cases(
     "error code message",
     end=(None, 0, b""),
     failure=(FatalError("port taken"), 1, b"test: port taken\n"),
 )
-def test_process_exits_if_main_leaves_tasks(
+def test_process_exits_if_main_leaves_a_task_or_a_thread(
+    leave: Callable[[], None],
     error: Exception | None,
     code: int,
     message: bytes,
@@ -208,14 +179,18 @@ def test_process_exits_if_main_leaves_tasks(
     output, errors = Unflushed(), Unflushed()
     monkeypatch.setattr(sys, "stdout", output)
     monkeypatch.setattr(sys, "stderr", errors)
-    left: list[asyncio.Task[bool]] = []
 
     async def main() -> None:
-        left.append(asyncio.create_task(asyncio.Event().wait()))
+        leave()
         sys.stdout.write("result\n")
         if error:
             raise error
 
+    def exit(code: int) -> NoReturn:
+        GO_ON.set()
+        sys.exit(code)
+
+    monkeypatch.setattr(process, "os", SimpleNamespace(_exit=exit))
     with capture_logs(), pytest.raises(SystemExit) as exited:
         run_until_signalled(main(), program="test")
     assert exited.value.code == code
