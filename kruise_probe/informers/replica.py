@@ -148,13 +148,21 @@ class Replica(Indexer[T]):
     def begin_list(self) -> None:
         """Start a list, and discard an unfinished one before it."""
         self._unconfirmed = set(self._objects)
+        self.own_writes.clear()
 
     def listed(self, obj: T) -> None:
-        """Apply an object of a list or of initial events, even if it is older than the stored one."""
+        """Apply an object of a list or of initial events, even if it is older than the stored one.
+
+        But not if it is older than our own write since the list began.
+        """
         key = obj.key
         self._unconfirmed.discard(key)
-        self.own_writes.discard(key)
-        self._put(key, self._objects.get(key), obj)
+        stored = self._objects.get(key)
+        if stored is not None and key in self.own_writes:
+            if is_older(obj.resource_version, stored.resource_version):
+                return
+            self.own_writes.discard(key)
+        self._put(key, stored, obj)
 
     def listed_undecodable(self, item: Undecodable) -> None:
         self._report_undecodable(item)

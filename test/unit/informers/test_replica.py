@@ -163,6 +163,19 @@ def test_an_own_write_is_stored_before_its_event(listed: Listed, steps: list[Ste
     assert not listed.replica.own_writes or steps[-1].what == "written"
 
 
+def test_a_list_that_began_before_an_own_write_does_not_undo_it(listed: Listed) -> None:
+    listed.relist(stamp(thing("a"), "1"))
+    listed.replica.begin_list()
+    listed.replica.record_write(stamp(thing("a"), "5"), "4")
+    listed.calls = []
+    listed.replica.listed(stamp(thing("a"), "4"))
+    listed.replica.finish_list()
+    assert listed.replica.get(stamp(thing("a"), "5").key) == stamp(thing("a"), "5")
+    assert listed.calls == []
+    assert listed.event(EventType.MODIFIED, stamp(thing("a"), "5")) == []
+    assert not listed.replica.own_writes
+
+
 def test_a_handler_that_raises_does_not_stop_other_handlers() -> None:
     class Bad(Listed):
         def _write(self, what: str, obj: ApiObject, *, stored: ApiObject | None) -> None:
