@@ -52,7 +52,7 @@ class Dialer:
     def __init__(self, config: ClusterConfig) -> None:
         """Raises ConfigError: a URL is invalid."""
         url = urlsplit(config.server)
-        self.server = _host_port(url, config.source)
+        self.server = _host_port(url, f"the server of {config.source}")
         self.host_header = _host_header(self.server, url.scheme)
         self.target_prefix = quote(url.path, safe="/%:@!$&'()*+,;=~")
         self.tls = config.tls
@@ -63,10 +63,10 @@ class Dialer:
         self._proxy: HostPort | None = None
         self._proxy_tls: ssl.SSLContext | None = None
         if config.proxy:
-            self._use_proxy(urlsplit(config.proxy), config.source)
+            self._use_proxy(urlsplit(config.proxy))
 
-    def _use_proxy(self, url: SplitResult, source: str) -> None:
-        self._proxy = _host_port(url, source)
+    def _use_proxy(self, url: SplitResult) -> None:
+        self._proxy = _host_port(url, "the proxy of proxy-url or $HTTPS_PROXY")
         if url.scheme == "https":
             self._proxy_tls = self.tls or ssl.create_default_context()
         if self.tls is None:
@@ -174,8 +174,8 @@ def _refusals(error: OSError) -> str:
     return ", ".join(os.strerror(int(number)) for number in several)
 
 
-def _host_port(url: SplitResult, source: str) -> HostPort:
-    shown = f"{source}: {_USER.sub('//', url.geturl())!r}"
+def _host_port(url: SplitResult, what: str) -> HostPort:
+    shown = f"{what}: {_USER.sub('//', url.geturl())!r}"
     try:
         if url.scheme not in DEFAULT_PORTS:
             raise ValueError("its scheme is neither http nor https")
@@ -184,7 +184,7 @@ def _host_port(url: SplitResult, source: str) -> HostPort:
             raise ValueError("it has no valid host")
     except ValueError as error:
         raise ConfigError(
-            f"{shown} is not the URL of a server or proxy ({error}); write http(s)://host:port"
+            f"{shown} is not a URL ({error}); write http(s)://host:port"
         ) from error
     return HostPort(host, port)
 

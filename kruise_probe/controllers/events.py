@@ -192,7 +192,7 @@ class NodePodProbeEvents(_Events):
         change = self._state.node_index.update(old, new)
         owners_changed = old.metadata.owner_references != new.metadata.owner_references
         own_write = new.key in self._state.node_pod_probes.own_writes
-        if not own_write and (change.spec or owners_changed):
+        if owners_changed or (change.spec and not own_write):
             self._queues.enqueue_node(new.key.name)
         self._enqueue_changed(new.metadata.name, change)
 

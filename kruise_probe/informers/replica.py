@@ -203,12 +203,15 @@ class Replica(Indexer[T]):
     def record_write(self, obj: T, seen_version: str) -> None:
         """Store the response to our own write, unless the store is newer.
 
-        An object that is missing although its version has been seen was deleted meanwhile.
+        An object that is missing although its version has been seen was deleted meanwhile. Without a version seen, the list
+        in progress decides at its end.
         """
         key = obj.key
         stored = self._objects.get(key)
         version = stored.resource_version if stored is not None else seen_version
-        if is_older(version, obj.resource_version):
+        if not version:
+            self._unconfirmed.add(key)
+        if not version or is_older(version, obj.resource_version):
             self.own_writes.add(key)
             self._put(key, stored, obj)
 

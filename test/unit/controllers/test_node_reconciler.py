@@ -16,7 +16,7 @@ from support.running_manager import settle
 from support.scene import Scene, scene
 from support.wire import Json
 
-from kruise_probe.api.errors import ServerError
+from kruise_probe.api.errors import Expired, ServerError
 from kruise_probe.api.resources import MARKERS, NODE_POD_PROBES, NODES, PODS
 
 PROBE = {"name": "web#healthy", "containerName": "main", "probe": {"exec": {"command": ["true"]}}}
@@ -308,6 +308,21 @@ async def test_entries_that_others_just_wrote_are_kept(api: Scene) -> None:
             assert api.probes().keys() == {"web-0", "db-0"}
             assert api.count("NodePodProbe", since=before)["NodePodProbe"] <= 10
         assert api.probes().keys() == {"web-0", "web-1", "db-0"}
+
+
+async def test_an_owner_that_was_removed_just_before_our_write_is_repaired(api: Scene) -> None:
+    """The response shows both changes, and a list the rest: no event tells that somebody else wrote."""
+    async with api.running():
+        source = api.sources["nodepodprobes"]
+        source.hold()
+        api.edit(NODE_POD_PROBES, "node-1", {"metadata": {"ownerReferences": None}})
+        api.put(PODS, pod_wire("web-1"))
+        await settle(2)
+        source.compact()
+        source.drop_watches(Expired("too old"))
+        source.release()
+        await settle(10)
+        assert owners(api) == [OWNER]
 
 
 async def test_results_of_other_namespaces_are_ignored(api: Scene) -> None:

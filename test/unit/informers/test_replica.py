@@ -176,6 +176,21 @@ def test_a_list_that_began_before_an_own_write_does_not_undo_it(listed: Listed) 
     assert not listed.replica.own_writes
 
 
+@pytest.mark.parametrize("listed_too", [True, False])
+def test_an_object_created_during_a_relist_is_there_until_the_list_decides(
+    listed: Listed, listed_too: bool
+) -> None:
+    listed.relist()
+    created = stamp(thing("a"), "5")
+    listed.replica.begin_list()
+    listed.replica.record_write(created, "")
+    assert listed.replica.get(created.key) == created
+    if listed_too:
+        listed.replica.listed(created)
+    listed.replica.finish_list()
+    assert (listed.replica.get(created.key) == created) == listed_too
+
+
 def test_a_handler_that_raises_does_not_stop_other_handlers() -> None:
     class Bad(Listed):
         def _write(self, what: str, obj: ApiObject, *, stored: ApiObject | None) -> None:
