@@ -183,9 +183,7 @@ def _host_port(url: SplitResult, what: str) -> HostPort:
         if not _HOST.fullmatch(host):
             raise ValueError("it has no valid host")
     except ValueError as error:
-        raise ConfigError(
-            f"{shown} is not a URL ({error}); write http(s)://host:port"
-        ) from error
+        raise ConfigError(f"{shown} is not a URL ({error}); write http(s)://host:port") from error
     return HostPort(host, port)
 
 

@@ -47,7 +47,11 @@ def _load(paths: str, where: str, overrides: ConfigOverrides) -> ClusterConfig:
     server = str(configuration.host).rstrip("/")
     ca_file = Path(configuration.ssl_ca_cert) if configuration.ssl_ca_cert else None
     verify = bool(configuration.verify_ssl)
-    tls = tls_context(ca_file, origin=where, verify=verify) if server[:6].lower() == "https:" else None
+    tls = (
+        tls_context(ca_file, origin=where, verify=verify)
+        if server[:6].lower() == "https:"
+        else None
+    )
 
     def reload() -> AuthInfo:
         try:
