@@ -86,7 +86,12 @@ KEPT_SECONDS: Final = 30.0
 RETRY_SECONDS: Final = 1.0
 """Least time between two reads for an address that is not found."""
 
-_NEVER: Final = ("is_unspecified", "is_loopback", "is_link_local", "is_multicast")
+_NEVER: Final = {
+    "is_unspecified": "an unspecified",
+    "is_loopback": "a loopback",
+    "is_link_local": "a link-local",
+    "is_multicast": "a multicast",
+}
 _RULE: Final = (
     "a pod in the host's network is probed at an address of its own node only; "
     "correct status.podIP of the pod, or IP in the NodePodProbe"
@@ -115,9 +120,10 @@ def refusal_of(ip: str, own: frozenset[IPAddress]) -> str:
         address = ip_address(ip)
     except ValueError:
         return f"{ip!r} is not an IP address; {_RULE}"
-    if address in own and not any(getattr(address, each) for each in _NEVER):
-        return ""
-    return f"{ip} is not an address of this node, or it is loopback or link-local; {_RULE}"
+    for attribute, kind in _NEVER.items():
+        if getattr(address, attribute):
+            return f"{ip} is {kind} address; {_RULE}"
+    return "" if address in own else f"{ip} is not an address of this node; {_RULE}"
 
 
 class NodeAddresses:

@@ -101,7 +101,10 @@ async def run_supervisor(
                 # In a cancelled task, `asyncio.timeout` of Python 3.11.2 raises no TimeoutError.
                 await asyncio.wait_for(recorder.flush(), LAST_EVENTS_SECONDS)
             except TimeoutError:
-                _log.warning("the last events were not sent in time and are dropped")
+                _log.warning(
+                    "the last events were not sent in time and are dropped",
+                    seconds=LAST_EVENTS_SECONDS,
+                )
             recording.cancel()
 
 

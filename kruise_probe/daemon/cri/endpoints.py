@@ -70,7 +70,11 @@ class NodeRuntime(GrpcRuntime):
         return self
 
     async def list_containers(self) -> Sequence[RuntimeContainer]:
-        if not (self.endpoint and _exists(self.endpoint)):
+        try:
+            connected = bool(self.endpoint) and _is_socket(self.endpoint)
+        except OSError:
+            connected = False
+        if not connected:
             await self._search()
         return await super().list_containers()
 
@@ -84,7 +88,7 @@ class NodeRuntime(GrpcRuntime):
         found = ""
         for endpoint in self._candidates:
             try:
-                if not stat.S_ISSOCK(os.stat(socket_path(endpoint)).st_mode):
+                if not _is_socket(endpoint):
                     continue
                 has_pods = await _has_pods(endpoint)
             except PermissionError:
@@ -103,7 +107,8 @@ class NodeRuntime(GrpcRuntime):
         if found != self.endpoint:
             await self.close()
             self.connect(found)
-            _log.info("found the container runtime", endpoint=found, runtime=await self.version())
+            name, _, version = (await self.version()).partition(" ")
+            _log.info("found the container runtime", endpoint=found, runtime=name, version=version)
 
     def _not_found_text(self, problems: Sequence[str]) -> str:
         if problems:
@@ -124,8 +129,9 @@ async def _has_pods(endpoint: str) -> bool:
         return any(container.pod_uid for container in await runtime.list_containers())
 
 
-def _exists(endpoint: str) -> bool:
-    return os.path.exists(socket_path(endpoint))
+def _is_socket(endpoint: str) -> bool:
+    """Whether there is a socket at the path. Raises: OSError."""
+    return stat.S_ISSOCK(os.stat(socket_path(endpoint)).st_mode)
 
 
 def _problem_at(endpoint: str, failure: str) -> str:

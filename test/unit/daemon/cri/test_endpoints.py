@@ -89,6 +89,7 @@ async def test_a_runtime_that_comes_later_or_moves_is_found_then(sockets: Socket
         sockets.path("a").unlink()
         with pytest.raises(RuntimeUnavailable):
             await runtime.list_containers()
+        sockets.path("a").touch()  # a file that is no socket
         await sockets.add("b", pods=2)
         assert len(await runtime.list_containers()) == 2
         assert runtime.endpoint == sockets.endpoint("b")
