@@ -16,7 +16,7 @@ find_go_tool() {
   local folder=$cache/$name/$version${flags:+-linked}
   command -v "$name" && return
   if [[ ! -x $folder/$name ]]; then
-    hold_lock build
+    hold_lock build >&2
     check_go >&2
     say "building $name $version, once" >&2
     GOBIN=$folder CGO_ENABLED=0 nice -n 10 go install -trimpath -ldflags "-s -w $flags" "$package@$version" >&2 ||

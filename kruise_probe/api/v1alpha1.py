@@ -125,7 +125,7 @@ class MarkerPolicy(_Wire, frozen=True):
 
 
 class ContainerProbe(_Wire, frozen=True):
-    """What to run in a container: in a NodePodProbe, where `name` is `<marker>#<probe>` (`keys.ProbeName`), and in a marker.
+    """What to run in a container: in a NodePodProbe, where `name` is `<marker>#<probe>` (`names.ProbeName`), and in a marker.
 
     A new option of an attempt is a field here, beside `probe`. Whatever decides about attempts takes the whole entry.
 
