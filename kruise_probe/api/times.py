@@ -12,6 +12,7 @@ state of a bucket is the time at which it is full again; the caller passes the t
 import re
 from bisect import bisect_left
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Final
 
 CLOCK_SLACK_SECONDS: Final = 0.001
@@ -28,7 +29,13 @@ def utc_now() -> datetime:
 
 def format_time(at: datetime) -> str:
     """`2022-09-09T07:13:04Z`: seconds resolution, as metav1.Time."""
-    return at.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+    return _format_seconds(int(at.timestamp() // 1))
+
+
+@lru_cache(maxsize=1)
+def _format_seconds(seconds: int) -> str:
+    """Probes that are due together have the same time."""
+    return datetime.fromtimestamp(seconds, UTC).isoformat().replace("+00:00", "Z")
 
 
 def format_micro_time(at: datetime) -> str:

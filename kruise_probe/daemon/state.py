@@ -94,7 +94,8 @@ def thresholds_changed(record: Record, thresholds: Thresholds) -> Record:
     """Apply new thresholds: the results counted so far may meet them."""
     if record.result is None or record.result_run < thresholds.needed(record.result):
         return record
-    return record._replace(state=record.result, message=record.result_message)
+    result, message = record.result, record.result_message
+    return Record(result, message, result, message, record.result_run, record.blocked)
 
 
 def is_confirmed(record: Record, thresholds: Thresholds) -> bool:
