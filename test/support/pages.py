@@ -27,7 +27,7 @@ ELSEWHERE = {
     r"docker (build|push)": "no test: needs Docker",
     r"helm |kubectl label namespace kruise-system": "hack/e2e-installed helm",
     r"kubectl apply --server-side --kustomize": "hack/e2e-installed kustomize",
-    r"(pipx|uv tool|pip) (install|inject)": "test/integration/release installs the wheels",
+    r"(pipx|uv tool|pip) (install|inject)": "test/release installs the wheels",
     r"kruise-probe manifests \| kubectl delete": "hack/e2e-installed",
     r"kubectl (exec|scale)": "the playground has no Deployments and no exec; test_recipes.py does the same by hand",
 }

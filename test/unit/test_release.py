@@ -1,4 +1,4 @@
-"""The steps of `hack/release`. `integration/release` runs all of it."""
+"""The steps of `hack/release`. `test/release` runs all of it."""
 
 import importlib.util
 import json
