@@ -202,7 +202,9 @@ async def test_forwarded_port_carries_bytes_both_ways_until_the_pod_ends() -> No
 
 async def test_refused_port_is_reported_when_it_is_read() -> None:
     async with forwarded(shouting, 8081) as port:
-        with pytest.raises(ForwardRefused, match="connection refused"):
+        with pytest.raises(
+            ForwardRefused, match=r"^error forwarding port 8081 .* connection refused$"
+        ):
             await port.receive(deadline_seconds=PATIENCE_SECONDS)
 
 

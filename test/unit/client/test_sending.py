@@ -412,6 +412,8 @@ async def test_success_with_a_body_of_something_else_is_an_error(
         await server.get()
     with pytest.raises(ConnectionFailed, match=f"PUT {failed}"):
         await server.client.replace_for_metadata(LEASES, KEY, b"{}")
+    with pytest.raises(ConnectionFailed, match=f"PATCH {failed}"):
+        await patch(server.client)
     with pytest.raises(ConnectionFailed, match="GET leases: the response is not a list"):
         await server.client.list_page(LEASES)
 
@@ -449,17 +451,19 @@ async def test_lister_watcher_requests_only_what_it_selects(server: Server) -> N
         namespace="n",
         field_selector="metadata.name=l",
     )
-    server.script = [answer(200, NO_LEASES), STREAM]
-    await source(server.client).list_page(limit=3, continue_token="", resource_version="5")
+    server.script = [answer(200, NO_LEASES), answer(200, NO_LEASES), STREAM]
+    for token in ("", "more"):
+        await source(server.client).list_page(limit=3, continue_token=token, resource_version="5")
     async with source(server.client).watch(
         resource_version="7", timeout_seconds=60, send_initial_events=False
     ):
         pass
     selected = {"fieldSelector": ["metadata.name=l"]}
     urls = [urlsplit(head.split()[1]) for _, head in server.requests]
-    assert [each.path for each in urls] == ["/apis/coordination.k8s.io/v1/namespaces/n/leases"] * 2
+    assert [each.path for each in urls] == ["/apis/coordination.k8s.io/v1/namespaces/n/leases"] * 3
     assert [parse_qs(each.query) for each in urls] == [
         {"limit": ["3"], "resourceVersion": ["5"], **selected},
+        {"limit": ["3"], "continue": ["more"], **selected},
         {
             "watch": ["true"],
             "allowWatchBookmarks": ["true"],

@@ -60,6 +60,15 @@ async def test_a_marker_without_a_place_in_the_annotations_is_degraded(api: Scen
     assert api.says()[1] == "AnnotationsFull"
 
 
+async def test_conditions_count_as_the_providers_once_the_node_is_virtual(api: Scene) -> None:
+    api.put(NODES, node_wire())
+    async with api.running(serverless=True):
+        await api.provider_reports("True")
+        assert api.labels() == {}
+        await api.change(NODES, "node-1", {"metadata": {"labels": {"type": "virtual-kubelet"}}})
+        assert api.labels() == {"healthy": "true"}
+
+
 async def test_without_the_gate_nothing_is_written(api: Scene) -> None:
     async with api.running(serverless=False):
         await api.provider_reports("True")

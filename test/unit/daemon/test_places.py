@@ -3,8 +3,10 @@
 import asyncio
 
 import pytest
+from prometheus_client import CollectorRegistry
 from support.cases import cases
 
+from kruise_probe.daemon.metrics import PlacesCollector
 from kruise_probe.daemon.places import EXECS, LONG_SECONDS, SOCKETS, Place, Places, Tenant
 
 
@@ -111,3 +113,14 @@ async def test_message_names_the_holders_and_no_other_namespace(
     assert not mine.granted
     assert places.describe(mine).startswith(f"AttemptQueued: no place to run the attempt; {text}")
     assert "namespace x" not in places.describe(mine)
+
+
+async def test_the_places_of_commands_and_of_sockets_are_exported() -> None:
+    execs, registry = Places(3, EXECS), CollectorRegistry()
+    registry.register(PlacesCollector(execs=execs, sockets=Places(8, SOCKETS)))
+    hang(execs, Tenant("ns", "uid"), 2)
+    for places, count in (("exec", 2), ("socket", 0)):
+        name = f"kruise_probe_{places}"
+        assert registry.get_sample_value(f"{name}_in_flight") == count
+        assert registry.get_sample_value(f"{name}_queued_probes") == 0
+        assert registry.get_sample_value(f"{name}_queue_seconds_count") == count

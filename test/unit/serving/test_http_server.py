@@ -334,7 +334,7 @@ async def test_a_client_that_pipelines_gets_one_response_and_is_closed(sent: byt
         client = await served.sent(sent)
         data = client.take()
 
-        assert len(responses_in(data)) == 1
+        assert [status for status, _ in responses_in(data)] == [200]
         assert b"Connection: close\r\n" in data
         assert client.lost
 
@@ -451,6 +451,13 @@ async def test_bodies_above_the_limit_close_the_oldest_incomplete() -> None:
 
         assert [each for each, _ in responses_in(third.take())] == [200]
         assert [each for each, _ in responses_in(second.take())] == [200]
+
+
+async def test_no_more_bodies_are_closed_than_it_takes_and_no_fewer() -> None:
+    part = POST.replace(b" 5", b" 900")
+    async with serving(echo, all_bodies_bytes=MAX_BODY) as served:
+        clients = [await served.sent(part + b"x" * size) for size in (50, 500, 300, 800)]
+        assert [each.closed for each in clients] == [True, True, True, False]
 
 
 # The end.

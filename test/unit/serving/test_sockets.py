@@ -10,6 +10,7 @@ from kruise_probe.serving.sockets import BindAddress, BindError, listen
 
 ADDRESSES = {
     "every-interface": (":8080", BindAddress("", 8080)),
+    "last-port": (":65535", BindAddress("", 65535)),
     "any-port": ("127.0.0.1:0", BindAddress("127.0.0.1", 0)),
     "v6": ("[::1]:80", BindAddress("::1", 80)),
     "v4-in-brackets": ("[10.0.0.1]:80", BindAddress("10.0.0.1", 80)),
@@ -25,7 +26,7 @@ def test_addresses_have_the_notation_of_go(text: str, address: BindAddress | Non
 
 
 @pytest.mark.parametrize(
-    "text", ["8080", "host", ":http", ":70000", ":-1", "a:b", "::1:80", "[::1:80", "::1]:80"]
+    "text", ["8080", "host", ":http", ":65536", ":-1", "a:b", "::1:80", "[::1:80", "::1]:80"]
 )
 def test_the_error_of_a_malformed_address_has_the_notation(text: str) -> None:
     with pytest.raises(
