@@ -29,13 +29,13 @@ def utc_now() -> datetime:
 
 def format_time(at: datetime) -> str:
     """`2022-09-09T07:13:04Z`: seconds resolution, as metav1.Time."""
-    return _format_seconds(int(at.timestamp() // 1))
+    return _format_seconds(at.replace(microsecond=0))
 
 
 @lru_cache(maxsize=1)
-def _format_seconds(seconds: int) -> str:
+def _format_seconds(at: datetime) -> str:
     """Probes that are due together have the same time."""
-    return datetime.fromtimestamp(seconds, UTC).isoformat().replace("+00:00", "Z")
+    return at.astimezone(UTC).isoformat().replace("+00:00", "Z")
 
 
 def format_micro_time(at: datetime) -> str:
