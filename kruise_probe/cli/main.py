@@ -8,13 +8,11 @@ is printed.
 import importlib
 import os
 import platform
-import signal
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import click
-from click.shell_completion import ShellComplete, get_completion_class
 
 from kruise_probe import __version__
 from kruise_probe.cli.terminal import HelpContext
@@ -173,6 +171,8 @@ def completion(ctx: click.Context, shell: str) -> None:
     kubectl (1.26 and newer) completes `kubectl kruise-probe` by itself: it calls kubectl_complete-kruise_probe, which is
     installed beside kubectl-kruise_probe.
     """
+    from click.shell_completion import get_completion_class  # lazy: only for shells
+
     kind = get_completion_class(shell)
     assert kind is not None, "click knows all three"
     script = kind(ctx.find_root().command, {}, "kruise-probe", COMPLETE_VARIABLE).source()
@@ -229,6 +229,8 @@ def completions_for_kubectl(root: click.Command, arguments: Sequence[str]) -> st
 
     Source: kubectl pkg/cmd/plugin/plugin_completion.go; cobra's __complete command.
     """
+    from click.shell_completion import ShellComplete  # lazy: only for shells
+
     *before, incomplete = arguments or [""]
     items = ShellComplete(root, {}, "kruise-probe", COMPLETE_VARIABLE).get_completions(
         before, incomplete
@@ -254,6 +256,8 @@ def run(arguments: Sequence[str], environment: Mapping[str, str]) -> int:
     try:
         words = with_mode(arguments, environment)
         if words and words[0] in MODES:
+            import signal  # lazy: only for these two commands
+
             # PID 1 ignores signals without a handler, and imports take half a second.
             signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
         result: Any = cli.main(args=words, prog_name="kruise-probe", standalone_mode=False)

@@ -5,7 +5,6 @@ If the output is not a terminal, nothing is cut.
 
 import os
 import re
-import shutil
 import sys
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -86,6 +85,8 @@ class Terminal(NamedTuple):
         """Standard output. FORCE_COLOR and NO_COLOR have their usual meaning."""
         if not sys.stdout.isatty():
             return cls(color=bool(os.environ.get("FORCE_COLOR")))
+        import shutil  # lazy: 3 ms, and most output of programs goes to no terminal
+
         width, height = shutil.get_terminal_size()
         dumb = os.environ.get("TERM") in ("dumb", "unknown")
         plain = (dumb or os.environ.get("NO_COLOR")) and not os.environ.get("FORCE_COLOR")
