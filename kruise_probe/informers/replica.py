@@ -8,7 +8,8 @@ exists on the server, so nothing that depends on it may be cleaned up.
 
 The response to our own write is stored at once, so that a reconcile never reads the object before the write and repeats it.
 The handlers know an own write by its key in `own_writes`. The event of that version then changes nothing. An older event of
-the object shows that another client wrote in between, so the handlers are called once more.
+the object shows that another client wrote in between, so the handlers are called once more. A list may replace these events, so
+they are called then as well.
 
 Source: client-go tools/cache/store.go, thread_safe_store.go, listers.go, delta_fifo.go (Replace), reflector.go (syncWith),
 mutation_cache.go, controller.go (ResourceEventHandler), shared_informer.go (sharedProcessor); apimachinery pkg/util/resourceversion.
@@ -148,7 +149,10 @@ class Replica(Indexer[T]):
     def begin_list(self) -> None:
         """Start a list, and discard an unfinished one before it."""
         self._unconfirmed = set(self._objects)
+        unconfirmed_writes = [self._objects[key] for key in sorted(self.own_writes)]
         self.own_writes.clear()
+        for obj in unconfirmed_writes:
+            self._updated(obj, obj)
 
     def listed(self, obj: T) -> None:
         """Apply an object of a list or of initial events, even if it is older than the stored one.
@@ -162,6 +166,7 @@ class Replica(Indexer[T]):
             if is_older(obj.resource_version, stored.resource_version):
                 return
             self.own_writes.discard(key)
+            self._updated(stored, stored)
         self._put(key, stored, obj)
 
     def listed_undecodable(self, item: Undecodable) -> None:

@@ -145,7 +145,8 @@ FORMER: Final = msgspec.structs.replace(
     response_of_a_deleted_object=[Step(EventType.DELETED, at("a", 8), ("delete: a 5",)), Step("written", at("a", 7))],
     response_of_the_former_object=[Step("written", FORMER)],
     created=[Step("written", at("b", 9), ("own add: b 9",)), Step(EventType.ADDED, at("b", 9))],
-    list_from_before_the_write=[WRITTEN, Step("listed", at("a", 5), ("update from 7: a 5",)), WRITTEN],
+    list_from_before_the_write=[WRITTEN, Step("listed", at("a", 5), ("update from 7: a 7", "update from 7: a 5")), WRITTEN],
+    list_in_place_of_the_event=[WRITTEN, Step("listed", at("a", 7), ("update from 7: a 7",))],
 )  # fmt: skip
 def test_an_own_write_is_stored_before_its_event(listed: Listed, steps: list[Step]) -> None:
     listed.relist(at("a", 5))
@@ -163,16 +164,19 @@ def test_an_own_write_is_stored_before_its_event(listed: Listed, steps: list[Ste
     assert not listed.replica.own_writes or steps[-1].what == "written"
 
 
-def test_a_list_that_began_before_an_own_write_does_not_undo_it(listed: Listed) -> None:
-    listed.relist(stamp(thing("a"), "1"))
+@cases("version calls", older=(4, []), the_write_itself=(5, ["update from 5: a 5"]))
+def test_a_list_that_began_before_an_own_write_does_not_undo_it(
+    listed: Listed, version: int, calls: list[str]
+) -> None:
+    listed.relist(at("a", 1))
     listed.replica.begin_list()
-    listed.replica.record_write(stamp(thing("a"), "5"), "4")
+    listed.replica.record_write(at("a", 5), "4")
     listed.calls = []
-    listed.replica.listed(stamp(thing("a"), "4"))
+    listed.replica.listed(at("a", version))
     listed.replica.finish_list()
-    assert listed.replica.get(stamp(thing("a"), "5").key) == stamp(thing("a"), "5")
-    assert listed.calls == []
-    assert listed.event(EventType.MODIFIED, stamp(thing("a"), "5")) == []
+    assert listed.replica.get(at("a", 5).key) == at("a", 5)
+    assert listed.calls == calls
+    assert listed.event(EventType.MODIFIED, at("a", 5)) == []
     assert not listed.replica.own_writes
 
 
