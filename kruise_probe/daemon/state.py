@@ -22,6 +22,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from kruise_probe.api.core import Probe
+from kruise_probe.api.messages import normalise_message
 from kruise_probe.api.times import format_time
 from kruise_probe.api.v1alpha1 import ContainerProbeState, ProbeState
 from kruise_probe.daemon.desired import DesiredProbe
@@ -118,6 +119,7 @@ def attempt_blocked(record: Record, message: str, *, by_container: bool, at: flo
     if before and not (before.by_container or by_container):
         same_reason = before.message.partition(":")[0] == message.partition(":")[0]
         message = before.message if same_reason else message
+    message = normalise_message(message)
     record = record._replace(blocked=Blocked(since, message, by_container))
     if not by_container and record.state in (None, ProbeState.UNKNOWN):
         record = record._replace(state=ProbeState.UNKNOWN, message=message)
@@ -155,7 +157,7 @@ def results_reset(record: Record, *, initial_delay: bool = False) -> Record:
 
 def unknown(message: str) -> Record:
     """The record of a probe that cannot run, or has waited too long to run."""
-    return Record(ProbeState.UNKNOWN, message)
+    return Record(ProbeState.UNKNOWN, normalise_message(message))
 
 
 class StatePublisher:

@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 
 import structlog
 
-from kruise_probe.api.messages import normalise_message
 from kruise_probe.api.v1alpha1 import ContainerProbe, ContainerProbeState, ProbeState
 from kruise_probe.daemon import metrics, schedule, state
 from kruise_probe.daemon.cri.containers import ContainerView, ContainerWatcher
@@ -213,7 +212,9 @@ class Worker:
             self._record_error(error)
 
     async def _run(self, prober: Prober, target: Target) -> None:
-        self._place = place = self._places.request(self._tenant, long=self._long)
+        # An edit of the handler replaces the places while this attempt ends.
+        places = self._places
+        self._place = place = places.request(self._tenant, long=self._long)
         try:
             if not place.granted:
                 await place.wait()
@@ -225,7 +226,7 @@ class Worker:
             if not self._attempt_discarded:
                 self._record_error(error)
         finally:
-            self._places.release(place)
+            places.release(place)
 
     def _end_attempt(self, _: asyncio.Task[None]) -> None:
         """Serve the tick that came during the attempt, or count it as missed."""
@@ -240,8 +241,9 @@ class Worker:
             metrics.TICKS_MISSED.inc()
 
     def _discard_attempt(self) -> None:
-        """Cancel the attempt in flight, and drop its result."""
+        """Cancel the attempt in flight, and drop its result and the tick that came during it."""
         self._count_timeouts(0)
+        self._late_tick_at = None
         if self._attempt is not None:
             self._attempt.cancel()
             self._attempt_discarded = True
@@ -263,7 +265,6 @@ class Worker:
 
     def _stop_timers(self) -> None:
         self._ticker.stop()
-        self._late_tick_at = None
         self._state.stop()
 
     # The container.
@@ -374,7 +375,7 @@ class Worker:
             text = (
                 f"ProberError: {type(error).__name__}: {error}; report this defect of kruise-probe"
             )
-            self._state.block(normalise_message(text), by_container=False)
+            self._state.block(text, by_container=False)
             return
         self.series.unknown += 1
         if error.reason == Reason.EXEC_IMPOSSIBLE:
@@ -383,14 +384,14 @@ class Worker:
         if error.reason == Reason.RUNTIME_UNAVAILABLE and not self._context.containers.available:
             return  # On hold since it became unavailable.
         if error.reason == Reason.INVALID_PROBE:
-            self._state.publish(state.unknown(normalise_message(str(error))))
+            self._state.publish(state.unknown(str(error)))
             return
         if error.reason in _REASONS_TO_LIST and self._state.record.blocked is None:
             # The container may be gone or the runtime unavailable: a new list shows which.
             self._context.containers.request_list()
         # Not `by_container`, whatever the reason: in the list the container runs. A container whose shim has died
         # may stay in the list as running; a blocking reason of the container would then be cleared every time.
-        self._state.block(normalise_message(str(error)), by_container=False)
+        self._state.block(str(error), by_container=False)
 
     def _report_queued(self) -> None:
         """Publish Unknown if the attempt in flight has waited too long for a place; it keeps waiting."""
@@ -402,4 +403,4 @@ class Worker:
         period = self.desired.probe.effective_period_seconds
         if self._loop.time() - place.requested_at >= schedule.longest_wait(period):
             place.reported = True
-            self._state.publish(state.unknown(normalise_message(self._places.describe(place))))
+            self._state.publish(state.unknown(self._places.describe(place)))

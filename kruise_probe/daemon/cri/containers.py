@@ -196,11 +196,17 @@ class ContainerWatcher:
             self._request_status(key)
 
     def _request_status(self, key: ContainerKey) -> None:
-        """Call for the status of a running container and of its sandbox, unless they are known or in flight."""
+        """Call for the status of a running container and of its sandbox, unless they are known or in flight.
+
+        A pod's network without an address is not known: it may get one.
+        """
         container = self._newest.get(key)
         if container is not None and container.state is ContainerState.RUNNING:
             self._starts.request(container.id, self._status_calls)
-            self._sandboxes.request(container.sandbox_id, self._status_calls)
+            sandbox = self._sandboxes.known.get(container.sandbox_id)
+            # cri-dockerd reports no address, without an error, when its network plugin has failed once.
+            no_address = sandbox is not None and not (sandbox.ips or sandbox.host_network)
+            self._sandboxes.request(container.sandbox_id, self._status_calls, again=no_address)
 
     def _on_status(self, id: str) -> None:
         """Handle a response or failure for the id of a container or sandbox."""
@@ -282,9 +288,9 @@ class _StatusCache(Generic[S]):
         self._in_flight: set[str] = set()
         self._places = asyncio.Semaphore(_MAX_STATUS_CALLS)
 
-    def request(self, id: str, calls: asyncio.TaskGroup) -> None:
-        """Start the call for the id, unless its response is known or a call is in flight."""
-        if id not in self.known and id not in self._in_flight:
+    def request(self, id: str, calls: asyncio.TaskGroup, *, again: bool = False) -> None:
+        """Start the call for the id, unless its response is known (and not wanted `again`) or a call is in flight."""
+        if (again or id not in self.known) and id not in self._in_flight:
             self._in_flight.add(id)
             _ = calls.create_task(self._call_for(id), name=f"status of {id}")
 

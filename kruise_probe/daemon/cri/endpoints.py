@@ -49,7 +49,7 @@ KNOWN_ENDPOINTS: Final = tuple(
 
 
 class NodeRuntime(GrpcRuntime):
-    """The runtime of this node. Searches for the socket, and again after the socket was removed.
+    """The runtime of this node. Searches for the socket, and again while it has no pods or after the socket was removed.
 
     Only `list_containers` searches, so there is one search at a time. Until one succeeds, the other calls raise
     RuntimeUnavailable.
@@ -62,6 +62,7 @@ class NodeRuntime(GrpcRuntime):
             ValueError: an endpoint is not a unix socket.
         """
         super().__init__()
+        self._has_pods = False
         self._candidates = [*dict.fromkeys(endpoints or KNOWN_ENDPOINTS)]
         for endpoint in self._candidates:
             socket_path(endpoint)
@@ -71,12 +72,14 @@ class NodeRuntime(GrpcRuntime):
 
     async def list_containers(self) -> Sequence[RuntimeContainer]:
         try:
-            connected = bool(self.endpoint) and _is_socket(self.endpoint)
+            connected = self._has_pods and _is_socket(self.endpoint)
         except OSError:
             connected = False
         if not connected:
             await self._search()
-        return await super().list_containers()
+        containers = await super().list_containers()
+        self._has_pods = any(container.pod_uid for container in containers)
+        return containers
 
     async def _search(self) -> None:
         """Select the first endpoint that responds and has pods, else the first that responds.

@@ -24,6 +24,7 @@ from support.scripted_node import (
 )
 
 from kruise_probe.api.core import ExecAction, GRPCAction, HTTPGetAction, Probe, TCPSocketAction
+from kruise_probe.api.messages import MAX_MESSAGE_BYTES
 from kruise_probe.daemon.cri.runtime import ContainerState
 from kruise_probe.daemon.places import EXECS, SOCKETS, Places, Tenant
 from kruise_probe.daemon.probers.prober import CouldNotProbe, ProbeResult, Reason
@@ -115,6 +116,10 @@ def cannot(text: str) -> Action:
 def address(ip: str, probe: Probe | None = None) -> Action:
     """Write a probe that connects, of a pod with this address in the spec."""
     return lambda node: node.api.put(spec_of(pod_of(probe_of(probe or TCP), ip=ip)))
+
+
+def is_cut(node: ScriptedNode) -> None:
+    assert len(node.api.message()) == MAX_MESSAGE_BYTES
 
 
 def occupy(node: ScriptedNode) -> None:
@@ -265,6 +270,10 @@ TIMELINES: dict[str, list[Row]] = {
         (0, both(edit(), start()), None), (5.5, stop, UP), (34, None, is_("Succeeded", ran=0)),
         (37, None, is_("Unknown", "ContainerNotRunning: container main is Exited", ran=0)),
     ],
+    "text-of-the-runtime-is-cut-and-without-control-characters": [
+        (0, both(edit(), start(), lambda node: node.containers.stop(state=ContainerState.UNKNOWN, problem="\x1b[31m" + "x" * 5_000)), None),
+        (37, is_cut, is_("Unknown", "ContainerNotRunning: container main is Unknown: xxxx")),
+    ],
     "container-without-a-status-is-unknown-with-the-reason": [
         (0, both(edit(), start()), None), (5, lose, UP),
         (37, None, is_("Unknown", "ContainerNotRunning: container main is Unknown: no response")),
@@ -287,6 +296,13 @@ TIMELINES: dict[str, list[Row]] = {
         (0, both(edit(initial_delay_seconds=10), start(age=100)), None), (3, start(), UP),
         (3.2, None, is_("Unknown", "ContainerRestarted: ", ran=0)), (13.3, None, UP),
     ],
+    **{
+        f"tick-during-an-attempt-does-not-probe-the-next-container-early-{at}": [
+            (0, both(edit(initial_delay_seconds=60, period_seconds=4), answer(OK, 40), start(age=100)), None), (at, both(answer(OK), start()), is_("", ran=1)),
+            (at + 59, None, is_("", ran=0)), (at + 61, None, is_("Succeeded", ran=1)),
+        ]
+        for at in (20, 22)  # one of them is in the first half of a period
+    },
     "result-of-the-old-container-does-not-count": [
         (0, both(edit(period_seconds=5), answer(BAD, 3), start()), None),
         (2, both(answer(OK), start()), is_("", ran=1)), (2.2, None, is_("Succeeded", ran=1)), (20, None, UP),
@@ -384,6 +400,16 @@ TIMELINES: dict[str, list[Row]] = {
     "new-handler-waits-for-the-initial-delay": [
         (0, both(edit(command="old", initial_delay_seconds=60, **SLOW), start()), None),
         (10, edit(command="new", initial_delay_seconds=60, **SLOW), None), (59.9, None, is_(ran=0)), (60.2, None, is_(ran=1)),
+    ],
+    # The place that an attempt has taken, or waits for, is of its kind of handler.
+    **{
+        f"other-kind-of-handler-gives-the-places-back-{name}": [
+            (0, both(edit(old), answer(OK, 20), start()), None), (3, both(answer(OK), edit(new)), is_("", ran=1)), (5, edit(old), UP), (10, None, is_("Succeeded", ran=range(5, 8))),
+        ]
+        for name, old, new in (("exec-to-tcp", exec_probe(), TCP), ("tcp-to-exec", TCP, exec_probe()))
+    },
+    "other-kind-of-handler-of-a-probe-that-waits-for-a-place": [
+        (0, both(edit(), occupy, start()), None), (5, edit(TCP), is_("", ran=0)), (10, free, is_("", ran=0)), (12, None, UP),
     ],
     "new-timeout-restarts-the-attempt-in-flight": [
         (0, both(edit(timeout_seconds=30, **SLOW), answer(BAD, 20), start()), None),

@@ -158,6 +158,10 @@ NOT_YET = "the runtime has not returned the status of the new container yet"
 
 TIMELINES: dict[str, list[Row]] = {
     "pod-in-the-network-of-the-host-has-no-address": [(0, start(host_network=True), None), (1, None, is_(p1="container-0 Running host"))],
+    "pod-network-without-an-address-is-asked-again": [
+        (0, start(ip=""), None), (5, lambda n: n.runtime.sandboxes.update({"sandbox-uid-1": PodSandboxStatus(("10.0.0.1",), False)}), is_(calls={"list": 5, "sandbox": 5}, p1="container-0 Running")),
+        (6.1, None, is_(heard=["uid-1"], p1=RUNS)), (10, None, is_(calls={"sandbox": 0})),
+    ],
     "at-most-one-list-a-second-for-any-number-of-containers": [
         (0, all_(*map(start, range(100))), None), (0.5, None, None), (60.5, None, is_(calls={"list": 60, "status": 0})),
     ],

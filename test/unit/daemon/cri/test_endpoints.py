@@ -98,6 +98,15 @@ async def test_a_runtime_that_comes_later_or_moves_is_found_then(sockets: Socket
         await runtime.version()
 
 
+async def test_a_runtime_without_pods_is_left_when_another_one_has_pods(sockets: Sockets) -> None:
+    await sockets.add("docker", pods=0)
+    async with runtime_of(sockets, "real", "docker") as runtime:
+        assert await runtime.list_containers() == []
+        await sockets.add("real")
+        assert len(await runtime.list_containers()) == 1
+        assert runtime.endpoint == sockets.endpoint("real")
+
+
 async def test_endpoint_that_does_not_respond_is_named_once_with_the_reason(
     sockets: Sockets,
 ) -> None:
