@@ -3,12 +3,14 @@ watch events. It knows no particular kind. Also names of servers (Go net.JoinHos
 
 All structs are frozen. Decoding drops unknown fields, so a decoded object is never written back whole; writes are
 patches. A JSON null decodes as absent. If a list does not decode as a whole, its items are decoded one by one. So an invalid
-object causes an error for itself only.
+object causes an error for itself only. The same is true of one that is nested too deeply for the interpreter: the API server
+stores 10,000 levels, for example in `managedFields`.
 
 Source: apimachinery pkg/apis/meta/v1/types.go and watch.go (WatchEvent), pkg/watch.
 Differs: there is no ERROR event; the client raises it as a typed error.
 """
 
+import re
 from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import Annotated, Any, Final, Generic, NamedTuple, Protocol, TypeVar
@@ -21,11 +23,40 @@ from kruise_probe.api.fields import Field
 SHARED_PARTS: Final = 8192
 """Maximum entries of a cache for shared parts; about one entry per pod template."""
 
+MAX_DEPTH: Final = 100
+"""Values that are nested more deeply are left out if a decoder refuses the whole. Ours have less than twenty levels."""
+
+_STRING_OR_BRACKET: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[][{}]', re.DOTALL)
+
 DECODE_ERRORS: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 """All errors that decoding can raise. msgspec has no error of its own for invalid UTF-8 or for deep nesting."""
 
 _K = TypeVar("_K")
 _V = TypeVar("_V")
+
+
+Encoded = bytes | msgspec.Raw
+
+
+def decode_deep(decode: Callable[[Encoded], _V], data: Encoded) -> _V:
+    """Decode JSON that may be nested too deeply: then without what is deeper than MAX_DEPTH."""
+    try:
+        return decode(data)
+    except RecursionError:
+        return decode(without_depth(bytes(data)))
+
+
+def without_depth(data: bytes) -> bytes:
+    """The JSON with null in place of each value that is nested more deeply than MAX_DEPTH."""
+    kept, begin, depth = bytearray(), 0, 0
+    for found in _STRING_OR_BRACKET.finditer(data):
+        opens, closes = found[0] in (b"[", b"{"), found[0] in (b"]", b"}")
+        if opens and depth == MAX_DEPTH:
+            kept += data[begin : found.start()] + b"null"
+        depth += opens - closes
+        if closes and depth == MAX_DEPTH:
+            begin = found.end()
+    return bytes(kept + data[begin:])
 
 
 def share(cache: dict[_K, _V], key: _K, part: _V) -> _V:
@@ -161,7 +192,6 @@ class KubeObject(Protocol):
 
 T = TypeVar("T", bound=KubeObject)
 W = TypeVar("W")
-Encoded = bytes | msgspec.Raw
 
 
 _NO_KEY: Final = NamespacedName("", "?")
@@ -294,7 +324,7 @@ class Resource(Generic[T]):
             return self._decode_items(data)
 
     def _decode_items(self, data: bytes) -> ListPage[T]:
-        page = _raw_list_decoder.decode(data)
+        page = decode_deep(_raw_list_decoder.decode, data)
         items: list[T] = []
         undecodable: list[Undecodable] = []
         for raw in page.items or ():
@@ -323,7 +353,7 @@ class Resource(Generic[T]):
 def undecodable_of(raw: Encoded, error: Exception) -> Undecodable:
     """Identify an object that did not decode, if its metadata decodes."""
     try:
-        named = _identity_decoder.decode(raw)
+        named = decode_deep(_identity_decoder.decode, raw)
     except DECODE_ERRORS:
         return Undecodable(_NO_KEY, "", str(error))
     return Undecodable(named.key, named.resource_version, str(error))

@@ -87,18 +87,16 @@ def _entry(wire: _PodProbeWire) -> PodProbe:
 
 
 def _decoded_probes(data: bytes) -> Probes:
-    try:
-        return _probes_decoder.decode(data)
-    except DECODE_ERRORS:
-        items = _decoded(_items_decoder, data)
+    if probes := _decoded(_probes_decoder, data):
+        return probes
+    items = _decoded(_items_decoder, data)
     return tuple(filter(None, map(_decoded_probe, items or ()))) or None
 
 
 def _decoded_probe(data: msgspec.Raw) -> ContainerProbe | None:
-    try:
-        return _probe_decoder.decode(data)
-    except DECODE_ERRORS:
-        names = _decoded(_names_decoder, data)
+    if probe := _decoded(_probe_decoder, data):
+        return probe
+    names = _decoded(_names_decoder, data)
     return ContainerProbe(names.name, names.container_name, Probe()) if names else None
 
 

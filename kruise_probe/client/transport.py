@@ -31,6 +31,7 @@ from kruise_probe.api.meta import (
     KubeObject,
     Resource,
     WatchEvent,
+    decode_deep,
     undecodable_of,
 )
 from kruise_probe.api.times import utc_now
@@ -329,7 +330,7 @@ def decode_event(resource: Resource[T], line: bytes, request: Request | str) -> 
         ApiError: the line is an ERROR event; Expired for 410.
         DECODE_ERRORS: the line is not a watch event.
     """
-    event = _event_decoder.decode(line)
+    event = decode_deep(_event_decoder.decode, line)
     kind = _TYPES.get(event.type)
     if kind is EventType.BOOKMARK:
         meta = _bookmark_decoder.decode(event.object).metadata

@@ -5,7 +5,9 @@ import json
 import msgspec
 import pytest
 from support.cases import cases
+from support.wire import Json
 
+from kruise_probe.api.meta import MAX_DEPTH, without_depth
 from kruise_probe.api.resources import MARKERS, NODE_POD_PROBES, NODES, PODS
 
 OURS = "/apis/apps.kruise.io/v1alpha1"
@@ -59,3 +61,21 @@ def test_empty_list_in_any_notation_is_empty(items: str) -> None:
 def test_other_object_than_a_list_raises(data: bytes) -> None:
     with pytest.raises(msgspec.MsgspecError):
         PODS.decode_list(data)
+
+
+def test_an_item_that_is_nested_deeply_hides_no_other() -> None:
+    deep = msgspec.Raw(b"[" * 5_000 + b"]" * 5_000)
+    items: list[Json] = [{"metadata": {"name": name, "namespace": "ns", "resourceVersion": "1", "managedFields": fields}}
+             for name, fields in (("deep", deep), ("plain", []))]  # fmt: skip
+    wire = {"kind": "PodList", "metadata": {"resourceVersion": "9"}, "items": items}
+    page = PODS.decode_list(msgspec.json.encode(wire))
+    assert [each.name for each in page.items] == ["plain"]
+    assert [str(each.key) for each in page.undecodable] == ["ns/deep"]
+
+
+@pytest.mark.parametrize("depth", [MAX_DEPTH - 1, MAX_DEPTH, 9_000])
+def test_without_depth_only_deeper_values_are_missing(depth: int) -> None:
+    deep = "[" * (depth - 1) + "]" * (depth - 1)
+    found = without_depth(f'{{"a":{deep},"b":[1,{{"c":"]\\"["}}],"d":{deep}}}'.encode())
+    wanted = deep if depth <= MAX_DEPTH else "[" * (MAX_DEPTH - 1) + "null" + "]" * (MAX_DEPTH - 1)
+    assert found == f'{{"a":{wanted},"b":[1,{{"c":"]\\"["}}],"d":{wanted}}}'.encode()

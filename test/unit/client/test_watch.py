@@ -70,6 +70,20 @@ def test_undecodable_object_is_an_event() -> None:
     assert "leaseDurationSeconds" in event.undecodable.error
 
 
+@pytest.mark.parametrize("depth", [90, 900, 1_100, 9_990])
+@pytest.mark.parametrize("type", ["MODIFIED", "DELETED"])
+def test_an_object_that_is_nested_deeply_is_an_event_like_others(type: str, depth: int) -> None:
+    """Whoever may write a pod can nest its managedFields as deeply as the API server's own limit."""
+    deep = b'{"f:\\"}[":[' * (depth // 2) + b"{}" + b"]}" * (depth // 2)
+    line = _event(type, {**LEASE, "status": {}}).replace(
+        b'"metadata":{', b'"metadata":{"managedFields":[' + deep + b"],"
+    )
+    event = decode_event(LEASES, line, "r")
+    assert event.type == type
+    assert event.object is not None
+    assert (str(event.object.key), event.resource_version) == ("n/l", "7")
+
+
 @cases(
     "line",
     not_json=b"<html>",
