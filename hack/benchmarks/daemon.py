@@ -25,8 +25,6 @@ from benchmarks.process import Launcher, Measured
 from benchmarks.reporting import Row, emit, interpreter, machine_speed, progress
 from benchmarks.targets import pages, tcp_ports
 from kruise_probe.client.config import load_config
-from kruise_probe.daemon.cri.grpc_runtime import GrpcRuntime
-from kruise_probe.daemon.cri.runtime import ContainerState
 
 NODE = "kruise-probe-bench"
 IMAGE = "kruise-probe-test:busybox"
@@ -90,8 +88,7 @@ async def measure(options: DaemonBench) -> list[Row]:
         await Hollow(setup).add_node_pod_probe(NODE)
         api = await enter(BareClient(plane.config(), connections=8))
         cluster = await enter(BareClient(load_config(options.kubeconfig), connections=8))
-        runtime = await enter(GrpcRuntime(f"unix://{options.socket}"))
-        pods = await enter(_running_pods(cluster, runtime, options))
+        pods = await enter(_running_pods(cluster, options))
         host = await _host(cluster)
         launcher = Launcher(plane, setup, folder, as_pod=options.in_pod)
         await _DaemonRun(options, launcher, api, pods, host, add).all_phases()
@@ -101,7 +98,7 @@ async def measure(options: DaemonBench) -> list[Row]:
 
 @asynccontextmanager
 async def _running_pods(
-    cluster: BareClient, runtime: GrpcRuntime, options: DaemonBench
+    cluster: BareClient, options: DaemonBench
 ) -> AsyncIterator[list[_ProbedPod]]:
     """Pods in the host's network that sleep; deleted after the block."""
     progress(f"creating {options.pods} pods")
@@ -112,7 +109,7 @@ async def _running_pods(
     try:
         for number in range(options.pods):
             await _create_pod(cluster, _sleeper(number, options.image))
-        yield await _containers(runtime, options.pods)
+        yield await _running(cluster, options.pods)
     finally:
         await cluster.call(BareRequest("DELETE", f"{namespace}/pods?gracePeriodSeconds=0"))
         await cluster.call(BareRequest("DELETE", namespace), accepted=(404, 409))
@@ -169,13 +166,14 @@ def _sleeper(number: int, image: str) -> dict[str, Any]:
     }
 
 
-async def _containers(runtime: GrpcRuntime, count: int) -> list[_ProbedPod]:
+async def _running(cluster: BareClient, count: int) -> list[_ProbedPod]:
     async with asyncio.timeout(START_SECONDS):
         while True:
+            listed = await cluster.json("GET", hollow.PODS_PATH)
             found = [
-                _ProbedPod(each.pod_name, each.pod_uid)
-                for each in await runtime.list_containers()
-                if each.pod_namespace == hollow.NAMESPACE and each.state is ContainerState.RUNNING
+                _ProbedPod(each["metadata"]["name"], each["metadata"]["uid"])
+                for each in listed["items"]
+                if each["status"]["phase"] == "Running"
             ]
             if len(found) >= count:
                 return sorted(found)

@@ -9,6 +9,7 @@ Differs: a malformed time parses as None instead of failing the object. Negative
 state of a bucket is the time at which it is full again; the caller passes the time in, and waits.
 """
 
+import asyncio
 import re
 from bisect import bisect_left
 from datetime import UTC, datetime
@@ -25,6 +26,11 @@ _TERM = re.compile(r"(\d+\.?\d*|\.\d+)(ns|us|µs|ms|s|m|h)")
 def utc_now() -> datetime:
     """Current wall clock time, aware and in UTC. All other code gets it as an injected `now`."""
     return datetime.now(UTC)  # noqa: TID251 - the one place that may read the wall clock
+
+
+def loop_time() -> float:
+    """Current time of the running event loop: monotonic seconds."""
+    return asyncio.get_running_loop().time()
 
 
 def format_time(at: datetime) -> str:

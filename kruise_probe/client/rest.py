@@ -252,7 +252,9 @@ class RestClient:
             ApiError: the server returned an error.
             ConnectionFailed: no usable response within `REQUEST_SECONDS`.
         """
-        deadline = asyncio.get_running_loop().time() + REQUEST_SECONDS
+        now = asyncio.get_running_loop().time()
+        # The wait for the rate limit does not count: callers that time out in it would use up all tokens.
+        deadline = now + REQUEST_SECONDS + (self._tokens.wait_seconds(now) if self._tokens else 0)
         try:
             async with asyncio.timeout_at(deadline):
                 return await self._send_until(deadline, request)

@@ -19,7 +19,7 @@ from kruise_probe.api.errors import Conflict, Forbidden, KubeError, NotFound, re
 from kruise_probe.api.meta import NamespacedName, ObjectMeta
 from kruise_probe.api.names import ProbeKey
 from kruise_probe.api.resources import NODE_POD_PROBES
-from kruise_probe.api.times import CLOCK_SLACK_SECONDS
+from kruise_probe.api.times import CLOCK_SLACK_SECONDS, loop_time
 from kruise_probe.api.v1alpha1 import (
     ContainerProbeState,
     NodePodProbe,
@@ -150,16 +150,16 @@ class Reporter:
             self._compare_within_sync_interval()
 
     def _write_at_once(self) -> None:
-        self._state_due = min(self._state_due, _loop_time())
+        self._state_due = min(self._state_due, loop_time())
         self._wake.set()
 
     def _write_messages(self) -> None:
         """Write not before the sync interval after the last such write."""
-        self._message_due = min(self._message_due, max(_loop_time(), self._next_message_at))
+        self._message_due = min(self._message_due, max(loop_time(), self._next_message_at))
         self._wake.set()
 
     def _compare_within_sync_interval(self) -> None:
-        self._message_due = min(self._message_due, _loop_time() + self._message_sync_seconds)
+        self._message_due = min(self._message_due, loop_time() + self._message_sync_seconds)
 
     # Writing.
 
@@ -179,7 +179,7 @@ class Reporter:
             due = max(min(self._state_due, self._message_due, self._refresh_due), self._not_before)
             if self._object is None:
                 due = math.inf
-            if due <= _loop_time() + CLOCK_SLACK_SECONDS:
+            if due <= loop_time() + CLOCK_SLACK_SECONDS:
                 return
             self._wake.clear()
             with suppress(TimeoutError):
@@ -187,7 +187,7 @@ class Reporter:
                     await self._wake.wait()
 
     async def _publish(self) -> None:
-        at = _loop_time() + CLOCK_SLACK_SECONDS
+        at = loop_time() + CLOCK_SLACK_SECONDS
         refresh = self._refresh_due <= at
         only_messages = self._message_due <= at < self._state_due
         wanted = self._take_pending(refresh=refresh)
@@ -200,7 +200,7 @@ class Reporter:
             async with asyncio.timeout(WRITE_DEADLINE_SECONDS):
                 await self._write(wanted)
         except (KubeError, TimeoutError, asyncio.CancelledError) as error:
-            self._state_due = _loop_time()
+            self._state_due = loop_time()
             if refresh:
                 self._refresh_due = self._state_due
             if isinstance(error, asyncio.CancelledError):
@@ -275,7 +275,7 @@ class Reporter:
         self._failures += 1
         backoff = min(FIRST_BACKOFF_SECONDS * 2 ** min(self._failures - 1, 16), MAX_BACKOFF_SECONDS)
         wait = max(backoff * random.uniform(0.5, 1.0), retry_after_seconds(error))
-        self._not_before = _loop_time() + wait
+        self._not_before = loop_time() + wait
         metrics.STATUS_WRITE_FAILURES.inc()
         if isinstance(error, NotFound):
             self._log.debug("nodepodprobe is gone", error=str(error))
@@ -283,11 +283,7 @@ class Reporter:
             self._log.warning("status could not be written", error=_text(error))
 
     def _schedule_refresh(self, seconds: float) -> None:
-        self._refresh_due = _loop_time() + seconds * (1 + random.uniform(0.0, REFRESH_STAGGER))
-
-
-def _loop_time() -> float:
-    return asyncio.get_running_loop().time()
+        self._refresh_due = loop_time() + seconds * (1 + random.uniform(0.0, REFRESH_STAGGER))
 
 
 def _text(error: Exception) -> str:

@@ -372,9 +372,7 @@ class Worker:
             if not self._internal_error_logged:
                 self._internal_error_logged = True
                 self._log.error("probe could not run", exc_info=error)
-            text = (
-                f"ProberError: {type(error).__name__}: {error}; report this defect of kruise-probe"
-            )
+            text = f"ProberError: {error!r}; report this defect of kruise-probe"
             self._state.block(text, by_container=False)
             return
         self.series.unknown += 1

@@ -35,6 +35,7 @@ from kruise_probe.api.errors import (
     retry_after_seconds,
 )
 from kruise_probe.api.meta import EventType, KubeObject, ListPage, WatchEvent
+from kruise_probe.api.times import loop_time
 from kruise_probe.informers.replica import Replica, is_older
 
 T = TypeVar("T", bound=KubeObject)
@@ -151,23 +152,23 @@ class Reflector(Generic[T]):
 
     def seconds_since_activity(self) -> float:
         """Return the seconds since the server last sent data, or since `run` began; 0.0 before that."""
-        return 0.0 if self._active_at is None else _loop_time() - self._active_at
+        return 0.0 if self._active_at is None else loop_time() - self._active_at
 
     def seconds_since_outage(self) -> float:
         """Return the seconds since the server responded after an outage; 0.0 in an outage, infinite if there was none.
 
         In an outage the server does not respond, or only with 429 or 5xx.
         """
-        return 0.0 if self._is_outage() else _loop_time() - self._outage_ended_at
+        return 0.0 if self._is_outage() else loop_time() - self._outage_ended_at
 
     def _is_outage(self) -> bool:
         since = self._waiting_since
-        return since is not None and _loop_time() - since >= SLOW_RESPONSE_SECONDS
+        return since is not None and loop_time() - since >= SLOW_RESPONSE_SECONDS
 
     async def run(self) -> None:
-        self._active_at = _loop_time()
+        self._active_at = loop_time()
         while True:
-            started_at, version = _loop_time(), self._resource_version
+            started_at, version = loop_time(), self._resource_version
             if self._waiting_since is None:
                 self._waiting_since = started_at
             error = await self._list_and_watch()
@@ -180,7 +181,7 @@ class Reflector(Generic[T]):
                 # that an outage caused. It only keeps its interval to the last list.
                 started_at = min(started_at, self._listed_at)
             delay_seconds = max(
-                self._backoff.delay_after(_loop_time() - started_at), retry_after_seconds(error)
+                self._backoff.delay_after(loop_time() - started_at), retry_after_seconds(error)
             )
             self._log_end(error, retry_seconds=round(delay_seconds, 3))
             await asyncio.sleep(delay_seconds)
@@ -198,7 +199,9 @@ class Reflector(Generic[T]):
             try:
                 await self._watch()
             except ApiError as error:
-                if self._resource_version or not _refuses_streams(error):
+                # Any other error means that the server does not know streaming lists. 404: the CRD is not installed yet.
+                known = isinstance(error, _UNRELATED_TO_VERSION) or error.code == 404
+                if self._resource_version or known:
                     raise
                 self._unfinished_streams = STREAM_ATTEMPTS
                 self._log.info("streaming lists refused, listing in pages", reason=str(error))
@@ -237,14 +240,14 @@ class Reflector(Generic[T]):
             self._log.error("reflector failed", exc_info=error, retry_seconds=retry_seconds)
 
     def _record_activity(self) -> None:
-        self._active_at = _loop_time()
+        self._active_at = asyncio.get_running_loop().time()
         self.last_error = ""
         if self._waiting_since is not None:
             self._record_response()
 
     def _record_response(self) -> None:
         if self._is_outage():
-            self._outage_ended_at = _loop_time()
+            self._outage_ended_at = loop_time()
         self._waiting_since = None
 
     async def _list_by_pages(self) -> None:
@@ -285,7 +288,7 @@ class Reflector(Generic[T]):
         self._resource_version = resource_version or "0"
         self._server_errors = 0
         self._no_event_yet = False
-        self._listed_at = _loop_time()
+        self._listed_at = loop_time()
 
     async def _watch(self) -> None:
         """Apply changes from the last version on until the server ends the watch; without a version, list first."""
@@ -319,7 +322,7 @@ class Reflector(Generic[T]):
         Raises:
             _StreamUnusable: the stream ended or timed out before that bookmark.
         """
-        checked_at = _loop_time()
+        checked_at = loop_time()
         deadline = checked_at + STREAM_SECONDS
         self._unfinished_streams += 1
         self._server_errors = 0
@@ -342,7 +345,7 @@ class Reflector(Generic[T]):
                         self._replica.listed(event.object)
                     elif event.undecodable is not None:
                         self._replica.listed_undecodable(event.undecodable)
-                    now = _loop_time()
+                    now = loop_time()
                     # Rescheduling at each event would cost more than the event.
                     if now > checked_at + 1.0:
                         checked_at = now
@@ -350,16 +353,7 @@ class Reflector(Generic[T]):
         except TimeoutError:
             if not limit.expired():
                 raise
-            if _loop_time() >= deadline:
+            if loop_time() >= deadline:
                 self._unfinished_streams = STREAM_ATTEMPTS
             raise _StreamUnusable("the streaming list did not complete in time") from None
         raise _StreamUnusable("the streaming list ended before it was complete")
-
-
-def _refuses_streams(error: ApiError) -> bool:
-    """Whether the server does not know streaming lists. 404: the CRD is not installed yet."""
-    return not isinstance(error, _UNRELATED_TO_VERSION) and error.code != 404
-
-
-def _loop_time() -> float:
-    return asyncio.get_running_loop().time()

@@ -149,10 +149,9 @@ class Replica(Indexer[T]):
     def begin_list(self) -> None:
         """Start a list, and discard an unfinished one before it."""
         self._unconfirmed = set(self._objects)
-        unconfirmed_writes = [self._objects[key] for key in sorted(self.own_writes)]
-        self.own_writes.clear()
-        for obj in unconfirmed_writes:
-            self._updated(obj, obj)
+        for key in sorted(self.own_writes):
+            self.own_writes.discard(key)
+            self._updated(self._objects[key], self._objects[key])
 
     def listed(self, obj: T) -> None:
         """Apply an object of a list or of initial events, even if it is older than the stored one.

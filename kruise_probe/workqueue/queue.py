@@ -19,7 +19,7 @@ from collections.abc import Callable, Hashable
 from enum import IntEnum
 from typing import Final, Generic, TypeVar
 
-from kruise_probe.api.times import DurationHistogram, TokenBucket
+from kruise_probe.api.times import DurationHistogram, TokenBucket, loop_time
 
 K = TypeVar("K", bound=Hashable)
 
@@ -228,12 +228,13 @@ class WorkQueue(Generic[K]):
     ) -> None:
         """Add `key` after its backoff, the wait for the token bucket of all keys, or `at_least_seconds`: the longest.
 
-        The backoff doubles with each call until `forget`.
+        The backoff doubles with each call until `forget`. A key with a pending delay takes no token, so that keys which fail
+        again and again do not delay the first retry of others.
         """
         failures = self._failures.get(key, 0)
         self._failures[key] = failures + 1
         backoff = min(MAX_DELAY_SECONDS, BASE_DELAY_SECONDS * 2.0 ** min(failures, 64))
-        wait = self._retries.take(asyncio.get_running_loop().time())
+        wait = 0.0 if key in self._delayed else self._retries.take(loop_time())
         self.add_after(key, max(backoff, wait, at_least_seconds), priority)
 
     def forget(self, key: K) -> None:

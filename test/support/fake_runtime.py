@@ -129,8 +129,6 @@ class ScriptedRuntime:
                 id=it.id,
                 name=it.name,
                 pod_uid=it.pod_uid,
-                pod_namespace="default",
-                pod_name=f"pod-{it.pod_uid}",
                 sandbox_id=it.sandbox_id,
                 state=it.state,
                 created_at_ns=int(it.created_at.timestamp()) * 10**9,
@@ -290,8 +288,6 @@ def _container_message(container: RuntimeContainer) -> pb.Container:
         labels={
             "io.kubernetes.container.name": container.name,
             "io.kubernetes.pod.uid": container.pod_uid,
-            "io.kubernetes.pod.namespace": container.pod_namespace,
-            "io.kubernetes.pod.name": container.pod_name,
         },
     )
 

@@ -17,6 +17,7 @@ from typing import Final, Generic, NamedTuple, TypeVar
 import msgspec
 import structlog
 
+from kruise_probe.api.times import loop_time
 from kruise_probe.daemon.cri.grpc_runtime import GrpcRuntime
 from kruise_probe.daemon.cri.runtime import (
     ContainerNotFound,
@@ -178,13 +179,13 @@ class ContainerWatcher:
         return LIST_INTERVAL_SECONDS if self._subscribers else IDLE_INTERVAL_SECONDS
 
     async def _list(self) -> None:
-        self._list_is_requested, self._listed_at = False, _loop_time()
+        self._list_is_requested, self._listed_at = False, loop_time()
         try:
             self._newest = newest(await self._runtime.list_containers())
         except RuntimeFailure as failure:
             backoff = max(2 * self._backoff_seconds, REQUESTED_INTERVAL_SECONDS)
             self._backoff_seconds = min(backoff, MAX_BACKOFF_SECONDS)
-            self._listed_at = _loop_time()
+            self._listed_at = loop_time()
             self._set_problem(str(failure))
             return
         self._backoff_seconds = 0.0
@@ -312,7 +313,3 @@ class _StatusCache(Generic[S]):
         """Forget all ids but these."""
         self.known = {id: status for id, status in self.known.items() if id in ids}
         self.failures = {id: failure for id, failure in self.failures.items() if id in ids}
-
-
-def _loop_time() -> float:
-    return asyncio.get_running_loop().time()

@@ -270,8 +270,6 @@ def _container(container: pb.Container) -> RuntimeContainer:
         id=container.id,
         name=labels.get("io.kubernetes.container.name") or container.metadata.name,
         pod_uid=labels.get("io.kubernetes.pod.uid", ""),
-        pod_namespace=labels.get("io.kubernetes.pod.namespace", ""),
-        pod_name=labels.get("io.kubernetes.pod.name", ""),
         sandbox_id=container.pod_sandbox_id,
         state=_STATES.get(container.state, ContainerState.UNKNOWN),
         created_at_ns=container.created_at,

@@ -41,13 +41,11 @@ class ContainerState(enum.Enum):
 
 
 class RuntimeContainer(msgspec.Struct, frozen=True):
-    """A container as ListContainers returns it. Names and uid come from kubelet's labels."""
+    """A container as ListContainers returns it. Its name and the pod's uid come from kubelet's labels."""
 
     id: str
     name: str
     pod_uid: str
-    pod_namespace: str
-    pod_name: str
     sandbox_id: str
     state: ContainerState
     created_at_ns: int

@@ -378,6 +378,13 @@ async def test_rate_of_requests_is_limited(server: Server, burst: int, times: li
     assert server.times == pytest.approx(times)
 
 
+async def test_more_callers_than_the_rate_serves_in_30_s_all_get_a_response(server: Server) -> None:
+    async with client_of(server, qps=1.0, burst=1) as client, asyncio.TaskGroup() as group:
+        for _ in range(60):
+            group.create_task(client.get(LEASES, KEY))
+    assert server.times == pytest.approx([*range(60)])
+
+
 async def test_a_fenced_write_is_not_sent_and_its_connection_is_kept(server: Server) -> None:
     def refuse() -> None:
         raise ApiError("fenced")

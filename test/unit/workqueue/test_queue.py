@@ -61,6 +61,18 @@ async def test_a_key_that_always_fails_is_retried_every_30_s(queue: WorkQueue[st
     assert delays[-1] == pytest.approx(30), "and no overflow"
 
 
+async def test_keys_that_fail_again_before_their_retry_delay_no_other(
+    queue: WorkQueue[str],
+) -> None:
+    for number in range(20_000):
+        queue.add_rate_limited(f"bad {number % 150}")
+    queue.add_rate_limited("other")
+    failed_at = asyncio.get_running_loop().time()
+    while (await queue.get())[0] != "other":
+        pass
+    assert asyncio.get_running_loop().time() - failed_at == pytest.approx(0.005)
+
+
 async def test_the_server_may_say_a_longer_delay(queue: WorkQueue[str]) -> None:
     assert await failed(queue, "a", at_least_seconds=7) == pytest.approx(7)
     assert await failed(queue, "a", at_least_seconds=0.001) == pytest.approx(0.01)

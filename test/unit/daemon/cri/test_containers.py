@@ -302,7 +302,7 @@ async def test_runtime_unavailable_at_the_start_is_logged_once() -> None:
 
 
 def info(id: str, attempt: int, created: int, *, uid: str = "uid", sandbox: str = "s", state: ContainerState = ContainerState.EXITED) -> RuntimeContainer:  # fmt: skip
-    return RuntimeContainer(id, "main", uid, "default", "pod", sandbox, state, created, attempt)
+    return RuntimeContainer(id, "main", uid, sandbox, state, created, attempt)
 
 
 LISTS = {
