@@ -195,11 +195,10 @@ class Pod(msgspec.Struct, frozen=True, gc=False):
         """Whether the pod's annotation pauses all of its probes."""
         return self.annotations.get(PAUSED_ANNOTATION) == "true"
 
-    def has(self, mark: Mark) -> bool:
-        """Whether the condition, label or annotation is present."""
-        if mark.field == "conditions":
-            return self.condition(mark.name) is not None
-        return mark.name in getattr(self, mark.field)
+    @property
+    def marks(self) -> Owned:
+        """All conditions, labels and annotations of the pod."""
+        return _marks([each.type for each in self.conditions], self.labels, self.annotations)
 
     def container(self, name: str) -> Container | None:
         return next((each for each in self.containers if each.name == name), None)

@@ -213,12 +213,12 @@ def marks_of(pod: Pod, marker: CompiledMarker) -> Owned:
 
     Somebody may have emptied `managedFields`.
     """
-    return unowned_marks(pod, marker).union(filter(pod.has, pod.owned & marker.marks))
+    return unowned_marks(pod, marker) | (pod.marks & pod.owned & marker.marks)
 
 
 def unowned_marks(pod: Pod, marker: CompiledMarker) -> Owned:
     """The marks on `pod` that no field manager owns, and that `marker` may have written."""
-    found = [*filter(pod.has, marker.marks - pod.owned - pod.owned_by_others)]
+    found = (pod.marks & marker.marks) - pod.owned - pod.owned_by_others
     if not found:  # the common case
         return NOTHING_OWNED
     owners = _own_claims(marker).owners
@@ -233,6 +233,7 @@ def unowned_marks(pod: Pod, marker: CompiledMarker) -> Owned:
 def has_stale_mark(pod: Pod, marker: CompiledMarker, claims: Claims) -> bool:
     """Whether `pod` carries a stale mark of `marker`: we wrote it, `marker` names it, and it has no owner.
 
+    A static pod has none: the marks that no field manager owns there are from its manifest.
     A condition kept for a readiness gate does not count once it has reason ProbeRemoved. A mark that the cache does
     not show does not count either: it would never be removed, so the marker's deletion would wait forever.
     """
@@ -242,4 +243,4 @@ def has_stale_mark(pod: Pod, marker: CompiledMarker, claims: Claims) -> bool:
         if each.type in pod.readiness_gates and each.reason == REASON_PROBE_REMOVED
     }
     owners = claims_with_container(pod, claims).owners
-    return any(mark not in owners and mark not in kept for mark in marks_of(pod, marker))
+    return not pod.mirror and bool(marks_of(pod, marker) - owners.keys() - kept)

@@ -111,9 +111,6 @@ class DaemonLeases:
         renewal = self.renewals.get(node)
         return why_stale(node, renewal) if renewal is not None else ""
 
-    def stale_nodes(self) -> int:
-        return sum(each is Verdict.STALE for each in self.doubted.values())
-
     def observe(self, node: str, lease: Lease, now: datetime) -> None:
         """Record a Lease. Nothing is decided here, but an expired Lease at its first sight is undecided at once."""
         previous = self.renewals.get(node)

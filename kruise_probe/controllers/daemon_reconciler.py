@@ -74,7 +74,7 @@ class DaemonReconciler:
 
     def _decide(self, node: str, verdict: Verdict) -> None:
         if self._leases.decide(node, verdict):
-            _stale_nodes.set(self._leases.stale_nodes())
+            _stale_nodes.set([*self._leases.doubted.values()].count(Verdict.STALE))
             if verdict is not Verdict.UNDECIDED:
                 self._state.enqueue_pods_on(node)
 

@@ -40,13 +40,11 @@ class PodEvents(_Events):
             self._queues.enqueue_status_of(markers)
 
     def on_update(self, old: Pod, new: Pod) -> None:
+        if old is new:  # a resync
+            return self.on_add(new, is_initial=True)
         self._state.index_pod(old, new)
         before = self._state.matching.markers_of(old)
         after = before if old.labels == new.labels else self._state.matching.markers_of(new)
-        if old is new:  # a resync
-            if after or new.owned is not NOTHING_OWNED:
-                self._queues.enqueue_pod(new.key, initial=True)
-            return
         if after and is_virtual(self._state.node(new.node)) and _statuses(old) != _statuses(new):
             self._state.limits.record_change(new.key, ResultsChange(PodResultChange.STATE))
         if before != after:

@@ -45,7 +45,7 @@ from kruise_probe.controllers.limits import (
 )
 from kruise_probe.controllers.marking import states_of_conditions
 from kruise_probe.controllers.state import State
-from kruise_probe.controllers.writes import MARKS_INTERVAL_SECONDS
+from kruise_probe.controllers.writes import MARKS_INTERVAL_SECONDS, WriteCause
 from kruise_probe.manager.recorder import EventRecorder, ObjectReference
 from kruise_probe.workqueue.controller import Result
 
@@ -178,9 +178,9 @@ class MarkerReconciler:
         counts.paused += paused
         if stale:
             counts.stale[pod.node] += 1
-        counts.writes_limited += state.limits.delays_marks(
-            pod.key, probes=len(claims.claims), now=asyncio.get_running_loop().time()
-        )
+        probes, now = len(claims.claims), asyncio.get_running_loop().time()
+        wait = state.limits.wait_seconds(pod.key, WriteCause.MARKS, probes=probes, now=now)
+        counts.writes_limited += wait > 0
         invalid = () if paused else invalid_values(compiled, pod, claims, states)
         counts.add(pod, states, invalid)
 

@@ -36,7 +36,7 @@ from kruise_probe.api.names import (
     REASON_PROBE_REMOVED,
     ProbeName,
 )
-from kruise_probe.api.pods import Mark, Pod, PodCondition
+from kruise_probe.api.pods import NOTHING_OWNED, Mark, Owned, Pod, PodCondition
 from kruise_probe.api.reserved import reserved_condition_error
 from kruise_probe.api.times import format_time, parse_time
 from kruise_probe.api.v1alpha1 import ContainerProbeState, ProbeState
@@ -44,9 +44,8 @@ from kruise_probe.controllers.claims import (
     Claim,
     Claims,
     claims_with_container,
-    marks_of,
 )
-from kruise_probe.controllers.compiled import CompiledMarker, Wanted
+from kruise_probe.controllers.compiled import Wanted
 from kruise_probe.controllers.limits import NOTHING_LEFT_OUT, LeftOut
 
 CONDITION_STATUS: Final = {
@@ -83,7 +82,7 @@ def marking(
     left_out: Mapping[str, LeftOut] = NOTHING_LEFT_OUT,
     writes_conditions: bool = True,
     edited: Collection[str] = (),
-    ended: Iterable[CompiledMarker] = (),
+    ended: Owned = NOTHING_OWNED,
     now: datetime,
 ) -> Changes | None:
     """The changes that `pod` needs, or None. A static pod is never written.
@@ -91,7 +90,7 @@ def marking(
     `states` are the recorded states of this pod's probes. `stale` is the message why they are stale, else empty.
     `left_out` is the limit that leaves out the probes of a marker, by the marker's name. `writes_conditions` is False
     where a serverless provider writes them. `edited` names the probes whose condition is written even if it is equal.
-    `ended` are markers, as they were, that do not write to the pod any more.
+    `ended` are marks of markers that do not write them any more.
     """
     if pod.mirror:
         return None
@@ -200,13 +199,15 @@ def _condition(
     )
 
 
-def same_condition(current: PodCondition | None, wanted: PodCondition) -> bool:
-    """Whether both have the same status and texts. A difference in `lastProbeTime` only is no change."""
+def same_condition(
+    current: PodCondition | None, wanted: PodCondition, *, but_message: bool = False
+) -> bool:
+    """Whether both have the same status and texts, `but_message` not. A difference in `lastProbeTime` only is no change."""
     return (
         current is not None
         and current.status == wanted.status
         and (current.reason or "") == (wanted.reason or "")
-        and (current.message or "") == (wanted.message or "")
+        and (but_message or (current.message or "") == (wanted.message or ""))
     )
 
 
@@ -234,14 +235,9 @@ def _with_reason(current: PodCondition, reason: str) -> PodCondition:
     return msgspec.structs.replace(current, reason=reason, last_transition_time=None)
 
 
-def _remove_stale_marks(
-    pod: Pod, claims: Claims, ended: Iterable[CompiledMarker], changes: Changes
-) -> None:
-    """Remove our marks, and those that we wrote for `ended`, that no live marker of the pod would write."""
-    owned = pod.owned
-    for marker in ended:
-        owned |= marks_of(pod, marker)
-    for mark in sorted(owned):
+def _remove_stale_marks(pod: Pod, claims: Claims, ended: Owned, changes: Changes) -> None:
+    """Remove our marks, `ended` among them, that no live marker of the pod would write."""
+    for mark in sorted(pod.owned | (ended - pod.owned_by_others)):
         owner = claims.owners.get(mark)
         if mark.field == "conditions":
             if owner is None:

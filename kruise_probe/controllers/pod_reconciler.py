@@ -12,12 +12,11 @@ from prometheus_client import Counter, Histogram
 
 from kruise_probe.api.errors import KubeError
 from kruise_probe.api.meta import NamespacedName
-from kruise_probe.api.pods import Pod
+from kruise_probe.api.pods import NOTHING_OWNED, Owned, Pod
 from kruise_probe.api.resources import PODS
 from kruise_probe.client.request import PatchType
 from kruise_probe.client.rest import RestClient
-from kruise_probe.controllers.claims import Claims, claims_of
-from kruise_probe.controllers.compiled import CompiledMarker
+from kruise_probe.controllers.claims import Claims, claims_of, marks_of
 from kruise_probe.controllers.marking import Changes, marking
 from kruise_probe.controllers.state import Refusals, State
 from kruise_probe.controllers.writes import (
@@ -65,7 +64,7 @@ class PodReconciler:
         if pod is None:
             self._limits.forget(key)
             return None
-        ended = self._state.ended.get(key, ())
+        ended = self._state.ended.get(key, NOTHING_OWNED)
         markers = self._state.matching.markers_of(pod)
         claims, results = claims_of(markers), self._state.results_of(pod, markers)
         changes = marking(
@@ -76,7 +75,7 @@ class PodReconciler:
             left_out=results.left_out,
             writes_conditions=not results.by_provider,
             edited=pending.edited if pending else (),
-            ended=[*[marker for marker in markers if marker.deleting], *ended],
+            ended=ended.union(*[marks_of(pod, marker) for marker in markers if marker.deleting]),
             now=self._state.now(),
         )
         # While undecided, results are not applied; the verdict on the node enqueues the pod again.
@@ -106,10 +105,10 @@ class PodReconciler:
         if covered is not None and covered.seen_at is not None:
             _result_to_condition.observe(now - covered.seen_at)
         self._limits.record_write(key, cause, probes=probes, now=now)
-        if cause in (WriteCause.LABEL, WriteCause.MESSAGE):
-            self._report_labels(pod, changes, claims)
         if failure is not None:
             raise failure
+        if cause in (WriteCause.LABEL, WriteCause.MESSAGE):
+            self._report_labels(pod, changes, claims)
         self._finish(pod, ended)
         return None if was_applied(changes, written) else Result(CONTESTED_SECONDS)
 
@@ -173,8 +172,8 @@ class PodReconciler:
             about = ObjectReference(pod.namespace, pod.name, pod.uid)
             self._recorder.event(about, "Normal", LABEL_CHANGED, "; ".join(labels))
 
-    def _finish(self, pod: Pod, ended: tuple[CompiledMarker, ...]) -> None:
-        """Forget refusals, and markers whose marks have been removed, unless another one has ended meanwhile."""
+    def _finish(self, pod: Pod, ended: Owned) -> None:
+        """Forget refusals, and the marks that have been removed, unless more have ended meanwhile."""
         self._record_refusals(pod, {})
         if self._state.ended.get(pod.key) is ended:
             del self._state.ended[pod.key]

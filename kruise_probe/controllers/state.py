@@ -18,7 +18,7 @@ from typing import Final, NamedTuple, TypeVar
 
 from kruise_probe.api.core import Lease, Node
 from kruise_probe.api.meta import NamespacedName
-from kruise_probe.api.pods import Pod
+from kruise_probe.api.pods import NOTHING_OWNED, Owned, Pod
 from kruise_probe.api.resources import LEASES, MARKERS, NODE_POD_PROBES, NODES, PODS
 from kruise_probe.api.times import CLOCK_SLACK_SECONDS
 from kruise_probe.api.v1alpha1 import NodePodProbe, PodProbe, PodProbeMarker
@@ -226,9 +226,9 @@ class State:
         self.limits: Final = WriteLimits(
             message_interval_seconds=options.message_update_interval_seconds
         )
-        self.ended: Final[dict[NamespacedName, tuple[CompiledMarker, ...]]] = {}
-        """By pod, the markers as they were before they were edited, or did not select it any more, until it is reconciled.
-        They tell which marks are ours if somebody emptied `managedFields`."""
+        self.ended: Final[dict[NamespacedName, Owned]] = {}
+        """By pod, until it is reconciled, the marks that no field manager owns and that a marker may have written before it was
+        edited, or did not select the pod any more. They are ours: somebody emptied `managedFields`."""
         self.writing: Final[dict[NamespacedName, float]] = {}
         """By pod, the loop time since when a patch is in flight. It may write marks of a marker that was deleted meanwhile."""
         self.specs: Final[dict[str, WrittenSpec]] = {}
@@ -264,10 +264,10 @@ class State:
         self.refusals.pop(pod.key, None)
 
     def record_ended(self, pod: Pod, markers: Iterable[CompiledMarker]) -> None:
-        """Record markers, as they were, that may not write to `pod` any more."""
-        found = tuple(marker for marker in markers if any(unowned_marks(pod, marker)))
+        """Record the unowned marks of markers, as they were, that may not write to `pod` any more."""
+        found = NOTHING_OWNED.union(*(unowned_marks(pod, marker) for marker in markers))
         if found:
-            self.ended[pod.key] = (*self.ended.get(pod.key, ()), *found)
+            self.ended[pod.key] = found | self.ended.get(pod.key, NOTHING_OWNED)
 
     def index_marker(self, marker: PodProbeMarker) -> tuple[CompiledMarker | None, CompiledMarker]:
         """Index a new marker, or one whose spec or deletion changed; return it before and after."""

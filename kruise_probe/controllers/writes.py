@@ -96,15 +96,10 @@ def _only_values_from_messages(pod: Pod, changes: Changes, claims: Claims) -> bo
     return (
         not changes.deleted
         and all(map(claims.is_from_message, changes.keys))
-        and all(_same_but_message(pod.condition(each.type), each) for each in changes.conditions)
-    )
-
-
-def _same_but_message(current: PodCondition | None, new: PodCondition) -> bool:
-    return (
-        current is not None
-        and current.status == new.status
-        and (current.reason or "") == (new.reason or "")
+        and all(
+            same_condition(pod.condition(each.type), each, but_message=True)
+            for each in changes.conditions
+        )
     )
 
 
@@ -173,10 +168,6 @@ class WriteLimits:
         bucket = limits.messages if cause is WriteCause.MESSAGE else limits.marks
         bucket.take(now + CLOCK_SLACK_SECONDS)
         limits.probes = max(probes, limits.probes)
-
-    def delays_marks(self, pod: NamespacedName, *, probes: int, now: float) -> bool:
-        """Whether writes without a new state wait for their bucket."""
-        return self.wait_seconds(pod, WriteCause.MARKS, probes=probes, now=now) > 0
 
     def forget(self, pod: NamespacedName) -> None:
         """Remove the limits and the pending change of a deleted pod."""

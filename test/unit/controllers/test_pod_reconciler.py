@@ -370,3 +370,12 @@ async def test_a_static_pod_is_never_written(api: Scene) -> None:
     async with api.running(state_wire()):
         await api.drop(MARKERS, "web")
     assert api.count("Pod") == {}
+
+
+async def test_a_value_in_the_manifest_of_a_static_pod_keeps_no_marker(api: Scene) -> None:
+    mirror = {"kubernetes.io/config.mirror": "x"}
+    api.put(PODS, pod_wire(annotations=mirror, labels={"app": "web", "healthy": "true"}))
+    async with api.running():
+        await api.drop(MARKERS, "web", seconds=15)
+    assert api.find(MARKERS, "web") is None
+    assert api.labels() == {"healthy": "true"}

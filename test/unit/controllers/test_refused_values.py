@@ -95,3 +95,18 @@ async def test_a_pod_deleted_during_its_write_is_no_error(api: Scene) -> None:
         await api.report(*BOTH, seconds=60)
         assert api.count("Pod") == {"Pod/status": 2}
         assert api.says(marker="bad")[1] == "AsExpected"
+
+
+async def test_a_label_that_is_refused_is_reported_as_no_change(api: Scene) -> None:
+    api.put_marker(probe_wire(policies=[policy_wire(from_message=[{"label": "role"}])]))
+
+    def refuse(write: Write) -> None:
+        if "role" in write.body.get("metadata", {}).get("labels", {}):
+            raise Invalid("metadata.labels: no", code=422)
+
+    async with api.running(state_wire(message="r0")):
+        api.before = refuse
+        await api.report(state_wire(message="r1"))
+        assert api.labels() == {"role": "r0"}
+        assert api.conditions()[C]["message"] == "r1"
+    assert [each for each in api.events if each.reason == "KruiseProbeLabelChanged"] == []
