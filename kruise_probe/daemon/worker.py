@@ -394,7 +394,7 @@ class Worker:
     def _report_queued(self) -> None:
         """Publish Unknown if the attempt in flight has waited too long for a place; it keeps waiting."""
         place, blocked = self._place, self._state.record.blocked
-        if place is None or place.granted or place.reported:
+        if place is None or place.granted or place.reported or self._attempt_discarded:
             return
         if not self._context.containers.available or (blocked and blocked.by_container):
             return  # Something other than the queue blocks it.

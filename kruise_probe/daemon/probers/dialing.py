@@ -124,11 +124,8 @@ class Connection:
 
     def _is_self_connected(self) -> bool:
         """Without a listener, a socket connects to itself if its ephemeral port equals the destination port."""
-        own = self._socket.getsockname()
-        if own[1] != self._address.port:
-            return False  # saves a system call
         try:
-            return bool(own[:2] == self._socket.getpeername()[:2])
+            return bool(self._socket.getsockname()[:2] == self._socket.getpeername()[:2])
         except OSError:
             return False  # already closed by the peer, so there was a peer
 

@@ -176,8 +176,9 @@ class HealthCall:
 
     def _handle_headers(self, headers: Sequence[tuple[bytes, bytes]], *, ended: bool) -> None:
         fields = dict(headers)
-        if not fields.get(b"content-type", b"").startswith(b"application/grpc"):
-            status = fields.get(b":status", b"").decode(errors="replace")
+        status = fields.get(b":status", b"").decode(errors="replace")
+        content_type = fields.get(b"content-type", b"")
+        if status != "200" or not content_type.startswith(b"application/grpc"):
             self._end("Unknown", f"unexpected HTTP status code received from server: {status}")
         elif ended:
             self._handle_trailers(fields)

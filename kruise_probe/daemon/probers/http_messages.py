@@ -13,6 +13,7 @@ import json
 import re
 from base64 import b64encode
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Final, NamedTuple
 from urllib.parse import quote, unquote_to_bytes, urljoin, urlsplit
 
@@ -71,6 +72,7 @@ def url_of_action(scheme: str | None, address: HostPort, path: str | None) -> Ur
     return Url((scheme or "HTTP").lower(), address, str(address), target)
 
 
+@lru_cache(maxsize=1)  # While the body arrives in small pieces, it is asked for at each of them.
 def url_of_redirect(url: Url, location: str) -> Url:
     """The URL of a Location header, relative to `url`.
 
@@ -78,6 +80,7 @@ def url_of_redirect(url: Url, location: str) -> Url:
         ValueError: the Location is not a URL.
     """
     parts = urlsplit(urljoin(str(url), location))
+    urlsplit.cache_clear()  # type: ignore[attr-defined]  # It would keep 128 URLs of 64 KiB.
     if _BROKEN_ESCAPE.search(parts.path):
         raise ValueError("invalid URL escape")
     port = parts.port

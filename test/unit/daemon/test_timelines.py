@@ -411,6 +411,9 @@ TIMELINES: dict[str, list[Row]] = {
     "other-kind-of-handler-of-a-probe-that-waits-for-a-place": [
         (0, both(edit(), occupy, start()), None), (5, edit(TCP), is_("", ran=0)), (10, free, is_("", ran=0)), (12, None, UP),
     ],
+    "an-attempt-that-was-waiting-before-the-edit-is-not-reported": [
+        (0, both(occupy, edit(period_seconds=60), start()), None), (50, edit(TCP), is_("")), (51, free, is_("")), (53, None, is_("Succeeded", wrote=1)),
+    ],
     "new-timeout-restarts-the-attempt-in-flight": [
         (0, both(edit(timeout_seconds=30, **SLOW), answer(BAD, 20), start()), None),
         (3, both(answer(OK), edit(timeout_seconds=5, **SLOW)), is_(ran=1)), (3.2, None, is_("Succeeded", ran=1)), (30, None, UP),

@@ -190,6 +190,7 @@ RESPONSES: dict[str, tuple[bytes, str | None]] = {
     "no-code": (BEGUN + SERVING + headers((b"a", b"b"), ended=True), "code = Code()"),
     "no-trailers": (BEGUN + frame(0, flags=1, stream=1), "without sending trailers"),
     "another-content-type": (SETTINGS + headers((b":status", b"502"), (b"content-type", b"text/html"), ended=True), "unexpected HTTP status code received from server: 502"),
+    "another-status": (SETTINGS + headers((b":status", b"503"), GRPC) + SERVING + OK, "unexpected HTTP status code received from server: 503"),
     "reset": (BEGUN + frame(3, (8).to_bytes(4), stream=1), "RST_STREAM"),
     "goaway-before-the-call": (SETTINGS + goaway(last_stream=0, error=0), "draining"),
     "too-many-frames": (BEGUN + 101 * PING, "more than 100 HTTP/2 frames"),

@@ -4,6 +4,7 @@ import asyncio
 import ssl
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import msgspec
 import pytest
@@ -24,9 +25,11 @@ from support.scripted_server import (
 from support.sockets import time_waits
 
 from kruise_probe.api.core import HTTPGetAction, HTTPHeader, Probe
+from kruise_probe.api.meta import HostPort
 from kruise_probe.daemon.probers import prober_for
 from kruise_probe.daemon.probers.dialing import unverified_tls
 from kruise_probe.daemon.probers.http import HttpProber
+from kruise_probe.daemon.probers.http_messages import url_of_action, url_of_redirect
 from kruise_probe.daemon.probers.prober import (
     CouldNotProbe,
     ProbeResult,
@@ -314,3 +317,11 @@ async def test_a_server_reads_a_plain_end_whatever_of_its_response_was_not_read(
             await server.until_ended(number + 1)
 
     assert ends == [b""] * 20
+
+
+def test_a_location_is_parsed_once_and_not_kept() -> None:
+    """Pieces of the body may be small, and a Location as long as all headers."""
+    url = url_of_action("HTTP", HostPort("127.0.0.1", 80), "/")
+    location = "/" + "x" * 60_000
+    assert url_of_redirect(url, location) is url_of_redirect(url, location)
+    assert urlsplit.cache_info().currsize == 0  # type: ignore[attr-defined]  # an lru_cache
