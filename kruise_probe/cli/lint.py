@@ -2,7 +2,7 @@
 
 import re
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -19,7 +19,7 @@ from kruise_probe.cli.flag_types import (
     same_label_keys_flag,
 )
 from kruise_probe.cli.terminal import Cell, Terminal, show
-from kruise_probe.lint.findings import Finding, as_json, as_sarif, as_text, summary
+from kruise_probe.lint.findings import Finding, as_json, as_sarif, as_text, escaped, summary
 from kruise_probe.lint.linter import lint as lint_sources
 from kruise_probe.lint.linter import read_sources
 
@@ -42,16 +42,16 @@ def _time_limit() -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-def frame(finding: Finding, text: str, terminal: Terminal) -> str:
-    """The finding as compilers draw it: rule and problem, place, the line with carets, and what to do."""
+def frame(finding: Finding, text: Sequence[str], terminal: Terminal) -> str:
+    """The finding in the lines of its file, as compilers draw it: rule and problem, place, the line with carets, and what to do."""
     line, column = finding.position
     problem, help = _parted(finding.message)
     margin = " " * len(str(line))
     lines = [
         *terminal.paragraph(Cell(f"{finding.rule}: ", "broken"), problem),
-        f"{margin}--> {terminal.paint(f'{finding.file}:{line}:{column}')}",
+        f"{margin}--> {terminal.paint(f'{escaped(finding.file)}:{line}:{column}')}",
     ]
-    source = [*text.split("\n"), *[""] * line][line - 1].expandtabs(1)
+    source = "".join(text[line - 1 : line]).expandtabs(1)
     if source.strip():
         room = terminal.width - len(margin) - 4
         start = max(column - 1 - room // 2, 0) if len(source) > room else 0
@@ -126,8 +126,8 @@ def lint(flags: LintFlags) -> int:
     if flags.output != "text":
         click.echo(_FORMATS[flags.output](report), nl=False)
     elif terminal.width:
-        texts = {each.name: each.text for each in sources}
-        show("".join(frame(each, texts.get(each.file, ""), terminal) for each in report.findings))
+        texts = {each.name: each.text.split("\n") for each in sources}
+        show("".join(frame(each, texts.get(each.file, ()), terminal) for each in report.findings))
     else:
         show(as_text(report, partial(terminal.paint, style="broken")))
     if flags.output == "text":

@@ -195,10 +195,13 @@ class Snapshot:
     def stale_reasons(self) -> Mapping[str, str]:
         """Why the results of a node are stale, by node.
 
-        A manager that leads has seen the renewals. A stamp alone proves nothing if the node's clock is behind.
+        An expired stamp alone proves nothing if the node's clock is behind. A manager that leads has seen the renewals, so for
+        one more duration of the Lease it decides.
         """
         found: dict[str, str] = {}
         leads = bool(self.leader and not self.manager_problem)
+        conditions = ((pod.node, each.reason) for pod in self.pods for each in pod.conditions)
+        reported = {node for node, reason in conditions if reason == REASON_DAEMON_STALE}
         for node in {each.node for each in self.pods}:
             lease = (self.leases or {}).get(daemon_lease_name(node))
             renewal = observed_renewal(lease, None, self.now) if lease else None
@@ -207,22 +210,10 @@ class Snapshot:
             report = (self.node_pod_probes or {}).get(node)
             newest = newest_result_without_hash(report.status if report else None, self.now)
             expired = self.now >= renewal.expires_at and not renewal.is_outlived(newest)
-            if self._is_reported_stale(node) if leads else expired:
+            unsure = leads and self.now < renewal.expires_at + renewal.duration
+            if expired and (node in reported or not unsure):
                 found[node] = why_stale(node, renewal).partition(" Check ")[0]
         return found
-
-    def _is_reported_stale(self, node: str) -> bool:
-        """Whether the manager reports the daemon as stale: in conditions of the node's pods or of a marker."""
-        return any(
-            condition.reason == REASON_DAEMON_STALE
-            for each in self.pods
-            if each.node == node
-            for condition in each.conditions
-        ) or any(
-            condition.reason == REASON_DAEMON_STALE and f" {node} (" in condition.message
-            for each in self.markers
-            for condition in (each.status and each.status.conditions) or ()
-        )
 
     def has_no_daemon(self, node: str) -> bool:
         """Whether the daemon of `node` has neither a Lease nor a result."""

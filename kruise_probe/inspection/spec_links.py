@@ -12,6 +12,11 @@ from kruise_probe.api.pods import Pod
 from kruise_probe.api.problems import did_you_mean
 from kruise_probe.api.v1alpha1 import PodContainerProbe, PodProbeMarker
 from kruise_probe.controllers.conditions import listed
+from kruise_probe.controllers.limits import (
+    ANNOTATIONS_FULL,
+    TOO_MANY_MARKERS,
+    has_no_place_in_annotations,
+)
 from kruise_probe.inspection.link import Link, ProbeContext, broken, ok, paused, waiting
 from kruise_probe.inspection.selectors import selector_text
 
@@ -21,7 +26,7 @@ def marker_link(context: ProbeContext) -> Link:
     if marker.deleting:
         text = f"PodProbeMarker {marker.key} is being deleted"
         return broken("marker", "MarkerDeleting", text, **context.names)
-    if context.claim is None:
+    if context.claim is None and context.left_out is not TOO_MANY_MARKERS:
         errors = "; ".join(str(each) for each in marker.errors) or "its name is not unique"
         return broken("marker", "InvalidSpec", f"the probe is invalid and ignored: {errors}")
     if marker.paused:
@@ -118,6 +123,8 @@ def provider_link(context: ProbeContext) -> Link:
     """The annotation that tells a serverless provider what to probe, and the condition that it writes."""
     pod, probe = context.pod, context.probe
     annotation = pod.annotations.get(SERVERLESS_PROBES_ANNOTATION)
+    if has_no_place_in_annotations(pod, context.marker):
+        return broken("provider", *ANNOTATIONS_FULL)
     if annotation is None:
         text = (
             f"the pod on virtual node {pod.node} has no annotation {SERVERLESS_PROBES_ANNOTATION}"
@@ -129,9 +136,7 @@ def provider_link(context: ProbeContext) -> Link:
     if conflict := context.conflict("condition type"):  # the webhook leaves the probe out
         return broken("provider", "Conflict", conflict)
     if text := _not_injected(probe, annotation):
-        remedy = (
-            "create the pod again: the webhook writes the annotation only when a pod is created"
-        )
+        remedy = "create the pod again, or rename the probe if another marker has one of this name"
         return broken("provider", "NotInjected", text, remedy)
     if context.result is None:
         text = f"the provider has not set condition {probe.pod_condition_type} on the pod"
@@ -141,18 +146,14 @@ def provider_link(context: ProbeContext) -> Link:
 
 def _not_injected(probe: PodContainerProbe, annotation: str) -> str:
     """Why the annotation does not tell the provider to run the probe; empty if it does."""
-    name = f"annotation {SERVERLESS_PROBES_ANNOTATION} of the pod"
     try:
         injected = msgspec.json.decode(annotation, type=tuple[PodContainerProbe, ...])
     except DECODE_ERRORS as error:
-        return f"{name} is not a list of probes: {error}"
+        return f"annotation {SERVERLESS_PROBES_ANNOTATION} is not a list of probes: {error}"
     key = attrgetter("name", "container_name", "pod_condition_type")
     if key(probe) in map(key, injected):
         return ""
-    return (
-        f"{name} does not contain probe {probe.name} of container {probe.container_name}; "
-        "the probe was added or edited after the pod was created"
-    )
+    return f"the pod was created without probe {probe.name} of {probe.container_name} in its annotation"
 
 
 def manager_link(context: ProbeContext) -> Link:

@@ -40,7 +40,7 @@ _FORBIDDEN: Final = re.compile(
     "[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"
 )
 """Characters that YAML does not allow."""
-_ONLY_JSON: Final = re.compile(rf"\\u[dD][89a-fA-F]..|[\x85\u2028\u2029]|{_FORBIDDEN.pattern}")
+_ONLY_JSON: Final = re.compile(rf"\\\\|\\u[dD][89a-fA-F]..|[\x85\u2028\u2029]|{_FORBIDDEN.pattern}")
 """What a string of JSON may contain, but not one of YAML."""
 _NOT_BLANK: Final = re.compile(r"[^ \t\r\n]")
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")

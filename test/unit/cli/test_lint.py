@@ -97,7 +97,7 @@ def test_finding_on_a_terminal_has_the_line_with_carets(name: str, lines: list[s
     text = (BROKEN / f"{name}.yaml").read_text()
     (found,) = lint_sources([lint_source("a.yaml", text)]).findings
 
-    drawn = lint.frame(found, text, Terminal(80)).splitlines()
+    drawn = lint.frame(found, text.split("\n"), Terminal(80)).splitlines()
 
     assert [each.rstrip() for each in drawn[: len(lines)]] == lines
 
@@ -107,7 +107,7 @@ def test_carets_are_below_the_place_in_a_long_line() -> None:
     at = text.index('"perod')
     found = Finding("a.json", Position(1, at + 1), "", Rule.UNKNOWN_FIELD, "unknown field")
 
-    *_, source, carets = lint.frame(found, text, Terminal(60)).strip().splitlines()
+    *_, source, carets = lint.frame(found, text.split("\n"), Terminal(60)).strip().splitlines()
 
     assert max(map(len, (source, carets))) <= 60
     assert source[carets.index("^") :].startswith('"perodSeconds"')
@@ -116,4 +116,4 @@ def test_carets_are_below_the_place_in_a_long_line() -> None:
 
 def test_hostile_line_has_no_escape_sequences() -> None:
     found = Finding("a.yaml", Position(1, 1), "", Rule.SYNTAX, "no; write yes")
-    assert "\x1b" not in lint.frame(found, "\x1b[2Ja: 1", Terminal(60))
+    assert "\x1b" not in lint.frame(found, ["\x1b[2Ja: 1"], Terminal(60))

@@ -67,7 +67,7 @@ def test_probe_added_after_the_pod_was_created_is_not_injected(
     found = provider_link(annotations, *now, of=of, probe=probe)
 
     assert found.reason == "NotInjected"
-    assert "does not contain probe" in found.text
+    assert "was created without probe" in found.text
     assert found.remedy.startswith("create the pod again")
 
 

@@ -10,7 +10,7 @@ from support.builders import (
     state_wire,
 )
 from support.cases import cases
-from support.snapshots import FRESH, NOW, healthy_pod, marker, seen_pod, snapshot
+from support.snapshots import FRESH, NOW, healthy_pod, seen_pod, snapshot
 from support.wire import Json
 
 from kruise_probe.api.times import format_micro_time
@@ -65,16 +65,15 @@ def test_a_container_that_does_not_run_has_the_reason_of_the_kubelet(
 
 SKEWED = "2026-01-01T00:00:20.000000Z"
 STALE = condition_wire("example.com/healthy", "Unknown", reason="ProbeDaemonStale")
-DEGRADED = condition_wire("Degraded", "True", reason="ProbeDaemonStale", message="on: node-1 (1).")
-STALE_MARKER = {"observedGeneration": 1, "conditions": [DEGRADED]}
 
 
 STALENESS = {
     "no-leader-only-the-stamp": ({"renewed": SKEWED}, True),
     "result-of-kruises-daemon": ({"renewed": SKEWED, "states": [state_wire(probed="2026-01-01T00:01:25Z")]}, False),
     "leader-has-seen-renewals": ({"renewed": SKEWED, "led": FRESH}, False),
-    "condition-of-a-pod": ({"led": FRESH, "pods": [healthy_pod(conditions=[STALE])]}, True),
-    "condition-of-a-marker": ({"led": FRESH, "markers": [marker(status=STALE_MARKER)]}, True),
+    "condition-of-a-pod": ({"renewed": SKEWED, "led": FRESH, "pods": [healthy_pod(conditions=[STALE])]}, True),
+    "condition-that-a-pod-kept": ({"led": FRESH, "pods": [healthy_pod(conditions=[STALE])]}, False),
+    "leader-and-no-condition-but-too-old": ({"states": [], "renewed": "2025-12-31T23:59:00.000000Z", "led": FRESH}, True),
     "old-condition": ({"pods": [healthy_pod(conditions=[STALE])]}, False),
 }  # fmt: skip
 

@@ -160,7 +160,7 @@ ENDS = {
     ),
     "too-many-markers": (
         unplanned(markers=[*OLDER, marker()]),
-        "NodePodProbe TooManyMarkers broken", "older PodProbeMarkers reach the limit of this pod: 64 markers",
+        "NodePodProbe TooManyMarkers broken", "64 older PodProbeMarkers select this pod",
     ),
     "too-large": (unplanned(**probing(handler=LARGE)), "NodePodProbe EntryTooLarge broken", ""),
     "no-daemon": ({"renewed": None, "states": []}, "daemon NoDaemon broken", "no daemon runs"),

@@ -98,6 +98,7 @@ STREAMS = {
     "blank-first-lines": (f"\n\n {POD}", [{"kind": "Pod"}]),
     "lines": (f"{POD}\n{POD}", [{"kind": "Pod"}] * 2),
     "without-a-separator": (POD + POD, [{"kind": "Pod"}] * 2),
+    "backslash-before-what-looks-like-a-surrogate": (r'{"a":"C:\\udata"}', [{"a": "C:\\udata"}]),
     "surrogates": (json.dumps({"a": "😀"}), [{"a": "😀"}]),
     "surrogate-without-its-partner": (r'{"a":"\ud83d!"}', [{"a": "\ufffd!"}]),
     "escapes": (r'{"a":"\/\u0000\u007f"}', [{"a": "/\0\x7f"}]),
