@@ -27,6 +27,9 @@ SHARED_BYTES = 512
 SHARED_FIELDS_BYTES = 4096
 """The same for `managedFields`: larger ones are of pods with many probes and change with each result."""
 
+MAX_KEYS = 2000
+"""Labels or annotations of one pod. A pod with more does not decode: each of them takes 250 bytes here."""
+
 KUBELET_FIELD_MANAGER = "kubelet"
 
 _NONE: frozenset[str] = frozenset()
@@ -195,10 +198,11 @@ class Pod(msgspec.Struct, frozen=True, gc=False):
         """Whether the pod's annotation pauses all of its probes."""
         return self.annotations.get(PAUSED_ANNOTATION) == "true"
 
-    @property
-    def marks(self) -> Owned:
-        """All conditions, labels and annotations of the pod."""
-        return _marks([each.type for each in self.conditions], self.labels, self.annotations)
+    def has(self, mark: Mark) -> bool:
+        """Whether the condition, label or annotation is present."""
+        if mark.field == "conditions":
+            return self.condition(mark.name) is not None
+        return mark.name in getattr(self, mark.field)
 
     def container(self, name: str) -> Container | None:
         return next((each for each in self.containers if each.name == name), None)
@@ -216,7 +220,7 @@ _map_decoder = msgspec.json.Decoder(dict[str, str] | None)
 _maps: dict[bytes, Mapping[str, str]] = {}
 _shapes: dict[tuple[object, object], tuple[Container, ...]] = {}
 _owned_fields: dict[bytes, Owned] = {}
-_unions: dict[tuple[Owned, Owned], Owned] = {}
+_unions: dict[Owned, Owned] = {}
 
 
 def project(wire: PodWire) -> Pod:
@@ -261,7 +265,14 @@ def _shared_map(encoded: msgspec.Raw) -> Mapping[str, str]:
     return share(_maps, data, _decoded_map(data)) if shared is None else shared
 
 
+def _check_keys(encoded: bytes | msgspec.Raw) -> None:
+    """Raises: ValidationError, if an encoded map has more than MAX_KEYS keys. Kubernetes does not limit the labels."""
+    if bytes(encoded).count(b'":') > MAX_KEYS:
+        raise msgspec.ValidationError(f"has more than {MAX_KEYS} labels or annotations")
+
+
 def _decoded_map(encoded: bytes | msgspec.Raw) -> Mapping[str, str]:
+    _check_keys(encoded)
     decoded = (_map_decoder.decode(encoded) if encoded else None) or {}
     return {intern(key): intern(text) for key, text in decoded.items()}
 
@@ -333,18 +344,16 @@ def _shared_owned(entry: _ManagedFields) -> Owned:
 
 
 def _union(left: Owned, right: Owned) -> Owned:
-    shared = _unions.get((left, right))
-    if shared is None:
-        union = left | right
-        if sum(len(mark.name) for mark in union) > SHARED_FIELDS_BYTES:
-            return union
-        shared = share(_unions, (left, right), union)
-    return shared
+    union = left | right
+    if sum(len(mark.name) for mark in union) > SHARED_FIELDS_BYTES:
+        return union
+    return _unions.get(union) or share(_unions, union, union)
 
 
 def _owned_of(fields: bytes) -> Owned:
     """Parse `{"f:metadata": {"f:labels": {"f:a": {}}}, "f:status": {"f:conditions": {'k:{"type":"x"}': {}}}}`."""
     top = (_fields_decoder.decode(fields) if fields else None) or {}
+    _check_keys(top.get("f:metadata", b""))
     metadata = _subfields(top, "f:metadata")
     conditions = _subfields(_subfields(top, "f:status"), "f:conditions")
     types = [

@@ -34,6 +34,8 @@ MAX_OBJECT_BYTES: Final = 1 << 20
 """Maximum stored size of a NodePodProbe; etcd rejects 1.5 MiB."""
 
 
+MARKERS_PER_POD: Final = 64
+"""Maximum number of markers that probe one pod; the oldest ones win."""
 MAX_PROBES: Final = 32
 MAX_MARKS: Final = 32
 """Maximum labels, and maximum annotations, of one policy."""

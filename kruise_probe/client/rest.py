@@ -28,6 +28,7 @@ from kruise_probe.api.meta import (
     NamespacedName,
     ObjectMeta,
     Resource,
+    decode_deep,
 )
 from kruise_probe.api.times import TokenBucket
 from kruise_probe.client.config import ClusterConfig
@@ -97,6 +98,7 @@ class RestClient:
         self._query = _query(fieldManager=field_manager)
         self._transport = Transport(config, user_agent=user_agent, before_send=before_send)
         self._in_flight = asyncio.Semaphore(max_in_flight)
+        self._turn = asyncio.Lock()
         self._tokens = TokenBucket(burst=max(burst, 1), interval_seconds=1.0 / qps) if qps else None
         self._host = urlsplit(config.server).netloc
 
@@ -252,9 +254,7 @@ class RestClient:
             ApiError: the server returned an error.
             ConnectionFailed: no usable response within `REQUEST_SECONDS`.
         """
-        now = asyncio.get_running_loop().time()
-        # The wait for the rate limit does not count: callers that time out in it would use up all tokens.
-        deadline = now + REQUEST_SECONDS + (self._tokens.wait_seconds(now) if self._tokens else 0)
+        deadline = asyncio.get_running_loop().time() + REQUEST_SECONDS
         try:
             async with asyncio.timeout_at(deadline):
                 return await self._send_until(deadline, request)
@@ -269,7 +269,9 @@ class RestClient:
         renewed = False
         while True:
             if self._tokens is not None:
-                await asyncio.sleep(self._tokens.take(time()))
+                async with self._turn:  # A caller that gives up while it waits takes no token.
+                    await asyncio.sleep(self._tokens.wait_seconds(time()))
+                    self._tokens.take(time())
             version, authorization = self._credentials.version, self._credentials.authorization()
             try:
                 response = await self._round_trip(request, authorization)
@@ -349,7 +351,7 @@ def _checked(
     A proxy or gateway may respond with 200 and a body of its own.
     """
     try:
-        found = decode(response.body)
+        found = decode_deep(decode, response.body)
         if not found.resource_version or key not in (None, found.key):
             raise msgspec.ValidationError(
                 f"it is {found.key} with resourceVersion {found.resource_version!r}"

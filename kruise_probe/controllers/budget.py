@@ -66,11 +66,11 @@ class Group(NamedTuple):
 
 def object_bytes(entries: Sequence[PodProbe]) -> int:
     """The minimum size of the NodePodProbe, including its status."""
-    states = sum(
-        STATE_BYTES + _name_bytes(probe) for each in entries for probe in each.probes or ()
-    )
-    statuses = sum(POD_STATUS_BYTES + len(each.name) + len(each.namespace) for each in entries)
-    return RESERVED_BYTES + stored_bytes(entries) + states + statuses
+    sizes: dict[
+        int, int
+    ] = {}  # pods of one template share their probes: encoded together, they may take 400 MB
+    probes = sum(_probe_bytes(probe, sizes) for each in entries for probe in each.probes or ())
+    return RESERVED_BYTES + sum(_pod_bytes(entries).values()) + probes
 
 
 def fit(

@@ -213,12 +213,12 @@ def marks_of(pod: Pod, marker: CompiledMarker) -> Owned:
 
     Somebody may have emptied `managedFields`.
     """
-    return unowned_marks(pod, marker) | (pod.marks & pod.owned & marker.marks)
+    return unowned_marks(pod, marker).union(filter(pod.has, pod.owned & marker.marks))
 
 
 def unowned_marks(pod: Pod, marker: CompiledMarker) -> Owned:
     """The marks on `pod` that no field manager owns, and that `marker` may have written."""
-    found = (pod.marks & marker.marks) - pod.owned - pod.owned_by_others
+    found = [*filter(pod.has, marker.marks - pod.owned - pod.owned_by_others)]
     if not found:  # the common case
         return NOTHING_OWNED
     owners = _own_claims(marker).owners

@@ -203,7 +203,7 @@ def _policies(probe: PodContainerProbe, path: str, invalid: Invalid) -> Mapping[
     policies: dict[str, Wanted] = {ProbeState.SUCCEEDED: {}, ProbeState.FAILED: {}}
     for number, policy in enumerate(probe.marker_policy or ()):
         at = f"{path}.markerPolicy[{number}]"
-        if (f"{at}.state", None) not in invalid:
+        if {(at, None), (f"{at}.state", None)}.isdisjoint(invalid):
             policies[policy.state] = _values(policy, at, invalid)
     return policies
 

@@ -4,7 +4,6 @@ A probe that is left out is not in NodePodProbe.spec. Its condition on the pod b
 """
 
 from collections.abc import Collection, Mapping
-from itertools import accumulate
 from typing import Final, NamedTuple
 
 from kruise_probe.api.core import Node
@@ -19,12 +18,8 @@ from kruise_probe.api.names import (
     VIRTUAL_NODE_VALUE,
 )
 from kruise_probe.api.pods import Pod
+from kruise_probe.api.v1alpha1 import MARKERS_PER_POD
 from kruise_probe.controllers.compiled import ENTRY_BYTES, CompiledMarker
-
-MARKERS_PER_POD: Final = 64
-MARKS_PER_POD: Final = 4096
-"""Maximum number of markers that probe one pod, and of conditions, labels and annotations that all but the oldest one of them
-may write. The oldest ones win."""
 
 REPORTED_PROBES: Final = 256
 """Maximum number of left-out probes whose conditions are written. It bounds the size of the pod's status."""
@@ -50,7 +45,7 @@ class LeftOut(NamedTuple):
 
 TOO_MANY_MARKERS: Final = LeftOut(
     REASON_TOO_MANY_MARKERS,
-    f"older PodProbeMarkers reach the limit of this pod: {MARKERS_PER_POD} markers, or {MARKS_PER_POD} marks",
+    f"{MARKERS_PER_POD} older PodProbeMarkers select this pod, which is the limit",
     "delete some of them, or merge their probes into fewer markers",
 )
 ENTRY_TOO_LARGE: Final = LeftOut(
@@ -95,12 +90,12 @@ def has_no_place_in_annotations(pod: Pod, marker: CompiledMarker) -> bool:
 
 def probing_markers(markers: tuple[CompiledMarker, ...]) -> tuple[CompiledMarker, ...]:
     """Of the markers that select a pod, those whose probes may run: the oldest live ones, in order."""
-    return _within_marks(by_precedence(markers))[:MARKERS_PER_POD]
+    return by_precedence(markers)[:MARKERS_PER_POD]
 
 
 def claiming_markers(markers: tuple[CompiledMarker, ...]) -> tuple[CompiledMarker, ...]:
     """The markers that may own keys of a pod: those that probe it, and those over the limit whose conditions report it."""
-    live = _within_marks(by_precedence(markers))
+    live = by_precedence(markers)
     left, end = REPORTED_PROBES, MARKERS_PER_POD
     for marker in live[MARKERS_PER_POD:]:
         left -= max(len(marker.probes), 1)
@@ -114,12 +109,6 @@ def by_precedence(markers: tuple[CompiledMarker, ...]) -> tuple[CompiledMarker, 
     """The markers that are not being deleted, the oldest first."""
     live = tuple([marker for marker in markers if not marker.deleting])
     return live if len(live) < 2 else tuple(sorted(live, key=lambda marker: marker.order))
-
-
-def _within_marks(live: tuple[CompiledMarker, ...]) -> tuple[CompiledMarker, ...]:
-    """The oldest markers, at least one, that may write at most MARKS_PER_POD marks together."""
-    totals = accumulate(len(marker.marks) for marker in live)
-    return live[: max(1, sum(total <= MARKS_PER_POD for total in totals))]
 
 
 def entry_too_large(marker: CompiledMarker, containers: Collection[str]) -> bool:
@@ -136,9 +125,9 @@ def left_out_of(
     `markers` select the pod. `no_room` names the markers whose probes do not fit into the node's NodePodProbe.
     """
     containers = {each.name for each in pod.containers}
-    live, probing = by_precedence(markers), probing_markers(markers)
-    found = {each.key.name: TOO_MANY_MARKERS for each in live[len(probing) :]}
-    for marker in probing:
+    live = by_precedence(markers)
+    found = {each.key.name: TOO_MANY_MARKERS for each in live[MARKERS_PER_POD:]}
+    for marker in live[:MARKERS_PER_POD]:
         if entry_too_large(marker, containers):
             found[marker.key.name] = ENTRY_TOO_LARGE
         elif marker.key.name in no_room:
@@ -151,7 +140,7 @@ def may_leave_out(markers: Collection[CompiledMarker]) -> bool:
     for each in markers:  # faster than `any` for one marker
         if each.entry_bytes > ENTRY_BYTES:
             return True
-    return len(markers) > 1 and len(probing_markers(tuple(markers))) < len(markers)
+    return len(markers) > MARKERS_PER_POD
 
 
 def reported_without_room(

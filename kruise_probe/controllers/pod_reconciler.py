@@ -105,10 +105,10 @@ class PodReconciler:
         if covered is not None and covered.seen_at is not None:
             _result_to_condition.observe(now - covered.seen_at)
         self._limits.record_write(key, cause, probes=probes, now=now)
+        if cause in (WriteCause.LABEL, WriteCause.MESSAGE):
+            self._report_labels(pod, written, changes, claims)
         if failure is not None:
             raise failure
-        if cause in (WriteCause.LABEL, WriteCause.MESSAGE):
-            self._report_labels(pod, changes, claims)
         self._finish(pod, ended)
         return None if was_applied(changes, written) else Result(CONTESTED_SECONDS)
 
@@ -161,12 +161,12 @@ class PodReconciler:
         self._state.informers.pods.record_write(written)
         return written
 
-    def _report_labels(self, pod: Pod, changes: Changes, claims: Claims) -> None:
-        """Record one event for the labels with another value from the message."""
+    def _report_labels(self, pod: Pod, written: Pod, changes: Changes, claims: Claims) -> None:
+        """Record one event for the labels that were written with another value from the message."""
         labels = [
             f"{claims.owners[mark].name}: {mark.name} {pod.labels.get(mark.name, NO_VALUE)} → {value or NO_VALUE}"
             for mark, value in changes.keys.items()
-            if mark.field == "labels"
+            if mark.field == "labels" and written.labels.get(mark.name) == value
         ]
         if labels:
             about = ObjectReference(pod.namespace, pod.name, pod.uid)

@@ -187,8 +187,7 @@ class Replica(Indexer[T]):
         if undecodable is not None and event.type is EventType.DELETED:
             self._remove(undecodable.key)
         elif undecodable is not None:
-            self._unconfirmed.discard(undecodable.key)
-            self._report_undecodable(undecodable)
+            self.listed_undecodable(undecodable)
         if obj is None:
             return
         key = obj.key

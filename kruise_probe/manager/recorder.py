@@ -181,7 +181,7 @@ class EventRecorder:
             name = event_name(involved.name, now, next(self._order))
             series = EventSeries(key, involved, name, container, now, now, budget)
         if key not in self._pending:
-            if len(self._pending) >= MAX_PENDING:
+            if len(self._queue) >= MAX_PENDING or len(self._pending) >= MAX_SERIES:
                 EVENTS_DROPPED.labels("queue_full").inc()
                 return
             self._pending[key] = series

@@ -24,7 +24,7 @@ from kruise_probe.api.pods import Pod
 from kruise_probe.api.problems import ErrorKind, Problem, first_errors, violation
 from kruise_probe.api.reserved import reserved_condition_error
 from kruise_probe.api.resources import MARKERS, PODS
-from kruise_probe.api.v1alpha1 import PodContainerProbe, PodProbeMarker
+from kruise_probe.api.v1alpha1 import MARKERS_PER_POD, PodContainerProbe, PodProbeMarker
 from kruise_probe.api.validation import clamp_timeout, fields_without_effect, marker_errors
 
 API_VERSION: Final = "admission.k8s.io/v1"
@@ -210,15 +210,14 @@ def annotate_pod(request: AdmissionRequest, markers: Iterable[PodProbeMarker]) -
 
 
 def _probes(pod: Pod, markers: Iterable[PodProbeMarker]) -> Iterator[tuple[str, PodContainerProbe]]:
-    """The probes that a provider may run, by marker, oldest first.
+    """The probes of the oldest markers that a provider may run, by marker.
 
     Without those whose condition type, or whose container and name, an earlier one has.
     """
     seen: set[object] = {None, ""}
-    ordered = sorted(markers, key=lambda m: (m.metadata.creation_timestamp or "", m.key.name))
-    for marker in ordered:
-        if marker.deleting or not _matches(marker, pod.labels):
-            continue
+    matching = [each for each in markers if not each.deleting and _matches(each, pod.labels)]
+    matching.sort(key=lambda each: (each.metadata.creation_timestamp or "", each.key.name))
+    for marker in matching[:MARKERS_PER_POD]:
         for probe in map(clamp_timeout, marker.spec.probes or ()):
             condition, key = probe.pod_condition_type, (probe.container_name, probe.name)
             if condition in seen or key in seen or not pod.container(probe.container_name):

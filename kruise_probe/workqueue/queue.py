@@ -229,7 +229,7 @@ class WorkQueue(Generic[K]):
         """Add `key` after its backoff, the wait for the token bucket of all keys, or `at_least_seconds`: the longest.
 
         The backoff doubles with each call until `forget`. A key with a pending delay takes no token, so that keys which fail
-        again and again do not delay the first retry of others.
+        again and again do not delay the first retry of others; of its two delays, the one that ends first is kept.
         """
         failures = self._failures.get(key, 0)
         self._failures[key] = failures + 1

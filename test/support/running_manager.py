@@ -35,9 +35,13 @@ async def running_manager(
     leads: bool = True,
     now: Callable[[], datetime] = loop_clock,
     system_namespace: str = "kruise-system",
+    follows_seconds: float = 0.0,
     **options: Any,
 ) -> AsyncIterator[None]:
-    """Runs informers, then controllers, over the fake API server. No reconcile may fail unexpectedly."""
+    """Runs informers, then controllers, over the fake API server. No reconcile may fail unexpectedly.
+
+    It is a standby for the first `follows_seconds`.
+    """
     client: Any = api
     standby = LeaderElection(system_namespace, "kruise-probe", "standby")
     manager = Manager(
@@ -58,10 +62,16 @@ async def running_manager(
             _ = await stack.enter_async_context(background(informer.run()))
         for informer in manager.informers:
             await informer.wait_for_sync()
-        for controller in manager.controllers:
-            _ = await stack.enter_async_context(background(controller.run()))
+        _ = await stack.enter_async_context(background(_lead(manager, follows_seconds)))
         yield
     assert _panics() == before, "a reconcile failed with an error that a retry cannot fix"
+
+
+async def _lead(manager: Manager, after_seconds: float) -> None:
+    await asyncio.sleep(after_seconds)
+    async with asyncio.TaskGroup() as group:
+        for controller in manager.controllers:
+            _ = group.create_task(controller.run())
 
 
 def _panics() -> float:

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from support.builders import pod_wire
 from support.cases import cases
 from support.wire import Json
 
@@ -126,3 +127,24 @@ def test_long_annotations_are_not_shared() -> None:
 def test_invalid_pod_raises_decode_errors(data: bytes) -> None:
     with pytest.raises((msgspec.MsgspecError, UnicodeDecodeError)):
         PODS.decode(data)
+
+
+@cases(
+    "metadata",
+    labels={"labels": {f"l{number}": "1" for number in range(2_001)}},
+    managed_fields={
+        "managedFields": [
+            {
+                "manager": "m",
+                "fieldsV1": {
+                    "f:metadata": {"f:labels": {f"f:l{number}": {} for number in range(2_001)}}
+                },
+            }
+        ]
+    },
+)
+def test_a_pod_with_thousands_of_labels_does_not_decode(metadata: Json) -> None:
+    """Kubernetes limits their length only, and each of them takes memory for every pod."""
+    wire = pod_wire()
+    with pytest.raises(msgspec.ValidationError, match="more than 2000 labels or annotations"):
+        PODS.decode(json.dumps(wire | {"metadata": wire["metadata"] | metadata}).encode())

@@ -1,11 +1,8 @@
 """REST paths, and lists with an invalid item."""
 
-import json
-
 import msgspec
 import pytest
 from support.cases import cases
-from support.wire import Json
 
 from kruise_probe.api.meta import MAX_DEPTH, without_depth
 from kruise_probe.api.resources import MARKERS, NODE_POD_PROBES, NODES, PODS
@@ -25,17 +22,23 @@ def test_paths(path: str, expected: str) -> None:
     assert path == expected
 
 
-def test_invalid_item_is_undecodable_alone() -> None:
-    meta = {"resourceVersion": "7", "continue": "next"}
-    good = {"metadata": {"name": "good", "namespace": "ns"}}
-    bad = {"name": "bad", "namespace": "ns", "resourceVersion": "5"}
-    items = [good, {"metadata": bad, "spec": {"nodeName": 12}}]
-    wire = {"kind": "PodList", "metadata": meta, "items": items}
-    page = PODS.decode_list(json.dumps(wire).encode())
+@cases(
+    "more place",
+    wrong_type=(b'"spec":{"nodeName":12}', "$.spec.nodeName"),
+    nested_deeply=(
+        b'"status":{"conditions":%b%b}' % (b"[" * 5_000, b"]" * 5_000),
+        "$.status.conditions",
+    ),
+)
+def test_invalid_item_is_undecodable_alone(more: bytes, place: str) -> None:
+    good = b'{"metadata":{"name":"good","namespace":"ns"}}'
+    bad = b'{"metadata":{"name":"bad","namespace":"ns","resourceVersion":"5"},%b}' % more
+    meta = b'{"resourceVersion":"7","continue":"next"}'
+    page = PODS.decode_list(b'{"kind":"PodList","metadata":%b,"items":[%b,%b]}' % (meta, good, bad))
     assert [str(each.key) for each in page.items] == ["ns/good"]
     (undecodable,) = page.undecodable
     assert (str(undecodable.key), undecodable.resource_version) == ("ns/bad", "5")
-    assert "$.spec.nodeName" in undecodable.error
+    assert place in undecodable.error
     assert (page.resource_version, page.continue_token) == ("7", "next")
 
 
@@ -61,16 +64,6 @@ def test_empty_list_in_any_notation_is_empty(items: str) -> None:
 def test_other_object_than_a_list_raises(data: bytes) -> None:
     with pytest.raises(msgspec.MsgspecError):
         PODS.decode_list(data)
-
-
-def test_an_item_that_is_nested_deeply_hides_no_other() -> None:
-    deep = msgspec.Raw(b"[" * 5_000 + b"]" * 5_000)
-    items: list[Json] = [{"metadata": {"name": name, "namespace": "ns", "resourceVersion": "1", "managedFields": fields}}
-             for name, fields in (("deep", deep), ("plain", []))]  # fmt: skip
-    wire = {"kind": "PodList", "metadata": {"resourceVersion": "9"}, "items": items}
-    page = PODS.decode_list(msgspec.json.encode(wire))
-    assert [each.name for each in page.items] == ["plain"]
-    assert [str(each.key) for each in page.undecodable] == ["ns/deep"]
 
 
 @pytest.mark.parametrize("depth", [MAX_DEPTH - 1, MAX_DEPTH, 9_000])

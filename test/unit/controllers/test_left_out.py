@@ -12,7 +12,7 @@ from support.scene import Scene
 from support.wire import Json
 
 from kruise_probe.api.resources import MARKERS, PODS
-from kruise_probe.controllers.limits import MARKERS_PER_POD
+from kruise_probe.api.v1alpha1 import MARKERS_PER_POD
 
 WEB = {f"web-{number:02}" for number in range(20)}
 KEPT = 16
@@ -123,27 +123,6 @@ async def test_a_marker_over_the_limit_reports_it_and_follows_when_one_is_delete
         await api.report(state_wire(f"m{MARKERS_PER_POD}#p"))
         assert api.condition(f"c/{MARKERS_PER_POD}") == ("True", "")
         assert api.condition(f"c/{last}") == ("Unknown", "TooManyMarkers")
-
-
-async def test_markers_over_the_limit_of_marks_are_left_out(api: Scene) -> None:
-    """A marker may have thousands of marks; resolving those of 64 took seconds for each pod."""
-    api.remove(MARKERS, "web")
-    for age, name in enumerate(("large", "too-much", "small")):
-        keys = [f"{name}-{number}" for number in range(32)]
-        probes = [
-            probe_wire(f"p{number}", condition=f"{name}/c{number}", policies=[
-                policy_wire(labels={f"{key}-{number}": "1" for key in keys}, annotations={f"{key}-{number}": "1" for key in keys})
-            ])
-            for number in range(1 if name == "small" else 32)
-        ]  # fmt: skip
-        api.put_marker(*probes, name=name, created=f"2026-01-01T00:00:0{age}Z")
-    async with api.running():
-        assert len(api.probes()["web-0"]) == 32
-        for name in ("too-much", "small"):
-            assert api.says(marker=name)[1] == "TooManyMarkers"
-        assert api.says(marker="large")[1] == "AsExpected"
-        await api.drop(MARKERS, "large")
-        assert api.says(marker="too-much")[1] == "AsExpected"
 
 
 @cases(

@@ -97,16 +97,22 @@ async def test_a_pod_deleted_during_its_write_is_no_error(api: Scene) -> None:
         assert api.says(marker="bad")[1] == "AsExpected"
 
 
-async def test_a_label_that_is_refused_is_reported_as_no_change(api: Scene) -> None:
+async def test_only_the_labels_that_were_written_are_reported(api: Scene) -> None:
     api.put_marker(probe_wire(policies=[policy_wire(from_message=[{"label": "role"}])]))
+    zone = probe_wire(condition="c/zone", policies=[policy_wire(from_message=[{"label": "zone"}])])
+    api.put_marker(zone, name="zone")
 
     def refuse(write: Write) -> None:
         if "role" in write.body.get("metadata", {}).get("labels", {}):
             raise Invalid("metadata.labels: no", code=422)
 
-    async with api.running(state_wire(message="r0")):
+    async with api.running(
+        *(state_wire(name, message="r0") for name in ("web#healthy", "zone#healthy"))
+    ):
         api.before = refuse
-        await api.report(state_wire(message="r1"))
-        assert api.labels() == {"role": "r0"}
-        assert api.conditions()[C]["message"] == "r1"
-    assert [each for each in api.events if each.reason == "KruiseProbeLabelChanged"] == []
+        await api.report(
+            *(state_wire(name, message="r1") for name in ("web#healthy", "zone#healthy"))
+        )
+        assert api.labels() == {"role": "r0", "zone": "r1"}
+    changed = [each.message for each in api.events if each.reason == "KruiseProbeLabelChanged"]
+    assert changed == ["zone#healthy: zone r0 → r1"]

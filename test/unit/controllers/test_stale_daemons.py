@@ -289,3 +289,20 @@ async def test_a_result_with_a_hash_exempts_no_daemon(api: Scene) -> None:
         await settle(65)
         await api.report(probed("00:01:04", probe_hash=HASH))
         assert api.condition()[0] != "True"
+
+
+async def test_a_standby_that_becomes_the_leader_writes_no_stale_result(api: Scene) -> None:
+    """It saw the Lease while it was fresh, and has decided nothing since."""
+    pods = [f"web-{number}" for number in range(6)]
+    for number, name in enumerate(pods):
+        api.put_node(f"node-{number}", name)
+        api.put(LEASES, lease_wire(f"node-{number}"))
+    async with api.running(), running_manager(api, follows_seconds=100):
+        for name in pods:
+            await api.report(probed(), pod=name, seconds=0)
+        await settle(90)
+        assert {api.condition(pod=name) for name in pods} == {STALE}
+        api.read_seconds = 1.0  # Four workers read the Leases.
+        before = len(api.writes)
+        await settle(40)
+    assert api.count(since=before) == {}

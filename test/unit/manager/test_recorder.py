@@ -308,3 +308,17 @@ def test_event_name_is_valid_for_any_pod_name(pod: str) -> None:
     assert not stem.endswith((".", "-"))
     assert int(suffix[:-4], 16) == START.timestamp() * 1_000_000
     assert name != event_name(pod, START, 70_001)
+
+
+async def test_series_that_wait_for_their_budget_drop_no_event_of_others(
+    events: FakeEvents,
+) -> None:
+    queue_full = counted(DROPPED, reason="queue_full")
+    for _ in range(BURST + 5):
+        for number in range(1_000):
+            events.failed(probe=f"flapping#{number}")
+        await asyncio.sleep(1)
+    events.failed(probe="other#p", message="one transition")
+    await asyncio.sleep(1)
+    assert queue_full() == 0
+    assert [each["message"] for each in events.stored.values()].count("one transition") == 1

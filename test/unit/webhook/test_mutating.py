@@ -23,7 +23,7 @@ def probe(name: str = "p", condition: str = "c/p", **more: Any) -> Json:
 
 def marker(name: str, *probes: Json, born: int = 0, **more: Any) -> PodProbeMarker:
     selector = more.pop("selector", {"matchLabels": {"app": "a"}})
-    created = f"2026-01-01T00:00:0{born}Z"
+    created = f"2026-01-01T00:00:{born:02}Z"
     document = {
         "metadata": {"name": name, "creationTimestamp": created, **more},
         "spec": {"selector": selector, "probes": list(probes)},
@@ -170,3 +170,9 @@ def test_markers_are_added_while_the_annotations_stay_below_the_limit() -> None:
     assert (len(probes), names) == (25, "m0,m1,small")
     assert len(json.dumps(probes, ensure_ascii=False).encode()) + 1000 < 262_144
     assert annotate_pod(pod(annotations={"own": "x" * 262_000}), [small]).patch == ()
+
+
+def test_only_the_64_oldest_markers_are_considered() -> None:
+    markers = [marker(f"m{age}", probe(f"p{age}", f"c/{age}"), born=age) for age in range(70)]
+    probes, _, _ = annotated(*reversed(markers))
+    assert [each["name"] for each in probes] == [f"p{age}" for age in range(64)]

@@ -11,15 +11,6 @@ def queue() -> WorkQueue[str]:
     return WorkQueue(name="queue")
 
 
-async def test_each_added_key_wakes_one_waiting_worker(queue: WorkQueue[str]) -> None:
-    async with asyncio.TaskGroup() as group:
-        getting = [group.create_task(queue.get()) for _ in range(3)]
-        await asyncio.sleep(1)
-        for key in "abc":
-            queue.add(key)
-    assert {task.result()[0] for task in getting} == {"a", "b", "c"}
-
-
 @cases("first", first=True, last=False)
 @cases("added_first", while_it_wakes=True, before_it_wakes=False)
 async def test_a_cancelled_get_does_not_keep_a_key_from_others(
