@@ -96,9 +96,9 @@ def check_marker(
     """The findings of a marker, and the marker if it can be decoded."""
     fields = FieldCheck(file, root)
     metadata = fields.value["metadata"]
-    name, namespace = metadata.get("name", ""), metadata.get("namespace", "")
-    problems = list(_name_problems(name or metadata.get("generateName", "")))
-    document = {"metadata": {"name": name, "namespace": namespace}, "spec": fields.value["spec"]}
+    problems = list(_name_problems(metadata.get("name") or metadata.get("generateName", "")))
+    known = {key: metadata[key] for key in {"name", "namespace", "annotations"} & metadata.keys()}
+    document = {"metadata": known, "spec": fields.value["spec"]}
     try:
         marker = msgspec.convert(document, PodProbeMarker)
     except DECODE_ERRORS as error:

@@ -91,3 +91,8 @@ def test_a_document_in_front_moves_each_line(tmp_path: Path) -> None:
         moved.write_text("a: 1\n---\n" + (BROKEN / f"{name}.yaml").read_text())
 
         assert [each.position.line for each in lint_paths(moved).findings] == [line + 2], name
+
+
+def test_the_marker_of_a_file_keeps_its_annotations() -> None:
+    (marker,) = lint_paths(BROKEN / "paused-yes.yaml").markers
+    assert marker.metadata.annotations == {"kruise-probe.io/paused": "yes"}
