@@ -265,14 +265,17 @@ def _shared_map(encoded: msgspec.Raw) -> Mapping[str, str]:
     return share(_maps, data, _decoded_map(data)) if shared is None else shared
 
 
-def _check_keys(encoded: bytes | msgspec.Raw) -> None:
-    """Raises: ValidationError, if an encoded map has more than MAX_KEYS keys. Kubernetes does not limit the labels."""
-    if bytes(encoded).count(b'":') > MAX_KEYS:
+def _check_keys(encoded: bytes | msgspec.Raw, mark: bytes) -> None:
+    """Raises: ValidationError, if an encoded map has more than MAX_KEYS keys. Kubernetes does not limit the labels.
+
+    `mark` is what follows each name. It cannot be in a text, where quotes are escaped.
+    """
+    if bytes(encoded).count(mark) > MAX_KEYS:
         raise msgspec.ValidationError(f"has more than {MAX_KEYS} labels or annotations")
 
 
 def _decoded_map(encoded: bytes | msgspec.Raw) -> Mapping[str, str]:
-    _check_keys(encoded)
+    _check_keys(encoded, b'":"')
     decoded = (_map_decoder.decode(encoded) if encoded else None) or {}
     return {intern(key): intern(text) for key, text in decoded.items()}
 
@@ -353,7 +356,7 @@ def _union(left: Owned, right: Owned) -> Owned:
 def _owned_of(fields: bytes) -> Owned:
     """Parse `{"f:metadata": {"f:labels": {"f:a": {}}}, "f:status": {"f:conditions": {'k:{"type":"x"}': {}}}}`."""
     top = (_fields_decoder.decode(fields) if fields else None) or {}
-    _check_keys(top.get("f:metadata", b""))
+    _check_keys(top.get("f:metadata", b""), b'":{')
     metadata = _subfields(top, "f:metadata")
     conditions = _subfields(_subfields(top, "f:status"), "f:conditions")
     types = [
