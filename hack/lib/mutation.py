@@ -73,7 +73,7 @@ def deciding_mutants(path: Path) -> list[str]:
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and "__mutmut_" in node.name
     }
-    module = ".".join(path.relative_to("mutants").with_suffix("").parts)
+    module = ".".join(path.relative_to("mutants").with_suffix("").parts).removesuffix(".__init__")
     return [
         f"{module}.{name}"
         for name, code in functions.items()
