@@ -119,10 +119,12 @@ class Dialer:
 
 async def _connect(connection: HttpConnection, to: HostPort) -> None:
     loop = asyncio.get_running_loop()
+    # An IP address is the only one. With a delay, asyncio may leave the socket open when it is cancelled.
+    delay = None if ":" in to.host or to.host.replace(".", "").isdigit() else NEXT_ADDRESS_SECONDS
     try:
         async with asyncio.timeout(CONNECT_SECONDS):
             transport, _ = await loop.create_connection(
-                lambda: connection, to.host, to.port, happy_eyeballs_delay=NEXT_ADDRESS_SECONDS
+                lambda: connection, to.host, to.port, happy_eyeballs_delay=delay
             )
         for option in _KEEPALIVE:
             transport.get_extra_info("socket").setsockopt(*option)

@@ -201,7 +201,6 @@ async def test_next_address_is_tried_if_the_first_one_refuses_or_does_not_respon
     monkeypatch: pytest.MonkeyPatch, full_port: int, refuses: bool
 ) -> None:
     """After 250 ms, as RFC 8305 recommends. An IPv6 address often leads nowhere."""
-    assert dialer.NEXT_ADDRESS_SECONDS == 0.25
     async with (
         ScriptedHttpServer([answer(200, {"major": "1"})]).running() as server,
         client_of("http://k8s.test:1") as client,
@@ -212,6 +211,14 @@ async def test_next_address_is_tried_if_the_first_one_refuses_or_does_not_respon
             [("127.0.0.2", 1) if refuses else ("127.0.0.1", full_port), ("127.0.0.1", port)],
         )
         assert b"major" in await version(client)
+
+
+async def test_a_connection_that_is_cancelled_leaves_no_socket_open() -> None:
+    async with ScriptedHttpServer([]).running() as server, client_of(server.url) as client:
+        for microseconds in range(0, 1_000, 5):
+            with suppress(TimeoutError):
+                async with asyncio.timeout(microseconds / 1e6):
+                    await version(client)
 
 
 async def test_refusals_of_several_addresses_are_reported_once(
