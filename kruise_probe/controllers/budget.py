@@ -66,9 +66,8 @@ class Group(NamedTuple):
 
 def object_bytes(entries: Sequence[PodProbe]) -> int:
     """The minimum size of the NodePodProbe, including its status."""
-    sizes: dict[
-        int, int
-    ] = {}  # pods of one template share their probes: encoded together, they may take 400 MB
+    # Pods of one template share their probes. Encoded together, those of a node may take 400 MB.
+    sizes: dict[int, int] = {}
     probes = sum(_probe_bytes(probe, sizes) for each in entries for probe in each.probes or ())
     return RESERVED_BYTES + sum(_pod_bytes(entries).values()) + probes
 

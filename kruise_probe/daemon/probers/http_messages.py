@@ -72,7 +72,7 @@ def url_of_action(scheme: str | None, address: HostPort, path: str | None) -> Ur
     return Url((scheme or "HTTP").lower(), address, str(address), target)
 
 
-@lru_cache(maxsize=1)  # While the body arrives in small pieces, it is asked for at each of them.
+@lru_cache(maxsize=1)  # An attempt calls it again for each piece of the body.
 def url_of_redirect(url: Url, location: str) -> Url:
     """The URL of a Location header, relative to `url`.
 
@@ -80,7 +80,7 @@ def url_of_redirect(url: Url, location: str) -> Url:
         ValueError: the Location is not a URL.
     """
     parts = urlsplit(urljoin(str(url), location))
-    urlsplit.cache_clear()  # type: ignore[attr-defined]  # It would keep 128 URLs of 64 KiB.
+    urlsplit.cache_clear()  # type: ignore[attr-defined]  # an lru_cache: it would keep 128 URLs of 64 KiB
     if _BROKEN_ESCAPE.search(parts.path):
         raise ValueError("invalid URL escape")
     port = parts.port

@@ -7,6 +7,7 @@ from support.cases import cases
 from kruise_probe.api.meta import MAX_DEPTH, without_depth
 from kruise_probe.api.resources import MARKERS, NODE_POD_PROBES, NODES, PODS
 
+DEEP = b"[" * 5_000 + b"]" * 5_000
 OURS = "/apis/apps.kruise.io/v1alpha1"
 
 
@@ -25,10 +26,7 @@ def test_paths(path: str, expected: str) -> None:
 @cases(
     "more place",
     wrong_type=(b'"spec":{"nodeName":12}', "$.spec.nodeName"),
-    nested_deeply=(
-        b'"status":{"conditions":%b%b}' % (b"[" * 5_000, b"]" * 5_000),
-        "$.status.conditions",
-    ),
+    nested_deeply=(b'"status":{"conditions":%b}' % DEEP, "$.status.conditions"),
 )
 def test_invalid_item_is_undecodable_alone(more: bytes, place: str) -> None:
     good = b'{"metadata":{"name":"good","namespace":"ns"}}'

@@ -201,6 +201,7 @@ async def test_next_address_is_tried_if_the_first_one_refuses_or_does_not_respon
     monkeypatch: pytest.MonkeyPatch, full_port: int, refuses: bool
 ) -> None:
     """After 250 ms, as RFC 8305 recommends. An IPv6 address often leads nowhere."""
+    assert dialer.NEXT_ADDRESS_SECONDS == 0.25
     async with (
         ScriptedHttpServer([answer(200, {"major": "1"})]).running() as server,
         client_of("http://k8s.test:1") as client,

@@ -57,6 +57,7 @@ def test_a_container_that_does_not_run_has_the_reason_of_the_kubelet(
     found = seen_pod(healthy_pod(), containers={"main": state}, last={"main": last})
     assert found.stopped == {"main": text}
     assert found.running_since == {}
+    assert MAX_MESSAGE == 200
 
 
 # Daemons and managers.

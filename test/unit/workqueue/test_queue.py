@@ -3,7 +3,7 @@ import asyncio
 import pytest
 from support.cases import cases
 
-from kruise_probe.workqueue.queue import WorkQueue
+from kruise_probe.workqueue.queue import MAX_DELAY_SECONDS, WorkQueue
 
 
 @pytest.fixture
@@ -48,6 +48,7 @@ async def failed(queue: WorkQueue[str], key: str, *, at_least_seconds: float = 0
 async def test_a_key_that_always_fails_is_retried_every_30_s(queue: WorkQueue[str]) -> None:
     delays = [await failed(queue, "a") for _ in range(2000)]
     assert delays[:3] == pytest.approx([0.005, 0.01, 0.02])
+    assert MAX_DELAY_SECONDS == 30, "as a reflector's backoff"
     assert delays[-1] == pytest.approx(30), "and no overflow"
 
 
