@@ -90,9 +90,9 @@ def start(short_folder: Path) -> Iterator[Callable[..., Command]]:
 
     yield begin
     for each in started:
-        if each.process.poll() is None:
-            each.process.kill()
+        each.process.kill()
         each.process.communicate()
+        each.leftovers()  # The guardian removes them, and the folder may go only after it.
 
 
 def test_check_observes_both_states_of_each_sample_probe(start: Callable[..., Command]) -> None:
