@@ -112,14 +112,13 @@ class DaemonLeases:
         return why_stale(node, renewal) if renewal is not None else ""
 
     def observe(self, node: str, lease: Lease, now: datetime) -> None:
-        """Record a Lease. Nothing is decided here, but an expired Lease at its first sight is undecided at once."""
-        previous = self.renewals.get(node)
-        renewal = observed_renewal(lease, previous, now)
+        """Record a Lease. Nothing is decided here, but if it has expired, the node is undecided at once."""
+        renewal = observed_renewal(lease, self.renewals.get(node), now)
         if renewal is None:
             return
         self.renewals[node] = renewal
-        if previous is None and renewal.expires_at <= now:
-            self.doubted[node] = Verdict.UNDECIDED
+        if renewal.expires_at <= now:
+            self.doubted.setdefault(node, Verdict.UNDECIDED)
 
     def decide(self, node: str, verdict: Verdict) -> bool:
         """Record the verdict; return whether it changed."""

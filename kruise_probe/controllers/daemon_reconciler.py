@@ -44,15 +44,9 @@ class DaemonReconciler:
         self._leases = state.leases
         self._reads_fail = False
         self._recovered_at = -math.inf
-        self._leads = False
 
     async def reconcile(self, node: str) -> Result | None:
         renewal, now = self._leases.renewals.get(node), self._state.now()
-        if not self._leads:
-            # A standby decides nothing: without a verdict, pods of stale nodes would be written as fresh.
-            self._leads = True
-            expired = [name for name, it in self._leases.renewals.items() if it.expires_at <= now]
-            self._leases.doubted.update(dict.fromkeys(expired, Verdict.UNDECIDED))
         if renewal is None or self._state.node(node) is None:
             self._decide(node, Verdict.FRESH)
             return None

@@ -1,8 +1,8 @@
 """Event handlers: which keys an event enqueues.
 
 Each handler first updates `State`, then enqueues every key whose reconcile the event may change. Our own write enqueues
-nothing else. Keys of the initial list are enqueued at LOW priority, changed results at HIGH,
-and everything else at NORMAL.
+nothing else. Keys of a resync are enqueued at LOW priority, changed results at HIGH, and everything else at NORMAL. A queue
+takes no key before its controller runs, so a standby enqueues nothing; then the manager resyncs every object once.
 
 Source: Kruise pkg/controller/{podprobemarker,nodepodprobe}/*_event_handler.go.
 Differs: Kruise ignores changes of labels, deletions, phases and started containers.
@@ -33,10 +33,10 @@ class PodEvents(_Events):
     def on_add(self, obj: Pod, is_initial: bool) -> None:
         self._state.index_pod(None, obj)
         markers = self._state.matching.markers_of(obj)
-        if markers or obj.owned is not NOTHING_OWNED:
-            self._queues.enqueue_pod(obj.key, initial=is_initial)
+        if markers or obj.owned is not NOTHING_OWNED or obj.key in self._state.ended:
+            self._queues.enqueue_pod(obj.key, resynced=is_initial)
         if markers:
-            self._queues.enqueue_node(obj.node, initial=is_initial)
+            self._queues.enqueue_node(obj.node, resynced=is_initial)
             self._queues.enqueue_status_of(markers)
 
     def on_update(self, old: Pod, new: Pod) -> None:
@@ -84,16 +84,13 @@ class MarkerEvents(_Events):
 
     def on_add(self, obj: PodProbeMarker, is_initial: bool) -> None:
         _, marker = self._state.index_marker(obj)
-        pods = self._state.matching.pods_of(marker)
-        if is_initial:
-            self._queues.enqueue_marker_status(obj.key, initial=True)
-        else:
+        if not is_initial:
             self._queues.markers.add(obj.key)
-        self._enqueue_pods(marker, pods, initial=is_initial)
+            self._enqueue_pods(marker, self._state.matching.pods_of(marker))
 
     def on_update(self, old: PodProbeMarker, new: PodProbeMarker) -> None:
         if old is new:  # a resync
-            self._queues.enqueue_marker_status(new.key, initial=True)
+            self._queues.enqueue_marker_status(new.key, resynced=True)
             return
         if (
             old.spec == new.spec
@@ -124,40 +121,34 @@ class MarkerEvents(_Events):
         self._queues.markers.add(last_known.key)
         self._enqueue_pods(marker, pods)
 
-    def _enqueue_pods(
-        self, marker: CompiledMarker, pods: Iterable[Pod], *, initial: bool = False
-    ) -> None:
+    def _enqueue_pods(self, marker: CompiledMarker, pods: Iterable[Pod]) -> None:
         """Enqueue pods node by node, so that each node is planned once after all its pods lost their marks."""
         pods = sorted(pods, key=lambda pod: pod.node)
         for pod in pods:
-            self._queues.enqueue_pod(pod.key, initial=initial)
-        self._enqueue_nodes(marker, pods, initial=initial)
-        if not initial:
-            of_pods = (other for pod in pods for other in self._state.matching.markers_of(pod))
-            # In a fixed order, unlike a set of objects that compare by identity.
-            others = dict.fromkeys(other for other in of_pods if other is not marker)
-            self._queues.enqueue_status_of(others)
+            self._queues.enqueue_pod(pod.key)
+        self._enqueue_nodes(marker, pods)
+        of_pods = (other for pod in pods for other in self._state.matching.markers_of(pod))
+        # In a fixed order, unlike a set of objects that compare by identity.
+        others = dict.fromkeys(other for other in of_pods if other is not marker)
+        self._queues.enqueue_status_of(others)
 
-    def _enqueue_nodes(
-        self, marker: CompiledMarker, pods: Iterable[Pod], *, initial: bool = False
-    ) -> None:
+    def _enqueue_nodes(self, marker: CompiledMarker, pods: Iterable[Pod]) -> None:
         nodes = {pod.node for pod in pods} | set(self._state.node_index.nodes_holding(marker.key))
         for node in sorted(nodes):
-            self._queues.enqueue_node(node, initial=initial)
+            self._queues.enqueue_node(node)
 
 
 class NodeEvents(_Events):
     """Enqueues a Node, its daemon, and its pods when it is created, deleted, or becomes virtual or real."""
 
     def on_add(self, obj: Node, is_initial: bool) -> None:
-        if is_initial:
-            self._queues.enqueue_node(obj.key.name, initial=True)
-        else:
+        if not is_initial:
             self._enqueue_all(obj)
 
     def on_update(self, old: Node, new: Node) -> None:
         if old is new:  # a resync
-            self._queues.enqueue_node(new.key.name, initial=True)
+            self._queues.enqueue_node(new.key.name, resynced=True)
+            self._queues.daemons.add(new.key.name)
         elif old.uid != new.uid or is_virtual(old) != is_virtual(new):
             self._enqueue_all(new)
 
@@ -171,21 +162,17 @@ class NodeEvents(_Events):
 
 
 class NodePodProbeEvents(_Events):
-    """Enqueues pods with changed results, nodes whose spec others edited, and the markers of both.
-
-    A standby does not record which probes were edited: the leader writes their conditions.
-    """
+    """Enqueues pods with changed results, nodes whose spec others edited, and the markers of both."""
 
     def on_add(self, obj: NodePodProbe, is_initial: bool) -> None:
         change = self._state.node_index.update(None, obj)
         if obj.key not in self._state.node_pod_probes.own_writes:
-            self._queues.enqueue_node(obj.key.name, initial=is_initial)
-        if not is_initial:
-            self._enqueue_changed(obj.key.name, change)
+            self._queues.enqueue_node(obj.key.name)
+        self._enqueue_changed(obj.key.name, change)
 
     def on_update(self, old: NodePodProbe, new: NodePodProbe) -> None:
         if old is new:  # a resync
-            self._queues.enqueue_node(new.key.name, initial=True)
+            self._queues.enqueue_node(new.key.name, resynced=True)
             return
         change = self._state.node_index.update(old, new)
         owners_changed = old.metadata.owner_references != new.metadata.owner_references
@@ -200,12 +187,14 @@ class NodePodProbeEvents(_Events):
         self._enqueue_changed(last_known.key.name, change)
 
     def _enqueue_changed(self, node: str, change: ProbesChange) -> None:
+        if not self._queues.pods.is_open:
+            return  # The leader writes the conditions of changed results.
         ours, now = self._state.namespace, asyncio.get_running_loop().time()
         for key, changed in change.pods.items():
             if not ours or key.namespace == ours:
-                recorded = changed.edited and self._state.leads()
-                edited = changed.edited if recorded else frozenset()
-                self._state.limits.record_change(key, ResultsChange(changed.kind, edited, now))
+                self._state.limits.record_change(
+                    key, ResultsChange(changed.kind, changed.edited, now)
+                )
                 self._queues.pods.add(key, Priority.HIGH)
         markers = self._state.matching.markers
         self._queues.enqueue_status_of(filter(None, map(markers.get, change.markers)))
@@ -224,8 +213,7 @@ class LeaseEvents(_Events):
             self._queues.daemons.add(node)
 
     def on_update(self, old: Lease, new: Lease) -> None:
-        if old is not new:
-            self.on_add(new, is_initial=False)
+        self.on_add(new, is_initial=False)
 
     def on_delete(self, last_known: Lease) -> None:
         node = node_of_daemon_lease(last_known.key.name)

@@ -35,7 +35,6 @@ def build(manager: Manager, options: ManagerOptions) -> Informers:
     pods = PodReconciler(state, client, recorder)
     markers = MarkerReconciler(state, client, recorder)
     daemons = DaemonReconciler(state, client)
-    # The daemons first: pods wait for the verdict on a node whose Lease has expired.
     manager.controllers += (
         Controller(queue=queues.daemons, reconcile=daemons.reconcile, workers=4),
         Controller(queue=queues.nodes, reconcile=nodes.reconcile, workers=options.node_workers),

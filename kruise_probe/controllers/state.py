@@ -5,7 +5,7 @@ needs without a search. Nothing here decides or writes. Nothing is stored: after
 what they know.
 
 Source: controller-runtime pkg/cache and pkg/handler; Kruise's listers and event handlers.
-Differs: keeps derived indexes beside the stores; stores our own writes before their events arrive. The keys of initial lists are
+Differs: keeps derived indexes beside the stores; stores our own writes before their events arrive. The keys of resyncs are
 spread over time. The status of a marker is updated once a second at most.
 """
 
@@ -46,8 +46,8 @@ K = TypeVar("K", bound=Hashable)
 
 BY_NODE: Final = "node"
 
-INITIAL_KEYS_PER_SECOND: Final = 5000.0
-"""Rate at which keys of the initial lists are enqueued, so that workers with many ready keys do not block the event loop."""
+RESYNC_KEYS_PER_SECOND: Final = 5000.0
+"""Rate at which keys of a resync are enqueued, so that workers with many ready keys do not block the event loop."""
 
 GATHER_SECONDS: Final = 0.05
 """Delay of a node. A plan covers all pods of the node, so changes of several pods share one reconcile."""
@@ -137,7 +137,7 @@ class PodResults(NamedTuple):
 
 
 class Queues:
-    """One queue for each controller. Call its methods within the running loop."""
+    """One queue for each controller, which opens it. Call its methods within the running loop."""
 
     def __init__(self) -> None:
         self.pods: Final[WorkQueue[NamespacedName]] = WorkQueue(
@@ -148,21 +148,23 @@ class Queues:
             name="podprobemarker", group_of=_namespace_of
         )
         self.daemons: Final[WorkQueue[str]] = WorkQueue(name="daemons")
-        self._next_initial_at = -math.inf
+        for queue in (self.pods, self.nodes, self.markers, self.daemons):
+            queue.is_open = False
+        self._next_resynced_at = -math.inf
         self._status_not_before: dict[NamespacedName, float] = {}
 
-    def enqueue_pod(self, key: NamespacedName, *, initial: bool = False) -> None:
-        """Enqueue a pod. Keys of an initial list or a resync are spread over time, at LOW priority."""
-        self._enqueue(self.pods, key, 0.0, initial)
+    def enqueue_pod(self, key: NamespacedName, *, resynced: bool = False) -> None:
+        """Enqueue a pod. Keys of a resync are spread over time, at LOW priority."""
+        self._enqueue(self.pods, key, 0.0, resynced)
 
-    def enqueue_node(self, name: str, *, initial: bool = False) -> None:
+    def enqueue_node(self, name: str, *, resynced: bool = False) -> None:
         """Enqueue a node after GATHER_SECONDS; ignore an empty name."""
         if name:
-            self._enqueue(self.nodes, name, GATHER_SECONDS, initial)
+            self._enqueue(self.nodes, name, GATHER_SECONDS, resynced)
 
-    def enqueue_marker_status(self, key: NamespacedName, *, initial: bool = False) -> None:
+    def enqueue_marker_status(self, key: NamespacedName, *, resynced: bool = False) -> None:
         """Enqueue a status update, after the pause since the last one."""
-        self._enqueue(self.markers, key, self.status_pause_left(key), initial)
+        self._enqueue(self.markers, key, self.status_pause_left(key), resynced)
 
     def enqueue_status_of(self, markers: Iterable[CompiledMarker]) -> None:
         """Enqueue status updates. Markers being deleted are enqueued at once: the finalizer may be removed now."""
@@ -185,27 +187,25 @@ class Queues:
         """Remove a deleted marker."""
         self._status_not_before.pop(key, None)
 
-    def _enqueue(self, queue: WorkQueue[K], key: K, seconds: float, initial: bool) -> None:
-        """Enqueue a key after `seconds`; a key of an initial list at LOW priority, in its place of INITIAL_KEYS_PER_SECOND."""
-        if not initial:
+    def _enqueue(self, queue: WorkQueue[K], key: K, seconds: float, resynced: bool) -> None:
+        """Enqueue a key after `seconds`; a key of a resync at LOW priority, in its place of RESYNC_KEYS_PER_SECOND."""
+        if not resynced:
             queue.add_after(key, seconds)
             return
         now = asyncio.get_running_loop().time()
-        self._next_initial_at = max(self._next_initial_at, now) + 1.0 / INITIAL_KEYS_PER_SECOND
-        queue.add_after(key, self._next_initial_at - now, Priority.LOW)
+        self._next_resynced_at = max(self._next_resynced_at, now) + 1.0 / RESYNC_KEYS_PER_SECOND
+        queue.add_after(key, self._next_resynced_at - now, Priority.LOW)
 
 
 class State:
     """The informers' stores, the indexes, the queues, and the results of writes.
 
-    A non-empty `namespace` is the only namespace that this manager manages. A manager that does not lead (`leads`)
-    does not write.
+    A non-empty `namespace` is the only namespace that this manager manages.
     """
 
     def __init__(self, manager: Manager, options: ManagerOptions) -> None:
         self.options: Final = options
         self.namespace: Final = manager.namespace
-        self.leads: Final = manager.leads
         self.now: Final = manager.now
         self.queues: Final = Queues()
         self.informers = informers = Informers(

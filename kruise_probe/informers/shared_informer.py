@@ -68,12 +68,16 @@ class SharedInformer(Reflector[T]):
         async with asyncio.TaskGroup() as group:
             group.create_task(super().run(), name=f"reflector {self.name}")
             if self._resync_seconds > 0:
-                group.create_task(self._resync(), name=f"resync {self.name}")
+                group.create_task(self._resync_forever(), name=f"resync {self.name}")
 
-    async def _resync(self) -> None:
+    async def resync(self) -> None:
+        """Call the handlers with every stored object, as an update without a change."""
+        for number, obj in enumerate(self.lister.list(), start=1):
+            self._replica.resync(obj)
+            if number % RESYNC_SLICE == 0:
+                await asyncio.sleep(0)
+
+    async def _resync_forever(self) -> None:
         while True:
             await asyncio.sleep(self._resync_seconds)
-            for number, obj in enumerate(self.lister.list(), start=1):
-                self._replica.resync(obj)
-                if number % RESYNC_SLICE == 0:
-                    await asyncio.sleep(0)
+            await self.resync()

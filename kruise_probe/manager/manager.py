@@ -4,7 +4,7 @@ Start order, with reasons:
 
 1. Services and informers, until these have synced: a reconcile on a partial cache would remove what it does not see.
 2. Leader election: a standby has warm caches and takes over at once.
-3. Controllers: only the leader writes.
+3. Controllers: only the leader writes. A resync then gives them every object; until then their queues take no keys.
 
 The stop order is the reverse. Leader election releases the Lease when all controllers have ended.
 
@@ -108,10 +108,6 @@ class Manager:
         self._resync_seconds = resync_seconds
         self._cache_sync_timeout_seconds = cache_sync_timeout_seconds
 
-    def leads(self) -> bool:
-        """Whether this process may write what only a leader writes."""
-        return self.elector is None or self.elector.is_leader
-
     def add_informer(self, resource: Resource[T], namespace: str = "") -> SharedInformer[T]:
         """Return a new informer that the manager runs, and add its checks."""
         informer: SharedInformer[T] = SharedInformer(
@@ -134,7 +130,7 @@ class Manager:
                 for each in (*self.services, *self.informers):
                     group.create_task(_guard(each))
                 await self._wait_for_sync()
-                await (self.elector.run(self._lead) if self.elector else self._lead())
+                await (self.elector.run(self.lead) if self.elector else self.lead())
         except BaseExceptionGroup as failed:
             raise first_of(failed) from failed
 
@@ -155,10 +151,14 @@ class Manager:
             ) from None
         _log.info("caches synced", caches=[each.name for each in self.informers])
 
-    async def _lead(self) -> None:
+    async def lead(self) -> None:
+        """Run the controllers, on synced caches, until cancelled."""
         async with asyncio.TaskGroup() as group:
             for each in self.controllers:
                 group.create_task(_guard(each))
+            await asyncio.sleep(0)  # The controllers have begun: their queues are open.
+            for informer in reversed(self.informers):
+                await informer.resync()
 
 
 async def _guard(runnable: Runnable) -> None:

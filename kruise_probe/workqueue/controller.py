@@ -83,6 +83,7 @@ class Controller(Generic[K]):
             keys_waiting=len(self._queue),
         )
         self._metrics.max_concurrent.set(self._workers)
+        self._queue.is_open = True
         async with asyncio.TaskGroup() as group:
             for number in range(self._workers):
                 group.create_task(self._work(), name=f"{self.name} worker {number}")

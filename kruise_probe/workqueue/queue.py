@@ -159,6 +159,7 @@ class WorkQueue(Generic[K]):
         group_of: the group of a key; among ready keys of equal priority, groups take turns, one key each.
 
     Attributes:
+        is_open: adds to a closed queue are ignored, so that it does not grow while nobody takes its keys.
         dirty: keys that need processing, with their priority.
         processing: keys being processed, with the loop time at which that began.
         adds, retries, queue_duration, work_duration: the counters of the queue's metrics.
@@ -166,6 +167,7 @@ class WorkQueue(Generic[K]):
 
     def __init__(self, *, name: str, group_of: GroupOf[K] = one_group) -> None:
         self.name = name
+        self.is_open = True
         self.dirty: dict[K, Priority] = {}
         self.processing: dict[K, float] = {}
         self.adds = self.retries = 0
@@ -187,6 +189,8 @@ class WorkQueue(Generic[K]):
 
     def add(self, key: K, priority: Priority = Priority.NORMAL) -> None:
         """Mark `key` dirty. A key that is already dirty takes `priority` if that is higher."""
+        if not self.is_open:
+            return
         current = self.dirty.get(key)
         if current is None:
             now = asyncio.get_running_loop().time()

@@ -14,7 +14,6 @@ from kruise_probe.api.names import MANAGER_FIELD_MANAGER
 from kruise_probe.client.config import ClusterConfig
 from kruise_probe.controllers.product import build
 from kruise_probe.controllers.state import ManagerOptions
-from kruise_probe.manager.leader_election import LeaderElection
 from kruise_probe.manager.manager import Manager
 from kruise_probe.serving.endpoints import Checks
 
@@ -32,7 +31,6 @@ async def running_manager(
     *,
     namespace: str = "",
     resync_seconds: float = 0.0,
-    leads: bool = True,
     now: Callable[[], datetime] = loop_clock,
     system_namespace: str = "kruise-system",
     follows_seconds: float = 0.0,
@@ -43,7 +41,6 @@ async def running_manager(
     It is a standby for the first `follows_seconds`.
     """
     client: Any = api
-    standby = LeaderElection(system_namespace, "kruise-probe", "standby")
     manager = Manager(
         ClusterConfig(server="http://127.0.0.1:1"),
         name=MANAGER_FIELD_MANAGER,
@@ -53,7 +50,6 @@ async def running_manager(
         source=api.source,
         new_client=lambda **_: client,
         now=now,
-        leader_election=None if leads else standby,
     )
     build(manager, ManagerOptions(system_namespace, **options))
     before = _panics()
@@ -69,9 +65,7 @@ async def running_manager(
 
 async def _lead(manager: Manager, after_seconds: float) -> None:
     await asyncio.sleep(after_seconds)
-    async with asyncio.TaskGroup() as group:
-        for controller in manager.controllers:
-            _ = group.create_task(controller.run())
+    await manager.lead()
 
 
 def _panics() -> float:

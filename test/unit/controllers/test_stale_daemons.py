@@ -16,7 +16,7 @@ from kruise_probe.api.core import ExecAction, Probe
 from kruise_probe.api.errors import ConnectionFailed
 from kruise_probe.api.meta import NamespacedName
 from kruise_probe.api.names import daemon_lease_name
-from kruise_probe.api.resources import LEASES, NODE_POD_PROBES, NODES
+from kruise_probe.api.resources import LEASES, NODE_POD_PROBES, NODES, PODS
 from kruise_probe.api.times import format_time
 
 
@@ -306,3 +306,18 @@ async def test_a_standby_that_becomes_the_leader_writes_no_stale_result(api: Sce
         before = len(api.writes)
         await settle(40)
     assert api.count(since=before) == {}
+
+
+async def test_a_standby_queues_no_pod_and_writes_every_one_as_the_leader(api: Scene) -> None:
+    """Pods come and go for weeks while it is one. The Lease of a node was deleted, so nobody else decides on the node."""
+    api.put(LEASES, lease_wire(renewed=EARLY))
+    await api.run()
+    async with running_manager(api, follows_seconds=100):
+        await api.report(probed())
+        api.remove(LEASES, daemon_lease_name("node-1"), "kruise-system")
+        await api.drop(PODS, "web-0", seconds=80)
+        api.put(PODS, pod_wire())
+        await settle(10)
+        assert metric("workqueue_adds_total", name="podmarks", controller="podmarks") == 0
+        await settle(20)
+        assert api.condition() == FRESH

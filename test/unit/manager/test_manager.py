@@ -60,6 +60,9 @@ class CachePart(Part):
         self.has_synced = True
         self._journal.append(f"synced {self.name}")
 
+    async def resync(self) -> None:
+        self._journal.append(f"resynced {self.name}")
+
 
 class LeaseClient(FakeElectionClient):
     """A client of the manager, for leases only."""
@@ -120,10 +123,10 @@ async def test_parts_start_in_order_and_stop_in_reverse_in_no_time(
     parts = Parts(elects=elects)
     async with running(parts.manager, for_seconds=10):
         assert parts.leases.holder == ("me" if elects else "")
-        assert parts.journal == ["+webhook", "+pods", "synced pods", "+nodes"]
+        assert parts.journal == ["+webhook", "+pods", "synced pods", "+nodes", "resynced pods"]
     assert looptime < 10.1
-    assert parts.journal[4] == "-nodes"
-    assert sorted(parts.journal[5:]) == ["-pods", "-webhook"]
+    assert parts.journal[5] == "-nodes"
+    assert sorted(parts.journal[6:]) == ["-pods", "-webhook"]
     assert parts.leases.holder == ""
 
 
@@ -227,10 +230,10 @@ async def test_clients_have_the_options_of_the_manager_and_only_one_is_fenced() 
 
 @cases(
     "options resyncs",
-    never_by_default=({}, 0),
-    set=({"resync_seconds": 30.0}, 3),
+    once_by_default=({}, 1),
+    set=({"resync_seconds": 30.0}, 4),
 )
-async def test_objects_are_enqueued_again_at_the_interval_of_resyncs(
+async def test_objects_are_enqueued_when_it_leads_and_at_the_interval_of_resyncs(
     options: dict[str, float], resyncs: int
 ) -> None:
     source: FakeSource[Node] = FakeSource()
