@@ -188,6 +188,8 @@ Custom pod probes for Kubernetes: their results become conditions, labels and an
 helm install kruise-probe oci://ghcr.io/kruise-probe/charts/kruise-probe --namespace kruise-system --create-namespace
 ```
 
+Version 0.1.0 is not released yet: until then, [build an image](https://github.com/kruise-probe/kruise-probe/blob/main/docs/install.md#before-the-first-release) and install this folder.
+
 See [Install](https://github.com/kruise-probe/kruise-probe/blob/main/docs/install.md). `helm uninstall` keeps the CRDs and all markers.
 
 ## Values

@@ -397,7 +397,8 @@ class NodePodProbe(ApiObject, frozen=True):
         status: Written by the daemon. podProbeStatuses[] contains the newest results by pod: name, namespace, uid
             and probeStates[], of which each has name (<marker>#<probe>), state (Succeeded, Failed or Unknown),
             lastProbeTime, lastTransitionTime, message, containerID and probeHash. pods is the number of pods to
-            probe, and lastProbeTime that of the newest result.
+            probe, and lastProbeTime that of the newest result. An unchanged result is written about every ten
+            minutes.
     """
 
     spec: NodePodProbeSpec = NodePodProbeSpec()

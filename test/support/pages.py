@@ -28,7 +28,7 @@ ELSEWHERE = {
     r"helm |kubectl label namespace kruise-system": "hack/e2e-installed helm",
     r"kubectl apply --server-side --kustomize": "hack/e2e-installed kustomize",
     r"(pipx|uv tool|pip) (install|inject)": "test/release installs the wheels",
-    r"kruise-probe manifests \| kubectl delete": "hack/e2e-installed",
+    r"kruise-probe manifests --webhook \| kubectl delete": "hack/e2e-installed",
     r"kubectl (exec|scale)": "the playground has no Deployments; test_recipes.py does the same by hand, and waits for what follows",
 }
 """Commands that do not run on the playground, and where they run instead."""

@@ -62,7 +62,7 @@ async def test_every_query_finds_what_is_exposed(
     async with programs.running("manager", playground.kubeconfig, tmp_path, *flags) as program:
         await program.ready()
         manager = program.address("/metrics")
-        leads = 'leader_election_master_status{name="dashboard'
+        leads = f'leader_election_master_status{{name="dashboard-{ns.namespace}"}} 1'
         of_manager = await exposed(manager, leads, "controller_runtime_reconcile_total{")
         of_daemon = await exposed(daemon, f'namespace="{ns.namespace}"')
     shown = [
