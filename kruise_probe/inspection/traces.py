@@ -150,5 +150,7 @@ def _readiness_gate(
     if condition is None and (hint := did_you_mean(gate, writers)):
         return broken(name, "GateUnwritten", f"{gate} {status}, and no probe writes it.{hint}")
     return waiting(
-        name, "GateOfOthers", f"{text}, so the pod is not Ready until another component does"
+        name,
+        "GateOfOthers",
+        f"{text}; the pod is not Ready until another component sets it to True",
     )
