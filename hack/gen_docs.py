@@ -61,7 +61,7 @@ def reference() -> str:
         spec = crd["spec"]
         names = spec["names"]
         schema = spec["versions"][0]["schema"]["openAPIV3Schema"]
-        scope = "in a namespace" if spec["scope"] == "Namespaced" else "one for each node"
+        scope = "namespaced" if spec["scope"] == "Namespaced" else "one for each node"
         parts.append(
             f"## {names['kind']}\n\n{schema['description']} Short name `{names['shortNames'][0]}`; {scope}.\n"
         )

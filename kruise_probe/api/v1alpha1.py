@@ -185,7 +185,7 @@ class PodContainerProbe(ContainerProbe, frozen=True):
         container_name: Name of the container to probe: a regular container or a sidecar.
         probe: A container probe as in core/v1. Absent numbers default to 1 (initialDelaySeconds: 0).
         marker_policy: Labels and annotations to write to the pod per state. Keys that only policies of other states
-            name are removed; with a single policy the opposite result removes its keys.
+            name are removed; with a policy for Succeeded only, the result Failed removes its keys, and the reverse.
         pod_condition_type: Pod condition type for the newest result, such as example.com/healthy: Succeeded is
             True, Failed is False.
     """
@@ -296,7 +296,7 @@ class PodProbeMarkerStatus(_Wire, frozen=True):
         matched_pods: Number of selected pods that can be probed.
         succeeded: Number of matched pods whose probes all succeed.
         failed: Number of matched pods with a failed probe.
-        unknown: Number of the other matched pods.
+        unknown: Number of matched pods that are neither succeeded nor failed.
         nodes_behind: Number of nodes whose NodePodProbe does not reflect the current spec.
         conditions: Whether the marker is fully in effect, and if not, why: Synced, Conflict and Degraded.
     """
@@ -336,7 +336,7 @@ class PodProbe(_Wire, frozen=True):
     Attributes:
         name: Name of the pod.
         namespace: Namespace of the pod.
-        uid: UID of the pod; a recreated pod of the same name has another.
+        uid: UID of the pod; a recreated pod of the same name has another UID.
         ip: IP of the pod; target of network probes.
         probes: Probes to run on the pod.
     """

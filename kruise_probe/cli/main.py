@@ -169,7 +169,7 @@ def completion(ctx: click.Context, shell: str) -> None:
     ~/.config/fish/config.fish  kruise-probe completion fish | source
 
     kubectl (1.26 and newer) completes `kubectl kruise-probe` by itself: it calls kubectl_complete-kruise_probe, which is
-    installed beside kubectl-kruise_probe.
+    installed next to kubectl-kruise_probe.
     """
     from click.shell_completion import get_completion_class  # lazy: only for shells
 

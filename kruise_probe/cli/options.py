@@ -37,7 +37,7 @@ class SharedFlags:
     )
     system_namespace: str = system_namespace_flag()
     metrics_secure: bool = switch(
-        "Serve the port of /metrics over TLS only, and require a bearer token of a user with permission to get /metrics.",
+        "Require a bearer token for /metrics. Its user needs permission to get /metrics. The port speaks TLS only.",
         group="Metrics and health",
     )
     log_format: str = flag(

@@ -67,7 +67,7 @@ def try_pod(flags: TryFlags) -> int:
     kruise-probe try game-0 -f - -o json     from standard input, for programs
 
     It uses your own permissions: exec probes need get and create on pods/exec, the others on pods/portforward. One
-    attempt, without thresholds and initial delay. `explain` says why the condition of a pod is as it is.
+    attempt, without thresholds and initial delay. `explain` says why a condition has its status.
 
     Exit codes: 0 if all probes succeeded; 1 if one is Failed or Unknown, and for a failure; 2 for a wrong command line.
     """

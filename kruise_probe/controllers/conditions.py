@@ -178,8 +178,8 @@ def deleting(nodes: Sequence[str], pod: NamespacedName | None) -> Condition:
     """
     if pod is None and not nodes:
         message = (
-            "Nodes and pods hold nothing of this marker any more. Other controllers keep it by their finalizers; "
-            "check metadata.finalizers."
+            "The manager has removed all probes and marks of this marker. Finalizers of other controllers block its "
+            "deletion; check metadata.finalizers."
         )
         return Condition(SYNCED, "True", DELETING, message)
     if pod is not None:

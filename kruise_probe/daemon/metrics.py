@@ -32,7 +32,7 @@ STATUS_WRITES = Counter(
     "kruise_probe_status_writes_total", "Writes of the status of this node's NodePodProbe."
 )
 STATUS_WRITE_FAILURES = Counter(
-    "kruise_probe_status_write_failures_total", "Those of them that did not succeed."
+    "kruise_probe_status_write_failures_total", "Failed writes of the NodePodProbe status."
 )
 MESSAGES_SHORTENED = Counter(
     "kruise_probe_messages_shortened_total",

@@ -213,5 +213,5 @@ class Places:
             whose, held, advice = "this pod", pod, words.advice
         return (
             f"{words.reason}: no place to run the {words.attempt}; {attempts} of {whose} hold {held} of the "
-            f"{pool.count} places that this node has for them, and others must stay free; {advice}"
+            f"{pool.count} places that this node has for them, and the rest is kept for other pods; {advice}"
         )

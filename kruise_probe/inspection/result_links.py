@@ -179,7 +179,7 @@ def _values_link(
         if only_values and context.snapshot.is_recent(
             result.last_probe_time, within=MAX_VALUE_DELAY
         ):
-            return waiting("marks", "ValueNew", f"{text}; the message is a few seconds old")
+            return waiting("marks", "ValueNew", f"{text}; the manager has not written it yet")
         return _behind_link(context, result, "marks", "MarksBehind", text)
     text = ", ".join(
         [f"{each.mark.name}={each.value}" for each in values if each.value is not None]

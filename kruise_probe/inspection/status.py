@@ -87,7 +87,7 @@ def _marker_links(marker: PodProbeMarker, compiled: CompiledMarker) -> list[Link
     if marker.deleting:
         since = marker.metadata.deletion_timestamp
         finalizers = marker.metadata.finalizers or ()
-        text = f"is being deleted since {since}; held by {', '.join(finalizers) or 'nothing'}"
+        text = f"its deletion was requested at {since}; finalizers that block it: {', '.join(finalizers) or 'none'}"
         held_by_others = finalizers and MARKER_FINALIZER not in finalizers
         reason = "MarkerHeld" if held_by_others else "MarkerDeleting"
         return [waiting("marker", reason, text, marker=in_kubectl(marker.key))]

@@ -149,6 +149,4 @@ def _readiness_gate(
         return broken(name, "GateUnwritten", text, "correct its selector, or the labels of the pod")
     if condition is None and (hint := did_you_mean(gate, writers)):
         return broken(name, "GateUnwritten", f"{gate} {status}, and no probe writes it.{hint}")
-    return waiting(
-        name, "GateOfOthers", f"{text}, so the pod is not Ready until another component does"
-    )
+    return waiting(name, "GateOfOthers", f"{text}; the pod is not Ready until this gate is True")

@@ -197,7 +197,7 @@ PROBLEMS = {
     ),
     "deletion": ({"markers": [HELD]}, "waiting marker MarkerDeleting  ", "check that a manager runs"),
     "finalizer": ({"markers": [HELD], "pods": []}, "waiting marker MarkerDeleting  ", "kruise.io/node-pod-probe-cleanup"),
-    "foreign-finalizer": ({"markers": [FOREIGN], "pods": []}, "waiting marker MarkerHeld  ", "held by example.com/audit; "),
+    "foreign-finalizer": ({"markers": [FOREIGN], "pods": []}, "waiting marker MarkerHeld  ", ": example.com/audit; "),
     "its-remedy": ({"markers": [FOREIGN]}, "waiting marker MarkerHeld  ", "component that added it"),
     "no-room": ({"markers": [CROWDED]}, "broken marker NoRoom  ", "full: node-1 (1 pods).; use fewer probes"),
     "no-room-once": ({"markers": [CROWDED], "planned": False}, "broken NodePodProbe NoRoom web-0 node-1", "full: node-1"),

@@ -254,7 +254,7 @@ VALUES = {
     "behind": ("n=1", OLD, "2", "marks MarksBehind broken", "label n should be 1, but is 2"),
     "delayed": (
         "n=1",
-        "2026-01-01T00:01:20Z", "2", "marks ValueNew waiting", "label n should be 1, but is 2; the message is a few seconds old",
+        "2026-01-01T00:01:20Z", "2", "marks ValueNew waiting", "label n should be 1, but is 2; the manager has not written it yet",
     ),
     "static-value": ("starting", OLD, "0", "marks ValueInvalid broken", STATIC),
 }  # fmt: skip

@@ -89,8 +89,8 @@ async def test_a_marker_kept_by_other_finalizers_reports_that_nothing_is_left(ap
         assert api.says("Synced") == (
             "True",
             "Deleting",
-            "Nodes and pods hold nothing of this marker any more. Other controllers keep it by their "
-            "finalizers; check metadata.finalizers.",
+            "The manager has removed all probes and marks of this marker. Finalizers of other controllers block its "
+            "deletion; check metadata.finalizers.",
         )
     before = len(api.writes)
     await api.run(seconds=3600)
