@@ -40,7 +40,7 @@ NO_VALUE: Final = "(none)"
 
 _result_to_condition: Final = Histogram(
     "kruise_probe_result_to_condition_seconds",
-    "From the watch event of a changed result to the API server's response to the patch of the pod.",
+    "From the watch event of a new state to the API server's response to the patch of the pod.",
     buckets=(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0),
 )
 _writes_delayed: Final = Counter(
@@ -102,11 +102,11 @@ class PodReconciler:
             del self._state.writing[key]
         now = time()
         self._limits.drop_pending(key, covered)
-        if covered is not None and covered.seen_at is not None:
-            _result_to_condition.observe(now - covered.seen_at)
         self._limits.record_write(key, cause, probes=probes, now=now)
         if cause in (WriteCause.LABEL, WriteCause.MESSAGE):
             self._report_labels(pod, written, changes, claims)
+        elif covered is not None and covered.seen_at is not None:
+            _result_to_condition.observe(now - covered.seen_at)
         if failure is not None:
             raise failure
         self._finish(pod, ended)
