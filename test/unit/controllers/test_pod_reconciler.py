@@ -142,7 +142,8 @@ async def test_the_delay_of_messages_is_no_time_from_result_to_condition(api: Sc
     async with api.running(state_wire()):
         measured = counted(f"{LATENCY}_count")
         for number in range(5):
-            await api.report(state_wire(message=f"m{number}"), seconds=3)
+            await api.report(state_wire(message=f"m{number}"), seconds=0.1)
+        await settle(20)
         assert api.conditions()[C]["message"] == "m4"
         assert measured() == 0
 
