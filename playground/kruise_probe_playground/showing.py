@@ -113,7 +113,7 @@ class Board:
     def _refresh(self, snapshot: Snapshot) -> None:
         view = status_view(snapshot, snapshot.markers, ())
         before = {each.title: each for each in self.rows}
-        self.rows = pod_rows(self._pods.lister.list(), view)
+        self.rows = pod_rows(self._pods.lister.list(), view, snapshot.pods_by_key)
         after = {each.title: each for each in self.rows}
         for title in sorted(before.keys() | after.keys()):
             for line in changes(before.get(title), after.get(title)):
