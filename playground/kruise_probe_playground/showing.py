@@ -33,21 +33,24 @@ DRAWS_PER_SECOND = 4
 
 
 def hints(playground: Playground) -> list[str]:
-    """Commands for a second terminal, one a line, short enough to be copied from 60 columns, and how to stop."""
+    """Commands for a second terminal, one a line, short enough to be copied from 60 columns, and how to stop.
+
+    A label follows `;`, because a zsh without INTERACTIVE_COMMENTS passes the words of a comment to the command.
+    """
     lines = [f"export KUBECONFIG={quote(str(playground.kubeconfig))}"]
     if shutil.which("kruise-probe") is None:
         lines.append(f"export PATH=$PATH:{quote(str(playground.folder))}")
-    lines.append("kubectl get pods --show-labels -w  # watch")
+    lines.append("kubectl get pods --show-labels -w; # watch")
     sandboxes = [each for node in playground.nodes for each in node.runtime.sandboxes]
     if sandboxes:
         pod = min(sandboxes, key=lambda each: each.name)
         where = "" if pod.namespace == "default" else f" -n {pod.namespace}"
-        lines.append(f"kruise-probe explain {pod.name}{where}  # why")
+        lines.append(f"kruise-probe explain {pod.name}{where}; # why")
         if pod.name == SAMPLE_POD:
-            lines.append(f"kubectl exec {pod.name} -- touch hold  # change it")
-            lines.append(f"kubectl exec {pod.name} -- sh -c 'echo 5 > players'")
+            lines.append(f"kubectl exec {pod.name} -- touch hold; # hold its state")
+            lines.append(f"kubectl exec {pod.name} -- sh -c 'echo 5 > players'; # change it")
         else:
-            lines.append(f"kubectl exec -it {pod.name}{where} -- sh  # change it")
+            lines.append(f"kubectl exec -it {pod.name}{where} -- sh; # change it")
     lines.append("# Ctrl-C here: stop")
     return lines
 
