@@ -166,7 +166,9 @@ async def show_live(playground: Playground, changes: ChangeLog, console: Console
                 live.update(view(), refresh=True)
 
 
-async def show_lines(playground: Playground, write: Callable[[str], None]) -> None:
+async def show_lines(
+    playground: Playground, changes: ChangeLog, write: Callable[[str], None]
+) -> None:
     """Write a line for every change until cancelled, and the hints as soon as they are known."""
     written: set[str] = set()
 
@@ -176,7 +178,8 @@ async def show_lines(playground: Playground, write: Callable[[str], None]) -> No
                 written.add(hint)
                 write(hint)
         if line:
-            write(plain_line((utc_now(), line)))
+            changes.add(line)
+            write(plain_line(changes.lines[-1]))
 
     write_line(None)
     await Board(playground.client, write_line).run()
