@@ -4,14 +4,18 @@ The results and the problems are those of `kruise-probe status`.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from kruise_probe.api.meta import NamespacedName
 from kruise_probe.api.names import ProbeName
+from kruise_probe.api.pods import Pod, PodCondition
+from kruise_probe.controllers.marking import CONDITION_STATUS
 from kruise_probe.inspection.link import LinkState
 from kruise_probe.inspection.views import PENDING, MarkerView, ResultView, StatusView
 from kruise_probe_playground.node.pods import NodePod
 
+_STATES = {status: state for state, status in CONDITION_STATUS.items()}
 SHORT_KEYS = {"controller.kubernetes.io/pod-deletion-cost": "cost"}
 
 
@@ -64,11 +68,13 @@ class PodRow(NamedTuple):
         return self.name if self.namespace == "default" else f"{self.namespace}/{self.name}"
 
 
-def pod_rows(pods: Iterable[NodePod], view: StatusView) -> list[PodRow]:
-    """The rows of all pods, by namespace and name."""
+def pod_rows(
+    pods: Iterable[NodePod], view: StatusView, seen: Mapping[NamespacedName, Pod]
+) -> list[PodRow]:
+    """The rows of all pods, by namespace and name. `seen` has the pods of the view."""
     found: dict[tuple[str, str], list[tuple[str, ProbeRow]]] = defaultdict(list)
     for marker in view.markers:
-        for pod, condition_type, row in _probe_rows(marker):
+        for pod, condition_type, row in _probe_rows(marker, seen):
             found[marker.namespace, pod].append((condition_type, row))
     return [
         _pod_row(each, found[each.key.namespace, each.key.name])
@@ -99,24 +105,39 @@ def _status(pod: NodePod) -> str:
     return pod.status.phase or "Pending"
 
 
-def _probe_rows(marker: MarkerView) -> Iterator[tuple[str, str, ProbeRow]]:
+def _probe_rows(
+    marker: MarkerView, seen: Mapping[NamespacedName, Pod]
+) -> Iterator[tuple[str, str, ProbeRow]]:
     """Of each result: pod, condition type, row."""
     probes = {each.name: each for each in marker.probes}
+    reported = {(each.pod, each.probe) for each in marker.problems}
     for pod in marker.pods:
         for result in pod.results:
             probe = probes[result.probe]
-            yield (
-                pod.name,
-                probe.pod_condition_type,
-                ProbeRow(
-                    ProbeName(marker.name, result.probe),
-                    "" if result.state == PENDING else result.state,
-                    result.since,
-                    result.message,
-                    check=f"{probe.period_seconds}s {probe.check}",
-                    marks=_marks(result),
-                ),
+            row = ProbeRow(
+                ProbeName(marker.name, result.probe),
+                "" if result.state == PENDING else result.state,
+                result.since,
+                result.message,
+                check=f"{probe.period_seconds}s {probe.check}",
+                marks=_marks(result),
             )
+            kind = probe.pod_condition_type
+            if kind and (pod.name, result.probe) not in reported:
+                key = NamespacedName(marker.namespace, pod.name)
+                row = _as_written(row, seen[key].condition(kind))
+            yield pod.name, kind, row
+
+
+def _as_written(row: ProbeRow, condition: PodCondition | None) -> ProbeRow:
+    """The row in the state of the pod's condition: one write changes it and the marks, so both are one change."""
+    if condition is None:
+        return row._replace(state="", since="", message="")
+    state = _STATES.get(condition.status, row.state)
+    if state == row.state:
+        return row
+    since, message = condition.last_transition_time, condition.message
+    return row._replace(state=state, since=since or "", message=message or "")
 
 
 def _marks(result: ResultView) -> tuple[Mark, ...]:

@@ -61,7 +61,7 @@ def run(
     try:
         return asyncio.run(until_signal(use()))
     except Signalled:
-        if check_seconds is None and sys.stdout.isatty():
+        if check_seconds is None:
             click.echo(f"stopped after {changes.count} changes; no process and no file is left")
         return 0 if check_seconds is None else INTERRUPTED
     except (*_KNOWN_ERRORS, BaseExceptionGroup) as error:
@@ -103,7 +103,7 @@ async def _show(running: Playground, changes: ChangeLog) -> None:
     if console.is_terminal and not console.is_dumb_terminal:
         await show_live(running, changes, console)
     else:
-        await show_lines(running, _print_line)
+        await show_lines(running, changes, _print_line)
 
 
 async def _check(

@@ -33,21 +33,24 @@ DRAWS_PER_SECOND = 4
 
 
 def hints(playground: Playground) -> list[str]:
-    """Commands for a second terminal, one a line, short enough to be copied from 60 columns, and how to stop."""
+    """Commands for a second terminal, one a line, short enough to be copied from 60 columns, and how to stop.
+
+    A label follows `;`, because a zsh without INTERACTIVE_COMMENTS passes the words of a comment to the command.
+    """
     lines = [f"export KUBECONFIG={quote(str(playground.kubeconfig))}"]
     if shutil.which("kruise-probe") is None:
         lines.append(f"export PATH=$PATH:{quote(str(playground.folder))}")
-    lines.append("kubectl get pods --show-labels -w  # watch")
+    lines.append("kubectl get pods --show-labels -w; # watch")
     sandboxes = [each for node in playground.nodes for each in node.runtime.sandboxes]
     if sandboxes:
         pod = min(sandboxes, key=lambda each: each.name)
         where = "" if pod.namespace == "default" else f" -n {pod.namespace}"
-        lines.append(f"kruise-probe explain {pod.name}{where}  # why")
+        lines.append(f"kruise-probe explain {pod.name}{where}; # why")
         if pod.name == SAMPLE_POD:
-            lines.append(f"kubectl exec {pod.name} -- touch hold  # change it")
-            lines.append(f"kubectl exec {pod.name} -- sh -c 'echo 5 > players'")
+            lines.append(f"kubectl exec {pod.name} -- touch hold; # hold its state")
+            lines.append(f"kubectl exec {pod.name} -- sh -c 'echo 5 > players'; # change it")
         else:
-            lines.append(f"kubectl exec -it {pod.name}{where} -- sh  # change it")
+            lines.append(f"kubectl exec -it {pod.name}{where} -- sh; # change it")
     lines.append("# Ctrl-C here: stop")
     return lines
 
@@ -113,7 +116,7 @@ class Board:
     def _refresh(self, snapshot: Snapshot) -> None:
         view = status_view(snapshot, snapshot.markers, ())
         before = {each.title: each for each in self.rows}
-        self.rows = pod_rows(self._pods.lister.list(), view)
+        self.rows = pod_rows(self._pods.lister.list(), view, snapshot.pods_by_key)
         after = {each.title: each for each in self.rows}
         for title in sorted(before.keys() | after.keys()):
             for line in changes(before.get(title), after.get(title)):
@@ -163,7 +166,9 @@ async def show_live(playground: Playground, changes: ChangeLog, console: Console
                 live.update(view(), refresh=True)
 
 
-async def show_lines(playground: Playground, write: Callable[[str], None]) -> None:
+async def show_lines(
+    playground: Playground, changes: ChangeLog, write: Callable[[str], None]
+) -> None:
     """Write a line for every change until cancelled, and the hints as soon as they are known."""
     written: set[str] = set()
 
@@ -173,7 +178,8 @@ async def show_lines(playground: Playground, write: Callable[[str], None]) -> No
                 written.add(hint)
                 write(hint)
         if line:
-            write(plain_line((utc_now(), line)))
+            changes.add(line)
+            write(plain_line(changes.lines[-1]))
 
     write_line(None)
     await Board(playground.client, write_line).run()

@@ -74,7 +74,7 @@ class LiveView(NamedTuple):
             for name, check, *cells in pod_cells(row, now=self.now):
                 table.add_row(name, *([check] if checks else []), *cells)
         if rows:
-            table.add_row(Text(f"… {len(rows)} more, in a taller terminal", style="dim"))
+            table.add_row(Text(f"… {len(rows)} more", style="dim"))
         if not self.rows:
             table.add_row(Text("no pods yet", style="dim"))
         return table
@@ -123,7 +123,7 @@ def _pod_state(row: PodRow) -> Text:
 
 
 def _mark(mark: Mark) -> Text:
-    return Text(mark.short, style="magenta" if mark.kind == "label" else "blue")
+    return Text(mark.short, style="cyan" if mark.kind == "label" else "bright_blue")
 
 
 def _probe_cells(row: ProbeRow, name: str, *, now: datetime) -> tuple[Text, ...]:

@@ -15,7 +15,7 @@ _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
 ELSEWHERE = {
     r"git clone|cd kruise-probe$": "the newcomer lane starts from a clone",
-    r"kubectl (delete podprobemarker game-servers|apply -f game.yaml)": "usage/test_docs.py, in a namespace of its own",
+    r"kubectl apply -f game.yaml|kruise-probe status game$": "usage/test_docs.py, in a namespace of its own",
     r"hack/playground": "test/integration/playground/test_command.py runs what it starts",
     r"kruise-probe playground": "test/integration/playground/test_command.py",
     r"hack/test": "it runs this test",

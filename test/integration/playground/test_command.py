@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import select
 import signal
 import subprocess
@@ -194,15 +195,15 @@ def test_no_process_or_file_is_left_after_any_end(
         assert playground.processes()
         assert playground.files()
     playground.process.send_signal(number)
-    code, _, err = playground.end()
+    code, out, err = playground.end()
 
     assert playground.leftovers() == []
-    if (
-        moment or number != signal.SIGINT
-    ):  # An interpreter that has not come to us yet tells of it itself.
+    if moment or number != signal.SIGINT:  # Python prints a traceback while it starts.
         assert "Traceback" not in err
     if moment and number != signal.SIGKILL:
         assert code == 0
+        changes = "[1-9]" if moment == "idle" else ""
+        assert re.search(f"^stopped after {changes}", out, re.MULTILINE)
 
 
 @pytest.mark.parametrize("relative", [False, True], ids=["absolute", "relative"])

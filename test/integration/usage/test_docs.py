@@ -91,24 +91,24 @@ async def test_the_explanation_that_is_shown_is_what_is_said(
     assert _comparable(said) == _comparable(shown)
 
 
-async def test_the_marker_of_the_readme_replaces_that_of_the_sample(
+async def test_the_marker_of_the_readme_works_beside_that_of_the_sample(
     shell: Callable[[str], Awaitable[Ran]], ns: UsageNamespace, tmp_path: Path
 ) -> None:
     await ns.apply(SAMPLE.read_text())
     yaml_block, commands = (
         next(each.text for each in blocks_of(ROOT / "README.md") if start in each.text)
-        for start in ("kind: PodProbeMarker", "kubectl delete podprobemarker")
+        for start in ("kind: PodProbeMarker", "kubectl apply -f game.yaml")
     )
     script = re.sub("^(kubectl|kruise-probe \\w+)", rf"\1 -n {ns.namespace}", commands, flags=re.M)
     file = tmp_path / "game.yaml"
 
     file.write_text(yaml_block)
     assert (await shell(script)).code == 0
-    await ns.explained("game-0", "", probe="idle")
+    await ns.explained("game-0", "", probe="empty")
 
     file.write_text(yaml_block.replace("containerName: server", "containerName: sever"))
-    assert (await shell(script.partition("\n")[2])).code == 0
-    await ns.explained("game-0", "ContainerNotFound", probe="idle")
+    assert (await shell(script)).code == 0
+    await ns.explained("game-0", "ContainerNotFound", probe="empty")
 
 
 def _comparable(text: str) -> list[str]:

@@ -25,7 +25,7 @@ def row(pod: Any = None, *, states: Sequence[Any] | None = None, **more: Any) ->
     stopped = {"main": DONE} if wire["status"]["phase"] == "Succeeded" else None
     found = snapshot(markers=markers, seen=[seen_pod(wire, containers=stopped)], states=states)
     nodes = [NODE_PODS.decode(msgspec.json.encode(wire))]
-    (only,) = pod_rows(nodes, status_view(found, found.markers, ()))
+    (only,) = pod_rows(nodes, status_view(found, found.markers, ()), found.pods_by_key)
     return only
 
 
@@ -35,6 +35,8 @@ def test_probe_shows_its_newest_result_its_check_and_its_gate() -> None:
     assert found.probes == (ProbeRow(name, "Failed", AT, "no", False, "1s exec true"),)
     assert row(healthy_pod(readiness_gates=[KIND])).probes[0].gate
     assert row(healthy_pod(conditions=()), states=[]).probes[0].state == ""
+    unwritten = state_wire(state="Failed", moved="2026-01-01T00:01:29Z")
+    assert row(states=[unwritten]).probes[0].state == "Succeeded", "as the marks"
 
 
 def test_completed_pod_shows_its_condition_as_status_does() -> None:
@@ -71,7 +73,7 @@ def test_marks_are_those_that_the_probe_owns() -> None:
 
 def bare(pod: NodePod) -> PodRow:
     found = snapshot(markers=[], pods=[])
-    (only,) = pod_rows([pod], status_view(found, (), ()))
+    (only,) = pod_rows([pod], status_view(found, (), ()), {})
     return only
 
 
@@ -100,12 +102,10 @@ def test_problems_that_need_action_are_summarized_by_kind() -> None:
     wrong = [probe_wire(each, container="mian", condition=f"c/{each}") for each in ("a", "b")]
     pods = [healthy_pod(each) for each in ("game-0", "game-1", "game-2")]
     found = snapshot(markers=[marker(probes=wrong)], pods=pods, states=[])
-    told = [
-        each.text.partition(": ")[0] for each in summaries(status_view(found, found.markers, ()))
-    ]
+    view = status_view(found, found.markers, ())
+    told = [each.text.partition(": ")[0] for each in summaries(view)]
     assert told == ["web#a on game-0 and 2 more", "web#b on game-0 and 2 more"]
-    empty = snapshot(
-        markers=[marker(name="other", selector={"matchLabels": {"app": "none"}})], states=[]
-    )
+    other = marker(name="other", selector={"matchLabels": {"app": "none"}})
+    empty = snapshot(markers=[other], states=[])
     (only,) = summaries(status_view(empty, empty.markers, ()))
     assert only.text.startswith("other: ")

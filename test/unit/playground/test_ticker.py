@@ -18,8 +18,7 @@ def probed(state: str, message: str = "", *marks: Mark) -> PodRow:
 
 
 def marked(*marks: Mark) -> PodRow:
-    probe = ProbeRow(ProbeName("web", "idle"), "", "", "", marks=marks)
-    return BEFORE._replace(probes=(probe,))
+    return probed("", "", *marks)
 
 
 COST = Mark("annotation", "controller.kubernetes.io/pod-deletion-cost", "-10")

@@ -99,3 +99,4 @@ def test_low_terminals_show_two_pods_with_their_probes_and_the_first_hint() -> N
     assert len(lines) == 15
     assert lines[-1] == "first"
     assert {"game-0", "game-1"} <= {line.split(" ")[0] for line in lines}
+    assert sum("state=idle  cost=-10" in line for line in lines) == 2
