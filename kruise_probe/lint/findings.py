@@ -133,8 +133,8 @@ def summary(report: LintReport) -> str:
     )
     if report.unclear_file is None or not report.markers:
         return checked
-    rules = ", ".join(MISSING)
-    return f"{checked}\nNot checked: {rules}, as the objects of {report.unclear_file} are not all known"
+    reason = f"the objects of {report.unclear_file} are not all known"
+    return f"{checked}\nNot checked: {', '.join(MISSING)}:\n{reason}"
 
 
 def _counted(number: int, noun: str) -> str:
