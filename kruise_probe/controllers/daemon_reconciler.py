@@ -32,7 +32,7 @@ READ_SECONDS: Final = 10.0
 
 _stale_nodes: Final = Gauge(
     "kruise_probe_daemons_stale",
-    "Nodes whose daemon let its Lease expire and reports nothing.",
+    "Nodes whose daemon has not renewed its Lease in time.",
 )
 
 

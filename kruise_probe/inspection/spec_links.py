@@ -34,7 +34,8 @@ from kruise_probe.inspection.selectors import selector_text
 def marker_link(context: ProbeContext) -> Link:
     marker = context.marker
     if marker.deleting:
-        text = f"PodProbeMarker {marker.key} is being deleted"
+        finalizers = ", ".join(context.source.metadata.finalizers or ())
+        text = f"PodProbeMarker {marker.key} is being deleted; held by {finalizers or 'nothing'}"
         return broken("marker", deletion_reason(context.source), text, **context.names)
     if context.claim is None and context.left_out is not TOO_MANY_MARKERS:
         errors = "; ".join(str(each) for each in marker.errors) or "its name is not unique"
