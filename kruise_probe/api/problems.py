@@ -78,7 +78,7 @@ def first_errors(errors: Iterable[Problem]) -> list[Problem]:
     rest = iter(errors)
     first = list(islice(rest, MAX_ERRORS))
     if next(rest, None) is not None:
-        more = "more errors are not listed; correct these first"
+        more = "more errors are not listed; correct the listed ones first"
         first.append(violation("spec", ErrorKind.TOO_MANY, more))
     return first
 

@@ -42,9 +42,7 @@ MAX_MARKS: Final = 32
 MAX_FROM_MESSAGE: Final = 8
 """Maximum values from the message in one policy."""
 UNIQUE: Final = "must be unique in this marker"
-OWN_SELECTOR_KEY: Final = (
-    "is used by this marker's selector; writing it would change which pods match"
-)
+OWN_SELECTOR_KEY: Final = "is used by this marker's selector, and writing it would change which pods match; use another key"
 
 
 class ProbeState(StrEnum):
@@ -225,7 +223,7 @@ class PodContainerProbe(ContainerProbe, frozen=True):
 
     RULES: ClassVar = (
         rule(
-            "must set podConditionType or markerPolicy; otherwise the result is not written to the pod",
+            "must set podConditionType or markerPolicy, or the result is not written to the pod",
             "(has(self.podConditionType) && self.podConditionType != '') || "
             "(has(self.markerPolicy) && self.markerPolicy.size() > 0)",
             lambda probe: probe.pod_condition_type or probe.marker_policy,

@@ -125,12 +125,12 @@ async def run_daemon(flags: DaemonFlags, runtime: NodeRuntime) -> None:
     port = Port("--addr", flags.addr, (*HEALTH, *METRICS))
     async with serving(flags, DAEMON_FIELD_MANAGER, port) as context:
         if probing_enabled(flags.feature_gates):
-            await _run_agent(flags, runtime, context)
+            await _run_probes(flags, runtime, context)
         else:
             await asyncio.Event().wait()
 
 
-async def _run_agent(flags: DaemonFlags, runtime: NodeRuntime, context: ProcessContext) -> None:
+async def _run_probes(flags: DaemonFlags, runtime: NodeRuntime, context: ProcessContext) -> None:
     client = RestClient(
         config=context.config,
         field_manager=DAEMON_FIELD_MANAGER,

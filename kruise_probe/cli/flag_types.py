@@ -196,7 +196,7 @@ class FlagCommand(click.Command):
             if isinstance(param, click.Option) and (record := param.get_help_record(ctx)):
                 groups.setdefault(getattr(param, "group", ""), []).append(record)
         for group, records in sorted(groups.items(), key=lambda item: item[0] != ""):
-            with formatter.section(group or "Flags"):
+            with formatter.section(group or "Options"):
                 formatter.write_dl(records)
 
 

@@ -18,8 +18,16 @@ from kruise_probe.cli.flag_types import (
     flag_command,
     same_label_keys_flag,
 )
-from kruise_probe.cli.terminal import Cell, Terminal, show
-from kruise_probe.lint.findings import Finding, as_json, as_sarif, as_text, escaped, summary
+from kruise_probe.cli.terminal import Cell, Terminal, cells, head, printable, show
+from kruise_probe.lint.findings import (
+    MAX_TEXT,
+    Finding,
+    as_json,
+    as_sarif,
+    as_text,
+    escaped,
+    summary,
+)
 from kruise_probe.lint.linter import lint as lint_sources
 from kruise_probe.lint.linter import read_sources
 
@@ -47,21 +55,24 @@ def frame(finding: Finding, text: Sequence[str], terminal: Terminal) -> str:
     line, column = finding.position
     problem, help = _parted(finding.message)
     margin = " " * len(str(line))
+    bar = terminal.paint(f"{margin} |", "frame")
     lines = [
         *terminal.paragraph(Cell(f"{finding.rule}: ", "broken"), problem),
-        f"{margin}--> {terminal.paint(f'{escaped(finding.file)}:{line}:{column}')}",
+        f"{terminal.paint(f'{margin}-->', 'frame')} {escaped(finding.file)}:{line}:{column}",
     ]
-    source = "".join(text[line - 1 : line]).expandtabs(1)
+    source = "".join(text[line - 1 : line])
     if source.strip():
-        room = terminal.width - len(margin) - 4
-        start = max(column - 1 - room // 2, 0) if len(source) > room else 0
-        token = _TOKEN.match(source, column - 1)
-        carets = "^" * max(len(token[0]) if token else 0, 1)
-        marked = f"{' ' * (column - 1)}{carets}"
+        before = printable(source[max(column - MAX_TEXT, 0) : column - 1])
+        after = printable(source[column - 1 : column + MAX_TEXT])
+        room = terminal.width - len(margin) - 3
+        # Backwards, so that its beginning is cut.
+        before = head(before[::-1], max(room // 2, room - cells(after)))[::-1]
+        token = next(_TOKEN.finditer(after))[0]
+        marked = " " * cells(before) + "^" * max(cells(token), 1)
         lines += [
-            f"{margin} |",
-            f"{line} | {terminal.paint(source[start : start + room])}".rstrip(),
-            f"{margin} | {terminal.paint(marked[start : start + room], 'broken')}",
+            bar,
+            f"{terminal.paint(f'{line} |', 'frame')} {head(before + after, room)}".rstrip(),
+            f"{bar} {terminal.paint(marked[:room], 'broken')}",
         ]
     for name, note in (("field", finding.path), ("help", help)):
         if note:
@@ -78,7 +89,7 @@ def _parted(message: str) -> tuple[str, str]:
     return (problem, remedy) if problem else (message, "")
 
 
-_TOKEN: Final = re.compile(r"\"[^\"]*\"|'[^']*'|[^\s:,\[\]{}]*|.")
+_TOKEN: Final = re.compile(r"\"[^\"]*\"|'[^']*'|[^\s:,\[\]{}]*")
 
 
 _FORMATS: Final = {"text": as_text, "json": as_json, "sarif": as_sarif}

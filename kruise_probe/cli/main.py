@@ -180,6 +180,9 @@ def completion(ctx: click.Context, shell: str) -> None:
     click.echo(script.replace('string split "," $completion', 'string split -m 1 "," $completion'))
 
 
+completion.context_class = HelpContext
+
+
 def with_mode(arguments: Sequence[str], environment: Mapping[str, str]) -> list[str]:
     """Turn `--mode manager …` into `manager …`; without a command, the environment may set the mode.
 
@@ -208,9 +211,8 @@ def with_mode(arguments: Sequence[str], environment: Mapping[str, str]) -> list[
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit with its exit code."""
-    os.environ.setdefault(
-        "GRPC_VERBOSITY", "NONE"
-    )  # or grpcio writes to stderr when a runtime restarts
+    # Otherwise grpcio writes to stderr when a runtime restarts.
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     code = run(sys.argv[1:] if arguments is None else arguments, os.environ)
     sys.exit(code if _all_written() else code or EXIT_FAILURE)
 

@@ -24,7 +24,7 @@ from kruise_probe.manifests.install import DEFAULT_IMAGE, Install, default_insta
 
 _both = partial(flag, group="Manager and daemon")
 _webhook = partial(switch, group="Webhook")
-_instead = partial(switch, group="What to print")
+_security = partial(switch, group="Security", default=True)
 _DOCKERFILE = Path(__file__).parents[2] / "Dockerfile"  # only a checkout has it
 
 
@@ -32,8 +32,8 @@ _DOCKERFILE = Path(__file__).parents[2] / "Dockerfile"  # only a checkout has it
 class ManifestFlags(Install):
     """The command line: the options of an install, and what to print of it."""
 
-    crds_only: bool = _instead("Print only the CustomResourceDefinitions.")
-    json_schema: bool = _instead(
+    crds_only: bool = switch("Print only the CustomResourceDefinitions.")
+    json_schema: bool = switch(
         "Print only the JSON Schema of PodProbeMarker, which editors use for completion and checks."
     )
     namespace: str = _both("Namespace of manager and daemon.", NAMESPACE, SYSTEM_NAMESPACE)
@@ -57,13 +57,11 @@ class ManifestFlags(Install):
         metavar="PATH",
         show_default="in /run/containerd",
     )
-    metrics_secure: bool = switch(
-        "Serve /metrics only to users with permission to get it; false: to everyone who can connect.",
-        default=True,
+    metrics_secure: bool = _security(
+        "Serve /metrics only to users with permission to get it; false: to everyone who can connect."
     )
-    admission_policy: bool = switch(
-        "Limit the writes of each daemon's token to its own node; set to false before Kubernetes 1.30.",
-        default=True,
+    admission_policy: bool = _security(
+        "Limit the writes of each daemon's token to its own node; set to false before Kubernetes 1.30."
     )
     webhook: bool = _webhook(
         "Install the manager's webhook, which Kruise's own CRDs and serverless pods need."

@@ -17,7 +17,7 @@ GAP: Final = "  "
 _STYLES: Final = {
     "Succeeded": "32", "Failed": "31", "Unknown": "33", "Pending": "2",
     "ok": "32", "broken": "1;31", "waiting": "33", "note": "33",
-    "strong": "1", "heading": "1;2", "remedy": "36",
+    "strong": "1", "heading": "1;2", "remedy": "36", "frame": "1;94",
 }  # fmt: skip
 _CONTROLS: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]+")
 
@@ -44,6 +44,11 @@ def _head(text: str, width: int) -> str:
     while end < len(text) and cells(text[: end + 1]) <= width:
         end += 1
     return text[:end]
+
+
+def head(text: str, width: int) -> str:
+    """The beginning of the text in at most `width` columns, with `…` after it if it is cut."""
+    return text if cells(text) <= width else f"{_head(text, width - 1)}…"
 
 
 def wrapped(text: str, width: int) -> list[str]:
@@ -82,15 +87,16 @@ class Terminal(NamedTuple):
 
     @classmethod
     def of_stdout(cls) -> Self:
-        """Standard output. FORCE_COLOR and NO_COLOR have their usual meaning."""
+        """Standard output. FORCE_COLOR gives a pipe and TERM=dumb colours too; NO_COLOR wins over it."""
+        dumb = os.environ.get("TERM") in ("dumb", "unknown")
+        wanted = os.environ.get("FORCE_COLOR") or (sys.stdout.isatty() and not dumb)
+        color = bool(wanted and not os.environ.get("NO_COLOR"))
         if not sys.stdout.isatty():
-            return cls(color=bool(os.environ.get("FORCE_COLOR")))
+            return cls(color=color)
         import shutil  # lazy: 3 ms, and most output of programs goes to no terminal
 
         width, height = shutil.get_terminal_size()
-        dumb = os.environ.get("TERM") in ("dumb", "unknown")
-        plain = (dumb or os.environ.get("NO_COLOR")) and not os.environ.get("FORCE_COLOR")
-        return cls(width, 0 if dumb else height, not plain)
+        return cls(width, 0 if dumb else height, color)
 
     def paint(self, text: str, style: str = "") -> str:
         code = _STYLES.get(style) if self.color else None
@@ -136,9 +142,7 @@ class Terminal(NamedTuple):
                 widths[name] -= max(min(self._excess(widths), widths[name] - least), 0)
 
     def _fitted(self, cell: Cell, width: int) -> str:
-        text = cell.text
-        if cells(text) > width:
-            text = f"{_head(text, width - 1)}…"
+        text = head(cell.text, width)
         return self.paint(text, cell.style) + " " * (width - cells(text))
 
 

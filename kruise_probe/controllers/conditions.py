@@ -30,7 +30,8 @@ CLAIMED_BY_ANOTHER: Final = "ClaimedByAnother"
 INVALID_SPEC: Final = "InvalidSpec"
 VALUE_INVALID: Final = "ValueInvalid"
 WRITES_LIMITED: Final = "WritesLimited"
-DELETING: Final = "Deleting"
+MARKER_DELETING: Final = "MarkerDeleting"
+MARKER_HELD: Final = "MarkerHeld"
 WARNING_REASONS: Final = frozenset(
     {CLAIMED_BY_ANOTHER, INVALID_SPEC, *(limit.reason for limit in LIMITS)}
 )
@@ -181,13 +182,13 @@ def deleting(nodes: Sequence[str], pod: NamespacedName | None) -> Condition:
             "The manager has removed all probes and marks of this marker. Finalizers of other controllers block its "
             "deletion; check metadata.finalizers."
         )
-        return Condition(SYNCED, "True", DELETING, message)
+        return Condition(SYNCED, "True", MARKER_HELD, message)
     if pod is not None:
         what = f"Pod {pod} still has conditions, labels or annotations of this marker."
     else:
         what = f"These NodePodProbes still hold probes of this marker: {listed(nodes)}."
     message = f"{what} The manager removes them. If this lasts, check its log."
-    return Condition(SYNCED, "False", DELETING, message)
+    return Condition(SYNCED, "False", MARKER_DELETING, message)
 
 
 def _pods_by_node(counts: Mapping[str, int]) -> str:

@@ -43,10 +43,11 @@ TICKS_MISSED = Counter(
     "Ticks at which a probe did not run, because the previous attempt was in flight or the daemon was late.",
 )
 WORKER_ERRORS = Counter(
-    "kruise_probe_worker_errors_total", "Errors of this program while it ran a probe."
+    "kruise_probe_worker_errors_total",
+    "Errors in a worker because of a defect; the log has the traceback.",
 )
 HEARTBEAT_FAILURES = Counter(
-    "kruise_probe_heartbeat_failures_total", "Renewals of this node's Lease that did not succeed."
+    "kruise_probe_heartbeat_failures_total", "Renewals of this node's Lease that failed."
 )
 
 
@@ -155,7 +156,7 @@ class PlacesCollector(Collector):
             in_flight, queued_probes, queue_seconds = names
             yield GaugeMetricFamily(
                 in_flight,
-                "Attempts that hold a place right now.",
+                "Attempts in flight.",
                 value=places.in_flight,
             )
             yield GaugeMetricFamily(
@@ -165,7 +166,7 @@ class PlacesCollector(Collector):
             )
             yield HistogramMetricFamily(
                 queue_seconds,
-                "Time that attempts waited for a place.",
+                "Time of an attempt in the queue for a place.",
                 buckets=places.queue_durations.buckets(),
                 sum_value=places.queue_durations.total_seconds,
             )

@@ -13,7 +13,7 @@ from kruise_probe.api.times import parse_time
 from kruise_probe.api.v1alpha1 import ContainerProbeState, ProbeState
 from kruise_probe.controllers.claims import Claim
 from kruise_probe.controllers.compiled import Wanted
-from kruise_probe.controllers.conditions import VALUE_INVALID, listed
+from kruise_probe.controllers.conditions import CLAIMED_BY_ANOTHER, VALUE_INVALID, listed
 from kruise_probe.controllers.marking import CONDITION_STATUS, values_of
 from kruise_probe.inspection.commands import (
     FAILURES,
@@ -137,7 +137,7 @@ def condition_link(context: ProbeContext) -> Link:
     if not wanted:
         return ok("condition")
     if conflict := context.conflict("condition type"):
-        return broken("condition", "Conflict", conflict)
+        return broken("condition", CLAIMED_BY_ANOTHER, conflict)
     if claim is None or not claim.condition_type:
         return broken("condition", "InvalidSpec", f"probes may not set the condition {wanted}")
     current = context.pod.condition(wanted)
@@ -154,7 +154,7 @@ def marks_link(context: ProbeContext) -> Link:
     if not context.probe.marker_policy:
         return ok("marks")
     if conflict := context.conflict("label", "annotation"):
-        return broken("marks", "Conflict", conflict)
+        return broken("marks", CLAIMED_BY_ANOTHER, conflict)
     result, claim = context.result, context.claim
     wanted = claim.wanted.get(result.state) if claim and result else None
     if claim is None or wanted is None or result is None:

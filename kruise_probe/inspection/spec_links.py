@@ -7,11 +7,21 @@ from typing import Final
 import msgspec
 
 from kruise_probe.api.meta import DECODE_ERRORS
-from kruise_probe.api.names import PAUSED_ANNOTATION, REASON_NO_ROOM, SERVERLESS_PROBES_ANNOTATION
+from kruise_probe.api.names import (
+    MARKER_FINALIZER,
+    PAUSED_ANNOTATION,
+    REASON_NO_ROOM,
+    SERVERLESS_PROBES_ANNOTATION,
+)
 from kruise_probe.api.pods import Pod
 from kruise_probe.api.problems import did_you_mean
 from kruise_probe.api.v1alpha1 import PodContainerProbe, PodProbeMarker
-from kruise_probe.controllers.conditions import listed
+from kruise_probe.controllers.conditions import (
+    CLAIMED_BY_ANOTHER,
+    MARKER_DELETING,
+    MARKER_HELD,
+    listed,
+)
 from kruise_probe.controllers.limits import (
     ANNOTATIONS_FULL,
     TOO_MANY_MARKERS,
@@ -24,14 +34,21 @@ from kruise_probe.inspection.selectors import selector_text
 def marker_link(context: ProbeContext) -> Link:
     marker = context.marker
     if marker.deleting:
-        text = f"PodProbeMarker {marker.key} is being deleted"
-        return broken("marker", "MarkerDeleting", text, **context.names)
+        finalizers = ", ".join(context.source.metadata.finalizers or ())
+        text = f"PodProbeMarker {marker.key} is being deleted; finalizers that block it: {finalizers or 'none'}"
+        return broken("marker", deletion_reason(context.source), text, **context.names)
     if context.claim is None and context.left_out is not TOO_MANY_MARKERS:
         errors = "; ".join(str(each) for each in marker.errors) or "its name is not unique"
         return broken("marker", "InvalidSpec", f"the probe is invalid and ignored: {errors}")
     if marker.paused:
         return paused("marker", f"PodProbeMarker {marker.key}", "podprobemarker", marker.key)
     return ok("marker", f"{marker.key} selects {selector_text(marker.selector)}")
+
+
+def deletion_reason(marker: PodProbeMarker) -> str:
+    """Of a marker that is being deleted: whether only finalizers of others keep it."""
+    finalizers = marker.metadata.finalizers or (MARKER_FINALIZER,)
+    return MARKER_DELETING if MARKER_FINALIZER in finalizers else MARKER_HELD
 
 
 def pod_link(context: ProbeContext) -> Link:
@@ -134,7 +151,7 @@ def provider_link(context: ProbeContext) -> Link:
         text = "the probe has no podConditionType, so the provider cannot report its result"
         return broken("provider", "ConditionTypeMissing", text)
     if conflict := context.conflict("condition type"):  # the webhook leaves the probe out
-        return broken("provider", "Conflict", conflict)
+        return broken("provider", CLAIMED_BY_ANOTHER, conflict)
     if text := _not_injected(probe, annotation):
         remedy = "create the pod again, or rename the probe if another marker has one of this name"
         return broken("provider", "NotInjected", text, remedy)

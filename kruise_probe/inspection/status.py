@@ -8,7 +8,6 @@ from typing import Final
 
 from kruise_probe.api.names import (
     LEFT_OUT_REASONS,
-    MARKER_FINALIZER,
     REASON_DAEMON_STALE,
     REASON_PAUSED,
 )
@@ -16,13 +15,18 @@ from kruise_probe.api.pods import names_of
 from kruise_probe.api.times import format_time
 from kruise_probe.api.v1alpha1 import PodContainerProbe, PodProbeMarker, ProbeState
 from kruise_probe.controllers.compiled import CompiledMarker
-from kruise_probe.controllers.conditions import INVALID_SPEC, VALUE_INVALID
+from kruise_probe.controllers.conditions import (
+    CLAIMED_BY_ANOTHER,
+    INVALID_SPEC,
+    MARKER_DELETING,
+    VALUE_INVALID,
+)
 from kruise_probe.controllers.limits import is_probed
 from kruise_probe.inspection.commands import handler_text
 from kruise_probe.inspection.link import Link, LinkState, broken, in_kubectl, paused, waiting
 from kruise_probe.inspection.selectors import distance, selector_text, why_not
 from kruise_probe.inspection.snapshot import SeenPod, Snapshot, natural_order
-from kruise_probe.inspection.spec_links import pause_notes
+from kruise_probe.inspection.spec_links import deletion_reason, pause_notes
 from kruise_probe.inspection.traces import ProbeTrace, readiness_gates_of, traces_of
 from kruise_probe.inspection.views import (
     PENDING,
@@ -88,9 +92,7 @@ def _marker_links(marker: PodProbeMarker, compiled: CompiledMarker) -> list[Link
         since = marker.metadata.deletion_timestamp
         finalizers = marker.metadata.finalizers or ()
         text = f"its deletion was requested at {since}; finalizers that block it: {', '.join(finalizers) or 'none'}"
-        held_by_others = finalizers and MARKER_FINALIZER not in finalizers
-        reason = "MarkerHeld" if held_by_others else "MarkerDeleting"
-        return [waiting("marker", reason, text, marker=in_kubectl(marker.key))]
+        return [waiting("marker", deletion_reason(marker), text, marker=in_kubectl(marker.key))]
     links = [broken("marker", INVALID_SPEC, str(error)) for error in compiled.errors]
     if compiled.paused:
         links.append(paused("marker", "this PodProbeMarker", "podprobemarker", marker.key))
@@ -131,12 +133,12 @@ def _reported_links(snapshot: Snapshot, marker: PodProbeMarker, found: set[str])
 _BAD_STATUS: Final = {"Synced": "False", "Degraded": "True", "Conflict": "True"}
 _REPORTED_BY_LINKS: Final = {
     "NodesBehind": {"NodePodProbe", "marker", "manager"},
-    "Deleting": {"marker"},
+    MARKER_DELETING: {"marker"},
     INVALID_SPEC: {"marker"},
     "ContainerNotFound": {"container"},
     "PodNotMarked": {"condition", "marks"},
     REASON_DAEMON_STALE: {"daemon"},
-    "ClaimedByAnother": {"condition", "marks"},
+    CLAIMED_BY_ANOTHER: {"condition", "marks"},
     VALUE_INVALID: {"marks"},
     **{reason: {"NodePodProbe"} for reason in LEFT_OUT_REASONS},
 }
@@ -155,7 +157,7 @@ def _pod_problems(
             yield _problem(link, pod)
 
 
-_NOT_OF_PODS: Final = frozenset({"MarkerDeleting", "PodFinished", "PodTerminating", "ResultNew"})
+_NOT_OF_PODS: Final = frozenset({MARKER_DELETING, "PodFinished", "PodTerminating", "ResultNew"})
 """ResultNew: the manager needs a moment for each result, so a probe that changes often would be reported all the time."""
 
 

@@ -101,8 +101,8 @@ class FieldCheck:
         for key in schema.get("required", ()):
             if key not in value:
                 value[key] = _empty(properties[key])
-                about = properties[key].get("description", "")
-                message = f"Required value: add this field. {about}".rstrip()
+                about = properties[key].get("description", "").rstrip(".")
+                message = f"Required value: {about or 'the field is missing'}; add this field"
                 at = node.entries[key].key.position if key in node.entries else node.position
                 where = child_path(path, key)
                 self._report(at, where, Rule.INVALID, message)

@@ -38,8 +38,8 @@ class Rule(StrEnum):
     UNKNOWN_KIND = "unknown-kind", "The kind or apiVersion of a PodProbeMarker is misspelled."
     UNKNOWN_FIELD = "unknown-field", "A PodProbeMarker has no such field."
     WRONG_TYPE = "wrong-type", "The value of a field has the wrong type."
-    INVALID = "invalid", "A field breaks a rule of PodProbeMarkers."
-    NO_EFFECT = "no-effect", "A field has no effect."
+    INVALID = "InvalidSpec", "A field breaks a rule of PodProbeMarkers."
+    NO_EFFECT = "FieldsWithoutEffect", "A field has no effect."
     NO_STATIC_VALUE = "no-static-value", "A deletion cost from the message has no static value."
     NO_MATCH = "no-match", "A pattern matches no message."
     COMMAND = "command", "A command cannot work, often because it needs a shell."
@@ -47,7 +47,7 @@ class Rule(StrEnum):
     NO_CONTAINER = "ContainerNotFound", "The selected pods have no such container."
     NO_PORT = "PortNameUnknown", "The container has no port of this name."
     READINESS_GATE = "GateUnwritten", "No probe writes the condition of a readiness gate."
-    CONFLICT = "Conflict", "Two probes write the same label, annotation or condition."
+    CONFLICT = "ClaimedByAnother", "Two probes write the same label, annotation or condition."
 
 
 MISSING: Final = (Rule.NO_POD, Rule.NO_CONTAINER, Rule.NO_PORT, Rule.READINESS_GATE)
@@ -133,8 +133,8 @@ def summary(report: LintReport) -> str:
     )
     if report.unclear_file is None or not report.markers:
         return checked
-    rules = ", ".join(MISSING)
-    return f"{checked}\nNot checked: {rules}, as the objects of {report.unclear_file} are not all known"
+    reason = f"the objects of {report.unclear_file} are not all known"
+    return f"{checked}\nNot checked: {', '.join(MISSING)}:\n{reason}"
 
 
 def _counted(number: int, noun: str) -> str:

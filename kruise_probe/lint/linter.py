@@ -220,9 +220,7 @@ class _Linter:
                 contents.markers.append(marker)
         elif problem:
             self._mark_unclear(file)
-        elif (
-            text_of(root, "kind") == "SidecarSet"
-        ):  # Kruise's kind that adds its containers to pods
+        elif text_of(root, "kind") == "SidecarSet":  # of Kruise; adds its containers to pods
             contents.added_containers.update(container_names(root))
         else:
             templates = list(pod_templates(file, root))

@@ -106,7 +106,7 @@ MISTAKES = {
     ),
     "two-claims": (
         [pod(), marker("a"), marker("b")],
-        EXPLAIN, ["belongs to probe 'checked' of PodProbeMarker", "(Conflict)", "-> use another name"],
+        EXPLAIN, ["belongs to probe 'checked' of PodProbeMarker", "(ClaimedByAnother)", "-> use another name"],
     ),
     "paused-marker": (
         [pod(), marker(paused=True)],

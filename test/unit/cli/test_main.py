@@ -135,12 +135,12 @@ def test_help_has_80_columns_and_plain_types(
 
 
 def test_help_lists_commands_and_flags_in_groups(capsys: pytest.CaptureFixture[str]) -> None:
-    run(["--help"], {})
-    run(["manager", "--help"], {})
-    listed = capsys.readouterr().out
+    for command in ([], ["manifests"], ["manager"]):
+        run([*command, "--help"], {})
 
-    for group in ("Try it out", "Install", "Look", "Run", "Cluster", "Leader election", "Webhook"):
-        assert f"\n{group}:\n" in listed
+    groups = re.findall(r"^([A-Z].*):$", capsys.readouterr().out, re.MULTILINE)
+    assert groups[:6] == ["Options", "Try it out", "Install", "Look", "Run", "Options"]
+    assert groups[6:11] == ["Manager and daemon", "Webhook", "Security", "Options", "Cluster"]
 
 
 @cases("commit shown", of_an_image=("0123456789abcdef", "commit 0123456789ab, "), unknown=("", ""))

@@ -180,6 +180,8 @@ def test_watch_says_how_many_lines_are_below_the_screen() -> None:
     dumb=({"TERM": "dumb"}, True, False),
     no_color=({"TERM": "xterm", "NO_COLOR": "1"}, True, False),
     forced_pipe=({"FORCE_COLOR": "1"}, False, True),
+    no_color_wins=({"FORCE_COLOR": "1", "NO_COLOR": "1"}, True, False),
+    no_color_wins_in_a_pipe=({"FORCE_COLOR": "1", "NO_COLOR": "1"}, False, False),
     pipe=({"TERM": "xterm"}, False, False),
 )
 def test_colours_follow_the_terminal_and_its_variables(
@@ -189,14 +191,12 @@ def test_colours_follow_the_terminal_and_its_variables(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    for each in ("TERM", "NO_COLOR", "FORCE_COLOR"):
-        monkeypatch.delenv(each, raising=False)
-    for name, value in variables.items():
-        monkeypatch.setenv(name, value)
+    for name in ("TERM", "NO_COLOR", "FORCE_COLOR"):
+        monkeypatch.setenv(name, variables.get(name, ""))
     monkeypatch.setattr(sys.stdout, "isatty", lambda: terminal)
     texts = ["\n".join(status_lines(view(), Terminal.of_stdout(), wide=False))]
-    for arguments in (["--help"], ["daemon", "--help"], ["lint", str(BROKEN / "host.yaml")]):
-        run(arguments, {})
+    for line in ("--help", "daemon --help", "completion --help", f"lint {BROKEN / 'host.yaml'}"):
+        run(line.split(), {})
         texts.append(capsys.readouterr().out)
     assert all(texts)
     assert ["\x1b[" in each for each in texts] == [escapes] * len(texts)

@@ -209,8 +209,8 @@ def test_values_come_from_the_message_of_the_result(
 @cases(
     "results stale left_out",
     reported=(states(state(state="Unknown", message="gone")), "", {}),
-    stale_agent=(states(state(message="role=a")), "no Lease", {}),
-    stale_agent_without_a_state=({}, "no Lease", {}),
+    stale_daemon=(states(state(message="role=a")), "no Lease", {}),
+    stale_daemon_without_a_state=({}, "no Lease", {}),
     left_out=(states(state(message="role=a")), "", {"web": NO_ROOM}),
 )
 def test_the_policy_for_unknown_is_applied_to(

@@ -106,7 +106,7 @@ BLOCKED = {
         pod_with(container_wire(ports={"http": 80})), "PortNameUnknown: ",
     ),
     "too-large": (marker_wire(probes=LARGE), pod_with(), "EntryTooLarge: "),
-    "deleted": (marker_wire(deleting=True, finalizers=["x"]), pod_with(), "MarkerDeleting: "),
+    "deleted": (marker_wire(deleting=True, finalizers=["x"]), pod_with(), "MarkerHeld: PodProbeMarker default/web is being deleted; finalizers that block it: x"),
     "not-scheduled": (marker_wire(), pod_with(node=""), "PodNotScheduled: "),
 }  # fmt: skip
 

@@ -83,7 +83,7 @@ def test_probe_whose_condition_belongs_to_another_is_a_conflict() -> None:
 
     found = provider_link(created_with(older), older, younger)
 
-    assert found.reason == "Conflict"
+    assert found.reason == "ClaimedByAnother"
 
 
 def test_remedy_of_a_missing_annotation_names_gate_and_webhook() -> None:

@@ -64,6 +64,6 @@ def test_summary_says_which_rules_an_unreadable_file_turns_off(tmp_path: Path) -
     alone, together = lint_paths(marker), lint_paths(marker, broken)
 
     assert "Not checked" not in summary(alone)
-    assert f"Not checked: {', '.join(off)}, as the objects of {broken} are" in summary(together)
+    assert f"Not checked: {', '.join(off)}:\nthe objects of {broken} are" in summary(together)
     assert json.loads(as_json(alone))["notChecked"] == []
     assert json.loads(as_json(together))["notChecked"] == off

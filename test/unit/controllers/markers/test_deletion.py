@@ -38,7 +38,7 @@ async def test_a_refusal_that_delays_the_deletion_is_reported_with_node_and_pod(
         refused = Forbidden("pods web-1 is forbidden", code=403)
         api.before = refusing(refused, kind="Pod", name="web-1")
         await api.drop(MARKERS, "web", seconds=12)
-        assert api.says("Synced")[:2] == ("False", "Deleting")
+        assert api.says("Synced")[:2] == ("False", "MarkerDeleting")
         assert "node-1" in api.says("Synced")[2]
         assert api.probes("node-2") == {}
         assert api.says()[:2] == ("True", "PodNotMarked")
@@ -88,7 +88,7 @@ async def test_a_marker_kept_by_other_finalizers_reports_that_nothing_is_left(ap
         assert [each["type"] for each in api.status()["conditions"]] == ["Synced"]
         assert api.says("Synced") == (
             "True",
-            "Deleting",
+            "MarkerHeld",
             "The manager has removed all probes and marks of this marker. Finalizers of other controllers block its "
             "deletion; check metadata.finalizers.",
         )
