@@ -117,7 +117,7 @@ class Terminal(NamedTuple):
         table = [heading, *table] if table else []
         widths = {name: max(cells(row[name].text) for row in table) for name in heading}
         for name in optional:
-            if self._excess(widths | {"MESSAGE": min(widths.get("MESSAGE", 0), 24)}) > 0:
+            if self._excess(widths | {"MESSAGE": min(widths.get("MESSAGE", 0), 40)}) > 0:
                 del widths[name]
         self._shrink(widths)
         for row in table:

@@ -53,6 +53,7 @@ def test_no_line_is_wider_than_the_terminal(width: int, wide: bool) -> None:
     "width columns",
     of_60=(60, "POD PROBE STATE SINCE MARKS MESSAGE"),
     of_80=(80, "POD PROBE STATE SINCE MARKS MESSAGE"),
+    of_110=(110, "POD PROBE STATE SINCE LAST MARKS MESSAGE"),
     of_120=(120, "POD PROBE STATE SINCE LAST NODE MARKS MESSAGE"),
 )
 def test_node_and_last_leave_first_and_marks_are_whole(width: int, columns: str) -> None:
@@ -104,13 +105,7 @@ def test_equal_problems_of_many_pods_and_probes_are_one_paragraph() -> None:
         "       kubectl logs pod-0 -n default -c main --previous",
         "  POD    PROBE  STATE    SINCE  LAST  NODE    MARKS  MESSAGE",
     ]
-    assert text.splitlines()[8].split() == [
-        "pod-0",
-        "a",
-        "Pending",
-        "node-1",
-        "ContainerNotRunning",
-    ]
+    assert " ".join(text.splitlines()[8].split()) == "pod-0 a Pending node-1 ContainerNotRunning"
 
 
 def test_limit_of_problems_counts_causes() -> None:
@@ -133,21 +128,23 @@ def test_commands_of_a_remedy_survive_copying(width: int) -> None:
     lines = list(status_lines(view, Terminal(width), wide=False))
     at = next(number for number, line in enumerate(lines) if line.startswith("    -> check"))
     commands = [each for each in lines[at:] if each.startswith("       kubectl ")]
-    assert [len(each.split()) for each in commands] == [5, 6], (
-        "each on a line of its own, and whole"
-    )
+    assert [len(each.split()) for each in commands] == [5, 6], "each on a line of its own"
     assert max(map(cells, lines[: at + 2])) <= width
     watched = screen_text(view, Terminal(width, 40), wide=False).splitlines()
     assert max(map(cells, watched)) <= width
 
 
+PAUSED = {"kruise-probe.io/paused": "true"}
+OF_WATCHED: list[Json] = [{}, {"annotations": PAUSED}, {"probes": [probe_wire(container="no")]}]
+
+
 def watched(pods: int = 12) -> StatusView:
-    """A healthy marker, and one whose pods are broken."""
-    pods_of = {name: {"app": name} for name in ("healthy", "zebra")}
+    """A healthy marker, a paused one, and one whose pods are broken."""
+    pods_of = {name: {"app": name} for name in ("healthy", "idle", "zebra")}
     there = snapshot(
         markers=[
-            marker(name=name, selector={"matchLabels": labels}, probes=[probe_wire(container=c)])
-            for (name, labels), c in zip(pods_of.items(), ("main", "missing"), strict=True)
+            marker(name=name, selector={"matchLabels": labels}, **more)
+            for (name, labels), more in zip(pods_of.items(), OF_WATCHED, strict=True)
         ],
         pods=[
             healthy_pod(f"{name}-{number}", labels=labels)
@@ -159,18 +156,23 @@ def watched(pods: int = 12) -> StatusView:
     return status_view(there, there.markers, [])
 
 
-def test_watch_shows_problems_first_and_healthy_markers_on_one_line() -> None:
-    lines = screen_text(watched(), Terminal(80, 24), wide=False).splitlines()
-    assert lines[0].endswith("Z  2 markers, 24 pods: 12 succeeded, 0 failed, 12 unknown")
+@cases("height shown_pods", enough=(40, 12), too_low=(16, 0))
+def test_watch_shows_problems_first_and_healthy_markers_on_one_line(
+    height: int, shown_pods: int
+) -> None:
+    lines = screen_text(watched(), Terminal(80, height), wide=False).splitlines()
+    assert lines[0].endswith("Z  3 markers, 36 pods: 24 succeeded, 0 failed, 12 unknown")
     assert lines[2].startswith("default/zebra  app=zebra  12 pods")
     assert lines[3].startswith("  broken: ContainerNotFound  zebra-0, zebra-1, zebra-2 and 9")
+    assert sum(each.startswith("  zebra-") for each in lines) == shown_pods
+    assert lines.index("  waiting: ProbePaused") > 5
     assert lines[-1].startswith("default/healthy  app=healthy  12 pods: 12 succeeded")
 
 
 def test_watch_says_how_many_lines_are_below_the_screen() -> None:
-    lines = screen_text(watched(40), Terminal(60, 15), wide=False).splitlines()
-    assert len(lines) == 15
-    assert any(each.startswith("  broken: ") for each in lines[:8])
+    lines = screen_text(watched(40), Terminal(60, 5), wide=False).splitlines()
+    assert len(lines) == 5
+    assert lines[3].startswith("broken: default/zebra  ContainerNotFound")
     assert lines[-1].endswith("more lines: enlarge the terminal, or name one marker")
 
 
@@ -274,21 +276,25 @@ def test_explanation_of_a_paused_probe_has_its_last_result_and_marks() -> None:
     probe = probe_wire(policies=[policy_wire("Succeeded", {"example.com/idle": "yes"})])
     pod = healthy_pod(
         labels={"app": "web", "example.com/idle": "yes"},
-        annotations={"kruise-probe.io/paused": "true"},
+        annotations=PAUSED,
         conditions=[condition_wire("example.com/healthy", "True", message="0 players")],
     )
     there = snapshot(markers=[marker(probes=[probe])], pods=[pod], states=[])
     text = explanation_text(there)
     assert "last result  Succeeded: 0 players; idle=yes" in text
+    fresh = snapshot(markers=[marker(annotations=PAUSED)], pods=[healthy_pod(conditions=[])])
+    assert status_text(fresh).endswith("node-1         ProbePaused")
 
 
 def test_pods_with_problems_come_first_and_others_in_natural_order() -> None:
-    pods = [healthy_pod(each) for each in ("game-10", "game-2", "game-1")]
+    starting = [container_wire(startup_probe=True)]
+    pods = [healthy_pod(each, containers=starting) for each in ("game-10", "game-2", "game-1")]
     pods.append(healthy_pod("game-9", containers=[container_wire("other")]))
     there = snapshot(pods=pods)
     text = status_text(there)
     rows = [each.split()[0] for each in text.splitlines() if each.startswith("  game-")]
     assert rows == ["game-9", "game-1", "game-2", "game-10"]
+    assert text.index("broken: ContainerNotFound") < text.index("waiting: ContainerNotStarted")
 
 
 def test_result_from_before_an_edit_is_marked_in_the_table() -> None:
@@ -343,6 +349,10 @@ def test_attempts_fit_the_terminal_and_lose_nothing(width: int) -> None:
     assert max(map(cells, text.splitlines())) <= width
     assert f"message [2J{words}" in " ".join(text.split())
     assert "\x1b" not in text
+    copied = ["kubectl describe pod web-0 -n default", "kubectl logs web-0 -n default --previous"]
+    message = f"ContainerNotRunning: no; find out why: {'; '.join(copied)}"
+    lines = list(attempt_lines(attempts("web#idle", message=message), Terminal(width)))
+    assert [each.strip() for each in lines[-2:]] == copied
 
 
 def test_marker_without_probes_has_no_tables() -> None:
