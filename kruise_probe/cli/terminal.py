@@ -121,7 +121,7 @@ class Terminal(NamedTuple):
                 del widths[name]
         self._shrink(widths)
         for row in table:
-            line = [self._fitted(row[name], width) for name, width in widths.items()]
+            line = [self._fitted(row[name], width, name == "POD") for name, width in widths.items()]
             yield f"{GAP}{GAP.join(line)}".rstrip()
 
     def _excess(self, widths: dict[str, int]) -> int:
@@ -135,10 +135,11 @@ class Terminal(NamedTuple):
             if name in widths:
                 widths[name] -= max(min(self._excess(widths), widths[name] - least), 0)
 
-    def _fitted(self, cell: Cell, width: int) -> str:
+    def _fitted(self, cell: Cell, width: int, keep_end: bool) -> str:
+        """The text in `width` columns. Names of pods differ in their end, so it is kept."""
         text = cell.text
         if cells(text) > width:
-            text = f"{_head(text, width - 1)}…"
+            text = f"…{text[1 - width :]}" if keep_end else f"{_head(text, width - 1)}…"
         return self.paint(text, cell.style) + " " * (width - cells(text))
 
 

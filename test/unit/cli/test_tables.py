@@ -47,6 +47,7 @@ def test_no_line_is_wider_than_the_terminal(width: int, wide: bool) -> None:
     text = "\n".join(status_lines(view(), Terminal(width), wide=wide))
     assert max(map(cells, text.splitlines())) <= width
     assert "…" in text
+    assert all(f"d-{number} " in text for number in range(3))
 
 
 @cases(
@@ -299,8 +300,7 @@ def test_pods_with_problems_come_first_and_others_in_natural_order() -> None:
 
 def test_result_from_before_an_edit_is_marked_in_the_table() -> None:
     states = [state_wire(message="fine", probe_hash="0" * 16)]
-    there = snapshot(states=states)
-    text = status_text(there)
+    text = status_text(snapshot(states=states))
     assert "(before the last edit) fine" in text
 
 
