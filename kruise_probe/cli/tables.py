@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
+from itertools import chain
 from typing import Final
 
 import msgspec
@@ -54,31 +55,35 @@ def _remedy(text: str, terminal: Terminal, indent: str, lead: Cell = _ARROW) -> 
 def screen_text(view: StatusView, terminal: Terminal, *, wide: bool) -> str:
     """What `--watch` draws: a header, and markers with problems first, broken ones before waiting ones.
 
-    If there is not enough room for everything, markers without problems have one line, and the others only their pods
-    with problems, then no pods, then one line for each problem.
+    If there is not enough room for everything, only pods with problems are listed, so a marker without problems has one
+    line. If that is too much too, no pods are listed, and the problems of the last markers have one line each.
     """
     ordered = sorted(view.markers, key=_urgency)
     counts = [(0, 0, 0, 0), *(msgspec.structs.astuple(each.counts) for each in ordered)]
     total = CountsView(*map(sum, zip(*counts, strict=True)))
     header = f"{view.time}  {plural(len(ordered), 'marker')}, {_counts(total)}"
-    lines = [*terminal.paragraph(Cell(""), header), ""]
+    lines = [*terminal.paragraph(Cell(""), header), *_notes(view.notes, terminal), ""]
     top = len(lines)
+    brief = [list(_brief_lines(each, terminal)) for each in ordered]
     without_pods = [msgspec.structs.replace(each, pods=[]) for each in ordered]
-    for markers in (ordered, list(map(_reduced, ordered)), without_pods):
-        shown = msgspec.structs.replace(view, markers=markers)
+    every = len(ordered)
+    most = min(every, terminal.height // 3)  # a problem has three lines or more
+    forms = [(ordered, every), (list(map(_reduced, ordered)), every)]
+    forms += ((without_pods, count) for count in range(most, -1, -1))
+    for markers, count in forms:
+        shown = msgspec.structs.replace(view, markers=markers[:count], notes=[])
         lines[top:] = status_lines(shown, terminal, wide=wide and markers is ordered)
+        lines += chain(*brief[count:])
         if len(lines) <= terminal.height:
             return "\n".join(lines)
-    lines[top:] = [line for each in ordered for line in _brief_lines(each, terminal)]
-    if len(lines) > terminal.height:
-        more = f"… {len(lines) - terminal.height + 1} more lines: enlarge the terminal, or name one marker"
-        lines[terminal.height - 1 :] = [more]
+    last = terminal.height - 1
+    lines[last:] = [f"… {len(lines) - last} more lines: enlarge the terminal, or name one marker"]
     return "\n".join(lines)
 
 
-def _urgency(marker: MarkerView) -> tuple[bool, bool]:
-    first = marker.problems[0].severity if marker.problems else ""
-    return (first != LinkState.BROKEN, first != LinkState.WAITING)
+def _urgency(marker: MarkerView) -> str:
+    """Sort key: broken, waiting, no problem."""
+    return min((each.severity for each in marker.problems), default="~")
 
 
 def _reduced(marker: MarkerView) -> MarkerView:

@@ -3,6 +3,7 @@
 import sys
 from datetime import UTC, datetime
 
+import msgspec
 import pytest
 from support.builders import condition_wire, container_wire, policy_wire, probe_wire, state_wire
 from support.cases import cases
@@ -81,8 +82,7 @@ def test_control_characters_of_messages_are_removed() -> None:
     assert "fine ]0;owned [2J back" in text
 
     there = snapshot(states=[state_wire(state="Failed", message=hostile)])
-    text = explanation_text(there, 80, wide=True)
-    assert "\x1b" not in text
+    assert "\x1b" not in explanation_text(there, 80, wide=True)
 
 
 def crashing(name: str, number: int) -> SeenPod:
@@ -95,8 +95,7 @@ def crashing(name: str, number: int) -> SeenPod:
 def test_equal_problems_of_many_pods_and_probes_are_one_paragraph() -> None:
     probes = [probe_wire("a"), probe_wire("b", condition="example.com/b")]
     pods = [crashing(f"pod-{number}", number) for number in range(9)]
-    there = snapshot(markers=[marker(probes=probes)], seen=pods, states=[])
-    text = status_text(there, 80)
+    text = status_text(snapshot(markers=[marker(probes=probes)], seen=pods, states=[]), 80)
     assert text.splitlines()[1:8] == [
         "  broken: ContainerNotRunning  pod-0, pod-1, pod-2 and 6 more pods (a, b)",
         "    container main is not running: CrashLoopBackOff: back-off 0s restarting",
@@ -114,10 +113,8 @@ def test_limit_of_problems_counts_causes() -> None:
         probe_wire(f"p{n}", container=f"missing-{n}", condition=f"example.com/{n}")
         for n in range(10)
     ]
-    there = snapshot(
-        markers=[marker(probes=probes)], pods=[healthy_pod("a"), healthy_pod("b")], states=[]
-    )
-    text = status_text(there)
+    pods = [healthy_pod("a"), healthy_pod("b")]
+    text = status_text(snapshot(markers=[marker(probes=probes)], pods=pods, states=[]))
     assert text.count("broken: ContainerNotFound  a, b (p") == 8
     assert "and 2 more: -o json shows all of them" in text
 
@@ -157,23 +154,29 @@ def watched(pods: int = 12) -> StatusView:
     return status_view(there, there.markers, [])
 
 
-@cases("height shown_pods", enough=(40, 12), too_low=(16, 0))
+@cases(
+    "height shown_pods paused",
+    enough=(40, 12, "  waiting: ProbePaused"),
+    too_low_for_pods=(16, 0, "  waiting: ProbePaused"),
+    too_low_for_all_remedies=(9, 0, "waiting: default/idle  ProbePaused"),
+)
 def test_watch_shows_problems_first_and_healthy_markers_on_one_line(
-    height: int, shown_pods: int
+    height: int, shown_pods: int, paused: str
 ) -> None:
     lines = screen_text(watched(), Terminal(80, height), wide=False).splitlines()
     assert lines[0].endswith("Z  3 markers, 36 pods: 24 succeeded, 0 failed, 12 unknown")
     assert lines[2].startswith("default/zebra  app=zebra  12 pods")
     assert lines[3].startswith("  broken: ContainerNotFound  zebra-0, zebra-1, zebra-2 and 9")
     assert sum(each.startswith("  zebra-") for each in lines) == shown_pods
-    assert lines.index("  waiting: ProbePaused") > 5
-    assert lines[-1].startswith("default/healthy  app=healthy  12 pods: 12 succeeded")
+    assert lines.index(paused) > lines.index("    -> correct containerName in the marker")
+    assert lines[-1].startswith("default/healthy  ")
 
 
 def test_watch_says_how_many_lines_are_below_the_screen() -> None:
-    lines = screen_text(watched(40), Terminal(60, 5), wide=False).splitlines()
-    assert len(lines) == 5
-    assert lines[3].startswith("broken: default/zebra  ContainerNotFound")
+    old = msgspec.structs.replace(watched(40), notes=["not current"])
+    lines = screen_text(old, Terminal(60, 6), wide=False).splitlines()
+    assert (len(lines), lines[2]) == (6, "note: not current")
+    assert lines[4].startswith("broken: default/zebra  ContainerNotFound")
     assert lines[-1].endswith("more lines: enlarge the terminal, or name one marker")
 
 
@@ -281,8 +284,7 @@ def test_explanation_of_a_paused_probe_has_its_last_result_and_marks() -> None:
         conditions=[condition_wire("example.com/healthy", "True", message="0 players")],
     )
     there = snapshot(markers=[marker(probes=[probe])], pods=[pod], states=[])
-    text = explanation_text(there)
-    assert "last result  Succeeded: 0 players; idle=yes" in text
+    assert "last result  Succeeded: 0 players; idle=yes" in explanation_text(there)
     fresh = snapshot(markers=[marker(annotations=PAUSED)], pods=[healthy_pod(conditions=[])])
     assert status_text(fresh).endswith("node-1         ProbePaused")
 
@@ -291,8 +293,7 @@ def test_pods_with_problems_come_first_and_others_in_natural_order() -> None:
     starting = [container_wire(startup_probe=True)]
     pods = [healthy_pod(each, containers=starting) for each in ("game-10", "game-2", "game-1")]
     pods.append(healthy_pod("game-9", containers=[container_wire("other")]))
-    there = snapshot(pods=pods)
-    text = status_text(there)
+    text = status_text(snapshot(pods=pods))
     rows = [each.split()[0] for each in text.splitlines() if each.startswith("  game-")]
     assert rows == ["game-9", "game-1", "game-2", "game-10"]
     assert text.index("broken: ContainerNotFound") < text.index("waiting: ContainerNotStarted")
