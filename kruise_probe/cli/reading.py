@@ -66,9 +66,7 @@ class Following:
                     await each.wait_for_sync()
         except TimeoutError:
             for error in self._errors():
-                raise FatalError(
-                    f"{error}; --watch needs permission to watch what it lists"
-                ) from None
+                raise FatalError(f"{error}; --watch needs permission to list and watch") from None
             raise
 
     def notes(self) -> list[str]:
@@ -168,9 +166,8 @@ class Reader:
         except Forbidden:
             if resource.kind not in _HIDDEN_WITHOUT:
                 raise
-            self.notes.append(
-                f"no permission to list {resource.plural}; unknown: {_HIDDEN_WITHOUT[resource.kind]}"
-            )
+            hidden = _HIDDEN_WITHOUT[resource.kind]
+            self.notes.append(f"no permission to list {resource.plural}; unknown: {hidden}")
             return None
 
     @asynccontextmanager

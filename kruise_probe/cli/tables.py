@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
+from itertools import chain
 from typing import Final
 
 import msgspec
@@ -13,6 +14,7 @@ from kruise_probe.inspection.attempts import AttemptsView
 from kruise_probe.inspection.explanation import ExplanationView, TraceView
 from kruise_probe.inspection.link import Link, LinkState
 from kruise_probe.inspection.views import (
+    PENDING,
     CountsView,
     MarkerView,
     PodView,
@@ -36,45 +38,52 @@ def _notes(notes: Iterable[str], terminal: Terminal) -> Iterator[str]:
         yield from terminal.paragraph(Cell("note: ", "note"), note)
 
 
-def _remedy(text: str, terminal: Terminal, indent: str) -> Iterator[str]:
-    """A remedy. Each command at its end is a line that can be copied; --watch wraps it, because its screen cannot scroll."""
-    prose, *commands = _COMMAND.split(text)
-    if prose:
-        lead = f"{prose}:" if commands else prose
-        yield from terminal.paragraph(Cell("-> ", "remedy"), lead, indent)
-    copied = terminal if terminal.height else terminal._replace(width=0)
-    for command in commands:
-        yield from copied.paragraph(Cell("   "), command, indent)
-
-
+_ARROW: Final = Cell("-> ", "remedy")
 _COMMAND: Final = re.compile("[:;] (?=kubectl |kruise-probe )")
 
 
-def screen_text(view: StatusView, terminal: Terminal, *, wide: bool) -> str:
-    """What `--watch` draws: a header, and markers with problems first.
+def _remedy(text: str, terminal: Terminal, indent: str, lead: Cell = _ARROW) -> Iterator[str]:
+    """A remedy. Each command at its end is a line that can be copied; --watch wraps it, because its screen cannot scroll."""
+    prose, *commands = _COMMAND.split(text)
+    if prose:
+        yield from terminal.paragraph(lead, f"{prose}:" if commands else prose, indent)
+    copied = terminal if terminal.height else terminal._replace(width=0)
+    for command in commands:
+        yield from copied.paragraph(Cell(" " * len(lead.text)), command, indent)
 
-    If there is not enough room for everything, markers without problems have one line, and the others only their pods
-    with problems.
+
+def screen_text(view: StatusView, terminal: Terminal, *, wide: bool) -> str:
+    """What `--watch` draws: a header, and markers with problems first, broken ones before waiting ones.
+
+    If there is not enough room for everything, only pods with problems are listed, so a marker without problems has one
+    line. If that is too much too, no pods are listed, and the problems of the last markers have one line each.
     """
-    ordered = sorted(view.markers, key=lambda each: not each.problems)
-    pods = [each.counts for each in ordered]
-    total = CountsView(
-        *(sum(getattr(each, name) for each in pods) for name in CountsView.__struct_fields__)
-    )
+    ordered = sorted(view.markers, key=_urgency)
+    counts = [(0, 0, 0, 0), *(msgspec.structs.astuple(each.counts) for each in ordered)]
+    total = CountsView(*map(sum, zip(*counts, strict=True)))
     header = f"{view.time}  {plural(len(ordered), 'marker')}, {_counts(total)}"
-    lines = [*terminal.paragraph(Cell(""), header), ""]
+    lines = [*terminal.paragraph(Cell(""), header), *_notes(view.notes, terminal), ""]
     top = len(lines)
-    view = msgspec.structs.replace(view, markers=ordered)
-    lines += status_lines(view, terminal, wide=wide)
-    if len(lines) > terminal.height:
-        view = msgspec.structs.replace(view, markers=[_reduced(each) for each in ordered])
-        lines[top:] = status_lines(view, terminal, wide=False)
-    if len(lines) > terminal.height:
-        hidden = len(lines) - terminal.height + 1
-        lines[terminal.height - 1 :] = [
-            f"… {hidden} more lines: enlarge the terminal, or name one marker"
-        ]
+    brief = [list(_brief_lines(each, terminal)) for each in ordered]
+    without_pods = [msgspec.structs.replace(each, pods=[]) for each in ordered]
+    every = len(ordered)
+    most = min(every, terminal.height // 3)  # a problem has three lines or more
+    forms = [(ordered, every), (list(map(_reduced, ordered)), every)]
+    forms += ((without_pods, count) for count in range(most, -1, -1))
+    for markers, count in forms:
+        shown = msgspec.structs.replace(view, markers=markers[:count], notes=[])
+        lines[top:] = status_lines(shown, terminal, wide=wide and markers is ordered)
+        lines += chain(*brief[count:])
+        if len(lines) <= terminal.height:
+            return "\n".join(lines)
+    last = terminal.height - 1
+    lines[last:] = [f"… {len(lines) - last} more lines: enlarge the terminal, or name one marker"]
     return "\n".join(lines)
+
+
+def _urgency(marker: MarkerView) -> str:
+    """Sort key: broken, waiting, no problem."""
+    return min((each.severity for each in marker.problems), default="~")
 
 
 def _reduced(marker: MarkerView) -> MarkerView:
@@ -82,6 +91,16 @@ def _reduced(marker: MarkerView) -> MarkerView:
     broken = {each.pod for each in marker.problems if each.severity == LinkState.BROKEN}
     pods = [each for each in marker.pods if each.name in broken]
     return msgspec.structs.replace(marker, pods=pods)
+
+
+def _brief_lines(marker: MarkerView, terminal: Terminal) -> Iterator[str]:
+    """A line for each cause; one for a marker without problems."""
+    name = f"{marker.namespace}/{marker.name}  "
+    for group in _by_cause(marker.problems):
+        lead = Cell(f"{group[0].severity}: ", group[0].severity)
+        yield from terminal.paragraph(lead, f"{name}{group[0].reason}{_concerned(group)}")
+    if not marker.problems:
+        yield from terminal.paragraph(Cell(name, "strong"), _counts(marker.counts))
 
 
 def status_lines(view: StatusView, terminal: Terminal, *, wide: bool) -> Iterator[str]:
@@ -143,7 +162,8 @@ def _pod_table(
     rows = []
     for pod in sorted(marker.pods, key=lambda pod: pod.name not in broken):
         for index, result in enumerate(pod.results):
-            why = reasons.get((pod.name, result.probe)) or reasons.get((pod.name, ""), "")
+            of_all = reasons.get(("", ""), "") if result.state == PENDING else ""
+            why = reasons.get((pod.name, result.probe)) or reasons.get((pod.name, ""), of_all)
             rows.append(
                 {
                     "POD": Cell("" if index else pod.name),
@@ -173,13 +193,19 @@ def _pairs(*marks: Mapping[str, str] | Mapping[str, str | None]) -> list[str]:
     ]
 
 
-def _problem_lines(problems: Sequence[ProblemView], terminal: Terminal) -> Iterator[str]:
-    """One paragraph for each cause: reason and names, what was found, and what to do."""
+def _by_cause(problems: Iterable[ProblemView]) -> list[list[ProblemView]]:
+    """The problems of each cause."""
     groups: dict[tuple[str, str, str], list[ProblemView]] = {}
     for each in problems:
         cause = "" if each.link == "result" else _cause(each)
         groups.setdefault((each.severity, each.reason, cause), []).append(each)
-    for group in list(groups.values())[:MAX_PROBLEMS]:
+    return list(groups.values())
+
+
+def _problem_lines(problems: Sequence[ProblemView], terminal: Terminal) -> Iterator[str]:
+    """One paragraph for each cause: reason and names, what was found, and what to do."""
+    groups = _by_cause(problems)
+    for group in groups[:MAX_PROBLEMS]:
         one = group[0]
         lead = Cell(f"{one.severity}: ", one.severity)
         yield from terminal.paragraph(lead, f"{one.reason}{_concerned(group)}", "  ")
@@ -225,8 +251,7 @@ def attempt_lines(view: AttemptsView, terminal: Terminal) -> Iterator[str]:
         condition = {each.pod_condition_type: each.condition_status}
         pairs = _pairs(condition if each.condition_status else {}, each.labels, each.annotations)
         for title, text in (("marks", ", ".join(pairs)), ("message", each.message)):
-            if text:
-                yield from terminal.paragraph(Cell(f"{title:<7}  "), text, "    ")
+            yield from _remedy(text, terminal, "    ", Cell(f"{title:<7}  "))
 
 
 def explanation_lines(view: ExplanationView, terminal: Terminal, *, wide: bool) -> Iterator[str]:
@@ -274,16 +299,14 @@ def _last_result(trace: TraceView) -> Iterator[Link]:
 def _folded(links: Sequence[Link]) -> list[Link]:
     """The links that are OK as one line: with their results if all are OK, otherwise only their names."""
     working = [each for each in links if each.state == "ok"]
-    if not working:
-        return list(links)
     if len(working) == len(links):
         text = "; ".join(
             each.text for each in links if each.name in ("provider", "result", "condition", "marks")
         )
     else:
         text = ", ".join(each.name for each in working)
-    folded = msgspec.structs.replace(working[0], name=plural(len(working), "link"), text=text)
-    return [folded, *(each for each in links if each.state != "ok")]
+    folded = [Link(plural(len(working), "link"), LinkState.OK, text)] if working else []
+    return [*folded, *(each for each in links if each.state != "ok")]
 
 
 def _link_lines(links: Sequence[Link], terminal: Terminal, indent: str) -> Iterator[str]:

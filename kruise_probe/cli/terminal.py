@@ -123,11 +123,11 @@ class Terminal(NamedTuple):
         table = [heading, *table] if table else []
         widths = {name: max(cells(row[name].text) for row in table) for name in heading}
         for name in optional:
-            if self._excess(widths | {"MESSAGE": min(widths.get("MESSAGE", 0), 24)}) > 0:
+            if self._excess(widths | {"MESSAGE": min(widths.get("MESSAGE", 0), 40)}) > 0:
                 del widths[name]
         self._shrink(widths)
         for row in table:
-            line = [self._fitted(row[name], width) for name, width in widths.items()]
+            line = [self._fitted(row[name], width, name == "POD") for name, width in widths.items()]
             yield f"{GAP}{GAP.join(line)}".rstrip()
 
     def _excess(self, widths: dict[str, int]) -> int:
@@ -141,8 +141,11 @@ class Terminal(NamedTuple):
             if name in widths:
                 widths[name] -= max(min(self._excess(widths), widths[name] - least), 0)
 
-    def _fitted(self, cell: Cell, width: int) -> str:
-        text = head(cell.text, width)
+    def _fitted(self, cell: Cell, width: int, keep_end: bool) -> str:
+        """The text in `width` columns. Names of pods differ in their end, so it is kept."""
+        text = cell.text
+        if cells(text) > width:
+            text = f"…{text[1 - width :]}" if keep_end else head(text, width)
         return self.paint(text, cell.style) + " " * (width - cells(text))
 
 

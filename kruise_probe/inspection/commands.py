@@ -3,7 +3,7 @@
 import json
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import PurePosixPath
 from typing import Final, NamedTuple
 
@@ -26,28 +26,27 @@ _CONSTANT: Final = re.compile(r"(?<!\$)\$\([A-Z_][A-Z0-9_]*\)")
 _WITH_VALUE: Final = ("-o", "-O", "+o", "+O", "--rcfile", "--init-file")
 
 
-NOT_STARTED: Final = {
+FAILURES: Final = {
     r"(?i:exec format error)": "begin the script with a line such as #!/bin/sh; a program must be built for the CPU of the node",
     r"\^M:|\w\\r\W{1,3}No such|bad interpreter|\bexec \S*/\S+: no such file or directory": (
         "the file exists, but not the interpreter that its first line names: often it has CRLF line ends; write it with LF, "
         "or name an interpreter of the image"
     ),
-}
-"""By a pattern in messages of runc, crun, shells and env: what to do about a script that did not start."""
-FAILURES: Final = NOT_STARTED | {
     r"\Acommand timed out after ": "make the command faster, or raise timeoutSeconds (default 1)",
     r"^\S*sh: .*/\S*: not found$": (  # of dash and busybox, also if only the interpreter is missing
-        "usually exit code 127: the container has no such file, or no interpreter of the name in its first line; "
-        "CRLF line ends make that name wrong"
+        "the container has no such file, or no interpreter of the name in its first line; CRLF line ends make that name wrong"
     ),
-    r"^\S*sh: .*not found$|executable file not found|^exit code 127$": (
-        "usually exit code 127: the program is not in the container's image"
+    r"^\S*sh: .*not found$|executable file .*not found|: stat \S+: no such file|^exit code 127$": (
+        "the container has no such program: correct its name, or add it to the image"
     ),
-    r"^\S*sh: (?!.*can(?:not|'t) (?:create|open)).*(?:Permission denied|cannot execute.*)$|^exit code 126$": (
-        "usually exit code 126: the file is not executable in the container"
+    r"^\S*sh: (?!.*can(?:not|'t) (?:create|open)).*(?:Permission denied|cannot execute.*)$|^exit code 126$|\bexec\S*: .*ermission denied": (
+        "the file is not executable in the container: make it executable with chmod +x"
     ),
 }
-"""Also what dash, busybox, bash and CRI-O print. The message has the exit code of a command without output only."""
+"""By a pattern in messages of runc, crun, CRI-O, dash, busybox, bash and env: why a command failed, and what to do.
+
+The message has the exit code of a command without output only.
+"""
 
 
 class CommandProblem(NamedTuple):
@@ -84,9 +83,9 @@ def command_problem(command: Sequence[str]) -> CommandProblem | None:
     return None
 
 
-def hint_of(message: str, hints: Mapping[str, str]) -> str:
-    """What to do about a command with this message, by `FAILURES` or `NOT_STARTED`; empty if the message has no cause."""
-    found = (hint for pattern, hint in hints.items() if re.search(pattern, message, re.MULTILINE))
+def failure_hint(message: str) -> str:
+    """What to do about a command that failed with this message; empty if the message has no known cause."""
+    found = (hint for each, hint in FAILURES.items() if re.search(each, message, re.MULTILINE))
     return next(found, "")
 
 

@@ -80,12 +80,9 @@ def explanation(
     """The view of one pod; `others` are markers of any namespace, for a pod that no marker selects."""
     matching = snapshot.matching.markers_of(pod)
     traces = [(each, traces_of(snapshot, pod, each)) for each in matching]
+    here = [each for each in snapshot.compiled.values() if each.key.namespace == pod.namespace]
     not_matching = sorted(
-        (
-            each
-            for each in snapshot.compiled.values()
-            if each.key.namespace == pod.namespace and each not in matching
-        ),
+        (each for each in here if each not in matching),
         key=lambda each: (distance(each.selector, pod.labels), each.key),
     )
     return ExplanationView(

@@ -1,6 +1,5 @@
 """The links from the daemon to the marks on the pod, one function for each. Pure."""
 
-import re
 from datetime import timedelta
 from typing import Final
 
@@ -15,13 +14,7 @@ from kruise_probe.controllers.claims import Claim
 from kruise_probe.controllers.compiled import Wanted
 from kruise_probe.controllers.conditions import CLAIMED_BY_ANOTHER, VALUE_INVALID, listed
 from kruise_probe.controllers.marking import CONDITION_STATUS, values_of
-from kruise_probe.inspection.commands import (
-    FAILURES,
-    NOT_STARTED,
-    command_problem,
-    hint_of,
-    split_hint,
-)
+from kruise_probe.inspection.commands import command_problem, failure_hint, split_hint
 from kruise_probe.inspection.link import Link, ProbeContext, broken, ok, reason_table, waiting
 
 MIN_GRACE_SECONDS: Final = 30
@@ -64,43 +57,32 @@ def result_link(context: ProbeContext) -> Link:
         text = f"{text}; this is the result of the probe before it was edited"
         return waiting("result", "ResultOutdated", text)
     if result.state == ProbeState.UNKNOWN:
-        first, colon, _ = (result.message or "").partition(":")
+        first, colon, rest = (result.message or "").partition(":")
         reason = first if colon and first in reason_table() else "Unknown"
-        if not result.message:
+        if reason == first:
+            text = f"{result.state}:{rest}"
+        elif not result.message:
             text = "Unknown: the daemon gave no reason"
         if reason == "ContainerRestarted":
             return waiting("result", reason, text)
-        hint = _command_hint(context) or (hint_of(text, NOT_STARTED) if probe.exec else "")
+        hint = not_started_note(probe, result.state, rest) if reason == "ExecImpossible" else ""
         return broken("result", reason, text, hint, **context.names)
     if EXEC_STUCK in (result.message or ""):
-        return broken("result", EXEC_STUCK, f"{text.partition('; make it faster')[0]})")
-    if _NO_PROGRAM.search(result.message or "") and (hint := _command_hint(context)):
-        return broken("result", "ExecImpossible", text, hint)
+        text = text.partition("; make it faster")[0].replace(f" ({EXEC_STUCK}: ", "; ")
+        return broken("result", EXEC_STUCK, text)
     if note := not_started_note(probe, result.state, result.message or ""):
         text += f" ({note})"
     return ok("result", text)
 
 
 def not_started_note(probe: Probe, state: str, message: str) -> str:
-    """Why a failed probe cannot work: nothing listens, too slow, no program, no interpreter, or no shell; empty if nothing says so."""
-    if state != ProbeState.FAILED:
+    """Why a probe cannot work: nothing listens, too slow, no program, no interpreter, or no shell; empty if nothing says so."""
+    if state == ProbeState.SUCCEEDED:
         return ""
     if probe.exec is None:
         return NOTHING_LISTENS if "connection refused" in message else ""
-    if hint := hint_of(message, FAILURES):
-        return hint
     problem = command_problem(probe.exec.command or ())
-    return problem.message if problem else ""
-
-
-_NO_PROGRAM: Final = re.compile("no such file|not found", re.IGNORECASE)
-"""In the message of runtimes that report a missing program as a failed command."""
-
-
-def _command_hint(context: ProbeContext) -> str:
-    """What to do if an exec command is one word with spaces: the runtime looks for a program of that name."""
-    action = context.probe.probe.exec
-    return split_hint((action.command if action else None) or ())
+    return problem.message if problem else failure_hint(message)
 
 
 def _no_result(context: ProbeContext) -> Link:
@@ -123,7 +105,8 @@ def _no_result(context: ProbeContext) -> Link:
     overdue_at = due + timedelta(seconds=wait)
     if now < overdue_at:
         text = f"No result yet; expect a result or an error within {_seconds(overdue_at - now)} s"
-        return waiting("result", "NoResultYet", text, _command_hint(context))
+        hint = split_hint((probe.exec and probe.exec.command) or ())
+        return waiting("result", "NoResultYet", text, hint)
     text = f"No result {_seconds(now - due)} s after the first attempt was due"
     return broken("result", "ResultOverdue", text)
 

@@ -75,7 +75,7 @@ def _marker_view(snapshot: Snapshot, marker: PodProbeMarker) -> MarkerView:
         conditions=list((marker.status and marker.status.conditions) or ()),
         probes=[_probe_view(probe) for probe in marker.spec.probes or ()],
         pods=pods,
-        problems=problems,
+        problems=sorted(problems, key=lambda each: each.severity != LinkState.BROKEN),
     )
 
 

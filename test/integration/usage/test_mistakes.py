@@ -66,7 +66,7 @@ EXPLAIN, STATUS = "explain web", "status"
 MISTAKES = {
     "selector": (
         [pod(), marker(app="wbe")],
-        STATUS, ["NoPods", "closest is pod web", "did you mean 'web'?", "; compare with:\n       kubectl get pods -n"],
+        STATUS, ["NoPods", "closest is pod web", "did you mean 'web'?", "create another marker", ":\n       kubectl get pods -n"],
     ),
     "container": (
         [pod(), marker(container="mian")],
@@ -74,7 +74,7 @@ MISTAKES = {
     ),
     "port-name": (
         [pod(), marker(tcpSocket={"port": "gme"})],
-        EXPLAIN, ["no port named gme, only game. Did you mean 'game'? (PortNameUnknown)", "-> give the container a port"],
+        EXPLAIN, ["no port named gme, only game. Did you mean 'game'? (PortNameUnknown)", "-> correct the port's name"],
     ),
     "port-without-listener": (
         [pod(), marker(tcpSocket={"port": 7999})],
@@ -82,11 +82,11 @@ MISTAKES = {
     ),
     "program": (
         [pod(), marker(exec={"command": ["idel.sh"]})],
-        EXPLAIN, ['"idel.sh": executable file not found', "(ExecImpossible)", "-> check that the program exists"],
+        EXPLAIN, ['"idel.sh": executable file not found', "(ExecImpossible)", "-> the container has no such program: correct its name"],
     ),
     "program-in-a-script": (
         [pod(), marker(exec=script("idel.sh --now"))],
-        EXPLAIN, ["idel.sh: not found (usually exit code 127: the program is not in the container's image)"],
+        EXPLAIN, ["idel.sh: not found (the container has no such program: correct its name, or add it"],
     ),
     "crlf": (
         [pod("sh", "-c", WRITE_CRLF), marker(exec={"command": ["./check.sh"]})],
@@ -94,7 +94,7 @@ MISTAKES = {
     ),
     "crlf-in-a-script": (
         [pod("sh", "-c", WRITE_CRLF), marker(exec=script("./check.sh"))],
-        EXPLAIN, ["./check.sh: not found (usually exit code 127", "CRLF line ends"],
+        EXPLAIN, ["./check.sh: not found (the container has no such file, or no interpreter", "CRLF line ends"],
     ),
     "slow-script": (
         [pod(), marker(exec=script("sleep 60"))],
@@ -116,7 +116,7 @@ MISTAKES = {
     "paused-pod": ([pod(paused=True), marker()], EXPLAIN, ["(ProbePaused)", "kubectl annotate pod web -n"]),
     "gate-closed": (
         [pod(gate=CONDITION), marker(exec=script("echo full; exit 1"))],
-        EXPLAIN, ["is False, written by marker#checked (GateClosed)", "the pod is not Ready until this probe succeeds", "Failed: full"],
+        EXPLAIN, ["is False, written by marker#checked (GateClosed)", "the pod becomes Ready when this probe succeeds", "Failed: full"],
     ),
     "crash-loop": (
         [pod("sh", "-c", "echo no config >&2; exit 3"), marker()],

@@ -3,6 +3,7 @@
 import sys
 from datetime import UTC, datetime
 
+import msgspec
 import pytest
 from support.builders import condition_wire, container_wire, policy_wire, probe_wire, state_wire
 from support.cases import cases
@@ -47,12 +48,14 @@ def test_no_line_is_wider_than_the_terminal(width: int, wide: bool) -> None:
     text = "\n".join(status_lines(view(), Terminal(width), wide=wide))
     assert max(map(cells, text.splitlines())) <= width
     assert "…" in text
+    assert all(f"d-{number} " in text for number in range(3))
 
 
 @cases(
     "width columns",
     of_60=(60, "POD PROBE STATE SINCE MARKS MESSAGE"),
     of_80=(80, "POD PROBE STATE SINCE MARKS MESSAGE"),
+    of_110=(110, "POD PROBE STATE SINCE LAST MARKS MESSAGE"),
     of_120=(120, "POD PROBE STATE SINCE LAST NODE MARKS MESSAGE"),
 )
 def test_node_and_last_leave_first_and_marks_are_whole(width: int, columns: str) -> None:
@@ -79,8 +82,7 @@ def test_control_characters_of_messages_are_removed() -> None:
     assert "fine ]0;owned [2J back" in text
 
     there = snapshot(states=[state_wire(state="Failed", message=hostile)])
-    text = explanation_text(there, 80, wide=True)
-    assert "\x1b" not in text
+    assert "\x1b" not in explanation_text(there, 80, wide=True)
 
 
 def crashing(name: str, number: int) -> SeenPod:
@@ -93,8 +95,7 @@ def crashing(name: str, number: int) -> SeenPod:
 def test_equal_problems_of_many_pods_and_probes_are_one_paragraph() -> None:
     probes = [probe_wire("a"), probe_wire("b", condition="example.com/b")]
     pods = [crashing(f"pod-{number}", number) for number in range(9)]
-    there = snapshot(markers=[marker(probes=probes)], seen=pods, states=[])
-    text = status_text(there, 80)
+    text = status_text(snapshot(markers=[marker(probes=probes)], seen=pods, states=[]), 80)
     assert text.splitlines()[1:8] == [
         "  broken: ContainerNotRunning  pod-0, pod-1, pod-2 and 6 more pods (a, b)",
         "    container main is not running: CrashLoopBackOff: back-off 0s restarting",
@@ -104,13 +105,7 @@ def test_equal_problems_of_many_pods_and_probes_are_one_paragraph() -> None:
         "       kubectl logs pod-0 -n default -c main --previous",
         "  POD    PROBE  STATE    SINCE  LAST  NODE    MARKS  MESSAGE",
     ]
-    assert text.splitlines()[8].split() == [
-        "pod-0",
-        "a",
-        "Pending",
-        "node-1",
-        "ContainerNotRunning",
-    ]
+    assert " ".join(text.splitlines()[8].split()) == "pod-0 a Pending node-1 ContainerNotRunning"
 
 
 def test_limit_of_problems_counts_causes() -> None:
@@ -118,10 +113,8 @@ def test_limit_of_problems_counts_causes() -> None:
         probe_wire(f"p{n}", container=f"missing-{n}", condition=f"example.com/{n}")
         for n in range(10)
     ]
-    there = snapshot(
-        markers=[marker(probes=probes)], pods=[healthy_pod("a"), healthy_pod("b")], states=[]
-    )
-    text = status_text(there)
+    pods = [healthy_pod("a"), healthy_pod("b")]
+    text = status_text(snapshot(markers=[marker(probes=probes)], pods=pods, states=[]))
     assert text.count("broken: ContainerNotFound  a, b (p") == 8
     assert "and 2 more: -o json shows all of them" in text
 
@@ -133,21 +126,23 @@ def test_commands_of_a_remedy_survive_copying(width: int) -> None:
     lines = list(status_lines(view, Terminal(width), wide=False))
     at = next(number for number, line in enumerate(lines) if line.startswith("    -> check"))
     commands = [each for each in lines[at:] if each.startswith("       kubectl ")]
-    assert [len(each.split()) for each in commands] == [5, 6], (
-        "each on a line of its own, and whole"
-    )
+    assert [len(each.split()) for each in commands] == [5, 6], "each on a line of its own"
     assert max(map(cells, lines[: at + 2])) <= width
     watched = screen_text(view, Terminal(width, 40), wide=False).splitlines()
     assert max(map(cells, watched)) <= width
 
 
+PAUSED = {"kruise-probe.io/paused": "true"}
+OF_WATCHED: list[Json] = [{}, {"annotations": PAUSED}, {"probes": [probe_wire(container="no")]}]
+
+
 def watched(pods: int = 12) -> StatusView:
-    """A healthy marker, and one whose pods are broken."""
-    pods_of = {name: {"app": name} for name in ("healthy", "zebra")}
+    """A healthy marker, a paused one, and one whose pods are broken."""
+    pods_of = {name: {"app": name} for name in ("healthy", "idle", "zebra")}
     there = snapshot(
         markers=[
-            marker(name=name, selector={"matchLabels": labels}, probes=[probe_wire(container=c)])
-            for (name, labels), c in zip(pods_of.items(), ("main", "missing"), strict=True)
+            marker(name=name, selector={"matchLabels": labels}, **more)
+            for (name, labels), more in zip(pods_of.items(), OF_WATCHED, strict=True)
         ],
         pods=[
             healthy_pod(f"{name}-{number}", labels=labels)
@@ -159,18 +154,29 @@ def watched(pods: int = 12) -> StatusView:
     return status_view(there, there.markers, [])
 
 
-def test_watch_shows_problems_first_and_healthy_markers_on_one_line() -> None:
-    lines = screen_text(watched(), Terminal(80, 24), wide=False).splitlines()
-    assert lines[0].endswith("Z  2 markers, 24 pods: 12 succeeded, 0 failed, 12 unknown")
+@cases(
+    "height shown_pods paused",
+    enough=(40, 12, "  waiting: ProbePaused"),
+    too_low_for_pods=(16, 0, "  waiting: ProbePaused"),
+    too_low_for_all_remedies=(9, 0, "waiting: default/idle  ProbePaused"),
+)
+def test_watch_shows_problems_first_and_healthy_markers_on_one_line(
+    height: int, shown_pods: int, paused: str
+) -> None:
+    lines = screen_text(watched(), Terminal(80, height), wide=False).splitlines()
+    assert lines[0].endswith("Z  3 markers, 36 pods: 24 succeeded, 0 failed, 12 unknown")
     assert lines[2].startswith("default/zebra  app=zebra  12 pods")
     assert lines[3].startswith("  broken: ContainerNotFound  zebra-0, zebra-1, zebra-2 and 9")
-    assert lines[-1].startswith("default/healthy  app=healthy  12 pods: 12 succeeded")
+    assert sum(each.startswith("  zebra-") for each in lines) == shown_pods
+    assert lines.index(paused) > lines.index("    -> correct containerName in the marker")
+    assert lines[-1].startswith("default/healthy  ")
 
 
 def test_watch_says_how_many_lines_are_below_the_screen() -> None:
-    lines = screen_text(watched(40), Terminal(60, 15), wide=False).splitlines()
-    assert len(lines) == 15
-    assert any(each.startswith("  broken: ") for each in lines[:8])
+    old = msgspec.structs.replace(watched(40), notes=["not current"])
+    lines = screen_text(old, Terminal(60, 6), wide=False).splitlines()
+    assert (len(lines), lines[2]) == (6, "note: not current")
+    assert lines[4].startswith("broken: default/zebra  ContainerNotFound")
     assert lines[-1].endswith("more lines: enlarge the terminal, or name one marker")
 
 
@@ -274,27 +280,28 @@ def test_explanation_of_a_paused_probe_has_its_last_result_and_marks() -> None:
     probe = probe_wire(policies=[policy_wire("Succeeded", {"example.com/idle": "yes"})])
     pod = healthy_pod(
         labels={"app": "web", "example.com/idle": "yes"},
-        annotations={"kruise-probe.io/paused": "true"},
+        annotations=PAUSED,
         conditions=[condition_wire("example.com/healthy", "True", message="0 players")],
     )
     there = snapshot(markers=[marker(probes=[probe])], pods=[pod], states=[])
-    text = explanation_text(there)
-    assert "last result  Succeeded: 0 players; idle=yes" in text
+    assert "last result  Succeeded: 0 players; idle=yes" in explanation_text(there)
+    fresh = snapshot(markers=[marker(annotations=PAUSED)], pods=[healthy_pod(conditions=[])])
+    assert status_text(fresh).endswith("node-1         ProbePaused")
 
 
 def test_pods_with_problems_come_first_and_others_in_natural_order() -> None:
-    pods = [healthy_pod(each) for each in ("game-10", "game-2", "game-1")]
+    starting = [container_wire(startup_probe=True)]
+    pods = [healthy_pod(each, containers=starting) for each in ("game-10", "game-2", "game-1")]
     pods.append(healthy_pod("game-9", containers=[container_wire("other")]))
-    there = snapshot(pods=pods)
-    text = status_text(there)
+    text = status_text(snapshot(pods=pods))
     rows = [each.split()[0] for each in text.splitlines() if each.startswith("  game-")]
     assert rows == ["game-9", "game-1", "game-2", "game-10"]
+    assert text.index("broken: ContainerNotFound") < text.index("waiting: ContainerNotStarted")
 
 
 def test_result_from_before_an_edit_is_marked_in_the_table() -> None:
     states = [state_wire(message="fine", probe_hash="0" * 16)]
-    there = snapshot(states=states)
-    text = status_text(there)
+    text = status_text(snapshot(states=states))
     assert "(before the last edit) fine" in text
 
 
@@ -343,6 +350,10 @@ def test_attempts_fit_the_terminal_and_lose_nothing(width: int) -> None:
     assert max(map(cells, text.splitlines())) <= width
     assert f"message [2J{words}" in " ".join(text.split())
     assert "\x1b" not in text
+    copied = ["kubectl describe pod web-0 -n default", "kubectl logs web-0 -n default --previous"]
+    message = f"ContainerNotRunning: no; find out why: {'; '.join(copied)}"
+    lines = list(attempt_lines(attempts("web#idle", message=message), Terminal(width)))
+    assert [each.strip() for each in lines[-2:]] == copied
 
 
 def test_marker_without_probes_has_no_tables() -> None:

@@ -65,9 +65,8 @@ def with_policies(*policies: Json) -> Json:
 
 def pod_with(*containers: Json, state: Json | None = None, **more: Any) -> SeenPod:
     states = {"main": state} if state else None
-    return seen_pod(
-        pod_wire("web-0", containers=list(containers) or None, **more), containers=states
-    )
+    wire = pod_wire("web-0", containers=list(containers) or None, **more)
+    return seen_pod(wire, containers=states)
 
 
 def test_probe_is_the_one_that_the_manager_sends_to_the_node() -> None:
@@ -149,10 +148,8 @@ def test_marks_are_those_that_the_manager_writes(
     (attempt,) = view(marker, pod=pod, state=ProbeState(state), message=message).attempts
     condition = {"Succeeded": "True", "Failed": "False"}.get(state, "Unknown")
     assert (attempt.labels, attempt.annotations) == (labels, annotations)
-    assert (attempt.pod_condition_type, attempt.condition_status) == (
-        "example.com/healthy",
-        condition,
-    )
+    written = (attempt.pod_condition_type, attempt.condition_status)
+    assert written == ("example.com/healthy", condition)
 
 
 def test_probe_that_could_not_run_from_here_has_no_marks_and_no_note_on_its_values() -> None:
@@ -168,7 +165,8 @@ def test_probe_that_could_not_run_from_here_has_no_marks_and_no_note_on_its_valu
 @cases(
     "state message note",
     no_value=(ProbeState.SUCCEEDED, "starting", "label players is removed: "),
-    no_program=(ProbeState.FAILED, "sh: pgrep: not found", "usually exit code 127: "),
+    no_program=(ProbeState.FAILED, "sh: pgrep: not found", "the container has no such program"),
+    no_start=(ProbeState.UNKNOWN, "ExecImpossible: exec format error", "begin the script with"),
 )
 def test_try_has_notes_on_values_and_programs_that_are_missing(
     state: ProbeState, message: str, note: str

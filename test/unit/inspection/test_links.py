@@ -201,10 +201,8 @@ def test_markers_of_other_namespaces_are_listed_if_they_would_select_the_pod() -
     ]
     decoded = [MARKERS.decode(msgspec.json.encode(each)) for each in others]
 
-    assert explanation(built, built.pods[0], [], others=decoded).other_namespaces == [
-        "a/same-labels",
-        "b/same-labels",
-    ]
+    found = explanation(built, built.pods[0], [], others=decoded)
+    assert found.other_namespaces == ["a/same-labels", "b/same-labels"]
     assert explanation(selected, selected.pods[0], [], others=decoded).other_namespaces == []
     assert view_of(markers=[marker(), *others[:2]]).not_matching == []
 

@@ -101,13 +101,12 @@ def test_pause_annotation_without_effect_is_a_note(value: str, noted: bool) -> N
     annotations = {"kruise-probe.io/paused": value}
     markers = [marker(annotations=annotations)]
     there = snapshot(markers=markers, pods=[healthy_pod(annotations=annotations)])
-    expected = [
+    note = (
         "only the value true of the annotation kruise-probe.io/paused pauses probes; "
         "other values without effect: PodProbeMarker default/web; pod default/web-0"
-    ]
-    expected = expected if noted else []
-    assert status_view(there, there.markers, []).notes == expected
-    assert explanation(there, there.pods[0], []).notes == expected
+    )
+    assert status_view(there, there.markers, []).notes == [note] * noted
+    assert explanation(there, there.pods[0], []).notes == [note] * noted
 
 
 def test_many_pause_annotations_without_effect_are_one_short_note() -> None:
