@@ -94,8 +94,8 @@ def split_hint(command: Sequence[str]) -> str:
     words = command[0].split() if len(command) == 1 else []
     if len(words) < 2 or _is_path_with_spaces(words):
         return ""
-    listed = ", ".join(map(json.dumps, words))
-    return f"split the command into its words: [{listed}], or run it in a shell: [sh, -c, ...]"
+    listed = json.dumps(words, ensure_ascii=False)
+    return f"split the command into its words: {listed}, or run it in a shell: [sh, -c, ...]"
 
 
 def _is_path_with_spaces(words: Sequence[str]) -> bool:

@@ -28,8 +28,8 @@ OLD = "2026-01-01T00:00:00.000000Z"
 EXPIRED, RENEWED = "2026-01-01T00:01:00.000000Z", "2026-01-01T00:01:20.000000Z"
 LARGEST: Json = {"periodSeconds": 2**31 - 1, "failureThreshold": 2**31 - 1}
 EARLY = {"states": [], "now": datetime(2026, 1, 1, 0, 0, 15, tzinfo=UTC)}
-SPACED: Json = {"exec": {"command": ["cat /ready"]}}
-SPLIT = 'split the command into its words: ["cat", "/ready"]'
+SPACED: Json = {"exec": {"command": ["cat /就绪"]}}
+SPLIT = 'split the command into its words: ["cat", "/就绪"]'
 ALL_KINDS = ("nodes", "nodepodprobes", "leases")
 PROTOCOL = {"kruise.io/podprobe": json.dumps([probe_wire()])}
 VIRTUAL: Json = {"node": node_wire(labels={"type": "virtual-kubelet"}), "renewed": None}
@@ -371,8 +371,8 @@ def test_failed_command_that_cannot_work_has_its_cause(
 
 @cases(
     "command there hinted",
-    exec_impossible=(["cat /ready"], unknown("ExecImpossible: no"), True),
-    no_result_yet=(["cat /ready"], EARLY, True),
+    exec_impossible=(["cat /就绪"], unknown("ExecImpossible: no"), True),
+    no_result_yet=(["cat /就绪"], EARLY, True),
     two_words=(["cat", "/r y"], EARLY, False),
     no_space=(["/ready"], EARLY, False),
     no_command=([], EARLY, False),
