@@ -1,6 +1,6 @@
 """What hack/docs does before and after Zensical builds the site.
 
-`prepare CHECKOUT VERSION` writes the metadata of each page and the address of this version into a copy of the checkout.
+`prepare CHECKOUT VERSION` writes the metadata and the tabs of each page, and the address of this version, into a copy of the checkout.
 `finish FOLDER` writes versions.json, index.html and 404.html of a folder with all versions.
 """
 
@@ -12,6 +12,8 @@ import sys
 from pathlib import Path
 
 DESCRIPTION_LETTERS = 160
+ALTERNATIVES = re.compile(r"(?:^```sh\n.+\n```\n\n){2,}", re.M)
+"""Commands of one line with nothing between them."""
 
 
 def prepare(checkout: Path, version: str) -> None:
@@ -23,11 +25,19 @@ def prepare(checkout: Path, version: str) -> None:
         if page.is_relative_to(docs / "zh"):
             metadata["language"] = "zh"
         lines = "".join(f"{key}: {json.dumps(metadata[key])}\n" for key in metadata)
-        page.write_text(f"---\n{lines}---\n{text}")
+        page.write_text(f"---\n{lines}---\n{ALTERNATIVES.sub(tabs, text)}")
     configuration = checkout / "zensical.toml"
     text = configuration.read_text()
     configuration.write_text(
         re.sub(r'^(site_url = ".*/)"$', rf'\g<1>{version}/"', text, flags=re.M)
+    )
+
+
+def tabs(found: re.Match[str]) -> str:
+    """Show commands of which one is enough as tabs with the names of their programs."""
+    return "".join(
+        f'=== "{command.split()[0]}"\n\n    ```sh\n    {command}\n    ```\n\n'
+        for command in re.findall(r"```sh\n(.+)\n", found[0])
     )
 
 
