@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 DESCRIPTION_LETTERS = 160
+GITHUB = "https://github.com/kruise-probe/kruise-probe/blob/main/docs/"
 ALTERNATIVES = re.compile(r"(?:^```sh\n.+\n```\n\n){2,}", re.M)
 """Commands of one line with nothing between them."""
 
@@ -20,7 +21,8 @@ def prepare(checkout: Path, version: str) -> None:
     """Write the front matter that GitHub would show as a table, so the pages themselves have none."""
     docs = checkout / "docs"
     for page in docs.rglob("*.md"):
-        text = page.read_text()
+        # The chart's README has absolute addresses, as registries show it too.
+        text = page.read_text().replace(GITHUB, "")
         metadata = {"description": describe(text)}
         if page.is_relative_to(docs / "zh"):
             metadata["language"] = "zh"
