@@ -43,11 +43,11 @@ NARROW_CELLS = """
   .filter(each => each.innerText.length > 20 && each.getBoundingClientRect().width < 90 && each.getBoundingClientRect().height > 150)
   .map(each => each.innerText.slice(0, 60))
 """
-# No cell and no table hides its end. On a desktop no diagram does either, whose end a reader would see only by scrolling.
+# No cell, no table and no entry of the contents hides its end. On a desktop no diagram does either.
 CUT = f"""
-[...document.querySelectorAll("article :is(td, th, .md-typeset__scrollwrap), article pre:not(:has(.gp)) code")]
+[...document.querySelectorAll("article :is(td, th, .md-typeset__scrollwrap, pre:not(:has(.gp)) code), .md-ellipsis")]
   .filter(each => each.scrollWidth > each.clientWidth + 1)
-  .filter(each => each.matches("td, th, div") || innerWidth >= {DESKTOP} && /[─│┌▶]/.test(each.innerText))
+  .filter(each => !each.matches("code") || innerWidth >= {DESKTOP} && /[─│┌▶]/.test(each.innerText))
   .map(each => each.innerText.slice(0, 60))
 """
 # The search is an application of its own, below a shadow root.
