@@ -1,7 +1,7 @@
 """What hack/docs does before and after Zensical builds the site.
 
 `prepare CHECKOUT VERSION` writes the metadata and the tabs of each page, and the address of this version, into a copy of the checkout.
-`finish FOLDER` writes versions.json, index.html and 404.html of a folder with all versions.
+`finish FOLDER` writes versions.json, index.html and 404.html of a folder with all versions, and the languages of each search.
 """
 
 import html
@@ -66,6 +66,10 @@ def finish(folder: Path) -> None:
         f'<!doctype html><meta charset="utf-8"><title>kruise-probe</title>'
         f'<meta http-equiv="refresh" content="0; url={newest}/index.html"><a href="{newest}/index.html">kruise-probe</a>\n'
     )
+    # With this language the search finds a Chinese word within a sentence, not only at its beginning.
+    for name in versions:
+        index = folder / name / "search.json"
+        index.write_text(index.read_text().replace('"lang":["en"]', '"lang":["en","zh"]', 1))
     # GitHub Pages shows this file for every address that does not exist.
     shutil.copy(folder / versions[0] / "404.html", folder / "404.html")
 

@@ -165,7 +165,7 @@ async def test_the_start_page_links_to_what_readers_look_for(site: Site, start: 
 @cases(
     "start word found",
     english=("index", "ProbeDaemonStale", "reasons"),
-    chinese=("zh/index", "卸载", "install"),
+    chinese=("zh/index", "仪表盘", "install"),
 )
 async def test_the_search_finds_a_page_by_a_word_in_it(
     site: Site, start: str, word: str, found: str
