@@ -1,7 +1,7 @@
 """What hack/docs does before and after Zensical builds the site.
 
-`prepare CHECKOUT VERSION` writes the metadata of each page and the address of this version into a copy of the checkout.
-`finish FOLDER` writes versions.json, index.html and 404.html of a folder with all versions.
+`prepare CHECKOUT VERSION` writes the metadata and the tabs of each page, and the address of this version, into a copy of the checkout.
+`finish FOLDER` writes versions.json, index.html and 404.html of a folder with all versions, and the languages of each search.
 """
 
 import html
@@ -12,22 +12,34 @@ import sys
 from pathlib import Path
 
 DESCRIPTION_LETTERS = 160
+GITHUB = "https://github.com/kruise-probe/kruise-probe/blob/main/docs/"
+ALTERNATIVES = re.compile(r"(?:^```sh\n.+\n```\n\n){2,}", re.M)
+"""Commands of one line with nothing between them."""
 
 
 def prepare(checkout: Path, version: str) -> None:
     """Write the front matter that GitHub would show as a table, so the pages themselves have none."""
     docs = checkout / "docs"
     for page in docs.rglob("*.md"):
-        text = page.read_text()
+        # The chart's README has absolute addresses, as registries show it too.
+        text = page.read_text().replace(GITHUB, "")
         metadata = {"description": describe(text)}
         if page.is_relative_to(docs / "zh"):
             metadata["language"] = "zh"
         lines = "".join(f"{key}: {json.dumps(metadata[key])}\n" for key in metadata)
-        page.write_text(f"---\n{lines}---\n{text}")
+        page.write_text(f"---\n{lines}---\n{ALTERNATIVES.sub(tabs, text)}")
     configuration = checkout / "zensical.toml"
     text = configuration.read_text()
     configuration.write_text(
         re.sub(r'^(site_url = ".*/)"$', rf'\g<1>{version}/"', text, flags=re.M)
+    )
+
+
+def tabs(found: re.Match[str]) -> str:
+    """Show commands of which one is enough as tabs with the names of their programs."""
+    return "".join(
+        f'=== "{command.split()[0]}"\n\n    ```sh\n    {command}\n    ```\n\n'
+        for command in re.findall(r"```sh\n(.+)\n", found[0])
     )
 
 
@@ -54,6 +66,10 @@ def finish(folder: Path) -> None:
         f'<!doctype html><meta charset="utf-8"><title>kruise-probe</title>'
         f'<meta http-equiv="refresh" content="0; url={newest}/index.html"><a href="{newest}/index.html">kruise-probe</a>\n'
     )
+    # With this language the search finds a Chinese word within a sentence, not only at its beginning.
+    for name in versions:
+        index = folder / name / "search.json"
+        index.write_text(index.read_text().replace('"lang":["en"]', '"lang":["en","zh"]', 1))
     # GitHub Pages shows this file for every address that does not exist.
     shutil.copy(folder / versions[0] / "404.html", folder / "404.html")
 
