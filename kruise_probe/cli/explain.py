@@ -39,8 +39,11 @@ def explain(flags: ExplainFlags) -> None:
     kruise-probe explain -l app=game             all pods with this label
     kruise-probe explain -n games game-0 -o json
 
-    It names the first broken link and what to do. Reads only. The exit code is 0 even if a link is broken; -o json has it
-    as firstBroken.
+    It names the first broken link, its reason in parentheses, and what to do. Reads only. The exit code is 0 even if a
+    link is broken; -o json has it as firstBroken. All reasons:
+
+    \b
+    https://github.com/kruise-probe/kruise-probe/blob/main/docs/reasons.md
     """
     if bool(flags.pods) == bool(flags.selector):
         raise click.UsageError("name pods, or select them with -l")

@@ -85,7 +85,10 @@ def status(flags: StatusFlags) -> int:
     NODE     node of the pod; narrow terminals show neither LAST nor NODE
     MESSAGE  output of the probe, or why it failed
 
-    Reads only. The exit code is 0 even if a marker has problems; -o json lists them.
+    Reads only. The exit code is 0 even if a marker has problems; -o json lists them. All reasons:
+
+    \b
+    https://github.com/kruise-probe/kruise-probe/blob/main/docs/reasons.md
     """
     if flags.all_namespaces and (flags.namespace or flags.markers):
         raise click.UsageError("-A excludes -n and names of markers")
