@@ -192,9 +192,8 @@ class NodePodProbeEvents(_Events):
         ours, now = self._state.namespace, asyncio.get_running_loop().time()
         for key, changed in change.pods.items():
             if not ours or key.namespace == ours:
-                self._state.limits.record_change(
-                    key, ResultsChange(changed.kind, changed.edited, now)
-                )
+                seen_at = now if changed.kind > PodResultChange.MESSAGE else None
+                self._state.limits.record_change(key, changed._replace(seen_at=seen_at))
                 self._queues.pods.add(key, Priority.HIGH)
         markers = self._state.matching.markers
         self._queues.enqueue_status_of(filter(None, map(markers.get, change.markers)))

@@ -212,7 +212,8 @@ class ResultsChange(NamedTuple):
 
     Attributes:
         edited: the probes with the first result of another handler.
-        seen_at: the loop time of the first change, once it is recorded; None for one by a serverless provider.
+        seen_at: the loop time of the first new state or result, once it is recorded; None without one, or for one by a
+            serverless provider.
     """
 
     kind: PodResultChange

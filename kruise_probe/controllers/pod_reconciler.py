@@ -102,11 +102,11 @@ class PodReconciler:
             del self._state.writing[key]
         now = time()
         self._limits.drop_pending(key, covered)
+        if covered is not None and covered.seen_at is not None:
+            _result_to_condition.observe(now - covered.seen_at)
         self._limits.record_write(key, cause, probes=probes, now=now)
         if cause in (WriteCause.LABEL, WriteCause.MESSAGE):
             self._report_labels(pod, written, changes, claims)
-        elif covered is not None and covered.seen_at is not None:
-            _result_to_condition.observe(now - covered.seen_at)
         if failure is not None:
             raise failure
         self._finish(pod, ended)

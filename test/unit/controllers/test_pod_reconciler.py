@@ -140,12 +140,13 @@ async def test_the_time_from_result_to_condition_is_observed_once_per_change(api
 
 async def test_the_delay_of_messages_is_no_time_from_result_to_condition(api: Scene) -> None:
     async with api.running(state_wire()):
-        measured = counted(f"{LATENCY}_count")
+        measured, seconds = counted(f"{LATENCY}_count"), counted(f"{LATENCY}_sum")
         for number in range(5):
-            await api.report(state_wire(message=f"m{number}"), seconds=0.1)
-        await settle(20)
-        assert api.conditions()[C]["message"] == "m4"
+            await api.report(state_wire(message=f"m{number}"), seconds=1)
         assert measured() == 0
+        await api.report(FAILED)
+        assert measured() == 1
+        assert seconds() == pytest.approx(LATENCY_SECONDS, abs=1e-6)
 
 
 async def test_a_retry_of_a_new_state_has_no_limit_of_writes(api: Scene) -> None:
