@@ -231,7 +231,7 @@ async def _one_size(nodes: int, pods: int) -> Row:
             await each.wait_for_sync()
         row["list_cpu_s"] = round(time.process_time() - cpu, 2)
         row["list_us_per_pod"] = round((time.process_time() - cpu) / pods * 1e6, 1)
-        tasks += [group.create_task(each.run()) for each in manager.controllers]
+        tasks.append(group.create_task(manager.lead()))
         await _until(lambda: client.writes.get("nodepodprobes", 0) >= nodes)
         row["planned_wall_s"] = round(time.perf_counter() - wall, 2)
         await _quiet()

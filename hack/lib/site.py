@@ -22,7 +22,7 @@ def prepare(checkout: Path, version: str) -> None:
     docs = checkout / "docs"
     for page in docs.rglob("*.md"):
         # The chart's README has absolute addresses, as registries show it too.
-        text = page.read_text().replace(GITHUB, "")
+        text = page.read_text().replace(f"]({GITHUB}", "](")
         metadata = {"description": describe(text)}
         if page.is_relative_to(docs / "zh"):
             metadata["language"] = "zh"

@@ -85,6 +85,9 @@ def _parted(message: str) -> tuple[str, str]:
     problem, mark, hint = message.partition(" Did you mean ")
     if mark:
         return problem.removesuffix("."), f"did you mean {hint}"
+    problem, mark, script = message.partition("; write ")  # a script may have more of them
+    if mark:
+        return problem, f"write {script}"
     problem, _, remedy = message.rpartition("; ")
     return (problem, remedy) if problem else (message, "")
 

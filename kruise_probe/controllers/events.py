@@ -89,9 +89,6 @@ class MarkerEvents(_Events):
             self._enqueue_pods(marker, self._state.matching.pods_of(marker))
 
     def on_update(self, old: PodProbeMarker, new: PodProbeMarker) -> None:
-        if old is new:  # a resync
-            self._queues.enqueue_marker_status(new.key, resynced=True)
-            return
         if (
             old.spec == new.spec
             and old.paused == new.paused

@@ -162,9 +162,9 @@ class Queues:
         if name:
             self._enqueue(self.nodes, name, GATHER_SECONDS, resynced)
 
-    def enqueue_marker_status(self, key: NamespacedName, *, resynced: bool = False) -> None:
+    def enqueue_marker_status(self, key: NamespacedName) -> None:
         """Enqueue a status update, after the pause since the last one."""
-        self._enqueue(self.markers, key, self.status_pause_left(key), resynced)
+        self.markers.add_after(key, self.status_pause_left(key))
 
     def enqueue_status_of(self, markers: Iterable[CompiledMarker]) -> None:
         """Enqueue status updates. Markers being deleted are enqueued at once: the finalizer may be removed now."""
@@ -191,10 +191,10 @@ class Queues:
         """Enqueue a key after `seconds`; a key of a resync at LOW priority, in its place of RESYNC_KEYS_PER_SECOND."""
         if not resynced:
             queue.add_after(key, seconds)
-            return
-        now = asyncio.get_running_loop().time()
-        self._next_resynced_at = max(self._next_resynced_at, now) + 1.0 / RESYNC_KEYS_PER_SECOND
-        queue.add_after(key, self._next_resynced_at - now, Priority.LOW)
+        elif queue.is_open and key not in queue:
+            now = asyncio.get_running_loop().time()
+            self._next_resynced_at = max(self._next_resynced_at, now) + 1.0 / RESYNC_KEYS_PER_SECOND
+            queue.add_after(key, self._next_resynced_at - now, Priority.LOW)
 
 
 class State:

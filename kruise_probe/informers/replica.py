@@ -218,9 +218,10 @@ class Replica(Indexer[T]):
             self.own_writes.add(key)
             self._put(key, stored, obj)
 
-    def resync(self, obj: T) -> None:
-        """Call the handlers with `obj` again if it is still the stored object."""
-        if self._objects.get(obj.key) is obj:
+    def resync(self, key: NamespacedName) -> None:
+        """Call the handlers with the stored object again; ignore a key without one."""
+        obj = self._objects.get(key)
+        if obj is not None:
             self._updated(obj, obj)
 
     def _updated(self, old: T, new: T) -> None:

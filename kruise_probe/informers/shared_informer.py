@@ -73,7 +73,7 @@ class SharedInformer(Reflector[T]):
     async def resync(self) -> None:
         """Call the handlers with every stored object, as an update without a change."""
         for number, obj in enumerate(self.lister.list(), start=1):
-            self._replica.resync(obj)
+            self._replica.resync(obj.key)
             if number % RESYNC_SLICE == 0:
                 await asyncio.sleep(0)
 

@@ -36,11 +36,12 @@ FAILURES: Final = {
     r"^\S*sh: .*/\S*: not found$": (  # of dash and busybox, also if only the interpreter is missing
         "the container has no such file, or no interpreter of the name in its first line; CRLF line ends make that name wrong"
     ),
-    r"^\S*sh: .*not found$|executable file .*not found|: stat \S+: no such file|^exit code 127$": (
+    r"^\S*sh: .*not found$|executable file .*not found|\bexec: \S+: stat .*: no such file|^exit code 127$": (
         "the container has no such program: correct its name, or add it to the image"
     ),
-    r"^\S*sh: (?!.*can(?:not|'t) (?:create|open)).*(?:Permission denied|cannot execute.*)$|^exit code 126$|\bexec\S*: .*ermission denied": (
-        "the file is not executable in the container: make it executable with chmod +x"
+    r"^\S*sh: (?!.*can(?:not|'t) (?:create|open)).*(?:Permission denied|cannot execute.*)$|^exit code 126$|\bexec: \S+: permission denied|\bopen executable: Permission denied": (
+        "the container's user may not run this file, or not open it for a redirection: make it executable with chmod +x, "
+        "or correct its owner"
     ),
 }
 """By a pattern in messages of runc, crun, CRI-O, dash, busybox, bash and env: why a command failed, and what to do.

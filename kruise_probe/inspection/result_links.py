@@ -1,5 +1,6 @@
 """The links from the daemon to the marks on the pod, one function for each. Pure."""
 
+import re
 from datetime import timedelta
 from typing import Final
 
@@ -67,7 +68,7 @@ def result_link(context: ProbeContext) -> Link:
             return waiting("result", reason, text)
         hint = not_started_note(probe, result.state, rest) if reason == "ExecImpossible" else ""
         return broken("result", reason, text, hint, **context.names)
-    if EXEC_STUCK in (result.message or ""):
+    if re.match(rf"command timed out after .* \({EXEC_STUCK}: ", result.message or ""):
         text = text.partition("; make it faster")[0].replace(f" ({EXEC_STUCK}: ", "; ")
         return broken("result", EXEC_STUCK, text)
     if note := not_started_note(probe, result.state, result.message or ""):

@@ -36,7 +36,7 @@ def marker_link(context: ProbeContext) -> Link:
     if marker.deleting:
         finalizers = ", ".join(context.source.metadata.finalizers or ())
         text = f"PodProbeMarker {marker.key} is being deleted; finalizers that block it: {finalizers or 'none'}"
-        return broken("marker", deletion_reason(context.source), text, **context.names)
+        return waiting("marker", deletion_reason(context.source), text, **context.names)
     if context.claim is None and context.left_out is not TOO_MANY_MARKERS:
         errors = "; ".join(str(each) for each in marker.errors) or "its name is not unique"
         return broken("marker", "InvalidSpec", f"the probe is invalid and ignored: {errors}")

@@ -146,7 +146,12 @@ def _readiness_gate(
     if condition is None and (marker := elsewhere.get(gate)):
         why = why_not(marker.selector, pod.labels)
         text = f"{gate} {status}: only PodProbeMarker {marker.key.name} writes it, but does not select the pod: {why}"
-        return broken(name, "GateUnwritten", text, "correct its selector, or the labels of the pod")
+        return broken(
+            name,
+            "GateUnwritten",
+            text,
+            "correct the labels of the pod, or create another marker, because a selector cannot be changed",
+        )
     if condition is None and (hint := did_you_mean(gate, writers)):
         return broken(name, "GateUnwritten", f"{gate} {status}, and no probe writes it.{hint}")
     return waiting(name, "GateOfOthers", f"{text}; the pod is not Ready until this gate is True")

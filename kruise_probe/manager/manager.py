@@ -3,7 +3,7 @@
 Start order, with reasons:
 
 1. Services and informers, until these have synced: a reconcile on a partial cache would remove what it does not see.
-2. Leader election: a standby has warm caches and takes over at once.
+2. Leader election: a standby has warm caches.
 3. Controllers: only the leader writes. A resync then gives them every object; until then their queues take no keys.
 
 The stop order is the reverse. Leader election releases the Lease when all controllers have ended.
@@ -157,7 +157,9 @@ class Manager:
             for each in self.controllers:
                 group.create_task(_guard(each))
             await asyncio.sleep(0)  # The controllers have begun: their queues are open.
-            for informer in reversed(self.informers):
+            for informer in reversed(
+                self.informers
+            ):  # Later ones decide on objects of earlier ones.
                 await informer.resync()
 
 

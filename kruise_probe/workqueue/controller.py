@@ -6,8 +6,8 @@ be called at any time, any number of times, but never twice at once for one key.
 after the server's Retry-After if that is longer.
 
 Source: controller-runtime pkg/controller, pkg/internal/controller/controller.go (reconcileHandler), pkg/reconcile.
-Differs: a controller does not own its sources. The manager starts and syncs the informers first, and their
-event handlers fill the queue. Workers yield to the event loop between keys. There is no TerminalError.
+Differs: a controller does not own its sources. The manager starts and syncs the informers first. Their
+event handlers fill the queue once the controller runs. Workers yield to the event loop between keys. There is no TerminalError.
 """
 
 import asyncio
@@ -80,7 +80,6 @@ class Controller(Generic[K]):
             "starting workers",
             controller=self.name,
             workers=self._workers,
-            keys_waiting=len(self._queue),
         )
         self._metrics.max_concurrent.set(self._workers)
         self._queue.is_open = True

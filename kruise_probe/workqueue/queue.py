@@ -49,7 +49,7 @@ OVERDUE_SECONDS: Final = 10.0
 
 
 class Priority(IntEnum):
-    """LOW: initial lists and resyncs. NORMAL: edits. HIGH: state transitions of a probe."""
+    """LOW: resyncs. NORMAL: edits. HIGH: state transitions of a probe."""
 
     LOW = 0
     NORMAL = 1
@@ -182,6 +182,10 @@ class WorkQueue(Generic[K]):
         self._delayed: dict[K, tuple[asyncio.TimerHandle, Priority]] = {}
         self._tokens: asyncio.Queue[None] = asyncio.Queue()
         """Has one token for each ready key, so a getter waits until there is a key."""
+
+    def __contains__(self, key: K) -> bool:
+        """Whether `key` needs processing, now or after a delay."""
+        return key in self.dirty or key in self._delayed
 
     def __len__(self) -> int:
         """Number of ready keys, without delayed keys and keys being processed."""

@@ -100,7 +100,7 @@ def _known_error(error: BaseException) -> BaseException | None:
 
 async def _show(running: Playground, changes: ChangeLog) -> None:
     console = Console()
-    if console.is_terminal and not console.is_dumb_terminal:
+    if sys.stdout.isatty() and not console.is_dumb_terminal:
         await show_live(running, changes, console)
     else:
         await show_lines(running, changes, _print_line)

@@ -102,15 +102,19 @@ def test_finding_on_a_terminal_has_the_line_with_carets(name: str, lines: list[s
     assert [each.rstrip() for each in drawn[: len(lines)]] == lines
 
 
+SCRIPT = 'write the whole as one script: ["a; b"]'
+
+
 @pytest.mark.parametrize("letters", ["x", "游", "\x1b\x1b\u0301"])
 def test_carets_are_below_the_place_in_a_long_line(letters: str) -> None:
     text = f'{{"a": "{letters * 500}", "perodSeconds": 5, "b": "{letters * 500}"}}'
-    found = Finding("a.json", Position(1, text.index('"perod') + 1), "", Rule.UNKNOWN_FIELD, "no")
+    found = Finding("a.json", Position(1, text.index('"perod') + 1), "", Rule.UNKNOWN_FIELD, f"no; {SCRIPT}")
 
-    *_, source, carets = lint.frame(found, [text], Terminal(60)).strip().splitlines()
+    *_, source, carets, remedy = lint.frame(found, [text], Terminal(60)).strip().splitlines()
 
     before, name, after = source.partition('"perodSeconds"')
     assert max(map(cells, (source, carets))) <= 60
+    assert remedy == f"  = help: {SCRIPT}"
     assert "\x1b" not in source
     assert (before.count("…"), after.count("…")) == (1, 1)
     assert (carets.index("^"), carets.count("^")) == (cells(before), len(name))

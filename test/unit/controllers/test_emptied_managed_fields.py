@@ -34,6 +34,7 @@ def api(api: Scene) -> Scene:
     return api
 
 
+@cases("follows", leader=0, standby=10)
 @cases(
     "end",
     marker_deleted=lambda api: api.remove(MARKERS, "web"),
@@ -41,9 +42,9 @@ def api(api: Scene) -> Scene:
     no_longer_selected=lambda api: api.edit(PODS, "web-0", {"metadata": {"labels": {"app": "x"}}}),
 )
 async def test_marks_that_nobody_owns_are_removed_when_the_intent_ends(
-    api: Scene, end: Callable[[Scene], None]
+    api: Scene, end: Callable[[Scene], None], follows: int
 ) -> None:
-    async with api.running():
+    async with api.running(follows_seconds=follows):
         end(api)
         await settle(15)
     assert api.marks() == ({"own": "true"}, {}, {"c/users"})

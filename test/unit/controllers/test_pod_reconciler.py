@@ -175,16 +175,19 @@ def edit_command(api: Scene, *others: Json) -> str:
 FIRST = state_wire(probed="2026-01-01T00:00:01Z", probe_hash=HASH)
 
 
-async def test_the_first_result_of_an_edited_probe_writes_the_condition_once(api: Scene) -> None:
+@cases("follows writes second", leader=(0, {"Pod/status": 1}, 9), standby=(11, {}, 1))
+async def test_the_first_result_of_an_edited_probe_writes_the_condition_once(
+    api: Scene, follows: int, writes: Json, second: int
+) -> None:
     await api.run(FIRST)
     before = len(api.writes)
-    async with api.running():
+    async with api.running(follows_seconds=follows):
         edited = edit_command(api)
         await settle()
         for each in (9, 10, 11):
             await api.report(state_wire(probed=f"2026-01-01T00:00:{each:02}Z", probe_hash=edited))
-    assert api.count("Pod", since=before) == {"Pod/status": 1}
-    assert api.conditions()[C]["lastProbeTime"] == "2026-01-01T00:00:09Z"
+    assert api.count("Pod", since=before) == writes
+    assert api.conditions()[C]["lastProbeTime"] == f"2026-01-01T00:00:0{second}Z"
 
 
 async def test_an_edited_probe_is_written_after_a_failure_and_a_result_of_another(

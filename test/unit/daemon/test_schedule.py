@@ -13,8 +13,6 @@ from kruise_probe.daemon.schedule import (
     ticks_missed,
 )
 
-PHASE_STEP_SECONDS = 0.05
-
 starts = st.builds(
     StartTime,
     wall_seconds=st.floats(1.6e9, 2.2e9),

@@ -66,9 +66,11 @@ async def test_a_resync_of_many_objects_yields_to_the_event_loop() -> None:
         informer.add_event_handler(recorder)
         recorder.calls.clear()
         await asyncio.sleep(10 - asyncio.get_running_loop().time())
+        source.put(thing("1023"))
         seen = []
-        while len(recorder.calls) < 1024:
+        while "resync 1022" not in recorder.calls:
             seen.append(len(recorder.calls))
             await asyncio.sleep(0)
     assert len(set(seen)) >= 3
+    assert "resync 1023" in recorder.calls, "as the object is when its turn comes"
     assert asyncio.get_running_loop().time() == 10, "a yield takes no time"
