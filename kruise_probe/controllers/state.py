@@ -150,7 +150,7 @@ class Queues:
         self.daemons: Final[WorkQueue[str]] = WorkQueue(name="daemons")
         for queue in (self.pods, self.nodes, self.markers, self.daemons):
             queue.is_open = False
-        self._next_resynced_at = -math.inf
+        self._next_at = -math.inf
         self._status_not_before: dict[NamespacedName, float] = {}
 
     def enqueue_pod(self, key: NamespacedName, *, resynced: bool = False) -> None:
@@ -193,8 +193,8 @@ class Queues:
             queue.add_after(key, seconds)
         elif queue.is_open and key not in queue:
             now = asyncio.get_running_loop().time()
-            self._next_resynced_at = max(self._next_resynced_at, now) + 1.0 / RESYNC_KEYS_PER_SECOND
-            queue.add_after(key, self._next_resynced_at - now, Priority.LOW)
+            self._next_at = max(self._next_at, now) + 1.0 / RESYNC_KEYS_PER_SECOND
+            queue.add_after(key, self._next_at - now, Priority.LOW)
 
 
 class State:

@@ -1,19 +1,9 @@
 """One playground per module, one namespace per test."""
 
 from collections.abc import AsyncIterator
-from pathlib import Path
 
-import pytest
 import pytest_asyncio
 from support.playground import ControlledPlayground, PlaygroundNamespace, new_namespace
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A playground lives as long as its module, so its loop must, too."""
-    here = Path(__file__).parent
-    for item in items:
-        if here in item.path.parents and item.get_closest_marker("asyncio"):
-            item.add_marker(pytest.mark.asyncio(loop_scope="module"), append=False)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

@@ -1,22 +1,13 @@
 """One playground for all tests of this folder, and one namespace for each test."""
 
 from collections.abc import AsyncIterator
-from pathlib import Path
 
-import pytest
 import pytest_asyncio
 from integration.usage_namespace import UsageNamespace
 from support.playground import ControlledPlayground, new_namespace
 
 from kruise_probe.api.names import SYSTEM_NAMESPACE
 from kruise_probe.cli.reading import Following, Reader
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    here = Path(__file__).parent
-    for item in items:
-        if here in item.path.parents and item.get_closest_marker("asyncio"):
-            item.add_marker(pytest.mark.asyncio(loop_scope="session"), append=False)
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
