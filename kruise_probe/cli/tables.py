@@ -3,7 +3,8 @@
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from itertools import chain
+from functools import lru_cache
+from itertools import chain, pairwise
 from typing import Final
 
 import msgspec
@@ -12,7 +13,7 @@ from kruise_probe.api.times import age, parse_time
 from kruise_probe.cli.terminal import Cell, Terminal
 from kruise_probe.inspection.attempts import AttemptsView
 from kruise_probe.inspection.explanation import ExplanationView, TraceView
-from kruise_probe.inspection.link import Link, LinkState
+from kruise_probe.inspection.link import Link, LinkState, remedy_of
 from kruise_probe.inspection.views import (
     PENDING,
     CountsView,
@@ -42,9 +43,14 @@ _ARROW: Final = Cell("-> ", "remedy")
 _COMMAND: Final = re.compile("[:;] (?=kubectl |kruise-probe )")
 
 
-def _remedy(text: str, terminal: Terminal, indent: str, lead: Cell = _ARROW) -> Iterator[str]:
-    """A remedy. Each command at its end is a line that can be copied; --watch wraps it, because its screen cannot scroll."""
-    prose, *commands = _COMMAND.split(text)
+def _remedy(
+    text: str, terminal: Terminal, indent: str, lead: Cell = _ARROW, most: int = 99
+) -> Iterator[str]:
+    """A remedy. Each of the last commands, at most `most`, is a line that can be copied; --watch wraps it, because its screen
+    cannot scroll.
+    """
+    ends = [*(each.start() for each in _COMMAND.finditer(text)), len(text)][-1 - most :]
+    prose, commands = text[: ends[0]], [text[a + 2 : b] for a, b in pairwise(ends)]
     if prose:
         yield from terminal.paragraph(lead, f"{prose}:" if commands else prose, indent)
     copied = terminal if terminal.height else terminal._replace(width=0)
@@ -56,7 +62,8 @@ def screen_text(view: StatusView, terminal: Terminal, *, wide: bool) -> str:
     """What `--watch` draws: a header, and markers with problems first, broken ones before waiting ones.
 
     If there is not enough room for everything, only pods with problems are listed, so a marker without problems has one
-    line. If that is too much too, no pods are listed, and the problems of the last markers have one line each.
+    line. If the problems do not fit either, no pods are listed, and the problems of the last markers have one line each.
+    What is below the screen is counted.
     """
     ordered = sorted(view.markers, key=_urgency)
     counts = [(0, 0, 0, 0), *(msgspec.structs.astuple(each.counts) for each in ordered)]
@@ -65,19 +72,21 @@ def screen_text(view: StatusView, terminal: Terminal, *, wide: bool) -> str:
     lines = [*terminal.paragraph(Cell(""), header), *_notes(view.notes, terminal), ""]
     top = len(lines)
     brief = [list(_brief_lines(each, terminal)) for each in ordered]
-    without_pods = [msgspec.structs.replace(each, pods=[]) for each in ordered]
     every = len(ordered)
     most = min(every, terminal.height // 3)  # a problem has three lines or more
+    without_pods = [msgspec.structs.replace(each, pods=[]) for each in ordered[:most]]
     forms = [(ordered, every), (list(map(_reduced, ordered)), every)]
     forms += ((without_pods, count) for count in range(most, -1, -1))
+    healthy = sum(not each.problems for each in ordered)
+    last = terminal.height - 1
     for markers, count in forms:
         shown = msgspec.structs.replace(view, markers=markers[:count], notes=[])
         lines[top:] = status_lines(shown, terminal, wide=wide and markers is ordered)
         lines += chain(*brief[count:])
-        if len(lines) <= terminal.height:
-            return "\n".join(lines)
-    last = terminal.height - 1
-    lines[last:] = [f"… {len(lines) - last} more lines: enlarge the terminal, or name one marker"]
+        if len(lines) - max(1, healthy * (markers is not ordered)) <= last:
+            break
+    if (more := len(lines) - last) > 1:
+        lines[last:] = [f"… {more} more lines: enlarge the terminal, or name one marker"]
     return "\n".join(lines)
 
 
@@ -162,7 +171,8 @@ def _pod_table(
     rows = []
     for pod in sorted(marker.pods, key=lambda pod: pod.name not in broken):
         for index, result in enumerate(pod.results):
-            of_all = reasons.get(("", ""), "") if result.state == PENDING else ""
+            waits = result.state == PENDING and pod.phase == "Running"
+            of_all = reasons.get(("", ""), "") if waits else ""
             why = reasons.get((pod.name, result.probe)) or reasons.get((pod.name, ""), of_all)
             rows.append(
                 {
@@ -218,11 +228,13 @@ def _problem_lines(problems: Sequence[ProblemView], terminal: Terminal) -> Itera
 
 _VARYING: Final = re.compile(r"\b[0-9][0-9a-z.]*s\b")
 """Durations, which differ between pods with the same problem."""
+_WORD: Final = re.compile(r"[\w.-]+")
 
 
+@lru_cache(maxsize=16384)
 def _cause(problem: ProblemView) -> str:
     text = _VARYING.sub("", problem.message)
-    return re.sub(rf"(?<![\w.-]){re.escape(problem.pod)}(?![\w.-])", "", text)
+    return _WORD.sub(lambda word: "" if word[0] == problem.pod else word[0], text)
 
 
 def _concerned(group: Iterable[ProblemView]) -> str:
@@ -250,8 +262,10 @@ def attempt_lines(view: AttemptsView, terminal: Terminal) -> Iterator[str]:
         yield f"  {terminal.paint(name, 'strong')}  {terminal.paint(each.state, each.state)}{time}"
         condition = {each.pod_condition_type: each.condition_status}
         pairs = _pairs(condition if each.condition_status else {}, each.labels, each.annotations)
-        for title, text in (("marks", ", ".join(pairs)), ("message", each.message)):
-            yield from _remedy(text, terminal, "    ", Cell(f"{title:<7}  "))
+        reason = each.message.partition(":")[0] if each.state == "Unknown" else ""
+        ours = len(_COMMAND.findall(remedy_of(reason)))  # others may be text of the pod
+        for title, text, most in (("marks", ", ".join(pairs), 0), ("message", each.message, ours)):
+            yield from _remedy(text, terminal, "    ", Cell(f"{title:<7}  "), most)
 
 
 def explanation_lines(view: ExplanationView, terminal: Terminal, *, wide: bool) -> Iterator[str]:

@@ -19,7 +19,7 @@ _STYLES: Final = {
     "ok": "32", "broken": "1;31", "waiting": "33", "note": "33",
     "strong": "1", "heading": "1;2", "remedy": "36", "frame": "1;94",
 }  # fmt: skip
-_CONTROLS: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]+")
+_CONTROLS: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]+")
 
 
 def printable(text: str) -> str:
@@ -40,8 +40,8 @@ def _cells(character: str) -> int:
 
 def _head(text: str, width: int) -> str:
     """As many characters as fit, at least one."""
-    end = 1
-    while end < len(text) and cells(text[: end + 1]) <= width:
+    end, room = 1, width - cells(text[:1])
+    while end < len(text) and (room := room - _cells(text[end])) >= 0:
         end += 1
     return text[:end]
 

@@ -30,7 +30,7 @@ from kruise_probe.inspection.attempts import (
     blocking_text,
     not_run,
 )
-from kruise_probe.inspection.link import ProbeContext
+from kruise_probe.inspection.link import ProbeContext, in_kubectl
 from kruise_probe.inspection.selectors import why_not
 from kruise_probe.inspection.snapshot import SEEN_PODS, SeenPod, Snapshot
 from kruise_probe.inspection.traces import contexts_of
@@ -152,7 +152,7 @@ def _chosen(name: str | None, snapshot: Snapshot, pod: SeenPod) -> Sequence[Comp
     selecting = snapshot.matching.markers_of(pod)
     if not name and not selecting:
         raise FatalError(
-            f"no PodProbeMarker selects pod {pod.key}; see: kruise-probe explain {pod.key.name}"
+            f"no PodProbeMarker selects pod {pod.key}; see: kruise-probe explain {in_kubectl(pod.key)}"
         )
     if not name:
         return selecting
@@ -172,13 +172,12 @@ async def _run_all(
     places = asyncio.Semaphore(MAX_CONCURRENT)
 
     async def one(context: ProbeContext) -> TrialResult:
-        pod = context.pod
         if link := blocking_link(context):
             return not_run(blocking_text(link))
-        entry = context.planned(frozenset(each.name for each in pod.containers))
-        target = Target(pod_ip=pod.ip, container_id=context.probe.container_name)
+        entry = context.planned(frozenset(each.name for each in context.pod.containers))
+        target = Target(pod_ip=context.pod.ip, container_id=context.probe.container_name)
         async with places:
-            return await run_probe(client, pod.key, entry, target)
+            return await run_probe(client, context.pod.key, entry, target)
 
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(one(each)) for each in contexts]

@@ -74,10 +74,8 @@ class _Tunnel:
     @property
     def errno(self) -> int:
         """The error of the connection in the pod; 0 if there is none."""
-        if isinstance(self.failure, ForwardRefused):
-            text = str(self.failure)
-            return next((code for words, code in _ERRNOS.items() if words in text), 0)
-        return 0
+        text = str(self.failure) if isinstance(self.failure, ForwardRefused) else ""
+        return next((code for words, code in _ERRNOS.items() if words in text), 0)
 
     def check(self) -> None:
         """Raise ForwardFailed if the port-forward failed, unless it reports an error of the connection."""

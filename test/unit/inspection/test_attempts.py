@@ -16,6 +16,7 @@ from kruise_probe.inspection.attempts import (
     attempts_view,
     blocking_link,
     blocking_text,
+    not_run,
 )
 from kruise_probe.inspection.link import Link, ProbeContext
 from kruise_probe.inspection.snapshot import SeenPod, Snapshot
@@ -45,16 +46,12 @@ def entries(*markers: Json, pod: SeenPod | None = None) -> list[ContainerProbe |
     ]
 
 
-def view(
-    *markers: Json,
-    pod: SeenPod | None = None,
-    state: ProbeState = ProbeState.SUCCEEDED,
-    message: str = "said",
-    ran: bool = True,
-) -> AttemptsView:
+SAID = TrialResult(ProbeState.SUCCEEDED, "said")
+
+
+def view(*markers: Json, pod: SeenPod | None = None, result: TrialResult = SAID) -> AttemptsView:
     """The view after each probe had this result."""
     there, seen = cluster(*markers, pod=pod)
-    result = TrialResult(state, message, ran=ran)
     results = [(each, result) for each in contexts(*markers, pod=pod)]
     return attempts_view(there, seen, results, ["a note"])
 
@@ -145,7 +142,7 @@ def test_marks_are_those_that_the_manager_writes(
 ) -> None:
     pod = pod_with(labels={"app": "web", "busy": "true"})
     marker = with_policies(*policies)
-    (attempt,) = view(marker, pod=pod, state=ProbeState(state), message=message).attempts
+    (attempt,) = view(marker, pod=pod, result=TrialResult(ProbeState(state), message)).attempts
     condition = {"Succeeded": "True", "Failed": "False"}.get(state, "Unknown")
     assert (attempt.labels, attempt.annotations) == (labels, annotations)
     written = (attempt.pod_condition_type, attempt.condition_status)
@@ -155,7 +152,7 @@ def test_marks_are_those_that_the_manager_writes(
 def test_probe_that_could_not_run_from_here_has_no_marks_and_no_note_on_its_values() -> None:
     """The daemon may still have a result, with a message of its own."""
     policy = policy_wire("Unknown", {"a": "b"}, from_message=[{"label": "n", "regex": "[0-9]+"}])
-    found = view(with_policies(policy), state=ProbeState.UNKNOWN, message="Forbidden", ran=False)
+    found = view(with_policies(policy), result=not_run("Forbidden"))
     (attempt,) = found.attempts
     assert (attempt.state, attempt.message) == ("Unknown", "Forbidden")
     assert (attempt.pod_condition_type, attempt.labels, attempt.annotations) == ("", {}, {})
@@ -171,8 +168,7 @@ def test_probe_that_could_not_run_from_here_has_no_marks_and_no_note_on_its_valu
 def test_try_has_notes_on_values_and_programs_that_are_missing(
     state: ProbeState, message: str, note: str
 ) -> None:
-    found = view(with_policies(PLAYERS), state=state, message=message)
-    first, second = found.notes
+    first, second = view(with_policies(PLAYERS), result=TrialResult(state, message)).notes
     assert (first, second.startswith(f"web#healthy: {note}")) == ("a note", True)
 
 
@@ -189,8 +185,7 @@ def test_paused_probe_is_tried_with_a_note_and_without_marks(
     of_marker: Json | None, of_pod: Json | None, what: str
 ) -> None:
     found = view(marker_wire(annotations=of_marker), pod=pod_with(annotations=of_pod))
-    assert found.notes[1].startswith(f"{what} has the annotation")
-    assert len(found.notes) == 2
+    assert [each.partition(" has the annotation")[0] for each in found.notes] == ["a note", what]
     assert found.attempts[0].pod_condition_type == ""
 
 

@@ -24,7 +24,7 @@ from kruise_probe.daemon.cri.runtime import ExecResult
 from kruise_probe.daemon.probers import prober_for
 from kruise_probe.daemon.probers.exec import probe_result
 from kruise_probe.daemon.probers.prober import Target
-from kruise_probe.inspection.attempts import TrialResult
+from kruise_probe.inspection.attempts import TrialResult, not_run
 from kruise_probe.inspection.trials import forwarder_to, run_probe
 
 pytestmark = pytest.mark.sockets
@@ -52,6 +52,14 @@ async def direct(probe: Probe) -> tuple[ProbeState, str]:
     prober = prober_for(entry_of(probe), commands=Unused(), user_agent="kruise-probe/1")
     result = await prober.run(POD)
     return ProbeState.SUCCEEDED if result.succeeded else ProbeState.FAILED, result.message
+
+
+async def compared(probe: Probe, *, port: int = 0) -> TrialResult:
+    """The attempt of `run`, which equals the daemon's."""
+    expected = await direct(probe)
+    found = await run(probe, port=port)
+    assert (found.state, found.message) == expected
+    return found
 
 
 class Unused:
@@ -92,10 +100,7 @@ def redirected(request: str) -> bytes:
 )
 async def test_forwarded_attempt_equals_that_of_the_daemon(script: Any, action: Json) -> None:
     async with serving(script) as server:
-        probe = at(server.port, action, timeoutSeconds=5)
-        expected = await direct(probe)
-        found = await run(probe, port=server.port)
-    assert (found.state, found.message) == expected
+        await compared(at(server.port, action, timeoutSeconds=5), port=server.port)
 
 
 async def without_tls(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -111,35 +116,26 @@ async def closing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) ->
 @pytest.mark.parametrize("action", [https, grpc_tls])
 async def test_failed_handshake_equals_that_of_the_daemon(action: Json, serve: Any) -> None:
     async with listening(serve) as port:
-        probe = at(port, action, timeoutSeconds=5)
-        expected = await direct(probe)
-        found = await run(probe, port=port)
-    assert (found.state, found.message) == expected
+        await compared(at(port, action, timeoutSeconds=5), port=port)
 
 
 @pytest.mark.parametrize("action", [http, https, tcp, grpc, grpc_tls])
 async def test_refused_connection_equals_that_of_the_daemon(action: Json) -> None:
     with closed_port() as port:
-        probe = at(port, action, timeoutSeconds=5)
-        found = await run(probe)
-        assert found.state == ProbeState.FAILED
-        assert (found.state, found.message) == await direct(probe)
+        found = await compared(at(port, action, timeoutSeconds=5))
+    assert found.state == ProbeState.FAILED
 
 
 async def test_forwarded_tls_equals_that_of_the_daemon(tmp_path: Path) -> None:
     async with serving(answering(OK), tls=self_signed(tmp_path)) as server:
-        probe = at(server.port, https, timeoutSeconds=5)
-        found = await run(probe, port=server.port)
-        assert (found.state, found.message) == await direct(probe)
+        found = await compared(at(server.port, https, timeoutSeconds=5), port=server.port)
     assert found.message == "fine"
 
 
 @pytest.mark.parametrize("action", [http, grpc])
 async def test_silent_server_is_failure_at_the_timeout(action: Json) -> None:
     async with serving(silent()) as server:
-        probe = at(server.port, action, timeoutSeconds=1)
-        found = await run(probe, port=server.port)
-        assert (found.state, found.message) == await direct(probe)
+        found = await compared(at(server.port, action, timeoutSeconds=1), port=server.port)
     assert found.duration_seconds is not None
     assert 1 <= found.duration_seconds < PATIENCE_SECONDS
 
@@ -190,21 +186,18 @@ async def test_command_without_an_exit_code_has_the_reason_of_the_daemon(
     [(exec_of("check"), "exec"), (at(80, tcp), "portforward"), (at(80, http), "portforward")],
 )  # fmt: skip
 async def test_missing_permission_is_unknown_and_says_which(probe: Probe, resource: str) -> None:
-    refusals = {resource: (403, status(403, "Forbidden", f"mary cannot get pods/{resource}"))}
+    denied = f"mary cannot get pods/{resource}"
+    refusals = {resource: (403, status(403, "Forbidden", denied))}
     found = await run(probe, refusals=refusals)
-    assert found.state == ProbeState.UNKNOWN
-    assert found.message == (
-        f"Forbidden: mary cannot get pods/{resource}; it needs get and create on pods/{resource}"
-    )
+    assert found == not_run(f"Forbidden: {denied}; it needs get and create on pods/{resource}")
 
 
 async def test_api_server_without_streams_is_named() -> None:
     text = "the server could not find the requested resource"
     found = await run(exec_of("check"), refusals={"exec": (404, status(404, "NotFound", text))})
-    assert found.message == (
+    assert found == not_run(
         "StreamNotServed: this API server has no pods/exec; use one with real nodes, not the playground"
     )
-    assert not found.ran
 
 
 async def test_forwarder_that_ends_at_once_closes_its_sockets() -> None:
