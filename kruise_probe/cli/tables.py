@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
-from itertools import chain, pairwise
+from itertools import chain
 from typing import Final
 
 import msgspec
@@ -13,7 +13,7 @@ from kruise_probe.api.times import age, parse_time
 from kruise_probe.cli.terminal import Cell, Terminal
 from kruise_probe.inspection.attempts import AttemptsView
 from kruise_probe.inspection.explanation import ExplanationView, TraceView
-from kruise_probe.inspection.link import Link, LinkState, remedy_of
+from kruise_probe.inspection.link import Link, LinkState
 from kruise_probe.inspection.views import (
     PENDING,
     CountsView,
@@ -43,19 +43,14 @@ _ARROW: Final = Cell("-> ", "remedy")
 _COMMAND: Final = re.compile("[:;] (?=kubectl |kruise-probe )")
 
 
-def _remedy(
-    text: str, terminal: Terminal, indent: str, lead: Cell = _ARROW, most: int = 99
-) -> Iterator[str]:
-    """A remedy. Each of the last commands, at most `most`, is a line that can be copied; --watch wraps it, because its screen
-    cannot scroll.
-    """
-    ends = [*(each.start() for each in _COMMAND.finditer(text)), len(text)][-1 - most :]
-    prose, commands = text[: ends[0]], [text[a + 2 : b] for a, b in pairwise(ends)]
+def _remedy(text: str, terminal: Terminal, indent: str) -> Iterator[str]:
+    """A remedy. Each command at its end is a line that can be copied; --watch wraps it, because its screen cannot scroll."""
+    prose, *commands = _COMMAND.split(text)
     if prose:
-        yield from terminal.paragraph(lead, f"{prose}:" if commands else prose, indent)
+        yield from terminal.paragraph(_ARROW, f"{prose}:" if commands else prose, indent)
     copied = terminal if terminal.height else terminal._replace(width=0)
     for command in commands:
-        yield from copied.paragraph(Cell(" " * len(lead.text)), command, indent)
+        yield from copied.paragraph(Cell(" " * len(_ARROW.text)), command, indent)
 
 
 def screen_text(view: StatusView, terminal: Terminal, *, wide: bool) -> str:
@@ -262,10 +257,10 @@ def attempt_lines(view: AttemptsView, terminal: Terminal) -> Iterator[str]:
         yield f"  {terminal.paint(name, 'strong')}  {terminal.paint(each.state, each.state)}{time}"
         condition = {each.pod_condition_type: each.condition_status}
         pairs = _pairs(condition if each.condition_status else {}, each.labels, each.annotations)
-        reason = each.message.partition(":")[0] if each.state == "Unknown" else ""
-        ours = len(_COMMAND.findall(remedy_of(reason)))  # others may be text of the pod
-        for title, text, most in (("marks", ", ".join(pairs), 0), ("message", each.message, ours)):
-            yield from _remedy(text, terminal, "    ", Cell(f"{title:<7}  "), most)
+        for title, text in (("marks", ", ".join(pairs)), ("message", each.message)):
+            if text:
+                yield from terminal.paragraph(Cell(f"{title:<7}  "), text, "    ")
+        yield from _remedy(each.remedy, terminal, " " * 13)
 
 
 def explanation_lines(view: ExplanationView, terminal: Terminal, *, wide: bool) -> Iterator[str]:

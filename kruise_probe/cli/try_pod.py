@@ -27,7 +27,6 @@ from kruise_probe.inspection.attempts import (
     TrialResult,
     attempts_view,
     blocking_link,
-    blocking_text,
     not_run,
 )
 from kruise_probe.inspection.link import ProbeContext, in_kubectl
@@ -173,7 +172,7 @@ async def _run_all(
 
     async def one(context: ProbeContext) -> TrialResult:
         if link := blocking_link(context):
-            return not_run(blocking_text(link))
+            return not_run(f"{link.reason}: {link.text}", link.remedy)
         entry = context.planned(frozenset(each.name for each in context.pod.containers))
         target = Target(pod_ip=context.pod.ip, container_id=context.probe.container_name)
         async with places:

@@ -247,9 +247,5 @@ def _probe_bytes(probe: ContainerProbe, sizes: dict[int, int]) -> int:
     """Size in spec and status. `sizes` is a cache by identity, as pods of one template share their probes."""
     size = sizes.get(id(probe))
     if size is None:
-        size = sizes[id(probe)] = stored_bytes(probe) + 1 + STATE_BYTES + _name_bytes(probe)
+        size = sizes[id(probe)] = stored_bytes(probe) + 1 + STATE_BYTES + stored_bytes(probe.name)
     return size
-
-
-def _name_bytes(probe: ContainerProbe) -> int:
-    return stored_bytes(probe.name)

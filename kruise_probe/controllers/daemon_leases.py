@@ -114,11 +114,10 @@ class DaemonLeases:
     def observe(self, node: str, lease: Lease, now: datetime) -> None:
         """Record a Lease. Nothing is decided here, but if it has expired, the node is undecided at once."""
         renewal = observed_renewal(lease, self.renewals.get(node), now)
-        if renewal is None:
-            return
-        self.renewals[node] = renewal
-        if renewal.expires_at <= now:
-            self.doubted.setdefault(node, Verdict.UNDECIDED)
+        if renewal is not None:
+            self.renewals[node] = renewal
+            if renewal.expires_at <= now:
+                self.doubted.setdefault(node, Verdict.UNDECIDED)
 
     def decide(self, node: str, verdict: Verdict) -> bool:
         """Record the verdict; return whether it changed."""

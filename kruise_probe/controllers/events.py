@@ -32,16 +32,12 @@ class PodEvents(_Events):
 
     def on_add(self, obj: Pod, is_initial: bool) -> None:
         self._state.index_pod(None, obj)
-        markers = self._state.matching.markers_of(obj)
-        if markers or obj.owned is not NOTHING_OWNED or obj.key in self._state.ended:
-            self._queues.enqueue_pod(obj.key, resynced=is_initial)
-        if markers:
-            self._queues.enqueue_node(obj.node, resynced=is_initial)
-            self._queues.enqueue_status_of(markers)
+        if not is_initial:
+            self._enqueue(obj)
 
     def on_update(self, old: Pod, new: Pod) -> None:
         if old is new:  # a resync
-            return self.on_add(new, is_initial=True)
+            return self._enqueue(new, resynced=True)
         self._state.index_pod(old, new)
         before = self._state.matching.markers_of(old)
         after = before if old.labels == new.labels else self._state.matching.markers_of(new)
@@ -65,6 +61,14 @@ class PodEvents(_Events):
         self._queues.enqueue_node(last_known.node)
         self._queues.enqueue_status_of(self._state.matching.markers_of(last_known))
         self._enqueue_deleting(last_known)
+
+    def _enqueue(self, pod: Pod, *, resynced: bool = False) -> None:
+        markers = self._state.matching.markers_of(pod)
+        if markers or pod.owned is not NOTHING_OWNED or pod.key in self._state.ended:
+            self._queues.enqueue_pod(pod.key, resynced=resynced)
+        if markers:
+            self._queues.enqueue_node(pod.node, resynced=resynced)
+            self._queues.enqueue_status_of(markers)
 
     def _enqueue_deleting(self, pod: Pod) -> None:
         """Enqueue what the finalizers of markers being deleted wait for: the marks of a pod may be gone now."""
@@ -96,7 +100,7 @@ class MarkerEvents(_Events):
             and old.metadata.generation == new.metadata.generation
         ):
             if new.key not in self._state.markers.own_writes:
-                self._queues.enqueue_marker_status(new.key)
+                self._queues.enqueue_status_of([self._state.matching.markers[new.key]])
             return
         before, after = self._state.index_marker(new)
         self._queues.markers.add(new.key)

@@ -156,8 +156,7 @@ class NodeReconciler:
         for reason in LEFT_OUT_REASONS:
             count = sum(spec.left_out.get(reason, 0) for spec in self._state.specs.values())
             _probes_left_out.labels(reason).set(count)
-        for marker in markers:
-            self._queues.enqueue_marker_status(marker)
+        self._queues.enqueue_status_of(filter(None, map(self._state.matching.markers.get, markers)))
         altered = before.is_altered != after.is_altered
         for pod in self._state.pods_on(name):
             if altered or before.no_room.get(pod.uid) != after.no_room.get(pod.uid):

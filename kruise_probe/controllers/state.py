@@ -162,12 +162,8 @@ class Queues:
         if name:
             self._enqueue(self.nodes, name, GATHER_SECONDS, resynced)
 
-    def enqueue_marker_status(self, key: NamespacedName) -> None:
-        """Enqueue a status update, after the pause since the last one."""
-        self.markers.add_after(key, self.status_pause_left(key))
-
     def enqueue_status_of(self, markers: Iterable[CompiledMarker]) -> None:
-        """Enqueue status updates. Markers being deleted are enqueued at once: the finalizer may be removed now."""
+        """Enqueue status updates after their pause; of markers being deleted at once: the finalizer may be removed now."""
         for marker in markers:
             pause = 0.0 if marker.deleting else self.status_pause_left(marker.key)
             self.markers.add_after(marker.key, pause)

@@ -15,7 +15,7 @@ from kruise_probe.api.v1alpha1 import ContainerProbeState, ProbeState
 from kruise_probe.controllers.marking import CONDITION_STATUS, values_of
 from kruise_probe.inspection.commands import handler_text
 from kruise_probe.inspection.link import Link, LinkState, ProbeContext, broken, paused_text
-from kruise_probe.inspection.result_links import invalid_values, not_started_note
+from kruise_probe.inspection.result_links import NOTHING_LISTENS, invalid_values, not_started_note
 from kruise_probe.inspection.snapshot import SeenPod, Snapshot
 from kruise_probe.inspection.spec_links import container_link, marker_link, pod_link, port_link
 from kruise_probe.inspection.views import JsonView, SnapshotView
@@ -34,6 +34,7 @@ class AttemptView(JsonView, frozen=True):
         duration_seconds: None for tcpSocket and for a probe that did not run.
         condition_status: True, False or Unknown; empty without `pod_condition_type`.
         labels, annotations: what the manager would write; None removes a key that the pod has.
+        remedy: what to do if the probe cannot run.
     """
 
     marker: str
@@ -47,6 +48,7 @@ class AttemptView(JsonView, frozen=True):
     condition_status: str
     labels: dict[str, str | None]
     annotations: dict[str, str | None]
+    remedy: str = ""
 
 
 class AttemptsView(SnapshotView, frozen=True, kw_only=True):
@@ -64,16 +66,18 @@ class TrialResult(NamedTuple):
     Attributes:
         duration_seconds: None if it was not measured.
         ran: False if the probe could not run from here. The daemon may still have a result, so no marks are shown.
+        remedy: what to do then.
     """
 
     state: ProbeState
     message: str
     duration_seconds: float | None = None
     ran: bool = True
+    remedy: str = ""
 
 
-def not_run(message: str) -> TrialResult:
-    return TrialResult(ProbeState.UNKNOWN, message, ran=False)
+def not_run(message: str, remedy: str = "") -> TrialResult:
+    return TrialResult(ProbeState.UNKNOWN, message, ran=False, remedy=remedy)
 
 
 def blocking_link(context: ProbeContext) -> Link | None:
@@ -87,11 +91,6 @@ def blocking_link(context: ProbeContext) -> Link | None:
         return marker_link(context)
     links = (each(context) for each in (pod_link, container_link, port_link))
     return next((each for each in links if each.state is LinkState.BROKEN), None)
-
-
-def blocking_text(link: Link) -> str:
-    remedy = f"; {link.remedy}" if link.remedy else ""
-    return f"{link.reason}: {link.text}{remedy}"
 
 
 def _attempt_view(context: ProbeContext, result: TrialResult) -> AttemptView:
@@ -122,6 +121,7 @@ def _attempt_view(context: ProbeContext, result: TrialResult) -> AttemptView:
         condition_status=CONDITION_STATUS[result.state] if condition_type else "",
         labels=labels,
         annotations=annotations,
+        remedy=result.remedy,
     )
 
 
@@ -135,7 +135,8 @@ def _notes_on(context: ProbeContext, result: TrialResult) -> list[str]:
     wanted = context.claim.wanted.get(result.state) if context.claim else None
     invalid = invalid_values(wanted, _state_of(context, result)) if wanted else []
     not_started = not_started_note(context.probe.probe, result.state, result.message)
-    return [*invalid, *filter(None, [not_started])]
+    # A port-forward connects to the loopback address, so the advice for a refused connection is false.
+    return [each for each in (*invalid, not_started) if each not in ("", NOTHING_LISTENS)]
 
 
 def attempts_view(

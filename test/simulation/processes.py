@@ -123,7 +123,7 @@ class SimulatedProcess(ABC):
                 await self._run(connection)
             except (FatalError, BaseExceptionGroup) as error:
                 self._around.log(self.name, f"ended: {error}")
-                if isinstance(error, BaseExceptionGroup) and not _fatal(error):
+                if isinstance(error, BaseExceptionGroup) and error.split(FatalError)[1]:
                     raise
             finally:
                 connection.kill()
@@ -134,10 +134,6 @@ class SimulatedProcess(ABC):
 
     @abstractmethod
     async def _run(self, connection: FaultyConnection) -> None: ...
-
-
-def _fatal(group: BaseExceptionGroup[BaseException]) -> bool:
-    return group.split(FatalError)[1] is None
 
 
 class SimulatedManager(SimulatedProcess):

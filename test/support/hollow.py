@@ -277,15 +277,12 @@ class Daemons:
         """Writes new results whenever a spec changes, until cancelled."""
         while True:
             await self._api.node_pod_probes.wait(
-                "a result is new", self._any_behind, seconds=86_400
+                "a result is new", lambda: bool(self.behind()), seconds=86_400
             )
             refused = len(self.refused)
             await self.write_changes()
             if len(self.refused) > refused:
                 await asyncio.sleep(RETRY_SECONDS)
-
-    def _any_behind(self) -> bool:
-        return bool(self.behind())
 
     async def write_without_end(self) -> None:
         """Each node writes all the time, as if its messages changed in every period."""

@@ -65,11 +65,6 @@ def sum_of(metric: str, exposition: str) -> float:
     )
 
 
-def peak_mb_of(pid: int) -> float:
-    """The most that a process ever had resident."""
-    return _status_mb(pid, "VmHWM")
-
-
 def _status_mb(pid: int, name: str) -> float:
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith(name):
@@ -110,7 +105,7 @@ class Program:
     @property
     def peak_mb(self) -> float:
         """The most that it ever had resident."""
-        return peak_mb_of(self.process.pid)
+        return _status_mb(self.process.pid, "VmHWM")
 
     def has_logged(self, text: str) -> bool:
         return text in self.log.read_text(errors="replace")

@@ -126,7 +126,7 @@ def _comparable(text: str) -> list[str]:
 )
 def test_a_chinese_page_has_the_same_commands_and_yaml(english: str, chinese: str) -> None:
     blocks_of_both = [
-        [(each.language, _without_comments(each.text)) for each in blocks_of(ROOT / name)]
+        [(each.language, re.sub(r"\s+#.*", "", each.text)) for each in blocks_of(ROOT / name)]
         for name in (english, chinese)
     ]
     assert blocks_of_both[0] == blocks_of_both[1]
@@ -153,10 +153,6 @@ def test_the_chinese_readme_names_the_same_things() -> None:
 def test_links_of_pages_beside_the_docs_lead_somewhere(page: Path) -> None:
     links = re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text())
     assert [each for each in links if not (page.parent / each).exists()] == []
-
-
-def _without_comments(text: str) -> str:
-    return re.sub(r"\s+#.*", "", text)
 
 
 async def test_the_reference_is_what_the_definitions_say(

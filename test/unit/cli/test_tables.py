@@ -351,7 +351,9 @@ def test_ages_are_short(stamp: str, text: str) -> None:
     assert age(stamp, datetime(2026, 1, 1, tzinfo=UTC)) == text
 
 
-def attempts(*names: str, message: str = "fine", state: str = "Succeeded") -> AttemptsView:
+def attempts(
+    *names: str, message: str = "fine", state: str = "Succeeded", remedy: str = ""
+) -> AttemptsView:
     """The results of `try` for the probes `<marker>#<probe>`."""
     return AttemptsView(
         version=1, time="", notes=["a note"], namespace="default", pod="web-0", node="node-1",
@@ -359,7 +361,7 @@ def attempts(*names: str, message: str = "fine", state: str = "Succeeded") -> At
             AttemptView(
                 marker=each.partition("#")[0], probe=each.partition("#")[2], container_name="main", check="exec true",
                 state=state, message=message, duration_seconds=0.123, pod_condition_type="example.com/idle",
-                condition_status="True", labels={"example.com/role": "main", "old": None}, annotations={"cost": "-5"},
+                condition_status="True", labels={"example.com/role": "main", "old": None}, annotations={"cost": "-5"}, remedy=remedy,
             )
             for each in names
         ],
@@ -374,15 +376,15 @@ def test_attempts_of_several_markers_name_the_marker() -> None:
 @pytest.mark.parametrize("width", [40, 60, 80])
 def test_attempts_fit_the_terminal_and_lose_nothing(width: int) -> None:
     of_pod = "ContainerNotRunning: Error: no; kubectl drain node-1"
-    words = f"{of_pod}; {' '.join(f'word-{number}' for number in range(100))}"
+    words = f"{of_pod} {' '.join(f'word-{number}' for number in range(100))}"
     tried = attempts("web#idle", message=f"{words}\x1b[2J")
     text = "\n".join(attempt_lines(tried, Terminal(width)))
     assert max(map(cells, text.splitlines())) <= width
     assert f"message {words} [2J" in " ".join(text.split())
     assert "\x1b" not in text
     copied = ["kubectl describe pod web-0 -n default", "kubectl logs web-0 -n default --previous"]
-    message = f"{of_pod}; find out why: {'; '.join(copied)}"
-    blocked = attempts("web#idle", message=message, state="Unknown")
+    remedy = f"find out why: {'; '.join(copied)}"
+    blocked = attempts("web#idle", message=of_pod, state="Unknown", remedy=remedy)
     lines = list(attempt_lines(blocked, Terminal(width)))
     assert [each.strip() for each in lines[-2:]] == copied
     assert of_pod in " ".join(" ".join(lines).split())

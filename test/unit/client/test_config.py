@@ -330,10 +330,6 @@ async def test_logs_of_other_threads_are_not_errors_of_the_plugin(
     assert caplog.messages == ["trouble elsewhere", "more of it"]
 
 
-def _no_service_account(tmp_path: Path) -> tuple[str | None, dict[str, str]]:
-    return None, {"HOME": str(tmp_path)}
-
-
 def _file(content: str | bytes) -> Callable[[Path], tuple[str | None, dict[str, str]]]:
     def make(tmp_path: Path) -> tuple[str | None, dict[str, str]]:
         path = tmp_path / "k"
@@ -348,7 +344,7 @@ def _config(**changes: Any) -> Callable[[Path], tuple[str | None, dict[str, str]
 
 
 ERRORS = {
-    "no-configuration": (_no_service_account, "set --kubeconfig"),
+    "no-configuration": (lambda tmp_path: (None, {"HOME": str(tmp_path)}), "set --kubeconfig"),
     "pod-without-token": (lambda tmp_path: (None, POD_ENVIRON | {"HOME": str(tmp_path)}), "automountServiceAccountToken"),
     "missing-file": (lambda tmp_path: (str(tmp_path / "no"), {}), "does not exist; correct"),
     "missing-file-of-variable": (lambda tmp_path: (None, {"KUBECONFIG": str(tmp_path / "no")}), r"\$KUBECONFIG .*no: does not exist"),

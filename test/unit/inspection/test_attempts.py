@@ -15,7 +15,6 @@ from kruise_probe.inspection.attempts import (
     TrialResult,
     attempts_view,
     blocking_link,
-    blocking_text,
     not_run,
 )
 from kruise_probe.inspection.link import Link, ProbeContext
@@ -113,7 +112,7 @@ def test_a_blocked_probe_has_the_broken_link_of_explain(
 ) -> None:
     first, *_ = entries(marker, pod=pod)
     assert isinstance(first, Link)
-    assert blocking_text(first).startswith(text)
+    assert f"{first.reason}: {first.text}; {first.remedy}".startswith(text)
 
 
 POLICIES = [
@@ -189,7 +188,9 @@ def test_paused_probe_is_tried_with_a_note_and_without_marks(
     assert found.attempts[0].pod_condition_type == ""
 
 
-def test_host_network_is_a_note() -> None:
+def test_host_network_is_a_note_and_a_refusal_by_the_loopback_address_is_none() -> None:
     wire = pod_wire("web-0")
     wire["spec"]["hostNetwork"] = True
-    assert view(marker_wire(), pod=seen_pod(wire)).notes == ["a note", HOST_NETWORK]
+    marker = marker_wire(probes=[probe_wire(handler={"tcpSocket": {"port": 80}})])
+    refused = TrialResult(ProbeState.FAILED, "connect: connection refused")
+    assert view(marker, pod=seen_pod(wire), result=refused).notes == ["a note", HOST_NETWORK]
