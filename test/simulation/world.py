@@ -151,7 +151,9 @@ class World:
         loop.note = self.note
         self.moved_clock: datetime | None = None
         self.registry = ObservedRegistry(
-            _kinds(), now=self._server_clock, random=Random(self.random.random())
+            _kinds(),
+            now=lambda: self.moved_clock or self.clock(),
+            random=Random(self.random.random()),
         )
         self.servers = ApiServers(self.registry)
         self._objects = {
@@ -183,9 +185,6 @@ class World:
 
     def clock(self) -> datetime:
         return EPOCH + timedelta(seconds=self.loop.time())
-
-    def _server_clock(self) -> datetime:
-        return self.moved_clock or self.clock()
 
     def note(self, process: str, event: str) -> None:
         self.log.append(SimulationEvent(self.loop.time(), process, event))

@@ -17,7 +17,6 @@ class FakeTransport(asyncio.Transport):
         self.buffered = b""
         self.stuck = False
         self.reading = True
-        self.eof_written = False
         self.closing = False
         self.lost = False
         protocol.connection_made(self)
@@ -50,7 +49,6 @@ class FakeTransport(asyncio.Transport):
     # What protocols use.
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        assert not self.eof_written, "written after the end"
         if self.lost:
             return
         if not self.stuck:
@@ -62,9 +60,6 @@ class FakeTransport(asyncio.Transport):
 
     def get_write_buffer_size(self) -> int:
         return len(self.buffered)
-
-    def write_eof(self) -> None:
-        self.eof_written = True
 
     def pause_reading(self) -> None:
         self.reading = False

@@ -65,6 +65,7 @@ async def test_json_has_the_marks_and_null_for_removed_ones(tmp_path: Path) -> N
         "conditionStatus": "True",
         "labels": {"idle": "true", "busy": None},
         "annotations": {"example.com/cost": "-5"},
+        "remedy": "",
     }
 
 
