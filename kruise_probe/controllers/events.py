@@ -1,8 +1,8 @@
 """Event handlers: which keys an event enqueues.
 
 Each handler first updates `State`, then enqueues every key whose reconcile the event may change. Our own write enqueues
-nothing else. Keys of a resync are enqueued at LOW priority, changed results at HIGH, and everything else at NORMAL. A queue
-takes no key before its controller runs, so a standby enqueues nothing; then the manager resyncs every object once.
+nothing else. Keys of a resync are enqueued at LOW priority, changed results at HIGH, and everything else at NORMAL. The queues
+are closed until the manager leads, so a standby enqueues nothing; then the manager resyncs every object once.
 
 Source: Kruise pkg/controller/{podprobemarker,nodepodprobe}/*_event_handler.go.
 Differs: Kruise ignores changes of labels, deletions, phases and started containers.

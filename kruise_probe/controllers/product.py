@@ -30,6 +30,7 @@ def build(manager: Manager, options: ManagerOptions) -> Informers:
     informers.node_pod_probes.add_event_handler(NodePodProbeEvents(state))
     informers.leases.add_event_handler(LeaseEvents(state))
 
+    manager.on_lead = state.queues.open
     client, recorder = manager.rest, manager.events
     nodes = NodeReconciler(state, client)
     pods = PodReconciler(state, client, recorder)

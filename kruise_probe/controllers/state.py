@@ -137,21 +137,23 @@ class PodResults(NamedTuple):
 
 
 class Queues:
-    """One queue for each controller, which opens it. Call its methods within the running loop."""
+    """One queue for each controller; closed until the manager leads. Call its methods within the running loop."""
 
     def __init__(self) -> None:
         self.pods: Final[WorkQueue[NamespacedName]] = WorkQueue(
-            name="podmarks", group_of=_namespace_of
+            name="podmarks", group_of=_namespace_of, is_open=False
         )
-        self.nodes: Final[WorkQueue[str]] = WorkQueue(name="nodepodprobe")
+        self.nodes: Final[WorkQueue[str]] = WorkQueue(name="nodepodprobe", is_open=False)
         self.markers: Final[WorkQueue[NamespacedName]] = WorkQueue(
-            name="podprobemarker", group_of=_namespace_of
+            name="podprobemarker", group_of=_namespace_of, is_open=False
         )
-        self.daemons: Final[WorkQueue[str]] = WorkQueue(name="daemons")
-        for queue in (self.pods, self.nodes, self.markers, self.daemons):
-            queue.is_open = False
+        self.daemons: Final[WorkQueue[str]] = WorkQueue(name="daemons", is_open=False)
         self._next_at = -math.inf
         self._status_not_before: dict[NamespacedName, float] = {}
+
+    def open(self) -> None:
+        for queue in (self.pods, self.nodes, self.markers, self.daemons):
+            queue.is_open = True
 
     def enqueue_pod(self, key: NamespacedName, *, resynced: bool = False) -> None:
         """Enqueue a pod. Keys of a resync are spread over time, at LOW priority."""
@@ -187,7 +189,7 @@ class Queues:
         """Enqueue a key after `seconds`; a key of a resync at LOW priority, in its place of RESYNC_KEYS_PER_SECOND."""
         if not resynced:
             queue.add_after(key, seconds)
-        elif queue.is_open and key not in queue:
+        elif queue.is_open and key not in queue.dirty and key not in queue.delayed:
             now = asyncio.get_running_loop().time()
             self._next_at = max(self._next_at, now) + 1.0 / RESYNC_KEYS_PER_SECOND
             queue.add_after(key, self._next_at - now, Priority.LOW)

@@ -4,7 +4,7 @@ Start order, with reasons:
 
 1. Services and informers, until these have synced: a reconcile on a partial cache would remove what it does not see.
 2. Leader election: a standby has warm caches.
-3. Controllers: only the leader writes. A resync then gives them every object; until then their queues take no keys.
+3. Controllers: only the leader writes. A resync gives them every object; until then their queues take no keys.
 
 The stop order is the reverse. Leader election releases the Lease when all controllers have ended.
 
@@ -63,6 +63,7 @@ class Manager:
         events: records events.
         services: run from the start, in a standby too.
         controllers: run while this process leads.
+        on_lead: called before they begin, and before the resync of every object.
     """
 
     def __init__(
@@ -104,6 +105,7 @@ class Manager:
         self.informers: Final[list[SharedInformer[Any]]] = []
         self.services: list[Runnable] = []
         self.controllers: list[Runnable] = [self.events]
+        self.on_lead: Callable[[], object] = lambda: None
         self._source = source or partial(ResourceListerWatcher, self.rest)
         self._resync_seconds = resync_seconds
         self._cache_sync_timeout_seconds = cache_sync_timeout_seconds
@@ -153,10 +155,10 @@ class Manager:
 
     async def lead(self) -> None:
         """Run the controllers, on synced caches, until cancelled."""
+        self.on_lead()
         async with asyncio.TaskGroup() as group:
             for each in self.controllers:
                 group.create_task(_guard(each))
-            await asyncio.sleep(0)  # The controllers have begun: their queues are open.
             for informer in reversed(
                 self.informers
             ):  # Later ones decide on objects of earlier ones.

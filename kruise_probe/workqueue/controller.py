@@ -7,7 +7,7 @@ after the server's Retry-After if that is longer.
 
 Source: controller-runtime pkg/controller, pkg/internal/controller/controller.go (reconcileHandler), pkg/reconcile.
 Differs: a controller does not own its sources. The manager starts and syncs the informers first. Their
-event handlers fill the queue once the controller runs. Workers yield to the event loop between keys. There is no TerminalError.
+event handlers fill the queue, which may be closed until the manager leads. Workers yield to the event loop between keys. There is no TerminalError.
 """
 
 import asyncio
@@ -82,7 +82,6 @@ class Controller(Generic[K]):
             workers=self._workers,
         )
         self._metrics.max_concurrent.set(self._workers)
-        self._queue.is_open = True
         async with asyncio.TaskGroup() as group:
             for number in range(self._workers):
                 group.create_task(self._work(), name=f"{self.name} worker {number}")

@@ -157,17 +157,18 @@ class WorkQueue(Generic[K]):
     Args:
         name: of the controller, and of the queue's metrics.
         group_of: the group of a key; among ready keys of equal priority, groups take turns, one key each.
+        is_open: adds to a closed queue are ignored, so that it does not grow while nobody takes its keys.
 
     Attributes:
-        is_open: adds to a closed queue are ignored, so that it does not grow while nobody takes its keys.
         dirty: keys that need processing, with their priority.
+        delayed: keys that will be added, with their timer and priority.
         processing: keys being processed, with the loop time at which that began.
         adds, retries, queue_duration, work_duration: the counters of the queue's metrics.
     """
 
-    def __init__(self, *, name: str, group_of: GroupOf[K] = one_group) -> None:
+    def __init__(self, name: str, group_of: GroupOf[K] = one_group, is_open: bool = True) -> None:
         self.name = name
-        self.is_open = True
+        self.is_open = is_open
         self.dirty: dict[K, Priority] = {}
         self.processing: dict[K, float] = {}
         self.adds = self.retries = 0
@@ -179,13 +180,9 @@ class WorkQueue(Generic[K]):
         )
         self._ready: PriorityFifo[K] = PriorityFifo(group_of)
         self._added_at: dict[K, float] = {}
-        self._delayed: dict[K, tuple[asyncio.TimerHandle, Priority]] = {}
+        self.delayed: dict[K, tuple[asyncio.TimerHandle, Priority]] = {}
         self._tokens: asyncio.Queue[None] = asyncio.Queue()
         """Has one token for each ready key, so a getter waits until there is a key."""
-
-    def __contains__(self, key: K) -> bool:
-        """Whether `key` needs processing, now or after a delay."""
-        return key in self.dirty or key in self._delayed
 
     def __len__(self) -> int:
         """Number of ready keys, without delayed keys and keys being processed."""
@@ -221,15 +218,15 @@ class WorkQueue(Generic[K]):
         self.retries += 1
         loop = asyncio.get_running_loop()
         ready_at = loop.time() + seconds
-        pending = self._delayed.get(key)
+        pending = self.delayed.get(key)
         if pending is not None:
             timer, pending_priority = pending
             priority = max(priority, pending_priority)
             if timer.when() <= ready_at:
-                self._delayed[key] = (timer, priority)
+                self.delayed[key] = (timer, priority)
                 return
             timer.cancel()
-        self._delayed[key] = (loop.call_at(ready_at, self._add_delayed, key), priority)
+        self.delayed[key] = (loop.call_at(ready_at, self._add_delayed, key), priority)
 
     def add_rate_limited(
         self, key: K, priority: Priority = Priority.NORMAL, *, at_least_seconds: float = 0.0
@@ -242,7 +239,7 @@ class WorkQueue(Generic[K]):
         failures = self._failures.get(key, 0)
         self._failures[key] = failures + 1
         backoff = min(MAX_DELAY_SECONDS, BASE_DELAY_SECONDS * 2.0 ** min(failures, 64))
-        wait = 0.0 if key in self._delayed else self._retries.take(loop_time())
+        wait = 0.0 if key in self.delayed else self._retries.take(loop_time())
         self.add_after(key, max(backoff, wait, at_least_seconds), priority)
 
     def forget(self, key: K) -> None:
@@ -277,5 +274,5 @@ class WorkQueue(Generic[K]):
             self._tokens.put_nowait(None)
 
     def _add_delayed(self, key: K) -> None:
-        _, priority = self._delayed.pop(key)
+        _, priority = self.delayed.pop(key)
         self.add(key, priority)

@@ -123,7 +123,7 @@ async def test_parts_start_in_order_and_stop_in_reverse_in_no_time(
     parts = Parts(elects=elects)
     async with running(parts.manager, for_seconds=10):
         assert parts.leases.holder == ("me" if elects else "")
-        assert parts.journal == ["+webhook", "+pods", "synced pods", "+nodes", "resynced pods"]
+        assert parts.journal == ["+webhook", "+pods", "synced pods", "resynced pods", "+nodes"]
     assert looptime < 10.1
     assert parts.journal[5] == "-nodes"
     assert sorted(parts.journal[6:]) == ["-pods", "-webhook"]

@@ -109,7 +109,7 @@ class WorkQueueMachine(RuleBasedStateMachine):
 
     @invariant()
     def keeps_one_delay_per_key(self) -> None:
-        assert len(self.queue._delayed) == len(self.delayed)
+        assert len(self.queue.delayed) == len(self.delayed)
 
     @invariant()
     def counts_failures(self) -> None:
