@@ -186,7 +186,7 @@ class Queues:
         self._status_not_before.pop(key, None)
 
     def _enqueue(self, queue: WorkQueue[K], key: K, seconds: float, resynced: bool) -> None:
-        """Enqueue a key after `seconds`; a key of a resync at LOW priority, in its place of RESYNC_KEYS_PER_SECOND."""
+        """Enqueue a key after `seconds`; keys of a resync at LOW priority, at most RESYNC_KEYS_PER_SECOND."""
         if not resynced:
             queue.add_after(key, seconds)
         elif queue.is_open and key not in queue.dirty and key not in queue.delayed:

@@ -66,7 +66,7 @@ class TrialResult(NamedTuple):
     Attributes:
         duration_seconds: None if it was not measured.
         ran: False if the probe could not run from here. The daemon may still have a result, so no marks are shown.
-        remedy: what to do then.
+        remedy: what to do if it could not run.
     """
 
     state: ProbeState

@@ -40,7 +40,7 @@ FAILURES: Final = {
         "the container has no such program: correct its name, or add it to the image"
     ),
     r"^\S*sh: (?!.*can(?:not|'t) (?:create|open)).*(?:Permission denied|cannot execute.*)$|^exit code 126$|\bexec: \S+: permission denied|\bopen executable: Permission denied": (
-        "the container's user may not run this file, or not open it for a redirection: make it executable with chmod +x, "
+        "the container's user may not run this file, or may not open it for a redirection: make it executable with chmod +x, "
         "or correct its owner"
     ),
 }

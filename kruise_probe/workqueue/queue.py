@@ -157,7 +157,7 @@ class WorkQueue(Generic[K]):
     Args:
         name: of the controller, and of the queue's metrics.
         group_of: the group of a key; among ready keys of equal priority, groups take turns, one key each.
-        is_open: adds to a closed queue are ignored, so that it does not grow while nobody takes its keys.
+        is_open: a closed queue ignores all keys. Otherwise it would grow while no worker takes its keys.
 
     Attributes:
         dirty: keys that need processing, with their priority.

@@ -309,7 +309,7 @@ async def test_a_standby_that_becomes_the_leader_writes_no_stale_result(api: Sce
 
 
 async def test_a_standby_queues_no_pod_and_writes_every_one_as_the_leader(api: Scene) -> None:
-    """Pods come and go for weeks while it is one. The Lease of a node was deleted, so nobody else decides on the node."""
+    """A standby may see pods come and go for weeks. The Lease is deleted, so only the resync decides on the node."""
     api.put(LEASES, lease_wire(renewed=EARLY))
     await api.run()
     async with running_manager(api, follows_seconds=100):
