@@ -53,6 +53,13 @@ class ProbeState(StrEnum):
     UNKNOWN = "Unknown"
 
 
+class WhenTerminating(StrEnum):
+    """Whether a probe runs in a terminating pod."""
+
+    KEEP = "Keep"
+    PROBE = "Probe"
+
+
 class _Wire(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=False):
     """Common options of the structs below. `gc=False` is safe: they are trees without cycles."""
 
@@ -163,7 +170,7 @@ class ContainerProbe(_Wire, frozen=True):
 
 _NO_ATTEMPT: Final = frozenset(
     {
-        *("name", "containerName", "markerPolicy", "podConditionType"),
+        *("name", "containerName", "markerPolicy", "podConditionType", "whenTerminating"),
         "initialDelaySeconds",
         "timeoutSeconds",
         "periodSeconds",
@@ -186,6 +193,9 @@ class PodContainerProbe(ContainerProbe, frozen=True):
             name are removed; with a policy for Succeeded only, the result Failed removes its keys, and the reverse.
         pod_condition_type: Pod condition type for the newest result, such as example.com/healthy: Succeeded is
             True, Failed is False.
+        when_terminating: What happens when the pod is being deleted. Keep (the default) stops the probe, and its marks
+            stay. Probe runs the probe until its container ends, and its marks follow the results. Kruise's CRD
+            prunes this field.
     """
 
     name: Annotated[
@@ -220,6 +230,7 @@ class PodContainerProbe(ContainerProbe, frozen=True):
     pod_condition_type: Annotated[str | None, Field(most=MAX_KEY, rules=CONDITION_TYPE_RULES)] = (
         None
     )
+    when_terminating: Annotated[str | None, Field(values=("", *WhenTerminating))] = None
 
     RULES: ClassVar = (
         rule(

@@ -239,6 +239,7 @@ def _good_probes() -> Iterator[Row]:
     yield from _good("probes.0.containerName", {"shortest": "c", "longest": "c" * 63})
     conditions = ("", "KruiseProbeHealthy", "inPlaceUpdateReady", LONGEST_KEY)
     yield from _good(CONDITION, {"absent": None, **_each(conditions)})
+    yield from _good("probes.0.whenTerminating", _each(("", "Keep", "Probe")))
     without = [
         {**each, "name": f"n{n}", "podConditionType": ""} for n, each in enumerate(another())
     ]
@@ -397,6 +398,7 @@ def _bad_probes() -> Iterator[Row]:
     bare = {"name": "a", "containerName": "b", "probe": EXEC}
     empty = {**bare, "podConditionType": "", "markerPolicy": []}
     yield from _bad("probes.0", {"neither-condition-nor-policy": bare, "both-are-empty": empty})
+    yield from _bad("probes.0.whenTerminating", _each(("probe", "Never")))
     yield from _bad(CONDITION, _each((*_covered(reserved.CONDITIONS), *BAD_LABEL_KEYS)))
 
 

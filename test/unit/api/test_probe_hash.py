@@ -6,7 +6,7 @@ from support.builders import entry_of
 from support.cases import cases
 
 from kruise_probe.api.core import ExecAction, GRPCAction, HTTPGetAction, Probe, TCPSocketAction
-from kruise_probe.api.v1alpha1 import ContainerProbe
+from kruise_probe.api.v1alpha1 import ContainerProbe, PodContainerProbe
 
 EXEC = ExecAction(("check",))
 
@@ -21,6 +21,12 @@ EXEC = ExecAction(("check",))
 )
 def test_result_stays_valid_when_other_fields_change(probe: Probe) -> None:
     assert entry_of(probe).hash == entry_of(Probe(exec=EXEC)).hash
+
+
+def test_options_of_a_marker_do_not_change_the_hash() -> None:
+    plain = PodContainerProbe("p", "main", Probe(exec=EXEC))
+    assert plain.hash == entry_of(Probe(exec=EXEC)).hash
+    assert msgspec.structs.replace(plain, when_terminating="Probe").hash == plain.hash
 
 
 def test_every_handler_and_every_timeout_has_its_own_hash() -> None:
