@@ -73,7 +73,7 @@ def test_prepare_starts_a_section_of_the_changelog_once(files: Path) -> None:
     release.prepare(files, "12.34.56")
 
     text = (files / "CHANGELOG.md").read_text()
-    assert re.search(r"## Unreleased\n\n## 12\.34\.56 - \d{4}-\d\d-\d\d\n\n###", text)
+    assert re.search(r"## Unreleased\n\n## 12\.34\.56 - \d{4}-\d\d-\d\d\n\n\S", text)
     assert text.count("## 12.34.56") == 1
 
 
