@@ -370,8 +370,12 @@ class NodePodProbeSpec(_Wire, frozen=True):
 class ContainerProbeState(_Wire, frozen=True):
     """The newest published result of one probe.
 
-    `container_id` and `probe_hash` are our additions (Kruise's CRD prunes them). A restarted daemon uses them to check
-    whether the result is still of the same container and the same probe.
+    `container_id`, `probe_hash` and `message_shortened` are our additions (Kruise's CRD prunes them). A restarted daemon
+    uses the first two to check whether the result is still of the same container and the same probe.
+
+    Attributes:
+        message_shortened: True if the daemon cut the message because the object had no room for it, else None. No value
+            is extracted from such a message.
     """
 
     name: str
@@ -381,6 +385,7 @@ class ContainerProbeState(_Wire, frozen=True):
     message: str | None = None
     container_id: str | None = msgspec.field(default=None, name="containerID")
     probe_hash: str | None = None
+    message_shortened: bool | None = None
 
 
 class PodProbeStatus(_Wire, frozen=True):
@@ -405,9 +410,9 @@ class NodePodProbe(ApiObject, frozen=True):
         spec: The probes to run; written by the manager.
         status: Written by the daemon. podProbeStatuses[] contains the newest results by pod: name, namespace, uid
             and probeStates[], of which each has name (<marker>#<probe>), state (Succeeded, Failed or Unknown),
-            lastProbeTime, lastTransitionTime, message, containerID and probeHash. pods is the number of pods to
-            probe, and lastProbeTime that of the newest result. An unchanged result is written about every ten
-            minutes.
+            lastProbeTime, lastTransitionTime, message, containerID, probeHash and messageShortened (true if the
+            object had no room for the whole message). pods is the number of pods to probe, and lastProbeTime that
+            of the newest result. An unchanged result is written about every ten minutes.
     """
 
     spec: NodePodProbeSpec = NodePodProbeSpec()

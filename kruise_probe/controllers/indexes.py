@@ -22,7 +22,13 @@ from typing import Final, NamedTuple
 from kruise_probe.api.meta import NamespacedName
 from kruise_probe.api.names import ProbeName
 from kruise_probe.api.pods import NOTHING_OWNED, Owned, Pod
-from kruise_probe.api.v1alpha1 import NodePodProbe, PodProbe, PodProbeStatus, ProbeState
+from kruise_probe.api.v1alpha1 import (
+    ContainerProbeState,
+    NodePodProbe,
+    PodProbe,
+    PodProbeStatus,
+    ProbeState,
+)
 from kruise_probe.controllers.compiled import CompiledMarker
 from kruise_probe.controllers.marking import States
 
@@ -329,13 +335,21 @@ def _changed_results(
             kind = max(kind, PodResultChange.FIRST_RESULT)
         elif previous.state != state.state:
             kind = PodResultChange.STATE
-        elif previous.message == state.message and previous.probe_hash == state.probe_hash:
+        elif _says_the_same(previous, state):
             continue
         names.append(state.name)
         known = previous and previous.probe_hash
         if known and state.probe_hash and known != state.probe_hash:
             edited.append(state.name)
     return ResultsChange(kind, frozenset(edited)), [*names, *removed]
+
+
+def _says_the_same(before: ContainerProbeState, after: ContainerProbeState) -> bool:
+    return (
+        before.message == after.message
+        and before.message_shortened == after.message_shortened
+        and before.probe_hash == after.probe_hash
+    )
 
 
 def _markers_of_entries(entries: Mapping[str, PodProbe]) -> set[NamespacedName]:

@@ -5,7 +5,8 @@ and it is idempotent: a pod with the changes applied needs no change.
 
 - Succeeded is True, Failed is False, Unknown is Unknown. The policy of the state is applied. Keys that only policies
   of other states name are removed, even if we did not write them. Without a policy for it, Unknown changes no marks.
-- A value from the message (`fromMessage`) that is missing or invalid is replaced by the static value of the key.
+- A value from the message (`fromMessage`) that is missing or invalid is replaced by the static value of the key. If the
+  daemon shortened the message for lack of room, the key keeps its value.
 - Without a recorded state nothing changes.
 - Our marks without an owner are removed. So is a value that its owner never writes: it comes from a marker that
   matched before, or from an older policy.
@@ -131,11 +132,13 @@ class Value(NamedTuple):
 
 
 def values_of(wanted: Wanted, result: ContainerProbeState | None) -> list[Value]:
-    """The values of `wanted` for this result; None has no message."""
+    """The values of `wanted` for this result; None has no message. Keys of a shortened message are left out."""
     values: list[Value] = []
     for mark, source in wanted.items():
         if not isinstance(source, FromMessage):
             values.append(Value(mark, source))
+            continue
+        if result is not None and result.message_shortened:
             continue
         # Providers and Kruise's daemon do not normalise their messages.
         message = normalise_message(result.message or "") if result else ""

@@ -27,6 +27,8 @@ MAX_VALUE_DELAY: Final = timedelta(seconds=15)
 SHOWN_MESSAGE: Final = 80
 """Maximum characters of a message without a valid value."""
 PRINT_LESS: Final = "print less, with the value at the beginning"
+MESSAGE_SHORTENED: Final = "MessageShortened"
+SHORTENED_NOTE: Final = "the daemon shortened this message to keep the NodePodProbe below 1 MiB"
 NOTHING_LISTENS: Final = (
     "nothing listens on this port at the pod's address: correct the port, or let the program listen on 0.0.0.0 instead "
     "of 127.0.0.1"
@@ -53,7 +55,7 @@ def result_link(context: ProbeContext) -> Link:
         if context.snapshot.node_pod_probes is None:
             return ok("result", "unknown: no permission to list nodepodprobes")
         return _no_result(context)
-    text = f"{result.state}: {result.message}" if result.message else result.state
+    text = _result_text(result)
     if context.is_outdated:
         text = f"{text}; this is the result of the probe before it was edited"
         return waiting("result", "ResultOutdated", text)
@@ -74,6 +76,11 @@ def result_link(context: ProbeContext) -> Link:
     if note := not_started_note(probe, result.state, result.message or ""):
         text += f" ({note})"
     return ok("result", text)
+
+
+def _result_text(result: ContainerProbeState) -> str:
+    text = f"{result.state}: {result.message}" if result.message else result.state
+    return f"{text} ({SHORTENED_NOTE})" if result.message_shortened else text
 
 
 def not_started_note(probe: Probe, state: str, message: str) -> str:
@@ -168,6 +175,11 @@ def _values_link(
     text = ", ".join(
         [f"{each.mark.name}={each.value}" for each in values if each.value is not None]
     )
+    if result.message_shortened:
+        kept = [mark for mark, source in wanted.items() if isinstance(source, FromMessage)]
+        if kept:
+            names = listed([f"{mark.kind} {mark.name}" for mark in kept])
+            return broken("marks", MESSAGE_SHORTENED, f"{SHORTENED_NOTE}; kept as it is: {names}")
     if invalid := invalid_values(wanted, result):
         remedy = PRINT_LESS if _searched_part(result) else ""
         text = "; ".join(filter(None, (text, listed(invalid))))

@@ -3,6 +3,7 @@
 from datetime import UTC, datetime
 
 import msgspec
+import pytest
 from hypothesis import given
 from support import strategies
 from support.builders import (
@@ -204,6 +205,18 @@ def test_values_come_from_the_message_of_the_result(
         pod(), claims(*ROLE, condition=None), states(state(state=result, message=message))
     )
     assert keys_of(changes) == (labels, annotations) if changes else not labels
+
+
+@pytest.mark.parametrize("message", ["role=prim", "", "starting"])
+@cases("role", changed="primary", never_set=None)
+def test_keys_keep_their_values_while_the_message_is_shortened(
+    role: str | None, message: str
+) -> None:
+    there = pod(labels={"app": "web"} | ({"role": role} if role else {}))
+    result = msgspec.structs.replace(state(message=message), message_shortened=True)
+    assert mark(there, claims(*ROLE, condition=None), states(result)) is None
+    compiled = compile_marker(marker(probes=[probe_wire(policies=ROLE)]))
+    assert invalid_values(compiled, there, claims_of((compiled,)), states(result)) == []
 
 
 @cases(

@@ -20,7 +20,7 @@ from support.wire import Json
 
 from kruise_probe.api.core import ExecAction, Probe
 from kruise_probe.inspection.link import Link
-from kruise_probe.inspection.result_links import SHOWN_MESSAGE
+from kruise_probe.inspection.result_links import SHORTENED_NOTE, SHOWN_MESSAGE
 from kruise_probe.inspection.snapshot import Snapshot
 from kruise_probe.inspection.traces import traces_of
 
@@ -257,6 +257,15 @@ VALUES = {
     ),
     "static-value": ("starting", OLD, "0", "marks ValueInvalid broken", STATIC),
 }  # fmt: skip
+
+
+def test_a_shortened_message_keeps_the_values_and_says_so() -> None:
+    states = [state_wire(message="n=", probed=OLD) | {"messageShortened": True}]
+    pods = [healthy_pod(labels={"app": "web", "n": "1"})]
+    found = end_of(**probing(policies=VALUE), states=states, pods=pods)
+    assert named(found) == "marks MessageShortened broken"
+    assert found is not None
+    assert found.text == f"{SHORTENED_NOTE}; kept as it is: label n"
 
 
 @cases("message probed label end text", **VALUES)
