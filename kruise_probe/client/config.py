@@ -9,68 +9,24 @@ supported.
 """
 
 import os
-import ssl
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from ipaddress import ip_address, ip_network
 from pathlib import Path
-from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
 from kruise_probe.api.meta import HostPort
+from kruise_probe.client.cluster_config import (
+    DEFAULT_PORTS,
+    NO_OVERRIDES,
+    ClusterConfig,
+    ConfigOverrides,
+)
 from kruise_probe.client.credentials import ConfigError, Credentials, tls_context
 
 __all__ = ["ClusterConfig", "ConfigError", "ConfigOverrides", "load_config"]
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-DEFAULT_PORTS = {"http": 80, "https": 443}
-
-
-class ConfigOverrides(NamedTuple):
-    """kubectl's global flags for the API server; empty if not set.
-
-    Attributes:
-        context: context of the kubeconfig to use instead of the current one.
-        cluster: cluster of the kubeconfig to use instead of that of the context.
-        user: user of the kubeconfig to use instead of that of the context.
-        as_user: user to impersonate.
-        as_groups: groups to impersonate.
-    """
-
-    context: str = ""
-    cluster: str = ""
-    user: str = ""
-    as_user: str = ""
-    as_groups: tuple[str, ...] = ()
-
-
-NO_OVERRIDES: Final = ConfigOverrides()
-
-
-@dataclass(frozen=True, kw_only=True)
-class ClusterConfig:
-    """Configuration of `RestClient` for one cluster.
-
-    Attributes:
-        server: URL without a trailing slash; may have a path, the prefix of every request.
-        tls: None for a plain `http` server.
-        server_name: name expected in the server's certificate, if it is not the host.
-        proxy: URL of an HTTP proxy, or None.
-        namespace: default namespace of the user.
-        source: origin of this configuration, for messages.
-        as_user: user to impersonate, or empty.
-        as_groups: groups to impersonate.
-    """
-
-    server: str
-    tls: ssl.SSLContext | None = None
-    credentials: Credentials = field(default_factory=Credentials)
-    server_name: str | None = None
-    proxy: str | None = None
-    namespace: str = "default"
-    source: str = ""
-    as_user: str = ""
-    as_groups: tuple[str, ...] = ()
 
 
 def load_config(

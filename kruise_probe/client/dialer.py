@@ -16,8 +16,9 @@ from urllib.parse import SplitResult, quote, unquote, urlsplit
 
 from kruise_probe.api.errors import ConnectionFailed
 from kruise_probe.api.meta import HostPort
-from kruise_probe.client.config import DEFAULT_PORTS, ClusterConfig, ConfigError
+from kruise_probe.client.cluster_config import DEFAULT_PORTS, ClusterConfig
 from kruise_probe.client.connection import HttpConnection, TlsRefused, reason_of
+from kruise_probe.client.credentials import ConfigError
 
 CONNECT_SECONDS = 5.0
 """Timeout of the TCP connection, including DNS."""

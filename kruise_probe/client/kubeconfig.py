@@ -20,7 +20,7 @@ from kubernetes.client import Configuration
 from kubernetes.config import ConfigException, load_kube_config_from_dict
 from kubernetes.config.kube_config import _cleanup_temp_files  # type: ignore[attr-defined]  # not in the stubs
 
-from kruise_probe.client.config import NO_OVERRIDES, ClusterConfig, ConfigOverrides
+from kruise_probe.client.cluster_config import NO_OVERRIDES, ClusterConfig, ConfigOverrides
 from kruise_probe.client.credentials import AuthInfo, ConfigError, Credentials, tls_context
 
 _IMPERSONATION = frozenset({"as", "as-uid", "as-groups", "as-user-extra"})

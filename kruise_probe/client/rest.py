@@ -31,11 +31,12 @@ from kruise_probe.api.meta import (
     decode_deep,
 )
 from kruise_probe.api.times import TokenBucket
-from kruise_probe.client.config import ClusterConfig
+from kruise_probe.client.cluster_config import ClusterConfig
 from kruise_probe.client.connection import ConnectionBroken, TlsRefused
 from kruise_probe.client.request import JSON, PatchType, Request
 from kruise_probe.client.retries import wait_or_raise
-from kruise_probe.client.transport import Response, Transport, WatchStream
+from kruise_probe.client.transport import Response, Transport
+from kruise_probe.client.watch import WatchStream
 
 T = TypeVar("T", bound=KubeObject)
 

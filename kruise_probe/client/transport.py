@@ -1,13 +1,10 @@
-"""The pool of connections to one server, the fence (a check in the step that writes a request to the socket), and watches.
+"""The pool of connections to one server, and the fence: a check in the step that writes a request to the socket.
 
-It sends a request exactly once; `rest` decides on retries. Every failure is a ConnectionFailed or a subclass. A watch is an
-async iterator of typed events.
+It sends a request exactly once; `rest` decides on retries. Every failure is a ConnectionFailed or a subclass.
 
-Source: client-go rest/transport.go and Go net/http transport.go (idleConn, keep-alive, idle time); client-go
-rest/watch/decoder.go, tools/cache/reflector.go (errors that end a watch); KEP-3157 for the end of the initial list.
+Source: client-go rest/transport.go and Go net/http transport.go (idleConn, keep-alive, idle time).
 Differs: HTTP/1.1 with a pool instead of one HTTP/2 connection; redirects are not followed, cookies not kept. The pool
-has no limit, because `rest` limits the requests in flight. No data within the read deadline of a watch is an error. An
-object that does not decode is an event, and does not end the watch.
+has no limit, because `rest` limits the requests in flight.
 """
 
 import asyncio
@@ -19,44 +16,17 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from types import MappingProxyType
-from typing import Final, Generic, NamedTuple, Self, TypeVar
+from typing import Final, NamedTuple, Self
 
-import msgspec
-
-from kruise_probe.api.errors import ConnectionFailed, NoResponse, Status, error_of
-from kruise_probe.api.meta import (
-    DECODE_ERRORS,
-    ApiObject,
-    EventType,
-    KubeObject,
-    Resource,
-    WatchEvent,
-    decode_deep,
-    undecodable_of,
-)
+from kruise_probe.api.errors import ConnectionFailed, NoResponse
 from kruise_probe.api.times import utc_now
-from kruise_probe.client.config import ClusterConfig
-from kruise_probe.client.connection import (
-    MAX_BODY_BYTES,
-    SWITCHING_PROTOCOLS,
-    ConnectionBroken,
-    HttpConnection,
-)
+from kruise_probe.client.cluster_config import ClusterConfig
+from kruise_probe.client.connection import SWITCHING_PROTOCOLS, HttpConnection
 from kruise_probe.client.dialer import Dialer
 from kruise_probe.client.request import METADATA_ONLY, Request
 
-T = TypeVar("T", bound=KubeObject)
-
 IDLE_SECONDS: Final = 90.0
 """Idle timeout of a connection, as in client-go."""
-
-READ_DEADLINE_SECONDS = 70.0
-"""Longest wait of a watch for data. A healthy server sends at least a bookmark every minute."""
-
-EVENTS_AT_ONCE: Final = 32
-"""Events after which the iterator yields to the event loop: one socket read may have thousands."""
-
-INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 
 _WRITES = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 _TARGET = re.compile(r"[!-~]+")
@@ -264,86 +234,3 @@ class Transport:
             f"{lines}{self._identity}{proxy}{request.upgrade}\r\n"
         )
         return head.encode("ascii") + (request.body or b"")
-
-
-class _Event(msgspec.Struct, frozen=True):
-    type: str
-    object: msgspec.Raw
-
-
-_event_decoder = msgspec.json.Decoder(_Event)
-_bookmark_decoder = msgspec.json.Decoder(ApiObject)
-_status_decoder = msgspec.json.Decoder(Status)
-_TYPES = {str(known): known for known in EventType}
-
-
-class WatchStream(Generic[T]):
-    """Yields the events of one watch until the server ends it. Iterate it only once."""
-
-    def __init__(self, stream: ResponseStream, resource: Resource[T], request: Request) -> None:
-        self._stream = stream
-        self._resource = resource
-        self._request = request
-        self._incomplete = bytearray()
-        self._lines: deque[bytes] = deque()
-        self._events_in_a_row = 0
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> WatchEvent[T]:
-        if self._events_in_a_row >= EVENTS_AT_ONCE:
-            self._events_in_a_row = 0
-            await asyncio.sleep(0)
-        while not self._lines:
-            self._split(await self._stream.read_chunk(deadline_seconds=READ_DEADLINE_SECONDS))
-        self._events_in_a_row += 1
-        try:
-            return decode_event(self._resource, self._lines.popleft(), self._request)
-        except DECODE_ERRORS as error:
-            raise ConnectionFailed(
-                f"{self._request}: the server sent an invalid watch event: {error}"
-            ) from error
-
-    def _split(self, chunk: bytes) -> None:
-        """Add the lines that `chunk` completes; an empty chunk is the end."""
-        if not chunk:
-            if self._incomplete:
-                raise ConnectionBroken(
-                    f"{self._request}: the watch ended in the middle of an event"
-                )
-            raise StopAsyncIteration
-        head, newline, rest = chunk.partition(b"\n")
-        self._incomplete += head
-        if len(self._incomplete) > MAX_BODY_BYTES:
-            raise ConnectionFailed(f"{self._request}: an event exceeds {MAX_BODY_BYTES} bytes")
-        if newline:
-            *lines, tail = rest.split(b"\n")
-            self._lines.extend(filter(None, (bytes(self._incomplete), *lines)))
-            self._incomplete = bytearray(tail)
-
-
-def decode_event(resource: Resource[T], line: bytes, request: Request | str) -> WatchEvent[T]:
-    """Decode one line of a watch.
-
-    Raises:
-        ApiError: the line is an ERROR event; Expired for 410.
-        DECODE_ERRORS: the line is not a watch event.
-    """
-    event = decode_deep(_event_decoder.decode, line)
-    kind = _TYPES.get(event.type)
-    if kind is EventType.BOOKMARK:
-        meta = _bookmark_decoder.decode(event.object).metadata
-        ends = (meta.annotations or {}).get(INITIAL_EVENTS_END) == "true"
-        return WatchEvent(kind, None, meta.resource_version, initial_events_end=ends)
-    if kind is None:
-        if event.type != "ERROR":
-            raise msgspec.ValidationError(f"unknown event type {event.type!r}")
-        status = _status_decoder.decode(event.object)
-        raise error_of(status.code or 500, status, request=str(request))
-    try:
-        decoded = resource.decode(event.object)
-    except DECODE_ERRORS as error:
-        broken = undecodable_of(event.object, error)
-        return WatchEvent(kind, None, broken.resource_version, undecodable=broken)
-    return WatchEvent(kind, decoded, decoded.resource_version)

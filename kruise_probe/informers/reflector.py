@@ -2,7 +2,7 @@
 
 It first tries a streaming list: one request, without buffering. If the server refuses or does not
 complete it, the reflector lists in pages of 500. It then watches from the last version seen. It lists
-again when that version has expired, or when a watch ended after 70 s without one event (`client/transport.py`). It retries after every error and every end of a watch.
+again when that version has expired, or when a watch ended after 70 s without one event (`client/watch.py`). It retries after every error and every end of a watch.
 
 Source: client-go tools/cache/reflector.go; KEP-3157 (streaming lists), KEP-365 (paginated lists).
 Differs: fallback lists read the most recent version, so the store never goes back in time. A streaming

@@ -24,7 +24,7 @@ from prometheus_client import REGISTRY, CollectorRegistry, Gauge, Metric, disabl
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
-from kruise_probe.client.transport import READ_DEADLINE_SECONDS
+from kruise_probe.client.watch import READ_DEADLINE_SECONDS
 from kruise_probe.informers.shared_informer import SharedInformer
 from kruise_probe.serving.http_messages import HttpRequest, HttpResponse
 from kruise_probe.serving.http_server import HttpHandler

@@ -41,7 +41,7 @@ from kruise_probe.api.validation import marker_errors
 from kruise_probe.client.credentials import ConfigError
 from kruise_probe.client.kubeconfig import load as load_kubeconfig
 from kruise_probe.client.pod_streams import BINARY, CLOSE, MessageParser, encode
-from kruise_probe.client.transport import decode_event
+from kruise_probe.client.watch import decode_event
 from kruise_probe.controllers.compiled import compile_marker
 from kruise_probe.daemon.cri import grpc_runtime
 from kruise_probe.daemon.cri._pb import cri_pb2 as pb

@@ -12,7 +12,8 @@ from support.fake_transport import OneRead
 from kruise_probe.api.errors import ApiError, Expired, ServerError
 from kruise_probe.api.resources import LEASES, PODS
 from kruise_probe.client.request import Request
-from kruise_probe.client.transport import ResponseStream, WatchStream, decode_event
+from kruise_probe.client.transport import ResponseStream
+from kruise_probe.client.watch import WatchStream, decode_event
 
 
 def _event(kind: str, body: object) -> bytes:
