@@ -22,6 +22,7 @@ from kruise_probe.cli.tables import attempt_lines
 from kruise_probe.client.rest import RestClient
 from kruise_probe.controllers.compiled import CompiledMarker
 from kruise_probe.daemon.probers.prober import Target
+from kruise_probe.hints.selectors import why_not
 from kruise_probe.inspection.attempts import (
     AttemptsView,
     TrialResult,
@@ -30,7 +31,6 @@ from kruise_probe.inspection.attempts import (
     not_run,
 )
 from kruise_probe.inspection.link import ProbeContext, in_kubectl
-from kruise_probe.inspection.selectors import why_not
 from kruise_probe.inspection.snapshot import SEEN_PODS, SeenPod, Snapshot
 from kruise_probe.inspection.traces import contexts_of
 from kruise_probe.inspection.trials import run_probe

@@ -13,7 +13,7 @@ from kruise_probe.api.names import REASON_NO_ROOM
 from kruise_probe.api.times import format_time
 from kruise_probe.api.v1alpha1 import ContainerProbeState, ProbeState
 from kruise_probe.controllers.marking import CONDITION_STATUS, values_of
-from kruise_probe.inspection.commands import handler_text
+from kruise_probe.hints.commands import handler_text
 from kruise_probe.inspection.link import Link, LinkState, ProbeContext, broken, paused_text
 from kruise_probe.inspection.result_links import NOTHING_LISTENS, invalid_values, not_started_note
 from kruise_probe.inspection.snapshot import SeenPod, Snapshot

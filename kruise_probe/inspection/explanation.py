@@ -13,9 +13,9 @@ from kruise_probe.api.names import REASON_PAUSED
 from kruise_probe.api.times import format_time
 from kruise_probe.api.v1alpha1 import PodProbeMarker
 from kruise_probe.controllers.compiled import compile_marker
-from kruise_probe.inspection.commands import handler_text
+from kruise_probe.hints.commands import handler_text
+from kruise_probe.hints.selectors import distance, selector_text, why_not
 from kruise_probe.inspection.link import Link, LinkState
-from kruise_probe.inspection.selectors import distance, selector_text, why_not
 from kruise_probe.inspection.snapshot import SeenPod, Snapshot
 from kruise_probe.inspection.spec_links import pause_notes
 from kruise_probe.inspection.status import result_view

@@ -15,7 +15,7 @@ from kruise_probe.controllers.claims import Claim
 from kruise_probe.controllers.compiled import Wanted
 from kruise_probe.controllers.conditions import CLAIMED_BY_ANOTHER, VALUE_INVALID, listed
 from kruise_probe.controllers.marking import CONDITION_STATUS, values_of
-from kruise_probe.inspection.commands import command_problem, failure_hint, split_hint
+from kruise_probe.hints.commands import command_problem, failure_hint, split_hint
 from kruise_probe.inspection.link import Link, ProbeContext, broken, ok, reason_table, waiting
 
 MIN_GRACE_SECONDS: Final = 30

@@ -27,8 +27,8 @@ from kruise_probe.controllers.limits import (
     TOO_MANY_MARKERS,
     has_no_place_in_annotations,
 )
+from kruise_probe.hints.selectors import selector_text
 from kruise_probe.inspection.link import Link, ProbeContext, broken, ok, paused, waiting
-from kruise_probe.inspection.selectors import selector_text
 
 
 def marker_link(context: ProbeContext) -> Link:

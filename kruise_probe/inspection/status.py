@@ -22,9 +22,9 @@ from kruise_probe.controllers.conditions import (
     VALUE_INVALID,
 )
 from kruise_probe.controllers.limits import is_probed
-from kruise_probe.inspection.commands import handler_text
+from kruise_probe.hints.commands import handler_text
+from kruise_probe.hints.selectors import distance, selector_text, why_not
 from kruise_probe.inspection.link import Link, LinkState, broken, in_kubectl, paused, waiting
-from kruise_probe.inspection.selectors import distance, selector_text, why_not
 from kruise_probe.inspection.snapshot import SeenPod, Snapshot, natural_order
 from kruise_probe.inspection.spec_links import deletion_reason, pause_notes
 from kruise_probe.inspection.traces import ProbeTrace, readiness_gates_of, traces_of

@@ -14,9 +14,9 @@ from kruise_probe.controllers.claims import claims_of, conflicts_of
 from kruise_probe.controllers.compiled import CompiledMarker
 from kruise_probe.controllers.limits import is_virtual, left_out_of, reported_without_room
 from kruise_probe.controllers.marking import states_of_conditions
+from kruise_probe.hints.selectors import why_not
 from kruise_probe.inspection import result_links, spec_links
 from kruise_probe.inspection.link import Link, LinkState, ProbeContext, broken, ok, waiting
-from kruise_probe.inspection.selectors import why_not
 from kruise_probe.inspection.snapshot import SeenPod, Snapshot
 
 

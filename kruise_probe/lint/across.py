@@ -17,12 +17,13 @@ from kruise_probe.api.reserved import reserved_condition_error, reserved_label_e
 from kruise_probe.api.v1alpha1 import MAX_PROBES
 from kruise_probe.controllers.claims import ClaimConflict, claims_of, conflicts_of
 from kruise_probe.controllers.compiled import CompiledProbe
-from kruise_probe.inspection.selectors import distance, misses_by_typos, unmet, why_not
+from kruise_probe.hints.selectors import distance, misses_by_typos, unmet, why_not
 from kruise_probe.lint.findings import Finding, Rule
 from kruise_probe.lint.markers import WrittenMarker
 from kruise_probe.lint.nodes import (
     PodTemplate,
     below,
+    child_path,
     finding_at,
     items_of,
     locate,
@@ -55,20 +56,19 @@ class FileContents:
 
 def across_files(contents: FileContents) -> Iterator[Finding]:
     """The findings that concern more than one object."""
-    written = {
-        key for marker in contents.markers for key in names_of(marker.compiled.marks, "labels")
-    }
-    selections = [select(each, contents.templates, written) for each in contents.markers]
+    written = set[str]()
+    for marker in contents.markers:
+        written |= names_of(marker.compiled.marks, "labels")
+    selections = [select(marker, contents.templates, written) for marker in contents.markers]
     if contents.unclear_file is None:
         for selection in selections:
-            if not selection.possible:
-                yield from _no_pod(selection.marker, contents)
-            elif selection.certain:
-                marker = selection.marker
-                for problem in _probe_problems(selection, contents):
-                    yield finding_at(marker.file, marker.root, problem)
-        yield from _gates(contents.templates, selections)
-    yield from _conflicts(selections)
+            yield from _missing(selection, contents)
+        for template in contents.templates:
+            yield from _gates(template, selections)
+    for selection in selections:
+        yield from _own_conflicts(selection.marker)
+    for one, other in combinations(selections, 2):
+        yield from _conflicts(one, other)
 
 
 class Selection(NamedTuple):
@@ -79,13 +79,20 @@ class Selection(NamedTuple):
     certain: set[PodTemplate]
 
 
-def select(marker: WrittenMarker, templates: Sequence[PodTemplate], written: Set[str]) -> Selection:
+def select(
+    marker: WrittenMarker,
+    templates: Sequence[PodTemplate],
+    written: Set[str],
+) -> Selection:
     """The selection of a marker; `written` are the labels that probes write."""
-    selector, selection = marker.compiled.selector, Selection(marker, [], set())
-    for template in templates if selector.requirements else ():
+    selection = Selection(marker, [], set())
+    selector = marker.compiled.selector
+    if not selector.requirements:
+        return selection
+    for template in templates:
         if not may_share_namespace(marker, template):
             continue
-        missing = [each.key for each in unmet(selector, template.pod.labels)]
+        missing = [requirement.key for requirement in unmet(selector, template.pod.labels)]
         if all(key in written or _may_be_set_later(key, template) for key in missing):
             selection.possible.append(template)
             if not missing and marker.key.namespace == template.namespace:
@@ -102,8 +109,21 @@ def _may_be_set_later(key: str, template: PodTemplate) -> bool:
 
 
 def may_share_namespace(marker: WrittenMarker, template: PodTemplate) -> bool:
-    one, other = marker.key.namespace, template.namespace
-    return not (one and other) or one == other
+    if not marker.key.namespace or not template.namespace:
+        return True
+    return marker.key.namespace == template.namespace
+
+
+def _missing(selection: Selection, contents: FileContents) -> Iterator[Finding]:
+    """Pods, containers and ports that no file has."""
+    marker = selection.marker
+    if not selection.possible:
+        yield from _no_pod(marker, contents)
+    if not selection.certain:
+        return
+    for probe in marker.compiled.probes[:MAX_PROBES]:
+        for problem in _probe_problems(probe, selection, contents.added_containers):
+            yield finding_at(marker.file, marker.root, problem)
 
 
 def _no_pod(marker: WrittenMarker, contents: FileContents) -> Iterator[Finding]:
@@ -111,39 +131,57 @@ def _no_pod(marker: WrittenMarker, contents: FileContents) -> Iterator[Finding]:
     templates = [each for each in contents.templates if may_share_namespace(marker, each)]
     if not templates or not selector.requirements:
         return
-    labels, place = min(
-        ((each.pod.labels, each.place) for each in templates),
-        key=lambda found: distance(selector, found[0]),
+    closest = min(
+        templates,
+        key=lambda template: distance(selector, template.pod.labels),
     )
+    labels = closest.pod.labels
     # The pods of other markers may be in another repository.
     folder = PurePath(marker.file).parent
-    is_beside = any(PurePath(each.file).parent == folder for each in templates)
+    is_beside = any(PurePath(template.file).parent == folder for template in templates)
     if not (contents.all_pods and is_beside) and not misses_by_typos(selector, labels):
         return
     message = (
-        f"matches no pod template of these files; the closest is {place}: "
+        f"matches no pod template of these files; the closest is {closest.place}: "
         f"{why_not(selector, labels)}; correct the selector, or the labels of the template"
     )
-    path = "spec.selector"
     key = unmet(selector, labels)[0].key
-    places = occurrences(below(marker.root, "spec", "selector"), key, path)
-    path, position = next(places, (path, locate(marker.root, path)))
-    yield Finding(marker.file, position, path, Rule.NO_POD, message)
+    path = "spec.selector"
+    position = locate(marker.root, path)
+    for place in occurrences(
+        below(marker.root, "spec", "selector"),
+        key,
+        path,
+    ):
+        path, position = place
+        break
+    yield Finding(
+        marker.file,
+        position,
+        path,
+        Rule.NO_POD,
+        message,
+    )
 
 
-def _probe_problems(selection: Selection, contents: FileContents) -> Iterator[Problem]:
-    """Containers and ports that no selected template has."""
+def _probe_problems(
+    probe: CompiledProbe, selection: Selection, added_containers: Set[str]
+) -> Iterator[Problem]:
+    """The container or the port that no selected template has."""
+    path, _ = selection.marker.probe_at(probe.probe)
     templates = selection.possible
-    for probe in selection.marker.compiled.probes[:MAX_PROBES]:
-        path, _ = selection.marker.probe_at(probe.probe)
-        having = [each for each in templates if each.pod.container(probe.container)]
-        if having:
-            yield from _port(path, probe, having)
-        elif probe.container not in contents.added_containers:
-            yield from _no_container(path, probe.container, templates)
+    having = [template for template in templates if template.pod.container(probe.container)]
+    if having:
+        yield from _port(path, probe, having)
+    elif probe.container not in added_containers:
+        yield from _no_container(path, probe.container, templates)
 
 
-def _no_container(path: str, name: str, templates: Sequence[PodTemplate]) -> Iterator[Problem]:
+def _no_container(
+    path: str,
+    name: str,
+    templates: Sequence[PodTemplate],
+) -> Iterator[Problem]:
     template = templates[0]
     names = [container.name for container in template.pod.containers]
     if name in template.init_containers:
@@ -156,16 +194,29 @@ def _no_container(path: str, name: str, templates: Sequence[PodTemplate]) -> Ite
         message = f"{template.place} has no container {name!r}, only {', '.join(names)}{remedy}"
     else:
         return
-    yield Problem(f"{path}.containerName", Rule.NO_CONTAINER, message)
+    yield Problem(
+        f"{path}.containerName",
+        Rule.NO_CONTAINER,
+        message,
+    )
 
 
-def _port(path: str, probe: CompiledProbe, templates: Sequence[PodTemplate]) -> Iterator[Problem]:
+def _port(
+    path: str,
+    probe: CompiledProbe,
+    templates: Sequence[PodTemplate],
+) -> Iterator[Problem]:
     name = probe.port_name
-    found = [each.pod.container(probe.container) for each in templates]
-    containers = [container for container in found if container]
-    if not name or any(container.port_number(name) for container in containers):
+    if not name:
         return
-    names = [port for port, _ in containers[0].ports]
+    names = list[str]()
+    for template in templates:
+        container = template.pod.container(probe.container)
+        ports = [port for port, _ in container.ports] if container else []
+        if name in ports:
+            return
+        if template is templates[0]:
+            names = ports
     if _may_have(name, names, templates):
         return
     handler = "httpGet" if probe.container_probe.probe.http_get else "tcpSocket"
@@ -174,38 +225,52 @@ def _port(path: str, probe: CompiledProbe, templates: Sequence[PodTemplate]) -> 
         f"only {', '.join(names) or 'ports without a name'}"
         f"{_remedy(name, names, 'write the name or the number of one of its ports')}"
     )
-    yield Problem(f"{path}.probe.{handler}.port", Rule.NO_PORT, message)
+    yield Problem(
+        f"{path}.probe.{handler}.port",
+        Rule.NO_PORT,
+        message,
+    )
 
 
-def _may_have(name: str, names: Iterable[str], templates: Iterable[PodTemplate]) -> bool:
+def _may_have(
+    name: str,
+    names: Iterable[str],
+    templates: Iterable[PodTemplate],
+) -> bool:
     """Whether a controller or a webhook may add `name`; not if it is a typing error of one that the template has."""
-    return not all(each.is_exact for each in templates) and not closest_name(name, names)
+    if all(template.is_exact for template in templates):
+        return False
+    return not closest_name(name, names)
 
 
-def _remedy(wrong: str, names: Iterable[str], otherwise: str) -> str:
+def _remedy(
+    wrong: str,
+    names: Iterable[str],
+    otherwise: str,
+) -> str:
     """The end of a message: the closest name, or what to do."""
     close = did_you_mean(wrong, names)
     return f".{close}" if close else f"; {otherwise}"
 
 
-def _gates(templates: Sequence[PodTemplate], selections: Sequence[Selection]) -> Iterator[Finding]:
+def _gates(template: PodTemplate, selections: Iterable[Selection]) -> Iterator[Finding]:
     """Readiness gates whose name resembles a condition of a probe. Other gates may belong to other controllers."""
-    for template in templates:
-        gates = items_of(template.root, "spec", "readinessGates")
-        if not gates:
+    near = list[WrittenMarker]()
+    written = set[str]()
+    for selection in selections:
+        if may_share_namespace(selection.marker, template):
+            near.append(selection.marker)
+            if template in selection.possible:
+                written |= selection.marker.condition_types
+    for index, node in enumerate(items_of(template.root, "spec", "readinessGates")):
+        gate = text_of(node, "conditionType")
+        if not gate or gate in written or reserved_condition_error(gate):
             continue
-        near = [each for each in selections if may_share_namespace(each.marker, template)]
-        selecting = [each for each in near if template in each.possible]
-        written = {name for each in selecting for name in each.marker.condition_types}
-        for index, node in enumerate(gates):
-            gate = text_of(node, "conditionType")
-            if not gate or gate in written or reserved_condition_error(gate):
-                continue
-            if why := _why_unwritten(gate, template, [each.marker for each in near]):
-                path = f"spec.readinessGates[{index}].conditionType"
-                problem = Problem(path, Rule.READINESS_GATE, why)
-                found = finding_at(template.file, template.root, problem)
-                yield found._replace(path=f"{template.path}.{path}" if template.path else path)
+        if why := _why_unwritten(gate, template, near):
+            path = f"spec.readinessGates[{index}].conditionType"
+            problem = Problem(path, Rule.READINESS_GATE, why)
+            found = finding_at(template.file, template.root, problem)
+            yield found._replace(path=child_path(template.path, path))
 
 
 def _why_unwritten(
@@ -214,33 +279,42 @@ def _why_unwritten(
     """Why no probe writes `gate`; None if it may be the condition of another controller."""
     types: dict[str, None] = {}
     for marker in markers:
-        if not marker.compiled.selector.requirements:
+        selector = marker.compiled.selector
+        if not selector.requirements:
             continue
         if gate in marker.condition_types:
-            why = why_not(marker.compiled.selector, template.pod.labels)
+            why = why_not(selector, template.pod.labels)
             return f"only PodProbeMarker {marker.key.name} writes {gate}, but it does not select these pods: {why}; correct one of the two"
         types |= dict.fromkeys(sorted(marker.condition_types))
     domain, slash, _ = gate.rpartition("/")
     siblings = [name for name in types if slash and name.startswith(f"{domain}/")]
     if not siblings and not did_you_mean(gate, types):
         return None
-    remedy = _remedy(gate, types, f"the probes write {', '.join(siblings)}; correct one of the two")
+    remedy = _remedy(
+        gate,
+        types,
+        f"the probes write {', '.join(siblings)}; correct one of the two",
+    )
     return f"no probe of these files writes {gate}, so the pods never become Ready{remedy}"
 
 
-def _conflicts(selections: Sequence[Selection]) -> Iterator[Finding]:
-    """Names that two probes write on pods that both select. The manager's own rule decides which probe owns the name."""
-    for marker, *_ in selections:
-        for conflict in conflicts_of(marker.compiled, claims_of((marker.compiled,))):
-            yield _conflict(marker, marker, conflict)
-    for one, other in combinations(selections, 2):
-        first, second = one.marker, other.marker
-        if not first.names.isdisjoint(second.names) and share_pods(one, other):
-            claims = claims_of((first.compiled, second.compiled))
-            for loser, owner in ((first, second), (second, first)):
-                for conflict in conflicts_of(loser.compiled, claims):
-                    if conflict.owner != conflict.marker:
-                        yield _conflict(loser, owner, conflict)
+def _own_conflicts(marker: WrittenMarker) -> Iterator[Finding]:
+    """Names that two probes of one marker write."""
+    for conflict in conflicts_of(marker.compiled, claims_of((marker.compiled,))):
+        yield _conflict(marker, marker, conflict)
+
+
+def _conflicts(one: Selection, other: Selection) -> Iterator[Finding]:
+    """Names that two markers write on pods that both select. The manager's own rule decides which probe owns the name."""
+    first = one.marker
+    second = other.marker
+    if first.names.isdisjoint(second.names) or not share_pods(one, other):
+        return
+    claims = claims_of((first.compiled, second.compiled))
+    for loser, owner in ((first, second), (second, first)):
+        for conflict in conflicts_of(loser.compiled, claims):
+            if conflict.owner != conflict.marker:
+                yield _conflict(loser, owner, conflict)
 
 
 def share_pods(first: Selection, second: Selection) -> bool:
@@ -248,12 +322,14 @@ def share_pods(first: Selection, second: Selection) -> bool:
 
     Markers without a namespace that are in different folders may be of different clusters.
     """
-    one, other = first.marker, second.marker
+    one = first.marker
+    other = second.marker
     if one.key.name == other.key.name:
         return False
     if not one.key.namespace and PurePath(one.file).parent != PurePath(other.file).parent:
         return False
-    mine, yours = (set(each.compiled.selector.requirements) for each in (one, other))
+    mine = set(one.compiled.selector.requirements)
+    yours = set(other.compiled.selector.requirements)
     if not mine or not yours:
         return False
     return mine <= yours or yours <= mine or not first.certain.isdisjoint(second.certain)
@@ -261,22 +337,21 @@ def share_pods(first: Selection, second: Selection) -> bool:
 
 def _conflict(marker: WrittenMarker, owner: WrittenMarker, conflict: ClaimConflict) -> Finding:
     """The finding, where the probe names what it writes: in `labels`, in `label` of `fromMessage`, and so on."""
+    kind = conflict.mark.kind
+    named_in = "podConditionType" if kind == "condition type" else kind
     path, probe = marker.probe_at(conflict.probe)
-    named_in = "podConditionType" if conflict.mark.kind == "condition type" else conflict.mark.kind
-    path, position = next(
-        (
-            (at, position)
-            for at, position in occurrences(probe, conflict.mark.name, path)
-            if at.rpartition(".")[2].startswith(named_in)
-        ),
-        (path, probe.position),
-    )
+    position = probe.position
+    for place, found in occurrences(probe, conflict.mark.name, path):
+        if place.rpartition(".")[2].startswith(named_in):
+            path = place
+            position = found
+            break
     whose = f"probe {conflict.owner_probe!r}"
     if owner is not marker:
         _, other = owner.probe_at(conflict.owner_probe)
         whose += f" of PodProbeMarker {owner.key.name} ({owner.file}:{other.position.line})"
     message = (
-        f"{conflict.mark.kind} {conflict.mark.name!r} is also written by {whose}; on a pod that both select, "
+        f"{kind} {conflict.mark.name!r} is also written by {whose}; on a pod that both select, "
         "only one of them takes effect; use different names"
     )
     return Finding(marker.file, position, path, Rule.CONFLICT, message)

@@ -50,33 +50,56 @@ class FieldCheck:
 
     def covers(self, path: str) -> bool:
         """Whether an error at `path` may be a consequence of a finding at, above or directly below it."""
-        return any(
-            path in (each.path, _LAST_STEP.sub("", each.path))
-            or path.startswith((f"{each.path}.", f"{each.path}["))
-            for each in self.findings
-        )
+        for finding in self.findings:
+            wrong = finding.path
+            if path in (wrong, _LAST_STEP.sub("", wrong)):
+                return True
+            if path.startswith((f"{wrong}.", f"{wrong}[")):
+                return True
+        return False
 
-    def _report(self, position: Position, path: str, rule: Rule, message: str) -> None:
-        self.findings.append(Finding(self._file, position, path, rule, message))
+    def _report(
+        self,
+        position: Position,
+        path: str,
+        rule: Rule,
+        message: str,
+    ) -> None:
+        self.findings.append(
+            Finding(
+                self._file,
+                position,
+                path,
+                rule,
+                message,
+            )
+        )
 
     def _value(self, node: Node, schema: Schema, path: str) -> Any:
         """The value of a node of any schema; its empty value if the type is wrong."""
-        kinds = [schema["type"]] if "type" in schema else [x["type"] for x in schema["anyOf"]]
+        kinds = [option["type"] for option in schema.get("anyOf", [schema])]
         if kinds == ["object"] and isinstance(node, MappingNode):
             return self._mapping(node, schema, path)
         if kinds == ["array"] and isinstance(node, SequenceNode):
-            return [
-                self._value(each, schema["items"], f"{path}[{index}]")
-                for index, each in enumerate(node.items)
-            ]
+            values = []
+            for index, item in enumerate(node.items):
+                values.append(
+                    self._value(
+                        item,
+                        schema["items"],
+                        f"{path}[{index}]",
+                    )
+                )
+            return values
         if isinstance(node, ScalarNode):
             value = node.value
             if isinstance(value, float) and value.is_integer():
                 value = int(value)
             if _NAMES.get(type(value)) in kinds:
                 return value
-        wanted = " or ".join(_TYPES[each] for each in kinds)
-        message = f"must be {wanted}, but is {_description(node)}; {_remedy(node, kinds)}"
+        wanted = " or ".join(_TYPES[kind] for kind in kinds)
+        remedy = _remedy(node, kinds) or f"write {wanted}"
+        message = f"must be {wanted}, but is {_description(node)}; {remedy}"
         self._report(node.position, path, Rule.WRONG_TYPE, message)
         return _empty(schema)
 
@@ -85,45 +108,80 @@ class FieldCheck:
         extra = schema.get("additionalProperties", True)
         value: dict[str, Any] = {}
         for key, entry in node.entries.items():
-            each = properties.get(key)
             where = child_path(path, key)
-            if each is not None:
+            if key in properties:
                 if not isinstance(entry.value, ScalarNode) or entry.value.value is not None:
-                    value[key] = self._value(entry.value, each, where)
+                    value[key] = self._value(
+                        entry.value,
+                        properties[key],
+                        where,
+                    )
             elif isinstance(extra, dict):
-                value[key] = self._value(entry.value, extra, f"{path}[{key}]")
+                value[key] = self._value(
+                    entry.value,
+                    extra,
+                    f"{path}[{key}]",
+                )
             elif extra:
                 value[key] = value_of(entry.value)
             else:
-                message = self._unknown(key, path, properties)
-                at = entry.key.position
-                self._report(at, where, Rule.UNKNOWN_FIELD, message)
+                message = f"unknown field {key!r}{_meant_instead(key, path, properties)}"
+                self._report(
+                    entry.key.position,
+                    where,
+                    Rule.UNKNOWN_FIELD,
+                    message,
+                )
         for key in schema.get("required", ()):
             if key not in value:
                 value[key] = _empty(properties[key])
-                about = properties[key].get("description", "").rstrip(".")
-                message = f"Required value: {about or 'the field is missing'}; add this field"
-                at = node.entries[key].key.position if key in node.entries else node.position
-                where = child_path(path, key)
-                self._report(at, where, Rule.INVALID, message)
+                self._missing(node, key, path, properties[key])
         return value
 
-    def _unknown(self, key: str, path: str, properties: Mapping[str, Schema]) -> str:
-        what = f"unknown field {key!r}"
-        if close := did_you_mean(key, properties) or _containing(key, properties):
-            return f"{what}.{close}"
-        here = re.sub(r"\[[^\]]*\]", "[]", path)  # as the schema names it: spec.probes[].probe
-        parents = [place for name, place in _places() if name == key and place != here]
-        if len(parents) == 1:
-            return f"{what}; it belongs to {parents[0] or 'the top level'}: check the indentation"
-        known = ", ".join(sorted(properties)[:_MAX_LISTED])
-        return f"{what}; the fields here are {known}"
+    def _missing(
+        self,
+        node: MappingNode,
+        key: str,
+        path: str,
+        schema: Schema,
+    ) -> None:
+        meaning = schema.get("description", "the field is missing").rstrip(".")
+        position = node.position
+        if key in node.entries:
+            position = node.entries[key].key.position
+        message = f"Required value: {meaning}; add this field"
+        self._report(
+            position,
+            child_path(path, key),
+            Rule.INVALID,
+            message,
+        )
+
+
+def _meant_instead(
+    key: str,
+    path: str,
+    properties: Mapping[str, Schema],
+) -> str:
+    """The end of the message about an unknown field."""
+    if close := did_you_mean(key, properties) or _containing(key, properties):
+        return f".{close}"
+    here = re.sub(r"\[[^\]]*\]", "[]", path)  # as the schema names it: spec.probes[].probe
+    parents = [place for name, place in _places() if name == key and place != here]
+    if len(parents) == 1:
+        return f"; it belongs to {parents[0] or 'the top level'}: check the indentation"
+    known = ", ".join(sorted(properties)[:_MAX_LISTED])
+    return f"; the fields here are {known}"
 
 
 def _containing(part: str, names: Iterable[str]) -> str:
     """` Did you mean 'x'?` if exactly one name contains `part`, or exactly one begins with it."""
-    having = [each for each in names if len(part) > 3 and part.lower() in each.lower()]
-    found = [each for each in having if each.lower().startswith(part.lower())] or having
+    if len(part) < 4:
+        return ""
+    text = part.lower()
+    found = [name for name in names if text in name.lower()]
+    if len(found) > 1:
+        found = [name for name in found if name.lower().startswith(text)]
     return f" Did you mean {found[0]!r}?" if len(found) == 1 else ""
 
 
@@ -134,12 +192,13 @@ def _places() -> list[tuple[str, str]]:
 
 
 def _places_below(schema: Schema, path: str) -> Iterator[tuple[str, str]]:
-    for name, each in schema.get("properties", {}).items():
-        if path or name not in ("status", "metadata"):
-            yield name, path
-            below = f"{path}.{name}" if path else name
-            yield from _places_below(each, below)
-            yield from _places_below(each.get("items", {}), f"{below}[]")
+    for name, field in schema.get("properties", {}).items():
+        if not path and name in ("status", "metadata"):
+            continue
+        yield name, path
+        below = child_path(path, name)
+        yield from _places_below(field, below)
+        yield from _places_below(field.get("items", {}), f"{below}[]")
 
 
 def _description(node: Node) -> str:
@@ -157,6 +216,7 @@ def _description(node: Node) -> str:
 
 
 def _remedy(node: Node, kinds: list[str]) -> str:
+    """What to write; empty if the names of the kinds say it."""
     if isinstance(node, ScalarNode):
         if "string" in kinds:
             return f'write "{_short(node.text)}" in quotes'
@@ -170,7 +230,7 @@ def _remedy(node: Node, kinds: list[str]) -> str:
         return "begin each item with '- '"
     if "integer" in kinds:
         return "write a whole number, such as 5"
-    return f"write {' or '.join(_TYPES[each] for each in kinds)}"
+    return ""
 
 
 _short: Final = partial(shorten, most=40)
@@ -178,7 +238,15 @@ _short: Final = partial(shorten, most=40)
 
 def _empty(schema: Schema) -> Any:
     """The smallest value that decodes."""
-    if schema.get("type") == "object":
-        required = schema.get("required", ())
-        return {key: _empty(schema["properties"][key]) for key in required}
-    return {"array": (), "string": "", "boolean": False}.get(schema.get("type", "port"), 1)
+    match schema.get("type"):
+        case "object":
+            required = schema.get("required", ())
+            return {key: _empty(schema["properties"][key]) for key in required}
+        case "array":
+            return ()
+        case "string":
+            return ""
+        case "boolean":
+            return False
+        case _:
+            return 1

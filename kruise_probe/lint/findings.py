@@ -28,7 +28,8 @@ class Rule(StrEnum):
 
     def __new__(cls, value: str, summary: str) -> Self:
         rule = str.__new__(cls, value)
-        rule._value_, rule.summary = value, summary
+        rule._value_ = value
+        rule.summary = summary
         return rule
 
     UNREADABLE = "unreadable", "The file cannot be read, or is too large."
@@ -41,7 +42,6 @@ class Rule(StrEnum):
     INVALID = "InvalidSpec", "A field breaks a rule of PodProbeMarkers."
     NO_EFFECT = "FieldsWithoutEffect", "A field has no effect."
     NO_STATIC_VALUE = "no-static-value", "A deletion cost from the message has no static value."
-    NO_MATCH = "no-match", "A pattern matches no message."
     COMMAND = "command", "A command cannot work, often because it needs a shell."
     NO_POD = "NoPods", "The selector matches no pod template of the files."
     NO_CONTAINER = "ContainerNotFound", "The selected pods have no such container."
@@ -54,7 +54,13 @@ MISSING: Final = (Rule.NO_POD, Rule.NO_CONTAINER, Rule.NO_PORT, Rule.READINESS_G
 """Rules that something is missing in all files; not checked unless all files could be read."""
 
 ACCEPTED: Final = frozenset(
-    {*MISSING, Rule.CONFLICT, Rule.NO_EFFECT, Rule.NO_STATIC_VALUE, Rule.NO_MATCH, Rule.COMMAND}
+    {
+        *MISSING,
+        Rule.CONFLICT,
+        Rule.NO_EFFECT,
+        Rule.NO_STATIC_VALUE,
+        Rule.COMMAND,
+    }
 )
 """Rules whose findings the API server accepts."""
 
@@ -82,10 +88,13 @@ MAX_TEXT: Final = 1000
 
 def escaped(text: str) -> str:
     """Shorten `text`, and escape control characters and lone surrogates: it comes from a file."""
-    return "".join(
-        each if each.isprintable() else each.encode("unicode_escape").decode()
-        for each in shorten(text, MAX_TEXT)
-    )
+    return "".join(map(_printable, shorten(text, MAX_TEXT)))
+
+
+def _printable(character: str) -> str:
+    if character.isprintable():
+        return character
+    return character.encode("unicode_escape").decode()
 
 
 class LintReport(NamedTuple):
@@ -105,7 +114,7 @@ class LintReport(NamedTuple):
     @property
     def refused(self) -> tuple[Finding, ...]:
         """What an API server would refuse, and what cannot be read."""
-        return tuple(each for each in self.findings if each.rule not in ACCEPTED)
+        return tuple(finding for finding in self.findings if finding.rule not in ACCEPTED)
 
 
 JSON_VERSION: Final = 1
@@ -117,20 +126,27 @@ _DOCUMENTATION: Final = "https://github.com/kruise-probe/kruise-probe/blob/main/
 
 def as_text(report: LintReport, paint: Callable[[str], str] = str) -> str:
     """One line for each finding: `file:line:column: path: message [rule]`, with the rule in the colour of `paint`."""
-    return "".join(
-        f"{escaped(each.file)}:{each.position.line}:{each.position.column}: "
-        f"{each.path}{': ' if each.path else ''}{each.message} [{paint(each.rule)}]\n"
-        for each in report.findings
-    )
+    lines = []
+    for finding in report.findings:
+        line, column = finding.position
+        place = f"{escaped(finding.file)}:{line}:{column}"
+        lines.append(f"{place}: {_with_path(finding)} [{paint(finding.rule)}]\n")
+    return "".join(lines)
+
+
+def _with_path(finding: Finding) -> str:
+    if not finding.path:
+        return finding.message
+    return f"{finding.path}: {finding.message}"
 
 
 def summary(report: LintReport) -> str:
     """What was checked, for standard error."""
     findings = _counted(len(report.findings), "finding").capitalize()
-    checked = (
-        f"{findings} in {_counted(report.files, 'file')} ({_counted(len(report.markers), 'PodProbeMarker')}, "
-        f"{_counted(report.templates, 'pod template')})"
-    )
+    files = _counted(report.files, "file")
+    markers = _counted(len(report.markers), "PodProbeMarker")
+    templates = _counted(report.templates, "pod template")
+    checked = f"{findings} in {files} ({markers}, {templates})"
     if report.unclear_file is None or not report.markers:
         return checked
     reason = f"the objects of {report.unclear_file} are not all known"
@@ -138,7 +154,9 @@ def summary(report: LintReport) -> str:
 
 
 def _counted(number: int, noun: str) -> str:
-    return f"{number or 'no'} {noun}{'' if number == 1 else 's'}"
+    if number == 1:
+        return f"1 {noun}"
+    return f"{number or 'no'} {noun}s"
 
 
 def as_json(report: LintReport) -> str:
@@ -170,27 +188,26 @@ def as_sarif(report: LintReport) -> str:
         "version": __version__,
         "informationUri": _DOCUMENTATION,
         "rules": [
-            {"id": each, "shortDescription": {"text": each.summary}, "helpUri": _DOCUMENTATION}
-            for each in rules
+            {"id": rule, "shortDescription": {"text": rule.summary}, "helpUri": _DOCUMENTATION}
+            for rule in rules
         ],
     }
     run = {
         "tool": {"driver": driver},
         "columnKind": "unicodeCodePoints",
-        "results": [_result(each, rules) for each in report.findings],
+        "results": [_result(finding, rules) for finding in report.findings],
     }
     document = {"$schema": _SARIF_SCHEMA, "version": "2.1.0", "runs": [run]}
     return json.dumps(document, indent=2) + "\n"
 
 
 def _result(finding: Finding, rules: list[Rule]) -> dict[str, Any]:
-    text = f"{finding.path}: {finding.message}" if finding.path else finding.message
     line, column = finding.position
     return {
         "ruleId": finding.rule,
         "ruleIndex": rules.index(finding.rule),
         "level": "error",
-        "message": {"text": text},
+        "message": {"text": _with_path(finding)},
         "locations": [
             {
                 "physicalLocation": {

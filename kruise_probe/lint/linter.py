@@ -4,12 +4,14 @@ A path that cannot be read is a finding, so that the other files are still check
 """
 
 import os
+import re
 import sys
 from collections.abc import Collection, Iterable, Iterator
 from itertools import islice
 from pathlib import PurePath
 from typing import Final, NamedTuple
 
+from kruise_probe.api.meta import NamespacedName
 from kruise_probe.lint.across import FileContents, across_files
 from kruise_probe.lint.findings import Finding, LintReport, Position, Rule, escaped
 from kruise_probe.lint.markers import check_marker, is_marker, kind_problem, looks_like_marker
@@ -57,11 +59,13 @@ def read_sources(paths: Iterable[str]) -> Iterator[Source]:
         if path == "-":
             yield decoded("stdin", sys.stdin.buffer.read(MAX_FILE_BYTES + 1))
             continue
-        files, errors = [path], list[OSError]()
+        files = [path]
         is_folder = os.path.isdir(path)
         if is_folder:
+            errors = list[OSError]()
             files = list(_files_below(path, errors))
-            yield from (_unreadable_path("folder", str(each.filename), each) for each in errors)
+            for error in errors:
+                yield _unreadable_path("folder", str(error.filename), error)
             if not files and not errors:
                 message = f"the folder has no {', '.join(SUFFIXES)} file; name another"
                 yield _unreadable(path, message)
@@ -78,12 +82,14 @@ def _files_below(folder: str, errors: list[OSError]) -> Iterator[str]:
     Includes what cannot be read, such as dangling links. Appends the error of each unreadable folder to `errors`.
     """
     for parent, folders, files in os.walk(folder, onerror=errors.append):
-        folders[:] = sorted(each for each in folders if not each.startswith("."))
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
         for name in sorted(files):
+            if not name.lower().endswith(SUFFIXES):
+                continue
             path = os.path.join(parent, name)
             # A dangling link cannot be read. Emacs marks an edited file with one whose name begins with a dot.
             dangles = not name.startswith(".") and not os.path.exists(path)
-            if name.lower().endswith(SUFFIXES) and (os.path.isfile(path) or dangles):
+            if dangles or os.path.isfile(path):
                 yield path
 
 
@@ -101,8 +107,18 @@ def _unreadable_path(kind: str, path: str, error: Exception) -> Source:
     return _unreadable(path, f"the {kind} cannot be read: {why}; check its path and permissions")
 
 
-def _unreadable(name: str, message: str, at: Position = _START, raw: bytes = b"") -> Source:
-    return Source(name, "", raw, flaw=Finding(name, at, "", Rule.UNREADABLE, message))
+def _unreadable(
+    name: str,
+    message: str,
+    at: Position = _START,
+    raw: bytes = b"",
+) -> Source:
+    return Source(
+        name,
+        "",
+        raw,
+        flaw=Finding(name, at, "", Rule.UNREADABLE, message),
+    )
 
 
 def decoded(name: str, raw: bytes) -> Source:
@@ -135,6 +151,8 @@ _PLAIN_KUSTOMIZATION: Final = frozenset(
     {"apiVersion", "kind", "metadata", "resources", "namespace", "namePrefix", "nameSuffix"}
 )
 """Fields of a kustomization that change neither labels nor containers."""
+_ELSEWHERE: Final = re.compile(r"^\.\.|://|\?")
+"""In a resource of a kustomization: it is in another folder or repository."""
 
 MAX_ACROSS: Final = 200
 """Maximum findings about several objects; so many have one cause."""
@@ -147,19 +165,35 @@ _LIST: Final = (
 def lint(sources: Iterable[Source], *, allowed_labels: Collection[str] = ()) -> LintReport:
     """Check all files. `allowed_labels` as the manager's --allowed-label-keys."""
     linter = _Linter(allowed_labels)
-    files = [linter.check(source) for source in sources]
+    order: dict[str, int] = {}
+    count = 0
+    for source in sources:
+        linter.check(source)
+        order[source.name] = count
+        count += 1
     contents = linter.contents
-    order = {name: number for number, name in enumerate(files)}
-    found = {*linter.findings, *islice(across_files(contents), MAX_ACROSS)}
+    found = {
+        *linter.findings,
+        *islice(across_files(contents), MAX_ACROSS),
+    }
+    findings = sorted(
+        found,
+        key=lambda finding: (order[finding.file], finding[1:]),
+    )
+    unclear = contents.unclear_file
     return LintReport(
-        tuple(
-            finding._replace(message=escaped(finding.message), path=escaped(finding.path))
-            for finding in sorted(found, key=lambda each: (order[each.file], each[1:]))
-        ),
-        len(files),
-        tuple(each.source for each in contents.markers),
-        len(contents.templates),
-        None if contents.unclear_file is None else escaped(contents.unclear_file),
+        findings=tuple(map(_escaped, findings)),
+        files=count,
+        markers=tuple(marker.source for marker in contents.markers),
+        templates=len(contents.templates),
+        unclear_file=None if unclear is None else escaped(unclear),
+    )
+
+
+def _escaped(finding: Finding) -> Finding:
+    return finding._replace(
+        message=escaped(finding.message),
+        path=escaped(finding.path),
     )
 
 
@@ -171,14 +205,13 @@ class _Linter:
         self.findings: list[Finding] = []
         self.contents = FileContents()
 
-    def check(self, source: Source) -> str:
-        """Check a file; return its name."""
+    def check(self, source: Source) -> None:
+        """Check a file."""
         try:
             for document in documents(source):
                 self._document(source, document)
         except Malformed as error:
             self._flaw(source, error.finding)
-        return source.name
 
     def _flaw(self, source: Source, flaw: Finding) -> None:
         """Add a flaw of the file to the findings. A file of a folder that is not for Kubernetes has none."""
@@ -193,23 +226,37 @@ class _Linter:
             self.contents.unclear_file = file
 
     def _document(self, source: Source, document: Document) -> None:
-        if _changes_labels(source.name, document.root):
+        root = document.root
+        if _changes_labels(source.name, root):
             self._mark_unclear(source.name)
-        objects = list(_objects(document.root))
-        if any(True for item in items_of(document.root) for _ in _objects(item)):
-            at = document.root.position
-            self._flaw(source, Finding(source.name, at, "", Rule.SYNTAX, _LIST))
-        for flaw in document.flaws if objects else ():
+        if any(any(_objects(item)) for item in items_of(root)):
+            self._flaw(
+                source,
+                Finding(
+                    source.name,
+                    root.position,
+                    "",
+                    Rule.SYNTAX,
+                    _LIST,
+                ),
+            )
+        objects = list(_objects(root))
+        if not objects:
+            return
+        for flaw in document.flaws:
             self._flaw(source, flaw)
         if any(flaw.rule is Rule.TEMPLATE for flaw in document.flaws):
             return
-        for each in objects:
-            found = self._object(source.name, each)
-            self.findings += found if each is document.root else _of_item(found, each)
+        for found in objects:
+            findings = self._object(source.name, found)
+            if found is not root:
+                findings = _of_item(findings, found)
+            self.findings += findings
 
     def _object(self, file: str, root: MappingNode) -> list[Finding]:
         """Check an object, and add it to the contents."""
-        contents, problem = self.contents, kind_problem(root)
+        contents = self.contents
+        problem = kind_problem(root)
         findings = [finding_at(file, root, problem)] if problem else []
         if is_marker(root):
             found, marker = check_marker(file, root, self._allowed_labels)
@@ -231,12 +278,12 @@ class _Linter:
         return findings
 
 
-def _of_item(findings: Iterable[Finding], item: MappingNode) -> Iterator[Finding]:
+def _of_item(findings: Iterable[Finding], item: MappingNode) -> list[Finding]:
     """The findings with the name of their object: in the output of `kubectl get`, a line says little."""
-    namespace = text_of(item, "metadata", "namespace")
-    key = f"{namespace}/" if namespace else ""
-    key = f"{text_of(item, 'kind')} {key}{text_of(item, 'metadata', 'name')}"
-    return (each._replace(message=f"{key}: {each.message}") for each in findings)
+    metadata = below(item, "metadata")
+    key = NamespacedName(text_of(metadata, "namespace"), text_of(metadata, "name"))
+    which = f"{text_of(item, 'kind')} {key}"
+    return [finding._replace(message=f"{which}: {finding.message}") for finding in findings]
 
 
 def _objects(root: Node) -> Iterator[MappingNode]:
@@ -255,6 +302,7 @@ def _changes_labels(name: str, root: Node) -> bool:
     """Whether this is a kustomization that may change labels or containers, or reads files of other folders."""
     if PurePath(name).name not in _KUSTOMIZATIONS or not isinstance(root, MappingNode):
         return False
-    resources = [text_of(each) for each in items_of(root, "resources")]
-    elsewhere = any(each.startswith("..") or "://" in each or "?" in each for each in resources)
-    return elsewhere or not root.entries.keys() <= _PLAIN_KUSTOMIZATION
+    if not root.entries.keys() <= _PLAIN_KUSTOMIZATION:
+        return True
+    resources = [text_of(item) for item in items_of(root, "resources")]
+    return any(map(_ELSEWHERE.search, resources))

@@ -1,31 +1,25 @@
 """Checks one PodProbeMarker: kind, fields, the rules of `api.validation`, and what works otherwise than its author expects."""
 
-import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final
 
 import msgspec
 
+from kruise_probe.api.core import ExecAction
 from kruise_probe.api.labels import KEY_PREFIX, label_key_error
 from kruise_probe.api.meta import DECODE_ERRORS, NamespacedName
 from kruise_probe.api.names import DELETION_COST_ANNOTATION, GROUP, PAUSED_ANNOTATION
 from kruise_probe.api.pods import Mark
 from kruise_probe.api.problems import ErrorKind, Problem, did_you_mean, first_errors, violation
 from kruise_probe.api.resources import MARKERS
-from kruise_probe.api.v1alpha1 import PodContainerProbe, PodProbeMarker
+from kruise_probe.api.v1alpha1 import MarkerPolicy, PodProbeMarker
 from kruise_probe.api.validation import fields_without_effect, marker_errors
 from kruise_probe.controllers.compiled import CompiledMarker, compile_marker
-from kruise_probe.inspection.commands import command_problem
+from kruise_probe.hints.commands import command_problem
 from kruise_probe.lint.fields import FieldCheck
 from kruise_probe.lint.findings import Finding, Rule
 from kruise_probe.lint.nodes import MappingNode, Node, below, finding_at, items_of, text_of
-
-_ALTERNATIVES: Final = re.compile(r"[|]|[(][?][a-z]*m")
-"""In patterns that are not judged: alternatives and the multi-line mode."""
-_LINE_END_FIRST: Final = re.compile(r"[(]*(\^|\\A)[(]*(\\[nr]|[\n\r])(?![)]*[*?{])")
-_LINE_END_LAST: Final = re.compile(r"(?<!\\)(\\\\)*(\\[nr]|[\n\r])[+]?[)]*([$]|\\z)[)]*\Z")
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,7 +68,8 @@ def looks_like_marker(root: MappingNode) -> bool:
 
 def kind_problem(root: MappingNode) -> Problem | None:
     """A misspelled kind of our group, or a PodProbeMarker of another apiVersion. Other API groups may have similar kinds."""
-    kind, version = text_of(root, "kind"), text_of(root, "apiVersion")
+    kind = text_of(root, "kind")
+    version = text_of(root, "apiVersion")
     if kind == MARKERS.kind:
         if version in ("", MARKERS.api_version):
             return None
@@ -83,11 +78,17 @@ def kind_problem(root: MappingNode) -> Problem | None:
     is_ours = version.startswith(f"{GROUP}/")
     if kind and version and not is_ours:
         return None
-    if not looks_like_marker(root) and not (is_ours and did_you_mean(kind, [MARKERS.kind])):
+    is_misspelled = is_ours and did_you_mean(kind, [MARKERS.kind])
+    if not is_misspelled and not looks_like_marker(root):
         return None
-    wrong = f"{version or 'an object without apiVersion'} has no kind {kind!r}"
-    message = f"{wrong if kind else 'kind is missing'}; write kind: {MARKERS.kind}"
-    return Problem("kind", Rule.UNKNOWN_KIND, message)
+    wrong = "kind is missing"
+    if kind:
+        wrong = f"{version or 'an object without apiVersion'} has no kind {kind!r}"
+    return Problem(
+        "kind",
+        Rule.UNKNOWN_KIND,
+        f"{wrong}; write kind: {MARKERS.kind}",
+    )
 
 
 def check_marker(
@@ -96,19 +97,35 @@ def check_marker(
     """The findings of a marker, and the marker if it can be decoded."""
     fields = FieldCheck(file, root)
     metadata = fields.value["metadata"]
-    problems = list(_name_problems(metadata.get("name") or metadata.get("generateName", "")))
-    known = {key: metadata[key] for key in {"name", "namespace", "annotations"} & metadata.keys()}
-    document = {"metadata": known, "spec": fields.value["spec"]}
+    read = {"name", "namespace", "annotations"} & metadata.keys()
+    document = {
+        "metadata": {key: metadata[key] for key in read},
+        "spec": fields.value["spec"],
+    }
     try:
         marker = msgspec.convert(document, PodProbeMarker)
     except DECODE_ERRORS as error:
-        problem = Problem("spec", Rule.INVALID, f"cannot be decoded: {error}")
-        return [*fields.findings, finding_at(file, root, problem)], None
-    problems += first_errors(marker_errors(marker.spec, allowed_labels=allowed_labels))
-    uncovered = [each for each in problems if not fields.covers(each.path)]
-    found = [finding_at(file, root, each) for each in (*uncovered, *_advice(root, marker))]
+        problem = Problem(
+            "spec",
+            Rule.INVALID,
+            f"cannot be decoded: {error}",
+        )
+        return [
+            *fields.findings,
+            finding_at(file, root, problem),
+        ], None
+    errors = [
+        *_name_problems(metadata.get("name") or metadata.get("generateName", "")),
+        *first_errors(marker_errors(marker.spec, allowed_labels=allowed_labels)),
+    ]
+    problems = [error for error in errors if not fields.covers(error.path)]
+    problems += _advice(root, marker)
+    findings = [
+        *fields.findings,
+        *(finding_at(file, root, problem) for problem in problems),
+    ]
     compiled = compile_marker(marker, allowed_labels=allowed_labels)
-    return fields.findings + found, WrittenMarker(file, root, marker, compiled)
+    return findings, WrittenMarker(file, root, marker, compiled)
 
 
 def _name_problems(name: str) -> Iterator[Problem]:
@@ -133,31 +150,33 @@ def _advice(root: MappingNode, marker: PodProbeMarker) -> Iterator[Problem]:
         message = "has no effect: probes of a marker never restart a container; remove it"
         yield Problem(path, Rule.NO_EFFECT, message)
     for number, probe in enumerate(marker.spec.probes or ()):
-        yield from _advice_of_probe(probe, f"spec.probes[{number}]")
+        path = f"spec.probes[{number}]"
+        yield from _command_problem(probe.probe.exec, path)
+        for place, policy in enumerate(probe.marker_policy or ()):
+            yield from _cost_problem(policy, f"{path}.markerPolicy[{place}]")
 
 
-def _advice_of_probe(probe: PodContainerProbe, at: str) -> Iterator[Problem]:
-    """Commands that need a shell; deletion costs without a static value, because a pod without the annotation has the
-    cost 0; patterns that need a line end at the beginning or end of a message, which has no blanks there.
-    """
-    if problem := command_problem((probe.probe.exec and probe.probe.exec.command) or ()):
-        path = f"{at}.probe.exec.command[{problem.word}]"
-        yield Problem(path, Rule.COMMAND, problem.message)
-    for place, policy in enumerate(probe.marker_policy or ()):
-        is_static = DELETION_COST_ANNOTATION in (policy.annotations or {})
-        for index, value in enumerate(policy.from_message or ()):
-            path = f"{at}.markerPolicy[{place}].fromMessage[{index}]"
-            if value.annotation == DELETION_COST_ANNOTATION and not is_static:
-                message = (
-                    "if the message has no valid value, the annotation is removed and the deletion cost is 0; "
-                    "add a static value for it to annotations of this policy"
-                )
-                yield Problem(path, Rule.NO_STATIC_VALUE, message)
-            pattern = value.regex or ""
-            needs_line_end = _LINE_END_FIRST.match(pattern) or _LINE_END_LAST.search(pattern)
-            if needs_line_end and not _ALTERNATIVES.search(pattern):
-                message = (
-                    "matches no message: line ends at the beginning and end of a message are removed; "
-                    "remove them from the pattern"
-                )
-                yield Problem(f"{path}.regex", Rule.NO_MATCH, message)
+def _command_problem(action: ExecAction | None, path: str) -> Iterator[Problem]:
+    """The problem of a command that needs a shell."""
+    if action is None:
+        return
+    if problem := command_problem(action.command or ()):
+        word = f"{path}.probe.exec.command[{problem.word}]"
+        yield Problem(word, Rule.COMMAND, problem.message)
+
+
+def _cost_problem(policy: MarkerPolicy, path: str) -> Iterator[Problem]:
+    """The problem of a deletion cost without a static value: a pod without the annotation has the cost 0."""
+    if DELETION_COST_ANNOTATION in (policy.annotations or {}):
+        return
+    for index, value in enumerate(policy.from_message or ()):
+        if value.annotation == DELETION_COST_ANNOTATION:
+            message = (
+                "if the message has no valid value, the annotation is removed and the deletion cost is 0; "
+                "add a static value for it to annotations of this policy"
+            )
+            yield Problem(
+                f"{path}.fromMessage[{index}]",
+                Rule.NO_STATIC_VALUE,
+                message,
+            )

@@ -100,7 +100,13 @@ def items_of(root: Node | None, *names: str) -> tuple[Node, ...]:
     return node.items if isinstance(node, SequenceNode) else ()
 
 
-def locate(root: Node, path: str, *, key: str | None = None, item: object = None) -> Position:
+def locate(
+    root: Node,
+    path: str,
+    *,
+    key: str | None = None,
+    item: object = None,
+) -> Position:
     """The position of the field at `path`, or of the nearest parent that exists.
 
     Args:
@@ -109,39 +115,61 @@ def locate(root: Node, path: str, *, key: str | None = None, item: object = None
         key: an entry of the mapping at `path`.
         item: the text of an item of the list at `path`.
     """
-    node, position = root, root.position
+    node = root
+    position = root.position
     steps = [index or name for index, name in _STEP.findall(path)]
-    for step in [*steps, *([] if key is None else [key])]:
-        if isinstance(node, MappingNode) and (entry := node.entries.get(step)):
-            node, position = entry.value, entry.key.position
+    if key is not None:
+        steps.append(key)
+    for step in steps:
+        if isinstance(node, MappingNode) and step in node.entries:
+            entry = node.entries[step]
+            node = entry.value
+            position = entry.key.position
         elif step.isdecimal() and int(step[:6]) < len(items_of(node)):
             node = items_of(node)[int(step[:6])]
             position = node.position
         else:
             return position
-    for each in items_of(node):
-        if isinstance(each, ScalarNode) and each.text == item:
-            return each.position
+    for found in items_of(node):
+        if isinstance(found, ScalarNode) and found.text == item:
+            return found.position
     return position
 
 
 def finding_at(file: str, root: Node, problem: Problem) -> Finding:
     """The finding of a problem of the object at `root`."""
     rule = problem.reason if isinstance(problem.reason, Rule) else Rule.INVALID
-    position = locate(root, problem.path, key=problem.key, item=problem.value)
+    position = locate(
+        root,
+        problem.path,
+        key=problem.key,
+        item=problem.value,
+    )
     return Finding(file, position, problem.path, rule, problem.message)
 
 
-def occurrences(node: Node | None, text: str, path: str) -> Iterator[tuple[str, Position]]:
+def occurrences(
+    node: Node | None,
+    text: str,
+    path: str,
+) -> Iterator[tuple[str, Position]]:
     """The keys and values below `node` that are `text`, with the paths of their fields."""
     if isinstance(node, MappingNode):
         for key, entry in node.entries.items():
             if key == text:
                 yield path, entry.key.position
-            yield from occurrences(entry.value, text, f"{path}.{key}")
+            yield from occurrences(
+                entry.value,
+                text,
+                f"{path}.{key}",
+            )
     elif isinstance(node, SequenceNode):
         for index, item in enumerate(node.items):
-            yield from occurrences(item, text, f"{path}[{index}]")
+            yield from occurrences(
+                item,
+                text,
+                f"{path}[{index}]",
+            )
     elif node and node.text == text:
         yield path, node.position
 
@@ -184,8 +212,17 @@ def pod_templates(file: str, root: MappingNode) -> Iterator[PodTemplate | None]:
             yield None
         elif pod.labels:
             exact = is_built_in and not _is_injected(node)
-            init = frozenset(each for each in container_names(node) if not pod.container(each))
-            yield PodTemplate(file, place, namespace, node, path, pod, init, exact)
+            names = [name for name in container_names(node) if not pod.container(name)]
+            yield PodTemplate(
+                file=file,
+                place=place,
+                namespace=namespace,
+                root=node,
+                path=path,
+                pod=pod,
+                init_containers=frozenset(names),
+                is_exact=exact,
+            )
 
 
 def describes_all_pods(root: MappingNode) -> bool:
@@ -199,13 +236,16 @@ def container_names(template: MappingNode) -> list[str]:
     """The names of all containers of a template, and of those that a SidecarSet adds to others."""
     spec = below(template, "spec")
     containers = items_of(spec, "containers") + items_of(spec, "initContainers")
-    return [name for name in (text_of(each, "name") for each in containers) if name]
+    names = [text_of(container, "name") for container in containers]
+    return [name for name in names if name]
 
 
 def _is_injected(template: MappingNode) -> bool:
-    maps = (below(template, "metadata", name) for name in ("labels", "annotations"))
-    keys = (key for each in maps if isinstance(each, MappingNode) for key in each.entries)
-    return any(map(_INJECTED.search, keys))
+    for field in ("labels", "annotations"):
+        keys = below(template, "metadata", field)
+        if isinstance(keys, MappingNode) and any(map(_INJECTED.search, keys.entries)):
+            return True
+    return False
 
 
 def _templates(node: Node, path: str) -> Iterator[tuple[str, MappingNode]]:
@@ -224,10 +264,9 @@ def _templates(node: Node, path: str) -> Iterator[tuple[str, MappingNode]]:
 def _pod(template: MappingNode) -> Pod | None:
     """The template as the manager decodes a pod; None if it does not decode."""
     fields = ("containers", "initContainers", "readinessGates")
-    document = {
-        "metadata": {"labels": value_of(below(template, "metadata", "labels"))},
-        "spec": {name: value_of(below(template, "spec", name)) for name in fields},
-    }
+    labels = value_of(below(template, "metadata", "labels"))
+    spec = {name: value_of(below(template, "spec", name)) for name in fields}
+    document = {"metadata": {"labels": labels}, "spec": spec}
     try:
         return PODS.decode(msgspec.json.encode(document))
     except DECODE_ERRORS:

@@ -45,14 +45,15 @@ _ONLY_JSON: Final = re.compile(rf"\\\\|\\u[dD][89a-fA-F]..|[\x85\u2028\u2029]|{_
 _NOT_BLANK: Final = re.compile(r"[^ \t\r\n]")
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
-_PLAIN, _QUOTED = "plain", "quoted"
+_PLAIN: Final = "plain"
+_QUOTED: Final = "quoted"
 """Instead of the tag of a scalar that has none."""
 _TYPED: Final = tuple(f"tag:yaml.org,2002:{name}" for name in ("int", "float", "bool", "null"))
 """Tags of scalars that are not text. The schema of a field finds a value that is not of its tag."""
 _WORDS: Final[dict[str, Plain]] = {
     **dict.fromkeys(("", "~", "null", "Null", "NULL"), None),
-    **dict.fromkeys(("y", "Y", "yes", "Yes", "YES", "true", "True", "TRUE", "on", "On", "ON"), True),
-    **dict.fromkeys(("n", "N", "no", "No", "NO", "false", "False", "FALSE", "off", "Off", "OFF"), False),
+    **dict.fromkeys(("y", "Y", "yes", "Yes", "YES", "true", "True", "TRUE", "on", "On", "ON"), True,),
+    **dict.fromkeys(("n", "N", "no", "No", "NO", "false", "False", "FALSE", "off", "Off", "OFF"), False,),
 }  # fmt: skip
 _NUMBER: Final = re.compile(r"[-+]?[0-9][-+0-9A-Za-z_.]*|[-+]?\.[0-9][-+0-9eE]*")
 _OCTAL: Final = re.compile(r"[-+]?0[0-7]+")
@@ -63,6 +64,7 @@ _OPEN_TEMPLATE: Final = "this is a template, not YAML; render it first: helm tem
 
 _TEMPLATE: Final = re.compile(r"^[ \t]*(?:- +)?(?:[^\s#'\"]+: +)?(\{\{|\{%)", re.MULTILINE)
 """An expression of a template without quotes around it."""
+_FIRST_OF_LINE: Final = re.compile(r"^[ \t]*(?!#)(\S)", re.MULTILINE)
 _TAB: Final = "tab character"
 
 _REMEDIES: Final = (
@@ -86,7 +88,10 @@ class Reader:
         self._file = file
         self._text = text
         # Only line feeds end a line, as in editors.
-        self._starts = [0, *accumulate(len(line) + 1 for line in text.split("\n"))]
+        self._starts = [
+            0,
+            *accumulate(len(line) + 1 for line in text.split("\n")),
+        ]
         self._values = 0
         self._flaws: list[Finding] = []
         start = text.lstrip()
@@ -109,9 +114,11 @@ class Reader:
         yield from self._composed(self._text)
 
     def _json_documents(self) -> Iterator[Document]:
-        decoder, end = json.JSONDecoder(), 0
-        while (found := _NOT_BLANK.search(self._text, end)) is not None:
-            start, self._start = found.start(), 0
+        decoder = json.JSONDecoder()
+        end = 0
+        while found := _NOT_BLANK.search(self._text, end):
+            start = found.start()
+            self._start = 0
             try:
                 _, end = decoder.raw_decode(self._text, start)
             except json.JSONDecodeError as error:
@@ -131,13 +138,27 @@ class Reader:
             composer = _Composer(self, text)
             while composer.check_node():
                 root = self._node(composer.get_node(), "", 0)
-                flaws, self._flaws = tuple(self._flaws), []
+                flaws = tuple(self._flaws)
+                self._flaws.clear()
                 yield Document(root, flaws)
         except yaml.YAMLError as error:
             raise self.malformed(*_syntax_problem(error, self._text)) from error
 
-    def malformed(self, offset: int, message: str, rule: Rule = Rule.SYNTAX) -> Malformed:
-        return Malformed(Finding(self._file, self._position(offset), "", rule, message))
+    def malformed(
+        self,
+        offset: int,
+        message: str,
+        rule: Rule = Rule.SYNTAX,
+    ) -> Malformed:
+        return Malformed(
+            Finding(
+                self._file,
+                self._position(offset),
+                "",
+                rule,
+                message,
+            )
+        )
 
     def _position(self, offset: int) -> Position:
         offset += self._start
@@ -160,12 +181,24 @@ class Reader:
             return self._scalar(node, position)
         if isinstance(node, yaml.MappingNode):
             return self._mapping(node, position, path, depth)
-        items = enumerate(node.value)
-        return SequenceNode(
-            position, tuple(self._node(item, f"{path}[{n}]", depth + 1) for n, item in items)
-        )
+        items = []
+        for number, item in enumerate(node.value):
+            items.append(
+                self._node(
+                    item,
+                    f"{path}[{number}]",
+                    depth + 1,
+                )
+            )
+        return SequenceNode(position, tuple(items))
 
-    def _mapping(self, node: Any, position: Position, path: str, depth: int) -> MappingNode:
+    def _mapping(
+        self,
+        node: Any,
+        position: Position,
+        path: str,
+        depth: int,
+    ) -> MappingNode:
         """A mapping. The first of two equal keys wins; the other one is a flaw."""
         entries: dict[str, Entry] = {}
         merged: list[Node] = []
@@ -182,10 +215,7 @@ class Reader:
                 continue
             first = entries.setdefault(key.text, Entry(key, value)).key
             if first is not key:
-                is_object = not path and key.text in ("apiVersion", "kind")
-                remedy = "write '---' between two objects" if is_object else "remove one of the two"
-                message = f"the key {key.text!r} is already in line {first.position.line}; {remedy}"
-                self._flaw(at, where, Rule.DUPLICATE_KEY, message)
+                self._duplicate_key(key, where, first.position.line)
         for source in merged:  # explicit and earlier entries win
             if not isinstance(source, MappingNode):
                 message = "the value of << is not a mapping; use an alias of one"
@@ -194,25 +224,58 @@ class Reader:
                 entries.setdefault(name, entry)
         return MappingNode(position, entries)
 
-    def _flaw(self, position: Position, path: str, rule: Rule, message: str) -> None:
-        self._flaws.append(Finding(self._file, position, path, rule, message))
+    def _duplicate_key(self, key: ScalarNode, path: str, line: int) -> None:
+        remedy = "remove one of the two"
+        if path in ("apiVersion", "kind"):
+            remedy = "write '---' between two objects"
+        message = f"the key {key.text!r} is already in line {line}; {remedy}"
+        self._flaw(key.position, path, Rule.DUPLICATE_KEY, message)
+
+    def _flaw(
+        self,
+        position: Position,
+        path: str,
+        rule: Rule,
+        message: str,
+    ) -> None:
+        self._flaws.append(
+            Finding(
+                self._file,
+                position,
+                path,
+                rule,
+                message,
+            )
+        )
 
     def _complex_key(self, start: int, path: str) -> None:
         """`name: {{ .Values.name }}` is a mapping whose key is a mapping."""
         if self._text.startswith("{{", max(start - 1, 0)):
-            self._flaw(self._position(start - 1), path, Rule.TEMPLATE, _OPEN_TEMPLATE)
+            self._flaw(
+                self._position(start - 1),
+                path,
+                Rule.TEMPLATE,
+                _OPEN_TEMPLATE,
+            )
         else:
             message = "the key of this entry is not a text; write a text before the colon"
-            self._flaw(self._position(start), path, Rule.SYNTAX, message)
+            self._flaw(
+                self._position(start),
+                path,
+                Rule.SYNTAX,
+                message,
+            )
 
     def _scalar(self, node: Any, position: Position) -> ScalarNode:
         """A string of JSON has its value from the text. As in Go, a surrogate without its partner becomes U+FFFD."""
         if self._is_json and node.tag == _QUOTED:
-            start, end = (self._start + mark.index for mark in (node.start_mark, node.end_mark))
+            start = self._start + node.start_mark.index
+            end = self._start + node.end_mark.index
             text = _SURROGATE.sub("\ufffd", json.loads(self._text[start:end]))
             return ScalarNode(position, text, text)
-        typed = node.tag == _PLAIN or node.tag in _TYPED
-        return ScalarNode(position, node.value, _plain(node.value) if typed else node.value)
+        if node.tag == _PLAIN or node.tag in _TYPED:
+            return ScalarNode(position, node.value, _plain(node.value))
+        return ScalarNode(position, node.value, node.value)
 
 
 class _Composer(Composer, yaml.CSafeLoader):
@@ -247,13 +310,16 @@ def _plain(text: str) -> Plain:
     if not _NUMBER.fullmatch(text):
         return text
     digits = text.replace("_", "")
+    base = 8 if _OCTAL.fullmatch(digits) else 0
     try:
-        value = int(digits, 8 if _OCTAL.fullmatch(digits) else 0)
+        value = int(digits, base)
     except ValueError:
         value = _TOO_LARGE
     if -(2**63) <= value < _TOO_LARGE:
         return value
-    return float(digits) if _FLOAT.fullmatch(digits) else text
+    if _FLOAT.fullmatch(digits):
+        return float(digits)
+    return text
 
 
 def _syntax_problem(error: yaml.YAMLError, text: str) -> tuple[int, str, Rule]:
@@ -264,28 +330,41 @@ def _syntax_problem(error: yaml.YAMLError, text: str) -> tuple[int, str, Rule]:
     if context.startswith("while scanning a") and _TAB not in problem:
         mark = getattr(error, "context_mark", None) or mark
     offset = min(mark.index, len(text)) if mark else 0
-    start = text.rfind("\n", 0, offset) + 1
-    end = (text.find("\n", offset) + 1 or len(text) + 1) - 1
-    template = _TEMPLATE.search(text)
-    if template and template.start(1) <= end:
+    if template := _TEMPLATE.search(
+        text,
+        0,
+        _line_end(text, offset),
+    ):
         return template.start(1), _OPEN_TEMPLATE, Rule.TEMPLATE
-    before = text[start : offset + 1]
-    if (before.isspace() and "\t" in before) or _TAB in problem:
+    start = text.rfind("\n", 0, offset) + 1
+    indent = text[start : offset + 1]
+    if _TAB in problem or (indent.isspace() and "\t" in indent):
         return offset, "a tab indents this line; indent with spaces", Rule.SYNTAX
     if problem.startswith("mapping values are not allowed"):
-        return _unexpected_colon(text, start, offset)
-    remedy = next((remedy for start, remedy in _REMEDIES if start in problem), _CORRECT_IT)
-    said = f"{problem} {context}".strip() if context.startswith("while parsing") else problem
-    return offset, f"not valid YAML: {said}; {remedy}", Rule.SYNTAX
+        return *_unexpected_colon(text, start, offset), Rule.SYNTAX
+    if context.startswith("while parsing"):
+        problem = f"{problem} {context}"
+    return offset, f"not valid YAML: {problem}; {_remedy(problem)}", Rule.SYNTAX
 
 
-def _unexpected_colon(text: str, start: int, offset: int) -> tuple[int, str, Rule]:
+def _line_end(text: str, offset: int) -> int:
+    end = text.find("\n", offset)
+    return len(text) if end < 0 else end
+
+
+def _remedy(problem: str) -> str:
+    for part, remedy in _REMEDIES:
+        if part in problem:
+            return remedy
+    return _CORRECT_IT
+
+
+def _unexpected_colon(text: str, start: int, offset: int) -> tuple[int, str]:
     """Its line has another one before it, or a previous line lacks one."""
     if re.search(r":\s", text[start:offset]):
-        message = "a second ': ' in one line; quote the text that contains it"
-        return offset, message, Rule.SYNTAX
-    lines = list(re.finditer(r"^[ \t]*(?!#)(\S)", text[:start], re.MULTILINE))
+        return offset, "a second ': ' in one line; quote the text that contains it"
+    lines = list(_FIRST_OF_LINE.finditer(text, 0, start))
     if lines:
         message = "this line has no ': ' between a key and a value; add the colon and a space"
-        return lines[-1].start(1), message, Rule.SYNTAX
-    return offset, f"not valid YAML: unexpected ':'; {_CORRECT_IT}", Rule.SYNTAX
+        return lines[-1].start(1), message
+    return offset, f"not valid YAML: unexpected ':'; {_CORRECT_IT}"

@@ -9,7 +9,7 @@ from support.snapshots import healthy_pod, marker, snapshot
 from support.wire import Json
 
 from kruise_probe.api.core import Probe
-from kruise_probe.inspection.commands import handler_text
+from kruise_probe.hints.commands import handler_text
 from kruise_probe.inspection.explanation import explanation
 from kruise_probe.inspection.snapshot import Snapshot
 from kruise_probe.inspection.status import status_view

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from support.cases import cases
 
 from kruise_probe.api.labels import LabelSelector, Selector, compile_selector, parse_selector
-from kruise_probe.inspection.selectors import (
+from kruise_probe.hints.selectors import (
     distance,
     misses_by_typos,
     selector_text,

@@ -3,7 +3,7 @@
 import pytest
 from support.cases import cases
 
-from kruise_probe.inspection.commands import command_problem
+from kruise_probe.hints.commands import command_problem
 
 
 @pytest.mark.parametrize(

@@ -66,33 +66,39 @@ def command_problem(command: Sequence[str]) -> CommandProblem | None:
     program = PurePosixPath(command[0]).name
     if program in SHELLS:
         return _shell_problem(command)
-    shell = next((n for n, each in enumerate(command) if PurePosixPath(each).name in SHELLS), None)
     takes_any = False
-    for index, word in enumerate(command[:shell]):
+    for index, word in enumerate(command):
+        name = PurePosixPath(word).name
+        if name in SHELLS:
+            return None
         if variable := _VARIABLE.search(word):
             return CommandProblem(index, _variable(variable[0]))
         if word == "~" or word.startswith("~/"):
             message = f"only a shell replaces ~ in {word!r}; write the path of the folder"
             return CommandProblem(index, message)
-        takes_any |= PurePosixPath(word).name in _TAKE_ANY_WORD
+        takes_any |= name in _TAKE_ANY_WORD
         if index and not takes_any and _OPERATOR.fullmatch(word):
-            return CommandProblem(
-                index,
+            message = (
                 f"without a shell, {word!r} is an argument of {program}; "
-                f"write the whole as one script: {_script(command)}",
+                f"write the whole as one script: {_script(command)}"
             )
+            return CommandProblem(index, message)
     return None
 
 
 def failure_hint(message: str) -> str:
     """What to do about a command that failed with this message; empty if the message has no known cause."""
-    found = (hint for each, hint in FAILURES.items() if re.search(each, message, re.MULTILINE))
-    return next(found, "")
+    for pattern, hint in FAILURES.items():
+        if re.search(pattern, message, re.MULTILINE):
+            return hint
+    return ""
 
 
 def split_hint(command: Sequence[str]) -> str:
     """What to do about a command of one word that has spaces; empty for any other command."""
-    words = command[0].split() if len(command) == 1 else []
+    if len(command) != 1:
+        return ""
+    words = command[0].split()
     if len(words) < 2 or _is_path_with_spaces(words):
         return ""
     listed = json.dumps(words, ensure_ascii=False)
@@ -111,12 +117,15 @@ def _shell_problem(command: Sequence[str]) -> CommandProblem | None:
         option = command[index]
         if option.startswith("-") and not option.startswith("--") and {"c", "s"} & set(option):
             return _script_problem(command, index + 1) if "c" in option else None
-        index += 2 if option.startswith(_WITH_VALUE) or option.endswith("o") else 1
+        index += 1
+        if option.startswith(_WITH_VALUE) or option.endswith("o"):
+            index += 1
     if index >= len(command):
         return None
     word = command[index]
     parts = word.split()
-    if re.search(r"[/.]", word) if len(parts) < 2 else _is_path_with_spaces(parts):
+    is_file = re.search(r"[/.]", word) if len(parts) < 2 else _is_path_with_spaces(parts)
+    if is_file:
         return None
     shell = PurePosixPath(command[0]).name
     message = f"{shell} takes {word!r} as the name of a file with a script; write -c before it: {_script(command[index:], shell)}"
@@ -128,9 +137,8 @@ def _script_problem(command: Sequence[str], index: int) -> CommandProblem | None
     if variable := _CONSTANT.search(script):
         return CommandProblem(index, _variable(variable[0]))
     if "\r\n" in script:
-        return CommandProblem(
-            index, "the script has CRLF line ends, which a shell takes as part of the words; use LF"
-        )
+        message = "the script has CRLF line ends, which a shell takes as part of the words; use LF"
+        return CommandProblem(index, message)
     return None
 
 
@@ -142,7 +150,10 @@ def _variable(text: str) -> str:
 
 
 def _script(words: Sequence[str], shell: str = "sh") -> str:
-    return json.dumps([shell, "-c", " ".join(words)], ensure_ascii=False)
+    return json.dumps(
+        [shell, "-c", " ".join(words)],
+        ensure_ascii=False,
+    )
 
 
 def _shell_word(word: str) -> str:
@@ -163,14 +174,21 @@ def handler_text(entry: ContainerProbe) -> str:
     """What an attempt does, on one line: `exec sh -c 'test -e idle'`, `http-get http://:8080/healthz`."""
     match entry.probe.handler:
         case ExecAction() as action:
-            return " ".join(["exec", *map(_shell_word, action.command or ())])
+            return " ".join(
+                [
+                    "exec",
+                    *map(_shell_word, action.command or ()),
+                ]
+            )
         case HTTPGetAction() as action:
             action = action.with_defaults()
             return f"http-get {str(action.scheme).lower()}://:{action.port}{action.path}"
         case TCPSocketAction() as action:
             return f"tcp-socket :{action.port}"
         case GRPCAction() as action:
-            service = f" {action.service}" if action.service else ""
-            return f"grpc :{action.port}{service}{' TLS' if action.mode == 'TLS' else ''}"
+            text = f"grpc :{action.port}"
+            if action.service:
+                text += f" {action.service}"
+            return f"{text} TLS" if action.mode == "TLS" else text
         case _:
             return "none"

@@ -11,10 +11,12 @@ def requirement_text(requirement: Requirement) -> str:
     key, values, negated = requirement
     if values is None:
         return f"!{key}" if negated else key
+    listed = ",".join(sorted(values))
     if len(values) == 1:
-        (value,) = values
-        return f"{key}!={value}" if negated else f"{key}={value}"
-    return f"{key} {'notin' if negated else 'in'} ({','.join(sorted(values))})"
+        operator = "!=" if negated else "="
+        return f"{key}{operator}{listed}"
+    operator = "notin" if negated else "in"
+    return f"{key} {operator} ({listed})"
 
 
 def selector_text(selector: Selector) -> str:
@@ -23,36 +25,41 @@ def selector_text(selector: Selector) -> str:
 
 def unmet(selector: Selector, labels: Mapping[str, str]) -> list[Requirement]:
     """The requirements that `labels` do not meet."""
-    return [each for each in selector.requirements if not each.matches(labels)]
+    return [requirement for requirement in selector.requirements if not requirement.matches(labels)]
 
 
 def why_not(selector: Selector, labels: Mapping[str, str]) -> str:
     """The unmet requirements, and what the pod has instead; empty if all are met."""
     if not selector.requirements:
         return "its selector is empty and selects no pod"
-    return "; ".join(
-        f"it requires {requirement_text(each)}, but the pod has {_actual(each, labels)}"
-        for each in unmet(selector, labels)
-    )
+    reasons = []
+    for requirement in unmet(selector, labels):
+        required = requirement_text(requirement)
+        actual = _actual(requirement, labels)
+        reasons.append(f"it requires {required}, but the pod has {actual}")
+    return "; ".join(reasons)
 
 
 def _actual(requirement: Requirement, labels: Mapping[str, str]) -> str:
     key = requirement.key
-    actual = f"{key}={labels[key]}" if key in labels else f"no label {key}"
-    typo = _typo(requirement, labels)
-    return f"{actual} (did you mean {typo!r}?)" if typo else actual
+    actual = f"no label {key}"
+    if key in labels:
+        actual = f"{key}={labels[key]}"
+    if typo := _typo(requirement, labels):
+        actual += f" (did you mean {typo!r}?)"
+    return actual
 
 
 def misses_by_typos(selector: Selector, labels: Mapping[str, str]) -> bool:
     """Whether `labels` miss `selector` only by typos in keys or values."""
     missing = unmet(selector, labels)
-    return bool(missing) and all(_typo(each, labels) for each in missing)
+    return bool(missing) and all(_typo(requirement, labels) for requirement in missing)
 
 
 def distance(selector: Selector, labels: Mapping[str, str]) -> tuple[bool, int, int]:
     """Sort key: typos only first, then most label keys in common, then fewest unmet requirements."""
-    known = sum(each.key in labels for each in selector.requirements)
-    return (not misses_by_typos(selector, labels), -known, len(unmet(selector, labels)))
+    known = selector.keys & labels.keys()
+    return not misses_by_typos(selector, labels), -len(known), len(unmet(selector, labels))
 
 
 def _typo(requirement: Requirement, labels: Mapping[str, str]) -> str:
@@ -60,4 +67,6 @@ def _typo(requirement: Requirement, labels: Mapping[str, str]) -> str:
     key, values, negated = requirement
     if key not in labels:
         return closest_name(key, labels)
-    return labels[key] if not negated and closest_name(labels[key], values or ()) else ""
+    if negated or values is None or not closest_name(labels[key], values):
+        return ""
+    return labels[key]
