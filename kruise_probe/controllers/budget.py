@@ -8,8 +8,7 @@ same order, as long as whole groups fit.
 
 A group is all probes of one marker for one pod. It is kept or left out as a whole.
 
-Source: max-min fairness as of Bertsekas and Gallager, Data Networks, 6.5.2.
-Differs: groups are indivisible, so a tenant may get less than its share, by less than one group.
+Groups are indivisible, so a tenant may get less than its share, by less than one group.
 """
 
 from collections import defaultdict
@@ -20,6 +19,7 @@ import msgspec
 
 from kruise_probe.api.meta import NamespacedName
 from kruise_probe.api.names import ProbeName
+from kruise_probe.api.shares import equal_share
 from kruise_probe.api.v1alpha1 import MAX_OBJECT_BYTES, ContainerProbe, PodProbe, stored_bytes
 
 RESERVED_BYTES: Final = 32 * 1024
@@ -201,18 +201,6 @@ class _Allocation:
     def is_new(self, group: Group) -> bool:
         """Whether the group is not running yet."""
         return (group.uid, group.marker) not in self._running
-
-
-def equal_share(wanted: Iterable[int], total: int) -> int:
-    """The max-min fair limit of each tenant: tenants below it get all they need, the others get the limit."""
-    left = total
-    ordered = sorted(wanted)
-    for index, each in enumerate(ordered):
-        share = left // (len(ordered) - index)
-        if each > share:
-            return share
-        left -= each
-    return ordered[-1] if ordered else total
 
 
 def _marker_of(probe: ContainerProbe) -> str:

@@ -114,7 +114,11 @@ class Reporter:
         self.results[desired.key] = result
         if old is None or old.state != result.state or old.probe_hash != result.probe_hash:
             self._write_at_once()
-        elif old.message != result.message or old.container_id != result.container_id:
+        elif (
+            old.message != result.message
+            or old.message_shortened
+            or old.container_id != result.container_id
+        ):
             self._write_messages()
         if old is None or old.state != result.state:
             # After `run` has been woken: the write does not wait for the event.

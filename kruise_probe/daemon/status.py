@@ -1,7 +1,8 @@
 """The status of a NodePodProbe as a pure function of its spec and the results, within the size limit; and its results.
 
 Invariants: pods and probes are in the order of the spec. Probes without a result and results without a probe are
-omitted. No state is dropped to save bytes; messages are shortened instead.
+omitted. No state is dropped to save bytes; messages are shortened instead, and say so: those of the namespace with the
+most bytes first, then of its pods, then of their probes.
 
 Source: Kruise pkg/daemon/podprobe/pod_probe_controller.go (syncUpdateNodePodProbeStatus).
 Differs: compared by value. Kruise compares a struct with a pointer, which always differs, and so writes every time.
@@ -9,15 +10,17 @@ States are read back at start, as a kubelet keeps the container states that it f
 hash decide whether a state still applies. Kruise's CRD prunes both; then the start time of the container decides.
 """
 
-from collections.abc import Mapping
+from bisect import bisect_right
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
 
-from kruise_probe.api.messages import MAX_MESSAGE_BYTES
 from kruise_probe.api.meta import NamespacedName
 from kruise_probe.api.names import ProbeKey
 from kruise_probe.api.resources import NODE_POD_PROBES
+from kruise_probe.api.shares import equal_share
 from kruise_probe.api.times import parse_time
 from kruise_probe.api.v1alpha1 import (
     MAX_OBJECT_BYTES,
@@ -25,12 +28,15 @@ from kruise_probe.api.v1alpha1 import (
     NodePodProbeStatus,
     PodProbeStatus,
     ProbeState,
+    stored_bytes,
     stored_size,
 )
 from kruise_probe.daemon.desired import DesiredProbe
 
 METADATA_BYTES: Final = 8 << 10
 """Bytes reserved for the metadata of the object."""
+
+SHORTENED_BYTES: Final = len(',"messageShortened":true')
 
 _STATES: Final = frozenset(each.value for each in ProbeState)
 
@@ -67,35 +73,78 @@ def status_of(
 
 
 def encode(status: NodePodProbeStatus, spec_bytes: int) -> EncodedStatus:
-    """`status`, with shorter messages if the object would exceed the size limit.
-
-    The length that messages may have is halved until the object fits. So a result that changes by a few bytes rarely changes
-    the messages of others. `spec_bytes` is the stored size of the spec.
-    """
+    """`status`, with shorter messages if the object would exceed the size limit. `spec_bytes` is the stored size of the spec."""
     room = MAX_OBJECT_BYTES - METADATA_BYTES - spec_bytes
-    whole, body, shortened, limit = status, _encode(status), 0, MAX_MESSAGE_BYTES
-    while stored_size(body) > room and limit:
-        limit //= 2
-        status, shortened = _with_messages(whole, limit)
-        body = _encode(status)
-    return EncodedStatus(status, body, shortened)
+    body = _encode(status)
+    excess = stored_size(body) - room
+    if excess <= 0:
+        return EncodedStatus(status, body, 0)
+    status, shortened = _with_less(status, excess)
+    return EncodedStatus(status, _encode(status), shortened)
 
 
-def _with_messages(status: NodePodProbeStatus, limit: int) -> tuple[NodePodProbeStatus, int]:
-    """The status with at most `limit` bytes of each message, and the number of messages that were longer."""
-    replace, shortened = msgspec.structs.replace, 0
-    pods: list[PodProbeStatus] = []
-    for pod in status.pod_probe_statuses or ():
-        states: list[ContainerProbeState] = []
-        for state in pod.probe_states or ():
-            message = (state.message or "").encode()
-            if len(message) > limit:
+def _with_less(status: NodePodProbeStatus, excess: int) -> tuple[NodePodProbeStatus, int]:
+    """The status with `excess` bytes less of messages, and how many of them it shortens.
+
+    Messages have equal shares of the bytes: by namespace, then by pod, then by probe.
+    """
+    pods = status.pod_probe_statuses or ()
+    sizes = [[_message_bytes(state) for state in pod.probe_states or ()] for pod in pods]
+    limits = _limits([pod.namespace for pod in pods], sizes, excess)
+    shortened = 0
+    shorter: list[PodProbeStatus] = []
+    for pod, of_pod, limit in zip(pods, sizes, limits, strict=True):
+        states = list(pod.probe_states or ())
+        for index, size in enumerate(of_pod):
+            if size > limit:
+                states[index] = _shortened(states[index], limit)
                 shortened += 1
-                text = message[:limit].decode(errors="ignore").rstrip()
-                state = replace(state, message=text or None)
-            states.append(state)
-        pods.append(replace(pod, probe_states=tuple(states)))
-    return replace(status, pod_probe_statuses=tuple(pods)), shortened
+        shorter.append(msgspec.structs.replace(pod, probe_states=tuple(states)))
+    return msgspec.structs.replace(status, pod_probe_statuses=tuple(shorter)), shortened
+
+
+def _limits(
+    namespaces: Sequence[str], sizes: Sequence[Sequence[int]], excess: int
+) -> Sequence[int]:
+    """The bytes that each message of a pod may have. `namespaces` and `sizes` (of messages) are by pod."""
+    of_pods = [sum(of_pod) for of_pod in sizes]
+    of_namespaces = Counter[str]()
+    pods = defaultdict[str, list[int]](list)
+    for pod, namespace in enumerate(namespaces):
+        of_namespaces[namespace] += of_pods[pod]
+        pods[namespace].append(pod)
+    room = max(of_namespaces.total() - excess, 0)
+    share = equal_share(of_namespaces.values(), room)
+    limits = [0] * len(sizes)
+    for namespace, in_namespace in pods.items():
+        bytes_left = min(share, of_namespaces[namespace])
+        pod_share = equal_share((of_pods[pod] for pod in in_namespace), bytes_left)
+        for pod in in_namespace:
+            limits[pod] = equal_share(sizes[pod], min(pod_share, of_pods[pod]))
+    return limits
+
+
+def _message_bytes(state: ContainerProbeState) -> int:
+    """What shortening can save: the stored size of the message. A short one needs less than the field that says so."""
+    size = stored_bytes(state.message or "") - len('""')
+    return size if size > SHORTENED_BYTES else 0
+
+
+def _shortened(state: ContainerProbeState, limit: int) -> ContainerProbeState:
+    """The state with at most `limit` bytes for the message and the field that says so.
+
+    The message gets a power of two. So a result that changes by a few bytes rarely changes the messages of others.
+    """
+    room = limit - SHORTENED_BYTES
+    text = _head(state.message or "", 1 << (room.bit_length() - 1)) if room > 0 else ""
+    return msgspec.structs.replace(state, message=text.rstrip() or None, message_shortened=True)
+
+
+def _head(message: str, size: int) -> str:
+    """The beginning of `message`, in at most `size` stored bytes."""
+    ends = range(1, min(len(message), size) + 1)
+    fitting = bisect_right(ends, size, key=lambda end: stored_bytes(message[:end]) - len('""'))
+    return message[:fitting]
 
 
 def update_of(status: bytes, name: str, resource_version: str) -> bytes:
@@ -115,7 +164,7 @@ def differs(
     """Whether `wanted` differs from the stored status; the order is ignored, and `lastProbeTime` without `probe_times`.
 
     Kruise's daemon writes in no fixed order. Kruise's CRD prunes container id and probe hash, so they are compared only
-    if both are set.
+    if both are set; that a message is shortened only if the stored state has that.
     """
     mine, theirs = _by_probe(wanted), _by_probe(stored)
     return mine.keys() != theirs.keys() or any(
@@ -142,6 +191,7 @@ def _state_differs(
     return (
         mine.state != theirs.state
         or (mine.message or "") != (theirs.message or "")
+        or bool(theirs.message_shortened and not mine.message_shortened)
         or (
             bool(mine.container_id and theirs.container_id)
             and mine.container_id != theirs.container_id

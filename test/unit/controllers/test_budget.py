@@ -11,12 +11,12 @@ from support.builders import marker, pod, probe_wire
 from support.cases import cases
 
 from kruise_probe.api.meta import NamespacedName
+from kruise_probe.api.shares import equal_share
 from kruise_probe.api.v1alpha1 import PodProbe
 from kruise_probe.controllers.budget import (
     FittedSpec,
     Group,
     divide,
-    equal_share,
     fit,
     object_bytes,
 )

@@ -1,3 +1,4 @@
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -16,9 +17,13 @@ from kruise_probe.api.v1alpha1 import (
     PodProbeStatus,
     ProbeState,
     stored_bytes,
+    stored_size,
 )
 from kruise_probe.daemon.desired import desired_probes
 from kruise_probe.daemon.status import (
+    METADATA_BYTES,
+    SHORTENED_BYTES,
+    EncodedStatus,
     differs,
     encode,
     patch_of,
@@ -92,6 +97,7 @@ KEPT = {
     "state": (of(state="Failed"), True),
     "message": (of(message="bad"), True),
     "message-lost": (of(message=None), True),
+    "shortened-before": (of(message_shortened=True), True),
     "probed-again": (of(last_probe_time="2026-11-21T11:59:00Z"), False),
     "another-transition": (of(last_transition_time="2026-11-21T10:00:00Z"), True),
     "same-instant": (of(last_transition_time="2026-11-21T11:00:00+00:00"), False),
@@ -151,39 +157,97 @@ messages = st.text(
 ).map(normalise_message)
 
 
-@given(st.lists(messages, min_size=1, max_size=12), st.integers(0, 4000))
+Texts = dict[str, list[list[str]]]
+"""Messages by namespace, pod and probe."""
+
+
+def with_texts(texts: Texts) -> NodePodProbeStatus:
+    pods: list[PodProbeStatus] = []
+    for namespace, of_pods in texts.items():
+        for number, of_pod in enumerate(of_pods):
+            probes = [result(message=text, name=f"m#{n}") for n, text in enumerate(of_pod)]
+            uid = f"{namespace}-{number}"
+            pods.append(PodProbeStatus(f"pod-{number}", namespace, uid, tuple(probes)))
+    return NodePodProbeStatus(tuple(pods))
+
+
+def all_of(status: NodePodProbeStatus) -> list[ContainerProbeState]:
+    return [state for pod in status.pod_probe_statuses or () for state in pod.probe_states or ()]
+
+
+def message_bytes(texts: Iterable[str]) -> int:
+    return sum(size_as_go_writes(text) - len('""') for text in texts)
+
+
+def encoded_in(texts: Texts, room: int) -> EncodedStatus:
+    """The status with these messages, if all of them together have `room` bytes."""
+    status = with_texts(texts)
+    rest = stored_bytes(status) - message_bytes(state.message or "" for state in all_of(status))
+    return encode(status, MAX_OBJECT_BYTES - METADATA_BYTES - rest - room)
+
+
+some_texts = st.dictionaries(
+    st.sampled_from("abc"),
+    st.lists(st.lists(messages, min_size=1, max_size=4), min_size=1, max_size=3),
+    min_size=1,
+)
+
+
+@given(some_texts, st.integers(0, 4000))
 def test_a39_a_status_over_the_limit_has_shorter_messages_and_every_state(
-    texts: list[str], room: int
+    texts: Texts, room: int
 ) -> None:
-    probes = (probe_of(exec_probe(), f"m#{n}") for n in range(len(texts)))
-    spec = spec_of(pod_of(*probes, name="web-0"))
-    results = {key("web-0", f"m#{n}"): result(message=text) for n, text in enumerate(texts)}
-    status = status_of(spec, results)
-    bare = stored_bytes(status_of(spec, {k: result() for k in results}))
-    spec_bytes = MAX_OBJECT_BYTES - (8 << 10) - bare - room
+    whole = with_texts(texts)
+    before = all_of(whole)
+    fitted = encoded_in(texts, room)
+    after = all_of(fitted.status)
 
-    fitted = encode(status, spec_bytes)
-
-    assert size_as_go_writes(fitted.status) <= bare + room
-    if stored_bytes(status) <= bare + room:
-        assert fitted == (status, msgspec.json.encode(status), 0)
-    assert states(fitted.status) == states(status)
-    shortened = 0
-    for pod in fitted.status.pod_probe_statuses or ():
-        for state, text in zip(pod.probe_states or (), texts, strict=True):
-            assert text.startswith(state.message or "")
-            shortened += (state.message or "") != text
-    assert fitted.shortened == shortened
+    wanted = message_bytes(state.message or "" for state in before)
+    if wanted <= room:
+        assert fitted == (whole, msgspec.json.encode(whole), 0)
+    saved = size_as_go_writes(whole) - size_as_go_writes(fitted.status)
+    assert wanted - saved <= max(room, SHORTENED_BYTES * len(before))
+    assert states(fitted.status) == states(whole)
+    for old, new in zip(before, after, strict=True):
+        assert (old.message or "").startswith(new.message or "")
+        assert bool(new.message_shortened) is (old.message != new.message)
+    assert fitted.shortened == sum(bool(state.message_shortened) for state in after)
 
 
-def test_longest_message_is_halved_until_the_object_fits() -> None:
+@given(some_texts, st.integers(0, 4000))
+def test_messages_of_a_namespace_and_of_a_pod_within_their_share_stay_whole(
+    texts: Texts, room: int
+) -> None:
+    fitted = {
+        (pod.namespace, pod.name): [state.message or "" for state in pod.probe_states or ()]
+        for pod in encoded_in(texts, room).status.pod_probe_statuses or ()
+    }
+    probes = sum(len(pod) for pods in texts.values() for pod in pods)
+    share = (room - SHORTENED_BYTES * probes) // len(texts)
+    for namespace, pods in texts.items():
+        within = message_bytes(text for pod in pods for text in pod) <= share
+        for number, pod in enumerate(pods):
+            if within or message_bytes(pod) <= share // len(pods):
+                assert fitted[namespace, f"pod-{number}"] == pod
+
+
+def test_a_namespace_that_prints_much_shortens_no_message_of_another() -> None:
+    flood = [["<" * 1024] * 10] * 120
+    players = '{"players":1234}'.rjust(200)
+    fitted = encode(with_texts({"flood": flood, "quiet": [[players]] * 5}), 300_000)
+    of_quiet = [pod for pod in fitted.status.pod_probe_statuses or () if pod.namespace == "quiet"]
+    assert {state.message for pod in of_quiet for state in pod.probe_states or ()} == {players}
+    assert fitted.shortened == 1200
+    assert stored_size(fitted.body) <= MAX_OBJECT_BYTES - METADATA_BYTES - 300_000
+
+
+@cases(
+    "room length", whole=(640, 640), half=(639, 512), less=(325, 256), last=(25, 1), none=(24, 0)
+)
+def test_a_shortened_message_has_a_power_of_two_as_length(room: int, length: int) -> None:
     """So that a result whose size changes by a few bytes does not change the messages of all others."""
-    whole = of(message="x" * 640)
-    size = stored_bytes(whole)
-    for room, length in ((640, 640), (639, 512), (325, 256), (9, 8), (0, 0)):
-        fitted = encode(whole, MAX_OBJECT_BYTES - (8 << 10) - (size - 640) - room)
-        ((state,),) = (pod.probe_states or () for pod in fitted.status.pod_probe_statuses or ())
-        assert len(state.message or "") == length
+    (state,) = all_of(encoded_in({"a": [["x" * 640]]}, room).status)
+    assert len(state.message or "") == length
 
 
 def test_no_results_are_an_empty_list() -> None:

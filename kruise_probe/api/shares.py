@@ -1,0 +1,18 @@
+"""Max-min fair shares: a tenant that needs less than an equal part gets all it needs, the others divide the rest equally.
+
+Source: Bertsekas and Gallager, Data Networks, 6.5.2.
+"""
+
+from collections.abc import Iterable
+
+
+def equal_share(wanted: Iterable[int], total: int) -> int:
+    """The limit of each tenant: tenants below it get all they need, the others get the limit."""
+    left = total
+    ordered = sorted(wanted)
+    for index, amount in enumerate(ordered):
+        share = left // (len(ordered) - index)
+        if amount > share:
+            return share
+        left -= amount
+    return ordered[-1] if ordered else total
