@@ -5,3 +5,8 @@ for (const table of document.querySelectorAll("article table")) {
     cell.dataset.label = names[cell.cellIndex];
   }
 }
+
+// A path of a field in the contents may break after each dot.
+for (const name of document.querySelectorAll(".md-nav__link .md-ellipsis code")) {
+  name.replaceChildren(...name.textContent.split(/(?<=\.)/).flatMap(part => [part, document.createElement("wbr")]));
+}

@@ -102,7 +102,7 @@ def forms(row: reserved.ReservedKeys) -> Iterator[str]:
 def table(schema: Schema, path: str) -> str:
     """One heading for each field, so that each has an anchor and fits a telephone."""
     return "\n".join(
-        f"#### `{where}`\n\n*{kind}{'' if needed else ', optional'}*\n\n{text}\n"
+        f"#### `{where}`\n\n*{kind}{'' if needed else ', optional'}.* {text}\n"
         for where, kind, needed, text in fields(schema, path)
     )
 
@@ -198,7 +198,7 @@ def commands() -> str:
         parts.append(f"## {name}\n\n{' '.join(usage.split())}\n")
         for part in rest:
             if part.startswith("\b\n"):
-                parts.append(f"```text\n{part.removeprefix(chr(8)).strip()}\n```\n")
+                parts.append(examples(part.removeprefix("\b\n")))
             else:
                 parts.append(f"{' '.join(part.split())}\n")
         named = click.Context(command, parent=context, info_name=name)
@@ -206,6 +206,15 @@ def commands() -> str:
         if rows:
             parts.append("| Flag, variable, default | Meaning |\n|---|---|\n" + "".join(rows))
     return "\n".join(parts)
+
+
+def examples(text: str) -> str:
+    """Commands with what they do: a table, as a copied block would contain the explanations."""
+    rows = ["| Example | Meaning |\n|---|---|\n"]
+    for line in text.splitlines():
+        command, _, what = line.strip().partition("  ")
+        rows.append(f"| `{escaped(command)}` | {escaped(what.strip())} |\n")
+    return "".join(rows)
 
 
 def flag_row(option: click.Option, context: click.Context) -> str:

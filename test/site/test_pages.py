@@ -50,6 +50,17 @@ CUT = f"""
   .filter(each => !each.matches("code") || innerWidth >= {DESKTOP} && /[─│┌▶]/.test(each.innerText))
   .map(each => each.innerText.slice(0, 60))
 """
+# A name in the contents that is on two lines, although there was room for the whole of it on one.
+BROKEN_NAMES = """
+[...document.querySelectorAll(".md-sidebar--secondary code")].flatMap(code => [...code.childNodes])
+  .filter(node => node.nodeType === Node.TEXT_NODE && node.textContent)
+  .filter(node => {
+    const range = document.createRange();
+    range.selectNodeContents(node);
+    return range.getClientRects().length > 1;
+  })
+  .map(node => node.textContent).filter(name => name.length < 25)
+"""
 # The search is an application of its own, below a shadow root.
 SEARCH = """(selector => [...document.querySelectorAll("*")].filter(each => each.shadowRoot)
   .flatMap(each => [...each.shadowRoot.querySelectorAll(selector)]))"""
@@ -129,12 +140,26 @@ async def test_each_page_describes_itself_in_its_language(site: Site) -> None:
     assert len(descriptions) == len(PAGES) + 1
 
 
-async def test_the_page_of_a_wrong_address_has_its_style(site: Site) -> None:
+async def test_the_page_of_a_wrong_address_has_its_style_a_search_and_three_links(
+    site: Site,
+) -> None:
     wrong = site.page("no/such/page")
     await site.browser.open(wrong, DESKTOP)
     assert [each for each in site.browser.problems if wrong not in each] == []
     header = "getComputedStyle(document.querySelector('.md-header')).position"
     assert await site.browser.evaluate(header) == "sticky"
+    links = await site.browser.evaluate(
+        "[...document.querySelectorAll('article li a')].map(link => link.pathname)"
+    )
+    assert len(links) == 3
+    assert all((site.folder / link.removeprefix(PREFIX + "/")).is_file() for link in links)
+    await site.browser.evaluate("document.querySelector('article button').click()")
+    await site.browser.until(f"{SEARCH}('input').length")
+
+
+async def test_a_path_of_a_field_breaks_after_a_dot_in_the_contents(site: Site) -> None:
+    await site.browser.open(site.page("reference"), DESKTOP)
+    assert await site.browser.evaluate(BROKEN_NAMES) == []
 
 
 @pytest.mark.parametrize("name", PAGES)
