@@ -122,7 +122,11 @@ def daemon(flags: DaemonFlags) -> None:
 
 async def run_daemon(flags: DaemonFlags, runtime: NodeRuntime) -> None:
     """Build and run the daemon, HTTP server first."""
-    port = Port("--addr", flags.addr, (*HEALTH, *METRICS))
+    port = Port(
+        "--addr",
+        flags.addr,
+        (*HEALTH, *METRICS),
+    )
     async with serving(flags, DAEMON_FIELD_MANAGER, port) as context:
         if probing_enabled(flags.feature_gates):
             await _run_probes(flags, runtime, context)
@@ -182,7 +186,14 @@ def socket_places() -> int:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     limit = sys.maxsize if hard == resource.RLIM_INFINITY else hard
-    return min(max(limit - RESERVED_FILES, limit // 4, 1), MAX_SOCKETS)
+    return min(
+        max(
+            limit - RESERVED_FILES,
+            limit // 4,
+            1,
+        ),
+        MAX_SOCKETS,
+    )
 
 
 async def _warn_without_probes(informer: SharedInformer[NodePodProbe], node_name: str) -> None:

@@ -49,10 +49,18 @@ def explain(flags: ExplainFlags) -> None:
         raise click.UsageError("name pods, or select them with -l")
     views = flags.run(partial(_explain, flags))
     one_or_all = views[0] if len(flags.pods) == 1 else ExplanationsView(items=views)
-    print_view(one_or_all, flags.output, partial(_lines, views, flags.output == "wide"))
+    print_view(
+        one_or_all,
+        flags.output,
+        partial(_lines, views, flags.output == "wide"),
+    )
 
 
-def _lines(views: Sequence[ExplanationView], wide: bool, terminal: Terminal) -> Iterator[str]:
+def _lines(
+    views: Sequence[ExplanationView],
+    wide: bool,
+    terminal: Terminal,
+) -> Iterator[str]:
     for number, view in enumerate(views):
         if number:
             yield ""
@@ -66,7 +74,10 @@ async def _explain(flags: ExplainFlags, reader: Reader) -> list[ExplanationView]
     notes = list(reader.notes)  # without those on markers of other namespaces
     others = await reader.visible(MARKERS, "") if unmatched else []
     if not found and flags.output in ("text", "wide"):
-        click.echo(f"No pods of namespace {reader.namespace} have these labels.", err=True)
+        click.echo(
+            f"No pods of namespace {reader.namespace} have these labels.",
+            err=True,
+        )
     return [explanation(snapshot, pod, notes, others=others) for pod in found]
 
 
@@ -78,7 +89,10 @@ def _select(snapshot: Snapshot, flags: ExplainFlags, namespace: str) -> list[See
     """
     if flags.selector:
         found = [pod for pod in snapshot.pods if flags.selector.matches(pod.labels)]
-        return sorted(found, key=lambda pod: natural_order(pod.name))
+        return sorted(
+            found,
+            key=lambda pod: natural_order(pod.name),
+        )
     for name in flags.pods:
         if NamespacedName(namespace, name) not in snapshot.pods_by_key:
             existing = [pod.key.name for pod in snapshot.pods]

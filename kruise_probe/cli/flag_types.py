@@ -26,16 +26,26 @@ T = TypeVar("T")
 F = TypeVar("F")
 
 _LABEL: Final = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+_MAX_NUMBER: Final = 10**9 - 1
 
 
 class Parsed(click.ParamType[T]):
     """Values that `parse` reads from text; the message of its ValueError is the error."""
 
-    def __init__(self, name: str, parse: Callable[[str], T]) -> None:
+    def __init__(
+        self,
+        name: str,
+        parse: Callable[[str], T],
+    ) -> None:
         self.name = name
         self._parse = parse
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> T:
+    def convert(
+        self,
+        value: Any,
+        param: click.Parameter | None,
+        ctx: click.Context | None,
+    ) -> T:
         if not isinstance(value, str):
             converted: T = value
             return converted
@@ -61,14 +71,14 @@ def _bool(text: str) -> bool:
     return BOOLEANS[text]
 
 
-def number(least: int, most: int = 2**31) -> Parsed[int]:
+def number(least: int, most: int = _MAX_NUMBER) -> Parsed[int]:
     """An integer of at least `least`."""
-    bounds = f"at least {least}" if most == 2**31 else f"{least} to {most}"
+    bounds = f"at least {least}" if most == _MAX_NUMBER else f"{least} to {most}"
 
     def parse(text: str) -> int:
-        if not re.fullmatch(r"[+-]?\d{1,9}", text) or not least <= int(text) <= most:
-            raise ValueError(f"{text!r} is not a valid number; write a whole number of {bounds}")
-        return int(text)
+        if re.fullmatch(r"[+-]?\d{1,9}", text) and least <= int(text) <= most:
+            return int(text)
+        raise ValueError(f"{text!r} is not a valid number; write a whole number of {bounds}")
 
     return Parsed("number", parse)
 
@@ -103,23 +113,30 @@ def _name(*, label: bool = False, optional: bool = False) -> Parsed[str]:
 
     Without this check, an invalid name would be retried forever, or match no object without an error.
     """
-    pattern, longest = (_LABEL, 63) if label else (rf"{_LABEL}(\.{_LABEL})*", 253)
-    allowed = "a-z, 0-9 and '-'" if label else "a-z, 0-9, '-' and '.'"
+    pattern = rf"{_LABEL}(\.{_LABEL})*"
+    longest = 253
+    allowed = "a-z, 0-9, '-' and '.'"
+    if label:
+        pattern = _LABEL
+        longest = 63
+        allowed = "a-z, 0-9 and '-'"
 
     def parse(text: str) -> str:
-        if not (text or optional) or len(text) > longest or not re.fullmatch(f"({pattern})?", text):
-            raise ValueError(
-                f"{text!r} is not a valid Kubernetes name; write at most {longest} characters of {allowed}, "
-                "with a letter or digit at both ends"
-            )
-        return text
+        if not text and optional:
+            return text
+        if re.fullmatch(pattern, text) and len(text) <= longest:
+            return text
+        raise ValueError(
+            f"{text!r} is not a valid Kubernetes name; write at most {longest} characters of {allowed}, "
+            "with a letter or digit at both ends"
+        )
 
     return Parsed("name", parse)
 
 
 def _label_keys(text: str) -> frozenset[str]:
     """`example.com/a,pod-template-hash`; may be empty."""
-    keys = frozenset(each.strip() for each in text.split(",") if each.strip())
+    keys = frozenset(key.strip() for key in text.split(",")) - {""}
     for key in sorted(keys):
         if problem := label_key_error(key):
             raise ValueError(f"{key!r} is not a label key: {problem}")
@@ -150,15 +167,16 @@ class Flag(click.Option):
     ) -> None:
         self.group = group
         if env:
-            long = next(each for each in declarations if each.startswith("--"))
-            own = f"KRUISE_PROBE_{long.removeprefix('--').replace('-', '_').upper()}"
-            attributes["envvar"] = [own, *(attributes.get("envvar") or ())]
+            (long,) = (name for name in declarations if name.startswith("--"))
+            variable = long.removeprefix("--").replace("-", "_").upper()
+            others = attributes.get("envvar", [])
+            attributes["envvar"] = [f"KRUISE_PROBE_{variable}", *others]
         default = attributes.get("default")
+        attributes.setdefault("show_default", default != "")
         if attributes.get("type") is GO_BOOL:
-            attributes |= {"default": str(default).lower(), "metavar": "[=true|false]"}
-        super().__init__(
-            declarations, **{"show_envvar": env, "show_default": default != "", **attributes}
-        )
+            attributes["default"] = str(default).lower()
+            attributes["metavar"] = "[=true|false]"
+        super().__init__(declarations, show_envvar=env, **attributes)
 
 
 class FlagCommand(click.Command):
@@ -166,14 +184,16 @@ class FlagCommand(click.Command):
 
     context_class: type[click.Context] = HelpContext
 
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+    def parse_args(
+        self,
+        ctx: click.Context,
+        args: list[str],
+    ) -> list[str]:
         """Parse the words, after each boolean flag was given its value, as pflag does."""
-        booleans = {
-            name: param.opts[-1]
-            for param in self.params
-            if param.type is GO_BOOL
-            for name in param.opts
-        }
+        booleans: dict[str, str] = {}
+        for param in self.params:
+            if param.type is GO_BOOL:
+                booleans |= dict.fromkeys(param.opts, param.opts[-1])
         words: list[str] = []
         for index, word in enumerate(args):
             if word == "--":
@@ -193,11 +213,12 @@ class FlagCommand(click.Command):
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         groups: dict[str, list[tuple[str, str]]] = {}
         for param in self.get_params(ctx):
-            if isinstance(param, click.Option) and (record := param.get_help_record(ctx)):
+            record = param.get_help_record(ctx)
+            if record is not None and isinstance(param, click.Option):
                 groups.setdefault(getattr(param, "group", ""), []).append(record)
-        for group, records in sorted(groups.items(), key=lambda item: item[0] != ""):
+        for group in sorted(groups, key=bool):
             with formatter.section(group or "Options"):
-                formatter.write_dl(records)
+                formatter.write_dl(groups[group])
 
 
 def flag(
@@ -212,7 +233,13 @@ def flag(
 
     def param(field: str) -> click.Parameter:
         declared = names or (f"--{field.replace('_', '-')}",)
-        options = {"help": help, "type": kind, "default": default, "env": not names, **attributes}
+        options = {
+            "help": help,
+            "type": kind,
+            "default": default,
+            "env": not names,
+            **attributes,
+        }
         return Flag([*declared, field], **options)
 
     return dataclasses.field(metadata={"param": param})
@@ -227,9 +254,19 @@ system_namespace_flag: Final = partial(
     SYSTEM_NAMESPACE,
     envvar=["POD_NAMESPACE"],
 )
-label_keys_flag: Final = partial(flag, kind=LABEL_KEYS, default="", metavar="KEY,…")
+label_keys_flag: Final = partial(
+    flag,
+    kind=LABEL_KEYS,
+    default="",
+    metavar="KEY,…",
+)
 same_label_keys_flag: Final = partial(label_keys_flag, "The same value as the manager's flag.")
-file_flag: Final = partial(flag, kind=click.Path(), names=("-f", "--filename"), metavar="FILE")
+file_flag: Final = partial(
+    flag,
+    kind=click.Path(),
+    names=("-f", "--filename"),
+    metavar="FILE",
+)
 port_flag: Final = partial(flag, kind=LISTEN_ADDRESS, group="Metrics and health")
 
 
@@ -255,7 +292,7 @@ def flag_command(
         return FlagCommand(
             name or function.__name__,
             callback=lambda **values: function(declaring(**values)),
-            params=[each.metadata["param"](each.name) for each in fields if each.metadata],
+            params=[field.metadata["param"](field.name) for field in fields if field.metadata],
             help=function.__doc__,
         )
 

@@ -37,22 +37,25 @@ def parse_gates(text: str) -> Mapping[str, bool]:
     """
     values: dict[str, bool] = {}
     names = [*_KNOWN, *_ALL_OF_STAGE.values()]
-    for part in filter(None, (part.strip() for part in text.split(","))):
+    for part in text.split(","):
+        if not part.strip():
+            continue
         name, _, value = (piece.strip() for piece in part.partition("="))
         if name not in names:
             raise ValueError(f"unknown feature gate {name!r}; choose from {', '.join(names)}")
         if value not in BOOLEANS:
-            raise ValueError(f"{part!r}: write {name}=true or {name}=false")
+            raise ValueError(f"{part.strip()!r}: write {name}=true or {name}=false")
         values[name] = BOOLEANS[value]
     return values
 
 
 def describe_gates() -> str:
     """Each gate with its stage and default, for `--help`."""
-    return "; ".join(
-        f"{gate.name}=true|false ({gate.stage}, default {str(gate.default).lower()})"
-        for gate in _KNOWN.values()
-    )
+    described = []
+    for gate in _KNOWN.values():
+        default = str(gate.default).lower()
+        described.append(f"{gate.name}=true|false ({gate.stage}, default {default})")
+    return "; ".join(described)
 
 
 gates_flag: Final = partial(

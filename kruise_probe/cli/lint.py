@@ -22,6 +22,7 @@ from kruise_probe.cli.terminal import Cell, Terminal, cells, head, printable, sh
 from kruise_probe.lint.findings import (
     MAX_TEXT,
     Finding,
+    Position,
     as_json,
     as_sarif,
     as_text,
@@ -50,34 +51,58 @@ def _time_limit() -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-def frame(finding: Finding, text: Sequence[str], terminal: Terminal) -> str:
+def frame(
+    finding: Finding,
+    text: Sequence[str],
+    terminal: Terminal,
+) -> str:
     """The finding in the lines of its file, as compilers draw it: rule and problem, place, the line with carets, and what to do."""
     line, column = finding.position
     problem, help = _parted(finding.message)
     margin = " " * len(str(line))
-    bar = terminal.paint(f"{margin} |", "frame")
+    arrow = terminal.paint(f"{margin}-->", "frame")
     lines = [
         *terminal.paragraph(Cell(f"{finding.rule}: ", "broken"), problem),
-        f"{terminal.paint(f'{margin}-->', 'frame')} {escaped(finding.file)}:{line}:{column}",
+        f"{arrow} {escaped(finding.file)}:{line}:{column}",
     ]
     source = "".join(text[line - 1 : line])
     if source.strip():
-        before = printable(source[max(column - MAX_TEXT, 0) : column - 1])
-        after = printable(source[column - 1 : column + MAX_TEXT])
-        room = terminal.width - len(margin) - 3
-        # Backwards, so that its beginning is cut.
-        before = head(before[::-1], max(room // 2, room - cells(after)))[::-1]
-        token = next(_TOKEN.finditer(after))[0]
-        marked = " " * cells(before) + "^" * max(cells(token), 1)
-        lines += [
-            bar,
-            f"{terminal.paint(f'{line} |', 'frame')} {head(before + after, room)}".rstrip(),
-            f"{bar} {terminal.paint(marked[:room], 'broken')}",
-        ]
-    for name, note in (("field", finding.path), ("help", help)):
-        if note:
-            lines += terminal.paragraph(Cell(f"= {name}: ", "strong"), note, f"{margin} ")
+        lines += _source_lines(source, finding.position, terminal)
+    if finding.path:
+        lines += terminal.paragraph(
+            Cell("= field: ", "strong"),
+            finding.path,
+            f"{margin} ",
+        )
+    if help:
+        lines += terminal.paragraph(
+            Cell("= help: ", "strong"),
+            help,
+            f"{margin} ",
+        )
     return "\n".join([*lines, "", ""])
+
+
+def _source_lines(source: str, position: Position, terminal: Terminal) -> list[str]:
+    """The line of the file, with carets below the word at the position."""
+    line, column = position
+    number = str(line)
+    margin = " " * len(number)
+    bar = terminal.paint(f"{margin} |", "frame")
+    before = printable(source[max(column - MAX_TEXT, 0) : column - 1])
+    after = printable(source[column - 1 : column + MAX_TEXT])
+    room = terminal.width - len(number) - 3
+    # Backwards, so that its beginning is cut.
+    before = head(before[::-1], max(room // 2, room - cells(after)))[::-1]
+    word = _TOKEN.match(after)
+    carets = "^" * max(cells(word[0] if word else ""), 1)
+    marked = " " * cells(before) + carets
+    numbered = terminal.paint(f"{number} |", "frame")
+    return [
+        bar,
+        f"{numbered} {head(before + after, room)}".rstrip(),
+        f"{bar} {terminal.paint(marked[:room], 'broken')}",
+    ]
 
 
 def _parted(message: str) -> tuple[str, str]:
@@ -89,7 +114,9 @@ def _parted(message: str) -> tuple[str, str]:
     if mark:
         return problem, f"write {script}"
     problem, _, remedy = message.rpartition("; ")
-    return (problem, remedy) if problem else (message, "")
+    if not problem:
+        return message, ""
+    return problem, remedy
 
 
 _TOKEN: Final = re.compile(r"\"[^\"]*\"|'[^']*'|[^\s:,\[\]{}]*")
@@ -102,7 +129,11 @@ _FORMATS: Final = {"text": as_text, "json": as_json, "sarif": as_sarif}
 class LintFlags:
     """The command line."""
 
-    files: tuple[str, ...] = argument("[FILE]...", nargs=-1, type=click.Path())
+    files: tuple[str, ...] = argument(
+        "[FILE]...",
+        nargs=-1,
+        type=click.Path(),
+    )
     filenames: tuple[str, ...] = file_flag(
         "File, folder (its hidden folders are skipped), or - for standard input; repeatable.",
         multiple=True,
@@ -138,10 +169,20 @@ def lint(flags: LintFlags) -> int:
         report = lint_sources(sources, allowed_labels=flags.allowed_label_keys)
     terminal = Terminal.of_stdout()
     if flags.output != "text":
-        click.echo(_FORMATS[flags.output](report), nl=False)
+        click.echo(
+            _FORMATS[flags.output](report),
+            nl=False,
+        )
     elif terminal.width:
-        texts = {each.name: each.text.split("\n") for each in sources}
-        show("".join(frame(each, texts.get(each.file, ()), terminal) for each in report.findings))
+        texts = {source.name: source.text.split("\n") for source in sources}
+        for finding in report.findings:
+            show(
+                frame(
+                    finding,
+                    texts.get(finding.file, ()),
+                    terminal,
+                )
+            )
     else:
         show(as_text(report, partial(terminal.paint, style="broken")))
     if flags.output == "text":

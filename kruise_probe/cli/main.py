@@ -10,6 +10,7 @@ import os
 import platform
 import sys
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Any, Final
 
 import click
@@ -55,7 +56,7 @@ ENTRY_POINTS: Final = "kruise_probe.commands"
 
 PLAYGROUND: Final = "playground"
 
-_SHORT_HELP: Final = {name: text for each in SECTIONS.values() for name, text in each.items()}
+_SHORT_HELP: Final = dict(chain.from_iterable(section.items() for section in SECTIONS.values()))
 
 
 class LazyGroup(click.Group):
@@ -90,7 +91,8 @@ class LazyGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]
-        if name not in _SHORT_HELP and not ctx.resilient_parsing and not name.startswith("-"):
+        is_option = name.startswith("-")
+        if not is_option and name not in _SHORT_HELP and not ctx.resilient_parsing:
             from kruise_probe.api.problems import did_you_mean  # lazy: only after a mistake
 
             hint = did_you_mean(name, _SHORT_HELP) or f" Choose from {', '.join(_SHORT_HELP)}."
@@ -130,13 +132,18 @@ def _import_structlog_without_rich() -> None:
 def _version() -> str:
     """`0.1.0 (commit 4513dfa, CPython 3.13.1, linux/x86_64)`; without a commit where none is known."""
     commit = os.environ.get(COMMIT_VARIABLE, "")
-    built_from = f"commit {commit[:12]}, " if commit else ""
     python = f"{platform.python_implementation()} {platform.python_version()}"
     system = f"{platform.system().lower()}/{platform.machine()}"
-    return f"{__version__} ({built_from}{python}, {system})"
+    about = f"{python}, {system}"
+    if commit:
+        about = f"commit {commit[:12]}, {about}"
+    return f"{__version__} ({about})"
 
 
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 @click.option(
     "--mode",
     type=click.Choice(MODES),
@@ -158,7 +165,10 @@ def cli(mode: str | None) -> None:
 
 
 @click.command()
-@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@click.argument(
+    "shell",
+    type=click.Choice(["bash", "zsh", "fish"]),
+)
 @click.pass_context
 def completion(ctx: click.Context, shell: str) -> None:
     """Prints the completion script of a shell.
@@ -175,7 +185,12 @@ def completion(ctx: click.Context, shell: str) -> None:
 
     kind = get_completion_class(shell)
     assert kind is not None, "click knows all three"
-    script = kind(ctx.find_root().command, {}, "kruise-probe", COMPLETE_VARIABLE).source()
+    script = kind(
+        ctx.find_root().command,
+        {},
+        "kruise-probe",
+        COMPLETE_VARIABLE,
+    ).source()
     # click's script for fish cuts descriptions at the first comma.
     click.echo(script.replace('string split "," $completion', 'string split -m 1 "," $completion'))
 
@@ -189,24 +204,36 @@ def with_mode(arguments: Sequence[str], environment: Mapping[str, str]) -> list[
     Raises:
         click.UsageError: unknown mode, or `--mode` with a different command.
     """
-    rest = list(arguments)
-    mode: str | None = None
-    for index, argument in enumerate(rest):
-        name, equals, value = argument.partition("=")
-        if name == "--mode" and (equals or index + 1 < len(rest)):
-            mode = value if equals else rest[index + 1]
-            del rest[index : index + (1 if equals else 2)]
-            break
-    command = rest[0] if rest and rest[0] in _SHORT_HELP else None
+    mode, rest = _given_mode(arguments)
+    first = "".join(rest[:1])
     if mode is None:
-        mode = environment.get(MODE_VARIABLE) or None
-        if mode is None or command or (rest and rest[0] in ("-h", "--help", "--version")):
+        mode = environment.get(MODE_VARIABLE)
+        if not mode or first in _SHORT_HELP or first in ("-h", "--help", "--version"):
             return rest
     if mode not in MODES:
         raise click.UsageError(f"--mode {mode!r} does not exist; choose {' or '.join(MODES)}")
-    if command and command != mode:
-        raise click.UsageError(f"--mode {mode} and the command {command!r} exclude each other")
-    return rest if command else [mode, *rest]
+    if first not in _SHORT_HELP:
+        return [mode, *rest]
+    if first != mode:
+        raise click.UsageError(f"--mode {mode} and the command {first!r} exclude each other")
+    return rest
+
+
+def _given_mode(arguments: Sequence[str]) -> tuple[str | None, list[str]]:
+    """The mode of the command line, and the other arguments."""
+    for index, argument in enumerate(arguments):
+        before = [*arguments[:index]]
+        if argument.startswith("--mode="):
+            return argument.removeprefix("--mode="), [
+                *before,
+                *arguments[index + 1 :],
+            ]
+        if argument == "--mode" and index + 1 < len(arguments):
+            return arguments[index + 1], [
+                *before,
+                *arguments[index + 2 :],
+            ]
+    return None, [*arguments]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -219,10 +246,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def complete_for_kubectl() -> None:
     """The program `kubectl_complete-kruise_probe`, which kubectl calls to complete `kubectl kruise-probe`."""
-    click.echo(completions_for_kubectl(cli, sys.argv[1:]), nl=False)
+    click.echo(
+        completions_for_kubectl(cli, sys.argv[1:]),
+        nl=False,
+    )
 
 
-_FILES, _NO_FILES = 0, 4
+_FILES: Final = 0
+_NO_FILES: Final = 4
 """ShellCompDirectiveDefault and ShellCompDirectiveNoFileComp of cobra."""
 
 
@@ -234,13 +265,17 @@ def completions_for_kubectl(root: click.Command, arguments: Sequence[str]) -> st
     from click.shell_completion import ShellComplete  # lazy: only for shells
 
     *before, incomplete = arguments or [""]
-    items = ShellComplete(root, {}, "kruise-probe", COMPLETE_VARIABLE).get_completions(
-        before, incomplete
-    )
-    plain = [each for each in items if each.type == "plain"]
-    lines = [f"{each.value}\t{each.help}" if each.help else each.value for each in plain]
-    directive = _NO_FILES if len(plain) == len(items) else _FILES
-    return "".join(f"{each}\n" for each in (*lines, f":{directive}"))
+    completer = ShellComplete(root, {}, "kruise-probe", COMPLETE_VARIABLE)
+    text = ""
+    directive = _NO_FILES
+    for item in completer.get_completions(before, incomplete):
+        if item.type != "plain":
+            directive = _FILES
+        elif item.help:
+            text += f"{item.value}\t{item.help}\n"
+        else:
+            text += f"{item.value}\n"
+    return f"{text}:{directive}\n"
 
 
 def _all_written() -> bool:
@@ -262,15 +297,23 @@ def run(arguments: Sequence[str], environment: Mapping[str, str]) -> int:
 
             # PID 1 ignores signals without a handler, and imports take half a second.
             signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
-        result: Any = cli.main(args=words, prog_name="kruise-probe", standalone_mode=False)
+        result: Any = cli.main(
+            args=words,
+            prog_name="kruise-probe",
+            standalone_mode=False,
+        )
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.format_message(), err=True)
         return EXIT_USAGE
     except click.UsageError as error:
         place = error.ctx.command_path if error.ctx else "kruise-probe"
         message = _one_line(error.format_message())
-        end = "" if message.endswith(("?", ".")) else "."
-        click.echo(f"{place}: {message}{end} See '{place} --help'", err=True)
+        if not message.endswith(("?", ".")):
+            message += "."
+        click.echo(
+            f"{place}: {message} See '{place} --help'",
+            err=True,
+        )
         return EXIT_USAGE
     except click.Abort:
         return 130
@@ -279,7 +322,10 @@ def run(arguments: Sequence[str], environment: Mapping[str, str]) -> int:
         if text is None:
             raise
         if text:
-            click.echo(f"kruise-probe: {_one_line(text)}", err=True)
+            click.echo(
+                f"kruise-probe: {_one_line(text)}",
+                err=True,
+            )
         return EXIT_FAILURE
     return result if isinstance(result, int) else 0
 
@@ -300,8 +346,9 @@ def _failure(error: BaseException) -> str | None:
     called = [frame.f_code for frame, _ in traceback.walk_tb(first.__traceback__)]
     if not isinstance(first, OSError) or called[-1:] != [click.echo.__code__]:
         return None
-    written = f"cannot write the output: {first.strerror}"
-    return "" if isinstance(first, BrokenPipeError) else written
+    if isinstance(first, BrokenPipeError):
+        return ""
+    return f"cannot write the output: {first.strerror}"
 
 
 def _one_line(text: str) -> str:

@@ -135,7 +135,8 @@ def check_durations(flags: ManagerFlags) -> None:
         raise click.UsageError("--controller-cache-sync-timeout must be greater than 0, such as 2m")
     if not flags.enable_leader_election:
         return
-    lease, renew = flags.leader_election_lease_duration, flags.leader_election_renew_deadline
+    lease = flags.leader_election_lease_duration
+    renew = flags.leader_election_renew_deadline
     retry = flags.leader_election_retry_period
     if int(lease) <= renew:  # a Lease holds whole seconds
         raise click.UsageError(

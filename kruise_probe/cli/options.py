@@ -43,7 +43,12 @@ class SharedFlags:
     log_format: str = flag(
         "json: one object per line.", click.Choice(FORMATS), "text", group="Logs"
     )
-    log_level: str = flag("Lowest level to log.", click.Choice(LEVELS), "info", group="Logs")
+    log_level: str = flag(
+        "Lowest level to log.",
+        click.Choice(LEVELS),
+        "info",
+        group="Logs",
+    )
     feature_gates: Mapping[str, bool] = gates_flag(describe_gates())
 
 
@@ -80,7 +85,9 @@ async def serving(
     flags: SharedFlags, field_manager: str, *ports: Port
 ) -> AsyncIterator[ProcessContext]:
     """Serve health and metrics; meanwhile load the kubeconfig, whose exec plugin may hang, and run the body."""
-    health, ready, stalls = Checks(), Checks(), StallDetector()
+    health = Checks()
+    ready = Checks()
+    stalls = StallDetector()
     health.add("loop", stalls.check)
     ready.add("loop", stalls.check)
     metrics = MetricsHandler()
@@ -104,8 +111,8 @@ async def serving(
     if tls:
         runnables.append(self_signed_certificate(tls))
     async with asyncio.TaskGroup() as group:
-        for each in runnables:
-            group.create_task(each.run())
+        for runnable in runnables:
+            group.create_task(runnable.run())
         ready.add("kubeconfig", lambda: "not loaded yet; an exec plugin may hang")
         config = await run_in_daemon_thread(partial(load_config, flags.kubeconfig))
         ready.add("kubeconfig", lambda: None)

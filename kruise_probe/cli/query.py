@@ -58,7 +58,11 @@ def config_of(params: Mapping[str, Any]) -> ClusterConfig:
     overrides = ConfigOverrides(**given)
     if overrides.as_groups and not overrides.as_user:
         raise click.UsageError("--as-group needs --as")
-    return load_config(params.get("kubeconfig"), overrides=overrides, kubeconfig_first=True)
+    return load_config(
+        params.get("kubeconfig"),
+        overrides=overrides,
+        kubeconfig_first=True,
+    )
 
 
 def client_of(config: ClusterConfig) -> RestClient:
@@ -71,7 +75,7 @@ def client_of(config: ClusterConfig) -> RestClient:
 
 
 class _List(msgspec.Struct, frozen=True):
-    items: list[ApiObject] | None = None
+    items: list[ApiObject] = []
 
 
 def _completer(
@@ -79,14 +83,18 @@ def _completer(
 ) -> Callable[[click.Context, click.Parameter, str], list[str]]:
     """Complete names of the objects at `list_path(namespace)`; none after an error, which a shell cannot show."""
 
-    def complete(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+    def complete(
+        ctx: click.Context,
+        _: click.Parameter,
+        incomplete: str,
+    ) -> list[str]:
         try:
             config = config_of(ctx.params)
             path = list_path(ctx.params.get("namespace") or config.namespace)
             names = asyncio.run(_names(config, path))
         except (FatalError, KubeError, TimeoutError, click.UsageError, *DECODE_ERRORS):
             return []
-        return [each for each in names if each.startswith(incomplete)]
+        return [name for name in names if name.startswith(incomplete)]
 
     return complete
 
@@ -94,7 +102,8 @@ def _completer(
 async def _names(config: ClusterConfig, path: str) -> list[str]:
     async with asyncio.timeout(COMPLETION_SECONDS), client_of(config) as client:
         raw = await client.request_raw("GET", f"{path}?limit={MAX_COMPLETIONS}")
-    return sorted(each.key.name for each in msgspec.json.decode(raw, type=_List).items or ())
+    found = msgspec.json.decode(raw, type=_List).items
+    return sorted(item.key.name for item in found)
 
 
 complete_markers: Final = _completer(MARKERS.path)
@@ -111,7 +120,12 @@ def _impersonated(text: str) -> str:
 
 def output_flag(*forms: str) -> Any:
     """The flag of the output's form; the first one is the default."""
-    return flag("Output format.", click.Choice(forms), forms[0], names=("-o", "--output"))
+    return flag(
+        "Output format.",
+        click.Choice(forms),
+        forms[0],
+        names=("-o", "--output"),
+    )
 
 
 _connection = partial(cluster_flag, env=False)
@@ -140,7 +154,12 @@ class QueryFlags:
         "Cluster of the kubeconfig.", default="", show_default="of the context"
     )
     user: str = _connection("User of the kubeconfig.", default="", show_default="of the context")
-    as_user: str = _connection("User to impersonate.", IMPERSONATED, "", names=("--as",))
+    as_user: str = _connection(
+        "User to impersonate.",
+        IMPERSONATED,
+        "",
+        names=("--as",),
+    )
     as_groups: tuple[str, ...] = _connection(
         "Group to impersonate; repeatable.", IMPERSONATED, names=("--as-group",), multiple=True
     )
@@ -195,8 +214,10 @@ def _with_remedy(error: BaseException, source: str) -> str:
         case Unauthorized():
             return f"{error}; log in again: the API server refused the credentials of {source}"
         case Forbidden():
-            narrower = ", or read one namespace with -n" if "cluster scope" in error.message else ""
-            return f"{error.message}; ask for this permission{narrower}"
+            text = f"{error.message}; ask for this permission"
+            if "cluster scope" in error.message:
+                text += ", or read one namespace with -n"
+            return text
         case ApiError() if error.code == 404 and "podprobemarkers" in error.request:
             return (
                 "the CRDs are not installed in this cluster; install them: "
@@ -229,7 +250,11 @@ def _name_argument(metavar: str, hint: str, *, kinds: Collection[str], **attribu
             raise click.UsageError(f"{text!r}: {hint}")
         return name
 
-    return argument(metavar, type=Parsed("name", name), **attributes)
+    return argument(
+        metavar,
+        type=Parsed("name", name),
+        **attributes,
+    )
 
 
 pod_argument: Final = partial(
@@ -242,19 +267,42 @@ marker_argument: Final = partial(
 )
 
 
-def print_view(view: msgspec.Struct, form: str, lines: Callable[[Terminal], Iterable[str]]) -> None:
+def print_view(
+    view: msgspec.Struct,
+    form: str,
+    lines: Callable[[Terminal], Iterable[str]],
+) -> None:
     """Print the view as `json` or `yaml`; in any other form, as lines that a terminal can scroll."""
     plain = msgspec.to_builtins(view)
     if form == "json":
-        show(json.dumps(plain, indent=2, ensure_ascii=False) + "\n")
+        show(
+            json.dumps(
+                plain,
+                indent=2,
+                ensure_ascii=False,
+            )
+            + "\n"
+        )
     elif form == "yaml":
-        show(yaml.safe_dump(plain, sort_keys=False, allow_unicode=True, width=120))
+        show(
+            yaml.safe_dump(
+                plain,
+                sort_keys=False,
+                allow_unicode=True,
+                width=120,
+            )
+        )
     else:
         terminal = Terminal.of_stdout()._replace(height=0)
         show("".join(f"{line}\n" for line in lines(terminal)))
 
 
-def not_found(kind: str, namespace: str, name: str, names: Iterable[str]) -> str:
+def not_found(
+    kind: str,
+    namespace: str,
+    name: str,
+    names: Iterable[str],
+) -> str:
     """The error message if `name` does not exist."""
     hint = did_you_mean(name, sorted(names)) or " Choose another namespace with -n."
     return f"{kind} {namespace}/{name} does not exist.{hint}"

@@ -44,9 +44,9 @@ class Following:
         self.changed = asyncio.Event()
         self._informers = informers
         self._snapshot_of = snapshot_of
-        self.running = [each for each in informers if each is not None]
-        for each in self.running:
-            each.add_event_handler(self)
+        self.running = [informer for informer in informers if informer is not None]
+        for informer in self.running:
+            informer.add_event_handler(self)
 
     def on_add(self, *_: object) -> None:
         self.changed.set()
@@ -62,8 +62,8 @@ class Following:
         """
         try:
             async with asyncio.timeout(DEADLINE_SECONDS):
-                for each in self.running:
-                    await each.wait_for_sync()
+                for informer in self.running:
+                    await informer.wait_for_sync()
         except TimeoutError:
             for error in self._errors():
                 raise FatalError(f"{error}; --watch needs permission to list and watch") from None
@@ -74,13 +74,15 @@ class Following:
         return [f"not current, retrying: {error}" for error in self._errors()[:1]]
 
     def _errors(self) -> list[str]:
-        return [each.last_error for each in self.running if each.last_error]
+        return [informer.last_error for informer in self.running if informer.last_error]
 
     def snapshot(self) -> Snapshot:
         """The current objects of the caches."""
-        return self._snapshot_of(
-            [None if each is None else each.lister.list() for each in self._informers]
-        )
+        return self._snapshot_of(list(map(_cached, self._informers)))
+
+
+def _cached(informer: SharedInformer[Any] | None) -> Iterable[Any] | None:
+    return None if informer is None else informer.lister.list()
 
 
 _KINDS: Final[tuple[Resource[Any], ...]] = (MARKERS, SEEN_PODS, NODES, NODE_POD_PROBES, LEASES)
@@ -113,8 +115,8 @@ class Reader:
             KubeError: markers or pods cannot be listed.
         """
         async with asyncio.timeout(DEADLINE_SECONDS), asyncio.TaskGroup() as group:
-            tasks = [group.create_task(self._list_if_allowed(each)) for each in _KINDS]
-        return self._snapshot([each.result() for each in tasks])
+            tasks = [group.create_task(self._list_if_allowed(kind)) for kind in _KINDS]
+        return self._snapshot([task.result() for task in tasks])
 
     async def read_pod(
         self, name: str, *, markers_optional: bool
@@ -150,12 +152,17 @@ class Reader:
         items: list[T] = []
         token: str | None = ""
         while token is not None:
-            page = await self.client.list_page(resource, namespace=namespace, continue_token=token)
+            page = await self.client.list_page(
+                resource,
+                namespace=namespace,
+                continue_token=token,
+            )
             items += page.items
-            self.notes += [
-                f"{resource.kind} {each.key} cannot be read and is left out: {each.error}"
-                for each in page.undecodable
-            ]
+            for failed in page.undecodable:
+                note = (
+                    f"{resource.kind} {failed.key} cannot be read and is left out: {failed.error}"
+                )
+                self.notes.append(note)
             token = page.continue_token or None
         return items
 
@@ -173,19 +180,19 @@ class Reader:
     @asynccontextmanager
     async def follow(self, first: Snapshot) -> AsyncIterator[Following]:
         """Watch the kinds that `first` could read, while the body runs."""
-        known = [first.markers, first.pods, first.nodes, first.node_pod_probes, first.leases]
-        informers = [
-            None
-            if each is None
-            else SharedInformer(
-                ResourceListerWatcher(self.client, kind, namespace=self._namespace_of(kind)),
-                name=kind.plural,
-            )
-            for kind, each in zip(_KINDS, known, strict=True)
+        known = [
+            first.markers,
+            first.pods,
+            first.nodes,
+            first.node_pod_probes,
+            first.leases,
         ]
+        informers: list[SharedInformer[Any] | None] = []
+        for kind, objects in zip(_KINDS, known, strict=True):
+            informers.append(self._informer(kind) if objects is not None else None)
         following = Following(informers, self._snapshot)
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(each.run()) for each in following.running]
+            tasks = [group.create_task(informer.run()) for informer in following.running]
             try:
                 await following.wait_for_sync()
                 yield following
@@ -193,12 +200,19 @@ class Reader:
                 for task in tasks:
                     task.cancel()
 
+    def _informer(self, kind: Resource[T]) -> SharedInformer[T]:
+        namespace = self._namespace_of(kind)
+        watched = ResourceListerWatcher(self.client, kind, namespace=namespace)
+        return SharedInformer(watched, name=kind.plural)
+
     def _snapshot(self, lists: Sequence[Iterable[Any] | None]) -> Snapshot:
         markers, pods, nodes, node_pod_probes, leases = lists
+        assert markers is not None, "required"
+        assert pods is not None, "required"
         return Snapshot(
             now=self.client.server_now(),
-            markers=tuple(markers or ()),
-            pods=tuple(pods or ()),
+            markers=tuple(markers),
+            pods=tuple(pods),
             nodes=_by_name(nodes),
             node_pod_probes=_by_name(node_pod_probes),
             leases=_by_name(leases),
@@ -207,4 +221,6 @@ class Reader:
 
 
 def _by_name(objects: Iterable[T] | None) -> Mapping[str, T] | None:
-    return None if objects is None else {each.key.name: each for each in objects}
+    if objects is None:
+        return None
+    return {found.key.name: found for found in objects}

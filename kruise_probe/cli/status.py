@@ -48,17 +48,21 @@ class StatusFlags(SelectingFlags):
 
     def view(self, snapshot: Snapshot, notes: Sequence[str]) -> StatusView:
         """The view of the chosen markers."""
-        chosen = [
-            marker
-            for marker in snapshot.markers
-            if (not self.markers or marker.key.name in self.markers)
-            and (self.selector is None or self.selector.matches(marker.metadata.labels or {}))
-        ]
+        chosen = list(snapshot.markers)
+        if self.markers:
+            chosen = [marker for marker in chosen if marker.key.name in self.markers]
+        if self.selector:
+            matches = self.selector.matches
+            chosen = [marker for marker in chosen if matches(marker.metadata.labels or {})]
         return status_view(snapshot, chosen, notes)
 
     def print(self, view: StatusView) -> None:
         """Print the view in the form of --output."""
-        print_view(view, self.output, partial(status_lines, view, wide=self.output == "wide"))
+        print_view(
+            view,
+            self.output,
+            partial(status_lines, view, wide=self.output == "wide"),
+        )
 
 
 GetView = Callable[[], StatusView]
@@ -92,7 +96,10 @@ def status(flags: StatusFlags) -> int:
     """
     if flags.all_namespaces and (flags.namespace or flags.markers):
         raise click.UsageError("-A excludes -n and names of markers")
-    return flags.run(partial(_status, flags), namespace="" if flags.all_namespaces else None)
+    return flags.run(
+        partial(_status, flags),
+        namespace="" if flags.all_namespaces else None,
+    )
 
 
 async def _status(flags: StatusFlags, reader: Reader) -> int:
@@ -105,10 +112,14 @@ async def _status(flags: StatusFlags, reader: Reader) -> int:
     view = flags.view(first, reader.notes)
     flags.print(view)
     if not view.markers:
-        where = f"namespace {reader.namespace}" if reader.namespace else "any namespace"
-        elsewhere = "; -A reads all namespaces" if reader.namespace else ""
+        where = "any namespace"
+        if reader.namespace:
+            where = f"namespace {reader.namespace}; -A reads all namespaces"
         labels = " with these labels" if flags.selector else ""
-        click.echo(f"No PodProbeMarkers{labels} in {where}{elsewhere}.", err=True)
+        click.echo(
+            f"No PodProbeMarkers{labels} in {where}.",
+            err=True,
+        )
     return 0
 
 
@@ -117,7 +128,13 @@ async def _watch(flags: StatusFlags, reader: Reader, first: Snapshot) -> int:
     async with reader.follow(first) as following:
 
         def current() -> StatusView:
-            return flags.view(following.snapshot(), [*reader.notes, *following.notes()])
+            return flags.view(
+                following.snapshot(),
+                [
+                    *reader.notes,
+                    *following.notes(),
+                ],
+            )
 
         if not Terminal.of_stdout().height or flags.output not in ("table", "wide"):
             await _print_changes(current, following.changed, flags)
@@ -140,7 +157,11 @@ async def _show_screen(current: GetView, changed: asyncio.Event, flags: StatusFl
             _draw(_ENTER_SCREEN)
             while True:
                 changed.clear()
-                text = screen_text(current(), Terminal.of_stdout(), wide=wide)
+                text = screen_text(
+                    current(),
+                    Terminal.of_stdout(),
+                    wide=wide,
+                )
                 _draw("\x1b[H" + text.replace("\n", "\x1b[K\r\n") + "\x1b[J")
                 await _wait_for_update(changed)
         finally:

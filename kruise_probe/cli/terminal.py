@@ -7,7 +7,7 @@ import os
 import re
 import sys
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Self
 
 import click
@@ -40,22 +40,27 @@ def _cells(character: str) -> int:
 
 def _head(text: str, width: int) -> str:
     """As many characters as fit, at least one."""
-    end, room = 1, width - cells(text[:1])
-    while end < len(text) and (room := room - _cells(text[end])) >= 0:
-        end += 1
-    return text[:end]
+    room = width - cells(text[:1])
+    for end, character in enumerate(text[1:], start=1):
+        room -= _cells(character)
+        if room < 0:
+            return text[:end]
+    return text
 
 
 def head(text: str, width: int) -> str:
     """The beginning of the text in at most `width` columns, with `…` after it if it is cut."""
-    return text if cells(text) <= width else f"{_head(text, width - 1)}…"
+    if cells(text) <= width:
+        return text
+    return f"{_head(text, width - 1)}…"
 
 
 def wrapped(text: str, width: int) -> list[str]:
     """Lines of at most `width` columns; 0 for one line."""
     if not width or cells(text) <= width:
         return [text]
-    lines, line = [], ""
+    lines = []
+    line = ""
     for word in text.split(" "):
         joined = f"{line} {word}" if line else word
         if line and cells(joined) > width:
@@ -88,65 +93,96 @@ class Terminal(NamedTuple):
     @classmethod
     def of_stdout(cls) -> Self:
         """Standard output. FORCE_COLOR gives a pipe and TERM=dumb colours too; NO_COLOR wins over it."""
-        dumb = os.environ.get("TERM") in ("dumb", "unknown")
-        wanted = os.environ.get("FORCE_COLOR") or (sys.stdout.isatty() and not dumb)
-        color = bool(wanted and not os.environ.get("NO_COLOR"))
-        if not sys.stdout.isatty():
+        is_terminal = sys.stdout.isatty()
+        is_dumb = os.environ.get("TERM") in ("dumb", "unknown")
+        color = bool(os.environ.get("FORCE_COLOR")) or (is_terminal and not is_dumb)
+        if os.environ.get("NO_COLOR"):
+            color = False
+        if not is_terminal:
             return cls(color=color)
         import shutil  # lazy: 3 ms, and most output of programs goes to no terminal
 
         width, height = shutil.get_terminal_size()
-        return cls(width, 0 if dumb else height, color)
+        return cls(width, 0 if is_dumb else height, color)
 
     def paint(self, text: str, style: str = "") -> str:
-        code = _STYLES.get(style) if self.color else None
-        return f"\x1b[{code}m{printable(text)}\x1b[0m" if code and text else printable(text)
+        shown = printable(text)
+        if not self.color or not text or style not in _STYLES:
+            return shown
+        return f"\x1b[{_STYLES[style]}m{shown}\x1b[0m"
 
-    def paragraph(self, lead: Cell, text: str, indent: str = "") -> Iterator[str]:
+    def paragraph(
+        self,
+        lead: Cell,
+        text: str,
+        indent: str = "",
+    ) -> Iterator[str]:
         """`lead` and the text, whose further lines begin in the column of the text."""
         start = len(indent) + cells(printable(lead.text))
-        first, *rest = wrapped(printable(text), self.width and max(self.width - start, 8))
+        room = self.width and max(self.width - start, 8)
+        first, *rest = wrapped(printable(text), room)
         yield f"{indent}{self.paint(*lead)}{first}".rstrip()
-        yield from (f"{' ' * start}{each}" for each in rest)
+        for line in rest:
+            yield f"{' ' * start}{line}"
 
     def table(
-        self, rows: Iterable[Mapping[str, Cell]], optional: Sequence[str] = ()
+        self, rows: Sequence[Mapping[str, Cell]], optional: Sequence[str] = ()
     ) -> Iterator[str]:
         """Lines of at most the width; `rows` are cells by column. Columns that are `optional` leave first; then MESSAGE and
         MARKS shrink. Without rows there is no line.
         """
-        table = [
-            {name: Cell(printable(each.text), each.style) for name, each in row.items()}
-            for row in rows
-        ]
-        heading = {name: Cell(name, "heading") for row in table[:1] for name in row}
-        table = [heading, *table] if table else []
-        widths = {name: max(cells(row[name].text) for row in table) for name in heading}
+        if not rows:
+            return
+        heading = {name: Cell(name, "heading") for name in rows[0]}
+        table = [heading, *rows]
+        widths = {name: max(cells(printable(row[name].text)) for row in table) for name in heading}
         for name in optional:
-            if self._excess(widths | {"MESSAGE": min(widths.get("MESSAGE", 0), 40)}) > 0:
+            with_short_messages = widths | {"MESSAGE": min(widths.get("MESSAGE", 0), 40)}
+            if self._excess(with_short_messages) > 0:
                 del widths[name]
         self._shrink(widths)
         for row in table:
-            line = [self._fitted(row[name], width, name == "POD") for name, width in widths.items()]
-            yield f"{GAP}{GAP.join(line)}".rstrip()
+            line = GAP
+            for name, width in widths.items():
+                line += (
+                    self._fitted(
+                        row[name],
+                        width,
+                        keep_end=name == "POD",
+                    )
+                    + GAP
+                )
+            yield line.rstrip()
 
     def _excess(self, widths: dict[str, int]) -> int:
-        return sum(widths.values()) + len(GAP) * len(widths) - self.width if self.width else 0
+        if not self.width:
+            return 0
+        return sum(widths.values()) + len(GAP) * len(widths) - self.width
 
     def _shrink(self, widths: dict[str, int]) -> None:
-        widest = sorted(widths, key=lambda name: -widths[name])
-        order = [("MESSAGE", 24), ("MARKS", 24), ("MESSAGE", 8)]
-        order += [(name, least) for least in (12, 8, 4) for name in widest]
+        widest = sorted(
+            widths,
+            key=lambda name: -widths[name],
+        )
+        order = [
+            ("MESSAGE", 24),
+            ("MARKS", 24),
+            ("MESSAGE", 8),
+        ]
+        for least in (12, 8, 4):
+            order += [(name, least) for name in widest]
         for name, least in order:
             if name in widths:
-                widths[name] -= max(min(self._excess(widths), widths[name] - least), 0)
+                spare = max(widths[name] - least, 0)
+                widths[name] -= max(min(self._excess(widths), spare), 0)
 
-    def _fitted(self, cell: Cell, width: int, keep_end: bool) -> str:
+    def _fitted(self, cell: Cell, width: int, *, keep_end: bool) -> str:
         """The text in `width` columns. Names of pods differ in their end, so it is kept."""
-        text = cell.text
+        text = printable(cell.text)
         if cells(text) > width:
             text = f"…{text[1 - width :]}" if keep_end else head(text, width)
-        return self.paint(text, cell.style) + " " * (width - cells(text))
+        padding = " " * (width - cells(text))
+        return f"{self.paint(text, cell.style)}{padding}"
 
 
 class _HelpFormatter(click.HelpFormatter):

@@ -80,11 +80,16 @@ def try_pod(flags: TryFlags) -> int:
         )
     view = flags.run(partial(_try, flags, of_file), namespace=namespace)
     print_view(view, flags.output, partial(attempt_lines, view))
-    succeeded = all(each.state == ProbeState.SUCCEEDED for each in view.attempts)
-    return 0 if succeeded else EXIT_NOT_SUCCEEDED
+    if any(attempt.state != ProbeState.SUCCEEDED for attempt in view.attempts):
+        return EXIT_NOT_SUCCEEDED
+    return 0
 
 
-def _marker_of_file(filename: str, name: str, allowed_labels: frozenset[str]) -> PodProbeMarker:
+def _marker_of_file(
+    filename: str,
+    name: str,
+    allowed_labels: frozenset[str],
+) -> PodProbeMarker:
     """The marker called `name` in the file, or the only one.
 
     Raises:
@@ -93,10 +98,14 @@ def _marker_of_file(filename: str, name: str, allowed_labels: frozenset[str]) ->
     """
     report = lint(read_sources([filename]), allowed_labels=allowed_labels)
     if report.refused:
-        click.echo(as_text(report._replace(findings=report.refused)), err=True, nl=False)
+        click.echo(
+            as_text(report._replace(findings=report.refused)),
+            err=True,
+            nl=False,
+        )
         raise click.exceptions.Exit(EXIT_NOT_SUCCEEDED)
-    names = [each.key.name for each in report.markers]
-    found = [each for each in report.markers if name in ("", each.key.name)]
+    names = [marker.key.name for marker in report.markers]
+    found = [marker for marker in report.markers if name in ("", marker.key.name)]
     if not found:
         what = f"PodProbeMarker {name}".rstrip()
         raise FatalError(f"{filename}: there is no {what}.{did_you_mean(name, names)}")
@@ -107,23 +116,30 @@ def _marker_of_file(filename: str, name: str, allowed_labels: frozenset[str]) ->
     return found[0]
 
 
-async def _try(flags: TryFlags, of_file: PodProbeMarker | None, reader: Reader) -> AttemptsView:
-    namespace, now = reader.namespace, reader.client.server_now
+async def _try(
+    flags: TryFlags,
+    of_file: PodProbeMarker | None,
+    reader: Reader,
+) -> AttemptsView:
+    namespace = reader.namespace
     pod, stored = await reader.read_pod(flags.pod, markers_optional=of_file is not None)
     if pod is None:
-        names = [each.key.name for each in await reader.visible(SEEN_PODS, namespace)]
+        names = [other.key.name for other in await reader.visible(SEEN_PODS, namespace)]
         raise FatalError(not_found("pod", namespace, flags.pod, names))
+    now = reader.client.server_now()
+    name: str | None = flags.marker
     if of_file is not None:
-        stored = _applied(of_file, namespace, stored, now())
+        stored = _applied(of_file, namespace, stored, now)
+        name = of_file.metadata.name
     snapshot = Snapshot(
-        now=now(), markers=tuple(stored), pods=(pod,), allowed_labels=flags.allowed_label_keys
+        now=now,
+        markers=tuple(stored),
+        pods=(pod,),
+        allowed_labels=flags.allowed_label_keys,
     )
-    name = of_file.metadata.name if of_file else flags.marker
-    contexts = [
-        context
-        for marker in _chosen(name, snapshot, pod)
-        for context in contexts_of(snapshot, pod, marker)
-    ]
+    contexts = list[ProbeContext]()
+    for marker in _chosen(name, snapshot, pod):
+        contexts += contexts_of(snapshot, pod, marker)
     results = await _run_all(reader.client, contexts)
     return attempts_view(snapshot, pod, results, reader.notes)
 
@@ -133,16 +149,30 @@ def _applied(
 ) -> list[PodProbeMarker]:
     """The markers as if the file were applied: an existing marker keeps its age, a new one is the youngest."""
     name = of_file.metadata.name
-    existing = next((marker for marker in stored if marker.metadata.name == name), None)
-    created = existing.metadata.creation_timestamp if existing else format_time(now)
+    others = []
+    created: str | None = format_time(now)
+    for marker in stored:
+        if marker.metadata.name == name:
+            created = marker.metadata.creation_timestamp
+        else:
+            others.append(marker)
     metadata = msgspec.structs.replace(
-        of_file.metadata, namespace=namespace, creation_timestamp=created, deletion_timestamp=None
+        of_file.metadata,
+        namespace=namespace,
+        creation_timestamp=created,
+        deletion_timestamp=None,
     )
-    applied = msgspec.structs.replace(of_file, metadata=metadata)
-    return [*(marker for marker in stored if marker is not existing), applied]
+    return [
+        *others,
+        msgspec.structs.replace(of_file, metadata=metadata),
+    ]
 
 
-def _chosen(name: str | None, snapshot: Snapshot, pod: SeenPod) -> Sequence[CompiledMarker]:
+def _chosen(
+    name: str | None,
+    snapshot: Snapshot,
+    pod: SeenPod,
+) -> Sequence[CompiledMarker]:
     """The markers whose probes to run; without a name all that select the pod.
 
     Raises:
@@ -158,7 +188,14 @@ def _chosen(name: str | None, snapshot: Snapshot, pod: SeenPod) -> Sequence[Comp
     marker = snapshot.compiled.get(NamespacedName(pod.key.namespace, name))
     if marker is None:
         names = [marker.key.name for marker in snapshot.markers]
-        raise FatalError(not_found("PodProbeMarker", pod.key.namespace, name, names))
+        raise FatalError(
+            not_found(
+                "PodProbeMarker",
+                pod.key.namespace,
+                name,
+                names,
+            )
+        )
     if marker not in selecting:
         why = why_not(marker.selector, pod.labels)
         raise FatalError(f"PodProbeMarker {marker.key} does not select pod {pod.key}: {why}")
@@ -173,11 +210,17 @@ async def _run_all(
     async def one(context: ProbeContext) -> TrialResult:
         if link := blocking_link(context):
             return not_run(f"{link.reason}: {link.text}", link.remedy)
-        entry = context.planned(frozenset(each.name for each in context.pod.containers))
+        entry = context.planned(frozenset(found.name for found in context.pod.containers))
         target = Target(pod_ip=context.pod.ip, container_id=context.probe.container_name)
         async with places:
             return await run_probe(client, context.pod.key, entry, target)
 
     async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(one(each)) for each in contexts]
-    return [(context, task.result()) for context, task in zip(contexts, tasks, strict=True)]
+        tasks = [group.create_task(one(context)) for context in contexts]
+    return list(
+        zip(
+            contexts,
+            [task.result() for task in tasks],
+            strict=True,
+        )
+    )
