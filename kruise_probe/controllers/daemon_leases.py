@@ -1,130 +1,223 @@
-"""The Leases of the daemons, by the manager's clock. `daemon_reconciler` decides whether the results of a node are stale.
+"""Signs of life of the daemons, by the manager's loop clock. `daemon_reconciler` decides which daemons are silent.
 
-Each daemon renews a Lease. Its results are stale once the Lease has expired. Kruise's daemon has no Lease. If one of ours is
-left on its node, its newer results, which have no hash of their probe, prove that it works.
+A sign of life is a renewal of the daemon's Lease or a write of its node's status. It counts from when the manager sees it, so
+no step of a clock, of a node or of the manager, has an effect. What is seen for the first time counts as a sign too.
 
-Source: kubernetes pkg/controller/nodelifecycle (probeTimestamp, Lease of the node).
-Differs: uses the daemon's own Lease and results instead of the Node's conditions. renewTime is a stamp of the node's clock, so
-a renewal counts from when the manager sees it.
+Kruise's daemon has no Lease. If one of ours is left on its node, a result without a hash of its probe that arrives while
+that Lease is not renewed shows that Kruise's daemon took over; then nothing is stale until our Lease is renewed again.
+
+Source: client-go tools/leaderelection (observedTime); kubernetes pkg/controller/nodelifecycle (probeTimestamp).
+Differs: a write of the node's status counts as a renewal does.
 """
 
-from datetime import datetime, timedelta
+from datetime import timedelta
 from enum import Enum, auto
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 from kruise_probe.api.core import Lease
 from kruise_probe.api.times import parse_time
-from kruise_probe.api.v1alpha1 import NodePodProbeStatus
+from kruise_probe.api.v1alpha1 import NodePodProbe, NodePodProbeStatus
 
-DEFAULT_LEASE_SECONDS: Final = 60
+STALE_SECONDS: Final = 60.0
+"""A daemon without a sign of life for this long is silent. It renews its Lease more often, see `daemon.heartbeat`."""
 
-FIRST_SIGHT: Final = timedelta(seconds=20)
-"""Two renewal periods. In this time a daemon that works renews a Lease that the manager sees for the first time."""
+HOLDERS: Final = 8
+"""How many renewals of a Lease show whether one process renews it, or two in turns."""
+RETURNS: Final = 4
+"""Two processes renew a Lease if each came back twice after the other. During a rolling update one comes back at most once."""
 
 
 class Verdict(Enum):
-    """What is known of the results of a node."""
+    """What is known of the daemon of a node. ABSENT: the node has entries, and never had a Lease or a status."""
 
-    FRESH = auto()
-    UNDECIDED = auto()
+    ALIVE = auto()
     STALE = auto()
+    ABSENT = auto()
 
 
-class Renewal(NamedTuple):
-    """The last observed renewal of a daemon's Lease.
+class Daemon(msgspec.Struct):
+    """What the manager has seen of the daemon of a node.
 
     Attributes:
-        renewed: renewTime of the Lease as text, for messages.
-        renewed_at: renewTime, parsed; a time of the node's clock.
-        counts_from: the time of the renewal on our own clock.
-        undecided_until: before this time the expiry proves nothing.
-        duration: the duration of the Lease.
+        counts_from: loop time of the last sign of life.
+        renewal_seen_at: loop time at which the last renewal was seen, or else the Lease for the first time.
+        renewed: renewTime of the Lease as text; empty if it had none.
+        leased: the Lease exists.
+        is_first_sight: no sign of life was seen since the manager started.
+        silent: no sign of life for STALE_SECONDS.
+        kruises: Kruise's daemon writes the results of this node.
+        holders: of the last renewals, once another process than the first renewed the Lease.
+        stale_message: why results are stale, as the conditions say that another manager wrote.
     """
 
-    renewed: str
-    renewed_at: datetime
-    counts_from: datetime
-    undecided_until: datetime
-    duration: timedelta
+    counts_from: float
+    renewal_seen_at: float = 0.0
+    renewed: str = ""
+    leased: bool = False
+    is_first_sight: bool = True
+    silent: bool = False
+    kruises: bool = False
+    holders: tuple[str, ...] = ()
+    stale_message: str = ""
 
     @property
-    def expires_at(self) -> datetime:
-        """When the Lease expires, by our own clock."""
-        return self.counts_from + self.duration
+    def verdict(self) -> Verdict:
+        if not self.silent:
+            return Verdict.ALIVE
+        return Verdict.STALE if self.renewed or self.stale_message else Verdict.ABSENT
 
-    def is_outlived(self, result_at: datetime | None) -> bool:
-        """Whether a result is newer than the expiry. Compares two stamps of the node's clock, so skew has no effect."""
-        return result_at is not None and result_at - self.renewed_at > self.duration
+    @property
+    def two_holders(self) -> tuple[str, ...]:
+        """The processes that renew the Lease in turns; empty if it is one, or if one replaced another."""
+        returns = 0
+        for number, holder in enumerate(self.holders[1:], start=1):
+            before = self.holders[:number]
+            returns += holder != before[-1] and holder in before
+        return tuple(sorted(set(self.holders))) if returns >= RETURNS else ()
 
-
-def observed_renewal(lease: Lease, previous: Renewal | None, now: datetime) -> Renewal | None:
-    """Read a Lease; return None if it was never renewed.
-
-    A newer renewal counts from `now`. A Lease that is seen for the first time, or whose stamp was set back, counts from its
-    stamp: the daemon may have ended long ago. Until `undecided_until`, the clock of the node may as well be behind.
-    """
-    spec = lease.spec
-    renewed_at = parse_time(spec.renew_time) if spec else None
-    if spec is None or renewed_at is None:
-        return None
-    counts_from, undecided_until = min(renewed_at, now), now + FIRST_SIGHT
-    if previous is not None and renewed_at > previous.renewed_at:
-        counts_from = undecided_until = now
-    elif previous is not None and renewed_at == previous.renewed_at:
-        counts_from, undecided_until = previous.counts_from, previous.undecided_until
-    duration = timedelta(seconds=max(spec.lease_duration_seconds or DEFAULT_LEASE_SECONDS, 1))
-    return Renewal(spec.renew_time or "", renewed_at, counts_from, undecided_until, duration)
-
-
-def newest_result_without_hash(status: NodePodProbeStatus | None, now: datetime) -> datetime | None:
-    """The newest `lastProbeTime` of Kruise's daemon; None if there is none. A stamp of the future proves nothing."""
-    stamps = [
-        stamp
-        for pod in (status and status.pod_probe_statuses) or ()
-        for state in pod.probe_states or ()
-        if not state.probe_hash
-        and (stamp := parse_time(state.last_probe_time)) is not None
-        and stamp <= now
-    ]
-    return max(stamps, default=None)
-
-
-def why_stale(node: str, renewal: Renewal) -> str:
-    """Why the results of the node are stale. The message does not change while they are."""
-    return (
-        f"The daemon on node {node} has not renewed its Lease since {renewal.renewed}, so its last results may be out of "
-        "date. Check the kruise-probe-daemon pod on this node, and the node itself."
-    )
+    def show_life(self, now: float) -> None:
+        self.counts_from = now
+        self.is_first_sight = False
+        self.silent = False
+        self.stale_message = ""
 
 
 class DaemonLeases:
-    """The newest renewal of each daemon, by node, and the last verdict on it."""
+    """The daemons by node. Methods that record something return whether the daemon must be reconciled now.
+
+    A daemon that is alive has a timer, so most signs of life need no reconcile.
+    """
 
     def __init__(self) -> None:
-        self.renewals: Final[dict[str, Renewal]] = {}
-        """By node. After its Lease is deleted a node has none: it may now run Kruise's daemon."""
-        self.doubted: Final[dict[str, Verdict]] = {}
-        """By node, the verdicts that are not FRESH; only this class writes it."""
+        self.daemons: Final[dict[str, Daemon]] = {}
+
+    def verdict(self, node: str) -> Verdict:
+        daemon = self.daemons.get(node)
+        return daemon.verdict if daemon is not None else Verdict.ALIVE
+
+    def two_holders(self, node: str) -> tuple[str, ...]:
+        daemon = self.daemons.get(node)
+        return daemon.two_holders if daemon is not None else ()
 
     def why_stale(self, node: str) -> str:
-        """Why the results of the node are stale, whose verdict is STALE; an empty string once its Lease is deleted."""
-        renewal = self.renewals.get(node)
-        return why_stale(node, renewal) if renewal is not None else ""
+        """Why the results of the node are stale; an empty string if they are not."""
+        daemon = self.daemons.get(node)
+        if daemon is None or daemon.verdict is not Verdict.STALE:
+            return ""
+        return daemon.stale_message or why_stale(node, daemon.renewed)
 
-    def observe(self, node: str, lease: Lease, now: datetime) -> None:
-        """Record a Lease. Nothing is decided here, but if it has expired, the node is undecided at once."""
-        renewal = observed_renewal(lease, self.renewals.get(node), now)
-        if renewal is not None:
-            self.renewals[node] = renewal
-            if renewal.expires_at <= now:
-                self.doubted.setdefault(node, Verdict.UNDECIDED)
+    def observe_lease(
+        self, node: str, lease: Lease, now: float, *, is_initial: bool = False
+    ) -> bool:
+        """Record a Lease. Another renewTime than before is a renewal, whether it is later or earlier.
 
-    def decide(self, node: str, verdict: Verdict) -> bool:
-        """Record the verdict; return whether it changed."""
-        if verdict is self.doubted.get(node, Verdict.FRESH):
+        `is_initial`: the Lease is in the first list, so it may have been renewed long ago.
+        """
+        spec = lease.spec
+        if spec is None or not spec.renew_time:
             return False
-        if verdict is Verdict.FRESH:
-            del self.doubted[node]
-        else:
-            self.doubted[node] = verdict
+        daemon = self.daemons.get(node)
+        if daemon is None:
+            daemon = self.daemons[node] = Daemon(now)
+        before = daemon.verdict, daemon.two_holders, daemon.kruises
+        is_first = not daemon.renewed
+        daemon.leased = True
+        if spec.renew_time != daemon.renewed:
+            daemon.renewed = spec.renew_time
+            daemon.renewal_seen_at = now
+            daemon.kruises = False
+            _add_holder(daemon, spec.holder_identity or "")
+            if not is_initial:
+                daemon.show_life(now)
+        return is_first or before != (daemon.verdict, daemon.two_holders, daemon.kruises)
+
+    def forget_lease(self, node: str, stored: NodePodProbe | None) -> None:
+        """Record that the Lease is gone. What was known of the daemon stays: it may have ended.
+
+        If Kruise's daemon already wrote the stored results, somebody removed the Lease because it replaced ours.
+        """
+        daemon = self.daemons.get(node)
+        if daemon is None:
+            return
+        daemon.leased = False
+        if stored is not None and not daemon.silent:
+            daemon.kruises = daemon.kruises or has_result_without_hash(stored.status)
+
+    def observe_status(self, node: str, status: NodePodProbeStatus | None, now: float) -> bool:
+        """Record a write of the node's status. Without a Lease, there is nothing to decide about a daemon that reports."""
+        daemon = self.daemons.get(node)
+        if daemon is None:
+            return False
+        if not daemon.leased or now - daemon.renewal_seen_at >= STALE_SECONDS:
+            daemon.kruises = daemon.kruises or has_result_without_hash(status)
+        was_silent = daemon.silent
+        daemon.show_life(now)
+        return was_silent
+
+    def observe_first_entry(self, node: str, now: float) -> bool:
+        """Record the first entry of a node that had none: a daemon without entries need not show any life."""
+        daemon = self.daemons.get(node)
+        if daemon is None:
+            self.daemons[node] = Daemon(now)
+        elif not daemon.silent:
+            daemon.counts_from = now
         return True
+
+    def recall_stale(self, node: str, message: str, now: float) -> None:
+        """Record that conditions, which another manager wrote, say that the daemon is silent. It is until it shows life."""
+        daemon = self.daemons.get(node)
+        if daemon is None:
+            daemon = self.daemons[node] = Daemon(now)
+        daemon.silent = True
+        daemon.stale_message = message
+
+    def drop(self, node: str) -> None:
+        """Drop a daemon whose Node is gone. A Lease that is left may be that of the next Node of this name."""
+        daemon = self.daemons.get(node)
+        if daemon is not None and not daemon.leased:
+            del self.daemons[node]
+
+
+def _add_holder(daemon: Daemon, holder: str) -> None:
+    last = daemon.holders[-1:]
+    if last != (holder,) or len(set(daemon.holders)) > 1:
+        daemon.holders = (*daemon.holders[1 - HOLDERS :], holder)
+
+
+def has_result_without_hash(status: NodePodProbeStatus | None) -> bool:
+    """Whether a status has a result of Kruise's daemon."""
+    return bool(_stamps_without_hash(status))
+
+
+def is_outlived(stored: NodePodProbe | None, renewed: str) -> bool:
+    """Whether Kruise's daemon reported after our Lease had expired. Compares two stamps of the node, so skew has no effect.
+
+    Only for the first sight of both: a step of the node's clock between them would decide.
+    """
+    renewed_at = parse_time(renewed)
+    stamps = _stamps_without_hash(stored.status) if stored is not None else []
+    results = [parse_time(stamp) for stamp in stamps]
+    newest = max((stamp for stamp in results if stamp is not None), default=None)
+    if newest is None or renewed_at is None:
+        return False
+    return newest - renewed_at > timedelta(seconds=STALE_SECONDS)
+
+
+def _stamps_without_hash(status: NodePodProbeStatus | None) -> list[str]:
+    """The `lastProbeTime` of each result of Kruise's daemon."""
+    found: list[str] = []
+    pods = status.pod_probe_statuses if status is not None else None
+    for pod in pods or ():
+        states = pod.probe_states or ()
+        found += [state.last_probe_time or "" for state in states if not state.probe_hash]
+    return found
+
+
+def why_stale(node: str, renewed: str) -> str:
+    """Why the results of the node are stale. The message does not change while they are."""
+    return (
+        f"The daemon on node {node} has not renewed its Lease since {renewed}, so its last results may be out of "
+        "date. Check the kruise-probe-daemon pod on this node, and the node itself."
+    )

@@ -1,15 +1,14 @@
-"""Detects daemons that stop or resume renewing their Lease. Key: the node's name.
+"""Detects daemons that stop or resume showing signs of life. Key: the node's name.
 
-Decides nothing about pods: it only enqueues them when the verdict on their node has changed.
+Decides nothing about pods: it only enqueues them when what is known of their daemon has changed.
 
 Source: kubernetes pkg/controller/nodelifecycle (monitorNodeHealth).
-Differs: one timer per daemon, which fires when its Lease expires, instead of a periodic check of all nodes. An expiry
-that the watch did not show is checked by reading the Lease: a watch can be silent while the server works.
+Differs: one timer per daemon instead of a periodic check of all nodes. Before a daemon counts as silent, its Lease is read: a
+watch can be silent while the server works.
 """
 
 import asyncio
 import math
-from datetime import datetime, timedelta
 from typing import Final
 
 from prometheus_client import Gauge
@@ -18,15 +17,15 @@ from kruise_probe.api.errors import KubeError, NotFound
 from kruise_probe.api.meta import NamespacedName
 from kruise_probe.api.names import daemon_lease_name
 from kruise_probe.api.resources import LEASES
+from kruise_probe.api.times import loop_time
+from kruise_probe.api.v1alpha1 import NodePodProbe
 from kruise_probe.client.rest import RestClient
-from kruise_probe.controllers.daemon_leases import Renewal, Verdict, newest_result_without_hash
+from kruise_probe.controllers.daemon_leases import STALE_SECONDS, Daemon, Verdict, is_outlived
 from kruise_probe.controllers.state import State
 from kruise_probe.workqueue.controller import Result
 
 MARGIN_SECONDS: Final = 0.1
-"""Added to the expiry, so that rounding never fires the timer before it."""
-RECOVERY_SECONDS: Final = 30.0
-"""After the manager could not reach the API server, daemons have this long to renew their Leases."""
+"""Added to a timer, so that rounding never fires it early."""
 READ_SECONDS: Final = 10.0
 """Deadline of the read of a Lease."""
 
@@ -34,64 +33,78 @@ _stale_nodes: Final = Gauge(
     "kruise_probe_daemons_stale",
     "Nodes whose daemon has not renewed its Lease in time.",
 )
+_absent_nodes: Final = Gauge(
+    "kruise_probe_daemons_absent",
+    "Nodes with probes that never showed a sign of a daemon.",
+)
+
+_Known = tuple[Verdict, tuple[str, ...]]
+"""Of a daemon: the verdict, and the holders of its Lease if it has two."""
+_ALIVE: Final[_Known] = (Verdict.ALIVE, ())
 
 
 class DaemonReconciler:
-    """Decides on a node when the Lease of its daemon expires; enqueues the pods of the node if the verdict changed."""
+    """Decides that a daemon is silent; enqueues the pods of a node when what is known of its daemon changed."""
 
     def __init__(self, state: State, client: RestClient) -> None:
-        self._state, self._client = state, client
+        self._state = state
+        self._client = client
         self._leases = state.leases
+        self._known: dict[str, _Known] = {}
+        """By node, what pods were enqueued for; only what differs from `_ALIVE`."""
         self._reads_fail = False
         self._recovered_at = -math.inf
 
     async def reconcile(self, node: str) -> Result | None:
-        renewal, now = self._leases.renewals.get(node), self._state.now()
-        if renewal is None or self._state.node(node) is None:
-            self._decide(node, Verdict.FRESH)
+        daemon = self._leases.daemons.get(node)
+        if self._state.node(node) is None:
+            self._leases.drop(node)
+            self._publish(node, _ALIVE)
             return None
-        left = (renewal.expires_at - now).total_seconds()
-        if left > 0:
-            self._decide(node, Verdict.FRESH)
-            return Result(left + MARGIN_SECONDS)
-        # Again later: a result of a clock that is ahead proves nothing until its time has come.
-        check_again = Result(renewal.duration.total_seconds())
+        if daemon is None:
+            return None
         stored = self._state.node_pod_probes.get(NamespacedName("", node))
-        if renewal.is_outlived(newest_result_without_hash(stored.status if stored else None, now)):
-            self._decide(node, Verdict.FRESH)
-            return check_again
-        if self._leases.doubted.get(node) is Verdict.STALE:
-            return check_again
-        self._decide(node, Verdict.UNDECIDED)
-        wait = self._seconds_to_wait(renewal, now)
+        if daemon.is_first_sight and is_outlived(stored, daemon.renewed):
+            daemon.kruises = True
+            daemon.silent = False
+        self._publish(node, (daemon.verdict, daemon.two_holders))
+        has_entries = stored is not None and stored.spec.pod_probes
+        if daemon.silent or daemon.kruises or not has_entries:
+            return None
+        wait = self._seconds_left(daemon)
+        if wait <= 0:
+            await self._read(node, stored)
+            wait = self._seconds_left(daemon)
         if wait > 0:
-            return Result(wait + MARGIN_SECONDS, finished=False)
-        await self._read(node, renewal)
-        if self._leases.renewals.get(node) != renewal or self._seconds_to_wait(renewal, now) > 0:
-            return Result(0.0, finished=False)
-        self._decide(node, Verdict.STALE)
-        return check_again
+            return Result(wait + MARGIN_SECONDS)
+        is_ours = daemon.renewed or stored is None or stored.status is None
+        if is_ours and not daemon.kruises:
+            daemon.silent = True
+            self._publish(node, (daemon.verdict, daemon.two_holders))
+        return None
 
-    def _decide(self, node: str, verdict: Verdict) -> None:
-        if self._leases.decide(node, verdict):
-            _stale_nodes.set([*self._leases.doubted.values()].count(Verdict.STALE))
-            if verdict is not Verdict.UNDECIDED:
-                self._state.enqueue_pods_on(node)
+    def _publish(self, node: str, known: _Known) -> None:
+        """Enqueue the pods of the node if something is known that they were not enqueued for."""
+        if self._known.get(node, _ALIVE) == known:
+            return
+        if known == _ALIVE:
+            del self._known[node]
+        else:
+            self._known[node] = known
+        verdicts = [verdict for verdict, _ in self._known.values()]
+        _stale_nodes.set(verdicts.count(Verdict.STALE))
+        _absent_nodes.set(verdicts.count(Verdict.ABSENT))
+        self._state.enqueue_pods_on(node)
 
-    def _seconds_to_wait(self, renewal: Renewal, now: datetime) -> float:
-        """Seconds in which a daemon that works would renew the Lease; 0.0 or less if they are over.
-
-        After an outage of the API server: daemons could not renew their Leases either.
-        """
-        since_outage = min(
-            asyncio.get_running_loop().time() - self._recovered_at,
-            self._state.informers.leases.seconds_since_outage(),
+    def _seconds_left(self, daemon: Daemon) -> float:
+        """Seconds until the daemon is silent. Time before Leases could be read again, after an outage, does not count."""
+        now = loop_time()
+        readable_since = max(
+            self._recovered_at, now - self._state.informers.leases.seconds_since_outage()
         )
-        return max(
-            (renewal.undecided_until - now) / timedelta(seconds=1), RECOVERY_SECONDS - since_outage
-        )
+        return max(daemon.counts_from, readable_since) + STALE_SECONDS - now
 
-    async def _read(self, node: str, known: Renewal) -> None:
+    async def _read(self, node: str, stored: NodePodProbe | None) -> None:
         """Read the Lease, as the watch may have missed a renewal.
 
         Raises:
@@ -108,10 +121,8 @@ class DaemonReconciler:
             raise
         if self._reads_fail:
             self._reads_fail = False
-            self._recovered_at = asyncio.get_running_loop().time()
-        if self._leases.renewals.get(node) != known:
-            return  # An event came first.
+            self._recovered_at = loop_time()
         if lease is None:
-            self._leases.renewals.pop(node, None)
+            self._leases.forget_lease(node, stored)
         else:
-            self._leases.observe(node, lease, self._state.now())
+            self._leases.observe_lease(node, lease, loop_time())

@@ -8,16 +8,18 @@ Source: Kruise pkg/controller/{podprobemarker,nodepodprobe}/*_event_handler.go.
 Differs: Kruise ignores changes of labels, deletions, phases and started containers.
 """
 
-import asyncio
 from collections.abc import Iterable
 
 from kruise_probe.api.core import Lease, Node
+from kruise_probe.api.meta import NamespacedName
 from kruise_probe.api.names import node_of_daemon_lease
 from kruise_probe.api.pods import NOTHING_OWNED, Pod
+from kruise_probe.api.times import loop_time
 from kruise_probe.api.v1alpha1 import NodePodProbe, PodProbeMarker
 from kruise_probe.controllers.compiled import CompiledMarker
 from kruise_probe.controllers.indexes import PodResultChange, ProbesChange, ResultsChange
 from kruise_probe.controllers.limits import is_virtual
+from kruise_probe.controllers.marking import stale_message_of
 from kruise_probe.controllers.state import State
 from kruise_probe.workqueue.queue import Priority
 
@@ -32,13 +34,17 @@ class PodEvents(_Events):
 
     def on_add(self, obj: Pod, is_initial: bool) -> None:
         self._state.index_pod(None, obj)
-        if not is_initial:
+        if is_initial:
+            self._recall_stale(obj)
+        else:
             self._enqueue(obj)
 
     def on_update(self, old: Pod, new: Pod) -> None:
         if old is new:  # a resync
             return self._enqueue(new, resynced=True)
         self._state.index_pod(old, new)
+        if not self._queues.pods.is_open:
+            self._recall_stale(new)
         before = self._state.matching.markers_of(old)
         after = before if old.labels == new.labels else self._state.matching.markers_of(new)
         if after and is_virtual(self._state.node(new.node)) and _statuses(old) != _statuses(new):
@@ -61,6 +67,12 @@ class PodEvents(_Events):
         self._queues.enqueue_node(last_known.node)
         self._queues.enqueue_status_of(self._state.matching.markers_of(last_known))
         self._enqueue_deleting(last_known)
+
+    def _recall_stale(self, pod: Pod) -> None:
+        """Record what the leader, or the manager before a restart, wrote about the daemon of the pod."""
+        message = stale_message_of(pod)
+        if message:
+            self._state.leases.recall_stale(pod.node, message, loop_time())
 
     def _enqueue(self, pod: Pod, *, resynced: bool = False) -> None:
         markers = self._state.matching.markers_of(pod)
@@ -167,30 +179,44 @@ class NodePodProbeEvents(_Events):
 
     def on_add(self, obj: NodePodProbe, is_initial: bool) -> None:
         change = self._state.node_index.update(None, obj)
+        self._observe_daemon(None, obj)
         if obj.key not in self._state.node_pod_probes.own_writes:
             self._queues.enqueue_node(obj.key.name)
-        self._enqueue_changed(obj.key.name, change)
+        self._enqueue_changed(change)
 
     def on_update(self, old: NodePodProbe, new: NodePodProbe) -> None:
         if old is new:  # a resync
             self._queues.enqueue_node(new.key.name, resynced=True)
             return
         change = self._state.node_index.update(old, new)
+        self._observe_daemon(old, new)
         owners_changed = old.metadata.owner_references != new.metadata.owner_references
         own_write = new.key in self._state.node_pod_probes.own_writes
         if owners_changed or (change.spec and not own_write):
             self._queues.enqueue_node(new.key.name)
-        self._enqueue_changed(new.metadata.name, change)
+        self._enqueue_changed(change)
 
     def on_delete(self, last_known: NodePodProbe) -> None:
         change = self._state.node_index.remove(last_known.key.name)
         self._queues.enqueue_node(last_known.key.name)
-        self._enqueue_changed(last_known.key.name, change)
+        self._enqueue_changed(change)
 
-    def _enqueue_changed(self, node: str, change: ProbesChange) -> None:
+    def _observe_daemon(self, old: NodePodProbe | None, new: NodePodProbe) -> None:
+        """Record what the daemon of the node shows, and whether it now has entries."""
+        node = new.key.name
+        leases = self._state.leases
+        changed = False
+        if old is not None and old.status != new.status:
+            changed = leases.observe_status(node, new.status, loop_time())
+        if new.spec.pod_probes and (old is None or not old.spec.pod_probes):
+            changed = leases.observe_first_entry(node, loop_time())
+        if changed:
+            self._queues.daemons.add(node)
+
+    def _enqueue_changed(self, change: ProbesChange) -> None:
         if not self._queues.pods.is_open:
             return  # The leader writes the conditions of changed results.
-        ours, now = self._state.namespace, asyncio.get_running_loop().time()
+        ours, now = self._state.namespace, loop_time()
         for key, changed in change.pods.items():
             if not ours or key.namespace == ours:
                 seen_at = now if changed.kind > PodResultChange.MESSAGE else None
@@ -198,18 +224,15 @@ class NodePodProbeEvents(_Events):
                 self._queues.pods.add(key, Priority.HIGH)
         markers = self._state.matching.markers
         self._queues.enqueue_status_of(filter(None, map(markers.get, change.markers)))
-        if node in self._state.leases.doubted:
-            # Results without a hash prove that Kruise's daemon works.
-            self._queues.daemons.add(node)
 
 
 class LeaseEvents(_Events):
-    """Records renewals, and enqueues the daemon."""
+    """Records renewals, and enqueues the daemon if it must be reconciled before its timer."""
 
     def on_add(self, obj: Lease, is_initial: bool) -> None:
         node = node_of_daemon_lease(obj.key.name)
-        if node:
-            self._state.leases.observe(node, obj, self._state.now())
+        leases = self._state.leases
+        if node and leases.observe_lease(node, obj, loop_time(), is_initial=is_initial):
             self._queues.daemons.add(node)
 
     def on_update(self, old: Lease, new: Lease) -> None:
@@ -218,5 +241,6 @@ class LeaseEvents(_Events):
     def on_delete(self, last_known: Lease) -> None:
         node = node_of_daemon_lease(last_known.key.name)
         if node:
-            self._state.leases.renewals.pop(node, None)
+            stored = self._state.node_pod_probes.get(NamespacedName("", node))
+            self._state.leases.forget_lease(node, stored)
             self._queues.daemons.add(node)

@@ -169,7 +169,7 @@ class MarkerReconciler:
             return
         stale = bool(results.why_stale)
         states = {} if stale else results.states
-        if paused or results.undecided:  # The conditions stay as they are.
+        if paused:  # The conditions stay as they are.
             states = states_of_conditions(pod, claims)
             stale = any(condition.reason == REASON_DAEMON_STALE for condition in pod.conditions)
         if not results.by_provider and not state.spec(pod.node).is_altered:

@@ -164,6 +164,15 @@ def _state(pod: Pod, claim: Claim, states: States, stale: str) -> ContainerProbe
     return _NO_STATE if stale and _owns_any(pod, claim) else None
 
 
+def stale_message_of(pod: Pod) -> str:
+    """Why the results of the pod's node are stale, as a condition that we wrote says; or an empty string."""
+    for condition in pod.conditions:
+        is_ours = Mark("conditions", condition.type) in pod.owned
+        if condition.reason == REASON_DAEMON_STALE and is_ours:
+            return condition.message or ""
+    return ""
+
+
 def _owns_any(pod: Pod, claim: Claim) -> bool:
     """Whether we wrote the condition of the claim, or a mark that its policy for Unknown changes."""
     unknown = claim.wanted.get(ProbeState.UNKNOWN, {})

@@ -78,11 +78,9 @@ class PodReconciler:
             ended=ended.union(*[marks_of(pod, marker) for marker in markers if marker.deleting]),
             now=self._state.now(),
         )
-        # While undecided, results are not applied; the verdict on the node enqueues the pod again.
-        covered = None if results.undecided else pending
         if changes is None:
             self._finish(pod, ended)
-            self._limits.drop_pending(key, covered)
+            self._limits.drop_pending(key, pending)
             return None
         cause, probes = cause_of(pod, changes, claims, pending), len(claims.claims)
         wait = self._limits.wait_seconds(key, cause, probes=probes, now=time())
@@ -101,9 +99,9 @@ class PodReconciler:
         finally:
             del self._state.writing[key]
         now = time()
-        self._limits.drop_pending(key, covered)
-        if covered is not None and covered.seen_at is not None:
-            _result_to_condition.observe(now - covered.seen_at)
+        self._limits.drop_pending(key, pending)
+        if pending is not None and pending.seen_at is not None:
+            _result_to_condition.observe(now - pending.seen_at)
         self._limits.record_write(key, cause, probes=probes, now=now)
         if cause in (WriteCause.LABEL, WriteCause.MESSAGE):
             self._report_labels(pod, written, changes, claims)

@@ -25,7 +25,7 @@ from kruise_probe.api.v1alpha1 import NodePodProbe, PodProbe, PodProbeMarker
 from kruise_probe.controllers.budget import NoRoom
 from kruise_probe.controllers.claims import claims_of, unowned_marks
 from kruise_probe.controllers.compiled import CompiledMarker, compile_marker
-from kruise_probe.controllers.daemon_leases import DaemonLeases, Verdict
+from kruise_probe.controllers.daemon_leases import DaemonLeases
 from kruise_probe.controllers.indexes import MarkedPods, Matching, NodePodProbeIndex
 from kruise_probe.controllers.limits import (
     NOTHING_LEFT_OUT,
@@ -124,14 +124,12 @@ class PodResults(NamedTuple):
 
     Attributes:
         why_stale: why they are stale, or empty.
-        undecided: whether they are stale is not known yet, so there are no states.
         by_provider: a serverless provider runs the probes and writes the conditions.
         left_out: the limit that leaves out the probes of a marker, by the marker's name.
     """
 
     states: States = MappingProxyType({})
     why_stale: str = ""
-    undecided: bool = False
     by_provider: bool = False
     left_out: Mapping[str, LeftOut] = NOTHING_LEFT_OUT
 
@@ -303,13 +301,9 @@ class State:
             no_room = reported_without_room(pod, markers, running)
         if (no_room or may_leave_out(markers)) and is_probed(pod):
             left_out = left_out_of(pod, markers, no_room)
-        verdict = self.leases.doubted.get(pod.node)
-        if verdict is Verdict.UNDECIDED:
-            return PodResults(undecided=True, left_out=left_out)
         # Where the API server changes entries, the daemon reports hashes of the changed ones.
         states = self.node_index.states_of(pod, () if spec and spec.is_altered else markers)
-        why_stale = self.leases.why_stale(pod.node) if verdict is Verdict.STALE else ""
-        return PodResults(states, why_stale, left_out=left_out)
+        return PodResults(states, self.leases.why_stale(pod.node), left_out=left_out)
 
     def refusals_of(self, marker: str, pods: Iterable[Pod]) -> dict[NamespacedName, str]:
         """The pods on which the API server refuses marks of `marker`, and why."""

@@ -3,13 +3,19 @@
 Results are stale for the manager once the Lease has expired. The Lease is not released at shutdown, so results do not
 become stale while the daemon is replaced. Its owner is the Node, so it is deleted with the Node.
 
+The holder of the Lease is this process. A renewal is refused if somebody else wrote the Lease since the last one, so the
+daemon notices a second daemon with the name of its node, and renews all the same.
+
 Source: kubelet pkg/kubelet via component-helpers apimachinery/lease/controller.go.
-Differs: sends a merge patch without resourceVersion instead of get and update. The Lease is separate from kubelet's.
+Differs: sends a merge patch instead of get and update. The Lease is separate from kubelet's.
 The Node's owner reference is copied from the NodePodProbe, because the daemon may not read Nodes.
 """
 
 import asyncio
+import math
 import random
+import secrets
+from collections import Counter
 from collections.abc import Callable
 from datetime import datetime
 from typing import Final
@@ -17,8 +23,8 @@ from typing import Final
 import msgspec
 import structlog
 
-from kruise_probe.api.core import LeaseSpec
-from kruise_probe.api.errors import AlreadyExists, Forbidden, KubeError, NotFound
+from kruise_probe.api.core import Lease, LeaseSpec
+from kruise_probe.api.errors import AlreadyExists, Conflict, Forbidden, KubeError, NotFound
 from kruise_probe.api.meta import NamespacedName, ObjectMeta, OwnerReference
 from kruise_probe.api.names import daemon_lease_name
 from kruise_probe.api.resources import LEASES
@@ -33,6 +39,10 @@ RETRY_SECONDS: Final = 2.0
 """Delay after a failure; up to twice as long, so that daemons do not retry together."""
 DEADLINE_SECONDS: Final = 8.0
 """Timeout of one renewal."""
+OWNER_RETRY_SECONDS: Final = 600.0
+"""After the API server refused the owner of the Lease, the daemon tries to write it again."""
+FOREIGN_RENEWALS: Final = 2
+"""After so many renewals by the same other process, two daemons run. In a rolling update one sees at most one of the other."""
 
 
 class Heartbeat:
@@ -52,8 +62,13 @@ class Heartbeat:
         self._now = now
         self._log = structlog.get_logger().bind(lease=str(self._key))
         self._failures = 0
+        self._holder = f"{node_name}_{secrets.token_hex(4)}"
+        self._version = ""
+        """resourceVersion of the Lease after our last renewal."""
+        self._foreign_renewals: Counter[str] = Counter()
         self._owner: OwnerReference | None = None
         self._refused_owner: OwnerReference | None = None
+        self._owner_retry_at = -math.inf
 
     def observe(self, node_pod_probe: ObjectMeta) -> None:
         """Make the Node that owns this node's NodePodProbe the owner of the Lease, from the next renewal on.
@@ -94,24 +109,69 @@ class Heartbeat:
                 await self._patch()
 
     async def _patch(self) -> None:
-        owner = self._owner if self._owner != self._refused_owner else None
-        renewal: dict[str, object] = {"spec": self._spec()}
-        if owner is not None:
-            renewal["metadata"] = {"ownerReferences": [owner]}
-        body = msgspec.json.encode(renewal)
+        owner = self._owner
+        now = asyncio.get_running_loop().time()
+        if owner is None or (owner == self._refused_owner and now < self._owner_retry_at):
+            await self._patch_with(None)
+            return
         try:
-            await self._client.patch(LEASES, self._key, body, patch_type=PatchType.MERGE)
+            await self._patch_with(owner)
+            self._refused_owner = None
         except Forbidden as error:
-            if owner is None:
-                raise
             # The admission plugin OwnerReferencesPermissionEnforcement requires the right to delete. Renew without
-            # owner: an expired Lease would make results stale.
-            self._refused_owner = owner
+            # owner: an expired Lease would make results stale. If that is refused too, the owner is not the cause.
+            await self._patch_with(None)
+            self._record_refused_owner(owner, error)
+
+    async def _patch_with(self, owner: OwnerReference | None) -> None:
+        """Renew; if the Lease was written since the last renewal, find out by whom, and renew the newest version."""
+        try:
+            await self._send(owner)
+        except Conflict:
+            lease = await self._send_patch({})
+            self._record_foreign_renewal(lease)
+            self._version = lease.resource_version
+            await self._send(owner)
+
+    async def _send(self, owner: OwnerReference | None) -> None:
+        metadata: dict[str, object] = {}
+        if owner is not None:
+            metadata["ownerReferences"] = [owner]
+        if self._version:
+            metadata["resourceVersion"] = self._version
+        lease = await self._send_patch({"metadata": metadata, "spec": self._spec()})
+        self._version = lease.resource_version
+
+    async def _send_patch(self, patch: dict[str, object]) -> Lease:
+        """Patch the Lease, and return it. The daemon may not read it; an empty patch changes nothing."""
+        body = msgspec.json.encode(patch)
+        return await self._client.patch(LEASES, self._key, body, patch_type=PatchType.MERGE)
+
+    def _record_foreign_renewal(self, lease: Lease) -> None:
+        other = (lease.spec and lease.spec.holder_identity) or ""
+        if other in ("", self._holder):
+            return  # The response to our last renewal was lost, or somebody edited the Lease.
+        self._foreign_renewals[other] += 1
+        if self._foreign_renewals[other] == FOREIGN_RENEWALS:
             self._log.warning(
-                "lease has no owner reference, so it stays when its Node is deleted; allow the daemon to set owner references",
-                error=str(error),
+                "another daemon renews the lease of this node, so results of both alternate; give each machine its own node "
+                "name, or stop one of the daemons",
+                node=self._node_name,
+                holder=self._holder,
+                other=other,
             )
-            await self._patch()
+
+    def _record_refused_owner(self, owner: OwnerReference, error: Forbidden) -> None:
+        self._owner_retry_at = asyncio.get_running_loop().time() + OWNER_RETRY_SECONDS
+        if owner == self._refused_owner:
+            return
+        self._refused_owner = owner
+        self._log.warning(
+            "lease has no owner reference, because the API server refuses it; until it accepts one, the lease stays when its "
+            "Node is deleted",
+            error=str(error),
+            retry_seconds=OWNER_RETRY_SECONDS,
+        )
 
     async def _create(self) -> None:
         owners = None if self._owner is None else (self._owner,)
@@ -119,11 +179,12 @@ class Heartbeat:
             name=self._key.name, namespace=self._key.namespace, owner_references=owners
         )
         body = LEASES.encode(metadata=metadata, spec=self._spec())
-        await self._client.create(LEASES, body, namespace=self._key.namespace)
+        lease = await self._client.create(LEASES, body, namespace=self._key.namespace)
+        self._version = lease.resource_version
 
     def _spec(self) -> LeaseSpec:
         return LeaseSpec(
-            holder_identity=self._node_name,
+            holder_identity=self._holder,
             lease_duration_seconds=LEASE_SECONDS,
             renew_time=format_micro_time(self._now()),
         )

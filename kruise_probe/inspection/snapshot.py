@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cached_property
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -21,11 +21,7 @@ from kruise_probe.api.pods import project as project_pod
 from kruise_probe.api.times import parse_time
 from kruise_probe.api.v1alpha1 import NodePodProbe, PodProbeMarker
 from kruise_probe.controllers.compiled import CompiledMarker, compile_marker
-from kruise_probe.controllers.daemon_leases import (
-    newest_result_without_hash,
-    observed_renewal,
-    why_stale,
-)
+from kruise_probe.controllers.daemon_leases import is_outlived, why_stale
 from kruise_probe.controllers.indexes import Matching, NodePodProbeIndex
 
 MAX_MESSAGE: Final = 200
@@ -137,6 +133,27 @@ RECENT: Final = timedelta(seconds=5)
 """The manager may still be processing younger changes, so they are not reported as broken."""
 
 
+DEFAULT_LEASE_SECONDS: Final = 60
+
+
+class Renewal(NamedTuple):
+    """When a Lease was renewed, and when it expires, by the stamp of the process that renewed it."""
+
+    renewed: str
+    expires_at: datetime
+    duration: timedelta
+
+
+def renewal_of(lease: Lease | None) -> Renewal | None:
+    """The renewal of a Lease; None if it was never renewed."""
+    spec = lease.spec if lease is not None else None
+    renewed_at = parse_time(spec.renew_time) if spec is not None else None
+    if spec is None or renewed_at is None:
+        return None
+    duration = timedelta(seconds=max(spec.lease_duration_seconds or DEFAULT_LEASE_SECONDS, 1))
+    return Renewal(spec.renew_time or "", renewed_at + duration, duration)
+
+
 def natural_order(name: str) -> list[tuple[int, str]]:
     """Sort key that compares numbers in names by value: game-2 before game-10."""
     parts = re.findall(r"([0-9]+)|([^0-9]+)", name)
@@ -203,16 +220,14 @@ class Snapshot:
         conditions = ((pod.node, each.reason) for pod in self.pods for each in pod.conditions)
         reported = {node for node, reason in conditions if reason == REASON_DAEMON_STALE}
         for node in {each.node for each in self.pods}:
-            lease = (self.leases or {}).get(daemon_lease_name(node))
-            renewal = observed_renewal(lease, None, self.now) if lease else None
+            renewal = renewal_of((self.leases or {}).get(daemon_lease_name(node)))
             if renewal is None:
                 continue
             report = (self.node_pod_probes or {}).get(node)
-            newest = newest_result_without_hash(report.status if report else None, self.now)
-            expired = self.now >= renewal.expires_at and not renewal.is_outlived(newest)
+            expired = self.now >= renewal.expires_at and not is_outlived(report, renewal.renewed)
             unsure = leads and self.now < renewal.expires_at + renewal.duration
             if expired and (node in reported or not unsure):
-                found[node] = why_stale(node, renewal).partition(" Check ")[0]
+                found[node] = why_stale(node, renewal.renewed).partition(" Check ")[0]
         return found
 
     def has_no_daemon(self, node: str) -> bool:
@@ -236,8 +251,7 @@ class Snapshot:
 
         A manager without leader election renews no Lease, so an expired one alone proves nothing.
         """
-        lease = (self.leases or {}).get(LEADER_ELECTION_ID)
-        renewal = observed_renewal(lease, None, self.now) if lease else None
+        renewal = renewal_of((self.leases or {}).get(LEADER_ELECTION_ID))
         if renewal is None or self.now < renewal.expires_at:
             return ""
         return f"no manager has renewed its Lease since {renewal.renewed} (last leader: {self.leader or 'none'})"

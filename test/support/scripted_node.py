@@ -17,7 +17,7 @@ import msgspec
 from support.background import no_failed_callback
 
 from kruise_probe.api.core import ExecAction, Probe
-from kruise_probe.api.errors import Conflict, NotFound
+from kruise_probe.api.errors import Conflict, Forbidden, NotFound
 from kruise_probe.api.meta import NamespacedName, ObjectMeta, OwnerReference, Resource
 from kruise_probe.api.resources import LEASES, NODE_POD_PROBES
 from kruise_probe.api.v1alpha1 import (
@@ -261,6 +261,8 @@ class FakeNodeApi:
         self.writes: list[StatusWrite] = []
         self.lease: dict[str, Any] | None = None
         self.lease_writes: list[float] = []
+        self.refuses_owner = False
+        self._lease_version = 1
         self._version = 100
         self._handlers: list[EventHandler[NodePodProbe]] = []
 
@@ -394,10 +396,28 @@ class FakeNodeApi:
             raise NotFound("no such lease")
         patch = json.loads(body)
         assert set(patch) <= {"spec", "metadata"}
-        self.lease["spec"].update(patch["spec"])
-        self.lease["metadata"].update(patch.get("metadata", {}))
-        self.lease_writes.append(loop_time())
-        return LEASES.decode(json.dumps(self.lease).encode())
+        metadata = patch.get("metadata", {})
+        if self.refuses_owner and "ownerReferences" in metadata:
+            raise Forbidden("cannot set an ownerRef on a resource you can't delete")
+        version = str(self._lease_version)
+        if metadata.pop("resourceVersion", version) != version:
+            raise Conflict("the object has been modified")
+        if patch:
+            self.lease["spec"].update(patch["spec"])
+            self.lease["metadata"].update(metadata)
+            self.lease_writes.append(loop_time())
+            self._lease_version += 1
+        return self._decoded_lease()
+
+    def renew_as(self, holder: str) -> None:
+        """Another process renews the Lease."""
+        assert self.lease is not None
+        self.lease["spec"]["holderIdentity"] = holder
+        self._lease_version += 1
+
+    def _decoded_lease(self) -> Any:
+        metadata = {**(self.lease or {})["metadata"], "resourceVersion": str(self._lease_version)}
+        return LEASES.decode(json.dumps({**(self.lease or {}), "metadata": metadata}).encode())
 
     async def create(self, resource: Resource[Any], body: bytes, *, namespace: str = "") -> Any:
         assert resource is LEASES
@@ -407,7 +427,7 @@ class FakeNodeApi:
         assert self.lease is not None
         assert self.lease["metadata"]["namespace"] == namespace
         self.lease_writes.append(loop_time())
-        return LEASES.decode(body)
+        return self._decoded_lease()
 
 
 def _prune(status: dict[str, Any]) -> None:

@@ -103,6 +103,7 @@ async def test_a_paused_probe_does_not_become_stale(api: Scene, where: Where) ->
         assert api.condition() == PAUSED
         assert api.count("Pod", since=writes) == {}
         await annotate(api, where, None)
+        await settle(60)  # from the entry
         assert api.condition() == ("Unknown", "ProbeDaemonStale")
 
 

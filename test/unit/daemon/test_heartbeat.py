@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 from structlog.testing import capture_logs
+from support.cases import cases
 from support.scripted_node import NODE, ScriptedNode, exec_probe, gaps, loop_time, one
 from support.wire import typed
 
@@ -23,11 +24,12 @@ async def test_lease_is_created_at_once_renewed_every_ten_seconds_and_never_rele
     async with node.daemon():
         await asyncio.sleep(60)
     assert gaps(node.api.lease_writes) == pytest.approx([10.0] * 6)
+    assert node.api.lease is not None
+    assert node.api.lease["spec"].pop("holderIdentity").startswith(f"{NODE}_")
     assert node.api.lease == typed(
         "Lease",
         metadata={"name": "kruise-probe-node-1", "namespace": "kruise-system"},
         spec={
-            "holderIdentity": NODE,
             "leaseDurationSeconds": 60,
             "renewTime": "2026-11-21T12:01:00.250000Z",
         },
@@ -45,7 +47,7 @@ async def test_lease_that_another_client_creates_first_is_renewed(node: Scripted
     node.api.fail = fail
     async with node.daemon():
         assert node.api.lease is not None
-        assert node.api.lease["spec"]["holderIdentity"] == NODE
+        assert node.api.lease["spec"]["holderIdentity"].startswith(f"{NODE}_")
 
 
 async def test_failures_are_retried_after_a_random_pause_and_logged_once(
@@ -82,25 +84,59 @@ async def test_request_that_hangs_is_cancelled(node: ScriptedNode) -> None:
     assert max(gaps(node.api.lease_writes)) < 25
 
 
-async def test_lease_is_renewed_without_an_owner_that_is_refused(node: ScriptedNode) -> None:
-    requests = 0
-
-    async def refuse(kind: str) -> None:
-        nonlocal requests
-        requests += kind == "Lease"
-        if requests == 1:
-            raise Forbidden("cannot set an ownerRef on a resource you can't delete")
-
+async def test_lease_is_renewed_without_an_owner_until_it_is_accepted(node: ScriptedNode) -> None:
     with capture_logs() as logs:
         async with node.daemon():
             node.api.put(one(exec_probe()))
+            node.api.refuses_owner = True
+            await asyncio.sleep(700)
+            assert node.api.lease
+            assert "ownerReferences" not in node.api.lease["metadata"]
+            node.api.refuses_owner = False
+            await asyncio.sleep(600)
+    assert gaps(node.api.lease_writes) == pytest.approx([10.0] * 130)
+    assert node.api.lease["metadata"]["ownerReferences"]
+    (warning,) = logs
+    assert "refuses it" in warning["event"]
+    assert warning["error"] == "403: cannot set an ownerRef on a resource you can't delete"
+
+
+async def test_a_short_403_of_every_write_refuses_no_owner(node: ScriptedNode) -> None:
+    async def refuse(_: str) -> None:
+        raise Forbidden("the token is not valid yet")
+
+    with capture_logs() as logs:
+        async with node.daemon():
             node.api.fail = refuse
-            await asyncio.sleep(60)
+            node.api.put(one(exec_probe()))
+            await asyncio.sleep(15)
+            node.api.fail = None
+            await asyncio.sleep(10)
     assert node.api.lease
-    assert "ownerReferences" not in node.api.lease["metadata"]
-    assert gaps(node.api.lease_writes) == pytest.approx([10.0] * 6)
-    assert requests == 7, "one more than renewals"
-    assert [log["log_level"] for log in logs] == ["warning"]
+    assert node.api.lease["metadata"]["ownerReferences"]
+    warnings = [log for log in logs if "lease" in log["event"]]
+    assert "owner" not in warnings[0]["event"]
+    assert warnings[0]["error"] == "403: the token is not valid yet"
+
+
+@cases(
+    "seconds warnings",
+    of_a_rolling_update=(15, 0),
+    of_two_machines=(100, 1),
+)
+async def test_a_daemon_names_another_one_that_renews_its_lease_beside_it(
+    node: ScriptedNode, seconds: int, warnings: int
+) -> None:
+    with capture_logs() as logs:
+        async with node.daemon():
+            await asyncio.sleep(5)
+            for _ in range(seconds // 10):
+                node.api.renew_as("node-1_another")
+                await asyncio.sleep(10)
+            await asyncio.sleep(60)
+    found = [log for log in logs if log["log_level"] == "warning"]
+    assert [log["other"] for log in found] == ["node-1_another"] * warnings
+    assert gaps(node.api.lease_writes) == pytest.approx([10.0] * (len(node.api.lease_writes) - 1))
 
 
 async def test_slow_responses_do_not_delay_renewals(node: ScriptedNode) -> None:
