@@ -28,7 +28,7 @@ from kruise_probe.api.errors import AlreadyExists, Conflict, Forbidden, KubeErro
 from kruise_probe.api.meta import NamespacedName, ObjectMeta, OwnerReference
 from kruise_probe.api.names import daemon_lease_name
 from kruise_probe.api.resources import LEASES
-from kruise_probe.api.times import format_micro_time
+from kruise_probe.api.times import format_micro_time, parse_time
 from kruise_probe.client.request import PatchType
 from kruise_probe.client.rest import RestClient
 from kruise_probe.daemon import metrics
@@ -79,6 +79,24 @@ class Heartbeat:
         for owner in node_pod_probe.owner_references or ():
             if owner.is_node and owner.name == self._node_name:
                 self._owner = owner
+
+    async def last_renewal(self) -> datetime | None:
+        """When the previous daemon renewed the Lease; None if there is none, or if it cannot be read in time."""
+        try:
+            async with asyncio.timeout(DEADLINE_SECONDS):
+                # The daemon may patch its Lease but not read it. An empty patch changes nothing.
+                lease = await self._client.patch(
+                    LEASES, self._key, b"{}", patch_type=PatchType.MERGE
+                )
+        except NotFound:
+            return None
+        except (KubeError, TimeoutError) as error:
+            self._log.warning(
+                "lease could not be read; the time since the last renewal is unknown",
+                error=str(error) or type(error).__name__,
+            )
+            return None
+        return parse_time(lease.spec.renew_time) if lease.spec else None
 
     async def run(self) -> None:
         """Renew until cancelled; retry a failure after `RETRY_SECONDS` to twice that."""

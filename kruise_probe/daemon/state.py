@@ -5,7 +5,9 @@ The functions read no clock and start no task; `StatePublisher` has the grace ti
 - `state` changes to Succeeded or Failed after as many equal results in a row as the threshold requires. They are
   of one container and one handler.
 - `state` changes to Unknown when an attempt is blocked before the probe had a state, after the probe has been blocked
-  for the grace period, when a container with an initial delay replaces another, or when it cannot run (`unknown`).
+  for the grace period or on hold for `HOLD_SECONDS`, when a container replaces another and has to wait for its first
+  attempt, or when the probe cannot run (`unknown`).
+- Only the container itself ends a block by its container, and only the runtime ends a hold: no result does.
 - `state` is None while the probe was neither run nor read back; then nothing is published.
 
 Source: kubelet pkg/kubelet/prober/worker.go (doProbe, resultRun), results/results_manager.go.
@@ -15,6 +17,7 @@ run, and keeps the old state on errors forever.
 """
 
 import asyncio
+import math
 from collections.abc import Callable
 from datetime import datetime
 from typing import Final, NamedTuple
@@ -32,7 +35,10 @@ from kruise_probe.daemon.reporter import Reporter
 LEAST_GRACE_SECONDS: Final = 30.0
 """Least grace period: a blocked probe becomes Unknown no earlier."""
 
-CONTAINER_RESTARTED: Final = "ContainerRestarted: the container is new and within its initial delay; wait for its first result"
+HOLD_SECONDS: Final = 180.0
+"""How long the container runtime may be unavailable; kubelet's limit for its node (relist threshold)."""
+
+CONTAINER_RESTARTED: Final = "ContainerRestarted: the container is new; wait for its first result"
 
 
 class Thresholds(NamedTuple):
@@ -63,6 +69,13 @@ class Blocked(NamedTuple):
     by_container: bool
 
 
+class Hold(NamedTuple):
+    """Why the container runtime cannot be asked, and since which loop time."""
+
+    since: float
+    message: str
+
+
 class Record(NamedTuple):
     """The state of one probe and what the next state depends on.
 
@@ -70,7 +83,8 @@ class Record(NamedTuple):
         state: published, with its message; None while nothing is published.
         result: of the newest attempt, with its message; None when none counts yet.
         result_run: number of equal results in a row, `result` included.
-        blocked: why attempts give no result now.
+        blocked: why attempts give no result now. Its grace period does not run during a hold.
+        hold: the container runtime is unavailable.
     """
 
     state: ProbeState | None = None
@@ -79,6 +93,7 @@ class Record(NamedTuple):
     result_message: str = ""
     result_run: int = 0
     blocked: Blocked | None = None
+    hold: Hold | None = None
 
 
 def result_observed(
@@ -95,8 +110,7 @@ def thresholds_changed(record: Record, thresholds: Thresholds) -> Record:
     """Apply new thresholds: the results counted so far may meet them."""
     if record.result is None or record.result_run < thresholds.needed(record.result):
         return record
-    result, message = record.result, record.result_message
-    return Record(result, message, result, message, record.result_run, record.blocked)
+    return record._replace(state=record.result, message=record.result_message)
 
 
 def is_confirmed(record: Record, thresholds: Thresholds) -> bool:
@@ -126,16 +140,23 @@ def attempt_blocked(record: Record, message: str, *, by_container: bool, at: flo
     return record
 
 
-def time_passed(record: Record, at: float, thresholds: Thresholds) -> Record:
-    """Become Unknown and reset the run of results once the probe was blocked for the grace period."""
-    if record.blocked is None or at < record.blocked.since + thresholds.grace_seconds:
+def put_on_hold(record: Record, message: str, at: float) -> Record:
+    """Note at `at` why the container runtime cannot be asked. A text that is published already stays."""
+    hold = record.hold
+    if hold and hold.message == record.message:
         return record
-    return Record(ProbeState.UNKNOWN, record.blocked.message, blocked=record.blocked)
+    since = hold.since if hold else at
+    return record._replace(hold=Hold(since, normalise_message(message)))
 
 
-def put_on_hold(record: Record) -> Record:
-    """Clear the blocking reason: while the runtime is unavailable, the grace period does not run."""
-    return record._replace(blocked=None)
+def end_hold(record: Record, at: float) -> Record:
+    """The runtime is available again: the grace period goes on where the hold stopped it."""
+    hold, blocked = record.hold, record.blocked
+    if hold is None:
+        return record
+    if blocked is not None:
+        blocked = blocked._replace(since=blocked.since + max(at - hold.since, 0.0))
+    return record._replace(blocked=blocked, hold=None)
 
 
 def container_runs(record: Record) -> Record:
@@ -145,14 +166,37 @@ def container_runs(record: Record) -> Record:
     return record._replace(blocked=None)
 
 
-def results_reset(record: Record, *, initial_delay: bool = False) -> Record:
-    """Reset the run of results for a new handler, or for a new container.
+def unknown_at(record: Record, thresholds: Thresholds) -> float:
+    """Loop time at which the probe becomes Unknown; infinite while nothing keeps its results away."""
+    if record.hold is not None:
+        return record.hold.since + HOLD_SECONDS
+    if record.blocked is not None:
+        return record.blocked.since + thresholds.grace_seconds
+    return math.inf
 
-    The state is kept until a threshold is met, unless the container has an initial delay.
+
+def time_passed(record: Record, at: float, thresholds: Thresholds) -> Record:
+    """Become Unknown and reset the run of results once that time has come."""
+    cause = record.hold or record.blocked
+    if cause is None or at < unknown_at(record, thresholds):
+        return record
+    return Record(ProbeState.UNKNOWN, cause.message, blocked=record.blocked, hold=record.hold)
+
+
+def handler_replaced(record: Record) -> Record:
+    """Reset the run of results; the state is kept until a threshold is met. No edit lets a container run."""
+    blocked = record.blocked if record.blocked and record.blocked.by_container else None
+    return Record(record.state, record.message, blocked=blocked, hold=record.hold)
+
+
+def container_replaced(record: Record, *, keep_state: bool) -> Record:
+    """Begin with the first or another container that runs.
+
+    `keep_state`: until a threshold is met. Otherwise a known state becomes Unknown.
     """
-    if initial_delay and record.state is not None:
-        return unknown(CONTAINER_RESTARTED)
-    return Record(record.state, record.message)
+    if keep_state or record.state is None:
+        return Record(record.state, record.message)
+    return unknown(CONTAINER_RESTARTED)
 
 
 def unknown(message: str) -> Record:
@@ -202,7 +246,7 @@ class StatePublisher:
         """Use this version of the probe from now on. Its thresholds and its grace period may have been reached already."""
         self._configure(desired)
         if new_handler:
-            self.record = results_reset(self.record)
+            self.record = handler_replaced(self.record)
         self.publish(thresholds_changed(self.record, self.thresholds))
 
     def count(self, result: ProbeState, message: str) -> None:
@@ -210,10 +254,23 @@ class StatePublisher:
         record = result_observed(self.record, result, message, self.thresholds)
         self.publish(record, probed=True)
 
-    def block(self, message: str, *, by_container: bool) -> None:
-        """Record why there is no result; the probe becomes Unknown after the grace period."""
-        at = self._loop.time()
-        self.publish(attempt_blocked(self.record, message, by_container=by_container, at=at))
+    def block(self, message: str) -> None:
+        """Record why an attempt has no result; the probe becomes Unknown after the grace period."""
+        now = self._loop.time()
+        self.publish(attempt_blocked(self.record, message, by_container=False, at=now))
+
+    def block_by_container(self, message: str, since: float) -> None:
+        """Record why no container runs; at the latest since `since`."""
+        record = end_hold(self.record, self._loop.time())
+        self.publish(attempt_blocked(record, message, by_container=True, at=since))
+
+    def put_on_hold(self, message: str, since: float) -> None:
+        """Record why the container runtime cannot be asked; at the latest since `since`."""
+        self.publish(put_on_hold(self.record, message, since))
+
+    def container_runs(self) -> None:
+        """Clear what kept results away while no container was known to run."""
+        self.publish(container_runs(end_hold(self.record, self._loop.time())))
 
     def stop(self) -> None:
         """Stop the grace timer."""
@@ -224,8 +281,9 @@ class StatePublisher:
     def publish(self, record: Record, *, probed: bool = False) -> None:
         """Use `record` from now on, and update the result if the state, its message or its probe time changed."""
         self.stop()
-        if record.blocked is not None:
-            now, due = self._loop.time(), record.blocked.since + self.thresholds.grace_seconds
+        if record.blocked is not None or record.hold is not None:
+            now = self._loop.time()
+            due = unknown_at(record, self.thresholds)
             record = time_passed(record, now, self.thresholds)
             if due > now:
                 self._grace_timer = self._loop.call_at(due, self.publish, record)

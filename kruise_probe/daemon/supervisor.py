@@ -9,6 +9,7 @@ get the results that the previous daemon published. If the NodePodProbe is delet
 import asyncio
 import math
 from collections.abc import Callable, Coroutine
+from datetime import datetime
 from functools import partial
 from typing import Any, Final
 
@@ -22,9 +23,11 @@ from kruise_probe.api.names import (
     SYSTEM_NAMESPACE,
     ProbeKey,
 )
+from kruise_probe.api.times import parse_time
 from kruise_probe.api.v1alpha1 import ContainerProbeState, NodePodProbe, ProbeState
 from kruise_probe.client.rest import RestClient
 from kruise_probe.daemon import metrics
+from kruise_probe.daemon.adoption import SILENCE_SLACK_SECONDS, Handover
 from kruise_probe.daemon.desired import DesiredProbe, desired_probes
 from kruise_probe.daemon.heartbeat import Heartbeat
 from kruise_probe.daemon.metrics import ProbeCollector
@@ -87,8 +90,15 @@ async def run_supervisor(
     async with asyncio.TaskGroup() as events:
         recording = events.create_task(recorder.run(), name="event recorder")
         try:
-            async with asyncio.TaskGroup() as group:
-                supervisor = Supervisor(context, reporter, heartbeat, spawn=group.create_task)
+            # Attempts have a group of their own: workers may spawn until `halt`, also while the others are cancelled.
+            async with asyncio.TaskGroup() as attempts, asyncio.TaskGroup() as group:
+                supervisor = Supervisor(
+                    context,
+                    reporter,
+                    heartbeat,
+                    spawn=attempts.create_task,
+                    last_renewal=await heartbeat.last_renewal(),
+                )
                 group.create_task(heartbeat.run(), name="heartbeat")
                 group.create_task(supervisor.run(), name="supervisor")
                 group.create_task(context.containers.run(), name="containers")
@@ -96,6 +106,10 @@ async def run_supervisor(
                 # Last: its events start workers, and they need the tasks above.
                 informer.add_event_handler(supervisor)
                 group.create_task(informer.run(), name="informer")
+                try:
+                    await asyncio.Event().wait()
+                finally:
+                    supervisor.halt()
         finally:
             try:
                 # In a cancelled task, `asyncio.timeout` of Python 3.11.2 raises no TimeoutError.
@@ -126,10 +140,11 @@ def _record_transition(
 class Supervisor(EventHandler[NodePodProbe]):
     """Keeps exactly one running worker for every probe that the NodePodProbe names, by the events of its watch.
 
-    Cancelling `run` ends all probes and keeps the results, so that the last status write removes no state.
+    `halt` ends all probes and keeps the results, so that the last status write removes no state.
 
     Args:
         spawn: starts the tasks of probes; their owner cancels them at the end.
+        last_renewal: of the Lease by the previous daemon; None if unknown.
     """
 
     def __init__(
@@ -139,28 +154,34 @@ class Supervisor(EventHandler[NodePodProbe]):
         heartbeat: Heartbeat,
         *,
         spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]],
+        last_renewal: datetime | None,
     ) -> None:
         self._context = context
         self._reporter = reporter
         self._heartbeat = heartbeat
         self._spawn = spawn
+        self._last_renewal = last_renewal
         self._started_at = StartTime(context.now().timestamp(), asyncio.get_running_loop().time())
         self._desired: dict[ProbeKey, DesiredProbe] = {}
         self._workers: dict[ProbeKey, Worker] = {}
         # Results from before, by pod uid and probe name, for new workers.
         self._known: dict[tuple[str, str], ContainerProbeState] = {}
         self._known_until = -math.inf
+        self._watched_until = math.inf
+
+    def halt(self) -> None:
+        """Halt the workers; no tick starts an attempt after this step."""
+        for worker in self._workers.values():
+            worker.halt()
 
     async def run(self) -> None:
-        """Watch for suspends of the node until cancelled; then halt the workers."""
+        """Watch for suspends of the node until cancelled."""
         collector = ProbeCollector(lambda: [worker.series for worker in self._workers.values()])
         REGISTRY.register(collector)
         try:
             await self._probe_after_suspends()
         finally:
             REGISTRY.unregister(collector)
-            for worker in self._workers.values():
-                worker.halt()
 
     async def _probe_after_suspends(self) -> None:
         """Run probes at once after the node was suspended for more than their period: loop time stood still meanwhile."""
@@ -217,8 +238,17 @@ class Supervisor(EventHandler[NodePodProbe]):
             self._known_until = now + REPAIR_SECONDS
         elif first:
             self._known = recorded_in(newest.status)
+            self._watched_until = self._end_of_watch()
         elif now > self._known_until:
             self._known = {}
+
+    def _end_of_watch(self) -> float:
+        """Loop time until which the previous daemon may have probed, by its last sign of life; infinite if there is none."""
+        times = [parse_time(result.last_probe_time) for result in self._known.values()]
+        signs = [at.timestamp() for at in (self._last_renewal, *times) if at is not None]
+        if not signs:
+            return math.inf
+        return max(signs) + SILENCE_SLACK_SECONDS - self._clock_offset()
 
     def _set_up(self, desired: DesiredProbe, *, first: bool) -> None:
         """Add or edit a worker. One bad probe never stops another, so every exception is logged."""
@@ -226,14 +256,18 @@ class Supervisor(EventHandler[NodePodProbe]):
             if worker := self._workers.get(desired.key):
                 worker.edit(desired)
                 return
+            handover = Handover(
+                result=self._known.pop((desired.key.pod_uid, desired.entry.name), None),
+                from_start=first,
+                watched_until=self._watched_until if first else math.inf,
+            )
             worker = Worker(
                 desired,
                 self._context,
                 self._reporter,
                 daemon_start=self._started_at,
                 spawn=self._spawn,
-                recorded=self._known.pop((desired.key.pod_uid, desired.entry.name), None),
-                from_start=first,
+                handover=handover,
             )
             self._workers[desired.key] = worker
             worker.start()

@@ -15,8 +15,9 @@ from typing import Any, NamedTuple
 
 import structlog
 
-from kruise_probe.api.v1alpha1 import ContainerProbe, ContainerProbeState, ProbeState
+from kruise_probe.api.v1alpha1 import ContainerProbe, ProbeState
 from kruise_probe.daemon import metrics, schedule, state
+from kruise_probe.daemon.adoption import NO_HANDOVER, Container, Handover, adoption
 from kruise_probe.daemon.cri.containers import ContainerView, ContainerWatcher
 from kruise_probe.daemon.cri.runtime import ContainerState
 from kruise_probe.daemon.desired import (
@@ -32,7 +33,6 @@ from kruise_probe.daemon.probers.prober import CouldNotProbe, Prober, ProbeResul
 from kruise_probe.daemon.reporter import Reporter
 from kruise_probe.daemon.schedule import StartTime, Ticker
 from kruise_probe.daemon.state import StatePublisher
-from kruise_probe.daemon.status import is_of_container
 
 _REASONS_TO_LIST = frozenset(
     {Reason.CONTAINER_NOT_CREATED, Reason.CONTAINER_NOT_RUNNING, Reason.RUNTIME_UNAVAILABLE}
@@ -63,8 +63,7 @@ class Worker:
     Args:
         daemon_start: ticks are computed from it.
         spawn: starts the task of an attempt; its owner cancels it at the end.
-        recorded: published before: read back from the status, or kept when the NodePodProbe was deleted.
-        from_start: the probe was in the spec when this daemon started.
+        handover: what is known from the time before it.
     """
 
     def __init__(
@@ -75,16 +74,14 @@ class Worker:
         *,
         daemon_start: StartTime,
         spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]],
-        recorded: ContainerProbeState | None,
-        from_start: bool,
+        handover: Handover,
     ) -> None:
         self.desired = desired
         self.series = ProbeSeries(desired.key, desired.pod)
         self._context = context
         self._daemon_start = daemon_start
         self._spawn = spawn
-        self._recorded = recorded
-        self._from_start = from_start
+        self._handover = handover
         self._loop = asyncio.get_running_loop()
         self._log = structlog.get_logger().bind(
             pod=str(desired.pod), container=desired.key.container, probe=str(desired.key.probe)
@@ -96,7 +93,7 @@ class Worker:
             desired,
             reporter=reporter,
             series=self.series,
-            recorded=recorded,
+            recorded=handover.result,
             now=context.now,
         )
         self._configure()
@@ -109,7 +106,6 @@ class Worker:
         self._attempted = False
         self._attempt: asyncio.Task[None] | None = None
         self._place: Place | None = None
-        self._attempt_discarded = False
         self._late_tick_at: float | None = None
         self._timeouts_in_a_row = 0
         self._timeout_ignored = False
@@ -171,11 +167,12 @@ class Worker:
             self._restart_timer(probe_again=True)
 
     def halt(self) -> None:
-        """Stop at once; keep the results."""
+        """Stop at once; keep the results. An attempt in flight gives none."""
         if self._unsubscribe is not None:
             self._unsubscribe()
         self._stop_timers()
         self._discard_attempt()
+        self._prober = None
 
     def _on_container_change(self) -> None:
         try:
@@ -193,7 +190,10 @@ class Worker:
             self._late_tick_at = self._loop.time()
             self._report_queued()
             return
-        if self._container is None or self._prober is None:
+        if self._container is None:
+            self._on_container_change()  # Why none runs may have changed.
+            return
+        if self._prober is None:
             return
         self._attempted = True
         try:
@@ -220,18 +220,23 @@ class Worker:
                 await place.wait()
             began = self._loop.time()
             result = await prober.run(target)
-            if not self._attempt_discarded:
+            if self._counts(prober, target):
                 self._record_result(result, began)
         except Exception as error:  # noqa: BLE001 - one bad probe never stops another
-            if not self._attempt_discarded:
+            if self._counts(prober, target):
                 self._record_error(error)
         finally:
             places.release(place)
 
+    def _counts(self, prober: Prober, target: Target) -> bool:
+        """Whether an attempt that ends now has a result: it is of the current probe, and in the newest list its container runs."""
+        if prober is not self._prober or self._container is None:
+            return False
+        return self._container.id == target.container_id
+
     def _end_attempt(self, _: asyncio.Task[None]) -> None:
         """Serve the tick that came during the attempt, or count it as missed."""
-        self._attempt = None
-        self._attempt_discarded = False
+        self._attempt = self._place = None
         late_tick_at, self._late_tick_at = self._late_tick_at, None
         if late_tick_at is None:
             return
@@ -244,9 +249,9 @@ class Worker:
         """Cancel the attempt in flight, and drop its result and the tick that came during it."""
         self._count_timeouts(0)
         self._late_tick_at = None
+        self._place = None
         if self._attempt is not None:
             self._attempt.cancel()
-            self._attempt_discarded = True
 
     def _restart_timer(self, *, probe_again: bool) -> None:
         due = self._first_due()
@@ -276,63 +281,53 @@ class Worker:
         if self._invalid_reason:
             self._state.publish(state.unknown(self._invalid_reason))
             return
+        # What was missed before this worker had a container counts too.
+        since = min(self._loop.time(), self._handover.watched_until)
         if not containers.available:
-            self._state.publish(state.put_on_hold(self._state.record))
+            problem = f"{Reason.RUNTIME_UNAVAILABLE}: {containers.problem}"
+            self._state.put_on_hold(problem, since)
             return
         view = containers.find(key.pod_uid, key.container)
         if view is None:
-            self._state.block(
+            problem = (
                 f"{Reason.CONTAINER_NOT_CREATED}: the runtime has no container {key.container} of pod "
-                f"{self.desired.pod}; the pod's events show why",
-                by_container=True,
+                f"{self.desired.pod}; the pod's events show why"
             )
+            self._state.block_by_container(problem, since)
         elif view.state is not ContainerState.RUNNING:
             why = f": {view.problem}" if view.problem else ""
-            self._state.block(
-                f"{Reason.CONTAINER_NOT_RUNNING}: container {key.container} is {view.state.value}{why}",
-                by_container=True,
-            )
+            problem = f"{Reason.CONTAINER_NOT_RUNNING}: container {key.container} is {view.state.value}{why}"
+            self._state.block_by_container(problem, since)
         else:
             self._container = view
-            if view.id == self._state.container_id:
-                self._state.publish(state.container_runs(self._state.record))
-            else:
+            self._state.container_runs()
+            if view.id != self._state.container_id:
                 self._adopt(view)
 
-    def _adopt(self, container: ContainerView) -> None:
+    def _adopt(self, view: ContainerView) -> None:
         """Switch to a new container: first its initial delay, then ticks on phase."""
         self._discard_attempt()
-        self._started_at = container.started_at.timestamp() if container.started_at else None
-        recorded, self._recorded = self._recorded, None
-        kept = recorded
-        if recorded and not is_of_container(recorded, container.id, self._started_at):
-            kept = None
-        replaced = bool(self._state.container_id) or kept is not recorded
-        ran_before_the_daemon = (
-            self._from_start
-            and not self._state.container_id
-            and self._started_at is not None
-            and self._started_at <= self._daemon_start.wall_seconds
-        )
         self._attempted = False
-        delayed = self.desired.probe.effective_initial_delay_seconds > 0
-        self._state.container_id = container.id
-        self._state.publish(
-            state.results_reset(self._state.record, initial_delay=replaced and delayed)
+        self._started_at = view.started_at.timestamp() if view.started_at else None
+        decided = adoption(
+            Container(view.id, self._started_at),
+            self._handover,
+            previous_id=self._state.container_id,
+            probe_hash=self._state.probe_hash,
+            timing=self._ticker.timing,
+            daemon_start=self._daemon_start,
+            delay_ends=self._first_due(),
+            grace_seconds=self._state.thresholds.grace_seconds,
+            loop_now=self._loop.time(),
         )
-        due = self._first_due()
-        is_known = (
-            kept is not None
-            and kept.probe_hash in (None, self._state.probe_hash)
-            and self._state.record.state is not ProbeState.UNKNOWN
-        )
-        if due > self._loop.time() or not (is_known or ran_before_the_daemon):
-            self._ticker.tick_at(due)
-        elif is_known:
+        self._handover = NO_HANDOVER
+        self._state.container_id = view.id
+        record = state.container_replaced(self._state.record, keep_state=decided.keep_state)
+        self._state.publish(record)
+        if decided.due is None:
             self._ticker.tick_on_phase()
         else:
-            timing = self._ticker.timing
-            self._ticker.tick_at(schedule.due_after_restart(self._daemon_start, timing, due))
+            self._ticker.tick_at(decided.due)
 
     # The result of an attempt.
 
@@ -372,31 +367,28 @@ class Worker:
             if not self._internal_error_logged:
                 self._internal_error_logged = True
                 self._log.error("probe could not run", exc_info=error)
-            text = f"ProberError: {error!r}; report this defect of kruise-probe"
-            self._state.block(text, by_container=False)
+            self._state.block(f"ProberError: {error!r}; report this defect of kruise-probe")
             return
         self.series.unknown += 1
         if error.reason == Reason.EXEC_IMPOSSIBLE:
             # A program that cannot start did not hang: the runtime was slow.
             self._count_timeouts(0)
-        if error.reason == Reason.RUNTIME_UNAVAILABLE and not self._context.containers.available:
-            return  # On hold since it became unavailable.
         if error.reason == Reason.INVALID_PROBE:
             self._state.publish(state.unknown(str(error)))
             return
         if error.reason in _REASONS_TO_LIST and self._state.record.blocked is None:
             # The container may be gone or the runtime unavailable: a new list shows which.
             self._context.containers.request_list()
-        # Not `by_container`, whatever the reason: in the list the container runs. A container whose shim has died
-        # may stay in the list as running; a blocking reason of the container would then be cleared every time.
-        self._state.block(str(error), by_container=False)
+        # A block of the attempt, whatever the reason: in the list the container runs. A container whose shim has died
+        # may stay in the list as running, which would clear a block by the container every time.
+        self._state.block(str(error))
 
     def _report_queued(self) -> None:
         """Publish Unknown if the attempt in flight has waited too long for a place; it keeps waiting."""
-        place, blocked = self._place, self._state.record.blocked
-        if place is None or place.granted or place.reported or self._attempt_discarded:
+        place = self._place
+        if place is None or place.granted or place.reported:
             return
-        if not self._context.containers.available or (blocked and blocked.by_container):
+        if self._container is None:
             return  # Something other than the queue blocks it.
         period = self.desired.probe.effective_period_seconds
         if self._loop.time() - place.requested_at >= schedule.longest_wait(period):

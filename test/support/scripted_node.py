@@ -286,6 +286,15 @@ class FakeNodeApi:
     def message(self, name: str = "pod/marker#probe") -> str:
         return self.states()[name].message or ""
 
+    def transitions(self) -> list[str]:
+        """The published states of the only probe, each change once."""
+        seen: list[str] = []
+        for write in self.writes:
+            ((state,),) = [pod.probe_states or () for pod in write.status.pod_probe_statuses or ()]
+            if seen[-1:] != [state.state]:
+                seen.append(str(state.state))
+        return seen
+
     # The manager's half.
 
     def put(self, spec: NodePodProbeSpec, status: NodePodProbeStatus | None = None) -> None:
@@ -466,6 +475,15 @@ class ScriptedNode:
         self.stall_ended_at = float("-inf")
         self.suspended_seconds = 0.0
         """How far the wall clock is ahead of virtual time."""
+
+    def stop(self) -> None:
+        self.containers.stop()
+
+    def remove(self) -> None:
+        self.containers.remove()
+
+    def lose_runtime(self) -> None:
+        self.containers.set_available(False)
 
     def now(self) -> datetime:
         return wall_clock() + timedelta(seconds=self.suspended_seconds)

@@ -259,7 +259,7 @@ class ContainerWatcher:
             _log.info("container runtime is available")
         elif changed or before == _NOT_LISTED_YET:
             _log.warning("container runtime is unavailable; probes wait for it", error=problem)
-        if changed:
+        if changed or before == _NOT_LISTED_YET:
             self._notify(list(self._subscribers))
 
     def _notify(self, keys: Iterable[ContainerKey]) -> None:

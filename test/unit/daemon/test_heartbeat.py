@@ -8,7 +8,7 @@ from support.cases import cases
 from support.scripted_node import NODE, ScriptedNode, exec_probe, gaps, loop_time, one
 from support.wire import typed
 
-from kruise_probe.api.errors import AlreadyExists, ConnectionFailed, Forbidden, KubeError, NotFound
+from kruise_probe.api.errors import AlreadyExists, ConnectionFailed, Forbidden
 from kruise_probe.daemon import metrics
 
 RETRY_SECONDS = 2.0
@@ -37,12 +37,10 @@ async def test_lease_is_created_at_once_renewed_every_ten_seconds_and_never_rele
 
 
 async def test_lease_that_another_client_creates_first_is_renewed(node: ScriptedNode) -> None:
-    errors: list[KubeError] = [AlreadyExists("there is"), NotFound("none")]
-
-    async def fail(_: str) -> None:
-        if errors:
+    async def fail(request: str) -> None:
+        if request == "create Lease":
             node.api.lease = {"metadata": {"name": "x"}, "spec": {}}
-            raise errors.pop()
+            raise AlreadyExists("there is")
 
     node.api.fail = fail
     async with node.daemon():

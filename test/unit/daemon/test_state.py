@@ -7,6 +7,8 @@ from kruise_probe.api.v1alpha1 import ProbeState
 from kruise_probe.daemon import state
 from kruise_probe.daemon.state import Record, Thresholds
 
+HELD_SECONDS = 100.0
+
 S, F, U = ProbeState.SUCCEEDED, ProbeState.FAILED, ProbeState.UNKNOWN
 
 
@@ -45,10 +47,13 @@ class NaiveModel:
             if at - self.blocked_since >= self.limits.grace_seconds:
                 self.state, self.results = U, []
         elif kind == "on-hold":
-            self.blocked_since = None
+            if self.blocked_since is not None:
+                self.blocked_since += HELD_SECONDS
+        elif kind == "handler":
+            self.results = []
         else:
             self.results, self.blocked_since = [], None
-            if kind == "container" and self.delayed and self.state is not None:
+            if self.delayed and self.state is not None:
                 self.state = U
 
 
@@ -70,10 +75,13 @@ def test_threshold_agrees_with_a_naive_model(
                 record = state.attempt_blocked(record, "", by_container=True, at=at)
                 record = state.time_passed(record, at, limits)
             case "on-hold":
-                record = state.put_on_hold(record)
+                record = state.put_on_hold(record, "away", at)
+                at += HELD_SECONDS
+                assert state.time_passed(record, at, limits) == record
+                record = state.end_hold(record, at)
             case "container":
-                record = state.results_reset(record, initial_delay=delayed)
+                record = state.container_replaced(record, keep_state=not delayed)
             case "handler":
-                record = state.results_reset(record)
+                record = state.handler_replaced(record)
         model.step(kind, result, at)
         assert record.state is model.state

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections import Counter
+from collections.abc import Callable
 from datetime import datetime
 
 import msgspec
@@ -185,22 +186,34 @@ async def test_a_known_state_waits_for_its_phase_and_an_unknown_one_at_most_ten_
     assert node.probers.times[0] - began <= 10
 
 
+def replace(node: ScriptedNode) -> None:
+    node.containers.start()
+
+
 @cases(
-    "delay states",
-    without_a_delay_the_state_is_kept=(0, ["Succeeded"]),
-    with_a_delay_it_is_unknown=(5, ["Succeeded", "Unknown", "Succeeded"]),
-)
-async def test_container_that_was_replaced_while_the_daemon_was_down(
-    node: ScriptedNode, delay: int, states: list[str]
+    "delay change down states",
+    a_replaced_container_keeps_the_state=(0, replace, 0, "Succeeded"),
+    a_replaced_container_in_its_delay_is_unknown=(5, replace, 0, "Succeeded Unknown Succeeded"),
+    a_delay_that_has_ended_changes_nothing=(5, replace, 6, "Succeeded"),
+    a_short_break_keeps_the_state_of_a_container_that_exited=(0, ScriptedNode.stop, 40, "Succeeded"),
+    after_a_reboot_a_container_that_does_not_run_is_unknown=(0, ScriptedNode.stop, 55, "Succeeded Unknown"),
+    after_a_reboot_a_removed_container_is_unknown=(0, ScriptedNode.remove, 55, "Succeeded Unknown"),
+    after_a_reboot_another_container_has_no_state=(0, replace, 55, "Succeeded Unknown Failed"),
+    after_a_reboot_without_runtime_it_is_unknown=(0, ScriptedNode.lose_runtime, 205, "Succeeded Unknown"),
+    after_a_long_break_the_same_container_keeps_its_state=(0, lambda node: None, 900, "Succeeded"),
+)  # fmt: skip
+async def test_state_of_a_container_that_changed_while_the_daemon_was_down(
+    node: ScriptedNode, delay: int, change: Callable[[ScriptedNode], object], down: int, states: str
 ) -> None:
     node.api.put(one(exec_probe(initial_delay_seconds=delay)))
     node.containers.start()
-    await node.killed_daemon(10)
-    node.containers.start()
-    await node.killed_daemon(20)
-    assert node.api.state() == "Succeeded"
-    seen = [w.status.pod_probe_statuses[0].probe_states[0].state for w in node.api.writes]  # type: ignore[index]  # one pod, one probe
-    assert [s for s, before in zip(seen, ["", *seen], strict=False) if s != before] == states
+    await node.killed_daemon(11)
+    change(node)
+    if states.endswith("Failed"):
+        node.probers.answer(BAD)
+    await asyncio.sleep(down)
+    await node.killed_daemon(4 if down else 20)
+    assert states.split() == node.api.transitions()
 
 
 async def test_an_object_that_comes_after_the_start_is_not_read_back(node: ScriptedNode) -> None:
@@ -221,6 +234,14 @@ async def test_an_object_that_comes_after_the_start_is_not_read_back(node: Scrip
 
 
 # The end.
+
+
+async def test_a_tick_that_is_due_in_the_step_of_the_end_is_no_result(node: ScriptedNode) -> None:
+    node.api.put(one(exec_probe()))
+    with capture_logs() as logs:
+        async with node.daemon(3):
+            node.containers.start()  # its first attempt is due in the next step
+    assert (node.api.writes, node.recorder.events, logs) == ([], [], [])
 
 
 async def test_shutdown_takes_three_seconds_at_most(node: ScriptedNode) -> None:

@@ -142,6 +142,10 @@ UP, DOWN, UNKNOWN = is_("Succeeded"), is_("Failed"), is_("Unknown")
 SLOW: Any = {"period_seconds": 300}
 NO_PORT = Probe(tcp_socket=TCPSocketAction(70_000))
 
+LATE: dict[str, ProbeResult | Exception] = {
+    "success": OK, "failure": BAD, "timeout": HUNG, "error": CouldNotProbe(Reason.EXEC_IMPOSSIBLE, "why"),
+}  # fmt: skip
+
 TIMELINES: dict[str, list[Row]] = {
     # When it runs.
     "b8-new-probe-of-a-running-container-runs-at-once": [
@@ -241,6 +245,20 @@ TIMELINES: dict[str, list[Row]] = {
         (0, both(edit(), start()), None), (1, occupy, UP), (10, stop, UP), (70, None, is_("Unknown", "ContainerNotRunning: ")),
     ],
     "unavailable-runtime-hides-exec-queued": [(0, both(edit(), start()), None), (1, occupy, UP), (10, away, UP), (70, None, UP)],
+    # Of an attempt that ends later than its container.
+    **{
+        f"{name}-after-the-exit-of-the-container-does-not-count": [
+            (0, both(edit(period_seconds=20), start()), None), (3, answer(late, 19), is_("Succeeded", ran=1)), (29, stop, is_("Succeeded", ran=1)),
+            (58, None, is_("Succeeded", ran=0)), (60, None, is_("Unknown", "ContainerNotRunning: ")), (3600, None, is_("Unknown", "ContainerNotRunning: ", ran=0)),
+        ]
+        for name, late in LATE.items()
+    },
+    "result-while-the-runtime-is-unavailable-does-not-count": [
+        (0, both(edit(period_seconds=20), start()), None), (3, answer(BAD, 19), is_(ran=1)), (29, away, is_("Succeeded", ran=1)), (50, both(answer(OK), back), UP), (80, None, UP),
+    ],
+    "edits-do-not-restart-the-grace-period-of-a-container-that-does-not-run": [
+        (0, both(edit(), start()), None), (5, stop, UP), (20, edit(command="new"), UP), (36, None, is_("Unknown", "ContainerNotRunning: ")),
+    ],
     # Where it goes.
     **{
         f"probe-goes-to-the-pods-own-address-{name}": [(0, both(address(ip), start(ips=ips)), None), (1, None, is_(target=dialled))]
@@ -321,7 +339,15 @@ TIMELINES: dict[str, list[Row]] = {
     ],
     # The runtime.
     "unavailable-runtime-stops-probes-and-keeps-states": [
-        (0, both(edit(), start()), None), (5, away, UP), (305, back, is_("Succeeded", ran=0)), (310, None, is_("Succeeded", ran=5)),
+        (0, both(edit(), start()), None), (5, away, UP), (184, back, is_("Succeeded", ran=0)), (189, None, is_("Succeeded", ran=5)),
+    ],
+    "runtime-unavailable-for-three-minutes-is-unknown": [
+        (0, both(edit(), start()), None), (5, both(stop, away), UP), (184, edit(command="new"), UP), (186, None, is_("Unknown", "RuntimeUnavailable: unavailable", ran=0)),
+        (300, start(), is_("Unknown", wrote=0)), (301, back, UNKNOWN), (310, None, UP),
+    ],
+    "runtime-unavailable-from-the-start-is-unknown": [(0, both(away, edit()), None), (179, None, is_("")), (181, None, is_("Unknown", "RuntimeUnavailable: "))],
+    "grace-period-does-not-run-while-the-runtime-is-unavailable": [
+        (0, both(edit(), start()), None), (5, stop, UP), (15, away, UP), (115, back, UP), (134, None, UP), (136, None, is_("Unknown", "ContainerNotRunning: ")),
     ],
     "runtime-unavailable-during-an-attempt-holds-the-state": [
         (0, both(edit(period_seconds=5), start()), None), (6, blocked(Reason.RUNTIME_UNAVAILABLE, 2), UP),

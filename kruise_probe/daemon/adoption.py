@@ -1,0 +1,106 @@
+"""What a probe does with a container that it begins to use: keep its state or not, and when the first attempt runs. Pure.
+
+The state may be of another container, of another probe, or from before a reboot of the node.
+
+Source: kubelet pkg/kubelet/prober/worker.go (doProbe), KEP-4781 (states that a restarted kubelet finds).
+Differs: a state that another daemon published is kept while it is not too old. Kubelet starts again with Failure.
+"""
+
+import math
+from typing import Final, NamedTuple
+
+from kruise_probe.api.v1alpha1 import ContainerProbeState, ProbeState
+from kruise_probe.daemon import schedule
+from kruise_probe.daemon.schedule import StartTime, Timing
+from kruise_probe.daemon.status import is_of_container
+
+SILENCE_SLACK_SECONDS: Final = 20.0
+"""Longest time between two signs of life of a healthy daemon: renewals of its Lease, and writes of its status."""
+
+
+class Handover(NamedTuple):
+    """What a worker knows from the time before it. Used until it has a container.
+
+    Attributes:
+        result: published before: read back from the status, or kept when the NodePodProbe was deleted.
+        from_start: the probe was in the spec when this daemon started.
+        watched_until: loop time until which a daemon may have probed; infinite if nothing was missed.
+    """
+
+    result: ContainerProbeState | None = None
+    from_start: bool = False
+    watched_until: float = math.inf
+
+
+NO_HANDOVER: Final = Handover()
+
+
+class Container(NamedTuple):
+    """A container that runs: its id, and the wall time of its start in seconds since the epoch, if the runtime knows it."""
+
+    id: str
+    started_at: float | None
+
+
+class Adoption(NamedTuple):
+    """How a probe begins with a container.
+
+    Attributes:
+        keep_state: until the container's first threshold is met; otherwise a known state becomes Unknown.
+        due: loop time of the first attempt; None for the next tick on phase.
+    """
+
+    keep_state: bool
+    due: float | None
+
+
+def adoption(
+    container: Container,
+    handover: Handover,
+    *,
+    previous_id: str,
+    probe_hash: str,
+    timing: Timing,
+    daemon_start: StartTime,
+    delay_ends: float,
+    grace_seconds: float,
+    loop_now: float,
+) -> Adoption:
+    """How a probe begins with `container`.
+
+    Args:
+        container: it runs.
+        handover: empty if this daemon probed another container before.
+        previous_id: of that container; empty if there was none.
+        probe_hash: of the probe.
+        timing: of the probe.
+        daemon_start: of this daemon.
+        delay_ends: loop time of the end of the container's initial delay.
+        grace_seconds: how long a state is kept without attempts.
+        loop_now: current loop time.
+    """
+    result = handover.result
+    same = result is not None and is_of_container(result, container.id, container.started_at)
+    replaced = bool(previous_id) or (result is not None and not same)
+    in_delay = delay_ends > loop_now
+    long_break = loop_now >= handover.watched_until + grace_seconds
+    keep_state = not (replaced and (in_delay or long_break))
+    if in_delay:
+        return Adoption(keep_state, delay_ends)
+    if same and _is_known(result, probe_hash):
+        return Adoption(keep_state, None)
+    if handover.from_start and _ran_before(container, daemon_start):
+        return Adoption(keep_state, schedule.due_after_restart(daemon_start, timing, loop_now))
+    return Adoption(keep_state, loop_now)
+
+
+def _is_known(result: ContainerProbeState | None, probe_hash: str) -> bool:
+    """Whether the state is a result of the same probe; Kruise's CRD prunes the hash."""
+    if result is None or result.state == ProbeState.UNKNOWN:
+        return False
+    return result.probe_hash in (None, probe_hash)
+
+
+def _ran_before(container: Container, daemon_start: StartTime) -> bool:
+    started_at = container.started_at
+    return started_at is not None and started_at <= daemon_start.wall_seconds
