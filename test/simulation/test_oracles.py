@@ -139,7 +139,7 @@ CASES: dict[str, tuple[str, tuple[PlanStep, ...], Break]] = {
 
 def plans(steps: tuple[PlanStep, ...]) -> list[SimulationPlan]:
     steady = any(each.at >= STEADY_AT_SECONDS for each in steps)
-    return [SimulationPlan(seed, tuple(sorted(steps)), steady) for seed in range(6)]
+    return [SimulationPlan(seed, tuple(sorted(steps)), steady) for seed in range(20)]
 
 
 @cases("oracle steps break_it", **CASES)
@@ -150,8 +150,7 @@ def test_an_oracle_fails_on_a_broken_product(
     whole = judge(plans(steps)[0], quiet_seconds=quiet_seconds)
     assert not whole.oracle, whole
     break_it(monkeypatch)
-    found = {judge(each, quiet_seconds=quiet_seconds).oracle for each in plans(steps)}
-    assert oracle in found
+    assert any(judge(each, quiet_seconds=quiet_seconds).oracle == oracle for each in plans(steps))
 
 
 def changed(path: str) -> Property:
