@@ -9,12 +9,14 @@ Differs: unused fields are dropped.
 
 from collections.abc import Iterable, Mapping
 from sys import intern
+from types import MappingProxyType
 from typing import Final, Literal, NamedTuple
 
 import msgspec
 
 from kruise_probe.api.meta import NamespacedName, share
 from kruise_probe.api.names import (
+    ANCIENT_FIELD_MANAGER,
     LAST_APPLIED_ANNOTATION,
     MANAGER_FIELD_MANAGER,
     MIRROR_POD_ANNOTATION,
@@ -31,8 +33,12 @@ MAX_KEYS = 2000
 """Labels or annotations of one pod. A pod with more does not decode: each of them takes 250 bytes here."""
 
 KUBELET_FIELD_MANAGER = "kubelet"
+_WITHOUT_OWNER: Final = (KUBELET_FIELD_MANAGER, ANCIENT_FIELD_MANAGER)
+
+FINISHED_PHASES: Final = ("Succeeded", "Failed")
 
 _NONE: frozenset[str] = frozenset()
+_NO_EXIT_CODES: Final[Mapping[str, int]] = MappingProxyType({})
 _ABSENT = msgspec.Raw()  # Raw cannot be `| None`: a JSON null arrives as the bytes `null`
 
 
@@ -50,6 +56,7 @@ class _ContainerWire(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     ports: tuple[ContainerPort, ...] | None = None
     startup_probe: _AnyObject | None = None
     restart_policy: str | None = None
+    restart_policy_rules: tuple[_AnyObject, ...] | None = None
 
 
 class _ManagedFields(msgspec.Struct, frozen=True, gc=False, rename={"fields_v1": "fieldsV1"}):
@@ -78,6 +85,7 @@ class _Spec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     containers: tuple[_ContainerWire, ...] | None = None
     init_containers: tuple[_ContainerWire, ...] | None = None
     readiness_gates: tuple[_ReadinessGate, ...] | None = None
+    restart_policy: str | None = None
 
 
 class PodCondition(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=False):
@@ -91,9 +99,18 @@ class PodCondition(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tr
     last_transition_time: str | None = None
 
 
+class _Terminated(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    exit_code: int = 0
+
+
+class _ContainerState(msgspec.Struct, frozen=True, gc=False):
+    terminated: _Terminated | None = None
+
+
 class _ContainerStatus(msgspec.Struct, frozen=True, gc=False):
     name: str
     started: bool | None = None
+    state: _ContainerState | None = None
 
 
 class _Status(msgspec.Struct, frozen=True, gc=False, rename="camel"):
@@ -162,7 +179,8 @@ class Pod(msgspec.Struct, frozen=True, gc=False):
         started: names of containers that report `started: true`.
         readiness_gates: condition types that the pod's readiness depends on.
         owned: what our manager owns on the status subresource.
-        owned_by_others: what any other manager but the kubelet owns.
+        owned_by_others: what any other manager but the kubelet owns. What belongs to the oldest of many managers has no owner.
+        exit_codes: of the containers that ended and are not restarted, unless the whole pod has finished.
     """
 
     namespace: str
@@ -183,6 +201,7 @@ class Pod(msgspec.Struct, frozen=True, gc=False):
     conditions: tuple[PodCondition, ...]
     owned: Owned
     owned_by_others: Owned = NOTHING_OWNED
+    exit_codes: Mapping[str, int] = _NO_EXIT_CODES
 
     @property
     def key(self) -> NamespacedName:
@@ -191,7 +210,12 @@ class Pod(msgspec.Struct, frozen=True, gc=False):
     @property
     def active(self) -> bool:
         """Neither terminating nor finished."""
-        return not self.deleting and self.phase not in ("Succeeded", "Failed")
+        return not self.deleting and not self.finished
+
+    @property
+    def finished(self) -> bool:
+        """Whether all containers ended and none is restarted."""
+        return self.phase in FINISHED_PHASES
 
     @property
     def paused(self) -> bool:
@@ -253,6 +277,7 @@ def project(wire: PodWire) -> Pod:
         _gates(spec),
         ours,
         *_owned(meta.managed_fields),
+        _exit_codes(spec, status),
     )
 
 
@@ -323,13 +348,39 @@ def _started(status: _Status) -> frozenset[str]:
     return shared
 
 
+def _exit_codes(spec: _Spec, status: _Status) -> Mapping[str, int]:
+    """Exit codes of the regular containers that ended and are not restarted. A sidecar always is."""
+    codes: dict[str, int] = {}
+    for container in status.container_statuses or ():
+        ended = container.state.terminated if container.state is not None else None
+        if ended is not None and not _restarts(spec, container.name, ended.exit_code):
+            codes[intern(container.name)] = ended.exit_code
+    if not codes or status.phase in FINISHED_PHASES:
+        return _NO_EXIT_CODES
+    return codes
+
+
+def _restarts(spec: _Spec, name: str, exit_code: int) -> bool:
+    """Whether the kubelet restarts a container that ended. Rules of a container may restart it in any case."""
+    policy = spec.restart_policy or "Always"
+    for container in spec.containers or ():
+        if container.name == name:
+            policy = container.restart_policy or policy
+            if container.restart_policy_rules:
+                return True
+    return policy == "Always" or (policy == "OnFailure" and exit_code != 0)
+
+
 def _owned(entries: list[_ManagedFields] | None) -> tuple[Owned, Owned]:
-    """What our manager owns, and what others own. The kubelet writes neither labels nor annotations."""
+    """What our manager owns, and what others own. The kubelet writes neither labels nor annotations.
+
+    What the API server merged from the oldest managers may have been ours, so it has no owner here.
+    """
     ours, others = NOTHING_OWNED, NOTHING_OWNED
     for entry in entries or ():
         if entry.manager == MANAGER_FIELD_MANAGER and entry.subresource == "status":
             ours = _shared_owned(entry)
-        elif entry.manager != KUBELET_FIELD_MANAGER:
+        elif entry.manager not in _WITHOUT_OWNER:
             found = _shared_owned(entry)
             others = found if others is NOTHING_OWNED else _union(others, found)
     return ours, others

@@ -60,6 +60,13 @@ class WhenTerminating(StrEnum):
     PROBE = "Probe"
 
 
+class WhenStale(StrEnum):
+    """What happens to the marks of a probe while the daemon of its node is silent."""
+
+    UNKNOWN = "Unknown"
+    KEEP = "Keep"
+
+
 class _Wire(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=False):
     """Common options of the structs below. `gc=False` is safe: they are trees without cycles."""
 
@@ -170,7 +177,14 @@ class ContainerProbe(_Wire, frozen=True):
 
 _NO_ATTEMPT: Final = frozenset(
     {
-        *("name", "containerName", "markerPolicy", "podConditionType", "whenTerminating"),
+        *(
+            "name",
+            "containerName",
+            "markerPolicy",
+            "podConditionType",
+            "whenTerminating",
+            "whenStale",
+        ),
         "initialDelaySeconds",
         "timeoutSeconds",
         "periodSeconds",
@@ -196,6 +210,10 @@ class PodContainerProbe(ContainerProbe, frozen=True):
         when_terminating: What happens when the pod is being deleted. Keep (the default) stops the probe, and its marks
             stay. Probe runs the probe until its container ends, and its marks follow the results. Kruise's CRD
             prunes this field.
+        when_stale: What happens while the daemon of the node is silent. Unknown (the default) sets the condition to
+            Unknown, and applies the policy for Unknown. Keep leaves condition, labels and annotations as they are:
+            for a readiness gate, so that an outage of the daemons takes no pod out of traffic. Kruise's CRD prunes
+            this field.
     """
 
     name: Annotated[
@@ -231,6 +249,7 @@ class PodContainerProbe(ContainerProbe, frozen=True):
         None
     )
     when_terminating: Annotated[str | None, Field(values=("", *WhenTerminating))] = None
+    when_stale: Annotated[str | None, Field(values=("", *WhenStale))] = None
 
     RULES: ClassVar = (
         rule(

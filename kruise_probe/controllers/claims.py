@@ -38,6 +38,7 @@ class Claim(NamedTuple):
         name: `<marker>#<probe>`.
         wanted: see `CompiledProbe`; without the keys of other claims.
         paused: the annotation of its marker pauses it.
+        keeps_when_stale, runs_while_terminating: see `CompiledProbe`.
     """
 
     name: str
@@ -45,6 +46,8 @@ class Claim(NamedTuple):
     condition_type: str
     wanted: Mapping[str, Wanted]
     paused: bool
+    keeps_when_stale: bool = False
+    runs_while_terminating: bool = False
 
     def may_write(self, mark: Mark, value: str) -> bool:
         """Whether the claim may set the key to `value` in any state. A value from a message may be any."""
@@ -122,7 +125,15 @@ def _own_claims(marker: CompiledMarker) -> Claims:
     """The claims of a marker alone, also while it is being deleted. A live one shares its entry with `claims_of`."""
     return _resolved(
         tuple(
-            Claim(probe.name, probe.container, probe.condition_type, probe.wanted(), marker.paused)
+            Claim(
+                probe.name,
+                probe.container,
+                probe.condition_type,
+                probe.wanted(),
+                marker.paused,
+                probe.keeps_when_stale,
+                probe.runs_while_terminating,
+            )
             for probe in marker.probes
         )
     )

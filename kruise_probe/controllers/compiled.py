@@ -23,6 +23,8 @@ from kruise_probe.api.v1alpha1 import (
     PodContainerProbe,
     PodProbeMarker,
     ProbeState,
+    WhenStale,
+    WhenTerminating,
     stored_bytes,
 )
 from kruise_probe.api.validation import (
@@ -60,6 +62,8 @@ class CompiledProbe(NamedTuple):
             is no entry for Unknown, which then changes no marks.
         entry_bytes: size of `container_probe` as stored in a NodePodProbe.
         hash: of `container_probe`; see `hash_on` for a port name.
+        keeps_when_stale: a silent daemon changes nothing.
+        runs_while_terminating: it runs until its container ends, and its marks follow.
     """
 
     name: str
@@ -70,6 +74,8 @@ class CompiledProbe(NamedTuple):
     policies: Mapping[str, Wanted]
     entry_bytes: int
     hash: str
+    keeps_when_stale: bool
+    runs_while_terminating: bool
 
     @property
     def container(self) -> str:
@@ -137,10 +143,11 @@ class CompiledMarker(msgspec.Struct, frozen=True, eq=False):
     @property
     def pod_view(self) -> object:
         """All that decides what is written to pods: equal for an edit of period, initial delay and thresholds only."""
-        probes = [
-            (probe.name, probe.container, probe.hash, probe.condition_type, probe.policies)
-            for probe in self.probes
-        ]
+        probes: list[object] = []
+        for probe in self.probes:
+            when = probe.keeps_when_stale, probe.runs_while_terminating
+            what = probe.name, probe.container, probe.hash, probe.condition_type, probe.policies
+            probes.append((what, when))
         is_large = self.entry_bytes > ENTRY_BYTES  # such entries may be left out
         sizes = [probe.entry_bytes for probe in self.probes if is_large]
         return self.deleting, self.paused, self.selector, probes, sizes
@@ -193,6 +200,8 @@ def _probes(marker: PodProbeMarker, invalid: Invalid) -> tuple[CompiledProbe, ..
                 policies=_policies(probe, path, invalid),
                 entry_bytes=stored_bytes(container_probe),
                 hash=container_probe.hash,
+                keeps_when_stale=probe.when_stale == WhenStale.KEEP,
+                runs_while_terminating=probe.when_terminating == WhenTerminating.PROBE,
             )
         )
     return tuple(probes)

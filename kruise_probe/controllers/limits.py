@@ -74,6 +74,11 @@ def is_probed(pod: Pod) -> bool:
     return pod.active and bool(pod.node) and not pod.mirror and pod.initialized
 
 
+def may_have_entry(pod: Pod) -> bool:
+    """Whether a pod may be in a NodePodProbe: as `is_probed`, but it may be terminating (`whenTerminating: Probe`)."""
+    return not pod.finished and bool(pod.node) and not pod.mirror and pod.initialized
+
+
 def is_virtual(node: Node | None) -> bool:
     """Whether a node is virtual: it represents a serverless provider and has no daemon and no NodePodProbe."""
     labels = node.metadata.labels if node is not None else None

@@ -15,6 +15,10 @@ and it is idempotent: a pod with the changes applied needs no change.
 - While the results of the node are stale, conditions are Unknown with reason `ProbeDaemonStale`, and the policy for
   Unknown is applied without a message. This includes our conditions and marks without a recorded state; they stay
   Unknown until there is a state again.
+  A probe with `whenStale: Keep` keeps its last state.
+- In a finished pod, and for a container that ended and is not restarted, our conditions are Unknown with reason `PodFinished`
+  or `ContainerFinished`, and the policy for Unknown is applied.
+- A terminating pod keeps its marks, except for the reasons above and for probes with `whenTerminating: Probe`.
 - A probe that a limit leaves out (`limits`) is Unknown with the limit's reason, whatever the last state.
 - A paused probe has no result: its condition gets reason `ProbePaused` until the next one, and its marks are kept.
 - A difference in `lastProbeTime` only is no change, but the first result of an edited probe writes its condition once.
@@ -32,8 +36,10 @@ import msgspec
 from kruise_probe.api.extraction import FromMessage, value_of
 from kruise_probe.api.messages import normalise_message
 from kruise_probe.api.names import (
+    REASON_CONTAINER_FINISHED,
     REASON_DAEMON_STALE,
     REASON_PAUSED,
+    REASON_POD_FINISHED,
     REASON_PROBE_REMOVED,
     ProbeName,
 )
@@ -61,6 +67,13 @@ States = Mapping[str, ContainerProbeState]
 _STATE_OF_STATUS: Final = {"True": ProbeState.SUCCEEDED, "False": ProbeState.FAILED}
 
 _NO_STATE: Final = ContainerProbeState(name="", state=ProbeState.UNKNOWN.value)
+
+
+class WhyUnknown(NamedTuple):
+    """The reason and the message of a condition that is Unknown for a reason of the manager."""
+
+    reason: str
+    message: str
 
 
 class Changes(NamedTuple):
@@ -97,30 +110,41 @@ def marking(
         return None
     changes = Changes({}, [], [])
     claims = claims_with_container(pod, claims)
-    all_paused = pod.paused
     for claim in claims.claims:
-        if all_paused or claim.paused:
+        if pod.paused or claim.paused:
             if writes_conditions and pod.active:
                 _mark_paused(pod, claim, changes)
             continue
+        if pod.finished and not writes_conditions:
+            continue
         limit = left_out.get(ProbeName.parse(claim.name).marker) if left_out else None
-        why_unknown = (REASON_DAEMON_STALE, stale) if stale else None
-        if limit is not None:
-            why_unknown = limit.reason, limit.message
-        state = _NO_STATE if limit else _state(pod, claim, states, stale)
+        why_unknown = _why_unknown(pod, claim, stale, limit) if writes_conditions else None
+        state = _NO_STATE if limit else _state(pod, claim, states, why_unknown)
         if state is None:
             continue
         if claim.condition_type and writes_conditions:
-            current = pod.condition(claim.condition_type)
-            condition = _condition(current, claim.condition_type, state, why_unknown, now)
             is_edited = claim.name in edited and why_unknown is None
-            if is_edited or not same_condition(current, condition):
-                changes.conditions.append(condition)
+            _mark_condition(pod, claim, state, why_unknown, is_edited, now, changes)
         wanted = claim.wanted.get(ProbeState.UNKNOWN if why_unknown else state.state)
         if wanted is not None:
             _apply(values_of(wanted, None if why_unknown else state), pod, changes)
     _remove_stale_marks(pod, claims, ended, changes)
     return changes if any(changes) else None
+
+
+def _mark_condition(
+    pod: Pod,
+    claim: Claim,
+    state: ContainerProbeState,
+    why_unknown: WhyUnknown | None,
+    is_edited: bool,
+    now: datetime,
+    changes: Changes,
+) -> None:
+    current = pod.condition(claim.condition_type)
+    condition = _condition(current, claim.condition_type, state, why_unknown, now)
+    if is_edited or not same_condition(current, condition):
+        changes.conditions.append(condition)
 
 
 class Value(NamedTuple):
@@ -156,12 +180,33 @@ def _apply(values: Iterable[Value], pod: Pod, changes: Changes) -> None:
             changes.keys[mark] = value
 
 
-def _state(pod: Pod, claim: Claim, states: States, stale: str) -> ContainerProbeState | None:
-    """The recorded state. While stale, a condition or mark of ours without a recorded state becomes Unknown."""
+def _why_unknown(pod: Pod, claim: Claim, stale: str, limit: LeftOut | None) -> WhyUnknown | None:
+    """Why the state is Unknown, whatever the node reported last; None if that counts."""
+    if pod.finished:
+        return WhyUnknown(REASON_POD_FINISHED, f"The pod has finished ({pod.phase}).")
+    if claim.container in pod.exit_codes:
+        exit_code = pod.exit_codes[claim.container]
+        return WhyUnknown(REASON_CONTAINER_FINISHED, f"exit code {exit_code}")
+    if limit is not None:
+        return WhyUnknown(limit.reason, limit.message)
+    if stale and not claim.keeps_when_stale:
+        return WhyUnknown(REASON_DAEMON_STALE, stale)
+    return None
+
+
+def _state(
+    pod: Pod, claim: Claim, states: States, why_unknown: WhyUnknown | None
+) -> ContainerProbeState | None:
+    """The recorded state. If it is Unknown for a reason of ours, so is a condition or mark of ours without a recorded state."""
     state = states.get(claim.name)
-    if state is not None and state.state in CONDITION_STATUS:
-        return state
-    return _NO_STATE if stale and _owns_any(pod, claim) else None
+    has_state = state is not None and state.state in CONDITION_STATUS
+    if why_unknown is not None:
+        if has_state and pod.active:
+            return state
+        return _NO_STATE if _owns_any(pod, claim) else None
+    if not has_state or (pod.deleting and not claim.runs_while_terminating):
+        return None
+    return state
 
 
 def stale_message_of(pod: Pod) -> str:
@@ -187,10 +232,10 @@ def _condition(
     current: PodCondition | None,
     condition_type: str,
     state: ContainerProbeState,
-    why_unknown: tuple[str, str] | None,
+    why_unknown: WhyUnknown | None,
     now: datetime,
 ) -> PodCondition:
-    """The condition that the pod should have. `why_unknown` is a reason and a message."""
+    """The condition that the pod should have."""
     status, reason, message = CONDITION_STATUS[state.state], "", state.message or ""
     if why_unknown is not None:
         status, (reason, message) = "Unknown", why_unknown

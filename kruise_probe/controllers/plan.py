@@ -20,7 +20,7 @@ from kruise_probe.api.pods import Container, Pod
 from kruise_probe.api.v1alpha1 import ContainerProbe, PodProbe, stored_bytes
 from kruise_probe.controllers.claims import claims_of, has_stale_mark
 from kruise_probe.controllers.compiled import CompiledMarker
-from kruise_probe.controllers.limits import entry_too_large, is_probed, probing_markers
+from kruise_probe.controllers.limits import entry_too_large, may_have_entry, probing_markers
 
 SHARED_ENTRIES_BYTES: Final = 16 << 20
 """Bound of the cache of entries: one per marker, pod template and set of started containers."""
@@ -47,9 +47,10 @@ def plan(
     remaining = _probes_of_deleted_markers(pods, matches, current, deleting) if deleting else {}
     entries: list[PodProbe] = []
     for pod in pods:
-        if is_probed(pod):
+        if may_have_entry(pod):
             probes = probes_of_pod(pod, matches(pod))
-            probes += remaining.get(pod.uid, ())
+            if pod.active:
+                probes += remaining.get(pod.uid, ())
             if probes:
                 entries.append(PodProbe(pod.name, pod.namespace, pod.uid, pod.ip, probes))
     if namespace:
@@ -65,7 +66,7 @@ def probes_of_pod(pod: Pod, markers: tuple[CompiledMarker, ...]) -> tuple[Contai
     probes: tuple[ContainerProbe, ...] = ()
     for marker in probing_markers(markers):
         if not marker.paused:
-            probes += probes_of_marker(marker, pod.containers, pod.started)
+            probes += probes_of_marker(marker, pod.containers, pod.started, pod.deleting)
     return probes
 
 
@@ -74,14 +75,20 @@ def _estimated_bytes(probes: tuple[ContainerProbe, ...]) -> int:
 
 
 def _entry_key(
-    marker: CompiledMarker, containers: tuple[Container, ...], started: frozenset[str]
+    marker: CompiledMarker,
+    containers: tuple[Container, ...],
+    started: frozenset[str],
+    is_terminating: bool = False,
 ) -> tuple[object, ...]:
-    return marker.serial, containers, started
+    return marker.serial, containers, started, is_terminating
 
 
 @cached(LRUCache(maxsize=SHARED_ENTRIES_BYTES, getsizeof=_estimated_bytes), key=_entry_key)
 def probes_of_marker(
-    marker: CompiledMarker, containers: tuple[Container, ...], started: frozenset[str]
+    marker: CompiledMarker,
+    containers: tuple[Container, ...],
+    started: frozenset[str],
+    is_terminating: bool = False,
 ) -> tuple[ContainerProbe, ...]:
     """The probes of `marker` for a pod with these containers: the same tuple for every pod of one template.
 
@@ -94,7 +101,7 @@ def probes_of_marker(
     probes: list[ContainerProbe] = []
     for each in marker.probes:
         container = by_name.get(each.container)
-        if container is None:
+        if container is None or (is_terminating and not each.runs_while_terminating):
             continue
         if container.has_startup_probe and container.name not in started:
             continue

@@ -283,10 +283,10 @@ class State:
         return self.specs.get(node, UNKNOWN_SPEC)
 
     def results_of(self, pod: Pod, markers: tuple[CompiledMarker, ...]) -> PodResults:
-        """The results of `pod`, which `markers` select; those of an inactive pod do not count any more."""
+        """The results of `pod`, which `markers` select; those of a finished pod do not count any more."""
         node = self.node(pod.node)
-        if node is None or not pod.active:
-            return PodResults()
+        if node is None or pod.finished:
+            return PodResults(by_provider=is_virtual(node))
         if is_virtual(node):
             states = (
                 states_of_conditions(pod, claims_of(markers)) if self.options.serverless else {}
