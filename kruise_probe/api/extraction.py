@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 
 import re2
 
+from kruise_probe.api.caches import OBJECT_BYTES, STRING_BYTES, WIDEST_CHARACTER, Cache
 from kruise_probe.api.labels import annotation_value_error, label_value_error
 from kruise_probe.api.pods import Mark
 from kruise_probe.api.reserved import MAX_PATTERN, SYNTAX
@@ -32,10 +33,42 @@ SEARCHED_BYTES: Final = MAX_VALUE_BYTES + 4
 
 TOO_LARGE: Final = "is too large; use fewer patterns, or shorter repetitions and fewer classes"
 
-_OPTIONS: Final = re2.Options()
-_OPTIONS.log_errors = False
-_OPTIONS.max_mem = 256 << 10
-"""`re2.compile` caches the 128 patterns that were used last, so they hold at most 32 MiB."""
+LARGEST_BYTES: Final = 256 << 10
+"""Memory in which RE2 may compile a pattern: enough for `MAX_INSTRUCTIONS`."""
+MATCHING_BYTES: Final = 8 << 10
+INSTRUCTION_BYTES: Final = 192
+"""Memory that RE2 may use for a compiled pattern, and in addition for each of its instructions. Half of it is for the states
+that matching adds. With less, RE2 matches without them."""
+PARSED_BYTES: Final = 48
+"""Memory of one character of a pattern as RE2 parses it."""
+
+
+def _compiled(pattern: str, max_bytes: int) -> re2._Regexp:
+    options = re2.Options()
+    options.log_errors = False
+    options.max_mem = max_bytes
+    compiled = re2.compile(pattern, options)
+    re2.purge()  # The cache of the module counts patterns, not bytes.
+    return compiled
+
+
+def _max_bytes(instructions: int) -> int:
+    return min(MATCHING_BYTES + INSTRUCTION_BYTES * instructions, LARGEST_BYTES)
+
+
+def _pattern_bytes(pattern: str, compiled: re2._Regexp) -> int:
+    states = _max_bytes(compiled.programsize) // 2
+    programs = 64 * compiled.programsize
+    return states + programs + PARSED_BYTES * len(pattern) + 16 * OBJECT_BYTES
+
+
+_program_sizes: Cache[str, int] = Cache(
+    lambda pattern, _: STRING_BYTES + WIDEST_CHARACTER * len(pattern),
+    lambda pattern: _compiled(pattern, LARGEST_BYTES).programsize,
+)
+_patterns: Cache[str, re2._Regexp] = Cache(
+    _pattern_bytes, lambda pattern: _compiled(pattern, _max_bytes(_program_sizes[pattern]))
+)
 
 
 class FromMessage(NamedTuple):
@@ -86,7 +119,7 @@ class PatternBudget:
         if size > min(left, MAX_INSTRUCTIONS) or not left:
             raise PatternError(TOO_LARGE)
         try:
-            size += re2.compile(pattern, _OPTIONS).programsize
+            size += _program_sizes[pattern]
         except re2.error as error:
             why = error.args[0]
             text = why.decode(errors="replace") if isinstance(why, bytes) else str(why)
@@ -109,7 +142,7 @@ def extract(message: str, pattern: str) -> str | None:
     text = message.encode(errors="replace")[:SEARCHED_BYTES].decode(errors="ignore")
     if not pattern:
         return text.strip().partition("\n")[0].rstrip() or None
-    compiled = re2.compile(pattern, _OPTIONS)
+    compiled = _patterns[pattern]
     match = compiled.search(text.encode())
     value = match[1 if compiled.groups else 0] if match is not None else None
     try:

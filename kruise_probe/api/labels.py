@@ -9,11 +9,12 @@ selector matches nothing, because PodProbeMarker requires one; client-go's empty
 
 import re
 from collections.abc import Iterator, Mapping
+from sys import getsizeof
 from typing import Annotated, Any, ClassVar, Final, NamedTuple
 
 import msgspec
-from cachetools import LRUCache, cached
 
+from kruise_probe.api.caches import OBJECT_BYTES, STRING_BYTES, Cache, sizes_of
 from kruise_probe.api.fields import Field, Rule, each_key, errors_in, literal, rule, shape_of
 from kruise_probe.api.names import DELETION_COST_ANNOTATION
 from kruise_probe.api.problems import ErrorKind, Problem, violation
@@ -26,9 +27,6 @@ MAX_COST: Final = 2**31 - 1
 COST_PATTERN: Final = "0|[1-9][0-9]{0,9}|-0*[0-9]{1,10}"
 """Integers as the API server parses them: no plus sign, and leading zeros only after a minus. Bounds not included."""
 SELECTOR_IMMUTABLE: Final = "field is immutable; create another PodProbeMarker for other pods"
-COMPILED_SELECTORS: Final = 4096
-"""Cache size for compiled selectors: far more than the markers of a cluster; about 2 MB when full."""
-
 _QUALIFIED_NAME: Final = (
     "must consist of alphanumeric characters, '-', '_' or '.', must start and end with an alphanumeric "
     "character, and must be no more than 63 characters (e.g. 'MyName')"
@@ -265,12 +263,7 @@ def compile_selector(selector: LabelSelector | None) -> Selector:
         return Selector(())
     labels = sorted((selector.match_labels or {}).items())
     required = [LabelSelectorRequirement(key, "In", (value,)) for key, value in labels]
-    return _compile((*required, *(selector.match_expressions or ())))
-
-
-@cached(LRUCache(maxsize=COMPILED_SELECTORS))
-def _compile(expressions: tuple[LabelSelectorRequirement, ...]) -> Selector:
-    return Selector(tuple(map(_requirement, expressions)))
+    return _selectors[(*required, *(selector.match_expressions or ()))]
 
 
 def _requirement(written: LabelSelectorRequirement) -> Requirement:
@@ -280,13 +273,29 @@ def _requirement(written: LabelSelectorRequirement) -> Requirement:
     return Requirement(written.key, frozenset(written.values) if written.values else None, negated)
 
 
+_Expressions = tuple[LabelSelectorRequirement, ...]
+
+
+def _selector_bytes(expressions: _Expressions, selector: Selector) -> int:
+    size = OBJECT_BYTES
+    for written, required in zip(expressions, selector.requirements, strict=True):
+        size += 2 * OBJECT_BYTES + STRING_BYTES + len(written.key)
+        size += sizes_of(written.values or ()) + getsizeof(required.values)
+    return size
+
+
+_selectors = Cache[_Expressions, Selector](
+    _selector_bytes, lambda expressions: Selector(tuple(map(_requirement, expressions)))
+)
+
+
 def parse_selector(text: str) -> Selector:
     """Parse and compile the syntax of `kubectl -l`: `app=web,tier in (a,b),!draft`.
 
     Raises:
         ValueError: names the part that is malformed.
     """
-    return _compile(tuple(map(_expression, _COMMA.split(text))))
+    return _selectors[tuple(map(_expression, _COMMA.split(text)))]
 
 
 _COMMA: Final = re.compile(r",(?![^(]*\))")

@@ -1,5 +1,5 @@
 """Objects of the API server: their names, metadata and conditions, and their kinds with REST path, decoders, list pages and
-watch events. It knows no particular kind. Also names of servers (Go net.JoinHostPort), and the cache for equal parts.
+watch events. It knows no particular kind. Also names of servers (Go net.JoinHostPort).
 
 All structs are frozen. Decoding drops unknown fields, so a decoded object is never written back whole; writes are
 patches. A JSON null decodes as absent. If a list does not decode as a whole, its items are decoded one by one. So an invalid
@@ -20,9 +20,6 @@ import msgspec
 
 from kruise_probe.api.fields import Field
 
-SHARED_PARTS: Final = 8192
-"""Maximum entries of a cache for shared parts; about one entry per pod template."""
-
 MAX_DEPTH: Final = 100
 """Values that are nested more deeply are left out if a decoder refuses the whole. Ours have less than twenty levels."""
 
@@ -31,7 +28,6 @@ _STRING_OR_BRACKET: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[][{}]', r
 DECODE_ERRORS: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 """All errors that decoding can raise. msgspec has no error of its own for invalid UTF-8 or for deep nesting."""
 
-_K = TypeVar("_K")
 _V = TypeVar("_V")
 
 
@@ -57,17 +53,6 @@ def without_depth(data: bytes) -> bytes:
         if closes and depth == MAX_DEPTH:
             begin = found.end()
     return bytes(kept + data[begin:])
-
-
-def share(cache: dict[_K, _V], key: _K, part: _V) -> _V:
-    """Cache `part`. A full cache is cleared first, because an LRU's bookkeeping costs more than a decode.
-
-    In Go, copied strings and slices share memory. Python values that are decoded separately do not.
-    """
-    if len(cache) >= SHARED_PARTS:
-        cache.clear()
-    cache[key] = part
-    return part
 
 
 class NamespacedName(NamedTuple):

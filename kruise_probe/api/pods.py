@@ -8,13 +8,21 @@ Differs: unused fields are dropped.
 """
 
 from collections.abc import Iterable, Mapping
-from sys import intern
+from sys import getsizeof, intern
 from types import MappingProxyType
 from typing import Final, Literal, NamedTuple
 
 import msgspec
 
-from kruise_probe.api.meta import NamespacedName, share
+from kruise_probe.api.caches import (
+    ITEM_BYTES,
+    OBJECT_BYTES,
+    STRING_BYTES,
+    Cache,
+    sizes_of,
+    text_bytes,
+)
+from kruise_probe.api.meta import NamespacedName
 from kruise_probe.api.names import (
     ANCIENT_FIELD_MANAGER,
     LAST_APPLIED_ANNOTATION,
@@ -28,6 +36,13 @@ SHARED_BYTES = 512
 """Longer labels or annotations are not cached: they are mostly unique to one pod."""
 SHARED_FIELDS_BYTES = 4096
 """The same for `managedFields`: larger ones are of pods with many probes and change with each result."""
+
+CONTAINER_BYTES: Final = 512
+PORT_BYTES: Final = 256
+"""Upper estimates of the memory of a container and of a port, as decoded and as kept. Their names have at most 63 characters."""
+
+PAIR_BYTES: Final = 2 * STRING_BYTES + ITEM_BYTES
+"""A label or an annotation without its characters."""
 
 MAX_KEYS = 2000
 """Labels or annotations of one pod. A pod with more does not decode: each of them takes 250 bytes here."""
@@ -121,6 +136,10 @@ class _Status(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     init_container_statuses: tuple[_ContainerStatus, ...] | None = None
 
 
+_Shape = tuple[tuple[_ContainerWire, ...] | None, tuple[_ContainerWire, ...] | None]
+"""The containers and init containers of a pod template."""
+
+
 class PodWire(msgspec.Struct, frozen=True, gc=False):
     """A decoded pod before `project`."""
 
@@ -139,6 +158,14 @@ class Container(NamedTuple):
     def port_number(self, name: str) -> int | None:
         """The number of the port called `name`, or None."""
         return next((number for port, number in self.ports if port == name), None)
+
+
+def containers_bytes(containers: Iterable[Container | _ContainerWire]) -> int:
+    """Upper estimate of the memory of containers, as decoded and as kept."""
+    size = OBJECT_BYTES
+    for each in containers:
+        size += CONTAINER_BYTES + PORT_BYTES * len(each.ports or ())
+    return size
 
 
 class Mark(NamedTuple):
@@ -239,12 +266,7 @@ class Pod(msgspec.Struct, frozen=True, gc=False):
 
 
 _fields_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw] | None)
-_name_sets: dict[tuple[str, ...], frozenset[str]] = {}
 _map_decoder = msgspec.json.Decoder(dict[str, str] | None)
-_maps: dict[bytes, Mapping[str, str]] = {}
-_shapes: dict[tuple[object, object], tuple[Container, ...]] = {}
-_owned_fields: dict[bytes, Owned] = {}
-_unions: dict[Owned, Owned] = {}
 
 
 def project(wire: PodWire) -> Pod:
@@ -285,9 +307,7 @@ def _shared_map(encoded: msgspec.Raw) -> Mapping[str, str]:
     """Decode labels or annotations, once for all pods with equal bytes; pods of one template mostly share them."""
     if len(encoded) > SHARED_BYTES:
         return _decoded_map(encoded)
-    data = bytes(encoded)
-    shared = _maps.get(data)
-    return share(_maps, data, _decoded_map(data)) if shared is None else shared
+    return _maps[bytes(encoded)]
 
 
 def _check_keys(encoded: bytes | msgspec.Raw, mark: bytes) -> None:
@@ -305,6 +325,13 @@ def _decoded_map(encoded: bytes | msgspec.Raw) -> Mapping[str, str]:
     return {intern(key): intern(text) for key, text in decoded.items()}
 
 
+def _map_bytes(data: bytes, decoded: Mapping[str, str]) -> int:
+    return text_bytes(data) + OBJECT_BYTES + PAIR_BYTES * len(decoded)
+
+
+_maps = Cache[bytes, Mapping[str, str]](_map_bytes, _decoded_map)
+
+
 def _annotations(encoded: msgspec.Raw) -> Mapping[str, str]:
     """Decode annotations without kubectl's last-applied configuration, which is long and unused."""
     found = _shared_map(encoded)
@@ -314,22 +341,26 @@ def _annotations(encoded: msgspec.Raw) -> Mapping[str, str]:
 
 
 def _containers(spec: _Spec) -> tuple[Container, ...]:
-    shape = (spec.containers, spec.init_containers)
-    shared = _shapes.get(shape)
-    if shared is None:
-        sidecars = [each for each in spec.init_containers or () if each.restart_policy == "Always"]
-        containers = tuple(
-            Container(
-                name=each.name,
-                ports=tuple(
-                    (port.name, port.container_port) for port in each.ports or () if port.name
-                ),
-                has_startup_probe=each.startup_probe is not None,
-            )
-            for each in (*(spec.containers or ()), *sidecars)
-        )
-        shared = share(_shapes, shape, containers)
-    return shared
+    return _shapes[spec.containers, spec.init_containers]
+
+
+def _containers_of(shape: _Shape) -> tuple[Container, ...]:
+    regular, init = shape
+    sidecars = [each for each in init or () if each.restart_policy == "Always"]
+    return tuple([_container(each) for each in (*(regular or ()), *sidecars)])
+
+
+def _container(wire: _ContainerWire) -> Container:
+    ports = [(port.name, port.container_port) for port in wire.ports or () if port.name]
+    return Container(wire.name, tuple(ports), wire.startup_probe is not None)
+
+
+def _shape_bytes(shape: _Shape, _: object) -> int:
+    regular, init = shape
+    return containers_bytes((*(regular or ()), *(init or ())))
+
+
+_shapes = Cache[_Shape, tuple[Container, ...]](_shape_bytes, _containers_of)
 
 
 def _gates(spec: _Spec) -> frozenset[str]:
@@ -342,10 +373,16 @@ def _started(status: _Status) -> frozenset[str]:
     names = tuple([each.name for each in status.container_statuses or () if each.started])
     if status.init_container_statuses:
         names += tuple([each.name for each in status.init_container_statuses if each.started])
-    shared = _name_sets.get(names)
-    if shared is None:
-        shared = share(_name_sets, names, frozenset(intern(name) for name in names))
-    return shared
+    return _name_sets[names]
+
+
+def _interned(names: tuple[str, ...]) -> frozenset[str]:
+    return frozenset([intern(name) for name in names])
+
+
+_name_sets = Cache[tuple[str, ...], frozenset[str]](
+    lambda names, interned: sizes_of(names) + sizes_of(interned), _interned
+)
 
 
 def _exit_codes(spec: _Spec, status: _Status) -> Mapping[str, int]:
@@ -390,18 +427,14 @@ def _shared_owned(entry: _ManagedFields) -> Owned:
     fields = bytes(entry.fields_v1)
     if len(fields) > SHARED_FIELDS_BYTES:
         return _owned_of(fields)
-    shared = _owned_fields.get(fields)
-    if shared is None:
-        # Fields may contain the uid of one pod's Job; what is owned is still the same for many pods.
-        shared = share(_owned_fields, fields, _union(NOTHING_OWNED, _owned_of(fields)))
-    return shared
+    return _owned_fields[fields]
 
 
 def _union(left: Owned, right: Owned) -> Owned:
     union = left | right
     if sum(len(mark.name) for mark in union) > SHARED_FIELDS_BYTES:
         return union
-    return _unions.get(union) or share(_unions, union, union)
+    return _unions[union]
 
 
 def _owned_of(fields: bytes) -> Owned:
@@ -429,3 +462,16 @@ def _subfields(fields: dict[str, msgspec.Raw], name: str) -> dict[str, msgspec.R
 
 def _leaf_names(fields: dict[str, msgspec.Raw]) -> list[str]:
     return [intern(key[2:]) for key in fields if key.startswith("f:")]
+
+
+def _owned_bytes(owned: Owned) -> int:
+    names = [mark.name for mark in owned]
+    return sizes_of(names) + getsizeof(owned) + OBJECT_BYTES * len(names)
+
+
+_unions = Cache[Owned, Owned](lambda owned, _: _owned_bytes(owned), lambda owned: owned)
+# Fields may contain the uid of one pod's Job; what is owned is still the same for many pods.
+_owned_fields = Cache[bytes, Owned](
+    lambda fields, owned: getsizeof(fields) + _owned_bytes(owned),
+    lambda fields: _union(NOTHING_OWNED, _owned_of(fields)),
+)

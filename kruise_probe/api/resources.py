@@ -6,8 +6,9 @@ from typing import Final, TypeVar
 import msgspec
 
 from kruise_probe.api import pods
+from kruise_probe.api.caches import Cache, decoded_bytes
 from kruise_probe.api.core import EVENTS, LEASES, NODES, Probe
-from kruise_probe.api.meta import DECODE_ERRORS, ApiObject, Resource, as_is, share
+from kruise_probe.api.meta import DECODE_ERRORS, ApiObject, Resource, as_is
 from kruise_probe.api.names import GROUP, VERSION
 from kruise_probe.api.v1alpha1 import (
     ContainerProbe,
@@ -61,7 +62,6 @@ _probes_decoder: msgspec.json.Decoder[Probes] = msgspec.json.Decoder(Probes)
 _probe_decoder = msgspec.json.Decoder(ContainerProbe)
 _items_decoder = msgspec.json.Decoder(tuple[msgspec.Raw, ...] | None)
 _names_decoder = msgspec.json.Decoder(_ProbeNames)
-_shared_probes: dict[bytes, Probes] = {}
 
 
 def project_node_pod_probe(wire: NodePodProbeWire) -> NodePodProbe:
@@ -79,10 +79,7 @@ def project_node_pod_probe(wire: NodePodProbeWire) -> NodePodProbe:
 
 
 def _entry(wire: _PodProbeWire) -> PodProbe:
-    data = bytes(wire.probes)
-    probes = _shared_probes.get(data)
-    if probes is None:
-        probes = share(_shared_probes, data, _decoded_probes(data))
+    probes = _shared_probes[bytes(wire.probes)]
     return PodProbe(wire.name, intern(wire.namespace), wire.uid, wire.ip, probes)
 
 
@@ -91,6 +88,9 @@ def _decoded_probes(data: bytes) -> Probes:
         return probes
     items = _decoded(_items_decoder, data)
     return tuple(filter(None, map(_decoded_probe, items or ()))) or None
+
+
+_shared_probes = Cache[bytes, Probes](lambda data, _: decoded_bytes(data), _decoded_probes)
 
 
 def _decoded_probe(data: msgspec.Raw) -> ContainerProbe | None:

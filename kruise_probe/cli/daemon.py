@@ -12,6 +12,7 @@ import structlog
 from prometheus_client import REGISTRY
 
 from kruise_probe import __version__
+from kruise_probe.api.caches import BUDGET, DAEMON_BYTES
 from kruise_probe.api.names import DAEMON_FIELD_MANAGER, EVENT_COMPONENT
 from kruise_probe.api.resources import NODE_POD_PROBES
 from kruise_probe.api.times import utc_now
@@ -117,6 +118,7 @@ def daemon(flags: DaemonFlags) -> None:
     except ValueError as error:
         raise click.UsageError(f"--cri-endpoint: {error}") from error
     configure_logs(format=flags.log_format, level=flags.log_level)
+    BUDGET.limit_bytes = DAEMON_BYTES
     run_until_signalled(run_daemon(flags, runtime), program="kruise-probe")
 
 

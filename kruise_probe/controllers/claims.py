@@ -11,9 +11,8 @@ Differs: Kruise lets the last result win and only logs a conflict of condition t
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from cachetools import LRUCache, cached
-
-from kruise_probe.api.extraction import MAX_INSTRUCTIONS, FromMessage
+from kruise_probe.api.caches import ITEM_BYTES, OBJECT_BYTES, STRING_BYTES, WIDEST_CHARACTER, Cache
+from kruise_probe.api.extraction import MAX_INSTRUCTIONS, FromMessage, MarkValue
 from kruise_probe.api.meta import NamespacedName
 from kruise_probe.api.names import REASON_PROBE_REMOVED, ProbeName
 from kruise_probe.api.pods import NOTHING_OWNED, Mark, Owned, Pod
@@ -24,11 +23,10 @@ from kruise_probe.controllers.compiled import (
 )
 from kruise_probe.controllers.limits import claiming_markers
 
-SHARED_CLAIMS_BYTES: Final = 16 << 20
-"""Bound of the cache of claims, which has one entry for each set of markers that select a pod together."""
-CLAIM_BYTES: Final = 512
-NAME_BYTES: Final = 192
-"""Upper estimates of the cache memory of a claim, and of each name in it, without their strings."""
+CLAIM_BYTES: Final = 1024
+MARK_BYTES: Final = 2 * OBJECT_BYTES + STRING_BYTES
+VALUE_BYTES: Final = OBJECT_BYTES + STRING_BYTES
+"""Upper estimates of the memory of a claim, of each mark in it, and of its value in a state, without their characters."""
 
 
 class Claim(NamedTuple):
@@ -93,36 +91,53 @@ def _live_serials(markers: tuple[CompiledMarker, ...]) -> tuple[int, ...]:
     return tuple([marker.serial for marker in markers if not marker.deleting])
 
 
-def _estimated_bytes(claims: Claims) -> int:
-    """Count shared claims for each set of markers, as each set may be the last that references them."""
-    return CLAIM_BYTES * (1 + len(claims.claims)) + sum(
-        NAME_BYTES + len(mark.name) + len(str(value))
-        for claim in claims.claims
-        for wanted in claim.wanted.values()
-        for mark, value in wanted.items()
-    )
+def _size(serials: tuple[int, ...], claims: Claims) -> int:
+    size = CLAIM_BYTES + ITEM_BYTES * len(serials)
+    for mark in claims.owners:
+        size += MARK_BYTES + len(mark.name)
+    for claim in claims.claims:
+        size += CLAIM_BYTES
+        for wanted in claim.wanted.values():
+            size += VALUE_BYTES * len(wanted)
+            for value in wanted.values():
+                size += _value_bytes(value)
+    return size
 
 
-_cache: LRUCache[tuple[int, ...], Claims] = LRUCache(
-    maxsize=SHARED_CLAIMS_BYTES, getsizeof=_estimated_bytes
-)
+def _value_bytes(value: MarkValue) -> int:
+    if value is None:
+        return 0
+    if isinstance(value, str):
+        return WIDEST_CHARACTER * len(value)
+    texts = len(value.pattern) + len(value.static or "")
+    return VALUE_BYTES + WIDEST_CHARACTER * texts
 
 
-@cached(_cache, key=_live_serials)
+_claims = Cache[tuple[int, ...], Claims](_size)
+"""One entry for each set of markers that select a pod together."""
+
+
 def claims_of(markers: tuple[CompiledMarker, ...]) -> Claims:
     """The claims of the markers that match one pod, given in any order. Markers being deleted claim nothing.
 
     Over the limit of markers per pod, only the oldest ones claim; see `limits`.
     """
+    return _claims.find(_live_serials(markers), lambda _: _claims_together(markers))
+
+
+def _claims_together(markers: tuple[CompiledMarker, ...]) -> Claims:
     claiming = claiming_markers(markers)
     if len(claiming) == 1:
         return _own_claims(claiming[0])
     return _resolved(tuple(claim for marker in claiming for claim in _own_claims(marker).claims))
 
 
-@cached(_cache, key=lambda marker: (marker.serial,))
 def _own_claims(marker: CompiledMarker) -> Claims:
     """The claims of a marker alone, also while it is being deleted. A live one shares its entry with `claims_of`."""
+    return _claims.find((marker.serial,), lambda _: _claims_alone(marker))
+
+
+def _claims_alone(marker: CompiledMarker) -> Claims:
     return _resolved(
         tuple(
             Claim(

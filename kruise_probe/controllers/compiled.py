@@ -9,8 +9,8 @@ from itertools import count
 from typing import Final, Literal, NamedTuple
 
 import msgspec
-from cachetools import LRUCache, cached
 
+from kruise_probe.api.caches import STRING_BYTES, Cache
 from kruise_probe.api.core import GRPCAction, HTTPGetAction, ProbeAction, TCPSocketAction
 from kruise_probe.api.extraction import FromMessage, MarkValue, PatternBudget
 from kruise_probe.api.labels import Selector, compile_selector
@@ -35,9 +35,6 @@ from kruise_probe.api.validation import (
 
 ENTRY_BYTES: Final = 64 * 1024
 """Maximum size of all probes of one marker for one pod, as stored in a NodePodProbe."""
-
-HASHES: Final = 1024
-"""Bound of the cache of hashes of probes with a port name: one per probe and number of its port."""
 
 _NO_SELECTOR: Final = Selector(())
 _next_serial: Final = count().__next__
@@ -108,7 +105,10 @@ class CompiledProbe(NamedTuple):
         """The hash of the probe on this pod, as the daemon reports it with a result."""
         container = pod.container(self.container) if self.port_name else None
         number = self._port_number(container) if container is not None else None
-        return self.hash if number is None else _hash_with_port(self, number)
+        if number is None:
+            return self.hash
+        key = (self.hash, number)
+        return _hashes.find(key, lambda _: _with_port(self.container_probe, number).hash)
 
     def _port_number(self, container: Container) -> int | None:
         return container.port_number(self.port_name) if self.port_name else None
@@ -263,9 +263,8 @@ def _container_probe(marker: str, probe: PodContainerProbe) -> tuple[ContainerPr
     return entry, port if isinstance(port, str) else ""
 
 
-@cached(LRUCache(HASHES), key=lambda probe, number: (probe.hash, number))
-def _hash_with_port(probe: CompiledProbe, number: int) -> str:
-    return _with_port(probe.container_probe, number).hash
+_hashes = Cache[tuple[str, int], str](lambda *_: 4 * STRING_BYTES)
+"""By hash of a probe with a port name, and number of the port."""
 
 
 def _with_port(container_probe: ContainerProbe, number: int) -> ContainerProbe:

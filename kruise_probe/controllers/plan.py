@@ -10,22 +10,18 @@ cannot be resolved stays in the spec, and the daemon reports it.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final
+from functools import partial
 
-from cachetools import LRUCache, cached
+import msgspec
 
+from kruise_probe.api.caches import Cache, decoded_bytes, sizes_of
 from kruise_probe.api.meta import NamespacedName
 from kruise_probe.api.names import ProbeName
-from kruise_probe.api.pods import Container, Pod
-from kruise_probe.api.v1alpha1 import ContainerProbe, PodProbe, stored_bytes
+from kruise_probe.api.pods import Container, Pod, containers_bytes
+from kruise_probe.api.v1alpha1 import ContainerProbe, PodProbe
 from kruise_probe.controllers.claims import claims_of, has_stale_mark
 from kruise_probe.controllers.compiled import CompiledMarker
 from kruise_probe.controllers.limits import entry_too_large, may_have_entry, probing_markers
-
-SHARED_ENTRIES_BYTES: Final = 16 << 20
-"""Bound of the cache of entries: one per marker, pod template and set of started containers."""
-PROBE_BYTES: Final = 1024
-"""Upper estimate of the cache memory of a probe, without its strings."""
 
 Matches = Callable[[Pod], tuple[CompiledMarker, ...]]
 """The markers whose selectors match a pod, including those being deleted."""
@@ -70,20 +66,22 @@ def probes_of_pod(pod: Pod, markers: tuple[CompiledMarker, ...]) -> tuple[Contai
     return probes
 
 
-def _estimated_bytes(probes: tuple[ContainerProbe, ...]) -> int:
-    return PROBE_BYTES + sum(PROBE_BYTES + stored_bytes(each) for each in probes)
+_EntryKey = tuple[int, tuple[Container, ...], frozenset[str], bool]
+"""Serial of the marker, containers of the pod, which of them have started, and whether the pod is terminating."""
 
 
-def _entry_key(
-    marker: CompiledMarker,
-    containers: tuple[Container, ...],
-    started: frozenset[str],
-    is_terminating: bool = False,
-) -> tuple[object, ...]:
-    return marker.serial, containers, started, is_terminating
+def _size(key: _EntryKey, probes: tuple[ContainerProbe, ...]) -> int:
+    _, containers, started, _ = key
+    return (
+        containers_bytes(containers)
+        + sizes_of(started)
+        + decoded_bytes(msgspec.json.encode(probes))
+    )
 
 
-@cached(LRUCache(maxsize=SHARED_ENTRIES_BYTES, getsizeof=_estimated_bytes), key=_entry_key)
+_entries = Cache[_EntryKey, tuple[ContainerProbe, ...]](_size)
+
+
 def probes_of_marker(
     marker: CompiledMarker,
     containers: tuple[Container, ...],
@@ -95,6 +93,12 @@ def probes_of_marker(
     Skips a probe if its container is missing, or is a plain init or an ephemeral container. Returns nothing if the
     entry exceeds its limit. The marker's status reports both.
     """
+    key = (marker.serial, containers, started, is_terminating)
+    return _entries.find(key, partial(_entry_of, marker))
+
+
+def _entry_of(marker: CompiledMarker, key: _EntryKey) -> tuple[ContainerProbe, ...]:
+    _, containers, started, is_terminating = key
     by_name = {each.name: each for each in containers}
     if entry_too_large(marker, by_name):
         return ()

@@ -6,13 +6,11 @@ import msgspec
 from hypothesis import given
 from support import strategies
 from support.builders import marker, owned_fields, pod, policy_wire, probe_wire
-from support.cases import cases
 from support.wire import Json
 
 from kruise_probe.api.extraction import FromMessage
 from kruise_probe.api.resources import MARKERS
 from kruise_probe.controllers.claims import (
-    _cache,
     claims_of,
     claims_with_container,
     conflicts_of,
@@ -23,37 +21,6 @@ from kruise_probe.controllers.compiled import CompiledMarker, compile_marker
 
 def compiled(name: str, *probes: Json, **more: Any) -> CompiledMarker:
     return compile_marker(marker(name, probes=probes, **more))
-
-
-def test_the_cache_of_claims_is_bounded_in_bytes() -> None:
-    """A tenant can create and edit markers for ever."""
-    annotations = {f"example.com/{number}": "x" * 2_000 for number in range(32)}
-    probes = [probe_wire(policies=[policy_wire("Succeeded", None, annotations)])]
-    for number in range(300):
-        claims = claims_of((compiled(f"m{number}", *probes),))
-        assert len(claims.owners) == len(annotations) + 1
-    assert _cache.currsize <= 16 * 1024 * 1024
-    assert len(_cache) < 300
-    _cache.clear()
-
-
-@cases(
-    "labels regex",
-    value=({"l": "v" * 51, "m": "s"}, "x"),
-    key=({"l" * 51: "v", "m": "s"}, "x"),
-    static_value_of_a_pattern=({"l": "v", "m": "s" * 51}, "x"),
-    pattern=({"l": "v", "m": "s"}, "x" * 51),
-)
-def test_each_text_of_a_claim_counts_as_memory(labels: dict[str, str], regex: str) -> None:
-    """The texts are those of tenants."""
-
-    def size(labels: dict[str, str], regex: str) -> float:
-        _cache.clear()
-        policy = policy_wire("Succeeded", labels, None, [{"label": "m", "regex": regex}])
-        claims_of((compiled("web", probe_wire(policies=[policy])),))
-        return _cache.currsize
-
-    assert size(labels, regex) - size({"l": "v", "m": "s"}, "x") >= 50
 
 
 def test_a_key_from_the_message_is_owned_like_a_static_one() -> None:

@@ -4,7 +4,6 @@ from random import Random
 
 import msgspec
 import pytest
-from cachetools import LRUCache
 from hypothesis import given
 from hypothesis import strategies as st
 from support import strategies
@@ -28,7 +27,6 @@ from kruise_probe.api.v1alpha1 import PodProbe, PodProbeMarker
 from kruise_probe.controllers.compiled import CompiledMarker, compile_marker
 from kruise_probe.controllers.plan import (
     plan,
-    probes_of_marker,
 )
 
 Entries = tuple[PodProbe, ...]
@@ -207,20 +205,3 @@ def test_markers_add_up(wires: list[Json], markers: list[Json]) -> None:
     first, *rest = decoded_markers(markers)
     together = owners(planned(pods, [first, *rest]))
     assert together == owners(planned(pods, [first])) | owners(planned(pods, rest))
-
-
-def test_the_cache_of_entries_is_bounded_in_bytes() -> None:
-    """A tenant can create and edit markers for ever."""
-    handler = {"exec": {"command": ["x" * 7_500]}}
-    probes = [
-        probe_wire(f"p{number}", condition=f"c{number}", handler=handler) for number in range(8)
-    ]
-    of = pod()
-    for number in range(300):
-        large = compile_marker(marker(f"m{number}", probes=probes))
-        assert len(probes_of_marker(large, of.containers, of.started)) == len(probes)
-    cache = probes_of_marker.cache
-    assert isinstance(cache, LRUCache)
-    assert cache.currsize <= 16 * 1024 * 1024
-    assert len(cache) < 300
-    cache.clear()
