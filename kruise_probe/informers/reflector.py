@@ -16,7 +16,7 @@ import asyncio
 import math
 import random
 from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from typing import Final, Generic, Protocol, TypeVar
 
 import structlog
@@ -102,8 +102,20 @@ class ListerWatcher(Protocol[T]):
         """Open a watch with bookmarks. Entering returns once the server has accepted the watch."""
 
 
+class _StreamRefused(Exception):
+    """The server did not accept the request for a streaming list: it does not know them."""
+
+
 class _StreamUnusable(Exception):
     """The streaming list ended or timed out before it was complete."""
+
+
+class _SilentWatch(NoResponse):
+    """The server accepted a watch, or only the connection, and sent no event.
+
+    A server sends a bookmark each minute. A restored etcd sends nothing to a watch from its future, until its versions
+    arrive there; what happened before then is only in a list. Some proxies hold back the start of a stream.
+    """
 
 
 class Backoff:
@@ -142,8 +154,10 @@ class Reflector(Generic[T]):
         self._watches_total = _watches_total.labels(name)
         self._backoff = Backoff()
         self._resource_version = ""
-        self._unfinished_streams = self._server_errors = 0
-        self._no_event_yet = False
+        self._unfinished_streams = 0
+        self._server_errors = 0
+        self._watch_was_silent = False
+        self._events = 0
         self._listed_at = 0.0
         self._active_at: float | None = None
         self._waiting_since: float | None = None
@@ -171,7 +185,12 @@ class Reflector(Generic[T]):
             started_at, version = loop_time(), self._resource_version
             if self._waiting_since is None:
                 self._waiting_since = started_at
-            error = await self._list_and_watch()
+            error: Exception | None = None
+            try:
+                await self._list_and_watch()
+            except Exception as caught:  # noqa: BLE001 - a reflector never ends; it logs the error and retries
+                error = caught
+            self._record_end(error)
             if isinstance(error, ApiError) and not isinstance(error, ServerError | TooManyRequests):
                 self._record_response()
             elif self._waiting_since is not None:
@@ -186,44 +205,35 @@ class Reflector(Generic[T]):
             self._log_end(error, retry_seconds=round(delay_seconds, 3))
             await asyncio.sleep(delay_seconds)
 
-    async def _list_and_watch(self) -> Exception | None:
-        """List if needed, and watch until the watch ends. Return its error, or None for a normal end."""
-        in_pages = (
+    async def _list_and_watch(self) -> None:
+        """List if needed, and watch until the watch ends."""
+        if not self._resource_version and self._lists_in_pages():
+            await self._list_by_pages()
+        try:
+            await self._watch()
+        except _StreamRefused as refusal:
+            self._unfinished_streams = STREAM_ATTEMPTS
+            self._log.info("streaming lists refused, listing in pages", reason=str(refusal))
+            await self._list_by_pages()
+            await self._watch()
+
+    def _lists_in_pages(self) -> bool:
+        return (
             self._unfinished_streams >= STREAM_ATTEMPTS
             or self._server_errors >= SERVER_ERRORS
-            or self._no_event_yet
+            or self._watch_was_silent
         )
-        try:
-            if not self._resource_version and in_pages:
-                await self._list_by_pages()
-            try:
-                await self._watch()
-            except ApiError as error:
-                # Any other error means that the server does not know streaming lists. 404: the CRD is not installed yet.
-                known = isinstance(error, _UNRELATED_TO_VERSION) or error.code == 404
-                if self._resource_version or known:
-                    raise
-                self._unfinished_streams = STREAM_ATTEMPTS
-                self._log.info("streaming lists refused, listing in pages", reason=str(error))
-                await self._list_by_pages()
-                await self._watch()
-        except Exception as error:  # noqa: BLE001 - a reflector never ends; it logs the error and retries
-            self._drop_invalid_version(error)
-            return error
-        return None
 
-    def _drop_invalid_version(self, error: Exception) -> None:
-        """Drop the resource version if `error` shows that it is no longer valid."""
-        # A server sends a bookmark each minute. A restored etcd sends nothing to a watch from its future, until its
-        # versions arrive there; what happened before then is only in a list. Some proxies hold back the start of a stream.
-        self._no_event_yet = self._no_event_yet and isinstance(error, NoResponse)
-        if self._no_event_yet:
-            invalid = True
-        elif isinstance(error, ServerError):
+    def _record_end(self, error: Exception | None) -> None:
+        """Drop the resource version if the end of an attempt shows that it is no longer valid."""
+        self._watch_was_silent = isinstance(error, _SilentWatch)
+        if isinstance(error, ServerError):
             self._server_errors += 1
             invalid = self._server_errors >= SERVER_ERRORS
         else:
-            invalid = isinstance(error, ApiError) and not isinstance(error, _UNRELATED_TO_VERSION)
+            invalid = self._watch_was_silent or (
+                isinstance(error, ApiError) and not isinstance(error, _UNRELATED_TO_VERSION)
+            )
         if invalid:
             self._resource_version = ""
 
@@ -238,6 +248,10 @@ class Reflector(Generic[T]):
             self._log.warning("watch failed", error=self.last_error, retry_seconds=retry_seconds)
         else:
             self._log.error("reflector failed", exc_info=error, retry_seconds=retry_seconds)
+
+    def _record_event(self) -> None:
+        self._events += 1
+        self._record_activity()
 
     def _record_activity(self) -> None:
         self._active_at = asyncio.get_running_loop().time()
@@ -287,34 +301,52 @@ class Reflector(Generic[T]):
         self._replica.finish_list()
         self._resource_version = resource_version or "0"
         self._server_errors = 0
-        self._no_event_yet = False
         self._listed_at = loop_time()
 
     async def _watch(self) -> None:
-        """Apply changes from the last version on until the server ends the watch; without a version, list first."""
+        """Apply changes from the last version on until the server ends the watch; without a version, list first.
+
+        Raises:
+            _StreamRefused: the server does not know streaming lists.
+            _SilentWatch: the server sent no event.
+        """
+        events_before = self._events
+        try:
+            async with AsyncExitStack() as stack:
+                events = await self._open_watch(stack)
+                self._record_activity()
+                if not self._resource_version:
+                    await self._take_initial_events(events)
+                async for event in events:
+                    self._record_event()
+                    self._server_errors = 0
+                    self._replica.apply(event)
+                    version = event.resource_version
+                    if version and not is_older(version, self._resource_version):
+                        self._resource_version = version
+        except NoResponse as error:
+            if self._events == events_before:
+                raise _SilentWatch(str(error)) from error
+            raise
+
+    async def _open_watch(self, stack: AsyncExitStack) -> AsyncIterator[WatchEvent[T]]:
         timeout_seconds = random.randint(*WATCH_SECONDS)
-        self._no_event_yet = True
+        streamed = not self._resource_version
         self._watches_total.inc()
         self.watches += 1
-        async with (
-            asyncio.timeout(timeout_seconds + WATCH_GRACE_SECONDS),
-            self._source.watch(
-                resource_version=self._resource_version,
-                timeout_seconds=timeout_seconds,
-                send_initial_events=not self._resource_version,
-            ) as events,
-        ):
-            self._record_activity()
-            if not self._resource_version:
-                await self._take_initial_events(events)
-            async for event in events:
-                self._record_activity()
-                self._server_errors = 0
-                self._no_event_yet = False
-                self._replica.apply(event)
-                version = event.resource_version
-                if version and not is_older(version, self._resource_version):
-                    self._resource_version = version
+        watch = self._source.watch(
+            resource_version=self._resource_version,
+            timeout_seconds=timeout_seconds,
+            send_initial_events=streamed,
+        )
+        await stack.enter_async_context(asyncio.timeout(timeout_seconds + WATCH_GRACE_SECONDS))
+        try:
+            return await stack.enter_async_context(watch)
+        except ApiError as error:
+            # 404: the CRD is not installed yet.
+            if streamed and not isinstance(error, _UNRELATED_TO_VERSION) and error.code != 404:
+                raise _StreamRefused(str(error)) from error
+            raise
 
     async def _take_initial_events(self, events: AsyncIterator[WatchEvent[T]]) -> None:
         """Apply a streaming list up to the bookmark that ends it.
@@ -332,8 +364,7 @@ class Reflector(Generic[T]):
         try:
             async with limit:
                 async for event in events:
-                    self._record_activity()
-                    self._no_event_yet = False
+                    self._record_event()
                     if event.initial_events_end:
                         self._finish_list(event.resource_version)
                         self._unfinished_streams = 0

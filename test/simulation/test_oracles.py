@@ -89,7 +89,7 @@ CASES: dict[str, tuple[str, tuple[PlanStep, ...], Break]] = {
             *(PlanStep(5.0, "cut_streams", (each,)) for each in ("manager-1", "manager-2")),
             *EDITS,
         ),
-        replace(Reflector, "_drop_invalid_version", returning(None)),
+        replace(Reflector, "_record_end", returning(None)),
     ),
     "entries that are written at every resync": (
         "nothing is written at rest",

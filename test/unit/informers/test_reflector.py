@@ -516,6 +516,24 @@ async def test_only_streaming_lists_in_a_row_that_do_not_complete_disable_them(
     assert {each.verb for each in source.requests} == {"watch"}
 
 
+@cases(
+    "error",
+    expired=Expired("too old"),
+    invalid=BadRequest("no"),
+    connection=ConnectionFailed("reset"),
+)
+async def test_an_error_inside_of_a_streaming_list_does_not_disable_streaming(
+    source: Source, error: KubeError
+) -> None:
+    source.ends_initial_events = False
+    async with running(source) as informer:
+        source.ends_initial_events = True
+        source.drop_watches(error)
+        await asyncio.sleep(5)
+        assert_equal_to(source, informer)
+    assert [each.streamed for each in source.requests] == [True, True]
+
+
 async def test_lists_of_versions_that_expire_after_their_first_watch_back_off(
     source: Source,
 ) -> None:
