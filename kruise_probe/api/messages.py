@@ -12,8 +12,11 @@ from typing import Final
 MAX_MESSAGE_BYTES: Final = 1024
 """Size limit of a message in UTF-8, as in Kruise."""
 
+_SCANNED_BYTES: Final = 64 << 10
+"""How much of each end of an output is searched for terminal sequences. It bounds the CPU time of one message."""
+
 _END_BYTES: Final = 8 * MAX_MESSAGE_BYTES
-"""How much of each end of an output is decoded. The rest would be cut off anyway."""
+"""How much of each end of the text is decoded. The rest would be cut off anyway."""
 
 _CUT: Final = "…"
 _CUT_BYTES: Final = len(_CUT.encode())
@@ -21,15 +24,22 @@ _CUT_BYTES: Final = len(_CUT.encode())
 _HIDDEN: Final = bytes(set(range(0x21)) - {0x1B}) + b"\x7f"
 """Spaces and control bytes that begin no terminal sequence. A right-aligned table begins with many."""
 
+_SEQUENCES = re.compile(
+    rb"(?:"
+    rb"(?:\x1b\[|\xc2\x9b)[0-?]*+[ -/]*+[@-~]?+"  # CSI: colours, the cursor
+    rb"|(?:\x1b[\]PX^_]|\xc2[\x90\x98\x9d-\x9f])"  # OSC, DCS and other strings: titles, links
+    rb"(?:[^\x00-\x1f\x7f\xc2]|\xc2(?![\x80-\x9f]))*+(?:\x07|\x1b\\|\xc2\x9c)?+"
+    rb"|\x1b[ -/]*+[0-~]?+"  # all others, such as a character set, as `tput sgr0` prints it
+    rb")++"
+)
+"""Terminal sequences in UTF-8, the last one perhaps without its end. No match is searched twice, so the time is linear.
+
+No escape is left, so texts that are joined where a sequence was form no new one."""
+
 _LINE_END = re.compile(r"\r\n?")
 _BLANK = re.compile(r"[\t\v\f]")
-_CONTROL = re.compile(
-    r"(?:\x1b\[|\x9b)[0-?]*+[ -/]*+[@-~]"  # CSI: colours, the cursor
-    r"|(?:\x1b\]|\x9d)[^\x00-\x1f\x7f-\x9f]*+(?:\x07|\x1b\\|\x9c)"  # OSC: titles, links
-    r"|\x1b[(-/][0-~]"  # a character set, as `tput sgr0` prints it
-    r"|[\x00-\x09\x0b-\x1f\x7f-\x9f\ufeff]"
-)
-"""What is not shown: whole terminal sequences, and other control characters but the line feed."""
+_CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\ufeff]")
+"""Control characters but the line feed. They are not shown."""
 
 
 def normalise_message(text: bytes | str) -> str:
@@ -73,13 +83,31 @@ def _shown(output: bytes | str) -> str:
     """The text as it is shown. Of a long one only both ends."""
     if isinstance(output, str):
         output = output.encode(errors="ignore")
-    output = output.strip(_HIDDEN)
+    output = _without_sequences(output.strip(_HIDDEN)).strip(_HIDDEN)
     if len(output) > 2 * _END_BYTES:
         output = output[:_END_BYTES] + output[-_END_BYTES:]
     text = output.decode(errors="replace")
     if not (text.isascii() and text.isprintable()):
         text = _CONTROL.sub("", _BLANK.sub(" ", _LINE_END.sub("\n", text)))
     return text.strip()
+
+
+def _without_sequences(output: bytes) -> bytes:
+    """The output without terminal sequences. Of a long one only both ends."""
+    if output.isascii() and b"\x1b" not in output:
+        return output
+    if len(output) <= 2 * _SCANNED_BYTES:
+        return _SEQUENCES.sub(b"", output)
+    head = output[:_SCANNED_BYTES]
+    tail = output[_end_of_sequence(output, len(output) - _SCANNED_BYTES) :]
+    return _SEQUENCES.sub(b"", head) + _SEQUENCES.sub(b"", tail)
+
+
+def _end_of_sequence(output: bytes, position: int) -> int:
+    """The end of the sequence around `position`, or the position itself."""
+    start = output.rfind(b"\x1b", 0, position)
+    around = _SEQUENCES.match(output, start) if start >= 0 else None
+    return max(around.end(), position) if around else position
 
 
 def _head(text: str, size: int) -> str:

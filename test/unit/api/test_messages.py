@@ -1,6 +1,7 @@
 """Messages: normalised output of programs, and values as Go formats them."""
 
 import json
+import time
 
 import pytest
 from hypothesis import given
@@ -34,7 +35,13 @@ OUTPUTS = st.binary(max_size=3000) | st.lists(
     nul_and_delete=(b"a\x00b\x7fc", "abc"),
     csi=(b"\x1b[1;31mred\x1b[0m \x1b[2K!", "red !"),
     osc=(b"\x1b]0;title\x07a\x1b]8;;http://x\x1b\\b", "ab"),
-    osc_without_end=(b"\x1b]0;no end\nfull", "]0;no end\nfull"),
+    osc_without_end=(b"\x1b]0;no end\nfull", "full"),
+    link_that_ends_in_bel=(b"see \x1b]8;;http://x\x07here\x1b]8;;\x07", "see here"),
+    saved_cursor_and_keypad=(b"\x1b7\x1b=\x1b[Hfull\x1b8\x1b>", "full"),
+    device_control_string=(b"\x1bP$qm\x1b\\full\x1b_secret\x1b\\", "full"),
+    cut_csi=(b"full\x1b[3", "full"),
+    cut_escape=(b"full\x1b", "full"),
+    cut_osc=("full \x1b]0;t\u00fctle".encode(), "full"),
     character_set=(b"\x1b(B\x1b[mfull", "full"),
     sequence_within_a_sequence=(b"\x1b\x1b[31m[31mred", "[31mred"),
     umlaut=("gr\u00fcn".encode(), "gr\u00fcn"),
@@ -45,6 +52,41 @@ OUTPUTS = st.binary(max_size=3000) | st.lists(
 )
 def test_normalised_message_is_readable_text(output: bytes | str, message: str) -> None:
     assert normalise_message(output) == message
+
+
+SEQUENCES = st.sampled_from(
+    [b"\x1b[1;31m", b"\x1b[0m", b"\x9b4m".decode("latin-1").encode(), b"\x1b]0;t\x07", b"\x1b]8;;http://x\x1b\\",
+     b"\x1b7", b"\x1b(B", b"\x1bP1$r0m\x1b\\", b"\x1b", b"\x1b["]
+)  # fmt: skip
+RUNS = st.builds(lambda sequence, times: sequence * times, SEQUENCES, st.sampled_from([1, 2, 3000]))
+
+
+@given(
+    st.lists(st.tuples(RUNS, st.sampled_from(["", "\n", "\n(!)", "\n\u00b0"])), max_size=8),
+    SEQUENCES,
+)
+def test_text_between_sequences_is_whole(runs: list[tuple[bytes, str]], end: bytes) -> None:
+    output = b"".join(sequence + text.encode() for sequence, text in runs) + end[:-1]
+    assert normalise_message(output) == "".join(text for _, text in runs).strip()
+
+
+@cases(
+    "part",
+    text=b"a",
+    escapes=b"\x1b",
+    sequences=b"\x1b[m",
+    sequences_and_text=b"a\x1b[m",
+    unknown_sequences=b"\x1ba ",
+    unfinished_strings=b"\x1b]",
+    c1_strings=b"\xc2\x90",
+    latin=b"\xc2",
+    control_characters=b"\x01a",
+)
+def test_a_megabyte_of_output_blocks_the_loop_for_milliseconds(part: bytes) -> None:
+    output = part * ((1 << 20) // len(part))
+    began = time.thread_time()
+    command_message(1, output, output)
+    assert time.thread_time() - began < 0.1, "two outputs, 50 ms each"
 
 
 @pytest.mark.parametrize("character", ["x", "\u00fc", "\u20ac", "\U0001f642"])
