@@ -9,11 +9,12 @@ The structs are the format of `-o json`; the same rule of compatibility as in `s
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+from kruise_probe.api.errors import first_line
 from kruise_probe.api.names import REASON_NO_ROOM
 from kruise_probe.api.times import format_time
 from kruise_probe.api.v1alpha1 import ContainerProbeState, ProbeState
 from kruise_probe.controllers.marking import CONDITION_STATUS, values_of
-from kruise_probe.hints.commands import handler_text
+from kruise_probe.hints.commands import failure_hint, handler_text
 from kruise_probe.inspection.link import Link, LinkState, ProbeContext, broken, paused_text
 from kruise_probe.inspection.result_links import NOTHING_LISTENS, invalid_values, not_started_note
 from kruise_probe.inspection.snapshot import SeenPod, Snapshot
@@ -67,6 +68,7 @@ class TrialResult(NamedTuple):
         duration_seconds: None if it was not measured.
         ran: False if the probe could not run from here. The daemon may still have a result, so no marks are shown.
         remedy: what to do if it could not run.
+        stderr: of a command that succeeded; it is no part of the message.
     """
 
     state: ProbeState
@@ -74,6 +76,7 @@ class TrialResult(NamedTuple):
     duration_seconds: float | None = None
     ran: bool = True
     remedy: str = ""
+    stderr: str = ""
 
 
 def not_run(message: str, remedy: str = "") -> TrialResult:
@@ -131,12 +134,23 @@ def _state_of(context: ProbeContext, result: TrialResult) -> ContainerProbeState
 
 
 def _notes_on(context: ProbeContext, result: TrialResult) -> list[str]:
-    """Marks without a valid value in the message, and why a command did not start."""
+    """Marks without a valid value in the message, why a command did not start, and what it printed although it succeeded."""
     wanted = context.claim.wanted.get(result.state) if context.claim else None
     invalid = invalid_values(wanted, _state_of(context, result)) if wanted else []
     not_started = not_started_note(context.probe.probe, result.state, result.message)
+    notes = [*invalid, not_started, _stderr_note(result.stderr)]
     # A port-forward connects to the loopback address, so the advice for a refused connection is false.
-    return [each for each in (*invalid, not_started) if each not in ("", NOTHING_LISTENS)]
+    return [note for note in notes if note not in ("", NOTHING_LISTENS)]
+
+
+def _stderr_note(stderr: str) -> str:
+    """What a command that succeeded printed to stderr: the exit code of a shell is that of its last program only."""
+    if not stderr:
+        return ""
+    text = first_line(" ".join(stderr.split()))
+    hint = failure_hint(stderr)
+    note = f"the command succeeded, but stderr is not empty: {text}"
+    return f"{note} ({hint})" if hint else note
 
 
 def attempts_view(

@@ -212,12 +212,17 @@ _EXEC_FAILED: Final = ("Internal error occurred: ", "error executing command in 
 """Words of the API server and of kubelet before those of the runtime."""
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class PodCommands(Commands):
-    """Runs the commands of probes by pods/exec. The `container_id` of a target is the name of its container."""
+    """Runs the commands of probes by pods/exec. The `container_id` of a target is the name of its container.
+
+    Attributes:
+        stderr: of the last command.
+    """
 
     client: RestClient
     pod: NamespacedName
+    stderr: bytes = b""
 
     async def exec_sync(
         self, container_id: str, command: Sequence[str], *, timeout_seconds: float
@@ -246,7 +251,9 @@ class PodCommands(Commands):
             for words in _EXEC_FAILED:
                 text = text.removeprefix(words)
             raise ExecImpossible(text) from error
-        return ExecResult(*output)
+        result = ExecResult(*output)
+        self.stderr = result.stderr
+        return result
 
 
 async def run_probe(
@@ -258,16 +265,20 @@ async def run_probe(
     """
     probe = entry.probe
     subresource = "exec" if isinstance(probe.handler, ExecAction) else "portforward"
+    commands = PodCommands(client, pod)
     async with forwarder_to(client, pod) as forwarder:
         prober = prober_for(
             entry,
-            commands=PodCommands(client, pod),
+            commands=commands,
             user_agent=f"kruise-probe/{__version__}",
             open_socket=forwarder.open_socket,
         )
         try:
             await _prepare(forwarder, probe, target)
-            return await _attempt(prober, probe, target)
+            result = await _attempt(prober, probe, target)
+            if result.state is ProbeState.SUCCEEDED:
+                return result._replace(stderr=normalise_message(commands.stderr))
+            return result
         except CouldNotProbe as error:
             return TrialResult(ProbeState.UNKNOWN, normalise_message(str(error)))
         except ForwardFailed as error:

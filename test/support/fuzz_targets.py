@@ -134,6 +134,7 @@ def command_output(data: bytes) -> None:
     """What a command prints, and words of errors."""
     for message in (normalise_message(data), command_message(1, data, data[::-1])):
         assert len(message.encode()) <= MAX_MESSAGE_BYTES
+        assert "\x1b" not in message
         assert normalise_message(message) == message
         json.loads(msgspec.json.encode(message))
 

@@ -171,6 +171,14 @@ def test_try_has_notes_on_values_and_programs_that_are_missing(
     assert (first, second.startswith(f"web#healthy: {note}")) == ("a note", True)
 
 
+def test_try_shows_the_stderr_of_a_command_that_succeeded() -> None:
+    result = TrialResult(ProbeState.SUCCEEDED, "0", stderr="sh: 1: pgrep: not found\nbye")
+    _, note = view(with_policies(), result=result).notes
+    assert note.startswith(
+        "web#healthy: the command succeeded, but stderr is not empty: sh: 1: pgrep: not found bye (the container has no such program"
+    )
+
+
 PAUSED = {PAUSED_ANNOTATION: "true"}
 
 

@@ -16,6 +16,7 @@ from support.sockets import closed_port
 from support.wire import Json
 
 from kruise_probe.api.core import Probe
+from kruise_probe.api.messages import normalise_message
 from kruise_probe.api.meta import HostPort, NamespacedName
 from kruise_probe.api.v1alpha1 import ProbeState
 from kruise_probe.client.config import ClusterConfig
@@ -146,7 +147,7 @@ def exec_of(*command: str, **numbers: int) -> Probe:
 
 @cases(
     "code stdout stderr",
-    success_is_stdout=(0, b"  full\n", b""),
+    success_is_stdout=(0, b"  full\n", b"sh: 1: pgrep: not found\n"),
     failure_is_stderr=(1, b"out", b"bad \x1b[2J"),
     failure_without_stderr_is_stdout=(127, b"out", b""),
     too_long_and_no_utf_8=(0, b"\xff" + b"x" * 20_000, b""),
@@ -158,6 +159,7 @@ async def test_exit_of_a_command_equals_that_of_the_daemon(
     expected = probe_result(ExecResult(code, stdout[:10240], stderr[:10240]))
     assert (found.state == ProbeState.SUCCEEDED) == expected.succeeded
     assert found.message == expected.message
+    assert found.stderr == (normalise_message(stderr) if code == 0 else "")
 
 
 NO_EXIT_CODE = {
