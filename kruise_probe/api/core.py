@@ -102,8 +102,8 @@ class ExecAction(ProbeAction, frozen=True):
     """
 
     command: Annotated[
-        tuple[Annotated[str, Field(most=MAX_COMMAND_BYTES)], ...] | None, Field(most=MAX_COMMAND)
-    ] = None
+        tuple[Annotated[str, Field(most=MAX_COMMAND_BYTES)], ...], Field(most=MAX_COMMAND)
+    ] = ()
 
     RULES: ClassVar = (
         rule(
@@ -117,7 +117,7 @@ class ExecAction(ProbeAction, frozen=True):
             f"must be no more than {MAX_COMMAND_BYTES} bytes in total; put a longer script into the image or a ConfigMap",
             f"!has(self.command) || self.command.map(w, w.size()).sum() <= {MAX_COMMAND_BYTES}",
             lambda action: (
-                sum(len(word.encode(errors="replace")) for word in action.command or ())
+                sum(len(word.encode(errors="replace")) for word in action.command)
                 <= MAX_COMMAND_BYTES
             ),
             field="command",
@@ -196,9 +196,7 @@ class HTTPGetAction(ProbeAction, frozen=True):
     ] = None
     host: Annotated[str | None, _HOST] = None
     scheme: Annotated[str | None, Field(values=("", "HTTP", "HTTPS"), default="HTTP")] = None
-    http_headers: Annotated[tuple[HTTPHeader, ...] | None, Field(most=32)] = msgspec.field(
-        default=None, name="httpHeaders"
-    )
+    http_headers: Annotated[tuple[HTTPHeader, ...], Field(most=32)] = ()
     protocol: Annotated[str | None, Field(values=("", "HTTP1"))] = None
 
     def with_defaults(self) -> "HTTPGetAction":

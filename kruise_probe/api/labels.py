@@ -155,12 +155,12 @@ class LabelSelectorRequirement(
     ]
     operator: Annotated[str, Field(values=("In", "NotIn", "Exists", "DoesNotExist"))]
     values: Annotated[
-        tuple[LabelValue, ...] | None,
+        tuple[LabelValue, ...],
         Field(
             most=MAX_SELECTOR_ITEMS,
             rules=(each_key(LABEL_VALUE, _is_value_cel("k"), label_value_error),),
         ),
-    ] = None
+    ] = ()
 
     RULES: ClassVar = (
         rule(
@@ -189,12 +189,12 @@ class LabelSelector(msgspec.Struct, frozen=True, rename="camel", omit_defaults=T
     """
 
     match_labels: Annotated[
-        Mapping[str, LabelValue] | None,
+        Mapping[str, LabelValue],
         Field(most=MAX_SELECTOR_ITEMS, rules=(LABEL_KEYS, LABEL_VALUES)),
-    ] = None
+    ] = {}
     match_expressions: Annotated[
-        tuple[LabelSelectorRequirement, ...] | None, Field(most=MAX_SELECTOR_ITEMS)
-    ] = None
+        tuple[LabelSelectorRequirement, ...], Field(most=MAX_SELECTOR_ITEMS)
+    ] = ()
 
     RULES: ClassVar = (
         rule(
@@ -261,9 +261,9 @@ def compile_selector(selector: LabelSelector | None) -> Selector:
     """
     if selector is None:
         return Selector(())
-    labels = sorted((selector.match_labels or {}).items())
+    labels = sorted(selector.match_labels.items())
     required = [LabelSelectorRequirement(key, "In", (value,)) for key, value in labels]
-    return _selectors[(*required, *(selector.match_expressions or ()))]
+    return _selectors[(*required, *selector.match_expressions)]
 
 
 def _requirement(written: LabelSelectorRequirement) -> Requirement:
@@ -312,7 +312,7 @@ def _expression(text: str) -> LabelSelectorRequirement:
     for pattern in (_SET, _EQUALITY, _PRESENCE):
         if match := pattern.fullmatch(part):
             values = match.groupdict().get("values")
-            found = None if values is None else tuple(map(str.strip, values.split(",")))
+            found = tuple(map(str.strip, values.split(","))) if values is not None else ()
             return LabelSelectorRequirement(match["key"], _OPERATORS[match["operator"]], found)
     raise ValueError(
         f"{part!r} is not a label selector; write app=web, app!=web, app in (a,b), app or !app"

@@ -42,6 +42,25 @@ def decode_deep(decode: Callable[[Encoded], _V], data: Encoded) -> _V:
         return decode(without_depth(bytes(data)))
 
 
+def decode_nulls(decode: Callable[[Encoded], _V], data: Encoded) -> _V:
+    """Decode JSON in which a list or a map may be null: then as if it were absent, as in Go."""
+    try:
+        return decode(data)
+    except msgspec.ValidationError:
+        if b"null" not in bytes(data):
+            raise
+        return decode(msgspec.json.encode(without_nulls(msgspec.json.decode(data))))
+
+
+def without_nulls(value: Any) -> Any:
+    """The plain value without the fields that are null."""
+    if isinstance(value, dict):
+        return {key: without_nulls(field) for key, field in value.items() if field is not None}
+    if isinstance(value, list):
+        return list(map(without_nulls, value))
+    return value
+
+
 def without_depth(data: bytes) -> bytes:
     """The JSON with null in place of each value that is nested more deeply than MAX_DEPTH."""
     kept, begin, depth = bytearray(), 0, 0
@@ -115,10 +134,10 @@ class ObjectMeta(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True
     generation: int | None = None
     creation_timestamp: str | None = None
     deletion_timestamp: str | None = None
-    labels: Mapping[str, str] | None = None
-    annotations: Mapping[str, str] | None = None
-    finalizers: tuple[str, ...] | None = None
-    owner_references: tuple[OwnerReference, ...] | None = None
+    labels: Mapping[str, str] = {}
+    annotations: Mapping[str, str] = {}
+    finalizers: tuple[str, ...] = ()
+    owner_references: tuple[OwnerReference, ...] = ()
 
 
 class ApiObject(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=False):
@@ -268,11 +287,16 @@ class Resource(Generic[T]):
         self.namespaced: Final = namespaced
         one = msgspec.json.Decoder(wire)
         whole = msgspec.json.Decoder(_ListWire[wire])  # type: ignore[valid-type]  # a type built from a value
-        self.decode: Final[Callable[[Encoded], T]] = lambda data: project(one.decode(data))
-        """Decode one object; raise one of DECODE_ERRORS if it is no JSON object, or a field has a wrong type."""
-        self._decode_whole: Callable[[bytes], ListPage[T]] = lambda data: self._page(
-            page := whole.decode(data), list(map(project, page.items or ())), []
+        self.decode: Final[Callable[[Encoded], T]] = lambda data: project(
+            decode_nulls(one.decode, data)
         )
+        """Decode one object; raise one of DECODE_ERRORS if it is no JSON object, or a field has a wrong type."""
+
+        def decode_whole(data: bytes) -> ListPage[T]:
+            page = whole.decode(data)
+            return self._page(page, list(map(project, page.items or ())), [])
+
+        self._decode_whole: Final = decode_whole
 
     def __repr__(self) -> str:
         return f"Resource({self.kind})"

@@ -68,10 +68,10 @@ class ContainerPort(msgspec.Struct, frozen=True, rename="camel", gc=False):
 
 class _ContainerWire(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     name: str
-    ports: tuple[ContainerPort, ...] | None = None
+    ports: tuple[ContainerPort, ...] = ()
     startup_probe: _AnyObject | None = None
     restart_policy: str | None = None
-    restart_policy_rules: tuple[_AnyObject, ...] | None = None
+    restart_policy_rules: tuple[_AnyObject, ...] = ()
 
 
 class _ManagedFields(msgspec.Struct, frozen=True, gc=False, rename={"fields_v1": "fieldsV1"}):
@@ -88,7 +88,7 @@ class _Meta(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     deletion_timestamp: str | None = None
     labels: msgspec.Raw = _ABSENT
     annotations: msgspec.Raw = _ABSENT
-    managed_fields: list[_ManagedFields] | None = None
+    managed_fields: list[_ManagedFields] = []
 
 
 class _ReadinessGate(msgspec.Struct, frozen=True, gc=False, rename="camel"):
@@ -97,9 +97,9 @@ class _ReadinessGate(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 
 class _Spec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     node_name: str | None = None
-    containers: tuple[_ContainerWire, ...] | None = None
-    init_containers: tuple[_ContainerWire, ...] | None = None
-    readiness_gates: tuple[_ReadinessGate, ...] | None = None
+    containers: tuple[_ContainerWire, ...] = ()
+    init_containers: tuple[_ContainerWire, ...] = ()
+    readiness_gates: tuple[_ReadinessGate, ...] = ()
     restart_policy: str | None = None
 
 
@@ -131,12 +131,12 @@ class _ContainerStatus(msgspec.Struct, frozen=True, gc=False):
 class _Status(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     phase: str | None = None
     pod_ip: str | None = msgspec.field(default=None, name="podIP")
-    conditions: tuple[PodCondition, ...] | None = None
-    container_statuses: tuple[_ContainerStatus, ...] | None = None
-    init_container_statuses: tuple[_ContainerStatus, ...] | None = None
+    conditions: tuple[PodCondition, ...] = ()
+    container_statuses: tuple[_ContainerStatus, ...] = ()
+    init_container_statuses: tuple[_ContainerStatus, ...] = ()
 
 
-_Shape = tuple[tuple[_ContainerWire, ...] | None, tuple[_ContainerWire, ...] | None]
+_Shape = tuple[tuple[_ContainerWire, ...], tuple[_ContainerWire, ...]]
 """The containers and init containers of a pod template."""
 
 
@@ -157,14 +157,14 @@ class Container(NamedTuple):
 
     def port_number(self, name: str) -> int | None:
         """The number of the port called `name`, or None."""
-        return next((number for port, number in self.ports if port == name), None)
+        return dict(self.ports).get(name)
 
 
 def containers_bytes(containers: Iterable[Container | _ContainerWire]) -> int:
     """Upper estimate of the memory of containers, as decoded and as kept."""
     size = OBJECT_BYTES
-    for each in containers:
-        size += CONTAINER_BYTES + PORT_BYTES * len(each.ports or ())
+    for container in containers:
+        size += CONTAINER_BYTES + PORT_BYTES * len(container.ports)
     return size
 
 
@@ -256,7 +256,10 @@ class Pod(msgspec.Struct, frozen=True, gc=False):
         return mark.name in getattr(self, mark.field)
 
     def container(self, name: str) -> Container | None:
-        return next((each for each in self.containers if each.name == name), None)
+        for container in self.containers:
+            if container.name == name:
+                return container
+        return None
 
     def condition(self, condition_type: str) -> PodCondition | None:
         for condition in self.conditions:
@@ -271,16 +274,18 @@ _map_decoder = msgspec.json.Decoder(dict[str, str] | None)
 
 def project(wire: PodWire) -> Pod:
     """Convert a decoded pod to a `Pod`; the wire struct may be dropped afterwards."""
-    meta, spec, status = wire.metadata, wire.spec, wire.status
+    meta = wire.metadata
+    spec = wire.spec
+    status = wire.status
     annotations = _annotations(meta.annotations)
     initialized = False
     ours: tuple[PodCondition, ...] = ()
-    for each in status.conditions or ():
-        kind = each.type
+    for condition in status.conditions:
+        kind = condition.type
         if kind not in NATIVE_POD_CONDITIONS:
-            ours = (*ours, each)
+            ours = (*ours, condition)
         elif kind == "Initialized":
-            initialized = each.status == "True"
+            initialized = condition.status == "True"
     return Pod(
         intern(meta.namespace or ""),
         meta.name,
@@ -321,7 +326,9 @@ def _check_keys(encoded: bytes | msgspec.Raw, mark: bytes) -> None:
 
 def _decoded_map(encoded: bytes | msgspec.Raw) -> Mapping[str, str]:
     _check_keys(encoded, b'":"')
-    decoded = (_map_decoder.decode(encoded) if encoded else None) or {}
+    decoded = _map_decoder.decode(encoded) if encoded else None
+    if not decoded:
+        return {}
     return {intern(key): intern(text) for key, text in decoded.items()}
 
 
@@ -346,33 +353,35 @@ def _containers(spec: _Spec) -> tuple[Container, ...]:
 
 def _containers_of(shape: _Shape) -> tuple[Container, ...]:
     regular, init = shape
-    sidecars = [each for each in init or () if each.restart_policy == "Always"]
-    return tuple([_container(each) for each in (*(regular or ()), *sidecars)])
-
-
-def _container(wire: _ContainerWire) -> Container:
-    ports = [(port.name, port.container_port) for port in wire.ports or () if port.name]
-    return Container(wire.name, tuple(ports), wire.startup_probe is not None)
+    sidecars = [wire for wire in init if wire.restart_policy == "Always"]
+    return tuple(map(_container, (*regular, *sidecars)))
 
 
 def _shape_bytes(shape: _Shape, _: object) -> int:
     regular, init = shape
-    return containers_bytes((*(regular or ()), *(init or ())))
+    return containers_bytes((*regular, *init))
 
 
 _shapes = Cache[_Shape, tuple[Container, ...]](_shape_bytes, _containers_of)
 
 
+def _container(wire: _ContainerWire) -> Container:
+    ports = [(port.name, port.container_port) for port in wire.ports if port.name]
+    return Container(wire.name, tuple(ports), wire.startup_probe is not None)
+
+
 def _gates(spec: _Spec) -> frozenset[str]:
-    gates = spec.readiness_gates
-    return frozenset([intern(gate.condition_type) for gate in gates]) if gates else _NONE
+    if not spec.readiness_gates:
+        return _NONE
+    return frozenset([intern(gate.condition_type) for gate in spec.readiness_gates])
 
 
 def _started(status: _Status) -> frozenset[str]:
     """Names of started containers, with one shared set per combination."""
-    names = tuple([each.name for each in status.container_statuses or () if each.started])
+    names = tuple([container.name for container in status.container_statuses if container.started])
     if status.init_container_statuses:
-        names += tuple([each.name for each in status.init_container_statuses if each.started])
+        sidecars = status.init_container_statuses
+        names += tuple([container.name for container in sidecars if container.started])
     return _name_sets[names]
 
 
@@ -388,7 +397,7 @@ _name_sets = Cache[tuple[str, ...], frozenset[str]](
 def _exit_codes(spec: _Spec, status: _Status) -> Mapping[str, int]:
     """Exit codes of the regular containers that ended and are not restarted. A sidecar always is."""
     codes: dict[str, int] = {}
-    for container in status.container_statuses or ():
+    for container in status.container_statuses:
         ended = container.state.terminated if container.state is not None else None
         if ended is not None and not _restarts(spec, container.name, ended.exit_code):
             codes[intern(container.name)] = ended.exit_code
@@ -400,7 +409,7 @@ def _exit_codes(spec: _Spec, status: _Status) -> Mapping[str, int]:
 def _restarts(spec: _Spec, name: str, exit_code: int) -> bool:
     """Whether the kubelet restarts a container that ended. Rules of a container may restart it in any case."""
     policy = spec.restart_policy or "Always"
-    for container in spec.containers or ():
+    for container in spec.containers:
         if container.name == name:
             policy = container.restart_policy or policy
             if container.restart_policy_rules:
@@ -408,13 +417,14 @@ def _restarts(spec: _Spec, name: str, exit_code: int) -> bool:
     return policy == "Always" or (policy == "OnFailure" and exit_code != 0)
 
 
-def _owned(entries: list[_ManagedFields] | None) -> tuple[Owned, Owned]:
+def _owned(entries: list[_ManagedFields]) -> tuple[Owned, Owned]:
     """What our manager owns, and what others own. The kubelet writes neither labels nor annotations.
 
     What the API server merged from the oldest managers may have been ours, so it has no owner here.
     """
-    ours, others = NOTHING_OWNED, NOTHING_OWNED
-    for entry in entries or ():
+    ours = NOTHING_OWNED
+    others = NOTHING_OWNED
+    for entry in entries:
         if entry.manager == MANAGER_FIELD_MANAGER and entry.subresource == "status":
             ours = _shared_owned(entry)
         elif entry.manager not in _WITHOUT_OWNER:
@@ -439,25 +449,28 @@ def _union(left: Owned, right: Owned) -> Owned:
 
 def _owned_of(fields: bytes) -> Owned:
     """Parse `{"f:metadata": {"f:labels": {"f:a": {}}}, "f:status": {"f:conditions": {'k:{"type":"x"}': {}}}}`."""
-    top = (_fields_decoder.decode(fields) if fields else None) or {}
+    top = _decoded_fields(fields)
     _check_keys(top.get("f:metadata", b""), b'":{')
     metadata = _subfields(top, "f:metadata")
-    conditions = _subfields(_subfields(top, "f:status"), "f:conditions")
-    types = [
-        msgspec.json.decode(key[2:], type=dict[str, str])["type"]
-        for key in conditions
-        if key.startswith('k:{"type":"')
-    ]
+    types = list[str]()
+    for key in _subfields(_subfields(top, "f:status"), "f:conditions"):
+        if key.startswith('k:{"type":"'):
+            kind = msgspec.json.decode(key[2:], type=dict[str, str])["type"]
+            if kind not in NATIVE_POD_CONDITIONS:
+                types.append(intern(kind))
     return _marks(
-        [intern(each) for each in types if each not in NATIVE_POD_CONDITIONS],
+        types,
         _leaf_names(_subfields(metadata, "f:labels")),
         _leaf_names(_subfields(metadata, "f:annotations")),
     )
 
 
+def _decoded_fields(fields: bytes | msgspec.Raw) -> dict[str, msgspec.Raw]:
+    return (fields and _fields_decoder.decode(fields)) or {}
+
+
 def _subfields(fields: dict[str, msgspec.Raw], name: str) -> dict[str, msgspec.Raw]:
-    raw = fields.get(name)
-    return (_fields_decoder.decode(raw) if raw is not None else None) or {}
+    return _decoded_fields(fields.get(name, b""))
 
 
 def _leaf_names(fields: dict[str, msgspec.Raw]) -> list[str]:

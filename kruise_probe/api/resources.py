@@ -22,7 +22,7 @@ from kruise_probe.api.v1alpha1 import (
 __all__ = ["EVENTS", "LEASES", "MARKERS", "NODES", "NODE_POD_PROBES", "PODS"]
 
 T = TypeVar("T")
-Probes = tuple[ContainerProbe, ...] | None
+Probes = tuple[ContainerProbe, ...]
 
 _ABSENT = msgspec.Raw(b"null")
 
@@ -45,7 +45,7 @@ class _ProbeNames(msgspec.Struct, frozen=True, rename="camel", gc=False):
 
 
 class _SpecWire(msgspec.Struct, frozen=True, rename="camel", gc=False):
-    pod_probes: tuple[_PodProbeWire, ...] | None = None
+    pod_probes: tuple[_PodProbeWire, ...] = ()
 
 
 class NodePodProbeWire(ApiObject, frozen=True):
@@ -60,7 +60,7 @@ _status_decoder: msgspec.json.Decoder[NodePodProbeStatus | None] = msgspec.json.
 )
 _probes_decoder: msgspec.json.Decoder[Probes] = msgspec.json.Decoder(Probes)
 _probe_decoder = msgspec.json.Decoder(ContainerProbe)
-_items_decoder = msgspec.json.Decoder(tuple[msgspec.Raw, ...] | None)
+_items_decoder = msgspec.json.Decoder(tuple[msgspec.Raw, ...])
 _names_decoder = msgspec.json.Decoder(_ProbeNames)
 
 
@@ -73,8 +73,7 @@ def project_node_pod_probe(wire: NodePodProbeWire) -> NodePodProbe:
     The schemas of `probe` and `status` are open. A malformed probe has no handler: the daemon reports it, and the
     manager writes it again. A malformed status counts as absent.
     """
-    entries = wire.spec.pod_probes
-    spec = NodePodProbeSpec(tuple(map(_entry, entries)) if entries is not None else None)
+    spec = NodePodProbeSpec(tuple(map(_entry, wire.spec.pod_probes)))
     return NodePodProbe(wire.metadata, spec, _decoded(_status_decoder, wire.status))
 
 
@@ -87,7 +86,9 @@ def _decoded_probes(data: bytes) -> Probes:
     if probes := _decoded(_probes_decoder, data):
         return probes
     items = _decoded(_items_decoder, data)
-    return tuple(filter(None, map(_decoded_probe, items or ()))) or None
+    if items is None:
+        return ()
+    return tuple(filter(None, map(_decoded_probe, items)))
 
 
 _shared_probes = Cache[bytes, Probes](lambda data, _: decoded_bytes(data), _decoded_probes)

@@ -109,15 +109,13 @@ class MarkerPolicy(_Wire, frozen=True):
     """
 
     state: Annotated[str, Field(values=tuple(ProbeState))]
-    labels: Annotated[Mapping[str, LabelValue] | None, Field(most=MAX_MARKS, rules=LABEL_RULES)] = (
-        None
-    )
+    labels: Annotated[Mapping[str, LabelValue], Field(most=MAX_MARKS, rules=LABEL_RULES)] = {}
     annotations: Annotated[
-        Mapping[str, Annotated[str, Field(most=8192)]] | None,
+        Mapping[str, Annotated[str, Field(most=8192)]],
         Field(most=MAX_MARKS, rules=ANNOTATION_RULES),
-    ] = None
+    ] = {}
     from_message: Annotated[
-        tuple[MessageValue, ...] | None,
+        tuple[MessageValue, ...],
         Field(
             most=MAX_FROM_MESSAGE,
             rules=(
@@ -125,7 +123,7 @@ class MarkerPolicy(_Wire, frozen=True):
                 unique("annotation", "must be unique in this fromMessage"),
             ),
         ),
-    ] = None
+    ] = ()
 
     RULES: ClassVar = (
         rule(
@@ -233,7 +231,7 @@ class PodContainerProbe(ContainerProbe, frozen=True):
     container_name: Annotated[str, Field(least=1, most=63)]
     probe: Probe
     marker_policy: Annotated[
-        tuple[MarkerPolicy, ...] | None,
+        tuple[MarkerPolicy, ...],
         Field(
             most=len(ProbeState),
             rules=(
@@ -244,7 +242,7 @@ class PodContainerProbe(ContainerProbe, frozen=True):
                 ),
             ),
         ),
-    ] = None
+    ] = ()
     pod_condition_type: Annotated[str | None, Field(most=MAX_KEY, rules=CONDITION_TYPE_RULES)] = (
         None
     )
@@ -293,7 +291,7 @@ class PodProbeMarkerSpec(_Wire, frozen=True):
         LabelSelector | None, Field(required=True, schema={"x-kubernetes-map-type": "atomic"})
     ] = None
     probes: Annotated[
-        tuple[PodContainerProbe, ...] | None,
+        tuple[PodContainerProbe, ...],
         Field(
             least=1,
             most=MAX_PROBES,
@@ -303,7 +301,7 @@ class PodProbeMarkerSpec(_Wire, frozen=True):
                 unique("podConditionType", UNIQUE, attribute="pod_condition_type"),
             ),
         ),
-    ] = None
+    ] = ()
 
     RULES: ClassVar = (
         _not_in_selector(
@@ -336,9 +334,9 @@ class PodProbeMarkerStatus(_Wire, frozen=True):
     unknown: int | None = None
     nodes_behind: int | None = None
     conditions: Annotated[
-        tuple[Condition, ...] | None,
+        tuple[Condition, ...],
         Field(schema={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}),
-    ] = None
+    ] = ()
 
 
 class PodProbeMarker(ApiObject, frozen=True):
@@ -355,7 +353,7 @@ class PodProbeMarker(ApiObject, frozen=True):
     @property
     def paused(self) -> bool:
         """Whether the marker's annotation pauses its probes on all pods."""
-        return (self.metadata.annotations or {}).get(PAUSED_ANNOTATION) == "true"
+        return self.metadata.annotations.get(PAUSED_ANNOTATION) == "true"
 
 
 class PodProbe(_Wire, frozen=True):
@@ -373,7 +371,7 @@ class PodProbe(_Wire, frozen=True):
     namespace: str
     uid: str
     ip: str = msgspec.field(name="IP")
-    probes: tuple[ContainerProbe, ...] | None = None
+    probes: tuple[ContainerProbe, ...] = ()
 
 
 class NodePodProbeSpec(_Wire, frozen=True):
@@ -383,7 +381,7 @@ class NodePodProbeSpec(_Wire, frozen=True):
         pod_probes: Pods of this node to probe.
     """
 
-    pod_probes: tuple[PodProbe, ...] | None = None
+    pod_probes: tuple[PodProbe, ...] = ()
 
 
 class ContainerProbeState(_Wire, frozen=True):
@@ -411,13 +409,14 @@ class PodProbeStatus(_Wire, frozen=True):
     name: str
     namespace: str
     uid: str
-    probe_states: tuple[ContainerProbeState, ...] | None = None
+    probe_states: tuple[ContainerProbeState, ...] = ()
 
 
 class NodePodProbeStatus(_Wire, frozen=True):
     """`pods` and `last_probe_time` are for `kubectl get`: the number of pods to probe, and the time of the newest result."""
 
-    pod_probe_statuses: tuple[PodProbeStatus, ...] | None = None
+    # A function is no default that msgspec omits: the empty list is written, because a patch must replace what is stored.
+    pod_probe_statuses: tuple[PodProbeStatus, ...] = msgspec.field(default_factory=lambda: ())
     pods: int | None = None
     last_probe_time: str | None = None
 

@@ -43,25 +43,17 @@ def marker_errors(
         yield violation("spec.selector", ErrorKind.INVALID, SELECTOR_IMMUTABLE)
     yield from errors_in(spec, shape_of(PodProbeMarkerSpec), "spec")
     selector_keys = _selector_keys(spec)
-    budget, keys = PatternBudget(), set[str]()
-    for index, probe in enumerate(spec.probes or ()):
-        for place, policy in enumerate(probe.marker_policy or ()):
+    budget = PatternBudget()
+    keys = set[str]()
+    for index, probe in enumerate(spec.probes):
+        for place, policy in enumerate(probe.marker_policy):
             path = f"spec.probes[{index}].markerPolicy[{place}]"
-            keys.update(policy.labels or (), policy.annotations or ())
-            keys.update(each.label or each.annotation or "" for each in policy.from_message or ())
+            keys.update(policy.labels, policy.annotations)
+            keys.update(value.label or value.annotation or "" for value in policy.from_message)
             if len(keys) > MAX_MARKER_KEYS:
                 yield violation(path, ErrorKind.INVALID, TOO_MANY_KEYS)
             yield from _label_errors(policy, path, selector_keys, allowed_labels)
-            for number, each in enumerate(policy.from_message or ()):
-                try:
-                    budget.take(each.regex or "")
-                except PatternError as error:
-                    yield violation(
-                        f"{path}.fromMessage[{number}].regex",
-                        ErrorKind.INVALID,
-                        str(error),
-                        each.regex,
-                    )
+            yield from _pattern_errors(policy, path, budget)
 
 
 def clamp_timeout(entry: PodContainerProbe) -> PodContainerProbe:
@@ -76,26 +68,38 @@ def fields_without_effect(spec: PodProbeMarkerSpec) -> tuple[str, ...]:
     """Paths of allowed fields without effect: kubelet uses them to restart containers, kruise-probe restarts none."""
     return tuple(
         f"spec.probes[{index}].probe.terminationGracePeriodSeconds"
-        for index, each in enumerate(spec.probes or ())
-        if each.probe.termination_grace_period_seconds
+        for index, probe in enumerate(spec.probes)
+        if probe.probe.termination_grace_period_seconds
     )
 
 
 def _selector_keys(spec: PodProbeMarkerSpec) -> frozenset[str]:
     if spec.selector is None:
         return frozenset()
-    expressions = spec.selector.match_expressions or ()
-    return frozenset({*(spec.selector.match_labels or ()), *(each.key for each in expressions)})
+    keys = {expression.key for expression in spec.selector.match_expressions}
+    return frozenset(keys | spec.selector.match_labels.keys())
 
 
 def _label_errors(
     policy: MarkerPolicy, path: str, selector_keys: frozenset[str], allowed: Collection[str]
 ) -> Iterator[Problem]:
     """The labels that the policies of this marker may not write."""
-    places = [(f"{path}.labels", key) for key in policy.labels or ()]
-    for index, each in enumerate(policy.from_message or ()):
-        places.append((f"{path}.fromMessage[{index}].label", each.label or ""))
-    for at, key in places:
-        own = OWN_SELECTOR_KEY if key in selector_keys else None
-        if key and (problem := own or reserved_label_error(key, allowed)):
-            yield key_error(at, key, problem, ErrorKind.FORBIDDEN)
+    places = [(f"{path}.labels", key) for key in policy.labels]
+    for index, value in enumerate(policy.from_message):
+        if value.label:
+            places.append((f"{path}.fromMessage[{index}].label", value.label))
+    for place, key in places:
+        problem = reserved_label_error(key, allowed)
+        if key in selector_keys:
+            problem = OWN_SELECTOR_KEY
+        if problem:
+            yield key_error(place, key, problem, ErrorKind.FORBIDDEN)
+
+
+def _pattern_errors(policy: MarkerPolicy, path: str, budget: PatternBudget) -> Iterator[Problem]:
+    for index, value in enumerate(policy.from_message):
+        try:
+            budget.take(value.regex or "")
+        except PatternError as error:
+            place = f"{path}.fromMessage[{index}].regex"
+            yield violation(place, ErrorKind.INVALID, str(error), value.regex)

@@ -53,7 +53,7 @@ class StatusFlags(SelectingFlags):
             chosen = [marker for marker in chosen if marker.key.name in self.markers]
         if self.selector:
             matches = self.selector.matches
-            chosen = [marker for marker in chosen if matches(marker.metadata.labels or {})]
+            chosen = [marker for marker in chosen if matches(marker.metadata.labels)]
         return status_view(snapshot, chosen, notes)
 
     def print(self, view: StatusView) -> None:

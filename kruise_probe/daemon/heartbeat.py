@@ -192,7 +192,7 @@ class Heartbeat:
         )
 
     async def _create(self) -> None:
-        owners = None if self._owner is None else (self._owner,)
+        owners = () if self._owner is None else (self._owner,)
         metadata = ObjectMeta(
             name=self._key.name, namespace=self._key.namespace, owner_references=owners
         )

@@ -177,7 +177,7 @@ def handler_text(entry: ContainerProbe) -> str:
             return " ".join(
                 [
                     "exec",
-                    *map(_shell_word, action.command or ()),
+                    *map(_shell_word, action.command),
                 ]
             )
         case HTTPGetAction() as action:

@@ -149,10 +149,10 @@ def _advice(root: MappingNode, marker: PodProbeMarker) -> Iterator[Problem]:
     for path in fields_without_effect(marker.spec):
         message = "has no effect: probes of a marker never restart a container; remove it"
         yield Problem(path, Rule.NO_EFFECT, message)
-    for number, probe in enumerate(marker.spec.probes or ()):
+    for number, probe in enumerate(marker.spec.probes):
         path = f"spec.probes[{number}]"
         yield from _command_problem(probe.probe.exec, path)
-        for place, policy in enumerate(probe.marker_policy or ()):
+        for place, policy in enumerate(probe.marker_policy):
             yield from _cost_problem(policy, f"{path}.markerPolicy[{place}]")
 
 
@@ -160,16 +160,16 @@ def _command_problem(action: ExecAction | None, path: str) -> Iterator[Problem]:
     """The problem of a command that needs a shell."""
     if action is None:
         return
-    if problem := command_problem(action.command or ()):
+    if problem := command_problem(action.command):
         word = f"{path}.probe.exec.command[{problem.word}]"
         yield Problem(word, Rule.COMMAND, problem.message)
 
 
 def _cost_problem(policy: MarkerPolicy, path: str) -> Iterator[Problem]:
     """The problem of a deletion cost without a static value: a pod without the annotation has the cost 0."""
-    if DELETION_COST_ANNOTATION in (policy.annotations or {}):
+    if DELETION_COST_ANNOTATION in policy.annotations:
         return
-    for index, value in enumerate(policy.from_message or ()):
+    for index, value in enumerate(policy.from_message):
         if value.annotation == DELETION_COST_ANNOTATION:
             message = (
                 "if the message has no valid value, the annotation is removed and the deletion cost is 0; "

@@ -199,7 +199,7 @@ def annotate_pod(request: AdmissionRequest, markers: Iterable[PodProbeMarker]) -
         metadata = msgspec.json.decode(request.object, type=ApiObject).metadata
     except DECODE_ERRORS:
         return ALLOWED
-    current = metadata.annotations or {}  # all of them; those of `pod` lack kubectl's
+    current = metadata.annotations  # all of them; those of `pod` lack kubectl's
     added = _fitting(_probes(pod, markers), current)
     if not added:
         return ALLOWED
@@ -214,17 +214,21 @@ def _probes(pod: Pod, markers: Iterable[PodProbeMarker]) -> Iterator[tuple[str, 
 
     Without those whose condition type, or whose container and name, an earlier one has.
     """
-    seen: set[object] = {None, ""}
+    conditions = set[str]()
+    names = set[tuple[str, str]]()
     matching = [each for each in markers if not each.deleting and _matches(each, pod.labels)]
-    matching.sort(key=lambda each: (each.metadata.creation_timestamp or "", each.key.name))
+    matching.sort(key=lambda marker: (marker.metadata.creation_timestamp or "", marker.key.name))
     for marker in matching[:MARKERS_PER_POD]:
-        for probe in map(clamp_timeout, marker.spec.probes or ()):
-            condition, key = probe.pod_condition_type, (probe.container_name, probe.name)
-            if condition in seen or key in seen or not pod.container(probe.container_name):
+        for probe in map(clamp_timeout, marker.spec.probes):
+            condition = probe.pod_condition_type or ""
+            name = (probe.container_name, probe.name)
+            if not condition or condition in conditions or reserved_condition_error(condition):
                 continue
-            if reserved_condition_error(condition or "") is None and not any(probe.errors()):
-                seen |= {condition, key}
-                yield marker.key.name, probe
+            if name in names or not pod.container(probe.container_name) or any(probe.errors()):
+                continue
+            conditions.add(condition)
+            names.add(name)
+            yield marker.key.name, probe
 
 
 def _fitting(
@@ -263,13 +267,13 @@ def _matches(marker: PodProbeMarker, labels: Mapping[str, str]) -> bool:
 
 def _without_policies(probe: PodContainerProbe) -> PodContainerProbe:
     """Also set the defaults of httpGet, and drop headers that look secret."""
-    probe = msgspec.structs.replace(probe, marker_policy=None)
+    probe = msgspec.structs.replace(probe, marker_policy=())
     action = probe.probe.http_get
     if action is None:
         return probe
     headers = tuple(
-        header for header in action.http_headers or () if not _SECRET_HEADER.search(header.name)
+        header for header in action.http_headers if not _SECRET_HEADER.search(header.name)
     )
-    completed = msgspec.structs.replace(action.with_defaults(), http_headers=headers or None)
+    completed = msgspec.structs.replace(action.with_defaults(), http_headers=headers)
     for_provider = msgspec.structs.replace(probe.probe, http_get=completed)
     return msgspec.structs.replace(probe, probe=for_provider)

@@ -9,7 +9,7 @@ Differs: streamed lists, compaction, and watches that go silent.
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -34,9 +34,10 @@ READ_DEADLINE_SECONDS = 70.0
 """The client closes a watch without events after this time."""
 
 BOOKMARK_SECONDS = 60.0
+NO_LABELS: Mapping[str, str] = {}
 
 
-def thing(name: str, *, uid: str = "", labels: dict[str, str] | None = None) -> ApiObject:
+def thing(name: str, *, uid: str = "", labels: Mapping[str, str] = NO_LABELS) -> ApiObject:
     """An object of no particular kind."""
     meta = ObjectMeta(name=name, namespace="ns", uid=uid or f"uid-{name}", labels=labels)
     return ApiObject(metadata=meta)

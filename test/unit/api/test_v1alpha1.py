@@ -28,9 +28,10 @@ def probe(name: str) -> Json:
 
 
 @pytest.mark.parametrize("row", [pytest.param(row, id=row.id) for row in VALID])
-def test_every_field_of_a_valid_marker_round_trips(row: Row) -> None:
+def test_every_field_of_a_valid_marker_round_trips_but_empty_lists(row: Row) -> None:
     decoded = msgspec.convert(row.spec, PodProbeMarkerSpec)
-    assert json.loads(msgspec.json.encode(decoded)) == row.spec
+    given = json.dumps(row.spec).replace(', "values": []', "")
+    assert json.loads(msgspec.json.encode(decoded)) == json.loads(given)
 
 
 def test_a_status_round_trips_with_the_fields_that_only_we_have() -> None:
@@ -104,10 +105,10 @@ def test_malformed_probe_has_no_handler_and_does_not_affect_others(malformed: ob
 
 
 @pytest.mark.parametrize("more", [{}, {"probes": "none"}, {"probes": [{"name": 1}]}])
-def test_absent_or_malformed_probes_of_a_pod_are_none(more: Json) -> None:
+def test_absent_or_malformed_probes_of_a_pod_are_empty(more: Json) -> None:
     found = node_pod_probe(entry("web-0", **more), entry("web-1", probes=[probe("a#b")]))
     first, second = found.spec.pod_probes or ()
-    assert first.probes is None
+    assert first.probes == ()
     assert second.probes
 
 

@@ -25,12 +25,12 @@ LEASE = {"metadata": {"name": "l", "namespace": "n", "resourceVersion": "7"}, "s
 
 @cases(
     "annotations ends",
-    plain=(None, False),
+    plain=({}, False),
     end_of_the_list=({"k8s.io/initial-events-end": "true"}, True),
     other_annotation=({"other": "true"}, False),
 )
 def test_bookmark_has_version_and_marks_the_end_of_the_initial_list(
-    annotations: dict[str, str] | None, ends: bool
+    annotations: dict[str, str], ends: bool
 ) -> None:
     body = {
         "kind": "Pod",

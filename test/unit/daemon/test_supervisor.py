@@ -303,7 +303,7 @@ def malformed_pods() -> list[PodProbe]:
     invalid = [probe_of(each, f"m#{number}") for number, each in enumerate(probes)]
     strange = [ContainerProbe(each, each, exec_probe()) for each in STRANGE]
     pods = [PodProbe(each, each, each, each, (*strange, *strange)) for each in STRANGE]
-    return [pod_of(*invalid), PodProbe("none", "default", "uid-none", "", None), *pods]
+    return [pod_of(*invalid), PodProbe("none", "default", "uid-none", "", ()), *pods]
 
 
 async def test_no_malformed_object_stops_the_daemon_or_another_probe(node: ScriptedNode) -> None:
