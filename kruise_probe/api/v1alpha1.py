@@ -324,7 +324,7 @@ class PodProbeMarkerStatus(_Wire, frozen=True):
         failed: Number of matched pods with a failed probe.
         unknown: Number of matched pods that are neither succeeded nor failed.
         nodes_behind: Number of nodes whose NodePodProbe does not reflect the current spec.
-        conditions: Whether the marker is fully in effect, and if not, why: Synced, Conflict and Degraded.
+        conditions: Whether the marker is fully in effect, and if not, why: Ready, Synced, Conflict and Degraded.
     """
 
     observed_generation: int = 0

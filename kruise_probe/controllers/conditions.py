@@ -1,4 +1,4 @@
-"""The status of a marker, with its conditions Synced, Conflict and Degraded, and its patch. Pure functions.
+"""The status of a marker, with its conditions Synced, Conflict and Degraded, and its patch. Pure functions. Ready: `readiness`.
 
 Each message says what is wrong, where, and what to do.
 
@@ -10,7 +10,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from datetime import datetime
-from typing import Final
+from types import MappingProxyType
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -18,9 +19,11 @@ from kruise_probe.api.meta import Condition, NamespacedName
 from kruise_probe.api.names import PAUSED_ANNOTATION, REASON_DAEMON_STALE, REASON_PAUSED
 from kruise_probe.api.times import format_time
 from kruise_probe.api.v1alpha1 import PodProbeMarker, PodProbeMarkerStatus, ProbeState
+from kruise_probe.controllers.causes import CAUSES, CONTAINER_NOT_FOUND, NO_DAEMON
 from kruise_probe.controllers.claims import ClaimConflict
 from kruise_probe.controllers.counts import StatusCounts
 from kruise_probe.controllers.limits import LIMITS, NO_ROOM
+from kruise_probe.controllers.readiness import Lasting, previous_ready, ready
 
 SYNCED: Final = "Synced"
 CONFLICT: Final = "Conflict"
@@ -29,6 +32,7 @@ DEGRADED: Final = "Degraded"
 CLAIMED_BY_ANOTHER: Final = "ClaimedByAnother"
 INVALID_SPEC: Final = "InvalidSpec"
 VALUE_INVALID: Final = "ValueInvalid"
+TWO_DAEMONS: Final = "TwoDaemons"
 WRITES_LIMITED: Final = "WritesLimited"
 MARKER_DELETING: Final = "MarkerDeleting"
 MARKER_HELD: Final = "MarkerHeld"
@@ -70,67 +74,32 @@ def conflict(conflicts: Iterable[ClaimConflict]) -> Condition:
     return Condition(CONFLICT, "True", CLAIMED_BY_ANOTHER, message)
 
 
-def degraded(counts: StatusCounts, refusals: Mapping[NamespacedName, str]) -> Condition:
-    """The Degraded condition for the first problem found: those that need action come before transient ones."""
-    compiled = counts.compiled
-    if compiled.errors:
-        errors = listed([str(each) for each in compiled.errors])
-        message = (
-            f"The spec has invalid parts: {errors}. "
-            "Correct them; until then, probes, labels and annotations that cannot be used are ignored."
-        )
-        return _degraded(INVALID_SPEC, message)
-    if refusals:
-        return not_marked(refusals)
-    if counts.left_out:
-        return _left_out(counts)
-    if counts.writes_limited:
-        message = (
-            f"Changes of {counts.writes_limited} of {counts.matched} pods are delayed, because their marks change too often "
-            "without a new result: each pod is written once per 10 s. Another client may revert them, or markers select "
-            "pods by labels that they write for each other. Stop that client, or remove such a label from a markerPolicy or selector."
-        )
-        return _degraded(WRITES_LIMITED, message)
-    if counts.stale:
-        message = (
-            f"Results are unknown, because the daemons on these nodes do not renew their Lease: {_pods_by_node(counts.stale)}. "
-            "Check the kruise-probe-daemon pod on each node, and the node itself."
-        )
-        return _degraded(REASON_DAEMON_STALE, message)
-    if counts.containers_missing:
-        sentences = [
-            f"container {container!r} of probe {probe!r} is not a container or sidecar of {count} of {counts.matched} pods"
-            for (probe, container), count in sorted(counts.containers_missing.items())
-        ]
-        message = (
-            f"Not probed: {listed(sentences)}. "
-            "Correct containerName in the marker; kruise-probe status lists the pods."
-        )
-        return _degraded("ContainerNotFound", message)
-    if counts.invalid_values:
-        keys = [
-            f"{each.kind} {each.key!r} of probe {each.probe!r} ({', '.join(filter(None, (f'{count} pods', each.searched)))})"
-            for each, count in sorted(counts.invalid_values.items())
-        ]
-        cut = any(each.searched for each in counts.invalid_values)
-        remedy = (
-            "Print less, with the value at the beginning"
-            if cut
-            else "Correct regex in the marker, or what the probe prints"
-        )
-        message = (
-            f"The messages of {counts.pods_with_invalid_values} of {counts.matched} pods have no valid value: "
-            f"{listed(keys)}. These pods have the static value, or none. "
-            f"{remedy}; kruise-probe explain shows the message."
-        )
-        return _degraded(VALUE_INVALID, message)
-    if compiled.paused or counts.paused:
-        return _paused(counts)
-    message = "Every probe of this marker is in use."
-    if compiled.fields_without_effect:
-        fields = listed(compiled.fields_without_effect)
-        message += f" These fields have no effect, because kruise-probe restarts no container: {fields}. Remove them."
-        return Condition(DEGRADED, "False", "FieldsWithoutEffect", message)
+class Facts(NamedTuple):
+    """What the Degraded condition is decided from.
+
+    Attributes:
+        refusals: by pod, why the API server refuses its marks.
+        holders: by node, the processes that renew the Lease of its daemon in turns.
+        windows: nodes that run Windows, where no daemon of ours can run.
+    """
+
+    counts: StatusCounts
+    refusals: Mapping[NamespacedName, str] = MappingProxyType({})
+    holders: Mapping[str, Sequence[str]] = MappingProxyType({})
+    windows: AbstractSet[str] = frozenset()
+
+
+def degraded(facts: Facts) -> Condition:
+    """The Degraded condition for the first problem found."""
+    for condition_of in _PROBLEMS:
+        found = condition_of(facts)
+        if found is not None:
+            return found
+    counts = facts.counts
+    all_used = (
+        counts.matched and not counts.nodes_behind and not counts.by_state[ProbeState.UNKNOWN]
+    )
+    message = "Every probe of this marker is in use." if all_used else "No problem is known."
     return Condition(DEGRADED, "False", "AsExpected", message)
 
 
@@ -138,8 +107,26 @@ def _degraded(reason: str, message: str) -> Condition:
     return Condition(DEGRADED, "True", reason, message)
 
 
-def _left_out(counts: StatusCounts) -> Condition:
-    """The Degraded condition for the first limit that leaves out pods."""
+def _invalid_spec(facts: Facts) -> Condition | None:
+    if not facts.counts.compiled.errors:
+        return None
+    errors = listed([str(error) for error in facts.counts.compiled.errors])
+    message = (
+        f"The spec has invalid parts: {errors}. "
+        "Correct them; until then, probes, labels and annotations that cannot be used are ignored."
+    )
+    return _degraded(INVALID_SPEC, message)
+
+
+def _not_marked(facts: Facts) -> Condition | None:
+    return not_marked(facts.refusals) if facts.refusals else None
+
+
+def _left_out(facts: Facts) -> Condition | None:
+    """The condition for the first limit that leaves out pods."""
+    counts = facts.counts
+    if not counts.left_out:
+        return None
     by_reason: Counter[str] = Counter()
     for (reason, _), count in counts.left_out.items():
         by_reason[reason] += count
@@ -152,13 +139,140 @@ def _left_out(counts: StatusCounts) -> Condition:
     return _degraded(limit.reason, message)
 
 
-def _paused(counts: StatusCounts) -> Condition:
+def _writes_limited(facts: Facts) -> Condition | None:
+    counts = facts.counts
+    if not counts.writes_limited:
+        return None
+    message = (
+        f"Changes of {counts.writes_limited} of {counts.matched} pods are delayed, because their marks change too often "
+        "without a new result: each pod is written once per 10 s. Another client may revert them, or markers select "
+        "pods by labels that they write for each other. Stop that client, or remove such a label from a markerPolicy or selector."
+    )
+    return _degraded(WRITES_LIMITED, message)
+
+
+def _no_daemon(facts: Facts) -> Condition | None:
+    nodes = facts.counts.of_daemon(NO_DAEMON)
+    if not nodes:
+        return None
+    message = (
+        f"These nodes have never shown a sign of a daemon, so their pods have no results: {_pods_by_node(nodes)}. "
+        "Check that the DaemonSet of kruise-probe has a pod on each node."
+    )
+    windows = sorted(nodes.keys() & facts.windows)
+    if windows:
+        message += f" Our daemon does not run on Windows, as on {listed(windows)}."
+    return _degraded(NO_DAEMON, message)
+
+
+def _stale(facts: Facts) -> Condition | None:
+    nodes = facts.counts.of_daemon(REASON_DAEMON_STALE)
+    if not nodes:
+        return None
+    message = (
+        f"The daemons on these nodes do not renew their Lease: {_pods_by_node(nodes)}. Their results may be out of date. "
+        "Check the kruise-probe-daemon pod on each node, and the node itself."
+    )
+    return _degraded(REASON_DAEMON_STALE, message)
+
+
+def _two_daemons(facts: Facts) -> Condition | None:
+    nodes = facts.counts.of_daemon(TWO_DAEMONS)
+    if not nodes:
+        return None
+    texts = [f"{node} ({' and '.join(facts.holders.get(node, ()))})" for node in sorted(nodes)]
+    message = (
+        f"Two daemons renew the Lease of one node, so results of both alternate: {listed(texts)}. "
+        "Give each machine its own node name, or stop one of the daemons; the log of each names its own."
+    )
+    return _degraded(TWO_DAEMONS, message)
+
+
+def _no_verdict(facts: Facts) -> Condition | None:
+    """The condition for the first cause of which a probe has no verdict on some pods."""
+    counts = facts.counts
+    for cause, why in CAUSES.items():
+        probes = {probe: n for (reason, probe), n in counts.causes.items() if reason == cause}
+        if not probes:
+            continue
+        if cause == CONTAINER_NOT_FOUND:
+            return _container_not_found(counts, probes)
+        texts = [f"probe {probe!r} on {n} of {counts.matched} pods" for probe, n in probes.items()]
+        message = (
+            f"No result of {listed(sorted(texts))}: {why}; kruise-probe status lists the pods."
+        )
+        return _degraded(cause, message)
+    return None
+
+
+def _container_not_found(counts: StatusCounts, probes: Mapping[str, int]) -> Condition:
+    containers = {probe.probe: probe.container for probe in counts.compiled.probes}
+    texts: list[str] = []
+    for probe, count in sorted(probes.items()):
+        what = f"container {containers[probe]!r} of probe {probe!r} is not a container or sidecar"
+        texts.append(f"{what} of {count} of {counts.matched} pods")
+    message = (
+        f"Not probed: {listed(texts)}. "
+        "Correct containerName in the marker; kruise-probe status lists the pods."
+    )
+    return _degraded(CONTAINER_NOT_FOUND, message)
+
+
+def _value_invalid(facts: Facts) -> Condition | None:
+    counts = facts.counts
+    if not counts.invalid_values:
+        return None
+    keys: list[str] = []
+    is_cut = False
+    for value, count in sorted(counts.invalid_values.items()):
+        is_cut = is_cut or bool(value.searched)
+        pods = f"{count} pods, {value.searched}" if value.searched else f"{count} pods"
+        keys.append(f"{value.kind} {value.key!r} of probe {value.probe!r} ({pods})")
+    remedy = "Correct regex in the marker, or what the probe prints"
+    if is_cut:
+        remedy = "Print less, with the value at the beginning"
+    message = (
+        f"The messages of {counts.pods_with_invalid_values} of {counts.matched} pods have no valid value: "
+        f"{listed(keys)}. These pods have the static value, or none. "
+        f"{remedy}; kruise-probe explain shows the message."
+    )
+    return _degraded(VALUE_INVALID, message)
+
+
+def _paused(facts: Facts) -> Condition | None:
+    counts = facts.counts
+    if not counts.compiled.paused and not counts.paused:
+        return None
     what = "this PodProbeMarker has" if counts.compiled.paused else "they have"
     message = (
         f"{counts.paused} of {counts.matched} pods are not probed, because {what} the annotation "
         f"{PAUSED_ANNOTATION}=true. Conditions, labels and annotations stay as they are. Remove the annotation to resume."
     )
     return Condition(DEGRADED, "False", REASON_PAUSED, message)
+
+
+def _fields_without_effect(facts: Facts) -> Condition | None:
+    fields = facts.counts.compiled.fields_without_effect
+    if not fields:
+        return None
+    message = f"These fields have no effect, because kruise-probe restarts no container: {listed(fields)}. Remove them."
+    return Condition(DEGRADED, "False", "FieldsWithoutEffect", message)
+
+
+_PROBLEMS: Final = (
+    _invalid_spec,
+    _not_marked,
+    _left_out,
+    _writes_limited,
+    _no_daemon,
+    _stale,
+    _two_daemons,
+    _no_verdict,
+    _value_invalid,
+    _paused,
+    _fields_without_effect,
+)
+"""In the order in which a marker reports them: what needs action comes before what is transient."""
 
 
 def not_marked(refusals: Mapping[NamespacedName, str]) -> Condition:
@@ -223,24 +337,27 @@ def stamped(
 
 def marker_status(
     marker: PodProbeMarker,
-    counts: StatusCounts,
     *,
     conflicts: Iterable[ClaimConflict] = (),
     node_errors: Mapping[str, str],
-    refusals: Mapping[NamespacedName, str],
+    facts: Facts,
+    lasting: Lasting,
     now: datetime,
 ) -> PodProbeMarkerStatus:
     """The status that `marker` should have.
 
-    `conflicts` are those that it lost. `node_errors` says by node
-    why a write failed, `refusals` by pod why the API server refuses its marks. observedGeneration is that of the
+    `conflicts` are those that it lost. `node_errors` says by node why a write failed. observedGeneration is that of the
     counts, as `marker` may be newer.
     """
-    by_state, generation = counts.by_state, counts.compiled.generation
+    counts = facts.counts
+    by_state = counts.by_state
+    generation = counts.compiled.generation
+    conflict_condition = conflict(conflicts)
     conditions = (
         synced(counts.nodes_behind, node_errors),
-        conflict(conflicts),
-        degraded(counts, refusals),
+        conflict_condition,
+        degraded(facts),
+        ready(counts, conflict_condition, previous_ready(marker, generation), lasting),
     )
     return PodProbeMarkerStatus(
         observed_generation=generation,

@@ -208,10 +208,10 @@ def is_outlived(stored: NodePodProbe | None, renewed: str) -> bool:
 def _stamps_without_hash(status: NodePodProbeStatus | None) -> list[str]:
     """The `lastProbeTime` of each result of Kruise's daemon."""
     found: list[str] = []
-    pods = status.pod_probe_statuses if status is not None else None
-    for pod in pods or ():
-        states = pod.probe_states or ()
-        found += [state.last_probe_time or "" for state in states if not state.probe_hash]
+    if status is None:
+        return found
+    for pod in status.pod_probe_statuses:
+        found += [state.last_probe_time or "" for state in pod.probe_states if not state.probe_hash]
     return found
 
 

@@ -21,6 +21,8 @@ from kruise_probe.api.pods import Pod
 from kruise_probe.api.v1alpha1 import MARKERS_PER_POD
 from kruise_probe.controllers.compiled import ENTRY_BYTES, CompiledMarker
 
+OS_LABEL: Final = "kubernetes.io/os"
+
 REPORTED_PROBES: Final = 256
 """Maximum number of left-out probes whose conditions are written. It bounds the size of the pod's status."""
 
@@ -83,6 +85,11 @@ def is_virtual(node: Node | None) -> bool:
     """Whether a node is virtual: it represents a serverless provider and has no daemon and no NodePodProbe."""
     labels = node.metadata.labels if node is not None else None
     return labels is not None and labels.get(VIRTUAL_NODE_LABEL) == VIRTUAL_NODE_VALUE
+
+
+def is_windows(node: Node) -> bool:
+    """Whether a node runs Windows, where our daemon does not run."""
+    return node.metadata.labels.get(OS_LABEL) == "windows"
 
 
 def has_no_place_in_annotations(pod: Pod, marker: CompiledMarker) -> bool:

@@ -9,6 +9,7 @@ Differs: deletion waits for all entries and marks that exist, not for the pods t
 """
 
 import asyncio
+from collections.abc import Mapping
 from itertools import chain
 from typing import Final
 
@@ -22,6 +23,7 @@ from kruise_probe.api.resources import MARKERS
 from kruise_probe.api.v1alpha1 import PodProbeMarker, PodProbeMarkerStatus
 from kruise_probe.client.request import PatchType
 from kruise_probe.client.rest import RestClient
+from kruise_probe.controllers.causes import NO_DAEMON
 from kruise_probe.controllers.claims import (
     claims_of,
     conflicts_of,
@@ -30,21 +32,31 @@ from kruise_probe.controllers.claims import (
 )
 from kruise_probe.controllers.compiled import CompiledMarker
 from kruise_probe.controllers.conditions import (
+    TWO_DAEMONS,
     WARNING_REASONS,
     WRITES_LIMITED,
+    Facts,
     deleted_status,
     differs,
     encode_status,
     marker_status,
 )
-from kruise_probe.controllers.counts import StatusCounts, invalid_values
+from kruise_probe.controllers.counts import (
+    StatusCounts,
+    invalid_values,
+    shown_states,
+    verdicts_on,
+)
+from kruise_probe.controllers.daemon_leases import Verdict
 from kruise_probe.controllers.limits import (
     ANNOTATIONS_FULL,
     has_no_place_in_annotations,
     is_probed,
+    is_windows,
 )
 from kruise_probe.controllers.marking import states_of_conditions
-from kruise_probe.controllers.state import State
+from kruise_probe.controllers.readiness import Stopwatches
+from kruise_probe.controllers.state import PodResults, State
 from kruise_probe.controllers.writes import MARKS_INTERVAL_SECONDS, WriteCause
 from kruise_probe.manager.recorder import EventRecorder, ObjectReference
 from kruise_probe.workqueue.controller import Result
@@ -73,6 +85,7 @@ class MarkerReconciler:
         self._pruned_at_watch = 0
         self._warned: dict[NamespacedName, set[_Warned]] = {}
         self._deleting_since: dict[NamespacedName, float] = {}
+        self._lasting = Stopwatches()
 
     async def reconcile(self, key: NamespacedName) -> Result | None:
         marker = self._state.markers.get(key)
@@ -82,6 +95,7 @@ class MarkerReconciler:
             self._pruned.pop(key, None)
             self._warned.pop(key, None)
             self._deleting_since.pop(key, None)
+            self._lasting.forget(key)
             return None
         if marker.deleting:
             return await self._finalize(marker, compiled)
@@ -108,9 +122,12 @@ class MarkerReconciler:
         wanted = await self._compute_status(marker, compiled)
         await self._write_status(marker, wanted)
         self._warn(marker, wanted)
+        checks = self._lasting.seconds_until_checks(marker.key)
         if any(condition.reason == WRITES_LIMITED for condition in wanted.conditions or ()):
-            return Result(MARKS_INTERVAL_SECONDS)
-        return Result(PRUNED_CHECK_SECONDS) if marker.key in self._pruned else None
+            checks.append(MARKS_INTERVAL_SECONDS)
+        if marker.key in self._pruned:
+            checks.append(PRUNED_CHECK_SECONDS)
+        return Result(min(checks)) if checks else None
 
     async def _compute_status(
         self, marker: PodProbeMarker, compiled: CompiledMarker
@@ -131,6 +148,8 @@ class MarkerReconciler:
             marker_sets.add(markers)
             if is_probed(pod) and self._state.node(pod.node) is not None:
                 self._count(counts, pod, markers)
+            elif pod.active and not pod.mirror:
+                counts.pending += 1
             if time() - started_at >= SLICE_SECONDS:
                 seconds += time() - started_at
                 await asyncio.sleep(0)
@@ -144,14 +163,25 @@ class MarkerReconciler:
         }
         return marker_status(
             marker,
-            counts,
             conflicts=conflicts,
             node_errors={
                 name: spec.error for name, spec in self._state.specs.items() if spec.error
             },
-            refusals=self._state.refusals_of(marker.key.name, pods),
+            facts=self._facts(counts, self._state.refusals_of(marker.key.name, pods)),
+            lasting=self._lasting.observe(marker.key, counts),
             now=self._state.now(),
         )
+
+    def _facts(self, counts: StatusCounts, refusals: Mapping[NamespacedName, str]) -> Facts:
+        """The counts with what is known of the nodes that they name."""
+        leases = self._state.leases
+        holders = {node: leases.two_holders(node) for node in counts.of_daemon(TWO_DAEMONS)}
+        windows: set[str] = set()
+        for name in counts.of_daemon(NO_DAEMON):
+            node = self._state.node(name)
+            if node is not None and is_windows(node):
+                windows.add(name)
+        return Facts(counts, refusals, holders, windows)
 
     def _count(self, counts: StatusCounts, pod: Pod, markers: tuple[CompiledMarker, ...]) -> None:
         state, compiled, claims = self._state, counts.compiled, claims_of(markers)
@@ -167,22 +197,33 @@ class MarkerReconciler:
         if limit is not None and not paused:
             counts.add_left_out(pod, limit.reason)
             return
-        stale = bool(results.why_stale)
-        states = {} if stale else results.states
+        is_reported_stale = REASON_DAEMON_STALE in [each.reason for each in pod.conditions]
+        states = shown_states(compiled, pod, results.states, results.why_stale)
         if paused:  # The conditions stay as they are.
             states = states_of_conditions(pod, claims)
-            stale = any(condition.reason == REASON_DAEMON_STALE for condition in pod.conditions)
         if not results.by_provider and not state.spec(pod.node).is_altered:
             entry = state.node_index.view(pod.node).entries.get(pod.uid)
             counts.check_entry(pod, entry, paused=paused)
         counts.paused += paused
-        if stale:
-            counts.stale[pod.node] += 1
+        is_absent = self._has_no_daemon(pod, results)
+        if results.why_stale if not paused else is_reported_stale:
+            counts.daemons[REASON_DAEMON_STALE, pod.node] += 1
+        elif is_absent and not paused:
+            counts.daemons[NO_DAEMON, pod.node] += 1
+        elif state.leases.two_holders(pod.node):
+            counts.daemons[TWO_DAEMONS, pod.node] += 1
+        counts.add_verdicts(verdicts_on(compiled, pod, results.states, is_absent=is_absent))
         probes, now = len(claims.claims), asyncio.get_running_loop().time()
         wait = state.limits.wait_seconds(pod.key, WriteCause.MARKS, probes=probes, now=now)
         counts.writes_limited += wait > 0
         invalid = () if paused else invalid_values(compiled, pod, claims, states)
         counts.add(pod, states, invalid)
+
+    def _has_no_daemon(self, pod: Pod, results: PodResults) -> bool:
+        """Whether the pod's node never showed a daemon. A virtual node has none; its provider reports with the feature gate."""
+        if results.by_provider:
+            return not self._state.options.serverless
+        return not results.states and self._state.leases.verdict(pod.node) is Verdict.ABSENT
 
     async def _write_status(self, marker: PodProbeMarker, wanted: PodProbeMarkerStatus) -> None:
         key, watches = marker.key, self._state.informers.markers.watches

@@ -52,7 +52,7 @@ from kruise_probe.controllers.claims import (
     Claims,
     claims_with_container,
 )
-from kruise_probe.controllers.compiled import Wanted
+from kruise_probe.controllers.compiled import CompiledProbe, Wanted
 from kruise_probe.controllers.limits import NOTHING_LEFT_OUT, LeftOut
 
 CONDITION_STATUS: Final = {
@@ -118,16 +118,16 @@ def marking(
         if pod.finished and not writes_conditions:
             continue
         limit = left_out.get(ProbeName.parse(claim.name).marker) if left_out else None
-        why_unknown = _why_unknown(pod, claim, stale, limit) if writes_conditions else None
-        state = _NO_STATE if limit else _state(pod, claim, states, why_unknown)
+        why = why_unknown(pod, claim, stale, limit) if writes_conditions else None
+        state = _NO_STATE if limit else _state(pod, claim, states, why)
         if state is None:
             continue
         if claim.condition_type and writes_conditions:
-            is_edited = claim.name in edited and why_unknown is None
-            _mark_condition(pod, claim, state, why_unknown, is_edited, now, changes)
-        wanted = claim.wanted.get(ProbeState.UNKNOWN if why_unknown else state.state)
+            is_edited = claim.name in edited and why is None
+            _mark_condition(pod, claim, state, why, is_edited, now, changes)
+        wanted = claim.wanted.get(ProbeState.UNKNOWN if why else state.state)
         if wanted is not None:
-            _apply(values_of(wanted, None if why_unknown else state), pod, changes)
+            _apply(values_of(wanted, None if why else state), pod, changes)
     _remove_stale_marks(pod, claims, ended, changes)
     return changes if any(changes) else None
 
@@ -136,13 +136,13 @@ def _mark_condition(
     pod: Pod,
     claim: Claim,
     state: ContainerProbeState,
-    why_unknown: WhyUnknown | None,
+    why: WhyUnknown | None,
     is_edited: bool,
     now: datetime,
     changes: Changes,
 ) -> None:
     current = pod.condition(claim.condition_type)
-    condition = _condition(current, claim.condition_type, state, why_unknown, now)
+    condition = _condition(current, claim.condition_type, state, why, now)
     if is_edited or not same_condition(current, condition):
         changes.conditions.append(condition)
 
@@ -180,7 +180,9 @@ def _apply(values: Iterable[Value], pod: Pod, changes: Changes) -> None:
             changes.keys[mark] = value
 
 
-def _why_unknown(pod: Pod, claim: Claim, stale: str, limit: LeftOut | None) -> WhyUnknown | None:
+def why_unknown(
+    pod: Pod, claim: Claim | CompiledProbe, stale: str, limit: LeftOut | None
+) -> WhyUnknown | None:
     """Why the state is Unknown, whatever the node reported last; None if that counts."""
     if pod.finished:
         return WhyUnknown(REASON_POD_FINISHED, f"The pod has finished ({pod.phase}).")
@@ -195,12 +197,12 @@ def _why_unknown(pod: Pod, claim: Claim, stale: str, limit: LeftOut | None) -> W
 
 
 def _state(
-    pod: Pod, claim: Claim, states: States, why_unknown: WhyUnknown | None
+    pod: Pod, claim: Claim, states: States, why: WhyUnknown | None
 ) -> ContainerProbeState | None:
     """The recorded state. If it is Unknown for a reason of ours, so is a condition or mark of ours without a recorded state."""
     state = states.get(claim.name)
     has_state = state is not None and state.state in CONDITION_STATUS
-    if why_unknown is not None:
+    if why is not None:
         if has_state and pod.active:
             return state
         return _NO_STATE if _owns_any(pod, claim) else None
@@ -232,13 +234,13 @@ def _condition(
     current: PodCondition | None,
     condition_type: str,
     state: ContainerProbeState,
-    why_unknown: WhyUnknown | None,
+    why: WhyUnknown | None,
     now: datetime,
 ) -> PodCondition:
     """The condition that the pod should have."""
     status, reason, message = CONDITION_STATUS[state.state], "", state.message or ""
-    if why_unknown is not None:
-        status, (reason, message) = "Unknown", why_unknown
+    if why is not None:
+        status, (reason, message) = "Unknown", why
     probed_at = parse_time(state.last_probe_time)  # a malformed time would make the patch invalid
     return PodCondition(
         type=condition_type,
@@ -250,7 +252,7 @@ def _condition(
             None
             if current is not None and current.status == status
             else format_time(now)
-            if why_unknown
+            if why
             else _transition_time(current, state, now)
         ),
     )

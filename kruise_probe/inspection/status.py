@@ -14,6 +14,7 @@ from kruise_probe.api.names import (
 from kruise_probe.api.pods import names_of
 from kruise_probe.api.times import format_time
 from kruise_probe.api.v1alpha1 import PodContainerProbe, PodProbeMarker, ProbeState
+from kruise_probe.controllers.causes import CAUSES
 from kruise_probe.controllers.compiled import CompiledMarker
 from kruise_probe.controllers.conditions import (
     CLAIMED_BY_ANOTHER,
@@ -135,6 +136,7 @@ _REPORTED_BY_LINKS: Final = {
     "NodesBehind": {"NodePodProbe", "marker", "manager"},
     MARKER_DELETING: {"marker"},
     INVALID_SPEC: {"marker"},
+    **{cause: {"result", "port", "daemon"} for cause in CAUSES},
     "ContainerNotFound": {"container"},
     "PodNotMarked": {"condition", "marks"},
     REASON_DAEMON_STALE: {"daemon"},

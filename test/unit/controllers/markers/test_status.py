@@ -175,7 +175,7 @@ async def test_a_stale_daemon_sets_pods_unknown_and_the_marker_reports_it(api: S
         await settle(50)
         assert api.counts() == (2, 1, 0, 1, 0)
         assert api.says()[:2] == ("True", "ProbeDaemonStale")
-        expected = "renew their Lease: node-1 (1 pods). Check the kruise-probe-daemon pod"
+        expected = "renew their Lease: node-1 (1 pods). Their results"
         assert expected in api.says()[2]
 
 

@@ -1,0 +1,61 @@
+"""Why a probe has no verdict on a pod: causes that need action. Pure functions.
+
+A verdict is a result of the current handler, Succeeded or Failed. A command that always times out has none, although its
+state is Failed.
+"""
+
+import re
+from typing import Final, NamedTuple
+
+from kruise_probe.api.pods import Pod
+from kruise_probe.api.v1alpha1 import ContainerProbeState, ProbeState
+from kruise_probe.controllers.compiled import CompiledProbe
+from kruise_probe.controllers.limits import LIMITS
+
+CONTAINER_NOT_FOUND: Final = "ContainerNotFound"
+NO_DAEMON: Final = "NoDaemon"
+EXEC_STUCK: Final = "ExecStuck"
+
+CAUSES: Final = {
+    CONTAINER_NOT_FOUND: "a pod has no such container. Correct containerName in the marker",
+    NO_DAEMON: "no daemon runs on the node. Check the DaemonSet of kruise-probe and the node's taints",
+    "ExecImpossible": "the program does not exist in the container, or is not executable. Correct the command, or the image",
+    "PortNameUnknown": "the container has no port of that name. Correct the port in the marker, or name it in the pod",
+    EXEC_STUCK: "the command times out every time. Make it faster, or end what keeps its output open",
+    "ExecOutputTooLarge": "the command prints more than 1 MiB. Print less",
+    "AddressNotAllowed": "the pod's address is not one of its node. Find out who writes pods/status or NodePodProbes",
+    "RuntimeUnavailable": "the container runtime does not answer. Check the runtime of the node",
+    "NodeResources": "the node has no descriptors, ports or buffers left. Free them, or raise the daemon's limits",
+    "ProberError": "kruise-probe has a defect. Report it with the daemon's log",
+    **{limit.reason: limit.why for limit in LIMITS},
+}
+"""By reason, in the order in which a marker reports them: what is wrong, and what to do."""
+
+_STUCK: Final = re.compile(rf"command timed out after [^(]*\({EXEC_STUCK}: ")
+
+
+class Verdicts(NamedTuple):
+    """Of one pod, by the names of probes within the marker: which have a verdict, and why others have none."""
+
+    given: tuple[str, ...] = ()
+    causes: tuple[tuple[str, str], ...] = ()
+
+
+def verdict_of(state: ContainerProbeState | None) -> tuple[bool, str]:
+    """Whether a state is a verdict; if not, its cause, or an empty string if no action is needed."""
+    if state is None:
+        return False, ""
+    message = state.message or ""
+    if state.state == ProbeState.UNKNOWN:
+        reason = message.partition(":")[0]
+        return False, reason if reason in CAUSES else ""
+    if _STUCK.match(message):
+        return False, EXEC_STUCK
+    return state.state in (ProbeState.SUCCEEDED, ProbeState.FAILED), ""
+
+
+def cause_on(probe: CompiledProbe, pod: Pod, *, is_absent: bool) -> str:
+    """Why a probe cannot have a state on a pod; `is_absent`: the node never showed a sign of a daemon."""
+    if pod.container(probe.container) is None:
+        return CONTAINER_NOT_FOUND
+    return NO_DAEMON if is_absent else ""

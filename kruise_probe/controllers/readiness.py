@@ -1,0 +1,149 @@
+"""The condition Ready of a marker, for kstatus, `kubectl wait`, Helm, Flux and Argo CD. Pure functions.
+
+Ready follows a generation: it is Unknown until each probe has a verdict on a pod, and True from then on, whatever happens to
+single pods. It is False for a fault of the marker itself, and for a cause that keeps a verdict from all of its pods.
+
+Source: sigs.k8s.io/cli-utils pkg/kstatus (Ready).
+Differs: Ready is Unknown while results are awaited, as kstatus takes False for in progress too.
+"""
+
+from typing import Final, NamedTuple
+
+from kruise_probe.api.meta import Condition, NamespacedName
+from kruise_probe.api.times import loop_time
+from kruise_probe.api.v1alpha1 import PodProbeMarker
+from kruise_probe.controllers.causes import CAUSES
+from kruise_probe.controllers.counts import StatusCounts
+
+READY: Final = "Ready"
+REPORTING: Final = "Reporting"
+NO_PODS: Final = "NoPods"
+WAITING_FOR_RESULTS: Final = "WaitingForResults"
+NO_VERDICT: Final = "NoVerdict"
+NODES_BEHIND: Final = "NodesBehind"
+INVALID_SPEC: Final = "InvalidSpec"
+
+BEHIND_SECONDS: Final = 30.0
+"""After this time, a marker that is not Synced is not Ready."""
+NO_VERDICT_SECONDS: Final = 60.0
+"""After this time, a cause that all pods share makes the marker not Ready. It is seen after the first attempt."""
+
+
+class Lasting(NamedTuple):
+    """For how many seconds something has lasted; 0.0 if it does not, or only now.
+
+    Attributes:
+        behind: NodePodProbes do not hold the current probes.
+        without_verdict: all pods share a cause why a probe has no verdict.
+    """
+
+    behind: float = 0.0
+    without_verdict: float = 0.0
+
+
+class Stopwatches:
+    """For how long each marker has been in a state of `Lasting`, by the loop's clock."""
+
+    def __init__(self) -> None:
+        self._behind_since: dict[NamespacedName, float] = {}
+        self._without_since: dict[NamespacedName, float] = {}
+
+    def observe(self, marker: NamespacedName, counts: StatusCounts) -> Lasting:
+        without = bool(probe_without_verdict(counts))
+        return Lasting(
+            _lasts(self._behind_since, marker, bool(counts.nodes_behind)),
+            _lasts(self._without_since, marker, without),
+        )
+
+    def seconds_until_checks(self, marker: NamespacedName) -> list[float]:
+        """When a state of the marker becomes a reason not to be Ready."""
+        now = loop_time()
+        checks: list[float] = []
+        for since, limit in (
+            (self._behind_since.get(marker), BEHIND_SECONDS),
+            (self._without_since.get(marker), NO_VERDICT_SECONDS),
+        ):
+            if since is not None and since + limit > now:
+                checks.append(since + limit - now)
+        return checks
+
+    def forget(self, marker: NamespacedName) -> None:
+        self._behind_since.pop(marker, None)
+        self._without_since.pop(marker, None)
+
+
+def _lasts(since: dict[NamespacedName, float], marker: NamespacedName, is_so: bool) -> float:
+    if not is_so:
+        since.pop(marker, None)
+        return 0.0
+    now = loop_time()
+    return now - since.setdefault(marker, now)
+
+
+def previous_ready(marker: PodProbeMarker, generation: int) -> str:
+    """The reason of the condition Ready in the marker's status, if it is about this generation; or empty."""
+    conditions = marker.status.conditions if marker.status is not None else ()
+    for condition in conditions:
+        if condition.type == READY and condition.observed_generation == generation:
+            return condition.reason
+    return ""
+
+
+def probe_without_verdict(counts: StatusCounts) -> str:
+    """A probe that has no verdict on any pod, while each pod has a cause why; or empty."""
+    if counts.pending or not counts.matched:
+        return ""
+    for probe in counts.compiled.probes:
+        if not counts.verdicts[probe.probe] and _caused(counts, probe.probe) == counts.matched:
+            return probe.probe
+    return ""
+
+
+def _caused(counts: StatusCounts, probe: str) -> int:
+    """On how many pods a probe has a cause why it has no verdict."""
+    return sum(counts.causes[reason, probe] for reason in CAUSES)
+
+
+def _first_cause(counts: StatusCounts, probe: str) -> str:
+    return next(reason for reason in CAUSES if counts.causes[reason, probe])
+
+
+def ready(counts: StatusCounts, conflict: Condition, previous: str, lasting: Lasting) -> Condition:
+    """The condition Ready. `previous` is its last reason about the same generation, or empty."""
+    if counts.compiled.errors:
+        return _not_ready(INVALID_SPEC, "The spec has invalid parts: see Degraded.")
+    if conflict.status == "True":
+        return _not_ready(
+            conflict.reason, "Another probe owns a name of this marker: see Conflict."
+        )
+    if counts.nodes_behind and (lasting.behind >= BEHIND_SECONDS or previous == NODES_BEHIND):
+        return _not_ready(NODES_BEHIND, "Nodes do not have the current probes: see Synced.")
+    stuck = _stuck_probe(counts, previous, lasting)
+    if stuck:
+        cause = _first_cause(counts, stuck)
+        message = f"Probe {stuck!r} has no result on any pod ({cause}): {CAUSES[cause]}."
+        return _not_ready(NO_VERDICT, message)
+    waiting = [probe.probe for probe in counts.compiled.probes if not counts.verdicts[probe.probe]]
+    if previous == REPORTING or not waiting:
+        message = "Each probe has had a result on a pod since this marker was changed."
+        return Condition(READY, "True", REPORTING, message)
+    if not counts.matched and not counts.pending:
+        return Condition(READY, "True", NO_PODS, "The selector matches no pod that can be probed.")
+    message = f"No result yet of probe {waiting[0]!r} on any pod."
+    return Condition(READY, "Unknown", WAITING_FOR_RESULTS, message)
+
+
+def _stuck_probe(counts: StatusCounts, previous: str, lasting: Lasting) -> str:
+    """The probe of which no pod has a verdict, for long enough; a new pod changes nothing, until a pod has a verdict."""
+    probe = probe_without_verdict(counts)
+    if probe and (lasting.without_verdict >= NO_VERDICT_SECONDS or previous == NO_VERDICT):
+        return probe
+    if previous == NO_VERDICT:
+        for known in counts.compiled.probes:
+            if not counts.verdicts[known.probe] and _caused(counts, known.probe):
+                return known.probe
+    return ""
+
+
+def _not_ready(reason: str, message: str) -> Condition:
+    return Condition(READY, "False", reason, message)
