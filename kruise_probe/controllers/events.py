@@ -21,7 +21,7 @@ from kruise_probe.controllers.indexes import PodResultChange, ProbesChange, Resu
 from kruise_probe.controllers.limits import is_virtual
 from kruise_probe.controllers.marking import stale_message_of
 from kruise_probe.controllers.state import State
-from kruise_probe.workqueue.queue import Priority
+from kruise_probe.workqueue.turns import Priority
 
 
 class _Events:

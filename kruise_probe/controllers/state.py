@@ -40,7 +40,8 @@ from kruise_probe.controllers.marking import States, states_of_conditions
 from kruise_probe.controllers.writes import EVERY_MARKER, WriteLimits
 from kruise_probe.informers.shared_informer import SharedInformer
 from kruise_probe.manager.manager import Manager
-from kruise_probe.workqueue.queue import Priority, WorkQueue
+from kruise_probe.workqueue.queue import WorkQueue
+from kruise_probe.workqueue.turns import Priority
 
 K = TypeVar("K", bound=Hashable)
 

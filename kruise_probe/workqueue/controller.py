@@ -21,7 +21,8 @@ from structlog.contextvars import bind_contextvars
 
 from kruise_probe.api.errors import KubeError, retry_after_seconds
 from kruise_probe.workqueue.metrics import ReconcileMetrics, publish
-from kruise_probe.workqueue.queue import Priority, WorkQueue
+from kruise_probe.workqueue.queue import WorkQueue
+from kruise_probe.workqueue.turns import Priority
 
 K = TypeVar("K", bound=Hashable)
 
@@ -72,6 +73,7 @@ class Controller(Generic[K]):
         self._reconcile = reconcile
         self._workers = workers
         self._metrics = ReconcileMetrics(self.name)
+        queue.share(workers)
         publish(queue)
 
     async def run(self) -> None:

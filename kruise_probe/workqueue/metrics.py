@@ -22,7 +22,8 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
-from kruise_probe.workqueue.queue import Priority, WorkQueue
+from kruise_probe.workqueue.queue import WorkQueue
+from kruise_probe.workqueue.turns import Priority
 
 RECONCILE_BUCKETS: Final = (
     0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.6, 0.7, 0.8, 0.9,

@@ -4,7 +4,7 @@ Clients use plain HTTP; the proxy adds the credentials of `upstream` and logs ev
 keeps their requests apart.
 
 Faults of the connection: `pause` (data is delayed, not lost), `black_hole` (data is lost without an error), `reset`.
-Faults of the server: `fail` returns an error instead of it.
+Faults of the server: `fail` returns an error instead of it, `hold` forwards a request late.
 """
 
 import asyncio
@@ -74,6 +74,11 @@ class _Planned(NamedTuple):
     when: Callable[[SeenRequest], bool]
 
 
+class _Held(NamedTuple):
+    seconds: float
+    when: Callable[[SeenRequest], bool]
+
+
 def always(_: SeenRequest) -> bool:
     return True
 
@@ -86,6 +91,7 @@ class FaultyProxy:
     url: str = ""
     log: list[SeenRequest] = field(default_factory=list)
     _planned: list[_Planned] = field(default_factory=list)
+    _held: list[_Held] = field(default_factory=list)
     _moving: asyncio.Event = field(default_factory=asyncio.Event)
     _holes: int = 0
     _in_hole: bool = False
@@ -108,6 +114,10 @@ class FaultyProxy:
         """Returns `code` for all matching requests until `heal`."""
         self._planned.append(_Planned(code, when))
 
+    def hold(self, seconds: float, *, when: Callable[[SeenRequest], bool]) -> None:
+        """Forwards matching requests so much later until `heal`, as an admission webhook does that responds late."""
+        self._held.append(_Held(seconds, when))
+
     def pause(self) -> None:
         """Delays all data in both directions until `heal`."""
         self._moving.clear()
@@ -128,6 +138,7 @@ class FaultyProxy:
     def heal(self) -> None:
         """Ends all faults for new requests."""
         self._planned.clear()
+        self._held.clear()
         self._in_hole = False
         self._moving.set()
 
@@ -180,6 +191,9 @@ class FaultyProxy:
             if self._in_hole:
                 await asyncio.Event().wait()
             await self._unless_lost(holes)
+            for held in self._held:
+                if held.when(seen):
+                    await asyncio.sleep(held.seconds)
             planned = next((each for each in self._planned if each.when(seen)), None)
             if planned is not None:
                 return self._refusal(planned.code, seen)

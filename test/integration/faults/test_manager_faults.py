@@ -2,11 +2,21 @@
 
 import asyncio
 import itertools
+import sys
 from typing import Any
 
 from support.background import background
 from support.embedded_cluster import EmbeddedCluster
-from support.hollow import ANNOTATION, CONDITION, LABEL, node_name, pod_name, probe
+from support.hollow import (
+    ANNOTATION,
+    CONDITION,
+    LABEL,
+    Hollow,
+    node_name,
+    pod_name,
+    probe,
+    run_concurrently,
+)
 from support.patience import PATIENCE_SECONDS
 from support.target import annotations, condition, labels, pod_path
 from support.wire import Json
@@ -72,6 +82,45 @@ async def test_a2_a_node_whose_writes_fail_for_ever_delays_no_other_and_is_named
         assert told["status"]["observedGeneration"] == marker["metadata"]["generation"]
         cluster.proxy.heal()
         await all_pods(cluster, "all are marked", is_good)
+
+
+async def test_a_webhook_that_holds_the_writes_of_one_namespace_delays_no_other(
+    cluster: EmbeddedCluster,
+) -> None:
+    slow = Hollow(cluster.api, "slow")
+    await cluster.api.create("/api/v1/namespaces", {"metadata": {"name": slow.namespace}})
+    await cluster.hollow.add_nodes(2)
+    await cluster.hollow.add_pods(10, nodes=1)
+    await run_concurrently(slow.add_pod(1000 + n, node=node_name(1)) for n in range(150))
+    async with cluster.manager(), background(cluster.daemons.follow()):
+        await slow.add_marker(probe())
+        await cluster.hollow.add_marker(probe())
+        await all_pods(cluster, "marked", is_good)
+        cluster.proxy.hold(20, when=lambda seen: "/slow/pods/" in seen.path and seen.writes)
+        cluster.daemons.result_of = lambda pod, _: (
+            "Failed" if len(pod) > len(pod_name(0)) else "Succeeded",
+            "",
+        )
+        held_from = asyncio.get_running_loop().time()
+        await cluster.daemons.write(node_name(1))
+        await cluster.proxy.until(
+            "writes are held",
+            lambda: cluster.proxy.count(since=held_from)["patch pods/status"] >= 47,
+        )
+        cluster.daemons.result_of = lambda pod, name: ("Failed", "")
+        changed_at = asyncio.get_running_loop().time()
+        await cluster.daemons.write(node_name(0))
+        await cluster.api.pods.wait(
+            "the pods of the other namespace are marked",
+            lambda: all(
+                labels(pod)[LABEL] == "bad"
+                for pod in cluster.api.pods.all()
+                if pod["metadata"]["namespace"] != slow.namespace
+            ),
+        )
+        seconds = asyncio.get_running_loop().time() - changed_at
+        sys.stdout.write(f"marked after {seconds:.2f} s\n")
+        assert seconds < 5, "1 s on a quiet machine, 20 s if it waits for the others' writes"
 
 
 async def test_a6_a_list_that_fails_during_a_deletion_keeps_the_finalizer(

@@ -11,17 +11,18 @@ from support.cases import cases
 from support.metrics import counted, metric
 
 from kruise_probe.api.errors import ConnectionFailed, ServerError, TooManyRequests
-from kruise_probe.workqueue import queue as queue_module
+from kruise_probe.workqueue import retries
 from kruise_probe.workqueue.controller import Controller, Reconcile, Result
-from kruise_probe.workqueue.queue import Priority, WorkQueue
+from kruise_probe.workqueue.queue import WorkQueue
+from kruise_probe.workqueue.turns import Priority
 
 NAME = "consumed"
 
 
 @pytest.fixture
 def queue(monkeypatch: pytest.MonkeyPatch) -> WorkQueue[str]:
-    monkeypatch.setattr(queue_module, "BASE_DELAY_SECONDS", 1.0)
-    monkeypatch.setattr(queue_module, "MAX_DELAY_SECONDS", 8.0)
+    monkeypatch.setattr(retries, "BASE_DELAY_SECONDS", 1.0)
+    monkeypatch.setattr(retries, "MAX_DELAY_SECONDS", 8.0)
     return WorkQueue(name=NAME)
 
 

@@ -10,7 +10,8 @@ from prometheus_client import REGISTRY, generate_latest
 
 from kruise_probe.workqueue.controller import Controller
 from kruise_probe.workqueue.metrics import ReconcileMetrics, publish
-from kruise_probe.workqueue.queue import Priority, WorkQueue
+from kruise_probe.workqueue.queue import WorkQueue
+from kruise_probe.workqueue.turns import Priority
 
 GO = {
     "workqueue_depth": {"name", "controller", "priority"},

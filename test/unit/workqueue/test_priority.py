@@ -3,12 +3,12 @@ from collections import Counter
 import pytest
 from support.cases import cases
 
-from kruise_probe.workqueue.queue import (
+from kruise_probe.workqueue.queue import WorkQueue
+from kruise_probe.workqueue.turns import (
     FAIR_TURN_AFTER,
     OVERDUE_SECONDS,
     Priority,
     PriorityFifo,
-    WorkQueue,
 )
 
 LOW, NORMAL, HIGH = Priority
@@ -22,7 +22,13 @@ def fifo_of(*keys: tuple[str, Priority], now: float = 0.0) -> PriorityFifo[str]:
 
 
 def drain(fifo: PriorityFifo[str], now: float = 0.0) -> list[str]:
-    return [fifo.pop(now) for _ in range(len(fifo))]
+    return [next_of(fifo, now) for _ in range(len(fifo))]
+
+
+def next_of(fifo: PriorityFifo[str], now: float = 0.0) -> str:
+    key = fifo.pop(now)
+    assert key is not None
+    return key
 
 
 def test_two_lower_bands_take_turns() -> None:
@@ -32,7 +38,7 @@ def test_two_lower_bands_take_turns() -> None:
     served = Counter[str]()
     for turn in range(160):
         fifo.push(f"high-{turn}", HIGH, 0.0)
-        served[fifo.pop(0.0).split("-")[0]] += 1
+        served[next_of(fifo).split("-")[0]] += 1
     assert served == {"high": 140, "low": 10, "n": 10}
 
 
@@ -63,7 +69,7 @@ def test_a_touched_key_goes_to_the_end_of_its_own_group() -> None:
 def test_a_group_without_ready_keys_uses_no_memory() -> None:
     fifo = by_letter(keys=2, groups="abc")
     drain(fifo)
-    assert [len(each) for each in fifo._bands] == [0, 0, 0]
+    assert [len(band) for band in fifo._bands] == [0, 0, 0]
 
 
 @pytest.mark.parametrize("now", [0.0, 1e6])
@@ -87,10 +93,10 @@ def test_lower_bands_get_every_eighth_turn_and_every_second_once_overdue(
 def test_turns_are_counted_anew_after_a_time_without_lower_keys() -> None:
     fifo = fifo_of(*((f"high-{n}", HIGH) for n in range(30)), ("low-a", LOW))
     for _ in range(FAIR_TURN_AFTER - 1):
-        assert fifo.pop(0.0).startswith("high")
-    assert [fifo.pop(0.0)[:3] for _ in range(2)] == ["hig", "low"]
+        assert next_of(fifo).startswith("high")
+    assert [next_of(fifo)[:3] for _ in range(2)] == ["hig", "low"]
     for _ in range(3):
         fifo.push("low-b", LOW, 0.0)
-        assert [fifo.pop(0.0)[:3] for _ in range(3)] == ["hig"] * 3
+        assert [next_of(fifo)[:3] for _ in range(3)] == ["hig"] * 3
         fifo._bands[LOW].take(fifo._group_of("low-b"), "low-b")
-        fifo.pop(0.0)
+        next_of(fifo)

@@ -1,9 +1,18 @@
 import asyncio
 
+import looptime
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.background import background
 from support.cases import cases
 
-from kruise_probe.workqueue.queue import MAX_DELAY_SECONDS, WorkQueue
+from kruise_probe.workqueue.queue import WorkQueue
+from kruise_probe.workqueue.retries import (
+    MAX_DELAY_SECONDS,
+    OVERALL_BURST,
+    OVERALL_RETRIES_PER_SECOND,
+)
 
 
 @pytest.fixture
@@ -77,4 +86,43 @@ async def test_retries_of_thousands_of_keys_are_spread_over_time(queue: WorkQueu
         await queue.get()
         ready_at.append(asyncio.get_running_loop().time())
     assert max(ready_at[:500]) == pytest.approx(0.005)
-    assert max(ready_at) == pytest.approx(45), "100 per second"
+    assert max(ready_at) == pytest.approx(45.005), "100 per second"
+
+
+failing = st.tuples(st.floats(0, 2), st.sampled_from("abcd"), st.integers(1, OVERALL_BURST + 100))
+"""Seconds since the one before, a group, and how many of its keys fail."""
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(failing, max_size=4), st.floats(0, 6))
+def test_failing_keys_delay_no_first_retry_of_another_group(
+    others: list[tuple[float, str, int]], at: float
+) -> None:
+    """All retries together keep their rate."""
+    loop = looptime.patch_event_loop(asyncio.SelectorEventLoop(), noop_cycles=2)
+    queue: WorkQueue[str] = WorkQueue(name="shared", group_of=lambda key: key[0])
+    ready_at: dict[str, float] = {}
+
+    async def fail() -> None:
+        for seconds, group, keys in others:
+            await asyncio.sleep(seconds)
+            for number in range(keys):
+                queue.add_rate_limited(f"{group}{number} {seconds}")
+
+    async def run() -> None:
+        async with background(fail()), background(serve()):
+            await asyncio.sleep(at)
+            queue.add_rate_limited("quiet")
+            await asyncio.sleep(60)
+
+    async def serve() -> None:
+        while True:
+            key, _ = await queue.get()
+            ready_at[key] = loop.time()
+            queue.done(key)
+
+    loop.run_until_complete(run())
+    loop.close()
+    assert ready_at["quiet"] - at <= 0.005 + 6 / OVERALL_RETRIES_PER_SECOND
+    for count, seconds in enumerate(sorted(ready_at.values())):
+        assert count <= OVERALL_BURST + 1 + seconds * OVERALL_RETRIES_PER_SECOND

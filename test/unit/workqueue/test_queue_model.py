@@ -17,8 +17,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from kruise_probe.workqueue import queue as queue_module
-from kruise_probe.workqueue.queue import Priority, WorkQueue
+from kruise_probe.workqueue import retries
+from kruise_probe.workqueue.queue import WorkQueue
+from kruise_probe.workqueue.turns import Priority
 
 T = TypeVar("T")
 
@@ -32,8 +33,8 @@ class WorkQueueMachine(RuleBasedStateMachine):
         super().__init__()
         self.loop = looptime.patch_event_loop(asyncio.SelectorEventLoop(), noop_cycles=2)
         self.delays = pytest.MonkeyPatch()
-        self.delays.setattr(queue_module, "BASE_DELAY_SECONDS", 1.0)
-        self.delays.setattr(queue_module, "MAX_DELAY_SECONDS", 4.0)
+        self.delays.setattr(retries, "BASE_DELAY_SECONDS", 1.0)
+        self.delays.setattr(retries, "MAX_DELAY_SECONDS", 4.0)
         self.queue: WorkQueue[str] = WorkQueue(name="model")
         self.now = 0
         self.wanted: dict[str, Priority] = {}
