@@ -45,6 +45,7 @@ from kruise_probe.daemon.metrics import PlacesCollector
 from kruise_probe.daemon.places import EXECS, SOCKETS, Places
 from kruise_probe.daemon.probers import prober_for
 from kruise_probe.daemon.supervisor import run_supervisor
+from kruise_probe.daemon.threads import Threads
 from kruise_probe.daemon.worker import WorkerContext
 from kruise_probe.informers.shared_informer import SharedInformer
 from kruise_probe.manager.process import configure_logs, run_until_signalled
@@ -151,7 +152,7 @@ async def _run_probes(flags: DaemonFlags, runtime: NodeRuntime, context: Process
         )
         containers = ContainerWatcher(runtime)
         execs = Places(flags.max_concurrent_execs, EXECS)
-        sockets = Places(socket_places(), SOCKETS)
+        sockets = Places(socket_places(), SOCKETS, Threads())
         REGISTRY.register(PlacesCollector(execs=execs, sockets=sockets))
         context.ready.add("runtime", lambda: None if containers.available else containers.problem)
         context.ready.add_cache(informer)

@@ -1,6 +1,7 @@
-"""Places of attempts: a limited number in flight at once, shared by namespace, then by pod.
+"""Places of attempts, and the bytes that they hold: limited, and shared by namespace, then by pod.
 
-- While more than a quarter of the places is free, everybody gets one. A single pod takes at most half of the places.
+- While more than a quarter of the places is free, everybody gets one. A pod has at most half of the places, rounded
+  down, or one.
 - Of the last quarter, a pod gets a place only while its namespace and itself hold fewer than are still free.
 
 So a namespace with nothing in flight gets a place at once. Of 16 places, three hostile namespaces leave four to the
@@ -9,18 +10,33 @@ others, six leave two, and fifteen leave one. Nothing is remembered of attempts 
 Attempts with a timeout above `LONG_SECONDS` share half of the places by the same rules, because they could hold a place
 for an hour. A namespace is not protected from its own pods beyond the rules above.
 
+Bytes are shared by the same rules. An attempt takes a few with its place, and more as it receives. If it may not have
+them now, it gives everything back, waits until all that an attempt can need are free, and runs again.
+
 Differs: kubelet limits neither execs nor sockets. A hundred execs that are due together are a hundred calls at once.
 """
 
 import asyncio
 from collections import Counter, deque
-from typing import Final, NamedTuple
+from collections.abc import Callable
+from typing import Final, NamedTuple, Protocol
 
 from kruise_probe.api.times import DurationHistogram
-from kruise_probe.daemon.probers.prober import Reason
+from kruise_probe.daemon.probers.prober import (
+    MAX_ATTEMPT_BYTES,
+    MAX_LIBRARY_BYTES,
+    BytesQueued,
+    Reason,
+)
 
 LONG_SECONDS: Final = 10.0
 """An attempt with a longer timeout is long: others cannot wait until it ends."""
+
+MAX_HELD_BYTES: Final = 16 * 1024 * 1024
+"""What all attempts of a node that use sockets hold together."""
+CONNECTION_BYTES: Final = 8 * 1024
+"""What each of them holds for its task, its connection and its first read."""
+_MOST_BYTES: Final = CONNECTION_BYTES + MAX_LIBRARY_BYTES + 2 * MAX_ATTEMPT_BYTES
 
 QUEUE_BUCKETS: Final = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 """Buckets of the time that attempts wait for a place, in seconds."""
@@ -33,74 +49,131 @@ class Tenant(NamedTuple):
     pod_uid: str
 
 
-class Wording(NamedTuple):
-    """How messages name the attempts, and what their author or the administrator can do."""
+class Kind(NamedTuple):
+    """A kind of attempts: how messages name it, and what its author or the administrator can do.
+
+    Attributes:
+        lacking: what an attempt waits for.
+        unit: in which it is counted.
+        held_bytes: what each attempt holds before it has received anything; 0 for those that another library bounds.
+    """
 
     reason: Reason
+    lacking: str
+    unit: str
     attempt: str
     advice: str
     node_advice: str
+    held_bytes: int = 0
 
 
-EXECS: Final = Wording(
+EXECS: Final = Kind(
     Reason.EXEC_QUEUED,
+    "place",
+    "places",
     "command",
     "end commands that hang, run fewer exec probes, or lower timeoutSeconds",
     "raise --max-concurrent-execs of the daemon, or move the pod to another node",
 )
-SOCKETS: Final = Wording(
+SOCKETS: Final = Kind(
     Reason.ATTEMPT_QUEUED,
+    "place",
+    "places",
     "attempt",
     "make the port respond in time, run fewer probes, or lower timeoutSeconds",
     "raise the daemon's limit of open files, or move the pod to another node",
+    CONNECTION_BYTES,
+)
+_BYTES: Final = Kind(
+    Reason.ATTEMPT_QUEUED,
+    "memory",
+    "bytes",
+    "attempt",
+    "make the port respond in time and with less, run fewer probes, or lower timeoutSeconds",
+    "move the pod to another node",
 )
 
 
 class _Pool:
-    """Places, and how many of them each namespace and each pod holds."""
+    """Places or bytes, and how many of them each namespace and each pod holds."""
 
     def __init__(self, count: int) -> None:
-        self.count = self.free = count
+        self.count = count
+        self.free = count
         self.held: Counter[str | Tenant] = Counter()
+        self._most_of_a_pod = max(count // 2, 1)
 
-    def allows(self, tenant: Tenant) -> bool:
-        """Whether the tenant may take another place now."""
-        namespace, pod = self.held[tenant.namespace], self.held[tenant]
-        if self.free > self.count // 4:
-            return pod <= self.free
-        return namespace + pod < self.free
+    def allows(self, tenant: Tenant, number: int = 1) -> bool:
+        """Whether the tenant may take `number` more now."""
+        pod = self.held[tenant] + number
+        left = self.free - number
+        if pod > self._most_of_a_pod or left < 0:
+            return False
+        return left >= self.count // 4 or self.held[tenant.namespace] + pod <= self.free
 
     def add(self, tenant: Tenant, number: int) -> None:
-        """Count places that are taken, or given back if `number` is negative."""
+        """Count what is taken, or given back if `number` is negative."""
         self.free -= number
-        for each in (tenant.namespace, tenant):
-            self.held[each] += number
-            if not self.held[each]:
-                del self.held[each]
+        for holder in (tenant.namespace, tenant):
+            self.held[holder] += number
+            if not self.held[holder]:
+                del self.held[holder]
+
+
+class StepRunner(Protocol):
+    """Runs steps that need much CPU: `Threads`."""
+
+    async def run(self, tenant: Tenant, step: Callable[[], bool], deadline: float) -> bool:
+        """See `Resources.compute`."""
+        ...
 
 
 class Place:
-    """The place of one attempt, or its request for one.
+    """The place of one attempt, or its request for one. It implements `Resources`.
 
     Attributes:
         granted: whether the attempt may run.
         requested_at: loop time.
         reported: set by the probe that published that it waits too long.
+        held_bytes: held now, or requested.
     """
 
-    __slots__ = ("granted", "long", "reported", "requested_at", "tenant", "turn")
+    __slots__ = (
+        "_places",
+        "granted",
+        "held_bytes",
+        "long",
+        "reported",
+        "requested_at",
+        "tenant",
+        "turn",
+    )
 
-    def __init__(self, tenant: Tenant, long: bool, at: float) -> None:
+    def __init__(self, places: "Places", tenant: Tenant, long: bool) -> None:
+        self._places = places
         self.tenant = tenant
         self.long = long
-        self.requested_at = at
-        self.granted = self.reported = False
+
+    def request(self, held_bytes: int) -> None:
+        """Become a new request."""
+        self.held_bytes = held_bytes
+        self.requested_at = asyncio.get_running_loop().time()
+        self.granted = False
+        self.reported = False
         self.turn: asyncio.Future[None] | None = None
 
     async def wait(self) -> None:
         """Wait until the place is granted."""
         self.turn = asyncio.get_running_loop().create_future()
         await self.turn
+
+    def hold(self, size: int) -> None:
+        more = CONNECTION_BYTES + size - self.held_bytes
+        if more > 0:
+            self._places.take_bytes(self, more)
+
+    async def compute(self, step: Callable[[], bool], deadline: float) -> bool:
+        return await self._places.compute(self.tenant, step, deadline)
 
 
 class Places:
@@ -114,11 +187,14 @@ class Places:
         queue_durations: how long attempts waited for a place.
     """
 
-    def __init__(self, count: int, wording: Wording) -> None:
-        self.reason = wording.reason
+    def __init__(self, count: int, kind: Kind, steps: StepRunner | None = None) -> None:
+        self.reason = kind.reason
         self.queue_durations = DurationHistogram(QUEUE_BUCKETS)
-        self._wording = wording
-        self._all, self._for_long = _Pool(count), _Pool(max(1, count // 2))
+        self._kind = kind
+        self._all = _Pool(count)
+        self._for_long = _Pool(max(1, count // 2))
+        self._bytes = _Pool(MAX_HELD_BYTES)
+        self._steps = steps
         self._waiting: dict[str, dict[tuple[Tenant, bool], deque[Place]]] = {}
 
     @property
@@ -138,37 +214,77 @@ class Places:
 
     def request(self, tenant: Tenant, *, long: bool) -> Place:
         """Request a place for one attempt; unless it is `granted` at once, `wait` for it. Release it in any case."""
-        place = Place(tenant, long, asyncio.get_running_loop().time())
-        if not self._waiting and self._allows(tenant, long):
-            self._grant(place)
-        else:
-            pods = self._waiting.setdefault(tenant.namespace, {})
-            pods.setdefault((tenant, long), deque()).append(place)
-            self._grant_next()
+        place = Place(self, tenant, long)
+        place.request(self._kind.held_bytes)
+        self._grant_or_queue(place)
         return place
+
+    def request_again(self, place: Place) -> None:
+        """After `BytesQueued`: give the place back, and request one with all bytes that an attempt can need."""
+        self._give_back(place)
+        place.request(_MOST_BYTES)
+        self._grant_or_queue(place)
 
     def release(self, place: Place) -> None:
         """Give the place back, or end its request."""
         if place.granted:
-            self._all.add(place.tenant, -1)
-            if place.long:
-                self._for_long.add(place.tenant, -1)
+            self._give_back(place)
         else:
             self._unqueue(place)
         if self._waiting:
             self._grant_next()
 
-    def _allows(self, tenant: Tenant, long: bool) -> bool:
-        return self._all.allows(tenant) and not (long and not self._for_long.allows(tenant))
+    def take_bytes(self, place: Place, number: int) -> None:
+        """Let the attempt hold more bytes. Raises: BytesQueued."""
+        if not self._bytes.allows(place.tenant, number):
+            raise BytesQueued
+        self._bytes.add(place.tenant, number)
+        place.held_bytes += number
+
+    async def compute(self, tenant: Tenant, step: Callable[[], bool], deadline: float) -> bool:
+        """See `Resources.compute`; without threads, the step runs here."""
+        if self._steps is None:
+            return step()
+        return await self._steps.run(tenant, step, deadline)
+
+    def _allows(self, place: Place) -> bool:
+        return self._blocking_pool(place) is None
+
+    def _blocking_pool(self, place: Place) -> _Pool | None:
+        """Where the tenant holds too much for another place, or None."""
+        tenant = place.tenant
+        if place.long and not self._for_long.allows(tenant):
+            return self._for_long
+        if not self._all.allows(tenant):
+            return self._all
+        if place.held_bytes and not self._bytes.allows(tenant, place.held_bytes):
+            return self._bytes
+        return None
+
+    def _grant_or_queue(self, place: Place) -> None:
+        if not self._waiting and self._allows(place):
+            self._grant(place)
+            return
+        pods = self._waiting.setdefault(place.tenant.namespace, {})
+        pods.setdefault((place.tenant, place.long), deque()).append(place)
+        self._grant_next()
 
     def _grant(self, place: Place) -> None:
         place.granted = True
-        self._all.add(place.tenant, 1)
-        if place.long:
-            self._for_long.add(place.tenant, 1)
+        self._count(place, 1, place.held_bytes)
         self.queue_durations.observe(asyncio.get_running_loop().time() - place.requested_at)
         if place.turn is not None and not place.turn.done():
             place.turn.set_result(None)
+
+    def _give_back(self, place: Place) -> None:
+        self._count(place, -1, -place.held_bytes)
+
+    def _count(self, place: Place, number: int, held_bytes: int) -> None:
+        self._all.add(place.tenant, number)
+        if place.long:
+            self._for_long.add(place.tenant, number)
+        if held_bytes:
+            self._bytes.add(place.tenant, held_bytes)
 
     def _unqueue(self, place: Place) -> None:
         """Remove a waiting attempt; its pod and namespace move to the end of their queues if they have more."""
@@ -190,21 +306,24 @@ class Places:
         for namespace in sorted(self._waiting, key=lambda name: held[name]):
             pods = self._waiting[namespace]
             for tenant, long in sorted(pods, key=lambda pod: held[pod[0]]):
-                if self._allows(tenant, long):
-                    return pods[tenant, long][0]
+                oldest = pods[tenant, long][0]
+                if self._allows(oldest):
+                    return oldest
         return None
 
     def describe(self, place: Place) -> str:
         """Why the attempt waits and what to do; mentions no namespace but its own."""
-        tenant, words = place.tenant, self._wording
-        attempts, pool = f"{words.attempt}s", self._all
-        if place.long and not self._for_long.allows(tenant):
-            attempts, pool = f"{attempts} with timeoutSeconds over {LONG_SECONDS:g}", self._for_long
-        pod, namespace, all_ = (
-            pool.held[tenant],
-            pool.held[tenant.namespace],
-            pool.count - pool.free,
-        )
+        tenant = place.tenant
+        words = self._kind
+        attempts = f"{words.attempt}s"
+        pool = self._blocking_pool(place) or self._all
+        if pool is self._for_long:
+            attempts += f" with timeoutSeconds over {LONG_SECONDS:g}"
+        elif pool is self._bytes:
+            words = _BYTES
+        pod = pool.held[tenant]
+        namespace = pool.held[tenant.namespace]
+        all_ = pool.count - pool.free
         if 2 * namespace < all_:
             whose, held, advice = "other pods", all_ - namespace, words.node_advice
         elif 2 * pod < namespace:
@@ -212,6 +331,6 @@ class Places:
         else:
             whose, held, advice = "this pod", pod, words.advice
         return (
-            f"{words.reason}: no place to run the {words.attempt}; {attempts} of {whose} hold {held} of the "
-            f"{pool.count} places that this node has for them, and the rest is kept for other pods; {advice}"
+            f"{words.reason}: no {words.lacking} to run the {words.attempt}; {attempts} of {whose} hold {held} of the "
+            f"{pool.count} {words.unit} that this node has for them, and the rest is kept for other pods; {advice}"
         )

@@ -29,7 +29,14 @@ from kruise_probe.daemon.desired import (
 from kruise_probe.daemon.metrics import ProbeSeries
 from kruise_probe.daemon.places import LONG_SECONDS, Place, Places, Tenant
 from kruise_probe.daemon.probers.exec import stuck_message
-from kruise_probe.daemon.probers.prober import CouldNotProbe, Prober, ProbeResult, Reason, Target
+from kruise_probe.daemon.probers.prober import (
+    BytesQueued,
+    CouldNotProbe,
+    Prober,
+    ProbeResult,
+    Reason,
+    Target,
+)
 from kruise_probe.daemon.reporter import Reporter
 from kruise_probe.daemon.schedule import StartTime, Ticker
 from kruise_probe.daemon.state import StatePublisher
@@ -219,7 +226,14 @@ class Worker:
             if not place.granted:
                 await place.wait()
             began = self._loop.time()
-            result = await prober.run(target)
+            try:
+                result = await prober.run(target, place)
+            except BytesQueued:
+                places.request_again(place)
+                if not place.granted:
+                    await place.wait()
+                began = self._loop.time()
+                result = await prober.run(target, place)
             if self._counts(prober, target):
                 self._record_result(result, began)
         except Exception as error:  # noqa: BLE001 - one bad probe never stops another

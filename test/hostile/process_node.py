@@ -46,14 +46,20 @@ class ProcessNode:
         self, name: str, probe: Json | None = None, *, script: Script | None = None
     ) -> None:
         """Starts a pod of that name, and adds its probe to what `write_spec` writes next; `script` is its command."""
-        self.runtime.start(f"uid-{name}", ip=ADDRESS)
         if script:
             self.runtime.on_exec("check", name, script=script)
         how: Json = {"exec": {"command": ["check", name]}} if script else {}
-        how = {**how, "periodSeconds": 1, **(probe or {})}
-        entry = {"name": "marker#probe", "containerName": "main", "probe": how}
+        self.add_pod(name, [{**how, "periodSeconds": 1, **(probe or {})}])
+
+    def add_pod(self, name: str, probes: list[Json], *, namespace: str = "default") -> None:
+        """Starts a pod, and adds its probes to what `write_spec` writes next."""
         uid = f"uid-{name}"
-        self._entries[name] = spec_entry(name, uid, [entry], namespace="default", ip=ADDRESS)
+        self.runtime.start(uid, ip=ADDRESS)
+        entries = [
+            {"name": f"marker#probe{number or ''}", "containerName": "main", "probe": probe}
+            for number, probe in enumerate(probes)
+        ]
+        self._entries[name] = spec_entry(name, uid, entries, namespace=namespace, ip=ADDRESS)
 
     async def write_spec(self) -> None:
         """Writes all probes to the NodePodProbe."""

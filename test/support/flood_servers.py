@@ -91,3 +91,17 @@ HTTP_FLOODS: dict[str, tuple[bytes, bytes]] = {
     "informational-responses": (b"", b"HTTP/1.1 100 \r\n\r\n"),
     "chunk-extensions": (_CHUNKED, b"1;" + b"e" * 4000 + b"\r\nx\r\n"),
 }
+
+
+def tls_certificates(*certificates: bytes, declared: int = 0) -> bytes:
+    """The begin of a TLS 1.2 handshake with this chain; `declared` is the length of the chain if more would follow."""
+
+    def vector(data: bytes, size: int = 0) -> bytes:
+        return (size or len(data)).to_bytes(3) + data
+
+    renegotiation_info = bytes.fromhex("0005ff01000100")
+    hello = b"\3\3" + bytes(32) + b"\0\xc0\x2b\0" + renegotiation_info
+    chain = vector(b"".join(map(vector, certificates)), declared)
+    messages = b"\2" + vector(hello) + b"\x0b" + vector(chain, declared + 3 if declared else 0)
+    records = [messages[at : at + 16384] for at in range(0, len(messages), 16384)]
+    return b"".join(b"\x16\3\3" + len(record).to_bytes(2) + record for record in records)

@@ -34,8 +34,10 @@ from kruise_probe.daemon.cri.runtime import ContainerState
 from kruise_probe.daemon.desired import NodeAddresses
 from kruise_probe.daemon.places import EXECS, SOCKETS, Place, Places
 from kruise_probe.daemon.probers.prober import (
+    UNLIMITED,
     Prober,
     ProbeResult,
+    Resources,
     Target,
     failure,
     success,
@@ -220,7 +222,7 @@ class FakeProber(Prober):
         self._probe = probe
         self._probers = probers
 
-    async def run(self, target: Target) -> ProbeResult:
+    async def run(self, target: Target, resources: Resources = UNLIMITED) -> ProbeResult:
         probers = self._probers
         if probers.on_probe is not None:
             probers.on_probe()

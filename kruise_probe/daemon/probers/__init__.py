@@ -16,6 +16,7 @@ from kruise_probe.api.meta import HostPort
 from kruise_probe.api.v1alpha1 import ContainerProbe
 from kruise_probe.daemon.probers.dialing import (
     Connection,
+    Intake,
     OpenSocket,
     ProbeConnectionFailed,
     new_socket,
@@ -23,8 +24,10 @@ from kruise_probe.daemon.probers.dialing import (
 from kruise_probe.daemon.probers.exec import Commands, ExecProber
 from kruise_probe.daemon.probers.http import HttpProber
 from kruise_probe.daemon.probers.prober import (
+    UNLIMITED,
     Prober,
     ProbeResult,
+    Resources,
     Target,
     address_of,
     failure,
@@ -44,7 +47,7 @@ class RefusedProber(Prober):
     def __init__(self, message: str) -> None:
         self._result = failure(normalise_message(message))
 
-    async def run(self, target: Target) -> ProbeResult:
+    async def run(self, target: Target, resources: Resources = UNLIMITED) -> ProbeResult:
         return self._result
 
 
@@ -70,7 +73,7 @@ class TcpProber(Prober):
         finally:
             connection.close()
 
-    async def run(self, target: Target) -> ProbeResult:
+    async def run(self, target: Target, resources: Resources = UNLIMITED) -> ProbeResult:
         address = address_of(target, self._port)
         connection = self._connection(address)
         try:
@@ -85,7 +88,7 @@ class TcpProber(Prober):
 
     def _connection(self, address: HostPort) -> Connection:
         deadline = asyncio.get_running_loop().time() + self._timeout_seconds
-        return Connection(self._open_socket(address), address, deadline)
+        return Connection(self._open_socket(address), address, deadline, Intake())
 
 
 def prober_for(

@@ -1,12 +1,9 @@
-"""The connections of all probes, TCP and TLS: one socket, few system calls, no TIME_WAIT.
+"""The connections of all probes: one socket, few system calls, no TIME_WAIT. For TLS see `tls`.
 
 Probes go to addresses on this machine, where the handshake ends before `connect` returns. So each step is tried without
 waiting first. This takes half the CPU of asyncio streams.
 
-Certificates are not verified, as in kubelet.
-
-Source: kubelet pkg/probe/dialer_others.go, pkg/probe/http/http.go (InsecureSkipVerify); Go net.Dialer for
-self-connections and for the text of a refused connection.
+Source: kubelet pkg/probe/dialer_others.go; Go net.Dialer for self-connections and for the text of a refused connection.
 Differs: kubelet sets SO_LINGER to 1 s, which does not shorten TIME_WAIT on current kernels and makes close() block.
 Here close() sends a FIN, and the server reads a plain end of file. TCP_LINGER2 makes our kernel answer the server's ACK
 with a reset, so both kernels forget the connection. A FIN and a reset in two calls would leave a gap: a FIN from a fast
@@ -18,17 +15,20 @@ import contextlib
 import errno
 import os
 import socket
-import ssl
 import struct
 from collections.abc import Callable
-from functools import cache, lru_cache
-from typing import Any, Final
+from functools import lru_cache
+from typing import Final
 
 from kruise_probe.api.meta import HostPort
-from kruise_probe.daemon.probers.prober import CouldNotProbe, Reason
+from kruise_probe.daemon.probers.prober import (
+    MAX_ATTEMPT_BYTES,
+    UNLIMITED,
+    CouldNotProbe,
+    Reason,
+    Resources,
+)
 
-MAX_ATTEMPT_BYTES: Final = 256 * 1024
-"""How much one attempt reads over all of its connections, with TLS handshakes. Health checks use less than a tenth of it."""
 READ_BYTES: Final = 4 * 1024
 """Limit of one read. Parsing that much takes 5 ms at worst."""
 
@@ -71,21 +71,43 @@ def connect_error(address: HostPort, code: int) -> Exception:
     return connection_error("connect", address, OSError(code, ""))
 
 
-class Connection:
-    """One TCP connection. What waits raises TimeoutError at `deadline`. `close` never blocks; the owner must call it.
+class Intake:
+    """What one attempt receives and holds, over all of its connections.
+
+    Args:
+        library_bytes: what the library of the protocol holds.
 
     Attributes:
-        bytes_left: how many bytes it may still read.
+        received: in bytes.
+        tls_bytes: what OpenSSL holds.
     """
 
+    def __init__(self, resources: Resources = UNLIMITED, *, library_bytes: int = 0) -> None:
+        self.resources = resources
+        self.received = 0
+        self.tls_bytes = 0
+        self._library_bytes = library_bytes
+
+    def make_room(self) -> None:
+        """Count what is held, with a copy of what was received; called before each read. Raises: BytesQueued."""
+        self.resources.hold(2 * self.received + self.tls_bytes + self._library_bytes)
+
+    def add(self, size: int) -> None:
+        """Raises: ProbeConnectionFailed, if the attempt has received too much."""
+        self.received += size
+        if self.received > MAX_ATTEMPT_BYTES:
+            raise ProbeConnectionFailed(
+                f"the server sent more than {MAX_ATTEMPT_BYTES} bytes; probe an endpoint with a smaller response"
+            )
+
+
+class Connection:
+    """One TCP connection. What waits raises TimeoutError at `deadline`. `close` never blocks; the owner must call it."""
+
     def __init__(
-        self,
-        tcp: socket.socket,
-        address: HostPort,
-        deadline: float,
-        max_bytes: int = MAX_ATTEMPT_BYTES,
+        self, tcp: socket.socket, address: HostPort, deadline: float, intake: Intake
     ) -> None:
-        self.bytes_left = max_bytes
+        self._intake = intake
         self._deadline = deadline
         self._socket = tcp
         self._address = address
@@ -148,6 +170,7 @@ class Connection:
         Raises:
             ProbeConnectionFailed: reset by the peer, or the peer sent too many bytes.
             CouldNotProbe: the node has no resources left.
+            BytesQueued: the attempt holds as much as it may now.
         """
         if self._has_read:
             async with asyncio.timeout_at(self._deadline), _turns(self._loop):
@@ -155,13 +178,10 @@ class Connection:
         else:
             await asyncio.sleep(2 * _RESPONSE_SECONDS - self._loop.time() % _RESPONSE_SECONDS)
         self._has_read = True
+        self._intake.make_room()
         while (data := self._receive_nowait()) is None:
             await self._readable()
-        self.bytes_left -= len(data)
-        if self.bytes_left < 0:
-            raise ProbeConnectionFailed(
-                f"the server sent more than {MAX_ATTEMPT_BYTES} bytes; probe an endpoint with a smaller response"
-            )
+        self._intake.add(len(data))
         return data
 
     def _receive_nowait(self) -> bytes | None:
@@ -200,73 +220,6 @@ class Connection:
             timer.cancel()
 
 
-class TlsConnection(Connection):
-    """TLS over a TCP connection. OpenSSL gets only bytes that were read within the limit.
-
-    With its own socket, one call of OpenSSL would continue as long as a peer sends session tickets or key updates.
-    No server name is sent, because the destination is an IP.
-    """
-
-    def __init__(
-        self,
-        tcp: socket.socket,
-        address: HostPort,
-        deadline: float,
-        context: ssl.SSLContext,
-        max_bytes: int,
-    ) -> None:
-        super().__init__(tcp, address, deadline, max_bytes)
-        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-        self._tls = context.wrap_bio(self._incoming, self._outgoing)
-
-    async def connect(self) -> None:
-        """Connect and do the TLS handshake. Raises: ProbeConnectionFailed, CouldNotProbe."""
-        await super().connect()
-        if await self._until_done(self._tls.do_handshake) == b"":
-            raise ProbeConnectionFailed(
-                "tls: the server closed the connection during the handshake"
-            )
-
-    @property
-    def protocol(self) -> str | None:
-        """The protocol that ALPN selected."""
-        return self._tls.selected_alpn_protocol()
-
-    async def send(self, data: bytes) -> None:
-        _ = await self._until_done(self._tls.write, data)
-
-    async def receive(self) -> bytes:
-        received: bytes = await self._until_done(self._tls.read, READ_BYTES)
-        return received
-
-    def close(self) -> None:
-        with contextlib.suppress(OSError):  # an SSLError is one too
-            self._tls.unwrap()
-        with contextlib.suppress(OSError):
-            _ = self._socket.send(self._outgoing.read())
-        super().close()
-
-    async def _until_done(self, step: Callable[..., Any], *arguments: Any) -> Any:
-        """Repeat `step` until it needs no more input; send its output. Empty bytes: the server closed the connection."""
-        while True:
-            try:
-                done = step(*arguments)
-            except ssl.SSLWantReadError:
-                await super().send(self._outgoing.read())
-            except ssl.SSLEOFError:
-                return b""
-            except ssl.SSLError as error:
-                reason = (error.reason or str(error)).replace("_", " ").lower()
-                raise ProbeConnectionFailed(f"tls: {reason}") from error
-            else:
-                await super().send(self._outgoing.read())
-                return done
-            if data := await super().receive():
-                _ = self._incoming.write(data)
-            else:
-                self._incoming.write_eof()
-
-
 OpenSocket = Callable[[HostPort], socket.socket]
 """Returns a socket that does not block and is to be connected to the address, see `new_socket`."""
 
@@ -293,33 +246,3 @@ def _end(future: asyncio.Future[None], error: TimeoutError | None = None) -> Non
             future.set_exception(error)
         else:
             future.set_result(None)
-
-
-def new_connection(
-    tcp: socket.socket,
-    address: HostPort,
-    deadline: float,
-    *,
-    alpn: str | None,
-    max_bytes: int = MAX_ATTEMPT_BYTES,
-) -> Connection:
-    """A connection that is not yet connected; with `alpn`, it uses TLS and offers this protocol."""
-    if alpn is None:
-        return Connection(tcp, address, deadline, max_bytes)
-    return TlsConnection(tcp, address, deadline, unverified_tls(alpn), max_bytes)
-
-
-@cache
-def unverified_tls(*protocols: str) -> ssl.SSLContext:
-    """A cached context: TLS 1.2 or newer, any certificate, any key that OpenSSL can read; ALPN offers `protocols`.
-
-    As in Go, without renegotiation and finite-field Diffie-Hellman. A server could choose a group so large that one
-    handshake takes a second.
-    """
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE
-    context.set_ciphers("DEFAULT:!kDHE:@SECLEVEL=0")
-    context.options |= ssl.OP_NO_RENEGOTIATION
-    context.set_alpn_protocols(list(protocols))
-    return context

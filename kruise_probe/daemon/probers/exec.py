@@ -22,10 +22,12 @@ from kruise_probe.daemon.cri.runtime import (
     RuntimeUnavailable,
 )
 from kruise_probe.daemon.probers.prober import (
+    UNLIMITED,
     CouldNotProbe,
     Prober,
     ProbeResult,
     Reason,
+    Resources,
     Target,
     failure,
 )
@@ -56,7 +58,7 @@ class ExecProber(Prober):
         self._timeout_seconds = timeout_seconds
         self._commands = commands
 
-    async def run(self, target: Target) -> ProbeResult:
+    async def run(self, target: Target, resources: Resources = UNLIMITED) -> ProbeResult:
         try:
             result = await self._commands.exec_sync(
                 target.container_id, self._command, timeout_seconds=self._timeout_seconds

@@ -26,20 +26,22 @@ from kruise_probe.api.messages import duration, normalise_message
 from kruise_probe.daemon.probers._pb.health_pb2 import HealthCheckRequest, HealthCheckResponse
 from kruise_probe.daemon.probers.dialing import (
     Connection,
+    Intake,
     OpenSocket,
     ProbeConnectionFailed,
-    TlsConnection,
-    new_connection,
     new_socket,
 )
 from kruise_probe.daemon.probers.prober import (
+    UNLIMITED,
     Prober,
     ProbeResult,
+    Resources,
     Target,
     address_of,
     failure,
     success,
 )
+from kruise_probe.daemon.probers.tls import TlsConnection, new_connection
 
 TLS_MODE: Final = "TLS"
 
@@ -56,6 +58,9 @@ CODES: Final = (
 
 MAX_FRAMES: Final = 100
 """Limit of one connection. A response takes about ten frames; the rest is for pings of a slow server."""
+
+_HTTP2_BYTES: Final = 16 * 1024
+"""What h2 holds for a connection."""
 
 _MESSAGE_PREFIX_BYTES: Final = 5
 _FRAME_HEAD_BYTES: Final = 9
@@ -146,6 +151,8 @@ class HealthCall:
                 self._end(
                     "ResourceExhausted", f"the server sent more than {MAX_FRAMES} HTTP/2 frames"
                 )
+            elif size - _FRAME_HEAD_BYTES > self._http2.max_inbound_frame_size:
+                self._end("Unavailable", "error reading from server: http2: frame too large")
             elif len(self._incomplete) < size:
                 self._frames -= 1
                 return
@@ -231,10 +238,12 @@ class GrpcProber(Prober):
         self._timeout_seconds = timeout_seconds
         self._user_agent = user_agent
 
-    async def run(self, target: Target) -> ProbeResult:
+    async def run(self, target: Target, resources: Resources = UNLIMITED) -> ProbeResult:
         address = address_of(target, self._action.port)
         where, within = f'"{address}"', f"within {duration(self._timeout_seconds)}"
         over_tls = self._action.mode == TLS_MODE
+        intake = Intake(resources, library_bytes=_HTTP2_BYTES)
+        intake.make_room()
         call = HealthCall(
             service=self._action.service or "",
             authority=str(address),
@@ -244,7 +253,8 @@ class GrpcProber(Prober):
         )
         deadline = asyncio.get_running_loop().time() + self._timeout_seconds
         tcp = self._open_socket(address)
-        connection = new_connection(tcp, address, deadline, alpn="h2" if over_tls else None)
+        alpn = "h2" if over_tls else None
+        connection = new_connection(tcp, address, deadline, intake, alpn=alpn)
         try:
             result = await _exchange(call, connection)
         except TimeoutError:

@@ -14,11 +14,10 @@ from typing import Final
 from kruise_probe.api.core import HTTPGetAction
 from kruise_probe.api.messages import normalise_message
 from kruise_probe.daemon.probers.dialing import (
-    MAX_ATTEMPT_BYTES,
     Connection,
+    Intake,
     OpenSocket,
     ProbeConnectionFailed,
-    new_connection,
     new_socket,
 )
 from kruise_probe.daemon.probers.http_messages import (
@@ -30,13 +29,16 @@ from kruise_probe.daemon.probers.http_messages import (
     url_of_redirect,
 )
 from kruise_probe.daemon.probers.prober import (
+    UNLIMITED,
     Prober,
     ProbeResult,
+    Resources,
     Target,
     address_of,
     failure,
     success,
 )
+from kruise_probe.daemon.probers.tls import new_connection
 
 MAX_REQUESTS: Final = 10
 """Limit of one attempt: the first request and nine redirects."""
@@ -65,10 +67,10 @@ class HttpProber(Prober):
         self._headers = Headers(action.http_headers or (), user_agent=user_agent)
         self._prepared: tuple[str, Url, bytes] | None = None
 
-    async def run(self, target: Target) -> ProbeResult:
+    async def run(self, target: Target, resources: Resources = UNLIMITED) -> ProbeResult:
         url, request = self._prepare(target)
         deadline = asyncio.get_running_loop().time() + self._timeout_seconds
-        attempt = _Attempt(url, self._headers, self._open_socket, deadline)
+        attempt = _Attempt(url, self._headers, self._open_socket, deadline, resources)
         if self._headers.problem:
             return attempt.failed(self._headers.problem)
         try:
@@ -91,13 +93,18 @@ class _Attempt:
     """The requests of one attempt. `url` and `response` are those of the newest request."""
 
     def __init__(
-        self, url: Url, headers: Headers, open_socket: OpenSocket, deadline: float
+        self,
+        url: Url,
+        headers: Headers,
+        open_socket: OpenSocket,
+        deadline: float,
+        resources: Resources,
     ) -> None:
         self._url = url
         self._headers = headers
         self._open_socket = open_socket
         self._deadline = deadline
-        self._bytes_left = MAX_ATTEMPT_BYTES
+        self._intake = Intake(resources)
         self._response = ResponseReader()
 
     async def run(self, request: bytes) -> ProbeResult:
@@ -121,7 +128,6 @@ class _Attempt:
             while not self._is_decided():
                 self._response.feed(await connection.receive())
         finally:
-            self._bytes_left = connection.bytes_left
             connection.close()
 
     def _connection(self) -> Connection:
@@ -130,7 +136,7 @@ class _Attempt:
             raise _RedirectFailed(f'unsupported protocol scheme "{scheme}"')
         alpn = "http/1.1" if scheme == "https" else None
         tcp = self._open_socket(address)
-        return new_connection(tcp, address, self._deadline, alpn=alpn, max_bytes=self._bytes_left)
+        return new_connection(tcp, address, self._deadline, self._intake, alpn=alpn)
 
     def _is_decided(self) -> bool:
         response = self._response

@@ -5,15 +5,21 @@ Differs: a timeout is a failure in every phase; kubelet drops the result when th
 The manager resolves port names before it writes the NodePodProbe; a remaining name is an error.
 """
 
+from collections.abc import Callable
 from enum import StrEnum
 from functools import lru_cache
 from ipaddress import ip_address
-from typing import Protocol
+from typing import Final, Protocol
 
 import msgspec
 
 from kruise_probe.api.core import MAX_PORT
 from kruise_probe.api.meta import HostPort
+
+MAX_ATTEMPT_BYTES: Final = 256 * 1024
+"""How much one attempt reads over all of its connections, with TLS handshakes. Health checks use less than a tenth of it."""
+MAX_LIBRARY_BYTES: Final = 64 * 1024
+"""How much TLS and HTTP/2 hold for one attempt before anything has been received."""
 
 _MAX_PORT_DIGITS = 15
 """A longer text is no number: `int` refuses thousands of digits."""
@@ -77,6 +83,39 @@ class CouldNotProbe(Exception):
         self.reason = reason
 
 
+class BytesQueued(Exception):
+    """The attempt needs more bytes than its pod may hold now. It must end, and run again when it gets them."""
+
+
+class Resources(Protocol):
+    """What one attempt may use of the node; `places.Place` shares it with other attempts."""
+
+    def hold(self, size: int) -> None:
+        """Count that the attempt holds `size` bytes beside those of every attempt. Raises: BytesQueued."""
+        ...
+
+    async def compute(self, step: Callable[[], bool], deadline: float) -> bool:
+        """Run a step that may need much CPU, and return its result.
+
+        Raises:
+            TimeoutError: at `deadline`; the step still runs in its thread.
+            CouldNotProbe: no thread was free until `deadline`.
+        """
+        ...
+
+
+class _Unlimited(Resources):
+    def hold(self, size: int) -> None:
+        pass
+
+    async def compute(self, step: Callable[[], bool], deadline: float) -> bool:
+        return step()
+
+
+UNLIMITED: Final = _Unlimited()
+"""Resources of an attempt that is the only one of its process."""
+
+
 class Prober(Protocol):
     """Runs the attempts of one probe, one at a time. Enforces the probe's timeout."""
 
@@ -88,11 +127,12 @@ class Prober(Protocol):
         """
         return None
 
-    async def run(self, target: Target) -> ProbeResult:
+    async def run(self, target: Target, resources: Resources = UNLIMITED) -> ProbeResult:
         """Run one attempt. It ends within the probe's timeout (exec: plus 1 s).
 
         Raises:
             CouldNotProbe: the attempt has no result.
+            BytesQueued: see there.
         """
         ...
 

@@ -7,7 +7,18 @@ from prometheus_client import CollectorRegistry
 from support.cases import cases
 
 from kruise_probe.daemon.metrics import PlacesCollector
-from kruise_probe.daemon.places import EXECS, LONG_SECONDS, SOCKETS, Place, Places, Tenant
+from kruise_probe.daemon.places import (
+    EXECS,
+    LONG_SECONDS,
+    MAX_HELD_BYTES,
+    SOCKETS,
+    Place,
+    Places,
+    Tenant,
+)
+from kruise_probe.daemon.probers.prober import MAX_ATTEMPT_BYTES, MAX_LIBRARY_BYTES, BytesQueued
+
+MINE = Tenant("ns", "uid")
 
 
 def hang(places: Places, tenant: Tenant, count: int, *, long: bool = False) -> list[Place]:
@@ -21,7 +32,7 @@ def held(places: list[Place]) -> int:
 
 SHARES = {
     "one": (1, 2, 4),
-    "one-pod": (1, 1, 7),
+    "one-pod": (1, 1, 8),
     "three": (3, 2, 4),
     "six": (6, 2, 3),
     "fifteen": (15, 2, 1),
@@ -48,15 +59,22 @@ async def test_tenants_leave_places_to_others_who_get_one_at_once(
 @pytest.mark.parametrize("count", [1, 2, 3])
 async def test_few_places_are_all_used_by_one_namespace(count: int) -> None:
     places = Places(count, EXECS)
-    for pod in range(2):
+    for pod in range(3):
         hang(places, Tenant("ns", f"uid-{pod}"), count)
     assert places.in_flight == count
+
+
+@cases("count most", one=(1, 1), two=(2, 1), three=(3, 1), four=(4, 2), sixteen=(16, 8))
+async def test_pod_has_at_most_half_of_the_places_rounded_down(count: int, most: int) -> None:
+    places = Places(count, EXECS)
+    hang(places, MINE, count)
+    assert places.in_flight == most
 
 
 async def test_long_attempts_share_half_of_the_places() -> None:
     places = Places(16, EXECS)
     long = [hang(places, Tenant("bad", f"uid-{pod}"), 20, long=True) for pod in range(3)]
-    assert [held(each) for each in long] == [5, 1, 0]
+    assert [held(each) for each in long] == [4, 2, 0]
     assert held(hang(places, Tenant("other", "uid"), 1, long=True)) == 1
     assert held(hang(places, Tenant("bad", "uid-2"), 5)) == 5, "short ones overtake"
 
@@ -91,14 +109,11 @@ async def test_cancelled_attempt_gives_its_place_to_the_next(granted: bool) -> N
     assert (places.in_flight, last.granted) == (1, True)
 
 
-MINE = Tenant("ns", "uid")
-
-
 HOLDERS = {
-    "own-long": ([MINE], True, f"attempts with timeoutSeconds over {LONG_SECONDS:g} of this pod hold 2 of the 2 places"),
-    "own": ([MINE], False, "attempts of this pod hold 3 of the 4 places"),
+    "own-long": ([MINE], True, f"attempts with timeoutSeconds over {LONG_SECONDS:g} of this pod hold 1 of the 2 places"),
+    "own": ([MINE], False, "attempts of this pod hold 2 of the 4 places"),
     "namespace": ([Tenant("ns", "x"), MINE], False, "attempts of namespace ns hold 3 of the 4 places"),
-    "others": ([Tenant("x", "x"), Tenant("y", "y")], False, "attempts of other pods hold 4 of the 4 places"),
+    "others": ([Tenant(each, "x") for each in "xyz"], False, "attempts of other pods hold 4 of the 4 places"),
 }  # fmt: skip
 
 
@@ -108,7 +123,7 @@ async def test_message_names_the_holders_and_no_other_namespace(
 ) -> None:
     places = Places(4, SOCKETS)
     for tenant in hostile:
-        hang(places, tenant, 4 // len(hostile) if tenant == MINE else 4, long=long)
+        hang(places, tenant, 4, long=long)
     (mine,) = hang(places, MINE, 1, long=long)
     assert not mine.granted
     assert places.describe(mine).startswith(f"AttemptQueued: no place to run the attempt; {text}")
@@ -116,7 +131,7 @@ async def test_message_names_the_holders_and_no_other_namespace(
 
 
 async def test_the_places_of_commands_and_of_sockets_are_exported() -> None:
-    execs, registry = Places(3, EXECS), CollectorRegistry()
+    execs, registry = Places(4, EXECS), CollectorRegistry()
     registry.register(PlacesCollector(execs=execs, sockets=Places(8, SOCKETS)))
     hang(execs, Tenant("ns", "uid"), 2)
     for places, count in (("exec", 2), ("socket", 0)):
@@ -124,3 +139,53 @@ async def test_the_places_of_commands_and_of_sockets_are_exported() -> None:
         assert registry.get_sample_value(f"{name}_in_flight") == count
         assert registry.get_sample_value(f"{name}_queued_probes") == 0
         assert registry.get_sample_value(f"{name}_queue_seconds_count") == count
+
+
+# The bytes that attempts hold.
+
+
+def fill(places: Places, tenant: Tenant, count: int) -> list[Place]:
+    """Attempts that hold 4 KiB more each in turn, until none of them may hold more."""
+    running = hang(places, tenant, count)
+    growing = [place for place in running if place.granted]
+    size = 0
+    while growing:
+        size += 4096
+        for place in tuple(growing):
+            try:
+                place.hold(size)
+            except BytesQueued:
+                growing.remove(place)
+    return running
+
+
+async def test_pods_hold_half_of_the_bytes_and_leave_some_to_other_namespaces() -> None:
+    places = Places(4096, SOCKETS)
+    (one, *_) = fill(places, MINE, 100), fill(places, Tenant("ns", "second"), 100)
+    assert (
+        MAX_HELD_BYTES // 2 - 4096 < sum(place.held_bytes for place in one) <= MAX_HELD_BYTES // 2
+    )
+    for number in range(5):
+        fill(places, Tenant(f"bad-{number}", "uid"), 100)
+    (quiet,) = hang(places, Tenant("quiet", "uid"), 1)
+    assert quiet.granted
+    quiet.hold(16 * 1024)
+
+
+async def test_attempt_over_its_bytes_gives_them_back_and_waits_for_all_that_it_can_need() -> None:
+    places = Places(4096, SOCKETS)
+    running = fill(places, MINE, 100)
+    over = running.pop()
+    places.request_again(over)
+    assert not over.granted
+    while not over.granted:
+        places.release(running.pop())
+    over.hold(MAX_LIBRARY_BYTES + 2 * MAX_ATTEMPT_BYTES)
+    assert len(running) > 50
+
+
+async def test_message_of_an_attempt_that_waits_for_bytes_says_who_holds_them() -> None:
+    places = Places(4096, SOCKETS)
+    waiting = fill(places, MINE, 2000)[-1]
+    text = "AttemptQueued: no memory to run the attempt; attempts of this pod hold 8388608 of the 16777216 bytes"
+    assert places.describe(waiting).startswith(text)

@@ -7,21 +7,25 @@ import asyncio
 import itertools
 import os
 import ssl
+import time
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support.cases import cases
-from support.flood_servers import flooding
+from support.flood_servers import SETTINGS, flooding, frame, tls_certificates
 from support.scripted_server import answering, self_signed, serving
 
 from kruise_probe.api.core import GRPCAction, HTTPGetAction
+from kruise_probe.daemon.places import SOCKETS, Places, Tenant
 from kruise_probe.daemon.probers.grpc import GrpcProber
 from kruise_probe.daemon.probers.http import HttpProber
 from kruise_probe.daemon.probers.prober import ProbeResult, Target
+from kruise_probe.daemon.threads import Threads
 
 TIMEOUT_SECONDS = 5.0
+TEST_DATA = Path(__file__).parents[3] / "data"
 LOCAL = Target("127.0.0.1", "")
 pytestmark = [pytest.mark.sockets, pytest.mark.timeout(120)]
 
@@ -69,6 +73,42 @@ async def test_e1_finite_field_diffie_hellman_is_not_offered(tmp_path: Path) -> 
     assert result.message.endswith("handshake failure")
 
 
+SLOW_KEY = (TEST_DATA / "slow-public-key.der").read_bytes()
+"""Its point is compressed, over a prime for which square roots are slow: OpenSSL needs 0.2 s to decode this certificate."""
+
+
+async def test_certificates_that_openssl_decodes_slowly_do_not_hold_up_the_loop() -> None:
+    places = Places(8, SOCKETS, Threads())
+    place = places.request(Tenant("ns", "uid"), long=False)
+    with flooding(tls_certificates(SLOW_KEY, SLOW_KEY), b"") as port:
+        prober = HttpProber(
+            HTTPGetAction(port=port, path="/", scheme="HTTPS"), timeout_seconds=20.0, user_agent="x"
+        )
+        thread_began = time.thread_time()
+        process_began = time.process_time()
+        result = await prober.run(LOCAL, place)
+        in_thread = time.thread_time() - thread_began
+        in_process = time.process_time() - process_began
+
+    assert result.message.endswith("closed the connection during the handshake")
+    assert in_process > 0.1
+    assert in_thread < 0.05
+
+
+async def test_tls_handshake_has_at_most_32_kib() -> None:
+    with flooding(tls_certificates(bytes(33_000)), b"") as port:
+        result = await http(port, "HTTPS")
+
+    assert "the server's handshake has more than 32768 bytes" in result.message
+
+
+async def test_http2_frame_is_refused_by_its_declared_length() -> None:
+    with flooding(SETTINGS + frame(0, 0, 1, bytes(16_385))[:9], b"") as port:
+        result = await grpc(port)
+
+    assert result.message.endswith("http2: frame too large")
+
+
 DRIPS = {
     "https": (http, "HTTPS", b"\x16\x03\x03\x40\x00"),
     "grpc": (grpc, None, b"\x00\x40\x00\x04\x00"),
@@ -86,11 +126,11 @@ async def test_e2_slow_responses_end_with_the_timeout(
             await writer.drain()
             await asyncio.sleep(0.02)
 
-    time = asyncio.get_running_loop().time
+    now = asyncio.get_running_loop().time
     async with serving(lambda _: drip) as server:
-        began = time()
+        began = now()
         result = await probe(server.port, how, timeout_seconds=0.3)
-        took = time() - began
+        took = now() - began
 
     assert result.timed_out
     assert took < TIMEOUT_SECONDS

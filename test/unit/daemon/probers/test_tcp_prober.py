@@ -19,6 +19,7 @@ from kruise_probe.api.meta import HostPort
 from kruise_probe.daemon.probers import TcpProber
 from kruise_probe.daemon.probers.dialing import (
     Connection,
+    Intake,
     OpenSocket,
     ProbeConnectionFailed,
     new_socket,
@@ -35,7 +36,7 @@ def deadline() -> float:
 
 async def connected(port: int) -> Connection:
     address = HostPort("127.0.0.1", port)
-    connection = Connection(new_socket(address), address, deadline())
+    connection = Connection(new_socket(address), address, deadline(), Intake())
     await connection.connect()
     return connection
 
@@ -96,7 +97,7 @@ async def test_a_connection_to_itself_is_refused(host: str) -> None:
     with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as own:
         own.setblocking(False)
         own.bind((host, 0))
-        connection = Connection(own, HostPort(*own.getsockname()[:2]), deadline())
+        connection = Connection(own, HostPort(*own.getsockname()[:2]), deadline(), Intake())
 
         with pytest.raises(ProbeConnectionFailed, match="connection refused"):
             await connection.connect()
@@ -222,7 +223,7 @@ async def test_the_same_port_on_both_sides_is_no_connection_to_itself() -> None:
         with socket.socket() as own:
             own.setblocking(False)
             own.bind(("127.0.0.8", server.port))  # no other process uses this address
-            connection = Connection(own, HostPort("127.0.0.9", server.port), deadline())
+            connection = Connection(own, HostPort("127.0.0.9", server.port), deadline(), Intake())
 
             await connection.connect()
             connection.close()
