@@ -44,6 +44,9 @@ PORT_BYTES: Final = 256
 PAIR_BYTES: Final = 2 * STRING_BYTES + ITEM_BYTES
 """A label or an annotation without its characters."""
 
+SHARED_MARKS = 64
+"""The same for the marks that other field managers own."""
+
 MAX_KEYS = 2000
 """Labels or annotations of one pod. A pod with more does not decode: each of them takes 250 bytes here."""
 
@@ -196,6 +199,8 @@ def _marks(
 Owned = frozenset[Mark]
 """What a field manager owns of a pod, according to `managedFields`."""
 NOTHING_OWNED: Final[Owned] = frozenset()
+Writers = tuple[tuple[str, Owned], ...]
+"""Field managers, and what each owns of a pod."""
 
 
 class Pod(msgspec.Struct, frozen=True, gc=False):
@@ -207,6 +212,7 @@ class Pod(msgspec.Struct, frozen=True, gc=False):
         readiness_gates: condition types that the pod's readiness depends on.
         owned: what our manager owns on the status subresource.
         owned_by_others: what any other manager but the kubelet owns. What belongs to the oldest of many managers has no owner.
+        writers: what each other manager but the kubelet owns, by its name.
         exit_codes: of the containers that ended and are not restarted, unless the whole pod has finished.
     """
 
@@ -228,6 +234,7 @@ class Pod(msgspec.Struct, frozen=True, gc=False):
     conditions: tuple[PodCondition, ...]
     owned: Owned
     owned_by_others: Owned = NOTHING_OWNED
+    writers: Writers = ()
     exit_codes: Mapping[str, int] = _NO_EXIT_CODES
 
     @property
@@ -254,6 +261,13 @@ class Pod(msgspec.Struct, frozen=True, gc=False):
         if mark.field == "conditions":
             return self.condition(mark.name) is not None
         return mark.name in getattr(self, mark.field)
+
+    def writer_of(self, mark: Mark) -> str:
+        """Another field manager that owns the mark; empty if there is none."""
+        for name, owned in self.writers:
+            if mark in owned:
+                return name
+        return ""
 
     def container(self, name: str) -> Container | None:
         for container in self.containers:
@@ -417,20 +431,29 @@ def _restarts(spec: _Spec, name: str, exit_code: int) -> bool:
     return policy == "Always" or (policy == "OnFailure" and exit_code != 0)
 
 
-def _owned(entries: list[_ManagedFields]) -> tuple[Owned, Owned]:
-    """What our manager owns, and what others own. The kubelet writes neither labels nor annotations.
+def _owned(entries: list[_ManagedFields]) -> tuple[Owned, Owned, Writers]:
+    """What our manager owns, what others own, and who they are. The kubelet writes neither labels nor annotations.
 
     What the API server merged from the oldest managers may have been ours, so it has no owner here.
     """
     ours = NOTHING_OWNED
     others = NOTHING_OWNED
+    writers: Writers = ()
     for entry in entries:
         if entry.manager == MANAGER_FIELD_MANAGER and entry.subresource == "status":
             ours = _shared_owned(entry)
         elif entry.manager not in _WITHOUT_OWNER:
             found = _shared_owned(entry)
             others = found if others is NOTHING_OWNED else _union(others, found)
-    return ours, others
+            if found:
+                writers = (*writers, (intern(entry.manager or ""), found))
+    return ours, others, _shared_writers(writers)
+
+
+def _shared_writers(writers: Writers) -> Writers:
+    if sum(len(owned) for _, owned in writers) > SHARED_MARKS:
+        return writers
+    return _writers[writers]
 
 
 def _shared_owned(entry: _ManagedFields) -> Owned:
@@ -482,6 +505,13 @@ def _owned_bytes(owned: Owned) -> int:
     return sizes_of(names) + getsizeof(owned) + OBJECT_BYTES * len(names)
 
 
+def _writers_bytes(writers: Writers) -> int:
+    return sum(OBJECT_BYTES + _owned_bytes(owned) for _, owned in writers)
+
+
+_writers = Cache[Writers, Writers](
+    lambda writers, _: _writers_bytes(writers), lambda writers: writers
+)
 _unions = Cache[Owned, Owned](lambda owned, _: _owned_bytes(owned), lambda owned: owned)
 # Fields may contain the uid of one pod's Job; what is owned is still the same for many pods.
 _owned_fields = Cache[bytes, Owned](

@@ -22,22 +22,35 @@ from kruise_probe.api.v1alpha1 import PodProbeMarker, PodProbeMarkerStatus, Prob
 from kruise_probe.controllers.causes import CAUSES, CONTAINER_NOT_FOUND, NO_DAEMON
 from kruise_probe.controllers.claims import ClaimConflict
 from kruise_probe.controllers.counts import StatusCounts
+from kruise_probe.controllers.foreign import ADMISSION, ForeignChange
 from kruise_probe.controllers.limits import LIMITS, NO_ROOM
-from kruise_probe.controllers.readiness import Lasting, previous_ready, ready
+from kruise_probe.controllers.readiness import (
+    CLAIMED_BY_ANOTHER,
+    INVALID_SPEC,
+    Lasting,
+    previous_ready,
+    ready,
+)
 
 SYNCED: Final = "Synced"
 CONFLICT: Final = "Conflict"
 DEGRADED: Final = "Degraded"
 
-CLAIMED_BY_ANOTHER: Final = "ClaimedByAnother"
-INVALID_SPEC: Final = "InvalidSpec"
+CHANGED_BY_ANOTHER: Final = "ChangedByAnother"
+CHANGED_BY_ADMISSION: Final = "ChangedByAdmission"
 VALUE_INVALID: Final = "ValueInvalid"
 TWO_DAEMONS: Final = "TwoDaemons"
 WRITES_LIMITED: Final = "WritesLimited"
 MARKER_DELETING: Final = "MarkerDeleting"
 MARKER_HELD: Final = "MarkerHeld"
 WARNING_REASONS: Final = frozenset(
-    {CLAIMED_BY_ANOTHER, INVALID_SPEC, *(limit.reason for limit in LIMITS)}
+    {
+        CLAIMED_BY_ANOTHER,
+        CHANGED_BY_ANOTHER,
+        CHANGED_BY_ADMISSION,
+        INVALID_SPEC,
+        *(limit.reason for limit in LIMITS),
+    }
 )
 """Reasons with a Warning event: where Kruise's CRD prunes conditions, only the event reports them."""
 
@@ -64,29 +77,47 @@ def synced(nodes_behind: AbstractSet[str], node_errors: Mapping[str, str]) -> Co
     )
 
 
-def conflict(conflicts: Iterable[ClaimConflict]) -> Condition:
-    """The Conflict condition."""
-    sentences = sorted({str(each) for each in conflicts})
-    if not sentences:
-        message = "No other probe owns a condition type, label or annotation of this marker."
-        return Condition(CONFLICT, "False", "NoConflict", message)
-    message = f"Not written to pods: {listed(sentences)}. Use other names, or remove them from one of the probes."
-    return Condition(CONFLICT, "True", CLAIMED_BY_ANOTHER, message)
+def conflict(
+    conflicts: Iterable[ClaimConflict], foreign: Sequence[ForeignChange] = ()
+) -> Condition:
+    """The Conflict condition: claims of another probe before changes by other clients."""
+    sentences = sorted({str(claim) for claim in conflicts})
+    if sentences:
+        message = f"Not written to pods: {listed(sentences)}. Use other names, or remove them from one of the probes."
+        return Condition(CONFLICT, "True", CLAIMED_BY_ANOTHER, message)
+    by_admission = [str(change) for change in foreign if change.by == ADMISSION]
+    if by_admission:
+        message = (
+            f"An admission policy or webhook changes what the manager writes: {listed(by_admission)}. "
+            "The manager tries again. Exempt the manager from that policy, or use other names."
+        )
+        return Condition(CONFLICT, "True", CHANGED_BY_ADMISSION, message)
+    if foreign:
+        changes = listed([str(change) for change in foreign])
+        message = (
+            f"Another client changed what probes of this marker write: {changes}. "
+            "The manager writes its values again. Stop that client, or use other names."
+        )
+        return Condition(CONFLICT, "True", CHANGED_BY_ANOTHER, message)
+    message = "No other probe owns a condition type, label or annotation of this marker."
+    return Condition(CONFLICT, "False", "NoConflict", message)
 
 
 class Facts(NamedTuple):
-    """What the Degraded condition is decided from.
+    """What the conditions are decided from.
 
     Attributes:
         refusals: by pod, why the API server refuses its marks.
         holders: by node, the processes that renew the Lease of its daemon in turns.
         windows: nodes that run Windows, where no daemon of ours can run.
+        foreign: what others changed of the marks of this marker.
     """
 
     counts: StatusCounts
     refusals: Mapping[NamespacedName, str] = MappingProxyType({})
     holders: Mapping[str, Sequence[str]] = MappingProxyType({})
     windows: AbstractSet[str] = frozenset()
+    foreign: Sequence[ForeignChange] = ()
 
 
 def degraded(facts: Facts) -> Condition:
@@ -352,12 +383,12 @@ def marker_status(
     counts = facts.counts
     by_state = counts.by_state
     generation = counts.compiled.generation
-    conflict_condition = conflict(conflicts)
+    claimed = [*conflicts]
     conditions = (
         synced(counts.nodes_behind, node_errors),
-        conflict_condition,
+        conflict(claimed, facts.foreign),
         degraded(facts),
-        ready(counts, conflict_condition, previous_ready(marker, generation), lasting),
+        ready(counts, bool(claimed), previous_ready(marker, generation), lasting),
     )
     return PodProbeMarkerStatus(
         observed_generation=generation,

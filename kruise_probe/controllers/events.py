@@ -54,6 +54,7 @@ class PodEvents(_Events):
         elif new.key in self._state.pods.own_writes:
             self._enqueue_deleting(new)
             return
+        self._state.observe_foreign(old, new)
         if before or after or old.owned is not NOTHING_OWNED or new.owned is not NOTHING_OWNED:
             self._queues.enqueue_pod(new.key)
             for node in {old.node, new.node} if before or after else ():

@@ -20,6 +20,7 @@ from kruise_probe.api.meta import NamespacedName
 from kruise_probe.api.names import MARKER_FINALIZER, REASON_DAEMON_STALE
 from kruise_probe.api.pods import Pod
 from kruise_probe.api.resources import MARKERS
+from kruise_probe.api.times import loop_time
 from kruise_probe.api.v1alpha1 import PodProbeMarker, PodProbeMarkerStatus
 from kruise_probe.client.request import PatchType
 from kruise_probe.client.rest import RestClient
@@ -96,6 +97,7 @@ class MarkerReconciler:
             self._warned.pop(key, None)
             self._deleting_since.pop(key, None)
             self._lasting.forget(key)
+            self._state.foreign.forget(key)
             return None
         if marker.deleting:
             return await self._finalize(marker, compiled)
@@ -125,6 +127,9 @@ class MarkerReconciler:
         checks = self._lasting.seconds_until_checks(marker.key)
         if any(condition.reason == WRITES_LIMITED for condition in wanted.conditions or ()):
             checks.append(MARKS_INTERVAL_SECONDS)
+        foreign_left = self._state.foreign.seconds_left(marker.key, loop_time())
+        if foreign_left is not None:
+            checks.append(foreign_left)
         if marker.key in self._pruned:
             checks.append(PRUNED_CHECK_SECONDS)
         return Result(min(checks)) if checks else None
@@ -181,7 +186,8 @@ class MarkerReconciler:
             node = self._state.node(name)
             if node is not None and is_windows(node):
                 windows.add(name)
-        return Facts(counts, refusals, holders, windows)
+        foreign = self._state.foreign.of(counts.compiled.key, loop_time())
+        return Facts(counts, refusals, holders, windows, foreign)
 
     def _count(self, counts: StatusCounts, pod: Pod, markers: tuple[CompiledMarker, ...]) -> None:
         state, compiled, claims = self._state, counts.compiled, claims_of(markers)

@@ -17,16 +17,17 @@ from kruise_probe.api.resources import PODS
 from kruise_probe.client.request import PatchType
 from kruise_probe.client.rest import RestClient
 from kruise_probe.controllers.claims import Claims, claims_of, marks_of
+from kruise_probe.controllers.foreign import ADMISSION, ForeignChange
 from kruise_probe.controllers.marking import Changes, marking
 from kruise_probe.controllers.state import Refusals, State
 from kruise_probe.controllers.writes import (
     WriteCause,
     cause_of,
     encode_patch,
+    not_applied,
     parts_of,
     pod_is_gone,
     refusal,
-    was_applied,
 )
 from kruise_probe.manager.recorder import EventRecorder, ObjectReference
 from kruise_probe.workqueue.controller import Result
@@ -108,7 +109,16 @@ class PodReconciler:
         if failure is not None:
             raise failure
         self._finish(pod, ended)
-        return None if was_applied(changes, written) else Result(CONTESTED_SECONDS)
+        return self._recheck(changes, written, claims)
+
+    def _recheck(self, changes: Changes, written: Pod, claims: Claims) -> Result | None:
+        """Try again if the response does not show what was sent; report the admission policy that changes it."""
+        contested = not_applied(changes, written)
+        for mark in contested:
+            owner = claims.owners.get(mark)
+            if owner is not None:
+                self._state.record_foreign(owner, ForeignChange(written.key, mark, ADMISSION))
+        return Result(CONTESTED_SECONDS) if contested else None
 
     async def _write(
         self, pod: Pod, changes: Changes, claims: Claims

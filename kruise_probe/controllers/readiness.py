@@ -22,6 +22,7 @@ WAITING_FOR_RESULTS: Final = "WaitingForResults"
 NO_VERDICT: Final = "NoVerdict"
 NODES_BEHIND: Final = "NodesBehind"
 INVALID_SPEC: Final = "InvalidSpec"
+CLAIMED_BY_ANOTHER: Final = "ClaimedByAnother"
 
 BEHIND_SECONDS: Final = 30.0
 """After this time, a marker that is not Synced is not Ready."""
@@ -108,14 +109,16 @@ def _first_cause(counts: StatusCounts, probe: str) -> str:
     return next(reason for reason in CAUSES if counts.causes[reason, probe])
 
 
-def ready(counts: StatusCounts, conflict: Condition, previous: str, lasting: Lasting) -> Condition:
-    """The condition Ready. `previous` is its last reason about the same generation, or empty."""
+def ready(counts: StatusCounts, is_claimed: bool, previous: str, lasting: Lasting) -> Condition:
+    """The condition Ready.
+
+    `is_claimed`: another probe owns a name of the marker. `previous` is the last reason about the same generation, or empty.
+    """
     if counts.compiled.errors:
         return _not_ready(INVALID_SPEC, "The spec has invalid parts: see Degraded.")
-    if conflict.status == "True":
-        return _not_ready(
-            conflict.reason, "Another probe owns a name of this marker: see Conflict."
-        )
+    if is_claimed:
+        message = "Another probe owns a name of this marker: see Conflict."
+        return _not_ready(CLAIMED_BY_ANOTHER, message)
     if counts.nodes_behind and (lasting.behind >= BEHIND_SECONDS or previous == NODES_BEHIND):
         return _not_ready(NODES_BEHIND, "Nodes do not have the current probes: see Synced.")
     stuck = _stuck_probe(counts, previous, lasting)

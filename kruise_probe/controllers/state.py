@@ -18,14 +18,16 @@ from typing import Final, NamedTuple, TypeVar
 
 from kruise_probe.api.core import Lease, Node
 from kruise_probe.api.meta import NamespacedName
+from kruise_probe.api.names import ProbeName
 from kruise_probe.api.pods import NOTHING_OWNED, Owned, Pod
 from kruise_probe.api.resources import LEASES, MARKERS, NODE_POD_PROBES, NODES, PODS
-from kruise_probe.api.times import CLOCK_SLACK_SECONDS
+from kruise_probe.api.times import CLOCK_SLACK_SECONDS, loop_time
 from kruise_probe.api.v1alpha1 import NodePodProbe, PodProbe, PodProbeMarker
 from kruise_probe.controllers.budget import NoRoom
-from kruise_probe.controllers.claims import claims_of, unowned_marks
+from kruise_probe.controllers.claims import Claim, claims_of, unowned_marks
 from kruise_probe.controllers.compiled import CompiledMarker, compile_marker
 from kruise_probe.controllers.daemon_leases import DaemonLeases
+from kruise_probe.controllers.foreign import ForeignChange, ForeignChanges, foreign_changes
 from kruise_probe.controllers.indexes import MarkedPods, Matching, NodePodProbeIndex
 from kruise_probe.controllers.limits import (
     NOTHING_LEFT_OUT,
@@ -219,6 +221,7 @@ class State:
         self.matching: Final = Matching(informers.pods.lister.list)
         self.marked: Final = MarkedPods()
         self.leases: Final = DaemonLeases()
+        self.foreign: Final = ForeignChanges()
         self.node_index: Final = NodePodProbeIndex()
         self.limits: Final = WriteLimits(
             message_interval_seconds=options.message_update_interval_seconds
@@ -247,6 +250,22 @@ class State:
             if markers:
                 self.queues.enqueue_pod(pod.key)
                 self.queues.enqueue_status_of(markers)
+
+    def observe_foreign(self, old: Pod, new: Pod) -> None:
+        """Record what an update that is not ours changed of our marks."""
+        if not self.queues.pods.is_open or old.owned is NOTHING_OWNED:
+            return  # A standby sees the writes of the leader.
+        claims = claims_of(self.matching.markers_of(new))
+        for change in foreign_changes(old, new, claims):
+            self.record_foreign(claims.owners[change.mark], change)
+
+    def record_foreign(self, owner: Claim, change: ForeignChange) -> None:
+        """Record a change of a mark of `owner`, for the status of its marker."""
+        marker = NamespacedName(change.pod.namespace, ProbeName.parse(owner.name).marker)
+        self.foreign.record(marker, change, loop_time())
+        compiled = self.matching.markers.get(marker)
+        if compiled is not None:
+            self.queues.enqueue_status_of([compiled])
 
     def index_pod(self, old: Pod | None, new: Pod) -> None:
         """Index a new or changed pod."""

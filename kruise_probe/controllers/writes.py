@@ -29,7 +29,7 @@ from kruise_probe.api.errors import (
 )
 from kruise_probe.api.meta import NamespacedName
 from kruise_probe.api.names import REASON_DAEMON_STALE, ProbeName
-from kruise_probe.api.pods import Pod, PodCondition
+from kruise_probe.api.pods import Mark, Pod, PodCondition
 from kruise_probe.api.times import CLOCK_SLACK_SECONDS, TokenBucket
 from kruise_probe.controllers.claims import Claims
 from kruise_probe.controllers.indexes import PodResultChange, ResultsChange
@@ -201,17 +201,19 @@ def _entry(condition: PodCondition, current: PodCondition | None) -> dict[str, s
     return entry
 
 
-def was_applied(changes: Changes, written: Pod) -> bool:
-    """Whether the response to a patch shows what was sent."""
-    conditions = {each.type: each for each in written.conditions}
-    return (
-        all(
-            getattr(written, mark.field).get(mark.name) == value
-            for mark, value in changes.keys.items()
-        )
-        and all(same_condition(conditions.get(each.type), each) for each in changes.conditions)
-        and conditions.keys().isdisjoint(changes.deleted)
-    )
+def not_applied(changes: Changes, written: Pod) -> list[Mark]:
+    """What was sent and the response to the patch does not show: an admission policy changed the request."""
+    found: list[Mark] = []
+    for mark, value in changes.keys.items():
+        if getattr(written, mark.field).get(mark.name) != value:
+            found.append(mark)
+    wanted = {condition.type: condition for condition in changes.conditions}
+    for name in (*wanted, *changes.deleted):
+        current = written.condition(name)
+        is_applied = same_condition(current, wanted[name]) if name in wanted else current is None
+        if not is_applied:
+            found.append(Mark("conditions", name))
+    return found
 
 
 def parts_of(changes: Changes, claims: Claims) -> dict[str, Changes]:

@@ -13,8 +13,14 @@ from kruise_probe.api.times import parse_time
 from kruise_probe.api.v1alpha1 import ContainerProbeState, ProbeState
 from kruise_probe.controllers.claims import Claim
 from kruise_probe.controllers.compiled import Wanted
-from kruise_probe.controllers.conditions import CLAIMED_BY_ANOTHER, VALUE_INVALID, listed
+from kruise_probe.controllers.conditions import (
+    CHANGED_BY_ADMISSION,
+    CHANGED_BY_ANOTHER,
+    VALUE_INVALID,
+    listed,
+)
 from kruise_probe.controllers.marking import CONDITION_STATUS, values_of
+from kruise_probe.controllers.readiness import CLAIMED_BY_ANOTHER
 from kruise_probe.hints.commands import command_problem, failure_hint, split_hint
 from kruise_probe.inspection.link import Link, ProbeContext, broken, ok, reason_table, waiting
 
@@ -225,7 +231,12 @@ def _behind_link(
         age = max(int((snapshot.now - since).total_seconds()), 0)
         text += f". The manager has not written this result yet ({age} s)"
         return waiting(name, "ResultNew", text)
-    refusal = context.reported("PodNotMarked", f"{context.pod.key}: ")
-    if refusal:
-        return broken(name, "PodNotMarked", f"{text}; the marker's status says: {refusal}")
+    for known, about in (
+        ("PodNotMarked", f"{context.pod.key}: "),
+        (CHANGED_BY_ADMISSION, f"of pod {context.pod.key}"),
+        (CHANGED_BY_ANOTHER, f"of pod {context.pod.key}"),
+    ):
+        report = context.reported(known, about)
+        if report:
+            return broken(name, known, f"{text}; the marker's status says: {report}")
     return broken(name, reason, text, **context.names)

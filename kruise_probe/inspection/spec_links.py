@@ -17,7 +17,6 @@ from kruise_probe.api.pods import Pod
 from kruise_probe.api.problems import did_you_mean
 from kruise_probe.api.v1alpha1 import PodContainerProbe, PodProbeMarker
 from kruise_probe.controllers.conditions import (
-    CLAIMED_BY_ANOTHER,
     MARKER_DELETING,
     MARKER_HELD,
     listed,
@@ -27,6 +26,7 @@ from kruise_probe.controllers.limits import (
     TOO_MANY_MARKERS,
     has_no_place_in_annotations,
 )
+from kruise_probe.controllers.readiness import CLAIMED_BY_ANOTHER
 from kruise_probe.hints.selectors import selector_text
 from kruise_probe.inspection.link import Link, ProbeContext, broken, ok, paused, waiting
 

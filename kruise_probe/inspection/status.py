@@ -17,12 +17,13 @@ from kruise_probe.api.v1alpha1 import PodContainerProbe, PodProbeMarker, ProbeSt
 from kruise_probe.controllers.causes import CAUSES
 from kruise_probe.controllers.compiled import CompiledMarker
 from kruise_probe.controllers.conditions import (
-    CLAIMED_BY_ANOTHER,
-    INVALID_SPEC,
+    CHANGED_BY_ADMISSION,
+    CHANGED_BY_ANOTHER,
     MARKER_DELETING,
     VALUE_INVALID,
 )
 from kruise_probe.controllers.limits import is_probed
+from kruise_probe.controllers.readiness import CLAIMED_BY_ANOTHER, INVALID_SPEC
 from kruise_probe.hints.commands import handler_text
 from kruise_probe.hints.selectors import distance, selector_text, why_not
 from kruise_probe.inspection.link import Link, LinkState, broken, in_kubectl, paused, waiting
@@ -141,6 +142,8 @@ _REPORTED_BY_LINKS: Final = {
     "PodNotMarked": {"condition", "marks"},
     REASON_DAEMON_STALE: {"daemon"},
     CLAIMED_BY_ANOTHER: {"condition", "marks"},
+    CHANGED_BY_ANOTHER: {"condition", "marks"},
+    CHANGED_BY_ADMISSION: {"condition", "marks"},
     VALUE_INVALID: {"marks"},
     **{reason: {"NodePodProbe"} for reason in LEFT_OUT_REASONS},
 }

@@ -88,6 +88,7 @@ class FakeApi:
         before_read: called with each key before it is read; may raise its error.
         read_seconds: how long the response to a read is in flight.
         latency_seconds: by kind, how long a write is in flight; `LATENCY_SECONDS` if not given.
+        mutate: called with each pod that the manager patched, before it is stored, as an admission policy.
         prune: called with each custom object before it is stored; removes the fields that a CRD prunes.
     """
 
@@ -101,6 +102,7 @@ class FakeApi:
         self.before: Callable[[Write], None] = lambda write: None
         self.before_read: Callable[[NamespacedName], None] = lambda key: None
         self.read_seconds = 0.0
+        self.mutate: Callable[[Json], None] = lambda wire: None
         self.prune: Callable[[Json], None] = lambda wire: None
         self.latency_seconds: dict[str, float] = {}
         self._wire: dict[tuple[str, NamespacedName], Json] = {}
@@ -211,6 +213,7 @@ class FakeApi:
             raise Conflict(f"{key}: the object has been modified")
         if patch_type is PatchType.STRATEGIC_MERGE:
             new = patched_pod(live, patch, MANAGER_FIELD_MANAGER)
+            self.mutate(new)
         else:
             new = merge_patch(live, patch)
         return self._store(resource, key, new)

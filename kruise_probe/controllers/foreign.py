@@ -1,0 +1,95 @@
+"""Changes by others of what probes write to pods: who changed it, and for how long a marker reports it.
+
+Source: no counterpart; the API server records the field manager of each value (structured-merge-diff).
+Differs: nothing.
+"""
+
+from typing import Final, NamedTuple
+
+from kruise_probe.api.meta import NamespacedName
+from kruise_probe.api.pods import Mark, Pod
+from kruise_probe.controllers.claims import Claims
+from kruise_probe.controllers.marking import same_condition
+
+REPORTED_SECONDS: Final = 600.0
+"""How long after its last change a marker reports it."""
+MAX_CHANGES: Final = 16
+"""Bound of the changes that are kept for one marker: the newest ones."""
+
+REMOVED: Final = "a client that removed it"
+"""In place of a field manager: the API server records none for what is removed."""
+ADMISSION: Final = ""
+"""In place of a field manager: an admission policy changed our own request."""
+
+
+class ForeignChange(NamedTuple):
+    """Who changed what on a pod; `by` is a field manager, REMOVED or ADMISSION."""
+
+    pod: NamespacedName
+    mark: Mark
+    by: str
+
+    def __str__(self) -> str:
+        what = f"{self.mark.kind} {self.mark.name!r} of pod {self.pod}"
+        if self.by in (ADMISSION, REMOVED):
+            return f"{what} ({self.by})" if self.by else what
+        return f"{what} (field manager {self.by!r})"
+
+
+def foreign_changes(old: Pod, new: Pod, claims: Claims) -> list[ForeignChange]:
+    """What an update that is not ours changed of our marks on a pod that probes still claim."""
+    found: list[ForeignChange] = []
+    for mark in old.owned & claims.owners.keys():
+        if _says_the_same(old, new, mark):
+            continue
+        writer = new.writer_of(mark)
+        if not new.has(mark):
+            writer = REMOVED
+        if writer:
+            found.append(ForeignChange(new.key, mark, writer))
+    return found
+
+
+def _says_the_same(old: Pod, new: Pod, mark: Mark) -> bool:
+    if mark.field == "conditions":
+        before = old.condition(mark.name)
+        after = new.condition(mark.name)
+        return before is None or same_condition(after, before)
+    before_value = getattr(old, mark.field).get(mark.name)
+    return before_value is None or before_value == getattr(new, mark.field).get(mark.name)
+
+
+class ForeignChanges:
+    """The changes of the last REPORTED_SECONDS, by marker."""
+
+    def __init__(self) -> None:
+        self._seen_at: dict[NamespacedName, dict[ForeignChange, float]] = {}
+
+    def record(self, marker: NamespacedName, change: ForeignChange, now: float) -> None:
+        changes = self._seen_at.setdefault(marker, {})
+        changes.pop(change, None)
+        changes[change] = now
+        while len(changes) > MAX_CHANGES:
+            del changes[next(iter(changes))]
+
+    def of(self, marker: NamespacedName, now: float) -> list[ForeignChange]:
+        """The changes that a marker reports now, in the order in which they were last seen."""
+        changes = self._seen_at.get(marker)
+        if changes is None:
+            return []
+        for change, seen_at in [*changes.items()]:
+            if seen_at + REPORTED_SECONDS <= now:
+                del changes[change]
+        if not changes:
+            del self._seen_at[marker]
+        return [*changes]
+
+    def seconds_left(self, marker: NamespacedName, now: float) -> float | None:
+        """Seconds until a change is not reported any more; None without one."""
+        changes = self._seen_at.get(marker)
+        if not changes:
+            return None
+        return max(min(changes.values()) + REPORTED_SECONDS - now, 0.0)
+
+    def forget(self, marker: NamespacedName) -> None:
+        self._seen_at.pop(marker, None)
