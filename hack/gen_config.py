@@ -1,4 +1,5 @@
-"""Writes `config/` from `kruise_probe.manifests`, the one source of what is installed; `--check` only compares.
+"""Writes the schemas of the CRDs in `kruise_probe/manifests` from the declarations, and `config/` from `kruise_probe.manifests`,
+the one source of what is installed; `--check` only compares.
 
 Kustomize bases in the layout of Kruise, and the generated half of the Helm chart: the templates without values of their own.
 """
@@ -10,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import yaml
+from crd_schemas import definitions
 
 from kruise_probe.manifests import Manifest, objects_in, yaml_of
 from kruise_probe.manifests.crds import all_crds
@@ -52,7 +54,8 @@ SERVERLESS = (  # As in the manager: a gate's own name overrides AllAlpha.
 
 def generated() -> dict[Path, str]:
     """Every generated file, by path, with its content."""
-    return {CONFIG / name: text for name, text in (*_kustomize(), *_chart())}
+    files = {CONFIG / name: text for name, text in (*_kustomize(), *_chart())}
+    return {**dict(definitions()), **files}
 
 
 def _kustomize() -> Iterator[tuple[str, str]]:
@@ -304,17 +307,21 @@ def _annotated(text: str) -> str:
 
 
 def main() -> int:
-    stale = [
-        path for path, text in generated().items() if not path.exists() or path.read_text() != text
-    ]
     if "--check" in sys.argv[1:]:
+        stale = [path for path, text in generated().items() if text != _current(path)]
         for path in stale:
             print(f"{path.relative_to(CONFIG.parent)} is out of date: run hack/gen_config.py")
         return 1 if stale else 0
-    for path in stale:
+    for path, text in definitions():  # first: the other files are made of them
+        path.write_text(text)
+    for path, text in generated().items():
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(generated()[path])
+        path.write_text(text)
     return 0
+
+
+def _current(path: Path) -> str:
+    return path.read_text() if path.exists() else ""
 
 
 if __name__ == "__main__":

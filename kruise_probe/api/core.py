@@ -14,7 +14,7 @@ from typing import Annotated, Any, ClassVar, Final
 
 import msgspec
 
-from kruise_probe.api.fields import Field, Rule, literal, rule
+from kruise_probe.api.fields import Field, Rule, Use, literal, rule
 from kruise_probe.api.meta import ApiObject, Resource, as_is
 from kruise_probe.api.problems import ErrorKind, Problem, violation
 
@@ -55,7 +55,7 @@ _HEADER_VALUE: Final = Rule(
     "text of a YAML block ends with a line break unless it starts with '|-' or '>-'",
     f"!self.matches({literal(_HEADER_VALUE_CONTROL_CEL)})",
     _header_value_errors,
-    admission_only=True,
+    last=Use.ADMISSION,
 )
 _HOST: Final = Field(
     most=253,
@@ -66,6 +66,7 @@ _HOST: Final = Field(
             "self == ''",
             lambda host: not host,
             kind=ErrorKind.FORBIDDEN,
+            last=Use.STORED,
         ),
     ),
 )
@@ -83,6 +84,7 @@ Port = Annotated[
                 lambda port: (
                     isinstance(port, int) or (len(port) <= 15 and re.fullmatch(_PORT_NAME, port))
                 ),
+                last=Use.STORED,
             ),
         ),
         schema={"maxLength": 15, "pattern": f"^{_PORT_NAME}$"},
@@ -144,7 +146,7 @@ class HTTPHeader(msgspec.Struct, frozen=True, gc=False):
                     _HEADER_NAME_MESSAGE,
                     f"self.matches({literal(f'^{_HEADER_NAME}$')})",
                     lambda name: re.fullmatch(_HEADER_NAME, name) or not _TOKEN.fullmatch(name),
-                    admission_only=True,
+                    last=Use.ADMISSION,
                 ),
             ),
         ),
@@ -177,19 +179,19 @@ class HTTPGetAction(ProbeAction, frozen=True):
                     "must not contain control characters; write them escaped, such as %0A",
                     f"!self.matches({literal(_PATH_CONTROL)})",
                     lambda path: not re.search(_PATH_CONTROL, path),
-                    admission_only=True,
+                    last=Use.ADMISSION,
                 ),
                 rule(
                     "must have two hexadecimal digits after each '%'; write %25 for the character",
                     f"self.matches({literal(f'^{_PATH}$')})",
                     lambda path: re.fullmatch(_PATH, path),
-                    admission_only=True,
+                    last=Use.ADMISSION,
                 ),
                 rule(
                     "must start with a single '/'; the text before it would be read as a scheme or host",
                     f"!self.matches({literal(_PATH_HOST)})",
                     lambda path: not re.match(_PATH_HOST, path),
-                    admission_only=True,
+                    last=Use.ADMISSION,
                 ),
             ),
         ),
@@ -235,19 +237,24 @@ _ACTIONS: Final = {"exec": "exec", "httpGet": "http_get", "tcpSocket": "tcp_sock
 
 def _one_action(later: str, *earlier: str) -> Rule:
     def holds(probe: Any) -> bool:
-        given = [getattr(probe, _ACTIONS[each]) is not None for each in earlier]
-        return getattr(probe, _ACTIONS[later]) is None or not any(given)
+        if getattr(probe, _ACTIONS[later]) is None:
+            return True
+        return all(getattr(probe, _ACTIONS[action]) is None for action in earlier)
 
+    given = " || ".join(f"has(self.{action})" for action in earlier)
     return rule(
         f"may not specify more than 1 handler type; keep one of {', '.join(earlier)} and {later}",
-        f"!has(self.{later}) || !({' || '.join(f'has(self.{each})' for each in earlier)})",
+        f"!has(self.{later}) || !({given})",
         holds,
         kind=ErrorKind.FORBIDDEN,
         field=later,
     )
 
 
-Number = Annotated[int | None, Field(least=0, most=MAX_SECONDS, schema={"format": "int32"})]
+Number = Annotated[
+    int | None,
+    Field(least=0, most=MAX_SECONDS, clamped=True, schema={"format": "int32"}),
+]
 
 
 class Probe(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=False):
@@ -272,12 +279,15 @@ class Probe(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=
     grpc: GRPCAction | None = None
     initial_delay_seconds: Number = None
     timeout_seconds: Annotated[
-        int | None, Field(least=0, most=MAX_TIMEOUT_SECONDS, schema={"format": "int32"})
+        int | None,
+        Field(least=0, most=MAX_TIMEOUT_SECONDS, clamped=True, schema={"format": "int32"}),
     ] = None
     period_seconds: Number = None
     success_threshold: Number = None
     failure_threshold: Number = None
-    termination_grace_period_seconds: Annotated[int | None, Field(least=0, most=MAX_SECONDS)] = None
+    termination_grace_period_seconds: Annotated[
+        int | None, Field(least=0, most=MAX_SECONDS, clamped=True)
+    ] = None
 
     RULES: ClassVar = (
         rule(
@@ -299,7 +309,7 @@ class Probe(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=
     @property
     def handler_type(self) -> str:
         """Wire name of the action, for metrics; `invalid` for none or several."""
-        names = [name for name, each in _ACTIONS.items() if getattr(self, each) is not None]
+        names = [name for name, field in _ACTIONS.items() if getattr(self, field) is not None]
         return names[0] if len(names) == 1 else "invalid"
 
     @property

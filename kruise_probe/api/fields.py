@@ -1,19 +1,18 @@
 """Declares a field of our kinds once, where it is defined: its meaning, its bounds and its rules.
 
     class HTTPGetAction(msgspec.Struct):
-        # In the docstring, below "Attributes:" -- path: Path of the request.
+        # In the docstring, below "Attributes:" -- path: Path of the request. The CRD and the reference have this text.
         path: Annotated[str | None, Field(most=4096, rules=(NO_CONTROLS,))] = None
 
-The CRDs' schemas with their CEL rules derive from it (`manifests.crds`), and from these the reference and lint; so does
-validation (`errors_in`). msgspec ignores it: an object that breaks a rule still decodes.
+The CRDs' schemas with their CEL rules are generated from it (`hack/lib/crd_schemas.py`), and from these the reference and lint.
+Validation uses it as it is (`errors_in`). msgspec ignores it: an object that breaks a rule still decodes.
 
 Source: apiextensions/v1 JSONSchemaProps and ValidationRule.
 """
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from enum import IntEnum
 from functools import cache
-from inspect import cleandoc
 from types import NoneType, UnionType
 from typing import Annotated, Any, NamedTuple, Union, get_args, get_origin, get_type_hints
 
@@ -22,6 +21,17 @@ import msgspec
 from kruise_probe.api.problems import ErrorKind, Problem, shorten, violation
 
 Check = Callable[[Any, str], Iterable[Problem]]
+
+
+class Use(IntEnum):
+    """What an object is checked for, from the strictest to the most tolerant."""
+
+    ADMISSION = 0
+    """The API server and the webhook accept a marker, and lint a file."""
+    STORED = 1
+    """The manager uses a stored marker, which may be older than a rule or bound."""
+    RUN = 2
+    """The daemon runs a probe. It clamps numbers, and reports itself why it refuses a host or a port name."""
 
 
 class Rule(NamedTuple):
@@ -33,7 +43,7 @@ class Rule(NamedTuple):
         kind: of the error; for the API server only REQUIRED and FORBIDDEN.
         field: the field of the value that the rule is about.
         item: a CEL expression for the name of an item, in front of the message.
-        admission_only: a stored object that breaks the rule is used nevertheless.
+        last: the last use for which the rule counts.
     """
 
     message: str
@@ -42,7 +52,7 @@ class Rule(NamedTuple):
     kind: ErrorKind = ErrorKind.INVALID
     field: str = ""
     item: str = ""
-    admission_only: bool = False
+    last: Use = Use.RUN
 
 
 class Field(NamedTuple):
@@ -52,6 +62,7 @@ class Field(NamedTuple):
         least, most: bounds of a number, or of the number of characters, items or entries. A text or list with `least` is required.
         values: the allowed ones; the empty one counts as absent.
         required: also if its type allows None, because Kruise's CRD does.
+        clamped: the daemon uses the nearest number within the bounds.
         open: the API server stores it as it is, because a closed schema costs it CPU.
         schema: further parts of the schema.
     """
@@ -61,6 +72,7 @@ class Field(NamedTuple):
     values: tuple[str, ...] = ()
     default: str | None = None
     required: bool = False
+    clamped: bool = False
     open: bool = False
     rules: tuple[Rule, ...] = ()
     schema: Mapping[str, Any] = {}
@@ -72,16 +84,16 @@ class Shape(NamedTuple):
     Attributes:
         kind: `string`, `integer`, `boolean`, `port`, `array`, `map` or `object`.
         items: of a list, or the values of a map.
-        properties: of an object, by attribute.
-        name, text, required: of a property: its name on the wire, its description, and whether it must be present.
+        struct, properties: of an object: its type, and its fields by attribute.
+        name, required: of a property: its name on the wire, and whether it must be present.
     """
 
     kind: str
     field: Field
     items: "Shape | None" = None
+    struct: type[msgspec.Struct] | None = None
     properties: Mapping[str, "Shape"] = {}
     name: str = ""
-    text: str = ""
     required: bool = False
 
 
@@ -94,91 +106,97 @@ def shape_of(struct: type[msgspec.Struct]) -> Shape:
 def _shape(annotation: Any, field: Field) -> Shape:
     if get_origin(annotation) is Annotated:
         annotation, field = get_args(annotation)
+    arguments = get_args(annotation)
     if get_origin(annotation) in (Union, UnionType):
-        options = [each for each in get_args(annotation) if each is not NoneType]
+        options = [option for option in arguments if option is not NoneType]
         if len(options) == 2:
             return Shape("port", field)
         return _shape(options[0], field)
-    arguments = get_args(annotation)
     if get_origin(annotation) is tuple:
         return Shape("array", field, _shape(arguments[0], Field()))
     if arguments:
         return Shape("map", field, _shape(arguments[1], Field()))
     if issubclass(annotation, msgspec.Struct):
-        rules = (rule for base in annotation.__mro__ for rule in vars(base).get("RULES", ()))
-        field = field._replace(rules=(*rules, *field.rules))
-        return Shape("object", field, properties=_properties(annotation))
-    return Shape({int: "integer", bool: "boolean"}.get(annotation, "string"), field)
+        return _shape_of_object(annotation, field)
+    kinds = {int: "integer", bool: "boolean"}
+    return Shape(kinds.get(annotation, "string"), field)
 
 
-def _properties(struct: type[msgspec.Struct]) -> Mapping[str, Shape]:
+def _shape_of_object(struct: type[msgspec.Struct], field: Field) -> Shape:
+    rules: tuple[Rule, ...] = ()
+    for base in struct.__mro__:
+        rules += vars(base).get("RULES", ())
     hints = get_type_hints(struct, include_extras=True)
-    texts = _texts(struct)
-    found = {}
-    for each in msgspec.structs.fields(struct):
-        shape = _shape(hints[each.name], Field())
-        found[each.name] = shape._replace(
-            name=each.encode_name,
-            text=texts.get(each.name, ""),
-            required=each.required or shape.field.required,
+    properties: dict[str, Shape] = {}
+    for attribute in msgspec.structs.fields(struct):
+        shape = _shape(hints[attribute.name], Field())
+        properties[attribute.name] = shape._replace(
+            name=attribute.encode_name,
+            required=attribute.required or shape.field.required,
         )
-    return found
+    field = field._replace(rules=rules + field.rules)
+    return Shape("object", field, struct=struct, properties=properties)
 
 
-_ATTRIBUTE = re.compile(r"^    (\w+): (.+(?:\n {8}.+)*)", re.MULTILINE)
-
-
-def _texts(struct: type[msgspec.Struct]) -> dict[str, str]:
-    """The description of each attribute, from the docstrings."""
-    texts: dict[str, str] = {}
-    for base in reversed(struct.__mro__):
-        _, _, section = cleandoc(vars(base).get("__doc__") or "").partition("Attributes:\n")
-        texts |= {name: " ".join(text.split()) for name, text in _ATTRIBUTE.findall(section)}
-    return texts
-
-
-def errors_in(value: Any, shape: Shape, path: str, *, stored: bool = False) -> Iterator[Problem]:
+def errors_in(
+    value: Any,
+    shape: Shape,
+    path: str,
+    use: Use = Use.ADMISSION,
+) -> Iterator[Problem]:
     """The broken bounds and rules of a value and of everything in it, lazily.
 
-    `stored` leaves out what a stored object may break: upper bounds of texts and lists (`CEL_BOUNDS`), and rules of admission.
+    Upper bounds of texts and lists (`CEL_BOUNDS`) count for admission only.
     """
     field = shape.field
     if value is None:
         if field.required:
             yield violation(path, ErrorKind.REQUIRED, "must be set")
         return
-    yield from _bound_errors(value, shape, path, stored=stored)
+    if isinstance(value, int):
+        yield from _number_errors(value, field, path, use)
+    elif shape.kind in ("string", "array", "map"):
+        yield from _size_errors(value, field, path, use)
     if field.values and value not in field.values:
         known = ", ".join(f'"{each}"' for each in field.values if each)
         yield violation(path, ErrorKind.NOT_SUPPORTED, f"supported values: {known}", value)
     for rule in field.rules:
-        if rule.check is not None and not (stored and rule.admission_only):
+        if rule.check is not None and use <= rule.last:
             yield from rule.check(value, path)
-    for attribute, each in shape.properties.items():
-        at = f"{path}.{each.name}" if path else each.name
-        yield from errors_in(getattr(value, attribute), each, at, stored=stored)
+    for attribute, inner in shape.properties.items():
+        place = f"{path}.{inner.name}" if path else inner.name
+        yield from errors_in(getattr(value, attribute), inner, place, use)
     if shape.items is not None:
-        entries = value.items() if shape.kind == "map" else enumerate(value)
-        for key, item in entries:
-            yield from errors_in(item, shape.items, f"{path}[{shorten(str(key))}]", stored=stored)
+        yield from _item_errors(value, shape.items, path, use)
 
 
-def _bound_errors(value: Any, shape: Shape, path: str, *, stored: bool) -> Iterator[Problem]:
-    least, most = shape.field.least or 0, shape.field.most
-    if isinstance(value, int):
-        if most is not None and not least <= value <= most:
-            detail = f"must be between {least} and {most}, inclusive"
-            yield violation(path, ErrorKind.INVALID, detail, value)
-    elif shape.kind in ("object", "port"):
+def _item_errors(values: Any, shape: Shape, path: str, use: Use) -> Iterator[Problem]:
+    """The errors of the items of a list, or of the values of a map."""
+    entries = values.items() if isinstance(values, Mapping) else enumerate(values)
+    for key, item in entries:
+        yield from errors_in(item, shape, f"{path}[{shorten(str(key))}]", use)
+
+
+def _number_errors(value: int, field: Field, path: str, use: Use) -> Iterator[Problem]:
+    if field.most is None or (field.clamped and use is Use.RUN):
         return
-    elif len(value) < least:
+    least = field.least or 0
+    if not least <= value <= field.most:
+        detail = f"must be between {least} and {field.most}, inclusive"
+        yield violation(path, ErrorKind.INVALID, detail, value)
+
+
+def _size_errors(value: Any, field: Field, path: str, use: Use) -> Iterator[Problem]:
+    size = len(value)
+    if size < (field.least or 0):
         yield violation(path, ErrorKind.REQUIRED, "must not be empty")
-    elif most is not None and len(value) > most and not stored:  # the kinds of CEL_BOUNDS
-        if isinstance(value, str):
-            detail = f"may not be more than {most} characters"
-            yield violation(path, ErrorKind.TOO_LONG, detail)
-        else:
-            yield violation(path, ErrorKind.TOO_MANY, f"must have at most {most} items", len(value))
+    if field.most is None or size <= field.most or use is not Use.ADMISSION:
+        return
+    if isinstance(value, str):
+        detail = f"may not be more than {field.most} characters"
+        yield violation(path, ErrorKind.TOO_LONG, detail)
+    else:
+        yield violation(path, ErrorKind.TOO_MANY, f"must have at most {field.most} items", size)
 
 
 def rule(
@@ -188,16 +206,17 @@ def rule(
     *,
     kind: ErrorKind = ErrorKind.INVALID,
     field: str = "",
-    admission_only: bool = False,
+    last: Use = Use.RUN,
 ) -> Rule:
     """A rule with one error: `holds` is false."""
 
     def check(value: Any, path: str) -> Iterator[Problem]:
         if not holds(value):
-            shown = value if kind is ErrorKind.INVALID and isinstance(value, str) else None
-            yield violation(f"{path}.{field}" if field else path, kind, message, shown)
+            place = f"{path}.{field}" if field else path
+            is_shown = kind is ErrorKind.INVALID and isinstance(value, str)
+            yield violation(place, kind, message, value if is_shown else None)
 
-    return Rule(message, cel, check, kind, field, admission_only=admission_only)
+    return Rule(message, cel, check, kind, field, last=last)
 
 
 TEXT = "[self].filter(t, t != '')"
@@ -219,7 +238,10 @@ def each_key(
 
     def check(value: Any, path: str) -> Iterator[Problem]:
         assert error is not None
-        for key in filter(None, [value]) if isinstance(value, str) else value:
+        keys = [value] if isinstance(value, str) else value
+        for key in keys:
+            if not key and isinstance(value, str):
+                continue
             if problem := error(key):
                 yield key_error(path, key, problem, kind, in_map=isinstance(value, Mapping))
 

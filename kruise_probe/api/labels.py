@@ -15,7 +15,7 @@ from typing import Annotated, Any, ClassVar, Final, NamedTuple
 import msgspec
 
 from kruise_probe.api.caches import OBJECT_BYTES, STRING_BYTES, Cache, sizes_of
-from kruise_probe.api.fields import Field, Rule, each_key, errors_in, literal, rule, shape_of
+from kruise_probe.api.fields import Field, Rule, Use, each_key, errors_in, literal, rule, shape_of
 from kruise_probe.api.names import DELETION_COST_ANNOTATION
 from kruise_probe.api.problems import ErrorKind, Problem, violation
 
@@ -267,7 +267,7 @@ def compile_selector(selector: LabelSelector | None) -> Selector:
 
 
 def _requirement(written: LabelSelectorRequirement) -> Requirement:
-    for error in errors_in(written, shape_of(LabelSelectorRequirement), "", stored=True):
+    for error in errors_in(written, shape_of(LabelSelectorRequirement), "", Use.STORED):
         raise ValueError(f"selector requirement on {written.key!r}: {error.message}")
     negated = written.operator in ("NotIn", "DoesNotExist")
     return Requirement(written.key, frozenset(written.values) if written.values else None, negated)

@@ -13,7 +13,7 @@ from typing import Annotated, ClassVar, Final
 import msgspec
 
 from kruise_probe.api.core import Probe
-from kruise_probe.api.fields import Field, Rule, errors_in, rule, shape_of, unique
+from kruise_probe.api.fields import Field, Rule, Use, errors_in, rule, shape_of, unique
 from kruise_probe.api.labels import MAX_KEY, LabelSelector, LabelValue
 from kruise_probe.api.meta import ApiObject, Condition
 from kruise_probe.api.names import PAUSED_ANNOTATION, ProbeName
@@ -158,9 +158,9 @@ class ContainerProbe(_Wire, frozen=True):
         fields = {**fields.pop("probe"), **fields}
         return [(name, value) for name, value in fields.items() if name not in _NO_ATTEMPT]
 
-    def errors(self) -> Iterator[Problem]:
+    def errors(self, use: Use = Use.STORED) -> Iterator[Problem]:
         """Why it may not run, lazily. The daemon asks too, as a NodePodProbe may be edited by hand."""
-        return errors_in(self, shape_of(ContainerProbe), "", stored=True)
+        return errors_in(self, shape_of(ContainerProbe), "", use)
 
     @property
     def hash(self) -> str:

@@ -21,9 +21,10 @@ from typing import Final, NamedTuple
 import psutil
 
 from kruise_probe.api.core import Probe
+from kruise_probe.api.fields import Use
 from kruise_probe.api.meta import NamespacedName
 from kruise_probe.api.names import ProbeKey, ProbeName
-from kruise_probe.api.problems import Problem, first_errors
+from kruise_probe.api.problems import first_errors
 from kruise_probe.api.v1alpha1 import ContainerProbe, NodePodProbeSpec
 from kruise_probe.daemon.cri.containers import ContainerView
 from kruise_probe.daemon.probers.prober import Target
@@ -57,22 +58,12 @@ def desired_probes(spec: NodePodProbeSpec | None) -> dict[ProbeKey, DesiredProbe
 def invalid_reason(entry: ContainerProbe) -> str:
     """Why `entry` cannot run, as the message of its state; empty when it can.
 
-    Not invalid here:
-
-    - Numbers out of range: they are clamped.
-    - Sizes, except the command's: older markers may exceed our bounds.
-    - `host`: the prober itself reports a failure.
-    - A port given as text: the prober uses its number, or reports that there is none.
+    A number out of range is clamped, and the prober itself reports a `host` and a port that is no number (`Use.RUN`).
     """
-    broken = first_errors(error for error in entry.errors() if _is_fatal(error))
-    return f"InvalidProbe: {'; '.join(map(str, broken))}" if broken else ""
-
-
-def _is_fatal(error: Problem) -> bool:
-    field = error.path.rpartition(".")[2]
-    is_text_of_port = field == "port" and isinstance(error.value, str)
-    is_clamped = field.endswith(("Seconds", "Threshold"))
-    return not (is_text_of_port or is_clamped or field == "host")
+    broken = first_errors(entry.errors(Use.RUN))
+    if not broken:
+        return ""
+    return f"InvalidProbe: {'; '.join(map(str, broken))}"
 
 
 IPAddress = IPv4Address | IPv6Address

@@ -15,17 +15,26 @@ Manifest = dict[str, Any]
 
 def objects_in(file: str, namespace: str = "", **values: str) -> list[Manifest]:
     """The objects of a file. Each `$name` in its texts is replaced by the value of that name."""
+    values["namespace"] = namespace
+    return [_filled(document, values) for document in read_yaml(file)]
+
+
+def read_yaml(file: str) -> list[Manifest]:
+    """The documents of a file of this package."""
     text = files(__package__).joinpath(f"{file}.yaml").read_text(encoding="utf-8")
-    documents = yaml.load_all(text, Loader=yaml.CSafeLoader)
-    return [_filled(each, {"namespace": namespace, **values}) for each in documents]
+    return list(yaml.load_all(text, Loader=yaml.CSafeLoader))
 
 
 def _filled(value: Any, values: dict[str, str]) -> Any:
-    if isinstance(value, dict):
-        return {key: _filled(each, values) for key, each in value.items()}
-    if isinstance(value, list):
-        return [_filled(each, values) for each in value]
-    return Template(value).substitute(values) if isinstance(value, str) else value
+    match value:
+        case dict():
+            return {key: _filled(part, values) for key, part in value.items()}
+        case list():
+            return [_filled(item, values) for item in value]
+        case str():
+            return Template(value).substitute(values)
+        case _:
+            return value
 
 
 class _Dumper(yaml.SafeDumper):

@@ -1,7 +1,7 @@
-"""The two CustomResourceDefinitions, from the declarations of `api.v1alpha1`, and the JSON Schema of a PodProbeMarker.
+"""The two CustomResourceDefinitions, and the JSON Schema of a PodProbeMarker.
 
-Field names are Kruise's. Additions: bounds, defaults of httpGet, CEL rules, short names, categories, printer columns
-and status fields.
+`hack/gen_config.py` writes the schemas in the YAML files from the declarations of `api.v1alpha1`. Field names are Kruise's.
+Additions: bounds, defaults of httpGet, CEL rules, short names, categories, printer columns and status fields.
 
 Source: openkruise/kruise config/crd/bases; apiextensions/v1 JSONSchemaProps; apimachinery pkg/apis/meta/v1 TypeMeta and
 ObjectMeta; JSON Schema draft-07, which editors support.
@@ -12,25 +12,13 @@ default, as Kruise's defaults differ from those of core/v1.
 import json
 from collections.abc import Collection
 from functools import cache
-from typing import Any, Final
+from typing import Any
 
-from kruise_probe.api.fields import Rule, Shape, literal, shape_of
-from kruise_probe.api.meta import ObjectMeta
-from kruise_probe.api.problems import ErrorKind
 from kruise_probe.api.reserved import ALLOWED_LABELS
 from kruise_probe.api.resources import MARKERS
-from kruise_probe.api.v1alpha1 import NodePodProbe, PodProbeMarker
-from kruise_probe.manifests import Manifest, objects_in
+from kruise_probe.manifests import Manifest, read_yaml
 
 Schema = dict[str, Any]
-
-_BOUNDS = {
-    "string": ("minLength", "maxLength"),
-    "array": ("minItems", "maxItems"),
-    "map": ("minProperties", "maxProperties"),
-    "integer": ("minimum", "maximum"),
-    "port": ("minimum", "maximum"),
-}
 
 
 def all_crds(allowed_labels: Collection[str] = ()) -> list[Manifest]:
@@ -39,48 +27,31 @@ def all_crds(allowed_labels: Collection[str] = ()) -> list[Manifest]:
 
 def marker_crd(allowed_labels: Collection[str] = ()) -> Manifest:
     """The CRD of PodProbeMarkers. `allowed_labels` as the manager's --allowed-label-keys."""
+    keys = json.dumps(sorted(allowed_labels), separators=(",", ":"))
     # As the chart's template formats it, as a part of a text of JSON.
-    allowed = json.dumps(json.dumps(sorted(allowed_labels), separators=(",", ":")))[1:-1]
-    schema = json.dumps(schema_of(shape_of(PodProbeMarker))).replace(ALLOWED_LABELS, allowed)
-    return _crd("podprobemarkers", json.loads(schema))
+    escaped = json.dumps(keys)[1:-1]
+    (crd,) = read_yaml("podprobemarkers_crd")
+    definition: Manifest = json.loads(json.dumps(crd).replace(ALLOWED_LABELS, escaped))
+    return definition
 
 
 def node_pod_probe_crd() -> Manifest:
-    return _crd("nodepodprobes", schema_of(shape_of(NodePodProbe)))
-
-
-def _crd(plural: str, schema: Schema) -> Manifest:
-    """The definition in `PLURAL_crd.yaml`, with the fields of the schema."""
-    (crd,) = objects_in(f"{plural}_crd")
-    root = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
-    root["properties"] = {**schema["properties"], **root["properties"]}
-    if required := [each for each in schema.get("required", ()) if each != "metadata"]:
-        root["required"] = required
+    (crd,) = read_yaml("nodepodprobes_crd")
     return crd
-
-
-_BY_SERVER: Final[dict[str, Schema]] = {
-    "managedFields": {"type": "array", "items": {"type": "object"}},
-    "deletionGracePeriodSeconds": {"type": "integer"},
-    "selfLink": {"type": "string"},
-}
-"""Metadata that we do not read."""
 
 
 @cache
 def marker_json_schema() -> Schema:
     """The schema of a whole object, for editors and lint; unknown fields are errors."""
-    metadata = schema_of(shape_of(ObjectMeta))
-    crd = marker_crd()["spec"]
-    root = crd["versions"][0]["schema"]["openAPIV3Schema"]
-    properties = {
-        **root["properties"],
+    version = marker_crd()["spec"]["versions"][0]
+    schema: Schema = version["schema"]["openAPIV3Schema"]
+    (metadata,) = read_yaml("metadata_schema")
+    schema["properties"] |= {
         "apiVersion": {"type": "string", "enum": [MARKERS.api_version]},
         "kind": {"type": "string", "enum": [MARKERS.kind]},
-        "metadata": {**metadata, "properties": {**metadata["properties"], **_BY_SERVER}},
+        "metadata": metadata,
     }
-    required = ["apiVersion", "kind", "metadata", *root["required"]]
-    schema = {**root, "properties": properties, "required": required}
+    schema["required"] = ["apiVersion", "kind", "metadata", *schema["required"]]
     return {
         "$schema": "http://json-schema.org/draft-07/schema#",
         "title": MARKERS.kind,
@@ -90,67 +61,12 @@ def marker_json_schema() -> Schema:
 
 def _closed(schema: Schema) -> Schema:
     """A copy without Kubernetes' extensions, in which objects have no other fields than their properties."""
-    closed = {key: each for key, each in schema.items() if not key.startswith("x-kubernetes-")}
+    closed = {key: part for key, part in schema.items() if not key.startswith("x-kubernetes-")}
     if "properties" in schema:
-        closed["properties"] = {key: _closed(each) for key, each in schema["properties"].items()}
+        properties = schema["properties"].items()
+        closed["properties"] = {name: _closed(field) for name, field in properties}
         closed["additionalProperties"] = False
-    elif isinstance(schema.get("additionalProperties"), dict):
-        closed["additionalProperties"] = _closed(schema["additionalProperties"])
-    if "items" in schema:
-        closed["items"] = _closed(schema["items"])
+    for key in ("items", "additionalProperties"):
+        if isinstance(schema.get(key), dict):
+            closed[key] = _closed(schema[key])
     return closed
-
-
-def schema_of(shape: Shape) -> Schema:
-    """The schema of a type; its rules may contain `reserved.ALLOWED_LABELS`."""
-    field = shape.field
-    schema: Schema = {"description": shape.text} if shape.text else {}
-    if field.open:
-        return {**schema, "type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    schema |= _type_of(shape)
-    for name, bound in zip(_BOUNDS.get(shape.kind, ()), (field.least, field.most), strict=False):
-        if bound is not None:
-            schema[name] = bound
-    if field.values:
-        schema["enum"] = [str(each) for each in field.values]
-    if field.default is not None:
-        schema["default"] = field.default
-    rules = [each for each in field.rules if each.cel]
-    if rules:
-        schema["x-kubernetes-validations"] = [_rule(each) for each in rules]
-    return {**schema, **field.schema}
-
-
-def _type_of(shape: Shape) -> Schema:
-    items = schema_of(shape.items) if shape.items else {}
-    match shape.kind:
-        case "object":
-            properties = {each.name: schema_of(each) for each in shape.properties.values()}
-            needed = sorted(each.name for each in shape.properties.values() if each.required)
-            schema: Schema = {"type": "object", "properties": properties}
-            return {**schema, "required": needed} if needed else schema
-        case "array":
-            return {"type": "array", "items": items}
-        case "map":
-            return {"type": "object", "additionalProperties": items}
-        case "integer":
-            return {"type": "integer", "format": "int64"}
-        case "port":
-            return {
-                "anyOf": [{"type": "integer"}, {"type": "string"}],
-                "x-kubernetes-int-or-string": True,
-            }
-        case kind:
-            return {"type": kind}
-
-
-def _rule(rule: Rule) -> Schema:
-    schema = {"rule": rule.cel, "message": rule.message}
-    if rule.item:
-        schema["messageExpression"] = f"{rule.item} + {literal(rule.message)}"
-    # Not of duplicates: the API server omits the message of such a rule.
-    if rule.kind in (ErrorKind.REQUIRED, ErrorKind.FORBIDDEN):
-        schema["reason"] = rule.kind.cause
-    if rule.field:
-        schema["fieldPath"] = f".{rule.field}"
-    return schema

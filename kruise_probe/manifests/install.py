@@ -67,19 +67,22 @@ def default_install(install: Install, *, admission_policy: bool = True) -> list[
 
     Set `admission_policy` to False before Kubernetes 1.30, which has no ValidatingAdmissionPolicy.
     """
-    namespace = install.namespace
-    return [
-        *all_crds(install.allowed_label_keys),
-        *objects_in("namespace", namespace),
-        *objects_in("manager_rbac", namespace),
-        *objects_in("daemon_rbac", namespace),
-        *(objects_in("metrics_rbac", namespace) if install.metrics_secure else []),
-        *(objects_in("own_node_policy", namespace) if admission_policy else []),
-        *(webhook(install) if install.webhook else []),
-        *(objects_in("disruption_budget", namespace) if install.replicas > 1 else []),
-        manager(install),
-        daemon(install),
-    ]
+    objects = all_crds(install.allowed_label_keys)
+    wanted = {
+        "namespace": True,
+        "manager_rbac": True,
+        "daemon_rbac": True,
+        "metrics_rbac": install.metrics_secure,
+        "own_node_policy": admission_policy,
+    }
+    for file, is_wanted in wanted.items():
+        if is_wanted:
+            objects += objects_in(file, install.namespace)
+    if install.webhook:
+        objects += webhook(install)
+    if install.replicas > 1:
+        objects += objects_in("disruption_budget", install.namespace)
+    return [*objects, manager(install), daemon(install)]
 
 
 def manager(install: Install) -> Manifest:
@@ -124,7 +127,7 @@ def _workload(mode: str, install: Install, **values: str) -> tuple[Manifest, Man
     if not install.metrics_secure:
         container["args"].remove("--metrics-secure")
     if install.feature_gates:
-        gates = (f"{name}={str(on).lower()}" for name, on in install.feature_gates.items())
+        gates = [f"{name}={str(on).lower()}" for name, on in install.feature_gates.items()]
         container["args"].append(f"--feature-gates={','.join(gates)}")
     return workload, pod, container
 
@@ -140,7 +143,8 @@ def webhook(install: Install) -> list[Manifest]:
     configurations = [validating, mutating] if install.serverless else [validating]
     if install.cert_manager:
         source = f"{namespace}/{service['metadata']['name']}"
-        for each in configurations:
-            each["metadata"]["annotations"] = {"cert-manager.io/inject-ca-from": source}
+        for configuration in configurations:
+            annotations = {"cert-manager.io/inject-ca-from": source}
+            configuration["metadata"]["annotations"] = annotations
     certificates = "cert_manager" if install.cert_manager else "own_certificates"
     return [*objects_in(certificates, namespace), service, *configurations]
