@@ -27,6 +27,8 @@ SWITCHING_PROTOCOLS: Final = 101
 
 _GZIP: Final = 16 + zlib.MAX_WBITS
 
+Address = tuple[str, int]
+
 
 class InvalidResponse(ConnectionFailed):
     """The response is not valid HTTP, or its encoding was not requested."""
@@ -153,10 +155,17 @@ class HttpConnection(asyncio.Protocol):
 
     Attributes:
         requests: number of requests sent, without CONNECT.
+        address: IP address and port of the peer, once it is connected.
+        silent: True if nothing has shown yet that somebody serves the connection: neither a TLS handshake nor a
+            response.
+        worked: True once a response was not a 5xx.
     """
 
     def __init__(self) -> None:
         self.requests = 0
+        self.address: Address | None = None
+        self.silent = False
+        self.worked = False
         self._transport: asyncio.Transport | None = None
         self._response: ResponseParser | None = None
         self._problem: ConnectionFailed | None = None

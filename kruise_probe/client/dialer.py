@@ -1,23 +1,29 @@
 """Connects to the API server: TCP, an optional proxy, then TLS.
 
+A name may have several addresses, and somebody may accept connections at one of them without ever serving one. So the
+next address is tried after a while, as in Happy Eyeballs (RFC 8305), but until TLS is complete. An address that failed
+is the last one to be tried next time.
+
 Source: Go net.Dialer and net/http transport.go (connectMethod, dialConn), with client-go's timeouts.
-Differs: a client has one server and at most one proxy. asyncio's Happy Eyeballs (RFC 8305) chooses between the
-addresses of one name.
+Differs: a client has one server and at most one proxy.
 """
 
 import asyncio
 import base64
+import math
 import os
 import re
 import socket
 import ssl
+from collections import deque
+from collections.abc import Mapping, Sequence
 from typing import Final
 from urllib.parse import SplitResult, quote, unquote, urlsplit
 
 from kruise_probe.api.errors import ConnectionFailed
 from kruise_probe.api.meta import HostPort
 from kruise_probe.client.cluster_config import DEFAULT_PORTS, ClusterConfig
-from kruise_probe.client.connection import HttpConnection, TlsRefused, reason_of
+from kruise_probe.client.connection import Address, HttpConnection, TlsRefused, reason_of
 from kruise_probe.client.credentials import ConfigError
 
 CONNECT_SECONDS = 5.0
@@ -25,6 +31,10 @@ CONNECT_SECONDS = 5.0
 HANDSHAKE_SECONDS = 10
 """Timeout of the proxy's response, and of each TLS handshake; as in Go."""
 NEXT_ADDRESS_SECONDS: Final = 0.25
+"""Delay of the next address while there is no TCP connection."""
+NEXT_HANDSHAKE_SECONDS: Final = 2.0
+"""Delay of the next address while the handshakes are not complete."""
+PROVE_TARGET: Final = "/version"
 
 _KEEPALIVE: Final = (
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
@@ -63,6 +73,8 @@ class Dialer:
         self.proxy_authorization = ""
         self._proxy: HostPort | None = None
         self._proxy_tls: ssl.SSLContext | None = None
+        self._failed_at: dict[Address, float] = {}
+        """Loop times of the last failures, of the addresses that the name has now."""
         if config.proxy:
             self._use_proxy(urlsplit(config.proxy))
 
@@ -84,9 +96,81 @@ class Dialer:
             TlsRefused: the certificate of the server or of this client is not trusted.
             ConnectionFailed: TCP, the proxy or TLS failed. The message contains the server or proxy, and the reason.
         """
-        connection = HttpConnection()
+        peer = self._proxy or self.server
+        addresses = await _resolve(peer)
+        self._failed_at = {
+            address: at for address, at in self._failed_at.items() if address in addresses
+        }
+        if len(addresses) == 1:
+            return await self._open(HttpConnection(), peer, addresses[0])
+        return await self._race(peer, in_turns(addresses, self._failed_at))
+
+    def avoid(self, connection: HttpConnection) -> None:
+        """Try the address of this connection after all others of the name."""
+        if connection.address is not None:
+            self._failed_at[connection.address] = asyncio.get_running_loop().time()
+
+    async def prove(self, connection: HttpConnection) -> None:
+        """Send a request on a new connection without TLS. Without a handshake, nobody may serve it.
+
+        Raises:
+            ConnectionFailed: there was no response in time. The connection is closed.
+        """
+        if self.tls is not None or connection.address is None:
+            return
+        request = (
+            f"GET {self.target_prefix}{PROVE_TARGET} HTTP/1.1\r\nHost: {self.host_header}\r\n"
+            f"{self.proxy_authorization}\r\n"
+        )
         try:
-            await _connect(connection, self._proxy or self.server)
+            async with asyncio.timeout(CONNECT_SECONDS):
+                connection.send(request.encode())
+                await connection.read_body()
+        except TimeoutError as error:
+            raise ConnectionFailed(
+                f"cannot connect to {self.server}: no response on a new connection within {CONNECT_SECONDS:g} s"
+            ) from error
+        finally:
+            if not connection.usable:
+                connection.close()
+        if not connection.usable:
+            raise ConnectionFailed(f"cannot connect to {self.server}: it ended a new connection")
+
+    async def _race(self, peer: HostPort, addresses: Sequence[Address]) -> HttpConnection:
+        """Connect to the first address that is served: each is tried a while after the one before it."""
+        waiting = deque(addresses)
+        attempts: dict[asyncio.Task[HttpConnection], HttpConnection] = {}
+        failures: list[ConnectionFailed] = []
+        try:
+            while True:
+                if waiting:
+                    connection = HttpConnection()
+                    connection.silent = self.tls is None
+                    opening = self._open(connection, peer, waiting.popleft())
+                    attempts[asyncio.create_task(opening, name="dial address")] = connection
+                for attempt in await _finished(attempts, may_wait=not waiting):
+                    del attempts[attempt]
+                    failure = attempt.exception()
+                    if failure is None:
+                        for slower in attempts.values():
+                            self.avoid(slower)
+                        return attempt.result()
+                    if not isinstance(failure, ConnectionFailed):
+                        raise failure
+                    failures.append(failure)
+                if not attempts and not waiting:
+                    raise _merged(failures)
+        finally:
+            for attempt, connection in attempts.items():
+                attempt.cancel()
+                connection.close()
+
+    async def _open(
+        self, connection: HttpConnection, peer: HostPort, address: Address
+    ) -> HttpConnection:
+        """Connect to one address, and do all handshakes. Close the connection if that fails."""
+        try:
+            await _connect(connection, peer, address)
             if self._proxy is not None:
                 if self._proxy_tls is not None:
                     await _start_tls(connection, self._proxy, self._proxy_tls, self._proxy.host)
@@ -96,6 +180,7 @@ class Dialer:
                 await _start_tls(connection, self.server, self.tls, self._server_name)
         except BaseException:
             connection.close()
+            self._failed_at[address] = asyncio.get_running_loop().time()
             raise
         return connection
 
@@ -118,23 +203,72 @@ class Dialer:
             raise ConnectionFailed(f"{failed}: the proxy sent data before the TLS handshake")
 
 
-async def _connect(connection: HttpConnection, to: HostPort) -> None:
-    loop = asyncio.get_running_loop()
-    # An IP address is the only one. With a delay, asyncio may leave the socket open when it is cancelled.
-    delay = None if ":" in to.host or to.host.replace(".", "").isdigit() else NEXT_ADDRESS_SECONDS
+def in_turns(addresses: Sequence[Address], failed_at: Mapping[Address, float]) -> list[Address]:
+    """The order in which addresses are tried: that of DNS, but the last one to fail is the last."""
+    return sorted(addresses, key=lambda address: failed_at.get(address, -math.inf))
+
+
+async def _resolve(peer: HostPort) -> list[Address]:
+    """The addresses of a name, or the IP address itself."""
+    if ":" in peer.host or peer.host.replace(".", "").isdigit():
+        return [(peer.host, peer.port)]
     try:
         async with asyncio.timeout(CONNECT_SECONDS):
-            transport, _ = await loop.create_connection(
-                lambda: connection, to.host, to.port, happy_eyeballs_delay=delay
+            found = await asyncio.get_running_loop().getaddrinfo(
+                peer.host, peer.port, type=socket.SOCK_STREAM
+            )
+    except TimeoutError as error:
+        raise ConnectionFailed(
+            f"cannot connect to {peer}: no response of DNS within {CONNECT_SECONDS:g} s"
+        ) from error
+    except OSError as error:
+        raise ConnectionFailed(
+            f"cannot connect to {peer}: {error.strerror or reason_of(error)}"
+        ) from error
+    return list(dict.fromkeys((str(info[4][0]), int(info[4][1])) for info in found))
+
+
+async def _finished(
+    attempts: Mapping[asyncio.Task[HttpConnection], HttpConnection], *, may_wait: bool
+) -> set[asyncio.Task[HttpConnection]]:
+    """The attempts that have ended; none when the next address is to be tried."""
+    if may_wait:
+        delays: tuple[float | None, ...] = (None,)
+    else:
+        delays = (NEXT_ADDRESS_SECONDS, NEXT_HANDSHAKE_SECONDS)
+    newest = list(attempts.values())[-1]
+    for delay in delays:
+        done, _ = await asyncio.wait(attempts, timeout=delay, return_when=asyncio.FIRST_COMPLETED)
+        if done or newest.address is None:
+            return done
+    return set()
+
+
+def _merged(failures: Sequence[ConnectionFailed]) -> ConnectionFailed:
+    """One failure of several addresses, with each reason once."""
+    text = "; ".join(dict.fromkeys(str(failure) for failure in failures))
+    if any(isinstance(failure, TlsRefused) for failure in failures):
+        return TlsRefused(text)
+    return ConnectionFailed(text)
+
+
+async def _connect(connection: HttpConnection, peer: HostPort, address: Address) -> None:
+    host, port = address
+    try:
+        async with asyncio.timeout(CONNECT_SECONDS):
+            transport, _ = await asyncio.get_running_loop().create_connection(
+                lambda: connection, host, port
             )
         for option in _KEEPALIVE:
             transport.get_extra_info("socket").setsockopt(*option)
     except TimeoutError as error:
         raise ConnectionFailed(
-            f"cannot connect to {to}: no TCP connection within {CONNECT_SECONDS:g} s"
+            f"cannot connect to {peer}: no TCP connection within {CONNECT_SECONDS:g} s"
         ) from error
     except OSError as error:
-        raise ConnectionFailed(f"cannot connect to {to}: {_refusals(error)}") from error
+        reason = os.strerror(error.errno) if error.errno else reason_of(error)
+        raise ConnectionFailed(f"cannot connect to {peer}: {reason}") from error
+    connection.address = address
 
 
 async def _start_tls(
@@ -167,14 +301,6 @@ async def _start_tls(
     if transport is None or connection.transport is None:  # lost right after the handshake
         raise TlsRefused(closed)
     connection.connection_made(transport)
-
-
-def _refusals(error: OSError) -> str:
-    """The reason; for several addresses, each reason once."""
-    several = dict.fromkeys(re.findall(r"\[Errno (\d+)\]", str(error)))
-    if isinstance(error, socket.gaierror) or not several:
-        return error.strerror or reason_of(error)
-    return ", ".join(os.strerror(int(number)) for number in several)
 
 
 def _host_port(url: SplitResult, what: str) -> HostPort:

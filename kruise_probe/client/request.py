@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 from kruise_probe.api.meta import NamespacedName
 
 JSON: Final = "application/json"
+WRITES: Final = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 METADATA_ONLY: Final = (
     "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
 )

@@ -33,6 +33,7 @@ from kruise_probe.api.meta import (
 from kruise_probe.api.times import TokenBucket
 from kruise_probe.client.cluster_config import ClusterConfig
 from kruise_probe.client.connection import ConnectionBroken, TlsRefused
+from kruise_probe.client.pool import Pool
 from kruise_probe.client.request import JSON, PatchType, Request
 from kruise_probe.client.retries import wait_or_raise
 from kruise_probe.client.transport import Response, Transport
@@ -74,7 +75,7 @@ _kind_decoder: Final = msgspec.json.Decoder(_OfKind)
 
 
 class RestClient:
-    """Client of one API server: an async context manager that owns its connections.
+    """Client of one API server: an async context manager that owns its connections, unless it shares a `pool`.
 
     At most `max_in_flight` requests are in flight, without watches. With `qps`, `burst` requests are sent at once, then
     `qps` per second. `before_send` is called right before a write is sent, also on each retry. Its exception cancels the
@@ -93,11 +94,14 @@ class RestClient:
         qps: float = 0.0,
         burst: int = 0,
         before_send: Callable[[], None] | None = None,
+        pool: Pool | None = None,
     ) -> None:
         self.config = config
         self._credentials = config.credentials
         self._query = _query(fieldManager=field_manager)
-        self._transport = Transport(config, user_agent=user_agent, before_send=before_send)
+        self._transport = Transport(
+            config, user_agent=user_agent, before_send=before_send, pool=pool
+        )
         self._in_flight = asyncio.Semaphore(max_in_flight)
         self._turn = asyncio.Lock()
         self._tokens = TokenBucket(burst=max(burst, 1), interval_seconds=1.0 / qps) if qps else None
@@ -248,8 +252,9 @@ class RestClient:
     async def send(self, request: Request) -> Response:
         """Send `request`, with retries within its deadline, and return the successful response.
 
-        It is retried after 429 or 503 with Retry-After, after 401 or a failed TLS handshake if credentials or CAs could
-        be renewed, and after a broken connection if it is repeatable.
+        It is retried after 429 or 503 with Retry-After, and after 401 or a failed TLS handshake if credentials or CAs
+        could be renewed. If it is repeatable, it is also retried after a broken connection, and on another connection
+        after a 5xx on one that worked before.
 
         Raises:
             ApiError: the server returned an error.

@@ -2,7 +2,8 @@
 
 Source: client-go rest/with_retry.go.
 Differs: waits have positive jitter, so that clients do not retry at the same time. If Retry-After is always 0, the wait
-still doubles. A 5xx response other than 503 is returned to the caller, because the request may have taken effect.
+still doubles. A 5xx response other than 503 is returned to the caller, because the request may have taken effect; but an
+idempotent request is first sent on another connection, which may lead to another server.
 """
 
 import asyncio
@@ -32,6 +33,8 @@ async def wait_or_raise(
     response: Response, request: Request, *, retries: int, left_seconds: float
 ) -> None:
     """Wait until an error response may be retried. Raises ApiError if it may not."""
+    if response.elsewhere and request.repeatable and "retry-after" not in response.headers:
+        return
     retry_after = parse_retry_after(response.headers.get("retry-after"), utc_now())
     wait = wait_before_retry(
         response.status,

@@ -26,6 +26,7 @@ from kruise_probe.api.errors import FatalError, first_of
 from kruise_probe.api.meta import KubeObject, Resource
 from kruise_probe.api.times import utc_now
 from kruise_probe.client.config import ClusterConfig
+from kruise_probe.client.pool import Pool
 from kruise_probe.client.rest import ResourceListerWatcher, RestClient
 from kruise_probe.informers.reflector import ListerWatcher
 from kruise_probe.informers.shared_informer import SharedInformer
@@ -94,6 +95,7 @@ class Manager:
             user_agent=user_agent or name,
             qps=qps,
             burst=burst,
+            pool=Pool(config),
         )
         self.unfenced: Final = rest_client()
         self.elector: Final = (

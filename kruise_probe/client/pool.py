@@ -1,0 +1,342 @@
+"""The connections to one server: open, in use and idle. Clients of one process may share them.
+
+A request takes an idle connection, or waits for the first one that is released or opened. `pool_policy` decides whether
+one is opened for it.
+
+Source: Go net/http transport.go (idleConn, wantConn, keep-alive, idle time).
+Differs: HTTP/1.1 alone; if no further connection can be opened, leases come first, then watches.
+"""
+
+import asyncio
+import copy
+from bisect import insort
+from collections import deque
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Final
+
+import structlog
+
+from kruise_probe.api.errors import ConnectionFailed
+from kruise_probe.api.times import CLOCK_SLACK_SECONDS
+from kruise_probe.client.cluster_config import ClusterConfig
+from kruise_probe.client.connection import HttpConnection
+from kruise_probe.client.dialer import Dialer
+from kruise_probe.client.pool_policy import (
+    GivingUp,
+    Growth,
+    Turn,
+    Verdict,
+    may_be_at_fault,
+    turn_of,
+)
+from kruise_probe.client.request import Request
+
+_log = structlog.get_logger(__name__)
+
+IDLE_SECONDS: Final = 90.0
+"""Idle timeout of a connection, as in client-go."""
+
+
+@dataclass(slots=True, eq=False)
+class _Member:
+    """A connection of the pool.
+
+    Attributes:
+        owner: the client that used it last; its idle connections are its own.
+        version: of the credentials of the handshake.
+        generation: of the pool when it was opened.
+        idle_since: loop time.
+        turn: of the request that uses it.
+    """
+
+    connection: HttpConnection
+    owner: object
+    version: int
+    generation: int
+    idle_since: float
+    turn: Turn = Turn.OTHER
+
+
+@dataclass(slots=True, order=True)
+class _Waiter:
+    """A request that waits for a connection."""
+
+    turn: Turn
+    order: int
+    owner: object = field(compare=False)
+    member: asyncio.Future[_Member] = field(compare=False)
+    dialing: bool = field(default=False, compare=False)
+    tried: bool = field(default=False, compare=False)
+
+
+class Pool:
+    """Owns all connections to one server. Open from the first `enter` to the last `leave`."""
+
+    def __init__(self, config: ClusterConfig) -> None:
+        self.dialer = Dialer(config)
+        self._credentials = config.credentials
+        self._growth = Growth()
+        self._giving_up = GivingUp()
+        self._users = 0
+        self._members: dict[HttpConnection, _Member] = {}
+        self._idle: deque[_Member] = deque()
+        """The longest idle first."""
+        self._busy = 0
+        """Connections in use, without those of streams."""
+        self._generation = 0
+        """Connections of an earlier one are not used again."""
+        self._waiters: list[_Waiter] = []
+        self._orders = count()
+        self._dialing = 0
+        self._dials: set[asyncio.Task[None]] = set()
+        self._end_of_pause: asyncio.TimerHandle | None = None
+        self._reported = False
+
+    def enter(self) -> None:
+        """Open the pool for one more client."""
+        self._users += 1
+
+    async def leave(self) -> None:
+        """Close the pool after its last client: all connections end."""
+        self._users -= 1
+        if self._users:
+            return
+        self._credentials.close()
+        if self._end_of_pause is not None:
+            self._end_of_pause.cancel()
+        self._fail_waiters(ConnectionFailed("the client is not open"))
+        for dial in self._dials:
+            dial.cancel()
+        if self._dials:
+            await asyncio.wait(self._dials)
+        for connection in self._members:
+            connection.close()
+        for _step in range(3):  # asyncio closes an aborted socket in one of the next steps
+            await asyncio.sleep(0)
+
+    async def acquire(self, owner: object, request: Request) -> HttpConnection:
+        """Return an idle connection of this owner, the most recently used first, or wait for one. Release it afterwards.
+
+        Raises:
+            TlsRefused, ConnectionFailed: none could be opened, and none is in use that would be released.
+        """
+        if not self._users:
+            raise ConnectionFailed("the client is not open")
+        now = asyncio.get_running_loop().time()
+        self.close_idle(now - IDLE_SECONDS)
+        member = self._take_idle(owner)
+        if member is None and (self._busy or self._dialing or self._waiters or self._idle):
+            return await self._wait(owner, request)
+        if member is None:
+            member = await self._open_alone(owner, request)
+        self._use(member, owner, Turn.STREAM if request.streams else Turn.OTHER)
+        return member.connection
+
+    def release(self, connection: HttpConnection) -> None:
+        """Give back a connection: to the next request, if it is usable."""
+        member = self._members.get(connection)
+        if member is None:
+            connection.close()
+            return
+        if member.turn is not Turn.STREAM:
+            self._busy -= 1
+        if self._users and self._is_good(member):
+            member.idle_since = asyncio.get_running_loop().time()
+            self._idle.append(member)
+        else:
+            self._close(member)
+        if self._waiters:
+            self._advance()
+
+    def close_idle(self, since: float) -> None:
+        """Close the connections that are idle since this loop time or longer."""
+        while self._idle and self._idle[0].idle_since <= since:
+            self._close(self._idle.popleft())
+
+    def give_up(self, connection: HttpConnection, request: Request) -> bool:
+        """Handle a 5xx response. Return True if the request may succeed on another connection.
+
+        The next connection is opened to another address, if the name has several.
+        """
+        now = asyncio.get_running_loop().time()
+        worked = connection.worked
+        verdict = self._giving_up.verdict(
+            now, worked=worked, may_be_at_fault=may_be_at_fault(request)
+        )
+        if verdict is Verdict.KEEP:
+            return False
+        connection.close()
+        self.dialer.avoid(connection)
+        if verdict is Verdict.CLOSE_OLDER:
+            self._generation += 1
+            self.close_idle(now)
+        return worked
+
+    def lost(self, connection: HttpConnection, sent_at: float) -> None:
+        """Handle a request, sent at this loop time, that got no response in time.
+
+        After a fail-over of a load balancer all older connections are dead, and each would use up the deadline of one
+        more request.
+        """
+        self.dialer.avoid(connection)
+        self.close_idle(sent_at)
+
+    # Waiting.
+
+    async def _wait(self, owner: object, request: Request) -> HttpConnection:
+        future: asyncio.Future[_Member] = asyncio.get_running_loop().create_future()
+        waiter = _Waiter(turn_of(request), next(self._orders), owner, future)
+        insort(self._waiters, waiter)
+        self._advance()
+        try:
+            return (await future).connection
+        except asyncio.CancelledError:
+            if waiter in self._waiters:
+                self._waiters.remove(waiter)
+            elif future.done() and not future.cancelled() and future.exception() is None:
+                self.release(future.result().connection)
+            raise
+
+    def _advance(self) -> None:
+        """Give idle connections to the requests that wait, and open connections for the others."""
+        loop = asyncio.get_running_loop()
+        now = loop.time() + CLOCK_SLACK_SECONDS
+        for waiter in self._waiters.copy():
+            member = None if waiter.member.done() else self._take_for(waiter)
+            if member is not None:
+                self._waiters.remove(waiter)
+                self._use(member, waiter.owner, waiter.turn)
+                waiter.member.set_result(member)
+        for waiter in self._waiters:
+            may_dial = not waiter.dialing and self._growth.may_dial(
+                now, waiter.turn, tried=waiter.tried, dialing=self._dialing, busy=self._busy
+            )
+            if may_dial:
+                self._start_dial(waiter)
+        if self._waiters and self._end_of_pause is None and now < self._growth.paused_until:
+            self._end_of_pause = loop.call_at(self._growth.paused_until, self._end_pause)
+
+    def _end_pause(self) -> None:
+        self._end_of_pause = None
+        self._advance()
+
+    def _take_for(self, waiter: _Waiter) -> _Member | None:
+        """An idle connection for a request that waits: of another client, if there may be no other."""
+        member = self._take_idle(waiter.owner)
+        if member is not None:
+            return member
+        if waiter.turn is Turn.LEASE or (self._growth.limited and not self._busy):
+            while self._idle:
+                member = self._idle.pop()
+                if self._is_good(member):
+                    return member
+                self._close(member)
+        return None
+
+    def _start_dial(self, waiter: _Waiter) -> None:
+        waiter.dialing = True
+        self._dialing += 1
+        dial = asyncio.create_task(self._dial(waiter), name="dial")
+        self._dials.add(dial)
+        dial.add_done_callback(self._dials.discard)
+
+    async def _dial(self, waiter: _Waiter) -> None:
+        """Open a connection for the first request that waits. `waiter` is the one that caused it."""
+        try:
+            self._idle.append(await self._open(waiter.owner, waiter.turn))
+        except Exception as error:  # noqa: BLE001 - raised where a connection is awaited
+            waiter.tried = True
+            self._handle_failure(error)
+        finally:
+            waiter.dialing = False
+        self._advance()
+
+    async def _open_alone(self, owner: object, request: Request) -> _Member:
+        """Open a connection for a request that nothing else could serve."""
+        self._dialing += 1
+        try:
+            member = await self._open(owner, turn_of(request))
+        except Exception as error:
+            self._handle_failure(error)
+            raise
+        finally:
+            if self._waiters:
+                self._advance()
+        if not self._users:
+            self._close(member)
+            raise ConnectionFailed("the client is not open")
+        return member
+
+    async def _open(self, owner: object, turn: Turn) -> _Member:
+        """Open a connection, as an attempt that is counted already."""
+        loop = asyncio.get_running_loop()
+        began_at = loop.time()
+        version = self._credentials.version
+        is_further = turn is Turn.OTHER and self._busy > 0
+        try:
+            connection = await self.dialer.dial()
+            if is_further:
+                await self.dialer.prove(connection)
+        except Exception:
+            self._growth.failed(loop.time(), began_at)
+            raise
+        finally:
+            self._dialing -= 1
+        self._growth.succeeded()
+        if self._reported:
+            _log.info("connections to the API server can be opened again")
+            self._reported = False
+        member = _Member(connection, owner, version, self._generation, idle_since=loop.time())
+        self._members[connection] = member
+        return member
+
+    def _handle_failure(self, error: Exception) -> None:
+        if self._members and not self._reported:
+            self._reported = True
+            _log.warning(
+                "no further connection to the API server can be opened; requests wait for one that is free",
+                open=len(self._members),
+                error=str(error),
+            )
+        if not self._busy and not self._dialing and not self._idle:
+            self._fail_waiters(error)
+
+    def _fail_waiters(self, error: Exception) -> None:
+        waiters = self._waiters
+        self._waiters = []
+        for waiter in waiters:
+            if not waiter.member.done():
+                waiter.member.set_exception(copy.copy(error))
+
+    # Members.
+
+    def _take_idle(self, owner: object) -> _Member | None:
+        """Remove and return the most recently used connection of an owner."""
+        position = len(self._idle)
+        while position:
+            position -= 1
+            member = self._idle[position]
+            if member.owner is owner:
+                del self._idle[position]
+                if self._is_good(member):
+                    return member
+                self._close(member)
+        return None
+
+    def _is_good(self, member: _Member) -> bool:
+        return (
+            member.connection.usable
+            and member.version == self._credentials.version
+            and member.generation == self._generation
+        )
+
+    def _use(self, member: _Member, owner: object, turn: Turn) -> None:
+        member.owner = owner
+        member.turn = turn
+        if turn is not Turn.STREAM:
+            self._busy += 1
+
+    def _close(self, member: _Member) -> None:
+        self._members.pop(member.connection, None)
+        member.connection.close()

@@ -1,0 +1,101 @@
+"""Load balancers, names, files and links between the processes and the API server that behave badly."""
+
+import asyncio
+
+from support import programs
+from support.background import background
+from support.balancer import Balancer
+from support.cases import cases
+from support.embedded_cluster import EmbeddedCluster
+from support.fake_runtime import ScriptedRuntime
+from support.hollow import CONDITION, node_name, probe
+from support.managers import lease_flags
+from support.patience import PATIENCE_SECONDS
+from support.proxy import FaultyProxy, faulty_proxy
+from support.target import status_of
+
+TERM_SECONDS = 6.0
+
+
+def renewals(proxy: FaultyProxy, lease: str, code: int) -> list[float]:
+    """When a Lease was renewed, with this response."""
+    return [
+        seen.at
+        for seen in proxy.log
+        if seen.writes and seen.path.endswith(f"/{lease}") and seen.code == code
+    ]
+
+
+async def test_a_backend_that_answers_500_is_left_at_once(cluster: EmbeddedCluster) -> None:
+    """Behind a layer-4 balancer one API server loses its etcd. New connections lead to a good one."""
+    bad = cluster.proxy
+    node = node_name(0)
+    names = ("kruise-probe-manager", f"kruise-probe-{node}")
+    await cluster.hollow.add_node(node)
+    async with (
+        faulty_proxy(cluster.upstream) as good,
+        Balancer(bad.url).running() as balancer,
+        programs.running(
+            "manager",
+            balancer.write_kubeconfig(cluster.folder),
+            cluster.folder,
+            *lease_flags(TERM_SECONDS / 0.75),
+        ) as manager,
+        programs.running_daemon(
+            balancer.write_kubeconfig(cluster.folder), cluster.folder, node, ScriptedRuntime()
+        ) as daemon,
+    ):
+        await bad.until("both renew", lambda: all(renewals(bad, name, 200) for name in names))
+        balancer.upstream = good.url
+        bad.fail(500)
+        await good.until("both renew", lambda: all(renewals(good, name, 200) for name in names))
+        for name in names:
+            refused = renewals(bad, name, 500)
+            renewed = renewals(good, name, 200)
+            assert renewed[0] - refused[0] < 3
+            assert len(refused) == 1
+        await asyncio.sleep(TERM_SECONDS + 1)
+        assert manager.running
+        assert daemon.running
+
+
+@cases(
+    "max_open resets seconds",
+    ten_and_others_wait=(10, False, 10.0),
+    seven_and_others_wait=(7, False, 30.0),
+    seven_and_others_are_reset=(7, True, 30.0),
+)
+async def test_100_pods_change_over_few_connections(
+    cluster: EmbeddedCluster, max_open: int, resets: bool, seconds: float
+) -> None:
+    state = "Succeeded"
+    cluster.daemons.result_of = lambda pod, name: (state, "")
+    await cluster.hollow.add_nodes(2)
+    await cluster.hollow.add_pods(100, nodes=2)
+    async with (
+        Balancer(cluster.server.url, max_open=max_open, resets=resets).running() as balancer,
+        programs.running(
+            "manager",
+            balancer.write_kubeconfig(cluster.folder),
+            cluster.folder,
+            *lease_flags(TERM_SECONDS / 0.75),
+        ) as manager,
+        background(cluster.daemons.follow()),
+    ):
+        await manager.ready()
+        await cluster.hollow.add_marker(probe())
+        for state, status in (("Succeeded", "True"), ("Failed", "False"), ("Succeeded", "True")):
+            await cluster.daemons.write_all()
+            await cluster.api.pods.wait(
+                f"all are {status}",
+                lambda status=status: all(
+                    status_of(pod, CONDITION) == status for pod in cluster.api.pods.all()
+                ),
+                seconds=seconds if state == "Failed" else PATIENCE_SECONDS,
+            )
+
+        async def reports_it() -> bool:
+            return manager.has_logged("requests wait for one that is free")
+
+        if max_open == 7:
+            await manager.until("reports it", reports_it)

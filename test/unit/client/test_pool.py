@@ -1,0 +1,235 @@
+"""Which request gets which connection, on virtual time: over a balancer that allows few, and servers with 5xx."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from random import Random
+
+import pytest
+from structlog.testing import capture_logs
+from support.cases import cases
+from support.fake_transport import FakeTransport
+
+from kruise_probe.api.errors import ConnectionFailed
+from kruise_probe.client.cluster_config import ClusterConfig
+from kruise_probe.client.connection import HttpConnection
+from kruise_probe.client.pool import Pool
+from kruise_probe.client.pool_policy import MAX_DIALS, GivingUp, Growth, Turn, Verdict
+from kruise_probe.client.request import Request
+
+LEASE = Request("PATCH", "/apis/coordination.k8s.io/v1/namespaces/n/leases/l")
+WATCH = Request("GET", "/api/v1/pods?watch=true", streams=True)
+READ = Request("GET", "/api/v1/pods")
+WRITE = Request("PATCH", "/api/v1/namespaces/n/pods/p/status")
+CLIENT, ELECTOR = object(), object()
+
+
+def now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+class Balancer:
+    """Allows `most` connections at once; a further one fails after `seconds`."""
+
+    def __init__(self, most: int, *, seconds: float = 0.0) -> None:
+        self.most = most
+        self.seconds = seconds
+        self.dials: list[float] = []
+        self.transports: list[FakeTransport] = []
+
+    @property
+    def open(self) -> int:
+        return sum(not transport.closing for transport in self.transports)
+
+    async def dial(self) -> HttpConnection:
+        self.dials.append(now())
+        await asyncio.sleep(0.001)
+        if self.open >= self.most:
+            await asyncio.sleep(self.seconds)
+            raise ConnectionFailed("refused")
+        connection = HttpConnection()
+        self.transports.append(FakeTransport(connection))
+        return connection
+
+
+@pytest.fixture
+async def pool() -> AsyncIterator[Pool]:
+    pool = Pool(ClusterConfig(server="http://api"))
+    pool.enter()
+    yield pool
+    await pool.leave()
+
+
+def behind(balancer: Balancer, pool: Pool) -> Balancer:
+    pool.dialer.dial = balancer.dial  # type: ignore[method-assign]
+    return balancer
+
+
+async def use(pool: Pool, request: Request, seconds: float, owner: object = CLIENT) -> float:
+    """Hold a connection for a while; return how long the request waited for it."""
+    began = now()
+    connection = await pool.acquire(owner, request)
+    waited = now() - began
+    try:
+        await asyncio.sleep(seconds)
+    finally:
+        pool.release(connection)
+    return waited
+
+
+async def write(pool: Pool, seconds: float) -> float | None:
+    """As `use`; None if it failed."""
+    try:
+        return await use(pool, WRITE, seconds)
+    except ConnectionFailed:
+        return None
+
+
+@pytest.mark.parametrize("seed", range(40))
+async def test_every_request_ends_however_few_connections_are_allowed(
+    pool: Pool, seed: int
+) -> None:
+    """Also if requests are cancelled and connections end. The Lease waits for one other request at most."""
+    random = Random(seed)
+    balancer = behind(Balancer(random.randint(4, 12), seconds=random.choice((0.0, 5.0))), pool)
+    async with asyncio.TaskGroup() as group:
+        watches = [group.create_task(pool.acquire(CLIENT, WATCH)) for _ in range(2)]
+        leases = group.create_task(use(pool, LEASE, 0.01, ELECTOR))
+        await asyncio.wait([*watches, leases])
+        writes = [group.create_task(write(pool, random.uniform(0, 2))) for _ in range(60)]
+        for _ in range(30):
+            await asyncio.sleep(random.uniform(0, 2))
+            assert await use(pool, LEASE, 0.01, ELECTOR) <= 2.0
+            if random.random() < 0.3:
+                random.choice(writes).cancel()
+            if random.random() < 0.3:
+                random.choice(balancer.transports).abort()
+        _, waiting = await asyncio.wait(writes, timeout=200)
+        assert not waiting
+        failed = [task for task in writes if not task.cancelled() and task.result() is None]
+        assert len(failed) < 30, "only if the last connection ends while another is refused"
+    assert balancer.open <= balancer.most
+
+
+async def test_leases_then_watches_then_others_get_the_next_free_connection(pool: Pool) -> None:
+    behind(Balancer(1), pool)
+    served: list[str] = []
+
+    async def serve(name: str, request: Request) -> None:
+        await use(pool, request, 1.0)
+        served.append(name)
+
+    with capture_logs() as logs:
+        waiting = [asyncio.create_task(serve("first", WRITE))]
+        await asyncio.sleep(0.1)
+        for name, request in (("other", WRITE), ("watch", WATCH), ("lease", LEASE)):
+            waiting.append(asyncio.create_task(serve(name, request)))
+        await asyncio.wait(waiting)
+    assert served == ["first", "lease", "watch"]
+    assert str(waiting[1].exception()) == "refused", "a watch never frees its connection"
+    (line,) = logs
+    assert (line["open"], line["error"]) == (1, "refused")
+
+
+async def test_attempts_to_open_a_further_connection_become_rare(pool: Pool) -> None:
+    balancer = behind(Balancer(1), pool)
+    async with asyncio.TaskGroup() as group:
+        for _ in range(100):
+            group.create_task(use(pool, WRITE, 1.0))
+    attempts = [round(at) for at in balancer.dials]
+    assert attempts == [0, *[0] * MAX_DIALS, 1, 3, 7, 15, 31, 61, 91]
+
+
+async def test_the_connection_of_the_elector_is_its_own_unless_it_is_the_only_one(
+    pool: Pool,
+) -> None:
+    balancer = behind(Balancer(2), pool)
+    await use(pool, LEASE, 0.0, ELECTOR)
+    await use(pool, WRITE, 0.0)
+    assert balancer.open == 2
+    async with asyncio.TaskGroup() as group:
+        for _ in range(5):
+            group.create_task(use(pool, WRITE, 5.0))
+        await asyncio.sleep(1)
+        assert await use(pool, LEASE, 0.0, ELECTOR) == 0
+    balancer.most = 1
+    balancer.transports[1].abort()
+    await asyncio.sleep(1)
+    assert await use(pool, WRITE, 0.0) < 0.1
+
+
+async def test_without_any_connection_the_reason_is_raised_at_once(pool: Pool) -> None:
+    behind(Balancer(0, seconds=5.0), pool)
+    results = await asyncio.wait_for(
+        asyncio.shield(asyncio.create_task(_failures(pool, 20))), timeout=6
+    )
+    assert results == ["refused"] * 20
+
+
+async def _failures(pool: Pool, count: int) -> list[str]:
+    failures: list[str] = []
+
+    async def fail() -> None:
+        try:
+            await pool.acquire(CLIENT, WRITE)
+        except ConnectionFailed as error:
+            failures.append(str(error))
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(count):
+            group.create_task(fail())
+    return failures
+
+
+PAUSED = Growth()
+PAUSED.failed(0.0, 0.0)
+
+
+@cases(
+    "growth now turn tried dialing busy may",
+    the_first=(Growth(), 0.0, Turn.OTHER, False, 0, 5, True),
+    too_many_at_once=(Growth(), 0.0, Turn.OTHER, False, MAX_DIALS, 5, False),
+    a_watch_at_any_time=(Growth(), 0.0, Turn.STREAM, False, MAX_DIALS, 5, True),
+    a_write_waits_in_the_pause=(PAUSED, 0.5, Turn.OTHER, False, 0, 1, False),
+    nothing_to_wait_for=(PAUSED, 0.5, Turn.OTHER, False, 0, 0, True),
+    a_watch_tries_once_in_the_pause=(PAUSED, 0.5, Turn.STREAM, True, 0, 1, False),
+    one_attempt_after_the_pause=(PAUSED, 1.0, Turn.OTHER, True, 0, 1, True),
+    not_two=(PAUSED, 1.0, Turn.OTHER, True, 1, 1, False),
+)
+def test_when_a_request_may_open_a_connection(
+    growth: Growth, now: float, turn: Turn, tried: bool, dialing: int, busy: int, may: bool
+) -> None:
+    assert growth.may_dial(now, turn, tried=tried, dialing=dialing, busy=busy) == may
+
+
+def test_a_tenant_causes_one_new_connection_a_second_and_all_servers_fewer() -> None:
+    tenant, outage = GivingUp(), GivingUp()
+    verdicts = [tenant.verdict(at / 10, worked=True, may_be_at_fault=True) for at in range(31)]
+    assert verdicts.count(Verdict.CLOSE) == 4
+    assert outage.verdict(0.0, worked=True, may_be_at_fault=False) is Verdict.CLOSE_OLDER
+    closed_at = [
+        at
+        for at in range(100)
+        if outage.verdict(float(at), worked=False, may_be_at_fault=False) is Verdict.CLOSE
+    ]
+    assert closed_at == [0, 1, 3, 7, 15, 31, 47, 63, 79, 95]
+    assert outage.verdict(99.0, worked=True, may_be_at_fault=False) is Verdict.CLOSE_OLDER
+
+
+@cases(
+    "sent older",
+    of_a_read=(READ, True),
+    of_a_lease=(LEASE, True),
+    of_a_write=(WRITE, False),
+)
+async def test_a_5xx_closes_its_connection_and_older_ones_unless_a_tenant_may_cause_it(
+    pool: Pool, sent: Request, older: bool
+) -> None:
+    behind(Balancer(9), pool)
+    connections = [await pool.acquire(CLIENT, READ) for _ in range(3)]
+    for connection in connections:
+        connection.worked = True
+    pool.release(connections[0])
+    assert pool.give_up(connections[1], sent)
+    for connection in connections[1:]:
+        pool.release(connection)
+    assert [connection.usable for connection in connections] == [not older, False, not older]
