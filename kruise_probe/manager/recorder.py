@@ -6,15 +6,18 @@ Failures and recoveries are separate series, so failures never use up the budget
 
 Source: client-go tools/record/event.go, events_cache.go and util/eventutil.go (names).
 Differs: series of one object, type and reason share a budget if the message identifies them. Occurrences over budget are
-aggregated and written later; a message without a series is dropped. An event that cannot be written does not block
-others.
+aggregated and written later; a message without a series is dropped. Namespaces share the writers and the memory, so a
+namespace with more events than can be written loses its own, and none of another. An event that cannot be written does not
+block others.
 """
 
 import asyncio
 import random
+import sys
 from collections.abc import Callable
 from datetime import datetime
 from itertools import count
+from operator import attrgetter
 from typing import NamedTuple
 
 import msgspec
@@ -36,6 +39,7 @@ from kruise_probe.api.meta import NamespacedName
 from kruise_probe.api.times import CLOCK_SLACK_SECONDS, TokenBucket, format_time
 from kruise_probe.client.request import PatchType
 from kruise_probe.client.rest import RestClient
+from kruise_probe.manager.shared_cache import SharedCache
 from kruise_probe.workqueue.queue import WorkQueue
 
 EVENTS_DROPPED = Counter(
@@ -53,11 +57,17 @@ REFILL_SECONDS = 60.0
 
 MAX_NAME_LENGTH = 253
 
-MAX_SERIES = 4096
-"""Size of the LRU cache of series, as in client-go. An evicted series starts again with a new Event."""
+MAX_SERIES_BYTES = 4 << 20
+"""Memory for series, shared by namespace. A series that is lost starts again with a new Event; one that was pending is dropped."""
 
-MAX_PENDING = 1000
-"""Maximum of series pending to be written, the size of client-go's event queue."""
+SERIES_BYTES = 1024
+"""Memory of a series without its message and what identifies it."""
+
+MAX_BUDGETS = 4096
+"""Size of the LRU caches of budgets and of logged failures, as client-go's cache of series."""
+
+WRITERS = 8
+"""Events that are written at once, one of each namespace: a webhook that holds those of one namespace delays no other."""
 
 MAX_TRIES = 12
 RETRY_SECONDS = 10.0
@@ -88,7 +98,12 @@ class SeriesKey(NamedTuple):
 
 
 class EventSeries(msgspec.Struct, eq=False):
-    """Aggregated occurrences of one event. `created` is True once the Event `name` exists on the server."""
+    """Aggregated occurrences of one event.
+
+    Attributes:
+        created: whether the Event `name` exists on the server.
+        pending: whether occurrences wait to be written, or are being written.
+    """
 
     key: SeriesKey
     involved: ObjectReference
@@ -99,8 +114,13 @@ class EventSeries(msgspec.Struct, eq=False):
     budget: TokenBucket
     message: str = ""
     created: bool = False
+    pending: bool = False
     count: int = 0
     tries: int = 0
+
+    @property
+    def size_bytes(self) -> int:
+        return SERIES_BYTES + sys.getsizeof(self.message) + sys.getsizeof(self.key.series)
 
     def encode_event(self, component: str, host: str) -> bytes:
         """Encode the whole Event with its count. So a patch is idempotent, and an expired Event can be created again."""
@@ -129,7 +149,7 @@ class EventSeries(msgspec.Struct, eq=False):
 
 
 class EventRecorder:
-    """Records events without blocking; `run` writes them one after the other.
+    """Records events without blocking; `run` writes them, those of one namespace one after the other.
 
     Cancelling `run` drops pending events. Call `flush` before to wait for them.
     """
@@ -140,15 +160,16 @@ class EventRecorder:
         self._client = client
         self._source = (component, host)
         self._now = now
-        self._series: LRUCache[SeriesKey, EventSeries] = LRUCache(MAX_SERIES)
-        self._budgets: LRUCache[SeriesKey, TokenBucket] = LRUCache(MAX_SERIES)
-        self._pending: dict[SeriesKey, EventSeries] = {}
-        """The series that wait to be written, or are being written."""
-        self._queue: WorkQueue[SeriesKey] = WorkQueue(name="events")
+        self._series: SharedCache[SeriesKey, EventSeries] = SharedCache(MAX_SERIES_BYTES)
+        self._budgets: LRUCache[SeriesKey, TokenBucket] = LRUCache(MAX_BUDGETS)
+        self._queue: WorkQueue[EventSeries] = WorkQueue(
+            name="events", group_of=attrgetter("involved.event_namespace")
+        )
+        self._queue.share(WRITERS, most=1)
         self._order = count()
         self._idle = asyncio.Event()
         self._idle.set()
-        self._logged: LRUCache[tuple[str, int], bool] = LRUCache(MAX_SERIES)
+        self._logged: LRUCache[tuple[str, int], bool] = LRUCache(MAX_BUDGETS)
 
     def event(
         self,
@@ -170,9 +191,9 @@ class EventRecorder:
             container: container for `involvedObject.fieldPath`; may be empty.
             probe: probe of the series.
         """
-        now = self._now()
+        now, namespace = self._now(), involved.event_namespace
         key = SeriesKey(involved.uid, type, reason, message if probe is None else probe)
-        series = self._pending.get(key) or self._series.get(key)
+        series = self._series.get(namespace, key)
         if series is None:
             budget = self._budget(key._replace(series="") if probe is None else key)
             if budget.wait_seconds(_now()) > 0:
@@ -180,17 +201,28 @@ class EventRecorder:
                 return
             name = event_name(involved.name, now, next(self._order))
             series = EventSeries(key, involved, name, container, now, now, budget)
-        if key not in self._pending:
-            if len(self._queue) >= MAX_PENDING or len(self._pending) >= MAX_SERIES:
-                EVENTS_DROPPED.labels("queue_full").inc()
-                return
-            self._pending[key] = series
-            self._queue.add(key)
-            self._idle.clear()
-            EVENTS_PENDING.set(len(self._pending))
-        self._series[key] = series
         series.count += 1
         series.last_at, series.message = now, message
+        if not series.pending:
+            series.pending = True
+            EVENTS_PENDING.inc()
+            self._queue.add(series)
+            self._idle.clear()
+        for lost in self._series.put(namespace, key, series, series.size_bytes):
+            self._forget(lost)
+
+    def _forget(self, series: EventSeries) -> None:
+        """Drop what a series has to write. If it is being written, that continues."""
+        self._queue.discard(series)
+        if series.pending:
+            EVENTS_DROPPED.labels("queue_full").inc()
+            self._finish(series)
+
+    @staticmethod
+    def _finish(series: EventSeries) -> None:
+        if series.pending:
+            series.pending = False
+            EVENTS_PENDING.dec()
 
     def _budget(self, of: SeriesKey) -> TokenBucket:
         """The budget of a series, or of all messages of one object, type and reason."""
@@ -199,13 +231,17 @@ class EventRecorder:
 
     async def run(self) -> None:
         """Write events until cancelled."""
+        async with asyncio.TaskGroup() as writers:
+            for number in range(WRITERS):
+                writers.create_task(self._write_events(), name=f"event writer {number}")
+
+    async def _write_events(self) -> None:
         while True:
-            key, _ = await self._queue.get()
+            series, _ = await self._queue.get()
             self._idle.clear()
-            await self._write(self._pending[key])
-            self._queue.done(key)
-            EVENTS_PENDING.set(len(self._pending))
-            if not len(self._queue):
+            await self._write(series)
+            self._queue.done(series)
+            if not len(self._queue) and not self._queue.processing:
                 self._idle.set()
 
     async def flush(self) -> None:
@@ -216,20 +252,21 @@ class EventRecorder:
         now = _now()
         wait = series.budget.wait_seconds(now)
         if wait > 0:
-            self._queue.add_after(series.key, wait)
+            self._queue.add_after(series, wait)
             return
         series.budget.take(now)
         written = series.count
         try:
             await self._send(series)
         except KubeError as error:
-            self._handle_failure(series, error)
+            if series.pending:
+                self._handle_failure(series, error)
             return
         series.tries = 0
-        if series.count > written:
-            self._queue.add(series.key)
+        if series.pending and series.count > written:
+            self._queue.add(series)
         else:
-            del self._pending[series.key]
+            self._finish(series)
 
     async def _send(self, series: EventSeries) -> None:
         """Create or patch the Event. One that expired is created again; one that exists already is patched."""
@@ -258,10 +295,10 @@ class EventRecorder:
         series.tries += 1
         if transient and series.tries < MAX_TRIES:
             wait = max(RETRY_SECONDS * random.uniform(0.5, 1.0), retry_after_seconds(error))
-            self._queue.add_after(series.key, wait)
+            self._queue.add_after(series, wait)
             return
         series.tries = 0
-        del self._pending[series.key]
+        self._finish(series)
         EVENTS_DROPPED.labels("no_answer" if transient else "refused").inc()
         failure = (series.involved.namespace, error.code if isinstance(error, ApiError) else 0)
         expected = failure in self._logged or "being terminated" in str(error)

@@ -60,7 +60,7 @@ class WorkQueue(Generic[K]):
         self._ready: PriorityFifo[K] = PriorityFifo(group_of)
         self._added_at: dict[K, float] = {}
         self.delayed: dict[K, tuple[asyncio.TimerHandle, Priority]] = {}
-        self._workers = math.inf
+        self._workers = self._most = math.inf
         self._held: dict[Hashable, int] = {}
         """The workers that each group holds."""
         self._idle: deque[asyncio.Future[None]] = deque()
@@ -162,10 +162,24 @@ class WorkQueue(Generic[K]):
         if priority is not None:
             self._push(key, priority, now)
 
-    def share(self, workers: int) -> None:
-        """Let the groups share so many workers. A queue of one group has nothing to share."""
+    def discard(self, key: K) -> None:
+        """Forget that `key` needs processing. If it is being processed, that continues."""
+        self.forget(key)
+        self._retries.discard(key)
+        delayed = self.delayed.pop(key, None)
+        if delayed is not None:
+            delayed[0].cancel()
+        priority = self.dirty.pop(key, None)
+        if priority is not None:
+            del self._added_at[key]
+            if key not in self.processing:
+                self._ready.discard(key, priority)
+
+    def share(self, workers: int, *, most: float = math.inf) -> None:
+        """Let the groups share so many workers, `most` for one group. A queue of one group has nothing to share."""
         if self._group_of is not one_group:
             self._workers = workers
+            self._most = most
 
     def _may_hold(self, group: Hashable, groups: int) -> bool:
         """Whether the group may hold one more worker; the number is that of the groups that wait with it."""
@@ -173,7 +187,9 @@ class WorkQueue(Generic[K]):
         if not held:
             return True
         to_share = self._workers - 1
-        return len(self.processing) < to_share and held * groups < to_share
+        if len(self.processing) >= to_share or held >= self._most:
+            return False
+        return held * groups < to_share
 
     def _push(self, key: K, priority: Priority, now: float) -> None:
         self._ready.push(key, priority, now)

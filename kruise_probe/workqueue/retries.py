@@ -74,6 +74,12 @@ class RetryTurns(Generic[K]):
         if self._waiting.size == 1:
             self._release()
 
+    def discard(self, key: K) -> None:
+        """Remove a key if it waits."""
+        group = self._group_of(key)
+        if key in self._waiting.get(group, ()):
+            self._waiting.take(group, key)
+
     def _release(self) -> None:
         """Add as many keys as there are tokens; call it again when there is one for the next."""
         now = loop_time()

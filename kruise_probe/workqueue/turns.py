@@ -123,6 +123,10 @@ class PriorityFifo(Generic[K]):
         """Move a ready key to the end of its group in a higher band. Its waiting time still counts."""
         self.push(key, new, self._bands[old].take(self._group_of(key), key))
 
+    def discard(self, key: K, priority: Priority) -> None:
+        """Remove a ready key."""
+        self._bands[priority].take(self._group_of(key), key)
+
     def has_turn(self, allows: Allows) -> bool:
         """Whether `pop` would return a key."""
         return any(band and band.next_group(allows) is not None for band in self._bands)

@@ -1,6 +1,7 @@
 """Events: aggregation, budget, retries and bounds."""
 
 import asyncio
+import tracemalloc
 from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -26,6 +27,8 @@ from kruise_probe.api.errors import (
 from kruise_probe.api.meta import ApiObject, NamespacedName
 from kruise_probe.client.request import PatchType
 from kruise_probe.manager.recorder import (
+    MAX_SERIES_BYTES,
+    WRITERS,
     EventRecorder,
     ObjectReference,
     event_name,
@@ -34,6 +37,7 @@ from kruise_probe.manager.recorder import (
 BURST = 25
 REFILL_SECONDS = 60.0
 DROPPED = "kruise_probe_events_dropped_total"
+PENDING = "kruise_probe_events_pending"
 
 POD = ObjectReference("default", "web-0", "u1")
 START = datetime(2026, 11, 21, 10, 0, 0, tzinfo=UTC)
@@ -51,6 +55,8 @@ class FakeEvents:
         self.writes = 0
         self.fault: Callable[[], None] = lambda: None
         self.lose_response = False
+        self.seconds_of: dict[str, float] = {}
+        """How long a write takes, by namespace."""
         client: Any = self
         self.recorder = EventRecorder(
             client, component="kruise-daemon-podprobe", host="n1", now=clock
@@ -64,6 +70,7 @@ class FakeEvents:
 
     async def create(self, _: Any, body: bytes, *, namespace: str) -> Any:
         self._count_write()
+        await asyncio.sleep(self.seconds_of.get(namespace, 0.0))
         event = msgspec.json.decode(body)
         name = event["metadata"]["name"]
         if name in self.stored:
@@ -287,15 +294,52 @@ async def test_rejection_is_one_warning_for_each_namespace_and_status(events: Fa
     assert levels == ["warning", "debug", "warning", "debug"] * 2
 
 
-async def test_unavailable_server_never_blocks_and_the_queue_is_bounded() -> None:
+async def test_events_that_cannot_be_written_use_a_bounded_number_of_bytes() -> None:
     events = FakeEvents()
     queue_full = counted(DROPPED, reason="queue_full")
-    for number in range(1005):
-        events.failed(probe=f"m#{number}")
-    for _ in range(3):
-        events.failed(probe="m#0")
+    pending = counted(PENDING)
+    tracemalloc.start()
+    try:
+        for number in range(6000):
+            events.failed("x" * 1000 + str(number), probe=f"m#{number}")
+        used, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert used < 2 * MAX_SERIES_BYTES
+    assert pending() == 6000 - queue_full()
 
-    assert queue_full() == 5
+
+async def test_a_namespace_with_too_many_events_loses_only_its_own(events: FakeEvents) -> None:
+    """Its events are written one after the other; those of another namespace do not wait for them."""
+    events.seconds_of["default"] = 0.02
+    queue_full = counted(DROPPED, reason="queue_full")
+    for number in range(3000):
+        events.failed("x" * 1000, probe=f"before#{number}")
+    quiet = POD._replace(namespace="quiet", uid="u2")
+    for number in range(12):
+        events.recorder.event(quiet, "Warning", "Conflict", f"{number}")
+    for number in range(3000):
+        events.failed("x" * 1000, probe=f"after#{number}")
+    await asyncio.sleep(1)
+    written = [event["metadata"]["namespace"] for event in events.stored.values()]
+    assert (written.count("quiet"), written.count("default")) == (12, 49)
+    assert queue_full() > 1000
+
+
+async def test_a_webhook_that_holds_the_events_of_a_namespace_delays_no_other(
+    events: FakeEvents,
+) -> None:
+    for number in range(WRITERS - 1):
+        events.seconds_of[f"slow-{number}"] = 10.0
+        for pod in range(5):
+            slow = POD._replace(namespace=f"slow-{number}", uid=f"u{pod}")
+            events.recorder.event(slow, "Normal", "Seen", "hello")
+    await asyncio.sleep(1)
+    events.failed()
+    await asyncio.sleep(0.1)
+    assert events.only["metadata"]["namespace"] == "default"
+    await asyncio.sleep(60)
+    assert len(events.stored) == 1 + 5 * (WRITERS - 1)
 
 
 @pytest.mark.parametrize("pod", ["web-0", "p" * 253, "a" * 230 + "." + "b" * 22])
