@@ -23,6 +23,13 @@ _OPERATOR: Final = re.compile(r"\|\|?|&&|;|<|(?:[0-9]|&)?>>?(?:&[0-9]|/\S*)?")
 _VARIABLE: Final = re.compile(r"(?<!\$)\$\([A-Za-z_][A-Za-z0-9_.-]*\)")
 _CONSTANT: Final = re.compile(r"(?<!\$)\$\([A-Z_][A-Z0-9_]*\)")
 """In a script, `$(name)` is a substitution of a command; commands are not written in capitals."""
+_SHELL_VARIABLE: Final = re.compile(r"(?:^|[=:/])(\$(?:[A-Z_][A-Z0-9_]*|\{[A-Z_][A-Z0-9_]*\}))")
+_SHELL_CHARACTERS: Final = re.compile(r"[;|&<>$`'\"]")
+_EXITS_WITH_0: Final = frozenset(
+    {"cat", "column", "cut", "head", "nl", "sort", "tail", "tee", "tr", "uniq", "wc"}
+)
+"""Programs at the end of a pipe whose exit code says nothing about the program before them."""
+_BLANK_OR_QUOTE: Final = re.compile(r"[\s'\"]")
 _WITH_VALUE: Final = ("-o", "-O", "+o", "+O", "--rcfile", "--init-file")
 
 
@@ -77,6 +84,9 @@ def command_problem(command: Sequence[str]) -> CommandProblem | None:
             message = f"only a shell replaces ~ in {word!r}; write the path of the folder"
             return CommandProblem(index, message)
         takes_any |= name in _TAKE_ANY_WORD
+        if not takes_any and (variable := _SHELL_VARIABLE.search(word)):
+            message = f"only a shell replaces {variable[1]} in {word!r}; write the whole as one script: {_script(command)}"
+            return CommandProblem(index, message)
         if index and not takes_any and _OPERATOR.fullmatch(word):
             message = (
                 f"without a shell, {word!r} is an argument of {program}; "
@@ -101,6 +111,9 @@ def split_hint(command: Sequence[str]) -> str:
     words = command[0].split()
     if len(words) < 2 or _is_path_with_spaces(words):
         return ""
+    if _SHELL_CHARACTERS.search(command[0]):
+        script = json.dumps(["sh", "-c", command[0]], ensure_ascii=False)
+        return f"run it in a shell: {script}"
     listed = json.dumps(words, ensure_ascii=False)
     return f"split the command into its words: {listed}, or run it in a shell: [sh, -c, ...]"
 
@@ -142,6 +155,37 @@ def _script_problem(command: Sequence[str], index: int) -> CommandProblem | None
     return None
 
 
+def hidden_exit_code(command: Sequence[str]) -> CommandProblem | None:
+    """A script that ends with a pipe into a program that exits with 0 whatever it reads: the probe always succeeds."""
+    if len(command) < 3 or PurePosixPath(command[0]).name not in SHELLS or "c" not in command[-2]:
+        return None
+    script = command[-1]
+    if "pipefail" in script or "pipefail" in command:
+        return None
+    lexer = shlex.shlex(script.replace("\n", " ; "), posix=True, punctuation_chars=True)
+    try:
+        words = list(lexer)
+    except ValueError:
+        return None
+    stages: list[str] = []
+    is_first = True
+    for word in words:
+        if word in (";", "&&", "||", "&"):
+            is_first = True
+        elif word == "|":
+            stages.append("|")
+        elif is_first or (stages and stages[-1] == "|"):
+            stages = [word] if is_first else [*stages, word]
+            is_first = False
+    if len(stages) < 3 or stages[-1] not in _EXITS_WITH_0:
+        return None
+    message = (
+        f"the exit code is that of {stages[-1]}, which is 0 also if {stages[0]} fails; "
+        f"write 'out=$({stages[0]} ...) || exit 1' before the pipe"
+    )
+    return CommandProblem(len(command) - 1, message)
+
+
 def _variable(text: str) -> str:
     return (
         f"the kubelet replaces {text} in a probe's command, kruise-probe does not; "
@@ -150,10 +194,11 @@ def _variable(text: str) -> str:
 
 
 def _script(words: Sequence[str], shell: str = "sh") -> str:
-    return json.dumps(
-        [shell, "-c", " ".join(words)],
-        ensure_ascii=False,
-    )
+    """The words as one script; a word that has blanks or quotes stays one."""
+    quoted = [shlex.quote(word) if _BLANK_OR_QUOTE.search(word) else word for word in words]
+    if len(words) == 1:  # it is a script
+        quoted = list(words)
+    return json.dumps([shell, "-c", " ".join(quoted)], ensure_ascii=False)
 
 
 def _shell_word(word: str) -> str:

@@ -30,6 +30,7 @@ from kruise_probe.lint.nodes import (
     occurrences,
     text_of,
 )
+from kruise_probe.lint.policies import policy_findings
 
 INJECTED_CONTAINERS: Final = frozenset(
     {"istio-proxy", "linkerd-proxy", "kuma-sidecar", "consul-dataplane", "daprd", "vault-agent"}
@@ -67,6 +68,7 @@ def across_files(contents: FileContents) -> Iterator[Finding]:
             yield from _gates(template, selections)
     for selection in selections:
         yield from _own_conflicts(selection.marker)
+        yield from policy_findings(selection.marker, selection.certain)
     for one, other in combinations(selections, 2):
         yield from _conflicts(one, other)
 
@@ -352,6 +354,13 @@ def _conflict(marker: WrittenMarker, owner: WrittenMarker, conflict: ClaimConfli
         whose += f" of PodProbeMarker {owner.key.name} ({owner.file}:{other.position.line})"
     message = (
         f"{kind} {conflict.mark.name!r} is also written by {whose}; on a pod that both select, "
-        "only one of them takes effect; use different names"
+        f"only one of them takes effect; {_other_names(marker, owner)}"
     )
     return Finding(marker.file, position, path, Rule.CONFLICT, message)
+
+
+def _other_names(marker: WrittenMarker, owner: WrittenMarker) -> str:
+    """What to do about a conflict: two markers often select each other's pods by mistake."""
+    if owner is marker:
+        return "use different names"
+    return f"use different names, or add a label to the selector {marker.compiled.selector} that these pods do not have"

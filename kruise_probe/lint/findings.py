@@ -42,6 +42,10 @@ class Rule(StrEnum):
     INVALID = "InvalidSpec", "A field breaks a rule of PodProbeMarkers."
     NO_EFFECT = "FieldsWithoutEffect", "A field has no effect."
     NO_STATIC_VALUE = "no-static-value", "A deletion cost from the message has no static value."
+    TEMPLATE_KEY = "removed-template-key", "A policy removes a key that the pod template sets."
+    OWNER_SELECTOR = "owner-selector", "A policy takes a pod out of the selector of its workload."
+    COST_IGNORED = "cost-ignored", "The workload ignores the deletion cost."
+    HIDDEN_EXIT = "hidden-exit-code", "A pipe hides the exit code of the program before it."
     COMMAND = "command", "A command cannot work, often because it needs a shell."
     NO_POD = "NoPods", "The selector matches no pod template of the files."
     NO_CONTAINER = "ContainerNotFound", "The selected pods have no such container."
@@ -59,6 +63,10 @@ ACCEPTED: Final = frozenset(
         Rule.CONFLICT,
         Rule.NO_EFFECT,
         Rule.NO_STATIC_VALUE,
+        Rule.TEMPLATE_KEY,
+        Rule.OWNER_SELECTOR,
+        Rule.COST_IGNORED,
+        Rule.HIDDEN_EXIT,
         Rule.COMMAND,
     }
 )
@@ -147,6 +155,8 @@ def summary(report: LintReport) -> str:
     markers = _counted(len(report.markers), "PodProbeMarker")
     templates = _counted(report.templates, "pod template")
     checked = f"{findings} in {files} ({markers}, {templates})"
+    if report.markers and not report.templates:
+        return f"{checked}\nNot checked without pod templates: selectors, containers, ports and readiness gates"
     if report.unclear_file is None or not report.markers:
         return checked
     reason = f"the objects of {report.unclear_file} are not all known"

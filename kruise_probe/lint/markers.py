@@ -16,7 +16,7 @@ from kruise_probe.api.resources import MARKERS
 from kruise_probe.api.v1alpha1 import MarkerPolicy, PodProbeMarker
 from kruise_probe.api.validation import fields_without_effect, marker_errors
 from kruise_probe.controllers.compiled import CompiledMarker, compile_marker
-from kruise_probe.hints.commands import command_problem
+from kruise_probe.hints.commands import command_problem, hidden_exit_code
 from kruise_probe.lint.fields import FieldCheck
 from kruise_probe.lint.findings import Finding, Rule
 from kruise_probe.lint.nodes import MappingNode, Node, below, finding_at, items_of, text_of
@@ -163,6 +163,9 @@ def _command_problem(action: ExecAction | None, path: str) -> Iterator[Problem]:
     if problem := command_problem(action.command):
         word = f"{path}.probe.exec.command[{problem.word}]"
         yield Problem(word, Rule.COMMAND, problem.message)
+    elif hidden := hidden_exit_code(action.command):
+        word = f"{path}.probe.exec.command[{hidden.word}]"
+        yield Problem(word, Rule.HIDDEN_EXIT, hidden.message)
 
 
 def _cost_problem(policy: MarkerPolicy, path: str) -> Iterator[Problem]:

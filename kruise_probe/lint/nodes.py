@@ -183,8 +183,11 @@ class PodTemplate:
     """The pods that an object of a file describes.
 
     Attributes:
+        kind: of the object.
         place: kind and name of the object.
         namespace: empty if the file does not set it.
+        owner: the object.
+        root: the template.
         path: of the template in the object; empty for a Pod.
         init_containers: names of init containers that end before the others start.
         is_exact: pods have these labels, containers and ports only. Controllers of custom resources, and webhooks
@@ -192,8 +195,10 @@ class PodTemplate:
     """
 
     file: str
+    kind: str
     place: str
     namespace: str
+    owner: MappingNode
     root: MappingNode
     path: str
     pod: Pod
@@ -203,7 +208,8 @@ class PodTemplate:
 
 def pod_templates(file: str, root: MappingNode) -> Iterator[PodTemplate | None]:
     """The templates of an object that have labels; None for one that cannot be decoded."""
-    place = f"{text_of(root, 'kind')} {text_of(root, 'metadata', 'name')}".rstrip()
+    kind = text_of(root, "kind")
+    place = f"{kind} {text_of(root, 'metadata', 'name')}".rstrip()
     namespace = text_of(root, "metadata", "namespace")
     is_built_in = describes_all_pods(root)
     for path, node in _templates(root, ""):
@@ -215,8 +221,10 @@ def pod_templates(file: str, root: MappingNode) -> Iterator[PodTemplate | None]:
             names = [name for name in container_names(node) if not pod.container(name)]
             yield PodTemplate(
                 file=file,
+                kind=kind,
                 place=place,
                 namespace=namespace,
+                owner=root,
                 root=node,
                 path=path,
                 pod=pod,

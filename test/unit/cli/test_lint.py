@@ -44,7 +44,10 @@ def test_findings_go_to_stdout_and_the_summary_to_stderr(
 
     out, err = capsys.readouterr()
     assert out.startswith(f"{HOST}:14:9: spec.probes[0].probe.httpGet.host: Forbidden: ")
-    assert err == "1 finding in 1 file (1 PodProbeMarker, no pod templates)\n"
+    assert err == (
+        "1 finding in 1 file (1 PodProbeMarker, no pod templates)\n"
+        "Not checked without pod templates: selectors, containers, ports and readiness gates\n"
+    )
 
 
 @pytest.mark.parametrize("form", ["json", "sarif"])

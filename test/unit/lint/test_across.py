@@ -198,3 +198,53 @@ def test_a_conflict_is_at_the_field_that_names_it(policy: str, paths: list[str])
     found = [each.path for each in lint_texts(first, second).findings]
 
     assert found == [f"spec.probes[0]{each}" for each in paths]
+
+
+def workload(
+    kind: str = "ReplicaSet", *, labels: str = "{app: game}", annotations: str = "{}"
+) -> str:
+    containers = "[{name: server}]"
+    template = f"{{metadata: {{labels: {labels}, annotations: {annotations}}}, spec: {{containers: {containers}}}}}"
+    return f"""
+apiVersion: apps/v1
+kind: {kind}
+metadata: {{name: game}}
+spec: {{selector: {{matchLabels: {labels}}}, template: {template}}}
+"""
+
+
+COST = "controller.kubernetes.io/pod-deletion-cost"
+BOTH = "[{state: Succeeded, labels: {tier: a}}, {state: Failed, labels: {tier: a}}]"
+
+
+@cases(
+    "policy workload rule message",
+    annotation_of_the_template=(
+        "[{state: Succeeded, annotations: {safe: 'true'}}]", workload(annotations="{safe: 'false'}"),
+        Rule.TEMPLATE_KEY, "removes it while the probe is Failed",
+    ),
+    value_that_the_selector_excludes=(
+        "[{state: Failed, labels: {tier: b}}]", workload(labels="{app: game, tier: a}"),
+        Rule.OWNER_SELECTOR, "does not match a pod with tier=b",
+    ),
+    removal_that_the_selector_excludes=(
+        "[{state: Failed, labels: {tier: a}}]", workload(labels="{app: game, tier: a}"),
+        Rule.OWNER_SELECTOR, "without tier, as while the probe is Succeeded",
+    ),
+    cost_of_a_stateful_set=(
+        f"[{{state: Failed, annotations: {{{COST}: '1'}}}}]", workload("StatefulSet"),
+        Rule.COST_IGNORED, "StatefulSet game ignores",
+    ),
+    cost_of_a_replica_set=(f"[{{state: Failed, annotations: {{{COST}: '1'}}}}]", workload(), None, ""),
+    value_in_each_state=(BOTH, workload(labels="{app: game, tier: a}"), None, ""),
+)  # fmt: skip
+def test_a_policy_is_checked_against_the_workload_whose_pods_it_marks(
+    policy: str, workload: str, rule: Rule | None, message: str
+) -> None:
+    text = marker().replace("markerPolicy: []", f"markerPolicy: {policy}")
+
+    findings = lint_texts(text, workload).findings
+
+    assert [finding.rule for finding in findings] == [rule] * bool(rule)
+    assert all(message in finding.message for finding in findings)
+    assert all(".markerPolicy[" in finding.path for finding in findings)
