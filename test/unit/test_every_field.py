@@ -1,0 +1,279 @@
+"""Nothing is forgotten: every field of a probe, of its handlers and of its policies reaches whatever reads it.
+
+A new field fails here until it has a row with two valid values, and until it is in both CRDs, the reference and lint, changes
+what the manager writes, the hash and the attempt, or is listed with the reason why not.
+"""
+
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
+
+import msgspec
+import pytest
+from crd_schemas import definitions, schema_of
+from support.builders import container_wire, marker, pod
+from support.linting import lint_text
+from support.wire import Json
+
+from kruise_probe.api.fields import Shape, rule, shape_of
+from kruise_probe.api.meta import HostPort
+from kruise_probe.api.v1alpha1 import ContainerProbe, PodContainerProbe
+from kruise_probe.controllers.compiled import compile_marker
+from kruise_probe.controllers.plan import probes_of_marker
+from kruise_probe.daemon.cri.runtime import ExecResult
+from kruise_probe.daemon.desired import invalid_reason
+from kruise_probe.daemon.probers import prober_for
+from kruise_probe.daemon.probers.prober import CouldNotProbe, Target
+from kruise_probe.lint.findings import Rule
+from kruise_probe.manifests.crds import marker_crd, node_pod_probe_crd
+
+REFERENCE = (Path(__file__).parents[2] / "docs" / "reference.md").read_text()
+
+
+NOTHING: Json = {}
+
+
+class Row(NamedTuple):
+    """Two valid values of a field.
+
+    Attributes:
+        no_attempt: why another value makes no other attempt and leaves the hash as it is.
+        no_entry: why the manager does not write it to nodes.
+        needs: other fields that the values need.
+    """
+
+    before: Any
+    after: Any
+    no_attempt: str = ""
+    no_entry: str = ""
+    needs: Json = NOTHING
+
+
+MARKS = "what to write to the pod; the manager reads it from the marker"
+TIMING = "when to run, not what"
+EXEC = {"probe.exec": {"command": ["check"]}}
+HTTP = {"probe.httpGet": {"port": 80}}
+TCP = {"probe.tcpSocket": {"port": 80}}
+GRPC = {"probe.grpc": {"port": 80}}
+HEADER = {"probe.httpGet": {"port": 80, "httpHeaders": [{"name": "A", "value": "b"}]}}
+FROM_MESSAGE = {"markerPolicy": [{"state": "Failed", "fromMessage": [{"annotation": "a/b"}]}]}
+REFUSED = "no valid marker has one; the manager removes it, and the prober refuses it"
+
+ROWS = {
+    "name": Row("a", "b", no_attempt="the name of the probe", needs=EXEC),
+    "containerName": Row("main", "side", no_attempt="where to run; part of the probe's key", needs=EXEC),
+    "probe.exec.command": Row(["check"], ["check", "-v"]),
+    "probe.httpGet.port": Row(80, 81),
+    "probe.httpGet.path": Row("/a", "/b", needs=HTTP),
+    "probe.httpGet.host": Row(None, "other", no_entry=REFUSED, needs=HTTP),
+    "probe.httpGet.scheme": Row("HTTP", "HTTPS", needs=HTTP),
+    "probe.httpGet.httpHeaders[].name": Row("A", "B", needs=HEADER),
+    "probe.httpGet.httpHeaders[].value": Row("a", "b", needs=HEADER),
+    "probe.httpGet.protocol": Row("", "HTTP1", needs=HTTP),
+    "probe.tcpSocket.port": Row(80, 81),
+    "probe.tcpSocket.host": Row(None, "other", no_entry=REFUSED, needs=TCP),
+    "probe.grpc.port": Row(80, 81),
+    "probe.grpc.service": Row("a", "b", needs=GRPC),
+    "probe.grpc.mode": Row("Plaintext", "TLS", needs=GRPC),
+    "probe.initialDelaySeconds": Row(1, 2, no_attempt=TIMING, needs=EXEC),
+    "probe.timeoutSeconds": Row(1, 2, needs=EXEC),
+    "probe.periodSeconds": Row(1, 2, no_attempt=TIMING, needs=EXEC),
+    "probe.successThreshold": Row(1, 2, no_attempt="how many attempts, not what", needs=EXEC),
+    "probe.failureThreshold": Row(1, 2, no_attempt="how many attempts, not what", needs=EXEC),
+    "probe.terminationGracePeriodSeconds": Row(1, 2, no_attempt="no effect, as documented", needs=EXEC),
+    "markerPolicy[].state": Row("Failed", "Succeeded", no_attempt=MARKS, no_entry=MARKS, needs={**EXEC, "markerPolicy": [{"labels": {"a/b": "c"}}]}),
+    "markerPolicy[].labels": Row({"a/b": "c"}, {"a/b": "d"}, no_attempt=MARKS, no_entry=MARKS, needs={**EXEC, "markerPolicy": [{"state": "Failed"}]}),
+    "markerPolicy[].annotations": Row({"a/b": "c"}, {"a/b": "d"}, no_attempt=MARKS, no_entry=MARKS, needs={**EXEC, "markerPolicy": [{"state": "Failed"}]}),
+    "markerPolicy[].fromMessage[].label": Row("a/b", "a/c", no_attempt=MARKS, no_entry=MARKS, needs={**EXEC, "markerPolicy": [{"state": "Failed", "fromMessage": [{}]}]}),
+    "markerPolicy[].fromMessage[].annotation": Row("a/b", "a/c", no_attempt=MARKS, no_entry=MARKS, needs={**EXEC, "markerPolicy": [{"state": "Failed", "fromMessage": [{}]}]}),
+    "markerPolicy[].fromMessage[].regex": Row("a+", "b+", no_attempt=MARKS, no_entry=MARKS, needs={**EXEC, **FROM_MESSAGE}),
+    "podConditionType": Row("a/b", "a/c", no_attempt=MARKS, no_entry=MARKS, needs=EXEC),
+    "whenTerminating": Row("Keep", "Probe", no_attempt=TIMING, no_entry=MARKS, needs=EXEC),
+    "whenStale": Row("Unknown", "Keep", no_attempt=MARKS, no_entry=MARKS, needs=EXEC),
+}  # fmt: skip
+"""By the path of the field in a probe of a marker."""
+
+WITHOUT_TRAFFIC = {
+    "probe.httpGet.protocol": "HTTP1 is what every request is; it is in the hash, because a later version may allow others",
+}
+
+
+def leaves(shape: Shape, path: str = "") -> Iterator[str]:
+    """The paths of all fields that have a value of their own."""
+    for inner in shape.properties.values():
+        place = f"{path}.{inner.name}" if path else inner.name
+        if inner.properties:
+            yield from leaves(inner, place)
+        elif inner.items is not None and inner.items.properties:
+            yield from leaves(inner.items, f"{place}[]")
+        else:
+            yield place
+
+
+def test_every_field_has_a_row_here() -> None:
+    assert sorted(leaves(shape_of(PodContainerProbe))) == sorted(ROWS)
+    assert all(
+        name in ROWS or name == "probe"
+        for name in (each.name for each in shape_of(ContainerProbe).properties.values())
+    )
+
+
+def written(path: str, value: object) -> Json:
+    """A probe of a marker with this value."""
+    found: Json = {"name": "p", "containerName": "main", "podConditionType": "x/y"}
+    for place, needed in {**ROWS[path].needs, path: value}.items():
+        put(found, place, needed)
+    return found
+
+
+def put(target: Json, path: str, value: object) -> None:
+    *parents, last = path.split(".")
+    for parent in parents:
+        name = parent.removesuffix("[]")
+        if name == parent:
+            target = target.setdefault(name, {})
+        else:
+            (target,) = target.setdefault(name, [{}])
+    target[last] = msgspec.json.decode(msgspec.json.encode(value))
+
+
+def schema_at(schema: Json, path: str) -> Json:
+    for step in path.split("."):
+        name = step.removesuffix("[]")
+        schema = schema["properties"][name]
+        if name != step:
+            schema = schema["items"]
+    return schema
+
+
+def both(path: str) -> tuple[Json, Json]:
+    row = ROWS[path]
+    return written(path, row.before), written(path, row.after)
+
+
+def entry(wire: Json) -> ContainerProbe:
+    return msgspec.convert(wire, PodContainerProbe).entry("m")
+
+
+def compiled_fields(wire: Json) -> list[object]:
+    """What the manager keeps of a probe."""
+    (probe,) = compile_marker(marker(probes=[wire])).probes
+    return [
+        value for name, value in zip(probe._fields, probe, strict=True) if name != "entry_bytes"
+    ]
+
+
+@pytest.mark.parametrize("path", ROWS)
+def test_every_field_changes_the_hash_or_is_listed_with_a_reason(path: str) -> None:
+    before, after = map(entry, both(path))
+    assert (before.hash == after.hash) == bool(
+        ROWS[path].no_attempt or ROWS[path].no_entry == MARKS
+    )
+
+
+@pytest.mark.parametrize("path", ROWS)
+def test_every_field_is_in_the_crds_the_reference_and_lint(path: str) -> None:
+    spec = marker_crd()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
+    assert schema_at(spec, f"probes[].{path}")["description"]
+    assert f"`spec.probes[].{path}`" in REFERENCE
+    if not ROWS[path].no_entry and not path.startswith("probe."):
+        nodes = node_pod_probe_crd()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+        assert schema_at(nodes["properties"]["spec"], f"podProbes[].probes[].{path}")
+    for wire in both(path):
+        text = msgspec.json.encode(marker_document(wire)).decode()
+        rules = {finding.rule for finding in lint_text(text).findings}
+        assert rules.isdisjoint({Rule.UNKNOWN_FIELD, Rule.WRONG_TYPE})
+
+
+def marker_document(probe: Json) -> Json:
+    spec = {"selector": {"matchLabels": {"app": "web"}}, "probes": [probe]}
+    return {
+        "apiVersion": "apps.kruise.io/v1alpha1",
+        "kind": "PodProbeMarker",
+        "metadata": {"name": "m"},
+        "spec": spec,
+    }
+
+
+@pytest.mark.parametrize("path", [path for path in ROWS if not ROWS[path].no_entry])
+def test_every_field_of_an_entry_reaches_the_nodes(path: str) -> None:
+    containers = [container_wire("main"), container_wire("side")]
+    planned = [
+        probes_of_marker(
+            compile_marker(marker(probes=[wire])),
+            pod(containers=containers).containers,
+            frozenset(),
+        )
+        for wire in both(path)
+    ]
+    assert all(planned)
+    assert planned[0] != planned[1]
+
+
+@pytest.mark.parametrize("path", [path for path in ROWS if ROWS[path].no_entry == MARKS])
+def test_every_field_about_marks_reaches_the_manager(path: str) -> None:
+    before, after = both(path)
+    assert compiled_fields(before) != compiled_fields(after)
+
+
+class Recorder(socket.socket):
+    """A connected socket that records what is sent, and has nothing to read."""
+
+    calls: ClassVar[list[object]] = []
+
+    def connect_ex(self, address: Any) -> int:
+        self.calls.append(tuple(address))
+        return 0
+
+    def send(self, data: Any, flags: int = 0) -> int:
+        sent = bytes(data)
+        self.calls.append("TLS" if sent[:1] == b"\x16" else sent)
+        return len(sent)
+
+    def recv(self, bufsize: int, flags: int = 0) -> bytes:
+        return b""
+
+    async def exec_sync(self, *arguments: object, **options: object) -> ExecResult:
+        self.calls.append((arguments, options))
+        return ExecResult(0, b"a 1\nb 2\n", b"")
+
+
+async def calls_of(tried: ContainerProbe) -> list[object]:
+    """What one attempt sends, and with what its prober was made beside its action."""
+    Recorder.calls.clear()
+
+    def open_socket(_: HostPort) -> socket.socket:
+        return Recorder(socket.AF_INET, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+
+    with Recorder() as commands:
+        prober = prober_for(tried, commands=commands, user_agent="test", open_socket=open_socket)
+        try:
+            Recorder.calls.append(await prober.run(Target("10.0.0.1", tried.container_name)))
+        except CouldNotProbe as error:
+            Recorder.calls.append(str(error))
+    return list(Recorder.calls)
+
+
+@pytest.mark.parametrize("path", ROWS)
+async def test_every_field_in_the_hash_changes_the_attempt(path: str) -> None:
+    before, after = map(entry, both(path))
+    if before.hash != after.hash:
+        assert invalid_reason(before) == invalid_reason(after) == ""
+        changed = await calls_of(before) != await calls_of(after)
+        assert changed == (path not in WITHOUT_TRAFFIC)
+
+
+def test_the_crds_are_those_of_the_declarations() -> None:
+    stale = [path.name for path, text in definitions() if path.read_text() != text]
+    assert stale == [], "run hack/gen_config.py"
+
+
+def test_a_rule_that_reads_an_open_field_is_refused() -> None:
+    """CEL has no such field, so the API server would refuse the CRD."""
+
+    class Reading(ContainerProbe, frozen=True):
+        RULES: ClassVar = (rule("needs exec", "has(self.probe.exec)", lambda _: True),)
+
+    with pytest.raises(ValueError, match="CEL has no such field"):
+        schema_of(shape_of(Reading))
