@@ -17,7 +17,13 @@ from kruise_probe.api.reserved import reserved_condition_error, reserved_label_e
 from kruise_probe.api.v1alpha1 import MAX_PROBES
 from kruise_probe.controllers.claims import ClaimConflict, claims_of, conflicts_of
 from kruise_probe.controllers.compiled import CompiledProbe
-from kruise_probe.hints.selectors import distance, misses_by_typos, unmet, why_not
+from kruise_probe.hints.selectors import (
+    distance,
+    misses_by_typos,
+    selector_text,
+    unmet,
+    why_not,
+)
 from kruise_probe.lint.findings import Finding, Rule
 from kruise_probe.lint.markers import WrittenMarker
 from kruise_probe.lint.nodes import (
@@ -363,4 +369,4 @@ def _other_names(marker: WrittenMarker, owner: WrittenMarker) -> str:
     """What to do about a conflict: two markers often select each other's pods by mistake."""
     if owner is marker:
         return "use different names"
-    return f"use different names, or add a label to the selector {marker.compiled.selector} that these pods do not have"
+    return f"use different names, or add a label to the selector {selector_text(marker.compiled.selector)} that these pods do not have"

@@ -130,7 +130,7 @@ WRONG = {
             marker("b", selector="{matchLabels: {tier: x}}", labels="{x: z}", condition="a/b"),
             pods(labels="{app: game, tier: x}"),
         ],
-        "2.yaml", Rule.CONFLICT, "label 'x' is also written by probe 'a'",
+        "2.yaml", Rule.CONFLICT, "or add a label to the selector tier=x that these pods do not have",
     ),
 }  # fmt: skip
 
