@@ -87,7 +87,7 @@ class PodReconciler:
         wait = self._limits.wait_seconds(key, cause, probes=probes, now=time())
         if wait > 0:
             _writes_delayed.labels(cause).inc()
-            if cause is not WriteCause.MESSAGE:
+            if cause not in (WriteCause.MESSAGE, WriteCause.FINISHED):
                 self._queues.enqueue_status_of(markers)
             return Result(wait, finished=False)
         try:

@@ -28,7 +28,7 @@ from kruise_probe.api.errors import (
     first_line,
 )
 from kruise_probe.api.meta import NamespacedName
-from kruise_probe.api.names import REASON_DAEMON_STALE, ProbeName
+from kruise_probe.api.names import REASON_DAEMON_STALE, REASON_POD_FINISHED, ProbeName
 from kruise_probe.api.pods import Mark, Pod, PodCondition
 from kruise_probe.api.times import CLOCK_SLACK_SECONDS, TokenBucket
 from kruise_probe.controllers.claims import Claims
@@ -45,6 +45,11 @@ of an owner, and first results. Nine at once, as six changes of a label a minute
 of each probe of the pod may be written once more, as the first results of its probes may arrive one by one."""
 
 
+FINISHED_BURST: Final = 50
+FINISHED_INTERVAL_SECONDS: Final = 0.05
+"""First writes after pods have finished, of all pods together: they give way to results. After an upgrade of a manager that did
+not mark finished pods, there may be thousands."""
+
 EVERY_MARKER: Final = ""
 """In place of a marker's name: the refused changes belong to several markers."""
 
@@ -59,18 +64,22 @@ class WriteCause(StrEnum):
         LABEL: a label's other value from a new message. 9 at once, then one per 10 s.
         MESSAGE: messages and annotations from them. 3 at once, then one per `--message-update-interval`.
         MARKS: all other writes. As LABEL, plus one for each probe of the pod.
+        FINISHED: the pod has finished. 50 pods at once, then 20 pods per second.
     """
 
     STATE = "state"
     LABEL = "label"
     MESSAGE = "message"
     MARKS = "marks"
+    FINISHED = "finished"
 
 
 def cause_of(
     pod: Pod, changes: Changes, claims: Claims, pending: ResultsChange | None
 ) -> WriteCause:
     """The cause of `changes`; `pending` is the change of results since the last write of the pod."""
+    if any(condition.reason == REASON_POD_FINISHED for condition in changes.conditions):
+        return WriteCause.FINISHED
     result_change = pending.kind if pending else None
     if result_change is PodResultChange.STATE or _staleness_changed(pod, changes):
         return WriteCause.STATE
@@ -126,6 +135,11 @@ class WriteLimits:
         self._limits: dict[NamespacedName, _PodLimits] = {}
         self.pending: Final[dict[NamespacedName, ResultsChange]] = {}
         """By pod, the change that the next write covers."""
+        self._finished = TokenBucket(
+            burst=FINISHED_BURST, interval_seconds=FINISHED_INTERVAL_SECONDS
+        )
+        self._finished_at: dict[NamespacedName, float] = {}
+        """By finished pod, the loop time for which it has taken its token."""
 
     def record_change(self, pod: NamespacedName, change: ResultsChange) -> None:
         """Merge a change into the pending one: keep the most important kind and the earliest time."""
@@ -147,6 +161,8 @@ class WriteLimits:
         self, pod: NamespacedName, cause: WriteCause, *, probes: int, now: float
     ) -> float:
         """Seconds until `pod` may be written, 0.0 for now. `probes` is the number of its probes."""
+        if cause is WriteCause.FINISHED:
+            return self._wait_of_finished(pod, now)
         limits, now = self._limits.get(pod), now + CLOCK_SLACK_SECONDS
         if limits is None or cause is WriteCause.STATE:
             return 0.0
@@ -156,11 +172,19 @@ class WriteLimits:
         extra = 0 if cause is WriteCause.LABEL else max(probes, limits.probes)
         return limits.marks.wait_seconds(now, extra=extra)
 
+    def _wait_of_finished(self, pod: NamespacedName, now: float) -> float:
+        if pod not in self._finished_at:
+            self._finished_at[pod] = now + self._finished.take(now)
+        wait = self._finished_at[pod] - now
+        return wait if wait > CLOCK_SLACK_SECONDS else 0.0
+
     def record_write(
         self, pod: NamespacedName, cause: WriteCause, *, probes: int, now: float
     ) -> None:
         """Take the token of a completed write."""
-        if cause is WriteCause.STATE:
+        if cause is WriteCause.FINISHED:
+            self._finished_at.pop(pod, None)
+        if cause in (WriteCause.STATE, WriteCause.FINISHED):
             return
         if pod not in self._limits:
             self._limits[pod] = _PodLimits(self._message_interval_seconds)
@@ -173,6 +197,7 @@ class WriteLimits:
         """Remove the limits and the pending change of a deleted pod."""
         self.pending.pop(pod, None)
         self._limits.pop(pod, None)
+        self._finished_at.pop(pod, None)
 
 
 def encode_patch(pod: Pod, changes: Changes) -> bytes:

@@ -9,13 +9,14 @@ from support.builders import (
     container_wire,
     lease_wire,
     node_wire,
+    owned_fields,
     pod_wire,
     policy_wire,
     probe_wire,
     state_wire,
 )
 from support.cases import cases
-from support.running_manager import settle
+from support.running_manager import running_manager, settle
 from support.scene import C, Scene
 from support.wire import Json
 
@@ -91,6 +92,28 @@ async def test_a_finished_pod_without_marks_of_ours_gets_none(api: Scene) -> Non
     api.put(PODS, pod_wire(phase="Succeeded", conditions=[condition_wire(C)]))
     await api.run()
     assert api.count("Pod") == {}
+
+
+async def test_after_an_upgrade_finished_pods_are_marked_slowly_and_results_go_first(
+    api: Scene,
+) -> None:
+    owned = owned_fields(conditions=[C])
+    for number in range(200):
+        done = pod_wire(
+            f"done-{number}",
+            uid=f"uid-{number}",
+            phase="Succeeded",
+            conditions=[condition_wire(C)],
+            owned=owned,
+        )
+        api.put(PODS, done)
+    async with running_manager(api):
+        await settle(3)
+        assert 50 <= api.count()["Pod/status"] <= 115
+        await api.report(FINE, seconds=0.5)
+        assert api.condition() == ("True", "")
+        await settle(10)
+        assert api.count()["Pod/status"] == 201
 
 
 @cases(
