@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import signal
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -27,7 +26,7 @@ from kruise_probe.cli.terminal import Terminal
 from kruise_probe.inspection.snapshot import Snapshot
 from kruise_probe.inspection.status import status_view
 from kruise_probe.inspection.views import StatusView
-from kruise_probe.manager.process import Signalled, until_signal
+from kruise_probe.manager.process import HANGUP, Signalled, until_signal
 
 MIN_REDRAW_SECONDS: Final = 0.5
 """Minimum interval between two updates of --watch."""
@@ -167,7 +166,7 @@ async def _show_screen(current: GetView, changed: asyncio.Event, flags: StatusFl
         finally:
             _draw(_LEAVE_SCREEN)
     except OSError as error:
-        raise Signalled(signal.SIGHUP) from error
+        raise Signalled(HANGUP) from error
 
 
 _ENTER_SCREEN: Final = "\x1b[?1049h\x1b[?25l"

@@ -87,7 +87,7 @@ class ForwardedSocket(socket.socket):
     """The prober's end of a socket pair. It behaves like a TCP socket that connects to the pod."""
 
     def __init__(self, descriptor: int, tunnel: _Tunnel) -> None:
-        super().__init__(socket.AF_UNIX, socket.SOCK_STREAM, fileno=descriptor)
+        super().__init__(fileno=descriptor)  # a socket pair has another family on Windows
         self.setblocking(False)
         self._tunnel = tunnel
 

@@ -22,6 +22,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Coroutine, Iterable
+from contextlib import suppress
 from typing import Any, Final, NoReturn, TypeVar
 
 import structlog
@@ -121,6 +122,11 @@ def _exit(code: int) -> NoReturn:
     os._exit(code)
 
 
+HANGUP: Final = 1
+"""Number of SIGHUP, which Windows does not have."""
+_ENDS: Final = ("SIGINT", "SIGTERM", "SIGHUP")
+
+
 class Signalled(Exception):
     """The work was cancelled by the signal `number`, and has ended."""
 
@@ -131,10 +137,10 @@ class Signalled(Exception):
 
 async def until_signal(
     work: Coroutine[Any, Any, T],
-    signals: Iterable[signal.Signals] = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP),
+    signals: Iterable[signal.Signals] | None = None,
     on_signal: Callable[[signal.Signals], object] = lambda number: None,
 ) -> T:
-    """Run `work`. The first of the signals cancels it. `on_signal` is called with each.
+    """Run `work`. The first of the signals cancels it, by default SIGINT, SIGTERM or SIGHUP. `on_signal` is called with each.
 
     Raises:
         Signalled: a signal cancelled `work`.
@@ -149,9 +155,12 @@ async def until_signal(
         caught.append(number)
         on_signal(number)
 
+    if signals is None:
+        signals = [getattr(signal, name) for name in _ENDS if hasattr(signal, name)]
     loop = asyncio.get_running_loop()
     for number in signals:
-        loop.add_signal_handler(number, catch, number)
+        with suppress(NotImplementedError):  # on Windows, where Ctrl-C interrupts the loop
+            loop.add_signal_handler(number, catch, number)
     try:
         return await work
     except asyncio.CancelledError:

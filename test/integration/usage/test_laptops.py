@@ -1,0 +1,67 @@
+"""The commands for people need no Linux: they run where modules, files and signals of Linux are missing."""
+
+from pathlib import Path
+
+from integration.usage.test_mistakes import marker, pod
+from integration.usage_namespace import UsageNamespace
+from support.cases import cases
+from support.shell import run
+
+# Python imports it at its start. psutil and asyncio choose their parts by sys.platform.
+ANOTHER_SYSTEM = """
+import asyncio
+import builtins
+import io
+import signal
+import sys
+import sysconfig
+
+MISSING = {"fcntl", "resource", "termios", "tty", "pwd", "grp", "pty", "syslog"}
+
+class Finder:
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        if name in MISSING:
+            raise ModuleNotFoundError(name)
+
+def opened(file, *args, really=builtins.open, **kwargs):
+    if str(file).startswith("/proc"):
+        raise FileNotFoundError(file)
+    return really(file, *args, **kwargs)
+
+for name in MISSING & sys.modules.keys():
+    del sys.modules[name]
+sys.meta_path.insert(0, Finder)
+builtins.open = io.open = opened
+for name in ("SIGALRM", "SIGHUP", "setitimer", "ITIMER_REAL"):
+    delattr(signal, name)
+sysconfig.get_config_vars()  # its file has the name of the platform
+sys.platform = "another"
+"""
+
+
+@cases(
+    "command said",
+    status=("status marker", "1 succeeded"),
+    explain=("explain web", "1 of 1 probes work"),
+    lint=("lint -f marker.yaml", ""),
+    try_pod=("try web marker", "Succeeded"),
+)
+async def test_a_command_runs_on_a_system_that_is_not_linux(
+    ns: UsageNamespace, tmp_path: Path, command: str, said: str
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text(ANOTHER_SYSTEM)
+    (tmp_path / "marker.yaml").write_text("apiVersion: v1\nkind: List\nitems: []\n")
+    await ns.apply_objects([pod(), marker()])
+    await ns.explained("web", "", probe="checked")
+    name, _, rest = command.partition(" ")
+    namespace = "" if name == "lint" else f"-n {ns.namespace}"
+
+    ran = await run(
+        f"PYTHONPATH={tmp_path} kruise-probe {name} {namespace} {rest}",
+        kubeconfig=ns.playground.kubeconfig,
+        folder=tmp_path,
+    )
+
+    assert (ran.code, ran.err if name != "lint" else "") == (0, "")
+    assert said in ran.out
