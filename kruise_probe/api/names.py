@@ -53,9 +53,17 @@ REASON_POD_FINISHED: Final = "PodFinished"
 REASON_CONTAINER_FINISHED: Final = "ContainerFinished"
 REASON_NO_ROOM: Final = "NoRoom"
 REASON_TOO_MANY_MARKERS: Final = "TooManyMarkers"
+REASON_TOO_MANY_PROBES: Final = "TooManyProbes"
+REASON_TOO_MANY_KEYS: Final = "TooManyKeys"
 REASON_ENTRY_TOO_LARGE: Final = "EntryTooLarge"
 REASON_ANNOTATIONS_FULL: Final = "AnnotationsFull"
-LEFT_OUT_REASONS: Final = (REASON_NO_ROOM, REASON_TOO_MANY_MARKERS, REASON_ENTRY_TOO_LARGE)
+LEFT_OUT_REASONS: Final = (
+    REASON_NO_ROOM,
+    REASON_TOO_MANY_MARKERS,
+    REASON_TOO_MANY_PROBES,
+    REASON_TOO_MANY_KEYS,
+    REASON_ENTRY_TOO_LARGE,
+)
 """Condition reasons of probes that do not run because of a limit."""
 
 NATIVE_POD_CONDITIONS: Final = frozenset(

@@ -35,7 +35,7 @@ class ErrorKind(StrEnum):
 
 
 CEL_BOUNDS: Final = frozenset({ErrorKind.TOO_MANY, ErrorKind.TOO_LONG})
-"""These limits exist for CEL's cost budget only; a larger marker that was stored earlier still works."""
+"""A stored marker that exceeds such a bound is not invalid: it works, or a limit of a pod leaves it out (`controllers.limits`)."""
 
 
 class Problem(NamedTuple):

@@ -36,6 +36,11 @@ MAX_OBJECT_BYTES: Final = 1 << 20
 
 MARKERS_PER_POD: Final = 64
 """Maximum number of markers that probe one pod; the oldest ones win."""
+PROBES_PER_POD: Final = 128
+KEYS_PER_POD: Final = 1000
+"""Maximum probes and mentioned keys of the markers that probe one pod. More marks make the pod's managedFields too large to read."""
+MAX_MARKER_KEYS: Final = 100
+"""Maximum keys that one marker mentions, see `mentioned_keys`."""
 MAX_PROBES: Final = 32
 MAX_MARKS: Final = 32
 """Maximum labels, and maximum annotations, of one policy."""
@@ -279,6 +284,31 @@ def _not_in_selector(labels: str, what: str) -> Rule:
     )
 
 
+def mentioned_keys(probes: tuple[PodContainerProbe, ...]) -> int:
+    """The labels, annotations and values from messages of all policies. A key of several policies counts for each."""
+    count = 0
+    for probe in probes:
+        for policy in probe.marker_policy:
+            count += len(policy.labels) + len(policy.annotations) + len(policy.from_message)
+    return count
+
+
+def _size_cel(field: str) -> str:
+    return f"(has({field}) ? {field}.size() : 0)"
+
+
+_MENTIONED_CEL: Final = " + ".join(
+    _size_cel(f"m.{field}") for field in ("labels", "annotations", "fromMessage")
+)
+_MARKER_KEYS: Final = rule(
+    f"the policies of a marker may mention at most {MAX_MARKER_KEYS} labels, annotations and values from messages, "
+    "each policy counted; move some to another marker",
+    f"self.map(p, has(p.markerPolicy) ? p.markerPolicy.map(m, {_MENTIONED_CEL}).sum() : 0).sum() <= {MAX_MARKER_KEYS}",
+    lambda probes: mentioned_keys(probes) <= MAX_MARKER_KEYS,
+    kind=ErrorKind.TOO_MANY,
+)
+
+
 class PodProbeMarkerSpec(_Wire, frozen=True):
     """Which pods are probed, and how.
 
@@ -299,6 +329,7 @@ class PodProbeMarkerSpec(_Wire, frozen=True):
             rules=(
                 unique("name", UNIQUE),
                 unique("podConditionType", UNIQUE, attribute="pod_condition_type"),
+                _MARKER_KEYS,
             ),
         ),
     ] = ()

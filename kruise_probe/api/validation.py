@@ -6,7 +6,6 @@ not write its own marker's selector keys. Lists are bounded for CEL's cost budge
 """
 
 from collections.abc import Collection, Iterator
-from typing import Final
 
 import msgspec
 
@@ -22,10 +21,6 @@ from kruise_probe.api.v1alpha1 import (
     PodContainerProbe,
     PodProbeMarkerSpec,
 )
-
-MAX_MARKER_KEYS: Final = 100
-"""It bounds the time for the claims of 64 markers on one pod: 50 to 100 ms, once for each set of markers."""
-TOO_MANY_KEYS: Final = f"the policies of a marker may name at most {MAX_MARKER_KEYS} labels and annotations; move some to another marker"
 
 
 def marker_errors(
@@ -44,14 +39,9 @@ def marker_errors(
     yield from errors_in(spec, shape_of(PodProbeMarkerSpec), "spec")
     selector_keys = _selector_keys(spec)
     budget = PatternBudget()
-    keys = set[str]()
     for index, probe in enumerate(spec.probes):
         for place, policy in enumerate(probe.marker_policy):
             path = f"spec.probes[{index}].markerPolicy[{place}]"
-            keys.update(policy.labels, policy.annotations)
-            keys.update(value.label or value.annotation or "" for value in policy.from_message)
-            if len(keys) > MAX_MARKER_KEYS:
-                yield violation(path, ErrorKind.INVALID, TOO_MANY_KEYS)
             yield from _label_errors(policy, path, selector_keys, allowed_labels)
             yield from _pattern_errors(policy, path, budget)
 

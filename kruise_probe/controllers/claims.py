@@ -21,7 +21,7 @@ from kruise_probe.controllers.compiled import (
     CompiledMarker,
     Wanted,
 )
-from kruise_probe.controllers.limits import claiming_markers
+from kruise_probe.controllers.limits import select
 
 CLAIM_BYTES: Final = 1024
 MARK_BYTES: Final = 2 * OBJECT_BYTES + STRING_BYTES
@@ -120,16 +120,25 @@ _claims = Cache[tuple[int, ...], Claims](_size)
 def claims_of(markers: tuple[CompiledMarker, ...]) -> Claims:
     """The claims of the markers that match one pod, given in any order. Markers being deleted claim nothing.
 
-    Over the limit of markers per pod, only the oldest ones claim; see `limits`.
+    A marker that a limit leaves out claims at most its condition types, which report it; see `limits.select`.
     """
     return _claims.find(_live_serials(markers), lambda _: _claims_together(markers))
 
 
 def _claims_together(markers: tuple[CompiledMarker, ...]) -> Claims:
-    claiming = claiming_markers(markers)
-    if len(claiming) == 1:
-        return _own_claims(claiming[0])
-    return _resolved(tuple(claim for marker in claiming for claim in _own_claims(marker).claims))
+    selection = select(markers)
+    if len(selection.considered) == 1 and not selection.left_out:
+        return _own_claims(selection.considered[0])
+    claims: list[Claim] = []
+    for marker in selection.considered:
+        claims += _own_claims(marker).claims
+    for marker in selection.reported:
+        claims += [_without_keys(claim) for claim in _own_claims(marker).claims]
+    return _resolved(tuple(claims))
+
+
+def _without_keys(claim: Claim) -> Claim:
+    return claim._replace(wanted={state: {} for state in claim.wanted})
 
 
 def _own_claims(marker: CompiledMarker) -> Claims:

@@ -25,6 +25,7 @@ from kruise_probe.api.v1alpha1 import (
     ProbeState,
     WhenStale,
     WhenTerminating,
+    mentioned_keys,
     stored_bytes,
 )
 from kruise_probe.api.validation import (
@@ -123,6 +124,7 @@ class CompiledMarker(msgspec.Struct, frozen=True, eq=False):
         marks: all marks that its probes may write.
         fields_without_effect: fields of the spec that kubelet uses to restart containers.
         entry_bytes: size of all its probes as stored in a NodePodProbe.
+        keys: the number of keys that it mentions, also invalid ones, as the API server counts them.
         paused: its annotation pauses all of its probes.
         serial: unique number. As a cache key it keeps no marker alive.
     """
@@ -137,6 +139,7 @@ class CompiledMarker(msgspec.Struct, frozen=True, eq=False):
     marks: frozenset[Mark]
     fields_without_effect: tuple[str, ...]
     entry_bytes: int
+    keys: int
     paused: bool
     serial: int = msgspec.field(default_factory=_next_serial)
 
@@ -150,7 +153,7 @@ class CompiledMarker(msgspec.Struct, frozen=True, eq=False):
             probes.append((what, when))
         is_large = self.entry_bytes > ENTRY_BYTES  # such entries may be left out
         sizes = [probe.entry_bytes for probe in self.probes if is_large]
-        return self.deleting, self.paused, self.selector, probes, sizes
+        return self.deleting, self.paused, self.selector, self.keys, probes, sizes
 
 
 def compile_marker(
@@ -176,6 +179,7 @@ def compile_marker(
         marks=frozenset(mark for probe in probes for mark in probe.marks),
         fields_without_effect=fields_without_effect(marker.spec),
         entry_bytes=sum(probe.entry_bytes for probe in probes),
+        keys=mentioned_keys(marker.spec.probes),
         paused=marker.paused,
     )
 

@@ -12,13 +12,20 @@ from kruise_probe.api.names import (
     REASON_ANNOTATIONS_FULL,
     REASON_ENTRY_TOO_LARGE,
     REASON_NO_ROOM,
+    REASON_TOO_MANY_KEYS,
     REASON_TOO_MANY_MARKERS,
+    REASON_TOO_MANY_PROBES,
     SERVERLESS_MARKERS_ANNOTATION,
     VIRTUAL_NODE_LABEL,
     VIRTUAL_NODE_VALUE,
 )
 from kruise_probe.api.pods import Pod
-from kruise_probe.api.v1alpha1 import MARKERS_PER_POD
+from kruise_probe.api.v1alpha1 import (
+    KEYS_PER_POD,
+    MARKERS_PER_POD,
+    MAX_MARKER_KEYS,
+    PROBES_PER_POD,
+)
 from kruise_probe.controllers.compiled import ENTRY_BYTES, CompiledMarker
 
 OS_LABEL: Final = "kubernetes.io/os"
@@ -50,6 +57,17 @@ TOO_MANY_MARKERS: Final = LeftOut(
     f"{MARKERS_PER_POD} older PodProbeMarkers select this pod, which is the limit",
     "delete some of them, or merge their probes into fewer markers",
 )
+TOO_MANY_PROBES: Final = LeftOut(
+    REASON_TOO_MANY_PROBES,
+    f"with the probes of this PodProbeMarker and of older ones this pod has more than {PROBES_PER_POD} probes, which is the limit",
+    "remove probes, or delete some of the markers",
+)
+TOO_MANY_KEYS: Final = LeftOut(
+    REASON_TOO_MANY_KEYS,
+    f"the policies of this PodProbeMarker mention more than {MAX_MARKER_KEYS} labels and annotations, or more than "
+    f"{KEYS_PER_POD:,} together with those of the older PodProbeMarkers of this pod",
+    "remove some, or move them to a marker that selects fewer pods",
+)
 ENTRY_TOO_LARGE: Final = LeftOut(
     REASON_ENTRY_TOO_LARGE,
     f"the probes of this PodProbeMarker exceed {ENTRY_BYTES // 1024} KiB for one pod",
@@ -65,7 +83,9 @@ ANNOTATIONS_FULL: Final = LeftOut(
     f"with the probes of this PodProbeMarker the annotations of a pod of a virtual node exceed {MAX_ANNOTATION_BYTES // 1024} KiB",
     "use fewer probes or shorter commands, and create these pods again",
 )
-LIMITS: Final = (TOO_MANY_MARKERS, ENTRY_TOO_LARGE, ANNOTATIONS_FULL, NO_ROOM)
+LIMITS_OF_SETS: Final = (TOO_MANY_MARKERS, TOO_MANY_PROBES, TOO_MANY_KEYS)
+"""Limits on the markers of one pod together."""
+LIMITS: Final = (*LIMITS_OF_SETS, ENTRY_TOO_LARGE, ANNOTATIONS_FULL, NO_ROOM)
 """The order in which a marker's status reports them."""
 
 NOTHING_LEFT_OUT: Final[Mapping[str, LeftOut]] = {}
@@ -100,21 +120,43 @@ def has_no_place_in_annotations(pod: Pod, marker: CompiledMarker) -> bool:
     return annotation_bytes(pod.annotations) + marker.entry_bytes >= MAX_ANNOTATION_BYTES
 
 
-def probing_markers(markers: tuple[CompiledMarker, ...]) -> tuple[CompiledMarker, ...]:
-    """Of the markers that select a pod, those whose probes may run: the oldest live ones, in order."""
-    return by_precedence(markers)[:MARKERS_PER_POD]
+class Selection(NamedTuple):
+    """Which markers of a pod are considered, in order, and why the others are not, in order."""
+
+    considered: tuple[CompiledMarker, ...]
+    left_out: Mapping[CompiledMarker, LeftOut]
+
+    @property
+    def reported(self) -> list[CompiledMarker]:
+        """The markers left out whose conditions say so."""
+        reported: list[CompiledMarker] = []
+        probes = 0
+        for marker in self.left_out:
+            probes += max(len(marker.probes), 1)
+            if probes > REPORTED_PROBES:
+                break
+            reported.append(marker)
+        return reported
 
 
-def claiming_markers(markers: tuple[CompiledMarker, ...]) -> tuple[CompiledMarker, ...]:
-    """The markers that may own keys of a pod: those that probe it, and those over the limit whose conditions report it."""
-    live = by_precedence(markers)
-    left, end = REPORTED_PROBES, MARKERS_PER_POD
-    for marker in live[MARKERS_PER_POD:]:
-        left -= max(len(marker.probes), 1)
-        if left < 0:
-            break
-        end += 1
-    return live[:end]
+def select(markers: tuple[CompiledMarker, ...]) -> Selection:
+    """Select among the markers of a pod: a live marker that does not fit beside the older ones is left out whole."""
+    considered: list[CompiledMarker] = []
+    left_out: dict[CompiledMarker, LeftOut] = {}
+    probes = 0
+    keys = 0
+    for place, marker in enumerate(by_precedence(markers)):
+        if place >= MARKERS_PER_POD:
+            left_out[marker] = TOO_MANY_MARKERS
+        elif probes + len(marker.probes) > PROBES_PER_POD:
+            left_out[marker] = TOO_MANY_PROBES
+        elif marker.keys > MAX_MARKER_KEYS or keys + marker.keys > KEYS_PER_POD:
+            left_out[marker] = TOO_MANY_KEYS
+        else:
+            considered.append(marker)
+            probes += len(marker.probes)
+            keys += marker.keys
+    return Selection(tuple(considered), left_out)
 
 
 def by_precedence(markers: tuple[CompiledMarker, ...]) -> tuple[CompiledMarker, ...]:
@@ -137,9 +179,9 @@ def left_out_of(
     `markers` select the pod. `no_room` names the markers whose probes do not fit into the node's NodePodProbe.
     """
     containers = {each.name for each in pod.containers}
-    live = by_precedence(markers)
-    found = {each.key.name: TOO_MANY_MARKERS for each in live[MARKERS_PER_POD:]}
-    for marker in live[:MARKERS_PER_POD]:
+    selection = select(markers)
+    found = {marker.key.name: why for marker, why in selection.left_out.items()}
+    for marker in selection.considered:
         if entry_too_large(marker, containers):
             found[marker.key.name] = ENTRY_TOO_LARGE
         elif marker.key.name in no_room:
@@ -149,10 +191,14 @@ def left_out_of(
 
 def may_leave_out(markers: Collection[CompiledMarker]) -> bool:
     """Whether a pod that these markers select may exceed a limit. A cheap check for the common case."""
-    for each in markers:  # faster than `any` for one marker
-        if each.entry_bytes > ENTRY_BYTES:
+    probes = 0
+    keys = 0
+    for each in markers:
+        if each.entry_bytes > ENTRY_BYTES or each.keys > MAX_MARKER_KEYS:
             return True
-    return len(markers) > MARKERS_PER_POD
+        probes += len(each.probes)
+        keys += each.keys
+    return len(markers) > MARKERS_PER_POD or probes > PROBES_PER_POD or keys > KEYS_PER_POD
 
 
 def reported_without_room(

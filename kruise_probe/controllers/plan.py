@@ -21,7 +21,7 @@ from kruise_probe.api.pods import Container, Pod, containers_bytes
 from kruise_probe.api.v1alpha1 import ContainerProbe, PodProbe
 from kruise_probe.controllers.claims import claims_of, has_stale_mark
 from kruise_probe.controllers.compiled import CompiledMarker
-from kruise_probe.controllers.limits import entry_too_large, may_have_entry, probing_markers
+from kruise_probe.controllers.limits import entry_too_large, may_have_entry, select
 
 Matches = Callable[[Pod], tuple[CompiledMarker, ...]]
 """The markers whose selectors match a pod, including those being deleted."""
@@ -60,7 +60,7 @@ def probes_of_pod(pod: Pod, markers: tuple[CompiledMarker, ...]) -> tuple[Contai
     if pod.paused:
         return ()
     probes: tuple[ContainerProbe, ...] = ()
-    for marker in probing_markers(markers):
+    for marker in select(markers).considered:
         if not marker.paused:
             probes += probes_of_marker(marker, pod.containers, pod.started, pod.deleting)
     return probes

@@ -23,7 +23,7 @@ from kruise_probe.controllers.conditions import (
 )
 from kruise_probe.controllers.limits import (
     ANNOTATIONS_FULL,
-    TOO_MANY_MARKERS,
+    LIMITS_OF_SETS,
     has_no_place_in_annotations,
 )
 from kruise_probe.controllers.readiness import CLAIMED_BY_ANOTHER
@@ -37,7 +37,7 @@ def marker_link(context: ProbeContext) -> Link:
         finalizers = ", ".join(context.source.metadata.finalizers or ())
         text = f"PodProbeMarker {marker.key} is being deleted; finalizers that block it: {finalizers or 'none'}"
         return waiting("marker", deletion_reason(context.source), text, **context.names)
-    if context.claim is None and context.left_out is not TOO_MANY_MARKERS:
+    if context.claim is None and context.left_out not in LIMITS_OF_SETS:
         errors = "; ".join(str(each) for each in marker.errors) or "its name is not unique"
         return broken("marker", "InvalidSpec", f"the probe is invalid and ignored: {errors}")
     if marker.paused:

@@ -299,7 +299,7 @@ def _good_values() -> Iterator[Row]:
 
 
 def _largest() -> Json:
-    """Every list at its maximum, which uses the most of the API server's CEL budget."""
+    """Every list at its maximum, and 100 keys, which use the most of the API server's CEL budget."""
     marks = {
         "labels": {f"{'p' * 60}.example/{n:060}": "v" * 63 for n in range(32)},
         "annotations": {
@@ -311,16 +311,21 @@ def _largest() -> Json:
         ],
     }
     headers = [{"name": f"X-{n:060}", "value": "v" * 20} for n in range(32)]
-    probes = [
+    probes: list[Json] = [
         {
             "name": f"{n:0200}",
             "containerName": "c" * 63,
             "probe": {"httpGet": {"port": "a" * 15, "httpHeaders": headers, "path": "/%20" * 1024}},
             "podConditionType": f"{'p' * 200}/{n}",
-            "markerPolicy": [policy(each, **marks) for each in ("Succeeded", "Failed", "Unknown")],
         }
         for n in range(32)
     ]
+    probes[0] |= {
+        "markerPolicy": [
+            policy("Succeeded", **marks),
+            policy("Failed", labels={f"k{n}": "v" for n in range(28)}),
+        ]
+    }
     values = [f"{n:063}" for n in range(32)]
     selector = {
         "matchLabels": {f"{'s' * 60}.example/{n:060}": "v" * 63 for n in range(32)},
@@ -390,6 +395,11 @@ def _bad_selectors() -> Iterator[Row]:
 
 def _bad_probes() -> Iterator[Row]:
     yield from _bad("probes", {"absent": None, "empty": [], "33": _numbered(33)})
+    labelled = [
+        {**each, "markerPolicy": [policy(labels={f"k{n}": "v" for n in range(26)})]}
+        for each in _numbered(4)
+    ]
+    yield from _bad("probes", {"104-keys": labelled})
     yield from _bad("probes.0.name", {"empty": "", "with-hash": "a#b", "of-254": "n" * 254})
     yield from _bad("probes.0.containerName", {"empty": "", "of-64": "c" * 64})
     names, conditions = another(podConditionType="game.io/b"), another(name="b")

@@ -103,6 +103,17 @@ BEFORE_THE_RULES = {
         "probes.0.probe", {"httpGet": {"port": 1, "httpHeaders": [{"name": "a_b", "value": ""}]}}
     ),
     "state-twice": edited("probes.0.markerPolicy", [policy(), policy()]),
+    "126-keys": edited(
+        "probes.0.markerPolicy",
+        [
+            policy(
+                state,
+                labels=dict.fromkeys(map("k{}".format, range(32)), "v"),
+                annotations=dict.fromkeys(map("a{}".format, range(31)), "v"),
+            )
+            for state in ("Succeeded", "Failed")
+        ],
+    ),
     "long-command": edited("probes.0.probe.exec.command", ["sh", "-c", "x" * 30_000]),
 }
 

@@ -131,18 +131,3 @@ def test_a_stored_marker_beyond_the_bounds_still_works() -> None:
     compiled = compile_marker(marker(probes=many))
     assert len(compiled.probes) == 40
     assert compiled.errors == ()
-
-
-def test_policies_beyond_the_keys_of_a_marker_are_ignored_and_reported() -> None:
-    """Resolving the claims of 64 markers with thousands of keys took seconds for each pod."""
-    policies = [
-        policy_wire(labels={f"p{number}-{key}": "1" for key in range(32)}) for number in range(5)
-    ]
-    probes = [probe_wire(f"p{number}", condition=f"c/{number}", policies=[policy])
-              for number, policy in enumerate(policies)]  # fmt: skip
-    compiled = compile_marker(marker(probes=probes))
-    assert [len(each.marks) for each in compiled.probes] == [33, 33, 33, 1, 1]
-    assert [each.path for each in compiled.errors] == [
-        "spec.probes[3].markerPolicy[0]",
-        "spec.probes[4].markerPolicy[0]",
-    ]

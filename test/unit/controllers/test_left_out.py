@@ -4,15 +4,21 @@ from collections.abc import Iterable
 from typing import Any
 
 import pytest
-from support.builders import pod_status_wire, pod_wire, policy_wire, probe_wire, state_wire
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import structs
+from support.builders import marker, pod_status_wire, pod_wire, policy_wire, probe_wire, state_wire
 from support.cases import cases
 from support.metrics import metric
 from support.running_manager import settle
 from support.scene import Scene
 from support.wire import Json
 
+from kruise_probe.api.names import ProbeName
 from kruise_probe.api.resources import MARKERS, PODS
-from kruise_probe.api.v1alpha1 import MARKERS_PER_POD
+from kruise_probe.api.v1alpha1 import KEYS_PER_POD, MARKERS_PER_POD, PROBES_PER_POD
+from kruise_probe.controllers.compiled import compile_marker
+from kruise_probe.controllers.limits import select
 
 WEB = {f"web-{number:02}" for number in range(20)}
 KEPT = 16
@@ -136,3 +142,85 @@ async def test_a_pod_that_is_not_probed_is_not_left_out(api: Scene, gated: Json)
     api.put_marker(large_probe(66_000))
     await api.run()
     assert api.conditions() == {}
+
+
+def numbered_probes(marker: str, count: int, labels: int) -> list[Json]:
+    """Probes with a condition each; the first one has labels."""
+    keys = {f"{marker}/{number}": "yes" for number in range(labels)}
+    return [
+        probe_wire(
+            f"p{number}",
+            condition=f"{marker}/{number}",
+            policies=[policy_wire("Succeeded", keys)] if number == 0 and keys else (),
+        )
+        for number in range(count)
+    ]
+
+
+@cases(
+    "sizes left_out reason",
+    probes=([(32, 1)] * 5, {"m4"}, "TooManyProbes"),
+    keys=([(1, 90)] * 12, {"m11"}, "TooManyKeys"),
+    keys_of_one_marker=([(1, 100), (1, 101)], {"m1"}, "TooManyKeys"),
+    a_smaller_younger_marker=([(32, 0)] * 3 + [(30, 0), (3, 0), (2, 1)], {"m4"}, "TooManyProbes"),
+)
+async def test_a_marker_that_does_not_fit_beside_the_older_ones_is_left_out_whole(
+    api: Scene, sizes: list[tuple[int, int]], left_out: set[str], reason: str
+) -> None:
+    api.remove(MARKERS, "web")
+    names = [f"m{number}" for number in range(len(sizes))]
+    results: list[Json] = []
+    for name, (count, labels) in zip(names, sizes, strict=True):
+        created = f"2026-01-01T00:00:{names.index(name):02}Z"
+        api.put_marker(*numbered_probes(name, count, labels), name=name, created=created)
+        results += [state_wire(f"{name}#p{number}") for number in range(count)]
+    async with api.running(*results):
+        probed = {ProbeName.parse(each).marker for each in api.probes()["web-0"]}
+        assert probed == {*names} - left_out
+        labelled = {key.partition("/")[0] for key in api.labels()}
+        assert labelled.isdisjoint(left_out)
+        for name in left_out:
+            assert api.condition(f"{name}/0") == ("Unknown", reason)
+            assert api.says(marker=name)[:2] == ("True", reason)
+        assert api.condition("m0/0") == ("True", "")
+
+
+async def test_an_edit_over_the_limit_of_keys_removes_the_labels(api: Scene) -> None:
+    probes = numbered_probes("web", 1, labels=2)
+    api.put_marker(*probes)
+    async with api.running(state_wire("web#p0")):
+        assert api.labels() == {"web/0": "yes", "web/1": "yes"}
+        await api.change_probes(*numbered_probes("web", 1, labels=101))
+        assert (api.labels(), api.probes()) == ({}, {})
+        assert api.condition("web/0") == ("Unknown", "TooManyKeys")
+        await api.change_probes(*probes)
+        await api.report(state_wire("web#p0"))
+        assert api.labels() == {"web/0": "yes", "web/1": "yes"}
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 32), st.integers(0, 100)), max_size=70),
+    st.integers(0, 70),
+)
+def test_a_younger_marker_never_changes_which_older_ones_are_considered(
+    sizes: list[tuple[int, int]], count: int
+) -> None:
+    template = compile_marker(marker())
+    markers = [
+        structs.replace(
+            template,
+            order=(f"{number:03}", template.key),
+            probes=template.probes * probes,
+            keys=keys,
+            serial=number,
+        )
+        for number, (probes, keys) in enumerate(sizes)
+    ]
+    selection = select(tuple(reversed(markers)))
+    considered = selection.considered
+    assert sum(len(each.probes) for each in considered) <= PROBES_PER_POD
+    assert sum(each.keys for each in considered) <= KEYS_PER_POD
+    assert len(considered) <= MARKERS_PER_POD
+    assert {*considered} | {*selection.left_out} == {*markers}
+    older = select(tuple(markers[:count])).considered
+    assert considered[: len(older)] == older
