@@ -108,7 +108,11 @@ class Cache(dict[K, V]):
     def __missing__(self, key: K) -> V:
         return self._keep(key, self._make)
 
-    def find(self, key: K, make: Callable[[K], V]) -> V:
+    def find(
+        self,
+        key: K,
+        make: Callable[[K], V],
+    ) -> V:
         """The value of `key`; `make` makes one that is not kept."""
         found = self.get(key)
         return self._keep(key, make) if found is None else found
@@ -118,7 +122,11 @@ class Cache(dict[K, V]):
         self._old = dict(self)
         self.clear()
 
-    def _keep(self, key: K, make: Callable[[K], V]) -> V:
+    def _keep(
+        self,
+        key: K,
+        make: Callable[[K], V],
+    ) -> V:
         value = self._old.pop(key, None)
         if value is None:
             value = make(key)

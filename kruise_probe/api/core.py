@@ -47,7 +47,12 @@ _HEADER_VALUE_CONTROL_CEL: Final = "[^\\t[:^cntrl:]]"
 def _header_value_errors(value: Any, path: str) -> Iterator[Problem]:
     if found := HEADER_VALUE_CONTROL.search(value):
         # Not the whole value, which may be a credential.
-        yield violation(path, ErrorKind.INVALID, _HEADER_VALUE.message, found[0])
+        yield violation(
+            path,
+            ErrorKind.INVALID,
+            _HEADER_VALUE.message,
+            found[0],
+        )
 
 
 _HEADER_VALUE: Final = Rule(
@@ -151,7 +156,14 @@ class HTTPHeader(msgspec.Struct, frozen=True, gc=False):
             ),
         ),
     ]
-    value: Annotated[str, Field(most=MAX_TEXT, required=True, rules=(_HEADER_VALUE,))] = ""
+    value: Annotated[
+        str,
+        Field(
+            most=MAX_TEXT,
+            required=True,
+            rules=(_HEADER_VALUE,),
+        ),
+    ] = ""
 
 
 class HTTPGetAction(ProbeAction, frozen=True):
@@ -203,7 +215,11 @@ class HTTPGetAction(ProbeAction, frozen=True):
 
     def with_defaults(self) -> "HTTPGetAction":
         """The action with the scheme and path defaults of our CRD, which Kruise's CRD lacks."""
-        return msgspec.structs.replace(self, scheme=self.scheme or "HTTP", path=self.path or "/")
+        return msgspec.structs.replace(
+            self,
+            scheme=self.scheme or "HTTP",
+            path=self.path or "/",
+        )
 
 
 class TCPSocketAction(ProbeAction, frozen=True):
@@ -227,12 +243,24 @@ class GRPCAction(ProbeAction, frozen=True):
         mode: TLS: uses TLS without verification. Plaintext or absent: no TLS.
     """
 
-    port: Annotated[int, Field(least=1, most=MAX_PORT, schema={"format": "int32"})]
+    port: Annotated[
+        int,
+        Field(
+            least=1,
+            most=MAX_PORT,
+            schema={"format": "int32"},
+        ),
+    ]
     service: Annotated[str | None, Field(most=MAX_TEXT)] = None
     mode: Annotated[str | None, Field(values=("", "Plaintext", "TLS"))] = None
 
 
-_ACTIONS: Final = {"exec": "exec", "httpGet": "http_get", "tcpSocket": "tcp_socket", "grpc": "grpc"}
+_ACTIONS: Final = {
+    "exec": "exec",
+    "httpGet": "http_get",
+    "tcpSocket": "tcp_socket",
+    "grpc": "grpc",
+}
 
 
 def _one_action(later: str, *earlier: str) -> Rule:
@@ -253,7 +281,12 @@ def _one_action(later: str, *earlier: str) -> Rule:
 
 Number = Annotated[
     int | None,
-    Field(least=0, most=MAX_SECONDS, clamped=True, schema={"format": "int32"}),
+    Field(
+        least=0,
+        most=MAX_SECONDS,
+        clamped=True,
+        schema={"format": "int32"},
+    ),
 ]
 
 
@@ -280,13 +313,23 @@ class Probe(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=
     initial_delay_seconds: Number = None
     timeout_seconds: Annotated[
         int | None,
-        Field(least=0, most=MAX_TIMEOUT_SECONDS, clamped=True, schema={"format": "int32"}),
+        Field(
+            least=0,
+            most=MAX_TIMEOUT_SECONDS,
+            clamped=True,
+            schema={"format": "int32"},
+        ),
     ] = None
     period_seconds: Number = None
     success_threshold: Number = None
     failure_threshold: Number = None
     termination_grace_period_seconds: Annotated[
-        int | None, Field(least=0, most=MAX_SECONDS, clamped=True)
+        int | None,
+        Field(
+            least=0,
+            most=MAX_SECONDS,
+            clamped=True,
+        ),
     ] = None
 
     RULES: ClassVar = (
@@ -355,6 +398,28 @@ class Lease(ApiObject, frozen=True):
     spec: LeaseSpec | None = None
 
 
-NODES: Final = Resource("", "v1", "nodes", "Node", wire=Node, project=as_is, namespaced=False)
-EVENTS: Final = Resource("", "v1", "events", "Event", wire=ApiObject, project=as_is)
-LEASES: Final = Resource("coordination.k8s.io", "v1", "leases", "Lease", wire=Lease, project=as_is)
+NODES: Final = Resource(
+    "",
+    "v1",
+    "nodes",
+    "Node",
+    wire=Node,
+    project=as_is,
+    namespaced=False,
+)
+EVENTS: Final = Resource(
+    "",
+    "v1",
+    "events",
+    "Event",
+    wire=ApiObject,
+    project=as_is,
+)
+LEASES: Final = Resource(
+    "coordination.k8s.io",
+    "v1",
+    "leases",
+    "Lease",
+    wire=Lease,
+    project=as_is,
+)

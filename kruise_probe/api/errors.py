@@ -87,8 +87,10 @@ class ApiError(KubeError):
         self.message = message
         self.request = request
         self.retry_after_seconds = retry_after_seconds
-        response = f"{self.code} {reason}: {message}" if reason else f"{self.code}: {message}"
-        super().__init__(f"{request}: {response}" if request else response)
+        text = f"{self.code} {reason}: {message}" if reason else f"{self.code}: {message}"
+        if request:
+            text = f"{request}: {text}"
+        super().__init__(text)
 
 
 class BadRequest(ApiError):

@@ -111,7 +111,8 @@ class PatternBudget:
         """
         if not pattern:
             return 0
-        left, self._left = self._left, max(0, self._left - MAX_INSTRUCTIONS)
+        left = self._left
+        self._left = max(0, left - MAX_INSTRUCTIONS)
         if len(pattern) > MAX_PATTERN:
             raise PatternError(f"may not be more than {MAX_PATTERN} characters")
         classes = pattern.count(r"\p") + pattern.count(r"\P")

@@ -113,9 +113,17 @@ def _shape(annotation: Any, field: Field) -> Shape:
             return Shape("port", field)
         return _shape(options[0], field)
     if get_origin(annotation) is tuple:
-        return Shape("array", field, _shape(arguments[0], Field()))
+        return Shape(
+            "array",
+            field,
+            _shape(arguments[0], Field()),
+        )
     if arguments:
-        return Shape("map", field, _shape(arguments[1], Field()))
+        return Shape(
+            "map",
+            field,
+            _shape(arguments[1], Field()),
+        )
     if issubclass(annotation, msgspec.Struct):
         return _shape_of_object(annotation, field)
     kinds = {int: "integer", bool: "boolean"}
@@ -158,8 +166,13 @@ def errors_in(
     elif shape.kind in ("string", "array", "map"):
         yield from _size_errors(value, field, path, use)
     if field.values and value not in field.values:
-        known = ", ".join(f'"{each}"' for each in field.values if each)
-        yield violation(path, ErrorKind.NOT_SUPPORTED, f"supported values: {known}", value)
+        known = ", ".join(f'"{known}"' for known in field.values if known)
+        yield violation(
+            path,
+            ErrorKind.NOT_SUPPORTED,
+            f"supported values: {known}",
+            value,
+        )
     for rule in field.rules:
         if rule.check is not None and use <= rule.last:
             yield from rule.check(value, path)
@@ -170,14 +183,29 @@ def errors_in(
         yield from _item_errors(value, shape.items, path, use)
 
 
-def _item_errors(values: Any, shape: Shape, path: str, use: Use) -> Iterator[Problem]:
+def _item_errors(
+    values: Any,
+    shape: Shape,
+    path: str,
+    use: Use,
+) -> Iterator[Problem]:
     """The errors of the items of a list, or of the values of a map."""
     entries = values.items() if isinstance(values, Mapping) else enumerate(values)
     for key, item in entries:
-        yield from errors_in(item, shape, f"{path}[{shorten(str(key))}]", use)
+        yield from errors_in(
+            item,
+            shape,
+            f"{path}[{shorten(str(key))}]",
+            use,
+        )
 
 
-def _number_errors(value: int, field: Field, path: str, use: Use) -> Iterator[Problem]:
+def _number_errors(
+    value: int,
+    field: Field,
+    path: str,
+    use: Use,
+) -> Iterator[Problem]:
     if field.most is None or (field.clamped and use is Use.RUN):
         return
     least = field.least or 0
@@ -186,7 +214,12 @@ def _number_errors(value: int, field: Field, path: str, use: Use) -> Iterator[Pr
         yield violation(path, ErrorKind.INVALID, detail, value)
 
 
-def _size_errors(value: Any, field: Field, path: str, use: Use) -> Iterator[Problem]:
+def _size_errors(
+    value: Any,
+    field: Field,
+    path: str,
+    use: Use,
+) -> Iterator[Problem]:
     size = len(value)
     if size < (field.least or 0):
         yield violation(path, ErrorKind.REQUIRED, "must not be empty")
@@ -196,7 +229,12 @@ def _size_errors(value: Any, field: Field, path: str, use: Use) -> Iterator[Prob
         detail = f"may not be more than {field.most} characters"
         yield violation(path, ErrorKind.TOO_LONG, detail)
     else:
-        yield violation(path, ErrorKind.TOO_MANY, f"must have at most {field.most} items", size)
+        yield violation(
+            path,
+            ErrorKind.TOO_MANY,
+            f"must have at most {field.most} items",
+            size,
+        )
 
 
 def rule(
@@ -243,10 +281,22 @@ def each_key(
             if not key and isinstance(value, str):
                 continue
             if problem := error(key):
-                yield key_error(path, key, problem, kind, in_map=isinstance(value, Mapping))
+                yield key_error(
+                    path,
+                    key,
+                    problem,
+                    kind,
+                    in_map=isinstance(value, Mapping),
+                )
 
     item = f"'\"' + {keys}.filter(k, !({cel}))[0] + '\": '"
-    return Rule(message, f"{keys}.all(k, {cel})", error and check, kind, item=item)
+    return Rule(
+        message,
+        f"{keys}.all(k, {cel})",
+        error and check,
+        kind,
+        item=item,
+    )
 
 
 def key_error(
@@ -254,11 +304,28 @@ def key_error(
 ) -> Problem:
     """What is wrong with a key. A forbidden one is part of the sentence."""
     if kind is ErrorKind.FORBIDDEN:
-        return violation(path, kind, f"key {shorten(key)!r} {problem}", key=key)
-    return violation(path, kind, problem, key, key=key if in_map else None)
+        return violation(
+            path,
+            kind,
+            f"key {shorten(key)!r} {problem}",
+            key=key,
+        )
+    return violation(
+        path,
+        kind,
+        problem,
+        key,
+        key=key if in_map else None,
+    )
 
 
-def unique(name: str, message: str, *, attribute: str = "", item: str = "") -> Rule:
+def unique(
+    name: str,
+    message: str,
+    *,
+    attribute: str = "",
+    item: str = "",
+) -> Rule:
     """The field `name` of the items of a list is unique, if it is set."""
 
     def check(value: Any, path: str) -> Iterator[Problem]:
@@ -266,7 +333,12 @@ def unique(name: str, message: str, *, attribute: str = "", item: str = "") -> R
         for index, item in enumerate(value):
             text = getattr(item, attribute or name)
             if text in seen:
-                yield violation(f"{path}[{index}].{name}", ErrorKind.DUPLICATE, message, text)
+                yield violation(
+                    f"{path}[{index}].{name}",
+                    ErrorKind.DUPLICATE,
+                    message,
+                    text,
+                )
             elif text:
                 seen.add(text)
 
@@ -274,7 +346,13 @@ def unique(name: str, message: str, *, attribute: str = "", item: str = "") -> R
         f"self.all(p, !has(p.{name}) || p.{name} == '' || "
         f"self.exists_one(q, has(q.{name}) && q.{name} == p.{name}))"
     )
-    return Rule(f"{name} {message}", cel, check, ErrorKind.DUPLICATE, item=item)
+    return Rule(
+        f"{name} {message}",
+        cel,
+        check,
+        ErrorKind.DUPLICATE,
+        item=item,
+    )
 
 
 def literal(text: str) -> str:

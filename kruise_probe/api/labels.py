@@ -86,7 +86,10 @@ def is_deletion_cost(value: str) -> bool:
     if not _COST.fullmatch(value):
         return False
     digits = value.lstrip("-").lstrip("0") or "0"  # int() rejects thousands of digits
-    return MIN_COST <= (-int(digits) if value.startswith("-") else int(digits)) <= MAX_COST
+    cost = int(digits)
+    if value.startswith("-"):
+        cost = -cost
+    return MIN_COST <= cost <= MAX_COST
 
 
 _NAME_CEL: Final = f"[A-Za-z0-9]([-A-Za-z0-9_.]{{0,{MAX_NAME_PART - 2}}}[A-Za-z0-9])?"
@@ -150,7 +153,13 @@ class LabelSelectorRequirement(
         str,
         Field(
             most=MAX_KEY,
-            rules=(rule(KEY, is_key_cel("self"), lambda key: not label_key_error(key)),),
+            rules=(
+                rule(
+                    KEY,
+                    is_key_cel("self"),
+                    lambda key: not label_key_error(key),
+                ),
+            ),
         ),
     ]
     operator: Annotated[str, Field(values=("In", "NotIn", "Exists", "DoesNotExist"))]
@@ -239,7 +248,7 @@ class Selector(NamedTuple):
     @property
     def keys(self) -> frozenset[str]:
         """The label keys of the requirements."""
-        return frozenset(each.key for each in self.requirements)
+        return frozenset(requirement.key for requirement in self.requirements)
 
     @property
     def anchor(self) -> tuple[str, frozenset[str]] | None:
@@ -247,9 +256,11 @@ class Selector(NamedTuple):
 
         None if no requirement lists values. Every pod of the namespace is then a candidate.
         """
-        pinned = [each for each in self.requirements if each.values and not each.negated]
-        best = min(pinned, key=lambda each: len(each.values or ()), default=None)
-        return (best.key, best.values) if best and best.values else None
+        best: tuple[str, frozenset[str]] | None = None
+        for key, values, negated in self.requirements:
+            if values and not negated and (best is None or len(values) < len(best[1])):
+                best = (key, values)
+        return best
 
 
 def compile_selector(selector: LabelSelector | None) -> Selector:
@@ -270,7 +281,11 @@ def _requirement(written: LabelSelectorRequirement) -> Requirement:
     for error in errors_in(written, shape_of(LabelSelectorRequirement), "", Use.STORED):
         raise ValueError(f"selector requirement on {written.key!r}: {error.message}")
     negated = written.operator in ("NotIn", "DoesNotExist")
-    return Requirement(written.key, frozenset(written.values) if written.values else None, negated)
+    return Requirement(
+        written.key,
+        frozenset(written.values) if written.values else None,
+        negated,
+    )
 
 
 _Expressions = tuple[LabelSelectorRequirement, ...]
@@ -313,7 +328,11 @@ def _expression(text: str) -> LabelSelectorRequirement:
         if match := pattern.fullmatch(part):
             values = match.groupdict().get("values")
             found = tuple(map(str.strip, values.split(","))) if values is not None else ()
-            return LabelSelectorRequirement(match["key"], _OPERATORS[match["operator"]], found)
+            return LabelSelectorRequirement(
+                match["key"],
+                _OPERATORS[match["operator"]],
+                found,
+            )
     raise ValueError(
         f"{part!r} is not a label selector; write app=web, app!=web, app in (a,b), app or !app"
     )

@@ -63,14 +63,18 @@ def without_nulls(value: Any) -> Any:
 
 def without_depth(data: bytes) -> bytes:
     """The JSON with null in place of each value that is nested more deeply than MAX_DEPTH."""
-    kept, begin, depth = bytearray(), 0, 0
+    kept = bytearray()
+    begin = 0
+    depth = 0
     for found in _STRING_OR_BRACKET.finditer(data):
-        opens, closes = found[0] in (b"[", b"{"), found[0] in (b"]", b"}")
-        if opens and depth == MAX_DEPTH:
-            kept += data[begin : found.start()] + b"null"
-        depth += opens - closes
-        if closes and depth == MAX_DEPTH:
-            begin = found.end()
+        if found[0] in (b"[", b"{"):
+            if depth == MAX_DEPTH:
+                kept += data[begin : found.start()] + b"null"
+            depth += 1
+        elif found[0] in (b"]", b"}"):
+            depth -= 1
+            if depth == MAX_DEPTH:
+                begin = found.end()
     return bytes(kept + data[begin:])
 
 
@@ -91,7 +95,9 @@ class HostPort(NamedTuple):
     port: int
 
     def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+        if ":" in self.host:
+            return f"[{self.host}]:{self.port}"
+        return f"{self.host}:{self.port}"
 
 
 class OwnerReference(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=False):
@@ -117,10 +123,11 @@ def with_node_owner(
     present: tuple[OwnerReference, ...], node: OwnerReference
 ) -> tuple[OwnerReference, ...] | None:
     """The owner references that make `node` the only Node among them; None if it already is."""
-    nodes = [each for each in present if each.is_node]
-    if [(each.name, each.uid) for each in nodes] == [(node.name, node.uid)]:
+    nodes = [owner for owner in present if owner.is_node]
+    others = [owner for owner in present if not owner.is_node]
+    if [(owner.name, owner.uid) for owner in nodes] == [(node.name, node.uid)]:
         return None
-    return (*(each for each in present if each not in nodes), node)
+    return (*others, node)
 
 
 class ObjectMeta(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=False):
@@ -294,7 +301,11 @@ class Resource(Generic[T]):
 
         def decode_whole(data: bytes) -> ListPage[T]:
             page = whole.decode(data)
-            return self._page(page, list(map(project, page.items or ())), [])
+            return self._page(
+                page,
+                list(map(project, page.items or ())),
+                [],
+            )
 
         self._decode_whole: Final = decode_whole
 
@@ -305,21 +316,32 @@ class Resource(Generic[T]):
     def api_version(self) -> str:
         return f"{self.group}/{self.version}" if self.group else self.version
 
-    def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
+    def path(
+        self,
+        namespace: str = "",
+        name: str = "",
+        subresource: str = "",
+    ) -> str:
         """`/apis/apps.kruise.io/v1alpha1/namespaces/ns/podprobemarkers/name/status`, quoted."""
-        parts = [f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"]
+        path = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
         if self.namespaced and namespace:
-            parts.append(f"namespaces/{quote(namespace, safe='')}")
-        parts.append(self.plural)
+            path += f"/namespaces/{quote(namespace, safe='')}"
+        path += f"/{self.plural}"
         if name:
-            parts.append(quote(name, safe=""))
+            path += f"/{quote(name, safe='')}"
         if subresource:
-            parts.append(subresource)
-        return "/".join(parts)
+            path += f"/{subresource}"
+        return path
 
     def encode(self, **parts: object) -> bytes:
         """An object to create: its kind, and what is given, such as `metadata` and `spec`."""
-        return msgspec.json.encode({"apiVersion": self.api_version, "kind": self.kind, **parts})
+        return msgspec.json.encode(
+            {
+                "apiVersion": self.api_version,
+                "kind": self.kind,
+                **parts,
+            }
+        )
 
     def decode_list(self, data: bytes) -> ListPage[T]:
         """Decode one page; invalid items are returned as `undecodable`.

@@ -90,7 +90,9 @@ def daemon_lease_name(node: str) -> str:
 
     `LEADER_LEASE_NODE` gets one more hyphen. That never collides, as no node name begins with a hyphen.
     """
-    return f"{DAEMON_LEASE_PREFIX}{'-' if node == LEADER_LEASE_NODE else ''}{node}"
+    if node == LEADER_LEASE_NODE:
+        node = f"-{node}"
+    return f"{DAEMON_LEASE_PREFIX}{node}"
 
 
 def node_of_daemon_lease(name: str) -> str:

@@ -381,7 +381,11 @@ _shapes = Cache[_Shape, tuple[Container, ...]](_shape_bytes, _containers_of)
 
 def _container(wire: _ContainerWire) -> Container:
     ports = [(port.name, port.container_port) for port in wire.ports if port.name]
-    return Container(wire.name, tuple(ports), wire.startup_probe is not None)
+    return Container(
+        wire.name,
+        tuple(ports),
+        wire.startup_probe is not None,
+    )
 
 
 def _gates(spec: _Spec) -> frozenset[str]:
@@ -478,7 +482,10 @@ def _owned_of(fields: bytes) -> Owned:
     types = list[str]()
     for key in _subfields(_subfields(top, "f:status"), "f:conditions"):
         if key.startswith('k:{"type":"'):
-            kind = msgspec.json.decode(key[2:], type=dict[str, str])["type"]
+            kind = msgspec.json.decode(
+                key[2:],
+                type=dict[str, str],
+            )["type"]
             if kind not in NATIVE_POD_CONDITIONS:
                 types.append(intern(kind))
     return _marks(

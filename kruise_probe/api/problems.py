@@ -61,15 +61,23 @@ class Problem(NamedTuple):
     @property
     def cause(self) -> dict[str, str]:
         """Entry for `Status.details.causes`, if the problem is a broken rule."""
-        return {"reason": ErrorKind(self.reason).cause, "message": self.message, "field": self.path}
+        return {
+            "reason": ErrorKind(self.reason).cause,
+            "message": self.message,
+            "field": self.path,
+        }
 
 
 def violation(
     path: str, kind: ErrorKind, detail: str, value: Any = None, *, key: str | None = None
 ) -> Problem:
     """A broken rule, in the API server's format: kind, value and what to write instead."""
-    shown = f'"{shorten(value)}"' if isinstance(value, str) else value
-    message = f"{kind}: {detail}" if value is None else f"{kind}: {shown}: {detail}"
+    if isinstance(value, str):
+        message = f'{kind}: "{shorten(value)}": {detail}'
+    elif value is not None:
+        message = f"{kind}: {value}: {detail}"
+    else:
+        message = f"{kind}: {detail}"
     return Problem(path, kind, message, key, value)
 
 
@@ -102,12 +110,16 @@ def did_you_mean(wrong: str, names: Iterable[str]) -> str:
 
 def closest_name(wrong: str, names: Iterable[str]) -> str:
     """The name that differs least from `wrong`, only by a typing error or in case; empty if there is none or several."""
-    found = [
-        (letters, each)
-        for each in names
-        if each != wrong and (letters := _difference(wrong.lower(), each.lower())) is not None
-    ]
-    close = [each for letters, each in found if letters == min(found)[0]]
+    fewest = MAX_DIFFERENT + 1
+    close: list[str] = []
+    for name in names:
+        letters = _difference(wrong.lower(), name.lower())
+        if letters is None or letters > fewest or name == wrong:
+            continue
+        if letters < fewest:
+            fewest = letters
+            close = []
+        close.append(name)
     return close[0] if len(close) == 1 else ""
 
 
@@ -115,7 +127,8 @@ def _difference(left: str, right: str) -> int | None:
     """The letters that differ; None if it is no typing error."""
     domain, slash, _ = left.rpartition("/")
     if slash and right.startswith(f"{domain}/"):  # a common domain says nothing
-        left, right = left[len(domain) + 1 :], right[len(domain) + 1 :]
+        left = left.removeprefix(f"{domain}/")
+        right = right.removeprefix(f"{domain}/")
     if abs(len(left) - len(right)) > 2 or len(left) > MAX_COMPARED:
         return None
     if left.strip("0123456789") == right.strip("0123456789"):
@@ -124,4 +137,6 @@ def _difference(left: str, right: str) -> int | None:
     same = 2 * sum(block.size for block in matcher.get_matching_blocks())
     total = len(left) + len(right)
     different = total - same
-    return different if different <= MAX_DIFFERENT and same >= MIN_RATIO * total else None
+    if different > MAX_DIFFERENT or same < MIN_RATIO * total:
+        return None
+    return different

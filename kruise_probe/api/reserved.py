@@ -56,11 +56,9 @@ class ReservedKeys(NamedTuple):
         if key in self.keys or key.startswith(self.prefixes):
             return True
         domain, slash, _ = key.partition("/")
-        return (
-            bool(slash)
-            and domain not in self.exceptions
-            and any(domain == each or domain.endswith(f".{each}") for each in self.domains)
-        )
+        if not slash or domain in self.exceptions:
+            return False
+        return f".{domain}".endswith(tuple(f".{reserved}" for reserved in self.domains))
 
     def error(self, remedy: str) -> str:
         """Return an error message, which follows the key."""
@@ -152,8 +150,15 @@ def reserved_condition_error(condition_type: str) -> str | None:
     return _error(CONDITIONS, condition_type, USE_ANOTHER_CONDITION)
 
 
-def _error(table: tuple[ReservedKeys, ...], key: str, remedy: str) -> str | None:
-    return next((row.error(remedy) for row in table if row.covers(key)), None)
+def _error(
+    table: tuple[ReservedKeys, ...],
+    key: str,
+    remedy: str,
+) -> str | None:
+    for row in table:
+        if row.covers(key):
+            return row.error(remedy)
+    return None
 
 
 MAX_PATTERN: Final = 256
@@ -169,13 +174,15 @@ def _list(texts: tuple[str, ...]) -> str:
 
 def _is_reserved(row: ReservedKeys) -> str:
     """CEL: whether the row covers the key `k`, as in `ReservedKeys.covers`."""
-    conditions = [f"k.startsWith({literal(each)})" for each in row.prefixes]
+    conditions = [f"k.startsWith({literal(prefix)})" for prefix in row.prefixes]
     if row.keys:
         conditions.append(f"k in {_list(row.keys)}")
     if row.domains:
-        domains = "|".join(each.replace(".", "[.]") for each in row.domains)
-        exceptions = [f"!k.startsWith({literal(each + '/')})" for each in row.exceptions]
-        conditions.append(" && ".join([f"k.matches('^([^/]*[.])?({domains})/')", *exceptions]))
+        domains = "|".join(row.domains).replace(".", "[.]")
+        in_domain = f"k.matches('^([^/]*[.])?({domains})/')"
+        for exception in row.exceptions:
+            in_domain += f" && !k.startsWith({literal(f'{exception}/')})"
+        conditions.append(in_domain)
     return " || ".join(conditions)
 
 
@@ -183,16 +190,29 @@ def _reserved_labels(keys: str) -> Iterator[Rule]:
     for row in LABELS:
         cel = f"k in {ALLOWED_LABELS} || !({_is_reserved(row)})"
         message = row.error(USE_ANOTHER_LABEL)
-        yield each_key(message, cel, None, keys=keys, kind=ErrorKind.FORBIDDEN)
+        yield each_key(
+            message,
+            cel,
+            None,
+            keys=keys,
+            kind=ErrorKind.FORBIDDEN,
+        )
 
 
 def _annotation_keys(keys: str) -> Iterator[Rule]:
-    yield each_key(KEY, is_key_cel("k", letters="A-Za-z"), annotation_key_error, keys=keys)
-    yield from (_reserved_annotation(row, keys) for row in ANNOTATIONS)
+    yield each_key(
+        KEY,
+        is_key_cel("k", letters="A-Za-z"),
+        annotation_key_error,
+        keys=keys,
+    )
+    for row in ANNOTATIONS:
+        yield _reserved_annotation(row, keys)
 
 
 def _reserved_annotation(row: ReservedKeys, keys: str) -> Rule:
-    message, cel = row.error(USE_ANOTHER_KEY), f"!({_is_reserved(row)})"
+    message = row.error(USE_ANOTHER_KEY)
+    cel = f"!({_is_reserved(row)})"
 
     def error(key: str) -> str | None:
         return message if row.covers(key) else None
@@ -202,7 +222,11 @@ def _reserved_annotation(row: ReservedKeys, keys: str) -> Rule:
 
 def _reserved_condition(row: ReservedKeys) -> Rule:
     message = row.error(USE_ANOTHER_CONDITION)
-    return rule(message, f"!(self in {_list(row.keys)})", lambda name: not row.covers(name))
+    return rule(
+        message,
+        f"!(self in {_list(row.keys)})",
+        lambda name: not row.covers(name),
+    )
 
 
 LABEL_RULES: Final = (LABEL_KEYS, LABEL_VALUES, *_reserved_labels("self"))

@@ -79,7 +79,13 @@ def project_node_pod_probe(wire: NodePodProbeWire) -> NodePodProbe:
 
 def _entry(wire: _PodProbeWire) -> PodProbe:
     probes = _shared_probes[bytes(wire.probes)]
-    return PodProbe(wire.name, intern(wire.namespace), wire.uid, wire.ip, probes)
+    return PodProbe(
+        wire.name,
+        intern(wire.namespace),
+        wire.uid,
+        wire.ip,
+        probes,
+    )
 
 
 def _decoded_probes(data: bytes) -> Probes:
@@ -98,7 +104,15 @@ def _decoded_probe(data: msgspec.Raw) -> ContainerProbe | None:
     if probe := _decoded(_probe_decoder, data):
         return probe
     names = _decoded(_names_decoder, data)
-    return ContainerProbe(names.name, names.container_name, Probe()) if names else None
+    return (
+        ContainerProbe(
+            names.name,
+            names.container_name,
+            Probe(),
+        )
+        if names
+        else None
+    )
 
 
 def _decoded(decoder: msgspec.json.Decoder[T], data: bytes | msgspec.Raw) -> T | None:
@@ -108,7 +122,14 @@ def _decoded(decoder: msgspec.json.Decoder[T], data: bytes | msgspec.Raw) -> T |
         return None
 
 
-PODS: Final = Resource("", "v1", "pods", "Pod", wire=pods.PodWire, project=pods.project)
+PODS: Final = Resource(
+    "",
+    "v1",
+    "pods",
+    "Pod",
+    wire=pods.PodWire,
+    project=pods.project,
+)
 MARKERS: Final = Resource(
     GROUP, VERSION, "podprobemarkers", "PodProbeMarker", wire=PodProbeMarker, project=as_is
 )

@@ -19,7 +19,15 @@ from typing import Final
 CLOCK_SLACK_SECONDS: Final = 0.001
 """A timer of the event loop may fire early by the clock's resolution, so a deadline counts as reached this much early."""
 
-_UNITS: Final = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+_UNITS: Final = {
+    "ns": 1e-9,
+    "us": 1e-6,
+    "µs": 1e-6,
+    "ms": 1e-3,
+    "s": 1.0,
+    "m": 60.0,
+    "h": 3600.0,
+}
 _TERM = re.compile(r"(\d+\.?\d*|\.\d+)(ns|us|µs|ms|s|m|h)")
 
 
@@ -77,7 +85,8 @@ def parse_duration(text: str) -> float | None:
     text = text.removeprefix("+")
     if text == "0":
         return 0.0
-    seconds, position = 0.0, 0
+    seconds = 0.0
+    position = 0
     while position < len(text):
         term = _TERM.match(text, position)
         if term is None:
@@ -126,8 +135,13 @@ class DurationHistogram:
 
     def buckets(self) -> list[tuple[str, float]]:
         """Return each bucket's bound and cumulative count, as `HistogramMetricFamily` expects them."""
-        cumulative, found = 0, list[tuple[str, float]]()
-        for bound, count in zip((*self._bounds, "+Inf"), self.counts, strict=True):
+        cumulative = 0
+        found = list[tuple[str, float]]()
+        for bound, count in zip(
+            (*self._bounds, "+Inf"),
+            self.counts,
+            strict=True,
+        ):
             cumulative += count
             found.append((str(bound), cumulative))
         return found

@@ -267,7 +267,12 @@ class PodContainerProbe(ContainerProbe, frozen=True):
     def entry(self, marker: str) -> ContainerProbe:
         """The entry for a NodePodProbe."""
         fields = {name: getattr(self, name) for name in ContainerProbe.__struct_fields__}
-        return ContainerProbe(**{**fields, "name": str(ProbeName(marker, self.name))})
+        return ContainerProbe(
+            **{
+                **fields,
+                "name": str(ProbeName(marker, self.name)),
+            }
+        )
 
 
 def _not_in_selector(labels: str, what: str) -> Rule:

@@ -92,4 +92,9 @@ def _pattern_errors(policy: MarkerPolicy, path: str, budget: PatternBudget) -> I
             budget.take(value.regex or "")
         except PatternError as error:
             place = f"{path}.fromMessage[{index}].regex"
-            yield violation(place, ErrorKind.INVALID, str(error), value.regex)
+            yield violation(
+                place,
+                ErrorKind.INVALID,
+                str(error),
+                value.regex,
+            )

@@ -170,13 +170,20 @@ class Flag(click.Option):
             (long,) = (name for name in declarations if name.startswith("--"))
             variable = long.removeprefix("--").replace("-", "_").upper()
             others = attributes.get("envvar", [])
-            attributes["envvar"] = [f"KRUISE_PROBE_{variable}", *others]
+            attributes["envvar"] = [
+                f"KRUISE_PROBE_{variable}",
+                *others,
+            ]
         default = attributes.get("default")
         attributes.setdefault("show_default", default != "")
         if attributes.get("type") is GO_BOOL:
             attributes["default"] = str(default).lower()
             attributes["metavar"] = "[=true|false]"
-        super().__init__(declarations, show_envvar=env, **attributes)
+        super().__init__(
+            declarations,
+            show_envvar=env,
+            **attributes,
+        )
 
 
 class FlagCommand(click.Command):
@@ -210,7 +217,11 @@ class FlagCommand(click.Command):
         with augment_usage_errors(ctx):
             return super().parse_args(ctx, words)
 
-    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+    def format_options(
+        self,
+        ctx: click.Context,
+        formatter: click.HelpFormatter,
+    ) -> None:
         groups: dict[str, list[tuple[str, str]]] = {}
         for param in self.get_params(ctx):
             record = param.get_help_record(ctx)
@@ -245,7 +256,11 @@ def flag(
     return dataclasses.field(metadata={"param": param})
 
 
-switch: Final = partial(flag, kind=GO_BOOL, default=False)
+switch: Final = partial(
+    flag,
+    kind=GO_BOOL,
+    default=False,
+)
 cluster_flag: Final = partial(flag, group="Cluster")
 system_namespace_flag: Final = partial(
     cluster_flag,
@@ -267,14 +282,22 @@ file_flag: Final = partial(
     names=("-f", "--filename"),
     metavar="FILE",
 )
-port_flag: Final = partial(flag, kind=LISTEN_ADDRESS, group="Metrics and health")
+port_flag: Final = partial(
+    flag,
+    kind=LISTEN_ADDRESS,
+    group="Metrics and health",
+)
 
 
 def argument(metavar: str, **attributes: Any) -> Any:
     """A field that declares one argument."""
 
     def param(field: str) -> click.Parameter:
-        return click.Argument([field], metavar=metavar, **attributes)
+        return click.Argument(
+            [field],
+            metavar=metavar,
+            **attributes,
+        )
 
     return dataclasses.field(metadata={"param": param})
 

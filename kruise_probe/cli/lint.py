@@ -126,7 +126,11 @@ def _parted(message: str) -> tuple[str, str]:
 _TOKEN: Final = re.compile(r"\"[^\"]*\"|'[^']*'|[^\s:,\[\]{}]*")
 
 
-_FORMATS: Final = {"text": as_text, "json": as_json, "sarif": as_sarif}
+_FORMATS: Final = {
+    "text": as_text,
+    "json": as_json,
+    "sarif": as_sarif,
+}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -82,7 +82,11 @@ class LazyGroup(click.Group):
             command.short_help = _SHORT_HELP[cmd_name]
         return command
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+    def format_commands(
+        self,
+        ctx: click.Context,
+        formatter: click.HelpFormatter,
+    ) -> None:
         for title, section in SECTIONS.items():
             with formatter.section(title):
                 formatter.write_dl(list(section.items()))

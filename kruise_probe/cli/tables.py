@@ -377,7 +377,11 @@ def _attempt_lines(name: str, attempt: AttemptView, terminal: Terminal) -> Itera
             attempt.message,
             "    ",
         )
-    yield from _remedy(attempt.remedy, terminal, " " * 13)
+    yield from _remedy(
+        attempt.remedy,
+        terminal,
+        " " * 13,
+    )
 
 
 def explanation_lines(view: ExplanationView, terminal: Terminal, *, wide: bool) -> Iterator[str]:
@@ -389,7 +393,11 @@ def explanation_lines(view: ExplanationView, terminal: Terminal, *, wide: bool) 
     yield from _link_lines(view.readiness_gates, terminal, "  ")
     for marker in view.other_namespaces:
         text = f"PodProbeMarker {marker} has a selector for its labels, but a marker selects only pods of its own namespace"
-        yield from terminal.paragraph(Cell(""), text, "  ")
+        yield from terminal.paragraph(
+            Cell(""),
+            text,
+            "  ",
+        )
         yield from _remedy(
             f"create it in namespace {view.namespace}",
             terminal,
@@ -455,7 +463,11 @@ def _folded(links: Sequence[Link]) -> list[Link]:
         results = ("provider", "result", "condition", "marks")
         text = "; ".join(link.text for link in links if link.name in results)
     return [
-        Link(plural(len(working), "link"), LinkState.OK, text),
+        Link(
+            plural(len(working), "link"),
+            LinkState.OK,
+            text,
+        ),
         *others,
     ]
 

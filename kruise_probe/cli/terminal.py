@@ -176,7 +176,13 @@ class Terminal(NamedTuple):
                 spare = max(widths[name] - least, 0)
                 widths[name] -= max(min(self._excess(widths), spare), 0)
 
-    def _fitted(self, cell: Cell, width: int, *, keep_end: bool) -> str:
+    def _fitted(
+        self,
+        cell: Cell,
+        width: int,
+        *,
+        keep_end: bool,
+    ) -> str:
         """The text in `width` columns. Names of pods differ in their end, so it is kept."""
         text = printable(cell.text)
         if cells(text) > width:

@@ -72,14 +72,25 @@ def try_pod(flags: TryFlags) -> int:
     """
     of_file = None
     if flags.filename is not None:
-        of_file = _marker_of_file(flags.filename, flags.marker, flags.allowed_label_keys)
+        of_file = _marker_of_file(
+            flags.filename,
+            flags.marker,
+            flags.allowed_label_keys,
+        )
     namespace = (of_file and of_file.metadata.namespace) or flags.namespace
     if flags.namespace and flags.namespace != namespace:
         raise click.UsageError(
             f"the marker of the file is in namespace {namespace}, and -n is {flags.namespace}"
         )
-    view = flags.run(partial(_try, flags, of_file), namespace=namespace)
-    print_view(view, flags.output, partial(attempt_lines, view))
+    view = flags.run(
+        partial(_try, flags, of_file),
+        namespace=namespace,
+    )
+    print_view(
+        view,
+        flags.output,
+        partial(attempt_lines, view),
+    )
     if any(attempt.state != ProbeState.SUCCEEDED for attempt in view.attempts):
         return EXIT_NOT_SUCCEEDED
     return 0
@@ -122,10 +133,20 @@ async def _try(
     reader: Reader,
 ) -> AttemptsView:
     namespace = reader.namespace
-    pod, stored = await reader.read_pod(flags.pod, markers_optional=of_file is not None)
+    pod, stored = await reader.read_pod(
+        flags.pod,
+        markers_optional=of_file is not None,
+    )
     if pod is None:
         names = [other.key.name for other in await reader.visible(SEEN_PODS, namespace)]
-        raise FatalError(not_found("pod", namespace, flags.pod, names))
+        raise FatalError(
+            not_found(
+                "pod",
+                namespace,
+                flags.pod,
+                names,
+            )
+        )
     now = reader.client.server_now()
     name: str | None = flags.marker
     if of_file is not None:
@@ -211,9 +232,17 @@ async def _run_all(
         if link := blocking_link(context):
             return not_run(f"{link.reason}: {link.text}", link.remedy)
         entry = context.planned(frozenset(found.name for found in context.pod.containers))
-        target = Target(pod_ip=context.pod.ip, container_id=context.probe.container_name)
+        target = Target(
+            pod_ip=context.pod.ip,
+            container_id=context.probe.container_name,
+        )
         async with places:
-            return await run_probe(client, context.pod.key, entry, target)
+            return await run_probe(
+                client,
+                context.pod.key,
+                entry,
+                target,
+            )
 
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(one(context)) for context in contexts]

@@ -10,7 +10,16 @@ from typing import Final, NamedTuple
 from kruise_probe.api.core import ExecAction, GRPCAction, HTTPGetAction, TCPSocketAction
 from kruise_probe.api.v1alpha1 import ContainerProbe
 
-SHELLS: Final = frozenset({"sh", "bash", "dash", "ash", "zsh", "ksh"})
+SHELLS: Final = frozenset(
+    {
+        "sh",
+        "bash",
+        "dash",
+        "ash",
+        "zsh",
+        "ksh",
+    }
+)
 _TAKE_ANY_WORD: Final = frozenset(
     {
         *("awk", "column", "cut", "echo", "egrep", "expr", "fgrep", "find", "gawk", "grep", "jq", "mawk", "paste"),
@@ -26,7 +35,19 @@ _CONSTANT: Final = re.compile(r"(?<!\$)\$\([A-Z_][A-Z0-9_]*\)")
 _SHELL_VARIABLE: Final = re.compile(r"(?:^|[=:/])(\$(?:[A-Z_][A-Z0-9_]*|\{[A-Z_][A-Z0-9_]*\}))")
 _SHELL_CHARACTERS: Final = re.compile(r"[;|&<>$`'\"]")
 _EXITS_WITH_0: Final = frozenset(
-    {"cat", "column", "cut", "head", "nl", "sort", "tail", "tee", "tr", "uniq", "wc"}
+    {
+        "cat",
+        "column",
+        "cut",
+        "head",
+        "nl",
+        "sort",
+        "tail",
+        "tee",
+        "tr",
+        "uniq",
+        "wc",
+    }
 )
 """Programs at the end of a pipe whose exit code says nothing about the program before them."""
 _BLANK_OR_QUOTE: Final = re.compile(r"[\s'\"]")
@@ -112,7 +133,10 @@ def split_hint(command: Sequence[str]) -> str:
     if len(words) < 2 or _is_path_with_spaces(words):
         return ""
     if _SHELL_CHARACTERS.search(command[0]):
-        script = json.dumps(["sh", "-c", command[0]], ensure_ascii=False)
+        script = json.dumps(
+            ["sh", "-c", command[0]],
+            ensure_ascii=False,
+        )
         return f"run it in a shell: {script}"
     listed = json.dumps(words, ensure_ascii=False)
     return f"split the command into its words: {listed}, or run it in a shell: [sh, -c, ...]"
@@ -162,7 +186,11 @@ def hidden_exit_code(command: Sequence[str]) -> CommandProblem | None:
     script = command[-1]
     if "pipefail" in script or "pipefail" in command:
         return None
-    lexer = shlex.shlex(script.replace("\n", " ; "), posix=True, punctuation_chars=True)
+    lexer = shlex.shlex(
+        script.replace("\n", " ; "),
+        posix=True,
+        punctuation_chars=True,
+    )
     try:
         words = list(lexer)
     except ValueError:
@@ -198,7 +226,10 @@ def _script(words: Sequence[str], shell: str = "sh") -> str:
     quoted = [shlex.quote(word) if _BLANK_OR_QUOTE.search(word) else word for word in words]
     if len(words) == 1:  # it is a script
         quoted = list(words)
-    return json.dumps([shell, "-c", " ".join(quoted)], ensure_ascii=False)
+    return json.dumps(
+        [shell, "-c", " ".join(quoted)],
+        ensure_ascii=False,
+    )
 
 
 def _shell_word(word: str) -> str:

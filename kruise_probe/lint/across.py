@@ -136,7 +136,9 @@ def _missing(selection: Selection, contents: FileContents) -> Iterator[Finding]:
 
 def _no_pod(marker: WrittenMarker, contents: FileContents) -> Iterator[Finding]:
     selector = marker.compiled.selector
-    templates = [each for each in contents.templates if may_share_namespace(marker, each)]
+    templates = [
+        template for template in contents.templates if may_share_namespace(marker, template)
+    ]
     if not templates or not selector.requirements:
         return
     closest = min(
@@ -349,7 +351,11 @@ def _conflict(marker: WrittenMarker, owner: WrittenMarker, conflict: ClaimConfli
     named_in = "podConditionType" if kind == "condition type" else kind
     path, probe = marker.probe_at(conflict.probe)
     position = probe.position
-    for place, found in occurrences(probe, conflict.mark.name, path):
+    for place, found in occurrences(
+        probe,
+        conflict.mark.name,
+        path,
+    ):
         if place.rpartition(".")[2].startswith(named_in):
             path = place
             position = found
@@ -362,7 +368,13 @@ def _conflict(marker: WrittenMarker, owner: WrittenMarker, conflict: ClaimConfli
         f"{kind} {conflict.mark.name!r} is also written by {whose}; on a pod that both select, "
         f"only one of them takes effect; {_other_names(marker, owner)}"
     )
-    return Finding(marker.file, position, path, Rule.CONFLICT, message)
+    return Finding(
+        marker.file,
+        position,
+        path,
+        Rule.CONFLICT,
+        message,
+    )
 
 
 def _other_names(marker: WrittenMarker, owner: WrittenMarker) -> str:

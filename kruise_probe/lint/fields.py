@@ -32,7 +32,11 @@ _TYPES: Final = {
     "integer": "an integer",
     "boolean": "true or false",
 }
-_NAMES: Final[Mapping[type, str]] = {str: "string", int: "integer", bool: "boolean"}
+_NAMES: Final[Mapping[type, str]] = {
+    str: "string",
+    int: "integer",
+    bool: "boolean",
+}
 
 
 class FieldCheck:
@@ -46,7 +50,11 @@ class FieldCheck:
     def __init__(self, file: str, root: MappingNode) -> None:
         self._file = file
         self.findings: list[Finding] = []
-        self.value: dict[str, Any] = self._mapping(root, marker_json_schema(), "")
+        self.value: dict[str, Any] = self._mapping(
+            root,
+            marker_json_schema(),
+            "",
+        )
 
     def covers(self, path: str) -> bool:
         """Whether an error at `path` may be a consequence of a finding at, above or directly below it."""
@@ -75,7 +83,12 @@ class FieldCheck:
             )
         )
 
-    def _value(self, node: Node, schema: Schema, path: str) -> Any:
+    def _value(
+        self,
+        node: Node,
+        schema: Schema,
+        path: str,
+    ) -> Any:
         """The value of a node of any schema; its empty value if the type is wrong."""
         kinds = [option["type"] for option in schema.get("anyOf", [schema])]
         if kinds == ["object"] and isinstance(node, MappingNode):
@@ -100,10 +113,20 @@ class FieldCheck:
         wanted = " or ".join(_TYPES[kind] for kind in kinds)
         remedy = _remedy(node, kinds) or f"write {wanted}"
         message = f"must be {wanted}, but is {_description(node)}; {remedy}"
-        self._report(node.position, path, Rule.WRONG_TYPE, message)
+        self._report(
+            node.position,
+            path,
+            Rule.WRONG_TYPE,
+            message,
+        )
         return _empty(schema)
 
-    def _mapping(self, node: MappingNode, schema: Schema, path: str) -> dict[str, Any]:
+    def _mapping(
+        self,
+        node: MappingNode,
+        schema: Schema,
+        path: str,
+    ) -> dict[str, Any]:
         properties: Mapping[str, Schema] = schema.get("properties", {})
         extra = schema.get("additionalProperties", True)
         value: dict[str, Any] = {}
@@ -135,7 +158,12 @@ class FieldCheck:
         for key in schema.get("required", ()):
             if key not in value:
                 value[key] = _empty(properties[key])
-                self._missing(node, key, path, properties[key])
+                self._missing(
+                    node,
+                    key,
+                    path,
+                    properties[key],
+                )
         return value
 
     def _missing(

@@ -198,7 +198,11 @@ def as_sarif(report: LintReport) -> str:
         "version": __version__,
         "informationUri": _DOCUMENTATION,
         "rules": [
-            {"id": rule, "shortDescription": {"text": rule.summary}, "helpUri": _DOCUMENTATION}
+            {
+                "id": rule,
+                "shortDescription": {"text": rule.summary},
+                "helpUri": _DOCUMENTATION,
+            }
             for rule in rules
         ],
     }
@@ -207,7 +211,11 @@ def as_sarif(report: LintReport) -> str:
         "columnKind": "unicodeCodePoints",
         "results": [_result(finding, rules) for finding in report.findings],
     }
-    document = {"$schema": _SARIF_SCHEMA, "version": "2.1.0", "runs": [run]}
+    document = {
+        "$schema": _SARIF_SCHEMA,
+        "version": "2.1.0",
+        "runs": [run],
+    }
     return json.dumps(document, indent=2) + "\n"
 
 

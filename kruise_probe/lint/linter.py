@@ -65,7 +65,11 @@ def read_sources(paths: Iterable[str]) -> Iterator[Source]:
             errors = list[OSError]()
             files = list(_files_below(path, errors))
             for error in errors:
-                yield _unreadable_path("folder", str(error.filename), error)
+                yield _unreadable_path(
+                    "folder",
+                    str(error.filename),
+                    error,
+                )
             if not files and not errors:
                 message = f"the folder has no {', '.join(SUFFIXES)} file; name another"
                 yield _unreadable(path, message)
@@ -129,7 +133,10 @@ def decoded(name: str, raw: bytes) -> Source:
     try:
         return Source(name, raw.decode("utf-8-sig"), raw)
     except UnicodeDecodeError as error:
-        before = raw[: error.start].decode("utf-8-sig", errors="replace")
+        before = raw[: error.start].decode(
+            "utf-8-sig",
+            errors="replace",
+        )
         at = Position(before.count("\n") + 1, len(before) - before.rfind("\n"))
         message = f"the byte 0x{raw[error.start]:02x} is not UTF-8; save the file as UTF-8"
         return _unreadable(name, message, at, raw)

@@ -145,7 +145,13 @@ def finding_at(file: str, root: Node, problem: Problem) -> Finding:
         key=problem.key,
         item=problem.value,
     )
-    return Finding(file, position, problem.path, rule, problem.message)
+    return Finding(
+        file,
+        position,
+        problem.path,
+        rule,
+        problem.message,
+    )
 
 
 def occurrences(

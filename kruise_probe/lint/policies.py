@@ -27,7 +27,10 @@ _COST: Final = Mark("annotations", DELETION_COST_ANNOTATION)
 
 def policy_findings(marker: WrittenMarker, templates: Iterable[PodTemplate]) -> Iterator[Finding]:
     """The findings of a marker's policies; `templates` are those that it certainly selects."""
-    in_order = sorted(templates, key=lambda template: (template.file, template.root.position))
+    in_order = sorted(
+        templates,
+        key=lambda template: (template.file, template.root.position),
+    )
     for probe in marker.compiled.probes:
         for template in in_order:
             found = list(_findings(marker, probe, template))
@@ -48,14 +51,26 @@ def _findings(
                 f"{template.place} ignores {DELETION_COST_ANNOTATION}: only ReplicaSets, so also Deployments, "
                 "delete pods by their cost; use another workload, or remove the key"
             )
-            yield _at(marker, probe, mark, Rule.COST_IGNORED, message)
+            yield _at(
+                marker,
+                probe,
+                mark,
+                Rule.COST_IGNORED,
+                message,
+            )
         why = _why_excluded(probe, mark, selector) if mark.field == "labels" else ""
         if why:
             message = (
                 f"the selector of {template.place} does not match a pod {why}, so that workload replaces the pod by a "
                 "new one; use a label that no selector of a workload names"
             )
-            yield _at(marker, probe, mark, Rule.OWNER_SELECTOR, message)
+            yield _at(
+                marker,
+                probe,
+                mark,
+                Rule.OWNER_SELECTOR,
+                message,
+            )
             continue
         state = _removed_in(probe, mark)
         if state and _is_set_by(template, mark):
@@ -63,7 +78,13 @@ def _findings(
                 f"the pod template of {template.place} sets this {mark.kind}, and the manager removes it while the probe is "
                 f"{state}; add the value that it should have then to a policy for {state}"
             )
-            yield _at(marker, probe, mark, Rule.TEMPLATE_KEY, message)
+            yield _at(
+                marker,
+                probe,
+                mark,
+                Rule.TEMPLATE_KEY,
+                message,
+            )
 
 
 def _removed_in(probe: CompiledProbe, mark: Mark) -> ProbeState | None:

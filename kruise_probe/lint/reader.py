@@ -110,7 +110,11 @@ class Reader:
             return
         if match := _FORBIDDEN.search(self._text):
             message = f"the character U+{ord(match[0]):04X} is not allowed in YAML; remove it"
-            raise self.malformed(match.start(), message, Rule.UNREADABLE)
+            raise self.malformed(
+                match.start(),
+                message,
+                Rule.UNREADABLE,
+            )
         yield from self._composed(self._text)
 
     def _json_documents(self) -> Iterator[Document]:
@@ -137,7 +141,11 @@ class Reader:
         try:
             composer = _Composer(self, text)
             while composer.check_node():
-                root = self._node(composer.get_node(), "", 0)
+                root = self._node(
+                    composer.get_node(),
+                    "",
+                    0,
+                )
                 flaws = tuple(self._flaws)
                 self._flaws.clear()
                 yield Document(root, flaws)
@@ -169,7 +177,12 @@ class Reader:
         if depth > MAX_DEPTH:
             raise self.malformed(offset, _TOO_DEEP)
 
-    def _node(self, node: Any, path: str, depth: int) -> Node:
+    def _node(
+        self,
+        node: Any,
+        path: str,
+        depth: int,
+    ) -> Node:
         """Convert a node of PyYAML, with aliases expanded; a cycle of aliases is too deep."""
         start = node.start_mark.index
         self.check_depth(start, depth)
@@ -209,7 +222,11 @@ class Reader:
                 continue
             key = self._scalar(key_node, at)
             where = child_path(path, key.text)
-            value = self._node(value_node, where, depth + 1)
+            value = self._node(
+                value_node,
+                where,
+                depth + 1,
+            )
             if key_node.tag == _PLAIN and key.text == "<<":
                 merged += value.items if isinstance(value, SequenceNode) else [value]
                 continue
@@ -224,12 +241,22 @@ class Reader:
                 entries.setdefault(name, entry)
         return MappingNode(position, entries)
 
-    def _duplicate_key(self, key: ScalarNode, path: str, line: int) -> None:
+    def _duplicate_key(
+        self,
+        key: ScalarNode,
+        path: str,
+        line: int,
+    ) -> None:
         remedy = "remove one of the two"
         if path in ("apiVersion", "kind"):
             remedy = "write '---' between two objects"
         message = f"the key {key.text!r} is already in line {line}; {remedy}"
-        self._flaw(key.position, path, Rule.DUPLICATE_KEY, message)
+        self._flaw(
+            key.position,
+            path,
+            Rule.DUPLICATE_KEY,
+            message,
+        )
 
     def _flaw(
         self,
@@ -274,7 +301,11 @@ class Reader:
             text = _SURROGATE.sub("\ufffd", json.loads(self._text[start:end]))
             return ScalarNode(position, text, text)
         if node.tag == _PLAIN or node.tag in _TYPED:
-            return ScalarNode(position, node.value, _plain(node.value))
+            return ScalarNode(
+                position,
+                node.value,
+                _plain(node.value),
+            )
         return ScalarNode(position, node.value, node.value)
 
 
@@ -299,7 +330,12 @@ class _Composer(Composer, yaml.CSafeLoader):
             node.tag = _QUOTED
         return node
 
-    def resolve(self, kind: Any, value: Any, implicit: Any) -> str:
+    def resolve(
+        self,
+        kind: Any,
+        value: Any,
+        implicit: Any,
+    ) -> str:
         return _PLAIN if kind is yaml.ScalarNode and implicit[0] else _QUOTED
 
 

@@ -54,5 +54,10 @@ _Dumper.add_representer(str, _text)
 
 def yaml_of(documents: Iterable[Any]) -> str:
     """The documents as people read them."""
-    text: str = yaml.dump_all(documents, Dumper=_Dumper, sort_keys=False, width=120)
+    text: str = yaml.dump_all(
+        documents,
+        Dumper=_Dumper,
+        sort_keys=False,
+        width=120,
+    )
     return text

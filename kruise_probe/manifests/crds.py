@@ -27,7 +27,10 @@ def all_crds(allowed_labels: Collection[str] = ()) -> list[Manifest]:
 
 def marker_crd(allowed_labels: Collection[str] = ()) -> Manifest:
     """The CRD of PodProbeMarkers. `allowed_labels` as the manager's --allowed-label-keys."""
-    keys = json.dumps(sorted(allowed_labels), separators=(",", ":"))
+    keys = json.dumps(
+        sorted(allowed_labels),
+        separators=(",", ":"),
+    )
     # As the chart's template formats it, as a part of a text of JSON.
     escaped = json.dumps(keys)[1:-1]
     (crd,) = read_yaml("podprobemarkers_crd")
@@ -51,7 +54,12 @@ def marker_json_schema() -> Schema:
         "kind": {"type": "string", "enum": [MARKERS.kind]},
         "metadata": metadata,
     }
-    schema["required"] = ["apiVersion", "kind", "metadata", *schema["required"]]
+    schema["required"] = [
+        "apiVersion",
+        "kind",
+        "metadata",
+        *schema["required"],
+    ]
     return {
         "$schema": "http://json-schema.org/draft-07/schema#",
         "title": MARKERS.kind,

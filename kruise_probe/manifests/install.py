@@ -82,7 +82,11 @@ def default_install(install: Install, *, admission_policy: bool = True) -> list[
         objects += webhook(install)
     if install.replicas > 1:
         objects += objects_in("disruption_budget", install.namespace)
-    return [*objects, manager(install), daemon(install)]
+    return [
+        *objects,
+        manager(install),
+        daemon(install),
+    ]
 
 
 def manager(install: Install) -> Manifest:
@@ -100,7 +104,12 @@ def manager(install: Install) -> Manifest:
         container["args"].append(f"--webhook-cert-dir={folder}")
         mount = {"name": "webhook", "mountPath": folder, "readOnly": True}
         container["volumeMounts"].append(mount)
-        pod["volumes"].append({"name": "webhook", "secret": {"secretName": WEBHOOK_SECRET}})
+        pod["volumes"].append(
+            {
+                "name": "webhook",
+                "secret": {"secretName": WEBHOOK_SECRET},
+            }
+        )
     return deployment
 
 
@@ -121,7 +130,12 @@ def daemon(install: Install) -> Manifest:
 def _workload(mode: str, install: Install, **values: str) -> tuple[Manifest, Manifest, Manifest]:
     """The workload of a mode with the options of both, its pod and its container."""
     values |= {"image": install.image, "pullPolicy": install.image_pull_policy}
-    workload, *_ = objects_in(mode, install.namespace, version=__version__, **values)
+    workload, *_ = objects_in(
+        mode,
+        install.namespace,
+        version=__version__,
+        **values,
+    )
     pod = workload["spec"]["template"]["spec"]
     container = pod["containers"][0]
     if not install.metrics_secure:
@@ -147,4 +161,8 @@ def webhook(install: Install) -> list[Manifest]:
             annotations = {"cert-manager.io/inject-ca-from": source}
             configuration["metadata"]["annotations"] = annotations
     certificates = "cert_manager" if install.cert_manager else "own_certificates"
-    return [*objects_in(certificates, namespace), service, *configurations]
+    return [
+        *objects_in(certificates, namespace),
+        service,
+        *configurations,
+    ]

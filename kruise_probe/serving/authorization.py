@@ -130,7 +130,11 @@ class MetricsGuard:
         time = asyncio.get_running_loop().time
         try:
             async with asyncio.timeout(REVIEW_SECONDS):
-                authentication = await self._send("authentication", "TokenReview", token=token)
+                authentication = await self._send(
+                    "authentication",
+                    "TokenReview",
+                    token=token,
+                )
                 if not authentication.authenticated:
                     text = f"the API server rejected the bearer token; {_REMEDY}"
                     return Decision(401, text, time() + DENIED_SECONDS)
@@ -160,8 +164,18 @@ class MetricsGuard:
         if self._post is None:
             raise ConnectionFailed("this process is still starting")
         version = f"{group}.k8s.io/v1"
-        body = msgspec.json.encode({"apiVersion": version, "kind": kind, "spec": spec})
-        response = await self._post("POST", f"/apis/{version}/{kind.lower()}s", body)
+        body = msgspec.json.encode(
+            {
+                "apiVersion": version,
+                "kind": kind,
+                "spec": spec,
+            }
+        )
+        response = await self._post(
+            "POST",
+            f"/apis/{version}/{kind.lower()}s",
+            body,
+        )
         return msgspec.json.decode(response, type=_Review).status
 
 
@@ -172,4 +186,8 @@ def _kept_until(_digest: bytes, decision: Decision, _now: float) -> float:
 
 def _refusal(status: int, text: str) -> HttpResponse:
     more = {"WWW-Authenticate": "Bearer"} if status == 401 else {}
-    return HttpResponse.of_text(f"{status}: {text}\n", status=status, **more)
+    return HttpResponse.of_text(
+        f"{status}: {text}\n",
+        status=status,
+        **more,
+    )

@@ -77,12 +77,16 @@ def issue_certificate(
         x509.BasicConstraints(ca=False, path_length=None), critical=True
     )
     usage = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH])
-    alternatives = x509.SubjectAlternativeName([_general_name(each) for each in names])
+    alternatives = x509.SubjectAlternativeName(list(map(_general_name, names)))
     for extension in (usage, alternatives):
         builder = builder.add_extension(extension, critical=False)
     return IssuedCertificate(
         builder.sign(key, hashes.SHA256()).public_bytes(_PEM),
-        key.private_bytes(_PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()),
+        key.private_bytes(
+            _PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        ),
     )
 
 
@@ -95,7 +99,11 @@ def _general_name(name: str) -> x509.GeneralName:
 
 def main() -> None:
     """Print a server certificate of ten years, longer than any process runs, and its key."""
-    issued = issue_certificate(["kruise-probe"], now=utc_now(), lifetime=timedelta(days=3650))
+    issued = issue_certificate(
+        ["kruise-probe"],
+        now=utc_now(),
+        lifetime=timedelta(days=3650),
+    )
     sys.stdout.buffer.write(issued.certificate + issued.key)
 
 

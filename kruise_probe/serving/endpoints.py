@@ -102,7 +102,10 @@ async def _problem_of(check: Check) -> str | None:
 
 def health_handlers(*, health: Checks, ready: Checks) -> dict[str, HttpHandler]:
     """Return the handlers of /healthz and /readyz."""
-    return {"/healthz": partial(_respond, health), "/readyz": partial(_respond, ready)}
+    return {
+        "/healthz": partial(_respond, health),
+        "/readyz": partial(_respond, ready),
+    }
 
 
 async def _respond(checks: Checks, request: HttpRequest) -> HttpResponse:
@@ -111,11 +114,16 @@ async def _respond(checks: Checks, request: HttpRequest) -> HttpResponse:
     healthy = not any(problems.values())
     if healthy and "verbose" not in request.query:
         return HttpResponse.of_text("ok")
-    lines = [
-        f"[-]{name} failed: {why}" if why else f"[+]{name} ok" for name, why in problems.items()
-    ]
-    lines.append(f"{request.path[1:]} check {'passed' if healthy else 'failed'}\n")
-    return HttpResponse.of_text("\n".join(lines), status=200 if healthy else 503)
+    text = ""
+    for name, problem in problems.items():
+        text += f"[-]{name} failed: {problem}\n" if problem else f"[+]{name} ok\n"
+    endpoint = request.path.removeprefix("/")
+    if healthy:
+        return HttpResponse.of_text(f"{text}{endpoint} check passed\n")
+    return HttpResponse.of_text(
+        f"{text}{endpoint} check failed\n",
+        status=503,
+    )
 
 
 class MetricsHandler:
@@ -139,7 +147,8 @@ class MetricsHandler:
             return HttpResponse(body=self._page, content_type=_CONTENT_TYPE)
 
     async def _render(self) -> bytes:
-        page, last_name = bytearray(), ""
+        page = bytearray()
+        last_name = ""
         for family in self._registry.collect():
             text = _encode(_Single(family))
             if family.name == last_name:  # only the first portion of a family has the comments
@@ -211,7 +220,12 @@ class StallDetector:
     def _tick(self, loop: asyncio.AbstractEventLoop, due: float) -> None:
         now = loop.time()
         self._record(now - due, now)
-        self._timer = loop.call_at(now + TICK_SECONDS, self._tick, loop, now + TICK_SECONDS)
+        self._timer = loop.call_at(
+            now + TICK_SECONDS,
+            self._tick,
+            loop,
+            now + TICK_SECONDS,
+        )
 
     def _record(self, lag_seconds: float, now: float) -> None:
         if lag_seconds >= STALL_SECONDS:

@@ -46,7 +46,11 @@ class HttpResponse:
     @classmethod
     def of_status(cls, status: int, **headers: str) -> "HttpResponse":
         """A response with the status phrase as text: `404: Not Found`."""
-        return cls.of_text(f"{status}: {HTTPStatus(status).phrase}", status=status, **headers)
+        return cls.of_text(
+            f"{status}: {HTTPStatus(status).phrase}",
+            status=status,
+            **headers,
+        )
 
     def head(self, *, now: datetime, keep_alive: bool) -> bytes:
         """Serialize the status line and header fields."""
@@ -85,7 +89,8 @@ def parse_head(head: bytes, *, max_body_bytes: int) -> tuple[HttpRequest, int]:
         raise RefusedRequest(400) from error
     if "transfer-encoding" in fields.headers:
         raise RefusedRequest(411)
-    connection = [each.strip() for each in fields.headers.get("connection", "").lower().split(",")]
+    options = fields.headers.get("connection", "").lower().split(",")
+    connection = {option.strip() for option in options}
     length = fields.headers.get("content-length", "0")
     if not length.isdecimal():
         raise RefusedRequest(400)
@@ -97,7 +102,7 @@ def parse_head(head: bytes, *, max_body_bytes: int) -> tuple[HttpRequest, int]:
         unquote((target.path or b"/").decode("latin-1")),
         (target.query or b"").decode("latin-1"),
         fields.headers,
-        keep_alive=parser.get_http_version() == "1.1" and not {"close", "upgrade"} & {*connection},
+        keep_alive=parser.get_http_version() == "1.1" and not {"close", "upgrade"} & connection,
     )
     return request, body_bytes
 
@@ -113,6 +118,7 @@ class _Fields:
         self.target += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        key, text = name.decode("latin-1").lower(), value.decode("latin-1").strip()
+        key = name.decode("latin-1").lower()
+        text = value.decode("latin-1").strip()
         before = self.headers.get(key)
         self.headers[key] = text if before is None else f"{before}, {text}"

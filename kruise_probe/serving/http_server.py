@@ -14,6 +14,7 @@ import asyncio
 import socket
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
+from enum import StrEnum
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -74,8 +75,12 @@ class Limits(NamedTuple):
 DEFAULT_LIMITS: Final = Limits()
 
 
-INCOMPLETE, IDLE, ANSWERING = "has sent no complete request", "between two requests", "in flight"
-"""Stages of a connection."""
+class Stage(StrEnum):
+    """What an open connection does."""
+
+    INCOMPLETE = "has sent no complete request"
+    IDLE = "between two requests"
+    ANSWERING = "in flight"
 
 
 class _Connection:
@@ -85,7 +90,7 @@ class _Connection:
         self.stream: Final = ConnectionStream(accepted)
         self.task: asyncio.Task[None] | None = None
         self.accepted_at = self.since = now
-        self.stage = INCOMPLETE
+        self.stage = Stage.INCOMPLETE
         self.received = bytearray()
         self.body_bytes = 0
 
@@ -174,7 +179,12 @@ class HttpServer:
         """Serve until cancelled; requests in flight then have `STOP_SECONDS` to complete."""
         assert self._socket is not None, "bound before"
         scheme = "https" if self._tls else "http"
-        _log.info("listening", address=str(self.address), scheme=scheme, paths=[*self._handlers])
+        _log.info(
+            "listening",
+            address=str(self.address),
+            scheme=scheme,
+            paths=[*self._handlers],
+        )
         async with asyncio.TaskGroup() as group:
             try:
                 if self._tls is not None:
@@ -186,16 +196,20 @@ class HttpServer:
 
     async def _end(self) -> None:
         """Close connections without a request, and wait for the others. The caller closes those that remain."""
-        for connection in self._in_stage(INCOMPLETE) + self._in_stage(IDLE):
+        for connection in self._in_stage(Stage.INCOMPLETE) + self._in_stage(Stage.IDLE):
             self._close(connection)
         if busy := [connection.task for connection in self._connections if connection.task]:
             await asyncio.wait(busy, timeout=STOP_SECONDS)
 
-    def _in_stage(self, stage: str) -> list[_Connection]:
+    def _in_stage(self, stage: Stage) -> list[_Connection]:
         """The connections in this stage, the longest in it first."""
         return [connection for connection in self._connections if connection.stage == stage]
 
-    async def _accept(self, listening: socket.socket, group: asyncio.TaskGroup) -> None:
+    async def _accept(
+        self,
+        listening: socket.socket,
+        group: asyncio.TaskGroup,
+    ) -> None:
         loop = asyncio.get_running_loop()
         accepted_in_step = 0
         while True:
@@ -232,18 +246,23 @@ class HttpServer:
         First the oldest without a complete request, if it is older than `GRACE_SECONDS`. Then the one idle for
         longest, then the oldest of all. So a new client gets a response even while others flood the server.
         """
-        for connection in self._in_stage(INCOMPLETE)[:1]:
-            if now - connection.since >= GRACE_SECONDS:
-                return connection
-        oldest = min(self._connections, key=lambda connection: connection.accepted_at)
-        return next(iter(self._in_stage(IDLE)), oldest)
+        incomplete = self._in_stage(Stage.INCOMPLETE)
+        if incomplete and now - incomplete[0].since >= GRACE_SECONDS:
+            return incomplete[0]
+        if idle := self._in_stage(Stage.IDLE):
+            return idle[0]
+        return min(
+            self._connections,
+            key=lambda connection: connection.accepted_at,
+        )
 
-    def _enter(self, connection: _Connection, stage: str) -> None:
+    def _enter(self, connection: _Connection, stage: Stage) -> None:
         """Change the stage; no-op for a connection that was closed, whose task may still run."""
         if connection in self._connections:
             del self._connections[connection]
             self._connections[connection] = None
-            connection.stage, connection.since = stage, asyncio.get_running_loop().time()
+            connection.stage = stage
+            connection.since = asyncio.get_running_loop().time()
 
     def _close(self, connection: _Connection) -> None:
         """Remove the connection from the count now; its socket is closed when its task ends."""
@@ -258,7 +277,7 @@ class HttpServer:
                     await connection.stream.start_tls(self._tls.context, self._turn)
             try:
                 while await self._serve_request(connection):
-                    self._enter(connection, IDLE)
+                    self._enter(connection, Stage.IDLE)
                 connection.stream.end_sending()
             except RefusedRequest as error:
                 await self._refuse(connection, error)
@@ -267,7 +286,11 @@ class HttpServer:
         except Exception:  # noqa: BLE001 - one connection never ends the server
             _log.exception("serving a connection failed")
 
-    def _closed(self, connection: _Connection, _task: asyncio.Task[None]) -> None:
+    def _closed(
+        self,
+        connection: _Connection,
+        _task: asyncio.Task[None],
+    ) -> None:
         connection.stream.close()
         self._connections.pop(connection, None)
         connection.received.clear()  # a traceback may refer to it until the next garbage collection
@@ -289,12 +312,17 @@ class HttpServer:
         connection.body_bytes = size
         # A client that pipelines would be younger than others with each request, and so displace them.
         pipelines = bool(connection.received)
-        self._enter(connection, ANSWERING)
+        self._enter(connection, Stage.ANSWERING)
         async with self._turn:
             await asyncio.sleep(0)
         response = await self._respond(request)
         keep_alive = request.keep_alive and not pipelines and self._socket is not None
-        await self._send(connection, response, keep_alive=keep_alive, body=request.method != "HEAD")
+        await self._send(
+            connection,
+            response,
+            keep_alive=keep_alive,
+            body=request.method != "HEAD",
+        )
         connection.body_bytes = 0
         return keep_alive
 
@@ -307,10 +335,16 @@ class HttpServer:
         if not connection.received:
             async with asyncio.timeout(self._limits.idle_seconds):
                 await connection.receive()
-        if connection.stage == IDLE:
-            self._enter(connection, INCOMPLETE)
+        if connection.stage is Stage.IDLE:
+            self._enter(connection, Stage.INCOMPLETE)
         async with asyncio.timeout(READ_SECONDS):
-            while (end := connection.received.find(END_OF_HEAD, 0, MAX_HEAD_BYTES)) < 0:
+            while (
+                end := connection.received.find(
+                    END_OF_HEAD,
+                    0,
+                    MAX_HEAD_BYTES,
+                )
+            ) < 0:
                 if len(connection.received) > MAX_HEAD_BYTES:
                     raise RefusedRequest(431)
                 await connection.receive()
@@ -323,7 +357,7 @@ class HttpServer:
             RefusedRequest: there is no such other.
         """
         held = sum(other.held_bytes for other in self._connections)
-        for oldest in [other for other in self._in_stage(INCOMPLETE) if other.received]:
+        for oldest in [other for other in self._in_stage(Stage.INCOMPLETE) if other.received]:
             if held <= self._limits.all_bodies_bytes:
                 return
             if oldest is connection:
@@ -336,14 +370,21 @@ class HttpServer:
         if handler is None:
             return HttpResponse.of_status(404)
         if request.method not in self._methods:
-            return HttpResponse.of_status(405, Allow=", ".join(self._methods))
+            return HttpResponse.of_status(
+                405,
+                Allow=", ".join(self._methods),
+            )
         try:
             async with asyncio.timeout(HANDLE_SECONDS):
                 return await handler(request)
         except TimeoutError:
             return HttpResponse.of_status(503)
         except Exception:  # noqa: BLE001 - the client gets a response
-            _log.exception("request failed", method=request.method, path=request.path)
+            _log.exception(
+                "request failed",
+                method=request.method,
+                path=request.path,
+            )
             return HttpResponse.of_status(500)
 
     async def _send(

@@ -77,7 +77,11 @@ def listen(address: BindAddress, *, flag: str) -> socket.socket:
         family, *_, target = socket.getaddrinfo(
             address.host or None, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
-        return socket.create_server(target[:2], family=family, backlog=BACKLOG)
+        return socket.create_server(
+            target[:2],
+            family=family,
+            backlog=BACKLOG,
+        )
     except UnicodeError as error:  # the host cannot be encoded as a domain name
         reason = "the host is not a valid name"
         raise BindError(f"{flag}={address}: {reason}; set another address with {flag}") from error
@@ -99,14 +103,22 @@ class ConnectionStream:
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
 
-    async def start_tls(self, context: ssl.SSLContext, turn: asyncio.Lock) -> None:
+    async def start_tls(
+        self,
+        context: ssl.SSLContext,
+        turn: asyncio.Lock,
+    ) -> None:
         """Do the TLS handshake. Its cryptography holds `turn`, so one loop step runs at most one handshake.
 
         Raises:
             OSError: the client does not speak TLS, or shares no TLS version with us.
         """
         await self._feed()
-        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
+        self._tls = context.wrap_bio(
+            self._incoming,
+            self._outgoing,
+            server_side=True,
+        )
         done = False
         while not done:
             async with turn:
@@ -254,7 +266,12 @@ def self_signed_certificate(tls: ServerTls) -> CertificateLoader:
         ).stdout
 
     read = partial(run_in_daemon_thread, issue)
-    return CertificateLoader(tls, read, source="a subprocess", reload_seconds=math.inf)
+    return CertificateLoader(
+        tls,
+        read,
+        source="a subprocess",
+        reload_seconds=math.inf,
+    )
 
 
 def certificate_files(tls: ServerTls, folder: Path) -> CertificateLoader:
@@ -264,7 +281,12 @@ def certificate_files(tls: ServerTls, folder: Path) -> CertificateLoader:
         return b"\n".join((folder / name).read_bytes() for name in ("tls.crt", "tls.key"))
 
     read = partial(run_in_daemon_thread, pair)
-    return CertificateLoader(tls, read, source=str(folder), reload_seconds=POLL_SECONDS)
+    return CertificateLoader(
+        tls,
+        read,
+        source=str(folder),
+        reload_seconds=POLL_SECONDS,
+    )
 
 
 def server_context() -> ssl.SSLContext:

@@ -37,6 +37,7 @@ MAX_VALUES: Final = 30_000
 
 _NOT_A_REVIEW: Final = f"the request body is not an {KIND} of {API_VERSION}"
 _ABSENT: Final = msgspec.Raw(b"null")
+_NO_EFFECT: Final = "has no effect: probes of a marker never restart a container"
 
 
 class BadReview(Exception):
@@ -95,11 +96,14 @@ def has_too_many_values(raw: msgspec.Raw) -> bool:
 
 def encode_review(request: AdmissionRequest, response: AdmissionResponse) -> bytes:
     """Encode the AdmissionReview to return."""
-    wire: dict[str, Any] = {"uid": request.uid, "allowed": response.status is None}
+    wire: dict[str, Any] = {
+        "uid": request.uid,
+        "allowed": response.status is None,
+    }
     if response.status is not None:
         wire["status"] = response.status
     if response.warnings:
-        wire["warnings"] = [each[:MAX_WARNING] for each in response.warnings]
+        wire["warnings"] = [warning[:MAX_WARNING] for warning in response.warnings]
     if response.patch:
         wire["patchType"] = "JSONPatch"
         wire["patch"] = base64.b64encode(msgspec.json.encode(response.patch)).decode()
@@ -121,7 +125,8 @@ def review_marker(
     """
     if request.operation not in ("CREATE", "UPDATE") or request.sub_resource:
         return ALLOWED
-    kind, name = MARKERS.kind, request.name
+    kind = MARKERS.kind
+    name = request.name
     if has_too_many_values(request.object):
         message = f'{kind} "{name}" has more than {MAX_VALUES} values, which is too large to validate; create several objects instead'
         return denied(413, "RequestEntityTooLarge", message)
@@ -134,17 +139,22 @@ def review_marker(
         return denied(422, "Invalid", message)
     errors = first_errors(_new_errors(marker, _old_marker(request), allowed_labels))
     if errors:
-        name, listed = marker.metadata.name, ", ".join(map(str, errors))
-        message = f'{kind} "{name}" is invalid: ' + (f"[{listed}]" if len(errors) > 1 else listed)
-        causes = [error.cause for error in errors]
-        details = {"name": name, "kind": kind, "causes": causes}
-        return denied(422, "Invalid", message, details=details)
-    return AdmissionResponse(
-        warnings=[
-            f"{path} has no effect: probes of a marker never restart a container"
-            for path in fields_without_effect(marker.spec)
-        ]
-    )
+        return _invalid(marker.metadata.name, errors)
+    paths = fields_without_effect(marker.spec)
+    return AdmissionResponse(warnings=[f"{path} {_NO_EFFECT}" for path in paths])
+
+
+def _invalid(name: str, errors: Sequence[Problem]) -> AdmissionResponse:
+    listed = ", ".join(map(str, errors))
+    if len(errors) > 1:
+        listed = f"[{listed}]"
+    details = {
+        "name": name,
+        "kind": MARKERS.kind,
+        "causes": [error.cause for error in errors],
+    }
+    message = f'{MARKERS.kind} "{name}" is invalid: {listed}'
+    return denied(422, "Invalid", message, details=details)
 
 
 def _old_marker(request: AdmissionRequest) -> PodProbeMarker | None:
@@ -167,7 +177,11 @@ def _new_errors(
     if old is not None and old.spec == new.spec:
         return
     same_selector = old is not None and old.spec.selector == new.spec.selector
-    for error in marker_errors(new.spec, old.spec if old else None, allowed_labels=allowed_labels):
+    for error in marker_errors(
+        new.spec,
+        old.spec if old else None,
+        allowed_labels=allowed_labels,
+    ):
         if same_selector and error.path.startswith("spec.selector"):
             continue
         yield error
@@ -216,7 +230,7 @@ def _probes(pod: Pod, markers: Iterable[PodProbeMarker]) -> Iterator[tuple[str, 
     """
     conditions = set[str]()
     names = set[tuple[str, str]]()
-    matching = [each for each in markers if not each.deleting and _matches(each, pod.labels)]
+    matching = [marker for marker in markers if _matches(marker, pod.labels)]
     matching.sort(key=lambda marker: (marker.metadata.creation_timestamp or "", marker.key.name))
     for marker in matching[:MARKERS_PER_POD]:
         for probe in map(clamp_timeout, marker.spec.probes):
@@ -238,27 +252,30 @@ def _fitting(
 
     A marker that does not fit is left out as a whole. The manager reports it.
     """
-    encoded: dict[str, list[str]] = {}
+    encoded: dict[str, list[bytes]] = {}
     for name, probe in probes:
-        wire = msgspec.json.encode(_without_policies(probe)).decode()
-        encoded.setdefault(name, []).append(wire)
+        encoded.setdefault(name, []).append(msgspec.json.encode(_without_policies(probe)))
     empty = {SERVERLESS_PROBES_ANNOTATION: "[]", SERVERLESS_MARKERS_ANNOTATION: ""}
     size = annotation_bytes({**current, **empty})
-    fitting: list[str] = []
+    names: list[str] = []
+    fitting: list[bytes] = []
     for name, wires in encoded.items():
-        added = sum(len(each.encode()) + len(",") for each in wires) + len(name) + len(",")
+        added = sum(len(wire) + len(",") for wire in wires) + len(name) + len(",")
         if size + added < MAX_ANNOTATION_BYTES:
             size += added
-            fitting.append(name)
-    if not fitting:
+            names.append(name)
+            fitting += wires
+    if not names:
         return {}
     return {
-        SERVERLESS_PROBES_ANNOTATION: f"[{','.join(each for name in fitting for each in encoded[name])}]",
-        SERVERLESS_MARKERS_ANNOTATION: ",".join(sorted(fitting)),
+        SERVERLESS_PROBES_ANNOTATION: f"[{b','.join(fitting).decode()}]",
+        SERVERLESS_MARKERS_ANNOTATION: ",".join(sorted(names)),
     }
 
 
 def _matches(marker: PodProbeMarker, labels: Mapping[str, str]) -> bool:
+    if marker.deleting:
+        return False
     try:
         return compile_selector(marker.spec.selector).matches(labels)
     except ValueError:  # a marker stored before the validation rules existed

@@ -62,7 +62,14 @@ def next_state(
 ) -> RotationState:
     """Return the next content of the Secret; `state` itself if no step is due."""
     if state is None or state.current.expires_at <= now or not state.current.names >= {*names}:
-        return RotationState(issue_certificate(names, now=now, lifetime=times.lifetime), now)
+        return RotationState(
+            issue_certificate(
+                names,
+                now=now,
+                lifetime=times.lifetime,
+            ),
+            now,
+        )
     if state.following or state.previous:
         if now - state.changed_at < times.settle:
             return state
@@ -91,7 +98,7 @@ def to_data(state: RotationState) -> dict[str, str]:
 def from_data(data: Mapping[str, str] | None) -> RotationState | None:
     """Decode the Secret's data; None if it is empty or invalid."""
     try:
-        encoded = base64.b64decode((data or {}).get(_STATE, ""))
+        encoded = base64.b64decode(data.get(_STATE, "") if data else "")
         state = msgspec.json.decode(encoded, type=RotationState)
         for issued in filter(None, (state.current, state.following)):
             issued.check()
@@ -130,7 +137,14 @@ def _configurations(mode: str) -> Resource[WebhookConfiguration]:
     )
 
 
-SECRETS: Final = Resource("", "v1", "secrets", "Secret", wire=Secret, project=as_is)
+SECRETS: Final = Resource(
+    "",
+    "v1",
+    "secrets",
+    "Secret",
+    wire=Secret,
+    project=as_is,
+)
 VALIDATING: Final = _configurations("Validating")
 MUTATING: Final = _configurations("Mutating")
 
@@ -172,7 +186,12 @@ class CertRotator:
     async def _next_state(self) -> RotationState:
         secret = await self._get_secret()
         state = from_data(secret.data)
-        step = next_state(state, names=self.dns_names, now=self.now(), times=self.times)
+        step = next_state(
+            state,
+            names=self.dns_names,
+            now=self.now(),
+            times=self.times,
+        )
         if step is not state:
             await self._write(secret, step)
         return step
@@ -193,7 +212,10 @@ class CertRotator:
             ) from error
 
     async def _write(self, secret: Secret, state: RotationState) -> None:
-        patch = {"metadata": {"resourceVersion": secret.resource_version}, "data": to_data(state)}
+        patch = {
+            "metadata": {"resourceVersion": secret.resource_version},
+            "data": to_data(state),
+        }
         await self.client.patch(
             SECRETS, self.secret, msgspec.json.encode(patch), patch_type=PatchType.MERGE
         )
@@ -214,9 +236,9 @@ class CertRotator:
             return
         text = base64.b64encode(bundle).decode()
         webhooks = [
-            {"name": each["name"], "clientConfig": {"caBundle": text}}
-            for each in found.webhooks
-            if each["clientConfig"].get("caBundle") != text
+            {"name": webhook["name"], "clientConfig": {"caBundle": text}}
+            for webhook in found.webhooks
+            if webhook["clientConfig"].get("caBundle") != text
         ]
         if webhooks:
             await self.client.patch(
