@@ -87,22 +87,16 @@ def _from_kubeconfig(
 def _in_cluster(environ: Mapping[str, str]) -> ClusterConfig:
     host, port = environ["KUBERNETES_SERVICE_HOST"], environ["KUBERNETES_SERVICE_PORT"]
     server = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
-    token = SERVICE_ACCOUNT / "token"
-    try:
-        if not token.read_text(encoding="ascii").strip():
-            raise ConfigError(
-                f"in a pod: {token} is empty; is the service account token projected?"
-            )
-    except (OSError, UnicodeDecodeError) as error:
-        reason = (error.strerror if isinstance(error, OSError) else None) or error
-        raise ConfigError(
-            f"in a pod: {token} cannot be read ({reason}); make the service account token readable for this "
-            "user with fsGroup or runAsUser"
-        ) from error
     ca_file = SERVICE_ACCOUNT / "ca.crt"
     tls = tls_context(ca_file, origin="in a pod")
     credentials = Credentials()
-    credentials.follow_token(token)
+    try:
+        credentials.follow_token(SERVICE_ACCOUNT / "token")
+    except ConfigError as error:
+        raise ConfigError(
+            f"in a pod: {error}; is the service account token projected, and readable for this user (fsGroup or "
+            "runAsUser)?"
+        ) from error
     credentials.follow_ca(ca_file, tls)
     return ClusterConfig(
         server=server,

@@ -1,15 +1,18 @@
 """Credentials for the API server: the Authorization header, the client certificate and the trusted CAs.
 
-Other processes replace their files. One mechanism follows them: the files are compared once a minute, and at once after
-a 401 or a failed TLS handshake. What comes from a kubeconfig (exec plugins, token files) is then loaded again, too.
+Other processes replace their files. One mechanism follows them: a request compares the files if the last comparison was
+a second ago, and at once after a 401 or a failed TLS handshake. What comes from a kubeconfig (exec plugins) is then
+loaded again, too. A file may be incomplete for a while; until it is valid again, its last valid content is used.
 
 Source: client-go transport/token_source.go, cert_rotation.go and ca_rotation.go, plugin/pkg/client/auth/exec.
-Differs: the request that failed is retried at once; in client-go, the next request uses the new credentials. Old CAs
-stay trusted until the end of the process; a rotation keeps the old CA valid for longer than that anyway.
+Differs: the request that failed is retried at once; in client-go, the next request uses the new credentials. Files are
+compared each second, not each minute. Old CAs stay trusted until the end of the process; a rotation keeps the old CA
+valid for longer than that anyway.
 """
 
 import asyncio
 import os
+import re
 import ssl
 import sys
 import tempfile
@@ -27,8 +30,15 @@ T = TypeVar("T")
 
 _log = structlog.get_logger(__name__)
 
-COMPARE_SECONDS: Final = 60.0
-"""How often the files are compared. kubelet replaces a token long before it expires."""
+COMPARE_SECONDS: Final = 1.0
+"""How often the files are compared; they are small, and usually in memory."""
+
+TOKEN_INTERVAL_SECONDS: Final = 0.5
+"""How often a token file that is not valid is read while requests wait for it."""
+TOKEN_WAIT_SECONDS: Final = 25.0
+"""Longest wait of one request for a valid token file."""
+
+_TOKEN: Final = re.compile(r"\s*([!-~]+)\s*")
 
 
 class ConfigError(FatalError):
@@ -75,20 +85,33 @@ class Credentials:
         self._tls = tls
         self._load = load
         self._files: list[_ReplacedFile] = []
+        self._token_file: _ReplacedFile | None = None
         self._compare_at = float("-inf")
         self._renewing: asyncio.Task[None] | None = None
+        self._awaits_token = False
         if user.certificate and tls is not None:
             _use_certificate(tls, user.certificate)
 
     def follow_token(self, path: Path) -> None:
-        """Use the token in a file."""
+        """Use the token in a file, and each new one.
+
+        Raises:
+            ConfigError: the file cannot be read, or has no token now.
+        """
 
         def use(content: bytes) -> None:
-            if token := content.decode("ascii").strip():
-                self._user = self._user._replace(authorization=f"Bearer {token}")
+            self._user = self._user._replace(authorization=f"Bearer {_token_in(content)}")
 
-        self._files.append(_ReplacedFile((path,), use))
-        self._files[-1].reload()
+        try:
+            use(path.read_bytes())
+        except OSError as error:
+            raise ConfigError(f"{path} cannot be read ({error.strerror})") from error
+        except UnicodeDecodeError as error:
+            raise ConfigError(f"{path} cannot be read ({error})") from error
+        except ConfigError as error:
+            raise ConfigError(f"{path} {error}") from error
+        self._token_file = _ReplacedFile((path,), use, _content((path,)))
+        self._files.append(self._token_file)
 
     def follow_certificate(self, *paths: Path) -> None:
         """Use new contents of the files of the client certificate and its key."""
@@ -121,12 +144,31 @@ class Credentials:
         Return True if a retry would use other credentials or CAs.
         """
         self.reload_files()
+        if self._token_file is not None and not self._token_file.is_valid:
+            await self._await_token(self._token_file)
         if self._load is not None and self._is_current(rejected, since):
             if self._renewing is None:
                 self._renewing = asyncio.create_task(self._reload(self._load), name="credentials")
             # Unlike `await task`, cancelling this wait does not cancel the task.
             await asyncio.wait((self._renewing,))
         return not self._is_current(rejected, since)
+
+    async def _await_token(self, file: "_ReplacedFile") -> None:
+        """Wait until a new token may be used: the server refused the last one, and the file has none."""
+        if not self._awaits_token:
+            self._awaits_token = True
+            _log.warning(
+                "the API server refuses the last token; requests wait for a valid token file",
+                file=str(file),
+            )
+        loop = asyncio.get_running_loop()
+        give_up_at = loop.time() + TOKEN_WAIT_SECONDS
+        while not file.is_valid:
+            if loop.time() >= give_up_at:
+                return
+            await asyncio.sleep(TOKEN_INTERVAL_SECONDS)
+            self.reload_files()
+        self._awaits_token = False
 
     def close(self) -> None:
         """Cancel a renewal in flight. The credentials can still be used."""
@@ -164,24 +206,38 @@ class Credentials:
 
 
 class _ReplacedFile:
-    """Files that another process replaces together. `use` gets their new content. Files that are gone have not changed."""
+    """Files that another process replaces together. `use` gets their new content, and raises if it is not valid.
+
+    `is_valid`: False while the files are gone, or their content is not valid.
+    """
 
     def __init__(
         self, paths: tuple[Path, ...], use: Callable[[bytes], None], content: bytes = b""
     ) -> None:
+        self.is_valid = True
         self._paths = paths
         self._use = use
         self._content = content
 
+    def __str__(self) -> str:
+        return str(self._paths[0])
+
     def reload(self) -> None:
         content = _content(self._paths)
-        if not content or content == self._content:
-            return
-        self._content = content
+        if not content:
+            self.is_valid = False
+            self._content = b""
+        elif content != self._content:
+            self._content = content
+            self._try(content)
+
+    def _try(self, content: bytes) -> None:
         try:
             self._use(content)
+            self.is_valid = True
         except (ssl.SSLError, ConfigError, UnicodeDecodeError) as error:
-            _log.warning("new file is invalid", file=str(self._paths[0]), error=str(error))
+            self.is_valid = False
+            _log.warning("new file is invalid", file=str(self), error=str(error))
 
 
 def _content(paths: tuple[Path, ...]) -> bytes:
@@ -189,6 +245,22 @@ def _content(paths: tuple[Path, ...]) -> bytes:
         return b"\n".join(path.read_bytes() for path in paths)
     except OSError:
         return b""
+
+
+def _token_in(content: bytes) -> str:
+    """The token in the content of a file.
+
+    Raises:
+        ConfigError: it is empty, or not one line of printable characters.
+        UnicodeDecodeError: it is not ASCII.
+    """
+    text = content.decode("ascii")
+    if not text.strip():
+        raise ConfigError("is empty")
+    found = _TOKEN.fullmatch(text)
+    if found is None:
+        raise ConfigError("is not one line of printable characters without blanks")
+    return found[1]
 
 
 def _use_certificate(context: ssl.SSLContext, pem: bytes) -> None:

@@ -43,6 +43,7 @@ def load(paths: str, origin: str, overrides: ConfigOverrides = NO_OVERRIDES) -> 
 
 def _load(paths: str, where: str, overrides: ConfigOverrides) -> ClusterConfig:
     chosen = _choose(_read_files(paths, where), overrides, where)
+    token_file = _take_token_file(chosen)
     configuration = _configuration(chosen, where)
     server = str(configuration.host).rstrip("/")
     ca_file = Path(configuration.ssl_ca_cert) if configuration.ssl_ca_cert else None
@@ -64,6 +65,8 @@ def _load(paths: str, where: str, overrides: ConfigOverrides) -> ClusterConfig:
     may_change = user.authorization or (user.certificate and tls is not None)
     try:
         credentials = Credentials(user, tls, reload if may_change else None)
+        if token_file:
+            credentials.follow_token(Path(token_file))
     except ConfigError as error:
         raise ConfigError(f"{where}: {error}") from error
     if tls is not None and ca_file is not None:
@@ -170,6 +173,21 @@ def _choose(files: dict[str, Any], overrides: ConfigOverrides, where: str) -> di
         "contexts": [{"name": "chosen", "context": chosen_context}],
         "current-context": "chosen",
     }
+
+
+def _take_token_file(chosen: dict[str, Any]) -> str:
+    """Remove `tokenFile` from the chosen user, and return it: the package would read it once.
+
+    It takes precedence over `token`, as in client-go.
+    """
+    user = chosen["users"][0]["user"]
+    path = user.get("tokenFile") if isinstance(user, dict) else None
+    if not isinstance(path, str) or not path or "auth-provider" in user:
+        return ""
+    chosen["users"][0]["user"] = {
+        key: value for key, value in user.items() if key not in ("token", "tokenFile")
+    }
+    return path
 
 
 def _configuration(content: dict[str, Any], where: str) -> Any:

@@ -49,6 +49,7 @@ class SeenRequest:
     watch: bool
     field_selector: str
     initial_events: bool
+    authorization: str
     code: int = 0
 
     @property
@@ -182,6 +183,7 @@ class FaultyProxy:
             request.query.get("watch", "") in ("1", "true"),
             request.query.get("fieldSelector", ""),
             request.query.get("sendInitialEvents", "") == "true",
+            request.headers.get("Authorization", ""),
         )
         self.log.append(seen)
         self._news.set()

@@ -9,6 +9,7 @@ from support.cases import cases
 from support.embedded_cluster import EmbeddedCluster
 from support.fake_runtime import ScriptedRuntime
 from support.hollow import CONDITION, node_name, probe
+from support.kubeconfig import kubeconfig
 from support.managers import lease_flags
 from support.patience import PATIENCE_SECONDS
 from support.proxy import FaultyProxy, faulty_proxy
@@ -99,3 +100,39 @@ async def test_100_pods_change_over_few_connections(
 
         if max_open == 7:
             await manager.until("reports it", reports_it)
+
+
+@cases("content", zeroed=b"\0\0\0\0", two_lines=b"old\nnew\n", gone=None)
+async def test_a_token_file_that_is_broken_for_a_while(
+    cluster: EmbeddedCluster, content: bytes | None
+) -> None:
+    proxy = cluster.proxy
+    node = node_name(0)
+    token = cluster.folder / "token"
+    token.write_text("old")
+    path = cluster.folder / "token.kubeconfig"
+    kubeconfig(path, cluster={"server": proxy.url}, user={"tokenFile": "token"}, context={})
+
+    def accepted(word: str) -> list[float]:
+        return [
+            seen.at
+            for seen in proxy.log
+            if seen.authorization == f"Bearer {word}" and seen.code == 200
+        ]
+
+    await cluster.hollow.add_node_pod_probe(node)
+    async with programs.running_daemon(path, cluster.folder, node, ScriptedRuntime()) as daemon:
+        await daemon.ready()
+        proxy.fail(401, when=lambda seen: seen.authorization != "Bearer new")
+        token.unlink()
+        if content is not None:
+            token.write_bytes(content)
+        proxy.reset()
+        await proxy.until("a request is refused", lambda: proxy.log[-1].code == 401)
+        await asyncio.sleep(5)
+        assert daemon.has_logged("requests wait for a valid token file")
+        replaced_at = asyncio.get_running_loop().time()
+        token.write_text("new")
+        await proxy.until("the new token is used", lambda: bool(accepted("new")))
+        assert accepted("new")[0] - replaced_at < 2
+    assert {seen.authorization for seen in proxy.log} == {"Bearer old", "Bearer new"}

@@ -29,7 +29,7 @@ def of_plugin(plugin: Any) -> Credentials:
     return Credentials(AuthInfo("Bearer 0"), load=plugin)
 
 
-async def test_replaced_token_is_used_within_a_minute(tmp_path: Path) -> None:
+async def test_replaced_token_is_used_within_a_second(tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text("one\n")
     credentials = of_token(token)
@@ -49,6 +49,8 @@ async def test_replaced_token_is_used_within_a_minute(tmp_path: Path) -> None:
     gone=(None, False),
     binary=(b"\xff", False),
     blank=(b" \n", False),
+    zeroed=(b"\0\0\0", False),
+    two_lines=(b"two\nthree\n", False),
 )
 async def test_after_a_401_the_token_file_is_read_at_once(
     tmp_path: Path, content: bytes | None, renewed: bool
@@ -64,6 +66,21 @@ async def test_after_a_401_the_token_file_is_read_at_once(
     assert await credentials.renew("Bearer one", 0) == renewed
     assert credentials.authorization() == ("Bearer two" if renewed else "Bearer one")
     assert await credentials.renew("Bearer old", 0), "another request has renewed it"
+
+
+async def test_a_request_that_was_refused_waits_for_a_valid_token_file(tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("one")
+    credentials = of_token(token)
+    token.write_bytes(b"")
+    with capture_logs() as logs:
+        waiting = [asyncio.create_task(credentials.renew("Bearer one", 0)) for _ in range(3)]
+        await asyncio.sleep(10)
+        assert credentials.authorization() == "Bearer one"
+        token.write_text("two")
+        await asyncio.sleep(1)
+    assert all(task.result() for task in waiting)
+    assert [line["file"] for line in logs] == [str(token)]
 
 
 async def test_fixed_credentials_are_not_retried() -> None:
